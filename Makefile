@@ -1,0 +1,73 @@
+# Everything a checkout does, in one place. `make` alone says what there is.
+# Options go through ARGS, e.g. make test ARGS='tests/unit -k slots'.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+MEMBERS := $(sort $(patsubst %/pyproject.toml,%,$(wildcard libs/*/pyproject.toml services/*/pyproject.toml demo/pyproject.toml)))
+UNIT := tests/unit tests/contracts
+
+export PYTHONDONTWRITEBYTECODE := 1
+export PYTHONHASHSEED ?= 0
+
+help: ## print this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "Options go through ARGS, e.g. make test ARGS='tests/unit -x'."
+
+$(READY): requirements.lock $(addsuffix /pyproject.toml,$(MEMBERS))
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Sluice needs Python 3.11 or newer; '$(PYTHON)' is not. Name another: make PYTHON=python3.12 …" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' || { \
+	  echo "'$(PYTHON)' has no venv module; install it (Debian: python3-venv) and run make again." >&2; exit 1; }
+	@echo "Setting up $(VENV) (once; again only when requirements.lock or a member changes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/uv pip install --quiet --offline --python $(BIN)/python --no-deps $(addprefix --editable ./,$(MEMBERS))
+	@touch $@
+
+test: $(READY) ## run all tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(READY) ## format, lint, types, import rules, generated pages, unit tests
+	@$(BIN)/ruff format --check --quiet . || { echo "make fix formats them" >&2; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/pyright --warnings
+	@$(BIN)/lint-imports --cache-dir .cache/import-linter
+	@$(BIN)/python tools/pages.py --check
+	@$(BIN)/python -m pytest -q $(UNIT) $(ARGS)
+
+fix: $(READY) ## format, mend what the linter can, write the generated pages
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/python tools/pages.py
+
+lock: $(READY) ## renew requirements.lock (ARGS='--upgrade' for newer versions)
+	@{ cat requirements.in; for m in $(MEMBERS); do echo "./$$m"; done; } > .cache/requirements.in
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  $(foreach m,$(MEMBERS),--no-emit-package sluice-$(notdir $(m))) --no-emit-index-url --no-emit-find-links \
+	  $(ARGS) .cache/requirements.in --output-file requirements.lock
+	@rm .cache/requirements.in
+
+kube: ## build a real Kubernetes control plane for tests
+	@echo "make kube: nothing behind it yet; the tests that need a real control plane do not exist either" >&2; exit 1
+
+demo: ## run the main job on a simulated fleet
+	@echo "make demo: nothing behind it yet; it comes with the five services" >&2; exit 1
+
+bench: $(READY) ## measure, and print ratios (ARGS='slots' for one; ARGS='--list' names them)
+	@$(BIN)/python -m bench $(ARGS)
+
+soak: ## long randomised runs
+	@echo "make soak: nothing behind it yet; it comes with the engine" >&2; exit 1
+
+clean: ## remove the virtual environment and caches
+	@rm -rf $(VENV) .cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help test check fix lock kube demo bench soak clean

@@ -1,0 +1,32 @@
+"""`make bench`: every bench, or those named. Each is a module with `TITLE` and `run(report)`."""
+
+import argparse
+import asyncio
+import importlib
+import sys
+
+from bench.report import Report
+
+BENCHES = ("slots", "mirror", "fanin", "memory", "identities")
+
+
+def main() -> int:
+    """Run, print, and fail when a figure is over its budget."""
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHES)}")
+    parser.add_argument("--list", action="store_true", help="name the benches and stop")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in BENCHES]
+    if unknown:
+        parser.error(f"no bench {', '.join(unknown)}; there are {', '.join(BENCHES)}")
+    report = Report()
+    for name in options.names or BENCHES:
+        bench = importlib.import_module(f"bench.{name}")
+        print(f"{name}: {bench.TITLE}", flush=True)
+        if not options.list:
+            asyncio.run(bench.run(report))
+    return report.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

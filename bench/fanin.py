@@ -1,0 +1,154 @@
+"""Telemetry of a fleet decoded into a table, against an empty callback on the same messages."""
+
+import asyncio
+import random
+import sys
+import time
+
+import nats
+
+from bench.report import Report, ratio
+from sluice.bus.fanin import FanIn
+from sluice.bus.nats import connect
+from sluice.contracts import subjects, telemetry
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.message import MAJOR
+from sluice.contracts.telemetry import Batch, GpuSample
+from sluice.runtime.clock import SystemClock
+from sluice.sim.nats import NatsServer
+
+TITLE = "8-GPU batches decoded into a table; an empty nats-py callback beside it (CPU seconds)"
+NODES = 1_000
+BATCHES = 20
+ROUNDS = 3
+
+
+async def run(report: Report) -> None:
+    """Take turns; a process of its own sends."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    async with NatsServer() as server:
+        for turn in range(ROUNDS):
+            theirs.append(await _plain(server))
+            ours.append(await _fan_in(server, f"run-{turn}"))
+    total = NODES * BATCHES
+    report.figure("empty callback", total / min(theirs), "/cpu s")
+    report.figure("fan-in", total / min(ours), "/cpu s", note=f"{8 * total / min(ours):,.0f} GPUs")
+    report.at_least("fan-in, in rate of the empty callback", 1 / ratio(ours, theirs), 0.4, "x")
+
+
+async def _fan_in(server: NatsServer, run_id: str) -> float:
+    table: dict[str, Batch] = {}
+    done = asyncio.Event()
+
+    def take(batch: Batch) -> None:
+        table[batch.node] = batch
+        if batch.seq == BATCHES - 1 and batch.node == _node(NODES - 1):
+            done.set()
+
+    identity = Identity(writer=Writer.TELEMETRY_CLUSTER)
+    async with (
+        connect(
+            url=server.url, identity=identity, clock=SystemClock(), random=random.Random(1)
+        ) as bus,
+        FanIn(bus=bus, cluster="default", take=take) as fan_in,
+    ):
+        took = await _sent(server, run_id, done)
+        assert (fan_in.received, fan_in.missing, len(table)) == (NODES * BATCHES, 0, NODES)
+    return took
+
+
+async def _plain(server: NatsServer) -> float:
+    client = await nats.connect(server.url)
+    done = asyncio.Event()
+    count = 0
+
+    async def received(_: object) -> None:
+        nonlocal count
+        count += 1
+        if count == NODES * BATCHES:
+            done.set()
+
+    await client.subscribe(subjects.of_cluster(subjects.Telemetry, "default"), cb=received)
+    await client.flush()
+    took = await _sent(server, "plain", done)
+    await client.close()
+    return took
+
+
+async def _sent(server: NatsServer, run_id: str, done: asyncio.Event) -> float:
+    """CPU seconds of this process while another sends and this one hears."""
+    began = time.process_time()
+    sender = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.fanin", server.url, run_id
+    )
+    await done.wait()
+    took = time.process_time() - began
+    await sender.wait()
+    return took
+
+
+def _node(n: int) -> str:
+    return f"gpu-{n}.example"
+
+
+def _batch(n: int, seq: int, run_id: str) -> bytes:
+    gpus = [
+        GpuSample(
+            uuid=f"GPU-{n:08x}-1234-5678-9abc-{gpu:012x}",
+            index=gpu,
+            pci=f"00000000:{gpu:02X}:00.0",
+            sm_clock_mhz=1980,
+            memory_clock_mhz=2619,
+            memory_temperature_c=58,
+            temperature_c=51,
+            power_w=412.5,
+            energy_mj=123456789012,
+            pcie_replays=0,
+            gpu_utilization=97,
+            memory_utilization=61,
+            encoder_utilization=0,
+            decoder_utilization=0,
+            framebuffer_free_mib=12034,
+            framebuffer_used_mib=128812,
+            framebuffer_reserved_mib=625,
+            nvlink_mb_per_s=81234,
+            remapped_uncorrectable=0,
+            remapped_correctable=0,
+            remap_failure=0,
+            graphics_active=0.97,
+            tensor_active=0.41,
+            dram_active=0.62,
+            pcie_tx_bytes_per_s=123456789,
+            pcie_rx_bytes_per_s=98765432,
+            pod_uid=f"8d9c1e1e-0000-4000-8000-{n:012d}",
+        )
+        for gpu in range(8)
+    ]
+    return telemetry.encode(
+        Batch(
+            v=MAJOR,
+            node=_node(n),
+            node_uid=f"uid-{n}",
+            boot_id=f"boot-{n}",
+            run=run_id,
+            seq=seq,
+            at=1.0,
+            driver_version="580.95.05",
+            gpus=gpus,
+        )
+    )
+
+
+async def _send(url: str, run_id: str) -> None:
+    client = await nats.connect(url)
+    for seq in range(BATCHES):
+        for n in range(NODES):
+            subject = subjects.Telemetry(cluster="default", node=_node(n))
+            await client.publish(str(subject), _batch(n, seq, run_id))
+        await client.flush()
+    await client.drain()
+
+
+if __name__ == "__main__":
+    asyncio.run(_send(sys.argv[1], sys.argv[2]))

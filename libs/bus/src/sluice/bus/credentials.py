@@ -1,0 +1,62 @@
+"""How an identity proves itself to the server. No secret of it is ever printed."""
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sluice.bus.port import Misconfigured
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """How an identity proves itself: by one of these, or, where the server lets it, by none."""
+
+    nkey_seed: str = ""
+    nkey_seed_file: str = ""
+    token_file: str = ""
+    """Read again at each connect: a projected token is renewed in place."""
+    creds_file: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+    def __repr__(self) -> str:
+        given = [field for field in self.__struct_fields__ if getattr(self, field)]
+        return f"Credentials({', '.join(given)})"
+
+    def options(self) -> dict[str, Any]:
+        """As nats-py wants them. Raises `Misconfigured` for a file that cannot be read."""
+        options: dict[str, Any] = {}
+        if self.nkey_seed:
+            options["nkeys_seed_str"] = self.nkey_seed
+        elif self.nkey_seed_file:
+            options["nkeys_seed_str"] = _read("nkey seed", self.nkey_seed_file)
+        elif self.creds_file:
+            _read("credentials", self.creds_file)
+            options["user_credentials"] = self.creds_file
+        elif self.token_file:
+            _read("token", self.token_file)
+            options["token"] = lambda: _read("token", self.token_file)
+        if self.ca_file or self.cert_file:
+            options["tls"] = self._tls()
+        return options
+
+    def _tls(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file or None)
+            if self.cert_file:
+                context.load_cert_chain(self.cert_file, self.key_file or None)
+        except (OSError, ssl.SSLError) as error:
+            files = ", ".join(f for f in (self.ca_file, self.cert_file, self.key_file) if f)
+            raise Misconfigured(f"TLS for NATS: cannot use {files}: {error}") from None
+        return context
+
+
+def _read(what: str, path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError as error:
+        raise Misconfigured(
+            f"cannot read the {what} file {path}: {error.strerror}; mount it, or name another"
+        ) from None

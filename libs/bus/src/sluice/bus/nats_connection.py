@@ -1,0 +1,346 @@
+"""One connection to NATS, with the traps of nats-py closed.
+
+What this module holds to: a connection that is not there says so at once and buffers nothing; it
+reconnects for ever, with jitter; when the client gives up for good, `guard` ends the process; what
+the server forbids is an error here and not silence; an answer that cannot come any more is not
+waited for. It knows nothing of streams or planes.
+"""
+
+import asyncio
+import logging
+import math
+import random as randomness
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, Protocol
+
+import msgspec
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.errors import SlowConsumerError
+
+from sluice.bus.credentials import Credentials
+from sluice.bus.port import Away, BusError, Forbidden, Link, NobodyThere
+from sluice.contracts import subjects
+from sluice.contracts.identities import Identity
+from sluice.runtime.backoff import Backoff
+from sluice.runtime.clock import Clock
+
+log = logging.getLogger("sluice.bus")
+
+PING_SECONDS = 20
+"""A connection whose peer is silently gone is found out after three of these."""
+
+CONNECT_SECONDS = 10
+WATCH_SECONDS = 5.0
+DRAIN_SECONDS = 5
+SEND_BUFFER = 512 * 1024
+"""Bytes on their way to the socket, above which a sender waits for the server."""
+
+
+class Msg(Protocol):
+    """What we use of a message of nats-py."""
+
+    subject: str
+    reply: str
+    data: bytes
+    headers: dict[str, str] | None
+
+
+Callback = Callable[[Msg], Awaitable[None]]
+
+
+class _Waiting(msgspec.Struct, frozen=True, gc=False):
+    subject: str
+    answer: asyncio.Future[Msg]
+
+
+_VIOLATION = re.compile(
+    r'permissions violation for (publish|subscription) to "([^"]+)"', re.IGNORECASE
+)
+
+
+class Connection:
+    """One nats-py client and what it must not do."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        identity: Identity,
+        clock: Clock,
+        random: randomness.Random,
+        credentials: Credentials,
+        spread: float,
+    ) -> None:
+        self.url = url
+        self.identity = identity
+        self.link = Link(clock)
+        self.dropped = 0
+        """Messages that nats-py threw away because a subscriber was too slow."""
+        self._client: Any = Client()
+        self._clock = clock
+        self._random = random
+        self._credentials = credentials
+        self._spread = spread
+        self._backoff = Backoff(random, first=1.0, cap=30.0)
+        self._inbox = f"{subjects.inbox(identity)}.{secrets.token_hex(11)}"
+        self._waiting: dict[str, _Waiting] = {}
+        self._asked = 0
+        self._forbidden_subscriptions: set[str] = set()
+        self._last_error = ""
+        self._refused = asyncio.Event()
+        self._closing = False
+        self._closed = asyncio.Event()
+
+    # Coming and going.
+
+    async def open(self, *, wait: float) -> None:
+        """Connect within `wait` seconds, or say why not. Credentials are refused once."""
+        options = self._credentials.options()
+        if self._spread:
+            await self._clock.sleep(self._random.uniform(0.0, self._spread))
+        connecting = asyncio.create_task(self._connect(options), name="nats connect")
+        refused = asyncio.create_task(self._refused.wait(), name="nats refused")
+        try:
+            await asyncio.wait(
+                {connecting, refused},
+                timeout=None if math.isinf(wait) else wait,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if connecting.done():
+                connecting.result()
+            if self._client.is_connected:
+                await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
+                await self._settle()
+            if not self._client.is_connected:
+                raise self._not_connected(wait)
+        except (NatsError, OSError, TimeoutError) as error:
+            self._last_error = self._last_error or str(error)
+            raise self._not_connected(wait) from None
+        finally:
+            for task in (connecting, refused):
+                task.cancel()
+            await asyncio.gather(connecting, refused, return_exceptions=True)
+            if not self._client.is_connected:
+                self._closing = True
+                await self._client.close()
+        self.link.set(True)
+
+    async def _connect(self, options: dict[str, Any]) -> None:
+        await self._client.connect(
+            servers=self.url.split(","),
+            name=str(self.identity),
+            inbox_prefix=self._inbox,
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_reconnected,
+            closed_cb=self._on_closed,
+            reconnect_to_server_handler=self._next_server,
+            max_reconnect_attempts=-1,
+            connect_timeout=CONNECT_SECONDS,
+            ping_interval=PING_SECONDS,
+            max_outstanding_pings=2,
+            drain_timeout=DRAIN_SECONDS,
+            pending_size=0,
+            **options,
+        )
+
+    def _not_connected(self, wait: float) -> BusError:
+        why = self._last_error or "no answer"
+        if self._refused.is_set():
+            return Forbidden(
+                f"NATS at {self.url} refused {self.identity} with {self._credentials}: {why};"
+                f" add this identity's key to the server's configuration, or give the right one"
+            )
+        return Away(
+            f"no connection to NATS at {self.url} as {self.identity} within {wait:g} s: {why};"
+            f" check the address, and that the server runs"
+        )
+
+    async def close(self) -> None:
+        """Answer what was heard, send what was said, and go; at once if the server is away."""
+        self._closing = True
+        try:
+            if self._client.is_connected:
+                async with asyncio.timeout(DRAIN_SECONDS + 1):
+                    await self._client.drain()
+        except (NatsError, OSError, TimeoutError) as error:
+            log.warning("bus not drained: %s", error)
+        finally:
+            if not self._client.is_closed:
+                await self._client.close()
+            self.link.set(False)
+            self._give_up("the connection was closed")
+
+    async def guard(self) -> NoReturn:
+        """Run beside everything else: it ends, by raising, when the connection is gone for good."""
+        while True:
+            try:
+                async with asyncio.timeout(WATCH_SECONDS):
+                    await self._closed.wait()
+            except TimeoutError:
+                if not self._reconnecting_is_dead():
+                    continue
+            raise Away(
+                f"the connection to NATS at {self.url} as {self.identity} is closed for good:"
+                f" {self._last_error or 'no reason given'}"
+            )
+
+    def _reconnecting_is_dead(self) -> bool:
+        """nats-py ends its reconnect task silently on an exception it did not foresee."""
+        task: asyncio.Task[None] | None = getattr(self._client, "_reconnection_task", None)
+        return (
+            not self._closing
+            and not self._client.is_connected
+            and (task is None or task.done())
+            and not self.link.up
+        )
+
+    # What nats-py calls.
+
+    async def _on_error(self, error: Exception) -> None:
+        text = str(error) or type(error).__name__
+        self._last_error = text
+        violation = _VIOLATION.search(text)
+        if isinstance(error, SlowConsumerError):
+            self.dropped += 1
+        elif violation:
+            self._on_violation(violation.group(1).lower(), violation.group(2))
+        elif "authorization violation" in text.lower():
+            self._refused.set()
+        log.warning("bus: %s", text)
+
+    def _on_violation(self, what: str, subject: str) -> None:
+        # The client lower-cases what the server says, so subjects are compared that way.
+        if what == "subscription":
+            self._forbidden_subscriptions.add(subject.lower())
+            return
+        for waiting in tuple(self._waiting.values()):
+            if waiting.subject.lower() == subject.lower() and not waiting.answer.done():
+                waiting.answer.set_exception(
+                    Forbidden(f"{self.identity} may not publish to {waiting.subject}")
+                )
+
+    async def _on_disconnected(self) -> None:
+        # Commands that had not reached the socket would be sent after the reconnect, late.
+        self._client._pending = []
+        self._client._pending_data_size = 0
+        self.link.set(False)
+        self._give_up("the connection broke before the answer")
+
+    async def _on_reconnected(self) -> None:
+        self._backoff.reset()
+        log.info("bus: connected again to %s", self.url)
+        self.link.set(True)
+
+    async def _on_closed(self) -> None:
+        self._last_error = str(self._client.last_error or self._last_error)
+        self.link.set(False)
+        if not self._closing:
+            self._closed.set()
+
+    def _next_server(self, servers: list[Any], _info: dict[str, Any]) -> tuple[Any, float]:
+        first = self._random.uniform(0.0, self._spread)
+        return self._random.choice(servers), max(first, self._backoff.next())
+
+    def _give_up(self, why: str) -> None:
+        for waiting in self._waiting.values():
+            if not waiting.answer.done():
+                waiting.answer.set_exception(Away(f"{waiting.subject}: {why}"))
+
+    # Sending and hearing.
+
+    async def publish(self, subject: str, data: bytes, *, reply: str = "") -> None:
+        """Send now, or raise `Away`."""
+        self._must_be_up(subject)
+        try:
+            await self._client.publish(subject, data, reply=reply)
+            if self._client.pending_data_size > SEND_BUFFER:
+                await self._client.flush(CONNECT_SECONDS)
+        except (NatsError, OSError, TimeoutError) as error:
+            raise Away(f"{subject}: not sent: {error or type(error).__name__}") from None
+
+    def _must_be_up(self, subject: str) -> None:
+        if not self._client.is_connected:
+            raise Away(f"{subject}: not sent: NATS at {self.url} is away")
+
+    async def request(
+        self, subject: str, data: bytes, *, timeout: float, headers: dict[str, str] | None = None
+    ) -> Msg:
+        """Ask, and return the first answer; `NobodyThere` when the server says so."""
+        self._must_be_up(subject)
+        loop = asyncio.get_running_loop()
+        self._asked += 1
+        token = f"{self._asked:x}"
+        waiting = self._waiting[token] = _Waiting(subject, loop.create_future())
+        timer = loop.call_later(timeout, _expire, waiting, timeout)
+        try:
+            await self._client.publish(
+                subject, data, reply=f"{self._inbox}.{token}", headers=headers
+            )
+            answer = await waiting.answer
+        except (NatsError, OSError) as error:
+            raise Away(f"{subject}: not sent: {error or type(error).__name__}") from None
+        finally:
+            timer.cancel()
+            del self._waiting[token]
+        if answer.headers and not answer.data and answer.headers.get("Status") == "503":
+            raise NobodyThere(f"{subject}: nobody answers there now")
+        return answer
+
+    async def _settle(self) -> None:
+        """Until the server has read, and answered, what was sent before."""
+        # nats-py writes a PING before what is still pending: the second follows it.
+        await self._client.flush(CONNECT_SECONDS)
+        await self._client.flush(CONNECT_SECONDS)
+
+    async def _answered(self, msg: Any) -> None:
+        waiting = self._waiting.get(msg.subject.rpartition(".")[2])
+        if waiting is not None and not waiting.answer.done():
+            waiting.answer.set_result(msg)
+
+    async def subscribe(self, subject: str, callback: Callback, *, group: str = "") -> "Subscribed":
+        """Hear a subject; `Forbidden` if the server says so."""
+        self._must_be_up(subject)
+        try:
+            subscription = await self._client.subscribe(subject, queue=group, cb=callback)
+            await self._settle()
+        except (NatsError, OSError, TimeoutError) as error:
+            raise Away(f"{subject}: not subscribed: {error or type(error).__name__}") from None
+        if subject.lower() in self._forbidden_subscriptions:
+            self._forbidden_subscriptions.discard(subject.lower())
+            await subscription.unsubscribe()
+            raise Forbidden(f"{self.identity} may not subscribe to {subject}")
+        return Subscribed(self._client, subscription)
+
+    def inbox(self) -> str:
+        """A new subject that only this identity may hear."""
+        return f"{self._inbox}.{secrets.token_hex(8)}.x"
+
+
+def _expire(waiting: _Waiting, timeout: float) -> None:
+    if not waiting.answer.done():
+        waiting.answer.set_exception(Away(f"{waiting.subject}: no answer within {timeout:g} s"))
+
+
+class Subscribed:
+    """A subscription of nats-py that is drained when it is closed."""
+
+    def __init__(self, client: Any, subscription: Any) -> None:
+        self._client = client
+        self._subscription = subscription
+
+    async def close(self) -> None:
+        """Stop hearing; what had arrived is still handled."""
+        if self._client.is_closed or self._client.is_draining:
+            return
+        try:
+            if self._client.is_connected:
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    await self._subscription.drain()
+            else:
+                await self._subscription.unsubscribe()
+        except (NatsError, OSError, TimeoutError) as error:
+            log.debug("subscription not drained: %s", error)

@@ -1,0 +1,123 @@
+"""Where the port is tried: the in-process bus and a real server, with one set of switches."""
+
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Protocol, TypeAlias
+
+from sluice.bus.local import LocalServer
+from sluice.bus.nats import connect
+from sluice.bus.port import Bus, Stored
+from sluice.contracts.identities import Identity
+from sluice.contracts.streams import Stream
+from sluice.runtime.clock import SystemClock
+from sluice.sim.nats import NatsServer
+
+MakeBus: TypeAlias = Callable[[Identity], Awaitable[Bus]]
+
+
+class Trouble(Protocol):
+    """What can be done to the server."""
+
+    async def stop(self) -> None: ...
+
+    async def start(self) -> None: ...
+
+    async def lose(self, stream: Stream) -> None:
+        """It goes away, and comes back without this stream."""
+        ...
+
+
+class Place(Trouble, Protocol):
+    """A server that can be connected to."""
+
+    async def connect(self, identity: Identity) -> Bus: ...
+
+
+class Local:
+    """The in-process bus, in real time and without faults."""
+
+    def __init__(self) -> None:
+        self._server = LocalServer(clock=SystemClock(), random=random.Random(1))
+
+    async def connect(self, identity: Identity) -> Bus:
+        return self._server.connect(identity)
+
+    async def stop(self) -> None:
+        self._server.stop()
+
+    async def start(self) -> None:
+        self._server.start()
+
+    async def lose(self, stream: Stream) -> None:
+        self._server.stop()
+        self._server.lose(stream)
+        self._server.start()
+
+
+class Nats:
+    """A real server, and connections that end with the test."""
+
+    def __init__(self, *, server: NatsServer, connections: AsyncExitStack) -> None:
+        self._server = server
+        self._connections = connections
+        self._random = random.Random(1)
+
+    async def connect(self, identity: Identity) -> Bus:
+        return await self._connections.enter_async_context(
+            connect(
+                url=self._server.url, identity=identity, clock=SystemClock(), random=self._random
+            )
+        )
+
+    async def stop(self) -> None:
+        await self._server.stop()
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def lose(self, stream: Stream) -> None:
+        await self._server.lose_stream(stream.name)
+
+
+@asynccontextmanager
+async def local() -> AsyncGenerator[Place]:
+    yield Local()
+
+
+@asynccontextmanager
+async def nats() -> AsyncGenerator[Place]:
+    async with NatsServer() as server, AsyncExitStack() as connections:
+        yield Nats(server=server, connections=connections)
+
+
+class Notes:
+    """A follower that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        """`began`, `caught up`, `lost`, and of each message its sequence and data."""
+        self.messages: list[Stored] = []
+
+    def began(self) -> None:
+        self.told.append("began")
+
+    def received(self, message: Stored) -> None:
+        self.told.append(f"{message.sequence} {message.data.decode()}")
+        self.messages.append(message)
+
+    def caught_up(self) -> None:
+        self.told.append("caught up")
+
+    def lost(self) -> None:
+        self.told.append("lost")
+
+
+class Ear:
+    """A handler that writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, bytes]] = []
+
+    def __call__(self, subject: str, data: bytes, _reply: str) -> None:
+        self.heard.append((subject, data))

@@ -1,0 +1,262 @@
+"""What is particular to NATS: the traps of its client, each closed, on a real server."""
+
+import asyncio
+import os
+import random
+import subprocess
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import nkeys
+import pytest
+
+from sluice.bus.credentials import Credentials
+from sluice.bus.nats import NatsBus, connect
+from sluice.bus.port import Away, Forbidden, Misconfigured
+from sluice.contracts import subjects
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.streams import COMMANDS, STATE
+from sluice.runtime.clock import SystemClock
+from sluice.sim.nats import NatsServer
+from sluice.sim.proxy import Proxy
+from tests.support import eventually
+
+SCHEDULER = Identity(writer=Writer.SCHEDULER)
+SLOT = str(subjects.Command(cluster="default", node="a", component="driver"))
+
+Connect = Callable[..., Awaitable[NatsBus]]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[NatsServer]:
+    async with NatsServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def connected() -> AsyncIterator[Connect]:
+    """Connections that are closed at the end of the test."""
+    async with AsyncExitStack() as stack:
+
+        async def make(url: str, **options: object) -> NatsBus:
+            arguments = {
+                "url": url,
+                "identity": SCHEDULER,
+                "clock": SystemClock(),
+                "random": random.Random(1),
+                **options,
+            }
+            return await stack.enter_async_context(connect(**arguments))  # pyright: ignore[reportArgumentType]
+
+        yield make
+
+
+def ignore(_subject: str, _data: bytes, _reply: str) -> None:
+    pass
+
+
+def nkey() -> tuple[str, str]:
+    """A seed and its public key."""
+    seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
+    return seed.decode(), bytes(nkeys.from_seed(seed).public_key).decode()
+
+
+@asynccontextmanager
+async def scripted_server(first: bytes, later: bytes = b"") -> AsyncGenerator[str]:
+    """Answers the first PING with `first`, further ones properly, and a PUB with `later`."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"version":"2.15.1","max_payload":1048576,"headers":true}\r\n')
+        pings = 0
+        while line := await reader.readline():
+            if line.startswith(b"PING"):
+                pings += 1
+                writer.write(first if pings == 1 else b"PONG\r\n")
+            elif line.startswith(b"PUB"):
+                writer.write(later)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+def users(*rules: str) -> str:
+    return "authorization { users: [" + ", ".join(rules) + "] }"
+
+
+async def test_nobody_at_the_address_is_one_clear_line(connected: Connect) -> None:
+    async with NatsServer() as gone:
+        url = gone.url
+    with pytest.raises(Away) as caught:
+        await connected(url, wait=0.5)
+    text = str(caught.value)
+    assert url in text
+    assert "default/-/scheduler" in text
+    assert "check the address" in text
+    assert "\n" not in text
+
+
+async def test_refused_credentials_are_not_tried_for_ever(connected: Connect) -> None:
+    seed, _ = nkey()
+    _, other = nkey()
+    async with NatsServer(config=users(f"{{nkey: {other}}}")) as server:
+        with pytest.raises(Forbidden, match="refused default/-/scheduler") as caught:
+            await connected(server.url, credentials=Credentials(nkey_seed=seed), wait=60.0)
+        assert seed not in str(caught.value)
+
+
+async def test_an_unreadable_seed_file_is_named(connected: Connect, tmp_path: Path) -> None:
+    missing = Credentials(nkey_seed_file=str(tmp_path / "seed"))
+    with pytest.raises(Misconfigured, match="cannot read the nkey seed file"):
+        await connected("nats://127.0.0.1:1", credentials=missing)
+
+
+async def test_a_server_that_never_answers_is_no_connection(connected: Connect) -> None:
+    async with NatsServer() as server, Proxy("127.0.0.1", server.port) as proxy:
+        proxy.drop()
+        with pytest.raises(Away, match="no connection to NATS"):
+            await connected(proxy.url, wait=0.5)
+
+
+async def test_a_client_that_gave_up_ends_the_guard(connected: Connect) -> None:
+    """nats-py closes for good on most errors of the server, such as an expired user."""
+    async with scripted_server(b"PONG\r\n", b"-ERR 'User Authentication Expired'\r\n") as url:
+        bus = await connected(url)
+        guard = asyncio.create_task(bus.guard())
+        await bus.publish("anything", b"")
+        with pytest.raises(Away, match=r"closed for good: .*expired"):
+            await asyncio.wait_for(guard, 30)
+        assert not bus.link.up
+
+
+async def test_a_connect_that_returns_unconnected_is_a_failure(connected: Connect) -> None:
+    """A server whose PING comes before its PONG leaves nats-py connecting for ever."""
+    async with scripted_server(b"PING\r\n") as url:
+        with pytest.raises(Away, match="no connection to NATS"):
+            await connected(url, wait=5.0)
+
+
+async def test_what_is_forbidden_is_an_error_and_not_silence(connected: Connect) -> None:
+    seed, public = nkey()
+    inbox = subjects.inbox(SCHEDULER) + ".>"
+    rule = f'{{nkey: {public}, permissions: {{publish: ["x"], subscribe: ["{inbox}"]}}}}'
+    async with NatsServer(config=users(rule)) as server:
+        bus = await connected(server.url, credentials=Credentials(nkey_seed=seed))
+        with pytest.raises(Forbidden, match="may not publish"):
+            await bus.store(COMMANDS, SLOT, b"{}")
+        with pytest.raises(Forbidden, match="may not publish"):
+            await bus.last(COMMANDS, SLOT)
+        with pytest.raises(Forbidden, match="may not subscribe"):
+            await bus.subscribe(subjects.everything(subjects.Event), ignore)
+
+
+async def test_nothing_is_sent_after_a_reconnect_that_was_said_before(
+    server: NatsServer, connected: Connect
+) -> None:
+    """Not what was refused while the link was down, nor what had not reached the socket."""
+    async with Proxy("127.0.0.1", server.port) as proxy:
+        watcher = await connected(server.url)
+        writer = await connected(proxy.url)
+        await watcher.ensure(COMMANDS)
+        heard: list[bytes] = []
+
+        def hear(_subject: str, data: bytes, _reply: str) -> None:
+            heard.append(data)
+
+        await watcher.subscribe(subjects.everything(subjects.Beat), hear)
+        beat = str(subjects.Beat(cluster="default", node="a", component="driver"))
+        await writer.publish(beat, b"before")
+        await eventually(lambda: heard == [b"before"])
+
+        proxy.pause()
+        late = asyncio.create_task(writer.store(COMMANDS, SLOT, b"late"))
+        await asyncio.sleep(0)
+        proxy.refuse()
+        proxy.cut()
+        with pytest.raises(Away):
+            await late
+        await eventually(lambda: not writer.link.up)
+        for _ in range(3):
+            with pytest.raises(Away):
+                await writer.publish(beat, b"while away")
+        proxy.restore()
+        await eventually(lambda: writer.link.up)
+        await writer.publish(beat, b"after")
+        await eventually(lambda: heard[-1] == b"after")
+        assert heard == [b"before", b"after"]
+        assert await watcher.last(COMMANDS, SLOT) is None
+
+
+async def test_closing_while_the_server_is_gone_is_quick_and_quiet(server: NatsServer) -> None:
+    async with connect(
+        url=server.url, identity=SCHEDULER, clock=SystemClock(), random=random.Random(1)
+    ) as bus:
+        await server.kill()
+        await eventually(lambda: not bus.link.up)
+    assert not bus.link.up
+
+
+async def test_a_stream_of_another_shape_is_mended_or_named(
+    server: NatsServer, connected: Connect
+) -> None:
+    bus = await connected(server.url)
+    await bus.ensure(STATE)
+    smaller = msgspec.structs.replace(STATE, max_message=1024)
+    await bus.ensure(smaller)
+    await bus.ensure(STATE)
+    moved = msgspec.structs.replace(STATE, name="OTHER")
+    with pytest.raises(Misconfigured, match=r"stream OTHER cannot be created.*overlap"):
+        await bus.ensure(moved)
+
+
+async def test_a_stream_that_is_lost_is_made_again_by_who_ensured_it(
+    server: NatsServer, connected: Connect
+) -> None:
+    bus = await connected(server.url)
+    await bus.ensure(COMMANDS)
+    assert await bus.store(COMMANDS, SLOT, b"{}") == 1
+    assert await bus.store(COMMANDS, SLOT, b"{}") == 2
+    await server.lose_stream("COMMANDS")
+    await eventually(lambda: bus.link.up)
+    assert await bus.store(COMMANDS, SLOT, b"{}", expect=0) == 1
+
+
+async def test_tls_with_a_certificate_of_the_client(connected: Connect, tmp_path: Path) -> None:
+    await asyncio.to_thread(make_certificates, tmp_path)
+    tls = (
+        f'tls {{ cert_file: "{tmp_path}/server.pem", key_file: "{tmp_path}/server.key",'
+        f' ca_file: "{tmp_path}/ca.pem", verify: true }}'
+    )
+    async with NatsServer(config=tls) as server:
+        url = server.url.replace("nats://", "tls://")
+        own = Credentials(
+            ca_file=f"{tmp_path}/ca.pem",
+            cert_file=f"{tmp_path}/client.pem",
+            key_file=f"{tmp_path}/client.key",
+        )
+        bus = await connected(url, credentials=own)
+        await bus.ensure(STATE)
+        stranger = Credentials(ca_file=f"{tmp_path}/client.pem")
+        with pytest.raises(Away, match="certificate verify failed"):
+            await connected(url, credentials=stranger, wait=1.0)
+
+
+def make_certificates(folder: Path) -> None:
+    """A CA, and a server and a client that it vouches for."""
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca")
+    for name in ("server", "client"):
+        out = ("-keyout", f"{name}.key", "-out", f"{name}.csr")
+        openssl("req", *key, *out, "-subj", f"/CN={name}")
+        (folder / "names").write_text("subjectAltName=IP:127.0.0.1")
+        openssl(
+            *("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key"),
+            *("-CAcreateserial", "-out", f"{name}.pem", "-extfile", "names"),
+        )

@@ -1,0 +1,233 @@
+"""What the port says, on both of its implementations: core messages, questions, and the link."""
+
+import asyncio
+
+import pytest
+
+from sluice.bus.port import Away, Bus, NobodyThere
+from sluice.contracts.identities import Identity, Writer
+from tests.component.bus.places import Ear, MakeBus, Trouble
+from tests.support import eventually
+
+SCHEDULER = Identity(writer=Writer.SCHEDULER)
+CTL = Identity(writer=Writer.CTL)
+
+
+async def heard_by(ear: Ear, bus: Bus, subject: str, *, over: Bus | None = None) -> None:
+    """Send a last word, and wait until it is heard: what was sent before has come, or will not."""
+    await (over or bus).publish(subject, b"the last word")
+    await eventually(lambda: (subject, b"the last word") in ear.heard)
+    ear.heard.remove((subject, b"the last word"))
+
+
+async def test_what_is_sent_is_heard_in_order_by_whoever_listens(make_bus: MakeBus) -> None:
+    one, other, ear = await make_bus(SCHEDULER), await make_bus(CTL), Ear()
+    await other.subscribe("test.a", ear)
+    for number in range(100):
+        await one.publish("test.a", b"%d" % number)
+    await heard_by(ear, one, "test.a")
+    assert ear.heard == [("test.a", b"%d" % number) for number in range(100)]
+
+
+async def test_a_connection_hears_what_it_says_itself(make_bus: MakeBus) -> None:
+    bus, ear = await make_bus(SCHEDULER), Ear()
+    await bus.subscribe("test.a", ear)
+    await bus.publish("test.a", b"me")
+    await eventually(lambda: ear.heard == [("test.a", b"me")])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "heard"),
+    [
+        ("test.a", ["test.a"]),
+        ("test.*", ["test.a", "test.b"]),
+        ("test.*.c", ["test.a.c", "test.b.c"]),
+        ("test.>", ["test.a", "test.b", "test.a.c", "test.b.c"]),
+    ],
+)
+async def test_a_pattern_hears_what_it_matches(
+    make_bus: MakeBus, pattern: str, heard: list[str]
+) -> None:
+    bus, ear, end = await make_bus(SCHEDULER), Ear(), Ear()
+    await bus.subscribe(pattern, ear)
+    await bus.subscribe("end", end)
+    for subject in ("test.a", "test.b", "test.a.c", "test.b.c", "tests.a"):
+        await bus.publish(subject, b"")
+    await heard_by(end, bus, "end")
+    await eventually(lambda: len(ear.heard) == len(heard))
+    assert [subject for subject, _ in ear.heard] == heard
+
+
+async def test_what_was_sent_before_is_not_heard(make_bus: MakeBus) -> None:
+    bus, ear = await make_bus(SCHEDULER), Ear()
+    await bus.publish("test.a", b"before")
+    await bus.subscribe("test.a", ear)
+    await heard_by(ear, bus, "test.a")
+    assert ear.heard == []
+
+
+async def test_of_a_group_one_member_hears_and_all_share(make_bus: MakeBus) -> None:
+    sender, alone = await make_bus(SCHEDULER), Ear()
+    members = [Ear() for _ in range(3)]
+    for member in members:
+        await (await make_bus(CTL)).subscribe("test.*", member, group="us")
+    await sender.subscribe("test.*", alone)
+    for number in range(60):
+        await sender.publish("test.a", b"%d" % number)
+    await eventually(lambda: sum(len(member.heard) for member in members) >= 60)
+    await eventually(lambda: len(alone.heard) == 60)
+    everything = sorted(heard for member in members for heard in member.heard)
+    assert everything == sorted(("test.a", b"%d" % number) for number in range(60))
+    assert all(member.heard for member in members)
+
+
+async def test_after_close_what_had_arrived_is_handled_and_nothing_more(make_bus: MakeBus) -> None:
+    bus, ear, end = await make_bus(SCHEDULER), Ear(), Ear()
+    subscription = await bus.subscribe("test.a", ear)
+    await bus.subscribe("end", end)
+    for number in range(50):
+        await bus.publish("test.a", b"%d" % number)
+    await heard_by(end, bus, "end")
+    await subscription.close()
+    assert len(ear.heard) == 50
+    await bus.publish("test.a", b"late")
+    await heard_by(end, bus, "end")
+    assert len(ear.heard) == 50
+
+
+async def test_a_bus_that_is_away_says_so_at_once_and_keeps_nothing(
+    make_bus: MakeBus, trouble: Trouble
+) -> None:
+    bus, ear = await make_bus(SCHEDULER), Ear()
+    await bus.subscribe("test.a", ear)
+    await trouble.stop()
+    await eventually(lambda: not bus.link.up)
+    with pytest.raises(Away, match=r"test\.a"):
+        await bus.publish("test.a", b"while away")
+    with pytest.raises(Away):
+        await bus.request("test.a", b"while away", timeout=60.0)
+    with pytest.raises(Away):
+        await bus.subscribe("test.b", ear)
+    await trouble.start()
+    await eventually(lambda: bus.link.up)
+    await heard_by(ear, bus, "test.a")
+    assert ear.heard == []
+
+
+async def test_subscriptions_and_groups_outlive_an_interruption(
+    make_bus: MakeBus, trouble: Trouble
+) -> None:
+    bus, ear, member = await make_bus(SCHEDULER), Ear(), Ear()
+    await bus.subscribe("test.a", ear)
+    await bus.subscribe("test.a", member, group="us")
+    await trouble.stop()
+    await eventually(lambda: not bus.link.up)
+    await trouble.start()
+    await eventually(lambda: bus.link.up)
+    await bus.publish("test.a", b"again")
+    await eventually(lambda: ear.heard == member.heard == [("test.a", b"again")])
+
+
+# Questions.
+
+
+class Answers:
+    """Answers questions with a prefix, as often as it is told."""
+
+    def __init__(self, bus: Bus, *answers: bytes) -> None:
+        self._bus = bus
+        self._answers = answers
+        self.asked: list[bytes] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, _subject: str, data: bytes, reply: str) -> None:
+        self.asked.append(data)
+        task = asyncio.create_task(self._answer(reply, data))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, reply: str, data: bytes) -> None:
+        for answer in self._answers:
+            await self._bus.publish(reply, answer + data)
+
+
+async def test_a_question_gets_the_first_answer(make_bus: MakeBus) -> None:
+    service, asker = await make_bus(SCHEDULER), await make_bus(CTL)
+    await service.subscribe("ask.*", Answers(service, b"first ", b"second "), group="us")
+    assert await asker.request("ask.a", b"1") == b"first 1"
+    assert await asker.request("ask.a", b"2") == b"first 2"
+
+
+async def test_questions_at_once_get_each_their_own_answer(make_bus: MakeBus) -> None:
+    service, asker = await make_bus(SCHEDULER), await make_bus(CTL)
+    await service.subscribe("ask.a", Answers(service, b"to "))
+    got = await asyncio.gather(*(asker.request("ask.a", b"%d" % n) for n in range(20)))
+    assert got == [b"to %d" % n for n in range(20)]
+
+
+async def test_of_a_group_one_is_asked(make_bus: MakeBus) -> None:
+    service, asker = await make_bus(SCHEDULER), await make_bus(CTL)
+    members = [Answers(service, b"") for _ in range(2)]
+    for member in members:
+        await service.subscribe("ask.a", member, group="us")
+    for _ in range(20):
+        await asker.request("ask.a", b"?")
+    assert sum(len(member.asked) for member in members) == 20
+
+
+async def test_nobody_there_is_known_at_once(make_bus: MakeBus) -> None:
+    bus = await make_bus(CTL)
+    with pytest.raises(NobodyThere, match=r"ask\.a"):
+        await bus.request("ask.a", b"?", timeout=600.0)
+
+
+async def test_without_an_answer_the_bus_is_away(make_bus: MakeBus) -> None:
+    bus, silent = await make_bus(CTL), Ear()
+    await bus.subscribe("ask.a", silent)
+    with pytest.raises(Away, match=r"ask\.a"):
+        await bus.request("ask.a", b"?", timeout=0.05)
+    assert silent.heard == [("ask.a", b"?")]
+
+
+async def test_an_answer_that_cannot_come_any_more_is_not_waited_for(
+    make_bus: MakeBus, trouble: Trouble
+) -> None:
+    bus, silent = await make_bus(CTL), Ear()
+    await bus.subscribe("ask.a", silent)
+    asking = asyncio.create_task(bus.request("ask.a", b"?", timeout=600.0))
+    await eventually(lambda: silent.heard == [("ask.a", b"?")])
+    await trouble.stop()
+    with pytest.raises(Away, match=r"ask\.a"):
+        await asking
+
+
+# The link.
+
+
+async def test_the_link_says_whether_the_bus_is_there(make_bus: MakeBus, trouble: Trouble) -> None:
+    bus = await make_bus(SCHEDULER)
+    seen: list[bool] = []
+    not_any_more: list[bool] = []
+    bus.link.watch(seen.append)
+    stop_watching = bus.link.watch(not_any_more.append)
+    assert bus.link.up
+    before = bus.link.away
+    await trouble.stop()
+    await eventually(lambda: seen == [False])
+    stop_watching()
+    assert not bus.link.up
+    now = bus.link.away
+    await eventually(lambda: bus.link.away > now)
+    await trouble.start()
+    await eventually(lambda: seen == [False, True])
+    assert bus.link.up
+    after = bus.link.away
+    assert after > before
+    await bus.publish("test.a", b"")
+    assert bus.link.away == after
+    assert not_any_more == [False]
+
+
+async def test_a_bus_knows_whose_it_is(make_bus: MakeBus) -> None:
+    bus = await make_bus(SCHEDULER)
+    assert bus.identity == SCHEDULER

@@ -1,0 +1,240 @@
+"""What the port says of following a stream, on both of its implementations."""
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import pytest
+
+from sluice.bus.port import (
+    Bus,
+    Closable,
+    Follower,
+    FromSequence,
+    FromTime,
+    LastPerSubject,
+    Start,
+)
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.streams import Stream
+from tests.component.bus.places import MakeBus, Notes, Trouble
+from tests.support import eventually
+
+SCHEDULER = Identity(writer=Writer.SCHEDULER)
+CTL = Identity(writer=Writer.CTL)
+KEPT = Stream(
+    name="KEPT",
+    subjects=("kept.>",),
+    keeps="what a test stores",
+    per_subject=2,
+    max_message=1024,
+    max_consumers=16,
+)
+Follow = Callable[[Bus, str, Follower, Start], Awaitable[Closable]]
+STARTS = (LastPerSubject(), FromSequence(), FromTime(0.0))
+
+
+@pytest.fixture
+async def follow(make_bus: MakeBus) -> AsyncIterator[Follow]:
+    """Readings that end before their connections do."""
+    async with AsyncExitStack() as readings:
+
+        async def begin(bus: Bus, pattern: str, follower: Follower, start: Start) -> Closable:
+            reading = await bus.follow(KEPT, pattern, follower, start=start)
+            readings.push_async_callback(reading.close)
+            return reading
+
+        yield begin
+
+
+async def stored(bus: Bus, *words: str) -> None:
+    """Each word is a subject's last token and the data."""
+    for word in words:
+        await bus.store(KEPT, f"kept.{word[0]}", word.encode())
+
+
+async def interrupted(bus: Bus, trouble: Trouble) -> None:
+    await trouble.stop()
+    await eventually(lambda: not bus.link.up)
+    await trouble.start()
+    await eventually(lambda: bus.link.up)
+
+
+@pytest.mark.parametrize("start", STARTS)
+async def test_an_empty_stream_is_caught_up_with(
+    make_bus: MakeBus, follow: Follow, start: Start
+) -> None:
+    bus, notes = await make_bus(SCHEDULER), Notes()
+    await bus.ensure(KEPT)
+    await follow(bus, "kept.>", notes, start)
+    await eventually(lambda: notes.told == ["began", "caught up"])
+    await stored(bus, "a1")
+    await eventually(lambda: notes.told == ["began", "caught up", "1 a1"])
+
+
+@pytest.mark.parametrize(
+    ("start", "read"),
+    [
+        (LastPerSubject(), ["4 b2", "5 a3", "6 c1"]),
+        (FromSequence(), ["2 b1", "3 a2", "4 b2", "5 a3", "6 c1"]),
+        (FromSequence(4), ["4 b2", "5 a3", "6 c1"]),
+        (FromSequence(7), []),
+        (FromTime(0.0), ["2 b1", "3 a2", "4 b2", "5 a3", "6 c1"]),
+    ],
+    ids=str,
+)
+async def test_reading_begins_where_it_is_told_and_goes_on_as_the_stream_grows(
+    make_bus: MakeBus, follow: Follow, start: Start, read: list[str]
+) -> None:
+    bus, notes = await make_bus(SCHEDULER), Notes()
+    await bus.ensure(KEPT)
+    await stored(bus, "a1", "b1", "a2", "b2", "a3", "c1")
+    await follow(bus, "kept.>", notes, start)
+    await eventually(lambda: notes.told == ["began", *read, "caught up"])
+    await stored(bus, "a4", "b3")
+    await eventually(lambda: notes.told == ["began", *read, "caught up", "7 a4", "8 b3"])
+
+
+async def test_reading_begins_at_a_time(make_bus: MakeBus, follow: Follow) -> None:
+    bus, notes = await make_bus(SCHEDULER), Notes()
+    await bus.ensure(KEPT)
+    await stored(bus, "a1", "b1")
+    first = await bus.last(KEPT, "kept.b")
+    assert first is not None
+    await eventually(lambda: time.time() > first.time + 0.002)
+    await stored(bus, "b2")
+    second = await bus.last(KEPT, "kept.b")
+    assert second is not None
+    since = (first.time + second.time) / 2
+    await follow(bus, "kept.>", notes, FromTime(since))
+    await eventually(lambda: notes.told == ["began", "3 b2", "caught up"])
+
+
+async def test_a_message_is_read_as_it_was_stored(make_bus: MakeBus, follow: Follow) -> None:
+    bus, notes = await make_bus(SCHEDULER), Notes()
+    await bus.ensure(KEPT)
+    await stored(bus, "a1")
+    await follow(bus, "kept.>", notes, FromSequence())
+    await eventually(lambda: notes.told == ["began", "1 a1", "caught up"])
+    last = await bus.last(KEPT, "kept.a")
+    assert last is not None
+    [read] = notes.messages
+    assert (read.subject, read.sequence, read.data) == (last.subject, last.sequence, last.data)
+    assert read.time == pytest.approx(last.time, abs=1e-5)
+
+
+@pytest.mark.parametrize("start", STARTS)
+async def test_only_the_pattern_is_read(make_bus: MakeBus, follow: Follow, start: Start) -> None:
+    bus, notes = await make_bus(SCHEDULER), Notes()
+    await bus.ensure(KEPT)
+    await stored(bus, "a1", "b1")
+    await follow(bus, "kept.b", notes, start)
+    await eventually(lambda: notes.told == ["began", "2 b1", "caught up"])
+    await stored(bus, "a2", "b2")
+    await eventually(lambda: notes.told == ["began", "2 b1", "caught up", "4 b2"])
+
+
+async def test_much_is_read_in_order(make_bus: MakeBus, follow: Follow) -> None:
+    bus, writer, notes = await make_bus(SCHEDULER), await make_bus(CTL), Notes()
+    await bus.ensure(KEPT)
+    await follow(bus, "kept.>", notes, FromSequence())
+    for number in range(300):
+        await writer.store(KEPT, f"kept.{number}", b"")
+    await eventually(lambda: len(notes.messages) == 300)
+    assert [message.sequence for message in notes.messages] == list(range(1, 301))
+    assert notes.told.count("began") == 1
+
+
+async def test_the_last_of_each_is_read_again_after_an_interruption(
+    make_bus: MakeBus, follow: Follow, trouble: Trouble
+) -> None:
+    bus, notes = await make_bus(SCHEDULER), Notes()
+    await bus.ensure(KEPT)
+    await stored(bus, "a1", "b1")
+    await follow(bus, "kept.>", notes, LastPerSubject())
+    await eventually(lambda: notes.told == ["began", "1 a1", "2 b1", "caught up"])
+    await stored(bus, "b2")
+    await bus.purge(KEPT, "kept.a")
+    await interrupted(bus, trouble)
+    first = ["began", "1 a1", "2 b1", "caught up", "3 b2"]
+    await eventually(lambda: notes.told == [*first, "lost", "began", "3 b2", "caught up"])
+
+
+@pytest.mark.parametrize("start", [FromSequence(2), FromTime(0.0)], ids=str)
+async def test_reading_goes_on_where_it_stopped(
+    make_bus: MakeBus, follow: Follow, trouble: Trouble, start: Start
+) -> None:
+    bus, notes = await make_bus(SCHEDULER), Notes()
+    await bus.ensure(KEPT)
+    await stored(bus, "a1", "a2", "a3")
+    await follow(bus, "kept.>", notes, start)
+    read = ["began", "2 a2", "3 a3", "caught up"]
+    await eventually(lambda: notes.told == read)
+    await interrupted(bus, trouble)
+    read += ["lost", "caught up"]
+    await eventually(lambda: notes.told == read)
+    await stored(bus, "b1")
+    await interrupted(bus, trouble)
+    read += ["4 b1", "lost", "caught up"]
+    await eventually(lambda: notes.told == read)
+
+
+@pytest.mark.parametrize("start", [LastPerSubject(), FromSequence(2), FromTime(0.0)], ids=str)
+async def test_a_stream_that_was_lost_and_made_anew_is_read_from_its_beginning(
+    make_bus: MakeBus, follow: Follow, trouble: Trouble, start: Start
+) -> None:
+    bus, notes = await make_bus(SCHEDULER), Notes()
+    await bus.ensure(KEPT)
+    await stored(bus, "a1", "b1")
+    await follow(bus, "kept.>", notes, start)
+    await eventually(lambda: notes.told[-2:] == ["2 b1", "caught up"])
+    before = len(notes.told)
+    await trouble.lose(KEPT)
+    await eventually(lambda: "lost" in notes.told)
+    await eventually(lambda: bus.link.up)
+    await stored(bus, "c1")
+    await eventually(lambda: "1 c1" in notes.told and notes.told.count("caught up") == 2)
+    after = [told for told in notes.told[before:] if told != "caught up"]
+    assert after == ["lost", "began", "1 c1"]
+
+
+async def test_a_bus_that_is_away_is_waited_for(
+    make_bus: MakeBus, follow: Follow, trouble: Trouble
+) -> None:
+    bus, notes = await make_bus(SCHEDULER), Notes()
+    await bus.ensure(KEPT)
+    await stored(bus, "a1")
+    await trouble.stop()
+    await eventually(lambda: not bus.link.up)
+    await follow(bus, "kept.>", notes, LastPerSubject())
+    assert "caught up" not in notes.told
+    await trouble.start()
+    await eventually(lambda: notes.told[-3:] == ["began", "1 a1", "caught up"])
+
+
+async def test_a_stream_that_is_not_there_yet_is_waited_for(
+    make_bus: MakeBus, follow: Follow
+) -> None:
+    owner, bus, notes = await make_bus(SCHEDULER), await make_bus(CTL), Notes()
+    await follow(bus, "kept.>", notes, LastPerSubject())
+    await owner.ensure(KEPT)
+    await stored(owner, "a1")
+    await eventually(lambda: "1 a1" in notes.told and "caught up" in notes.told)
+
+
+async def test_after_close_nothing_is_read(
+    make_bus: MakeBus, follow: Follow, trouble: Trouble
+) -> None:
+    bus, closed, notes = await make_bus(SCHEDULER), Notes(), Notes()
+    await bus.ensure(KEPT)
+    reading = await bus.follow(KEPT, "kept.>", closed, start=FromSequence())
+    await follow(bus, "kept.>", notes, FromSequence())
+    await stored(bus, "a1")
+    await eventually(lambda: closed.told[-1] == notes.told[-1] == "1 a1")
+    await reading.close()
+    told = list(closed.told)
+    await stored(bus, "a2")
+    await eventually(lambda: notes.told[-1] == "2 a2")
+    await interrupted(bus, trouble)
+    await eventually(lambda: notes.told[-2:] == ["lost", "caught up"])
+    assert closed.told == told

@@ -1,0 +1,221 @@
+"""What the port says of streams, on both implementations: to keep, and to read one message."""
+
+import time
+
+import msgspec
+import pytest
+
+from sluice.bus.port import Away, BusError, Conflict, Misconfigured
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.streams import COMMANDS, EVENTS, STREAMS, Stream
+from sluice.contracts.subjects import Command, Event, notify
+from tests.component.bus.places import Ear, MakeBus, Trouble
+from tests.support import eventually
+
+SCHEDULER = Identity(writer=Writer.SCHEDULER)
+KEPT = Stream(
+    name="KEPT",
+    subjects=("kept.>",),
+    keeps="what a test stores",
+    per_subject=2,
+    max_message=1024,
+    max_consumers=16,
+)
+
+
+async def test_what_is_stored_is_there_with_sequence_and_time(make_bus: MakeBus) -> None:
+    bus = await make_bus(SCHEDULER)
+    await bus.ensure(KEPT)
+    before = time.time()
+    assert await bus.store(KEPT, "kept.a", b"1") == 1
+    assert await bus.store(KEPT, "kept.b", b"2") == 2
+    assert await bus.store(KEPT, "kept.a", b"3") == 3
+    last = await bus.last(KEPT, "kept.a")
+    assert last is not None
+    assert (last.subject, last.sequence, last.data) == ("kept.a", 3, b"3")
+    assert before - 1.0 <= last.time <= time.time() + 1.0
+    assert await bus.last(KEPT, "kept.c") is None
+
+
+async def test_what_is_stored_is_there_after_the_server_was_away(
+    make_bus: MakeBus, trouble: Trouble
+) -> None:
+    bus = await make_bus(SCHEDULER)
+    await bus.ensure(KEPT)
+    await bus.store(KEPT, "kept.a", b"1", id="one")
+    await trouble.stop()
+    await eventually(lambda: not bus.link.up)
+    for call in (
+        bus.store(KEPT, "kept.a", b"2"),
+        bus.last(KEPT, "kept.a"),
+        bus.purge(KEPT, "kept.a"),
+        bus.ensure(KEPT),
+    ):
+        with pytest.raises(Away):
+            await call
+    await trouble.start()
+    await eventually(lambda: bus.link.up)
+    last = await bus.last(KEPT, "kept.a")
+    assert last is not None
+    assert (last.sequence, last.data) == (1, b"1")
+    assert await bus.store(KEPT, "kept.a", b"1", id="one") == 1
+
+
+async def test_a_writer_stores_only_on_what_he_expects(make_bus: MakeBus) -> None:
+    one, other = await make_bus(SCHEDULER), await make_bus(SCHEDULER)
+    await one.ensure(KEPT)
+    await one.store(KEPT, "kept.b", b"in between")
+    assert await one.store(KEPT, "kept.a", b"first", expect=0) == 2
+    with pytest.raises(Conflict, match=r"kept\.a"):
+        await other.store(KEPT, "kept.a", b"first too", expect=0)
+    assert await other.store(KEPT, "kept.a", b"second", expect=2) == 3
+    with pytest.raises(Conflict):
+        await one.store(KEPT, "kept.a", b"late", expect=2)
+    with pytest.raises(Conflict):
+        await one.store(KEPT, "kept.c", b"of nothing", expect=3)
+    last = await one.last(KEPT, "kept.a")
+    assert last is not None
+    assert (last.sequence, last.data) == (3, b"second")
+    assert await one.last(KEPT, "kept.c") is None
+
+
+async def test_an_id_is_stored_once(make_bus: MakeBus) -> None:
+    bus = await make_bus(SCHEDULER)
+    await bus.ensure(KEPT)
+    assert await bus.store(KEPT, "kept.a", b"once", id="one") == 1
+    assert await bus.store(KEPT, "kept.a", b"another", id="two") == 2
+    assert await bus.store(KEPT, "kept.a", b"once", id="one") == 1
+    last = await bus.last(KEPT, "kept.a")
+    assert last is not None
+    assert (last.sequence, last.data) == (2, b"another")
+
+
+async def test_an_id_counts_only_for_who_expects_what_is_there(make_bus: MakeBus) -> None:
+    bus = await make_bus(SCHEDULER)
+    await bus.ensure(KEPT)
+    assert await bus.store(KEPT, "kept.a", b"slot", expect=0, id="one") == 1
+    with pytest.raises(Conflict):
+        await bus.store(KEPT, "kept.a", b"slot", expect=0, id="one")
+    assert await bus.store(KEPT, "kept.a", b"slot", expect=1, id="one") == 1
+
+
+async def test_what_was_refused_may_be_stored_later_under_its_id(make_bus: MakeBus) -> None:
+    bus = await make_bus(SCHEDULER)
+    await bus.ensure(KEPT)
+    await bus.store(KEPT, "kept.a", b"other")
+    with pytest.raises(Conflict):
+        await bus.store(KEPT, "kept.a", b"mine", expect=0, id="one")
+    assert await bus.store(KEPT, "kept.a", b"mine", expect=1, id="one") == 2
+
+
+async def test_purged_subjects_are_empty_and_others_are_not(make_bus: MakeBus) -> None:
+    bus = await make_bus(SCHEDULER)
+    await bus.ensure(KEPT)
+    for subject in ("kept.a.x", "kept.a.y", "kept.b.x", "kept.a.x"):
+        await bus.store(KEPT, subject, b"")
+    await bus.purge(KEPT, "kept.a.>")
+    assert await bus.last(KEPT, "kept.a.x") is None
+    assert await bus.last(KEPT, "kept.a.y") is None
+    kept = await bus.last(KEPT, "kept.b.x")
+    assert kept is not None
+    assert kept.sequence == 3
+    assert await bus.store(KEPT, "kept.a.x", b"", expect=0) == 5
+
+
+async def test_a_stream_that_may_not_be_purged_is_not(make_bus: MakeBus) -> None:
+    bus = await make_bus(SCHEDULER)
+    await bus.ensure(EVENTS)
+    subject = str(Event(cluster="default", node="a", writer="scheduler", kind="alert"))
+    await bus.store(EVENTS, subject, b"")
+    with pytest.raises(BusError, match="not purged"):
+        await bus.purge(EVENTS, subject)
+    assert await bus.last(EVENTS, subject) is not None
+
+
+async def test_a_message_that_is_too_long_is_refused(make_bus: MakeBus) -> None:
+    bus = await make_bus(SCHEDULER)
+    await bus.ensure(KEPT)
+    with pytest.raises(BusError, match=r"kept\.a: .*1025 bytes.* 1024"):
+        await bus.store(KEPT, "kept.a", b"x" * 1025)
+    assert await bus.last(KEPT, "kept.a") is None
+
+
+async def test_a_stream_that_is_not_there_is_away(make_bus: MakeBus) -> None:
+    bus = await make_bus(SCHEDULER)
+    with pytest.raises(Away, match="KEPT is not there"):
+        await bus.store(KEPT, "kept.a", b"")
+    with pytest.raises(Away, match="KEPT is not there"):
+        await bus.last(KEPT, "kept.a")
+
+
+async def test_who_ensured_a_stream_makes_it_again_when_it_is_lost(
+    make_bus: MakeBus, trouble: Trouble
+) -> None:
+    bus = await make_bus(SCHEDULER)
+    await bus.ensure(KEPT)
+    await bus.store(KEPT, "kept.a", b"1")
+    await bus.store(KEPT, "kept.a", b"2")
+    downs: list[bool] = []
+    bus.link.watch(downs.append)
+    await trouble.lose(KEPT)
+    await eventually(lambda: downs == [False, True])
+    assert await bus.store(KEPT, "kept.a", b"anew", expect=0) == 1
+
+
+async def test_what_is_stored_in_the_slots_pokes_their_owner(make_bus: MakeBus) -> None:
+    bus, ear = await make_bus(SCHEDULER), Ear()
+    await bus.ensure(COMMANDS)
+    slot = Command(cluster="default", node="a.example", component="driver")
+    await bus.subscribe(notify(slot), ear)
+    await bus.store(COMMANDS, str(slot), b"1", expect=0, id="one")
+    with pytest.raises(Conflict):
+        await bus.store(COMMANDS, str(slot), b"refused", expect=0)
+    await bus.store(COMMANDS, str(slot), b"1", id="one")
+    await bus.store(COMMANDS, str(slot), b"2", expect=1)
+    poke = notify(slot)
+    await eventually(lambda: ear.heard == [(poke, b"1"), (poke, b"2")])
+
+
+async def test_to_ensure_twice_changes_nothing(make_bus: MakeBus) -> None:
+    bus, other = await make_bus(SCHEDULER), await make_bus(SCHEDULER)
+    for stream in STREAMS:
+        await bus.ensure(stream)
+    slot = str(Command(cluster="default", node="a", component="driver"))
+    await bus.store(COMMANDS, slot, b"kept")
+    for stream in STREAMS:
+        await other.ensure(stream)
+    last = await bus.last(COMMANDS, slot)
+    assert last is not None
+    assert last.data == b"kept"
+
+
+async def test_a_stream_is_changed_until_it_is_as_it_should_be(make_bus: MakeBus) -> None:
+    bus, ear = await make_bus(SCHEDULER), Ear()
+    await bus.ensure(KEPT)
+    await bus.store(KEPT, "kept.a", b"1")
+    changed = msgspec.structs.replace(
+        KEPT,
+        subjects=("kept.>", "kept-too.>"),
+        max_message=2048,
+        notify=("kept-too.>", "poke.>"),
+    )
+    await bus.ensure(changed)
+    await bus.subscribe("poke.>", ear)
+    assert await bus.store(changed, "kept-too.b", b"x" * 1500) == 2
+    await eventually(lambda: ear.heard == [("poke.b", b"x" * 1500)])
+    assert await bus.last(changed, "kept.a") is not None
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        msgspec.structs.replace(KEPT, deny_purge=False),
+        msgspec.structs.replace(KEPT, name="OTHER", subjects=("kept.*.b", "others")),
+    ],
+    ids=["purge", "subjects"],
+)
+async def test_what_a_person_must_change_is_said(make_bus: MakeBus, wanted: Stream) -> None:
+    bus = await make_bus(SCHEDULER)
+    await bus.ensure(msgspec.structs.replace(KEPT, deny_purge=True))
+    with pytest.raises(Misconfigured, match=wanted.name):
+        await bus.ensure(wanted)

@@ -1,0 +1,38 @@
+"""Starts the example program, and leaves none of it behind."""
+
+import http.client
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.component.runtime.program import Launch, Program
+
+
+@pytest.fixture
+def launch() -> Iterator[Launch]:
+    """Starts the example with arguments and environment."""
+    programs: list[Program] = []
+
+    def start(*arguments: str, **environ: str) -> Program:
+        programs.append(Program(*arguments, **environ))
+        return programs[-1]
+
+    yield start
+    for program in programs:
+        program.kill()
+
+
+@pytest.fixture
+def get() -> Callable[[int, str], tuple[int, str, str]]:
+    """Status, content type and body of a page."""
+
+    def ask(port: int, path: str) -> tuple[int, str, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+        finally:
+            connection.close()
+
+    return ask

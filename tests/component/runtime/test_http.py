@@ -1,0 +1,47 @@
+"""One server, any pages: made when asked for, closed with the process."""
+
+import aiohttp
+import pytest
+
+from sluice.runtime.fatal import Fatal
+from sluice.runtime.http import HttpServer, HttpSettings, Page
+
+
+async def test_a_page_is_made_anew_for_each_question():
+    asked: list[int] = []
+
+    def page() -> Page:
+        asked.append(1)
+        return Page(f"{len(asked)}".encode(), status=200 + len(asked))
+
+    async with (
+        HttpServer(HttpSettings(host="127.0.0.1", port=0), {"/page": page}) as server,
+        aiohttp.ClientSession() as session,
+    ):
+        host, port = server.address
+        assert host == "127.0.0.1"
+        for number in (1, 2):
+            async with session.get(f"http://{host}:{port}/page") as answer:
+                assert (answer.status, await answer.text()) == (200 + number, str(number))
+        async with session.post(f"http://{host}:{port}/page") as answer:
+            assert answer.status == 405
+
+
+async def test_two_cannot_listen_on_one_port():
+    async with HttpServer(HttpSettings(host="127.0.0.1", port=0), {}) as first:
+        host, port = first.address
+        second = HttpServer(HttpSettings(host=host, port=port), {})
+        with pytest.raises(Fatal, match=f"HTTP cannot listen on 127.0.0.1:{port}: Address already"):
+            await second.__aenter__()
+    async with HttpServer(HttpSettings(host=host, port=port), {}) as third:
+        assert third.address == (host, port), "the first gave its port back"
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [("192.0.2.1", "Cannot assign requested address"), ("a..b", ".*label empty or too long.*")],
+)
+async def test_a_host_that_is_not_ours_is_said_so(host: str, why: str):
+    server = HttpServer(HttpSettings(host=host, port=0), {})
+    with pytest.raises(Fatal, match=f"HTTP cannot listen on {host}:0: {why}; choose another host"):
+        await server.__aenter__()

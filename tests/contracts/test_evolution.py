@@ -1,0 +1,164 @@
+"""Within a major version messages only grow; between two of them nobody guesses."""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+import msgspec
+import pytest
+
+from sluice.contracts import asks, message, telemetry
+from sluice.contracts.message import MAJOR, Message, OpenWord, Unreadable
+from sluice.contracts.waits import WaitCode
+from tests.contracts import goldens, shapes
+from tests.contracts.goldens import EXAMPLES, form_of, path_of
+
+JSON = [name for name in EXAMPLES if not form_of(name).binary]
+ENVELOPES = [name for name in JSON if form_of(name).body]
+VERSIONED = [name for name in JSON if isinstance(EXAMPLES[name].message, Message)]
+NEW = "written-by-a-newer-version"
+
+
+def _tree(name: str) -> Any:
+    return msgspec.json.decode(path_of(name).read_bytes())
+
+
+def _objects_of_structs(tree: Any, struct: Any) -> Iterator[dict[str, Any]]:
+    """The JSON objects that are structs, beside the structs: maps from words to values are not."""
+    if isinstance(struct, msgspec.Struct):
+        yield tree
+        for field in msgspec.structs.fields(struct):
+            if field.encode_name in tree:
+                yield from _objects_of_structs(tree[field.encode_name], getattr(struct, field.name))
+    elif isinstance(struct, dict):
+        for key, inner in struct.items():  # pyright: ignore[reportUnknownVariableType]
+            yield from _objects_of_structs(tree[key], inner)
+    elif isinstance(struct, tuple | list):
+        for part, inner in zip(tree, struct, strict=True):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            yield from _objects_of_structs(part, inner)
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_unknown_fields_are_ignored_in_envelope_body_and_parts(name: str) -> None:
+    tree, (whole, body) = _tree(name), EXAMPLES[name]
+    grown = list(_objects_of_structs(tree, whole))
+    if body is not None:
+        grown += _objects_of_structs(tree["body"], body)
+    for part in grown:
+        part[NEW] = {"nested": [1, None, "x"]}
+    read = goldens.read(form_of(name), msgspec.json.encode(tree))
+    assert read.body == body
+    if body is None:
+        assert read.message == whole
+    else:
+        assert msgspec.structs.replace(read.message, body=whole.body) == whole
+
+
+def _with_new_words(value: Any) -> Any:
+    """The same, with each word of an open list replaced by one that this version has not."""
+    if isinstance(value, OpenWord):
+        return type(value)(NEW)
+    if isinstance(value, msgspec.Struct):
+        parts = {name: _with_new_words(getattr(value, name)) for name in value.__struct_fields__}
+        return msgspec.structs.replace(value, **parts)
+    if isinstance(value, dict):
+        return {key: _with_new_words(inner) for key, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, tuple | list):
+        return type(value)(map(_with_new_words, value))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return value
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_unknown_words_survive_reading_and_writing(name: str) -> None:
+    form, (whole, body) = form_of(name), EXAMPLES[name]
+    structs: list[msgspec.Struct] = [part for part in (whole, body) if part is not None]
+    for struct in structs:
+        newer = msgspec.json.encode(_with_new_words(struct))
+        read = message.decode(type(struct), newer)
+        assert goldens.write(form, read) == newer
+
+
+def test_an_unknown_word_stays_that_word() -> None:
+    word = WaitCode(NEW)
+    assert (word, str(word), word.value, word.known) == (NEW, NEW, NEW, False)
+    assert word == WaitCode(NEW)
+    assert word != WaitCode("another")
+    assert hash(word) == hash(NEW)
+    assert all(code.known for code in WaitCode)
+
+
+def test_every_list_of_words_in_a_message_is_open() -> None:
+    closed = {
+        type(value).__name__
+        for example in EXAMPLES.values()
+        for part in filter(None, example)
+        for struct in shapes.instances(part)
+        for value in (getattr(struct, name) for name in struct.__struct_fields__)
+        if isinstance(value, Enum) and not isinstance(value, OpenWord)
+    }
+    assert closed == set()
+
+
+@pytest.mark.parametrize("name", ENVELOPES)
+def test_a_kind_that_is_not_known_is_refused_in_words(name: str) -> None:
+    form, whole = form_of(name), EXAMPLES[name].message
+    odd = msgspec.structs.replace(whole, kind=type(whole.kind)(NEW))
+    envelope = message.decode(form.message, message.encode(odd))
+    with pytest.raises(Unreadable, match=f"kind '{NEW}' is not known to this process"):
+        envelope.open()
+
+
+@pytest.mark.parametrize("name", VERSIONED)
+def test_another_major_version_is_refused_with_the_reason(name: str) -> None:
+    tree = _tree(name)
+    assert next(iter(tree)) == "v", "a person sees the version first"
+    for version in (MAJOR + 1, 0):
+        for other in ({**tree, "v": version}, {"v": version, "shape": "another"}):
+            with pytest.raises(Unreadable, match=f"of version {version}; this process reads"):
+                goldens.read(form_of(name), msgspec.json.encode(other))
+
+
+def test_another_major_version_of_telemetry_is_refused_with_the_reason() -> None:
+    _, *rest = msgspec.msgpack.decode(path_of("telemetry").read_bytes())
+    for other in ([2, *rest], [2], [2, "another", "shape"]):
+        with pytest.raises(Unreadable, match="Batch of version 2; this process reads version 1"):
+            telemetry.decode(msgspec.msgpack.encode(other))
+
+
+def test_telemetry_of_an_older_sender_is_shorter_and_read() -> None:
+    batch = EXAMPLES["telemetry"].message
+    *head, (sample,) = msgspec.msgpack.decode(path_of("telemetry").read_bytes())
+    fields = msgspec.structs.fields(telemetry.GpuSample)
+    required = sum(field.required for field in fields)
+    for length in range(required, len(fields) + 1):
+        read = telemetry.decode(msgspec.msgpack.encode([*head, [sample[:length]]]))
+        assert read.gpus == [telemetry.GpuSample(*sample[:length])]
+        assert msgspec.structs.replace(read, gpus=batch.gpus) == batch
+    with pytest.raises(Unreadable, match="at least length"):
+        telemetry.decode(msgspec.msgpack.encode([*head, [sample[: required - 1]]]))
+
+
+def test_telemetry_of_a_newer_sender_is_longer_and_read() -> None:
+    *head, (sample,) = msgspec.msgpack.decode(path_of("telemetry").read_bytes())
+    newer = msgspec.msgpack.encode([*head, [[*sample, 1, {"x": []}]], "new", [None]])
+    assert telemetry.decode(newer) == EXAMPLES["telemetry"].message
+
+
+@pytest.mark.parametrize("verb", asks.ASKS)
+def test_a_problem_is_not_taken_for_an_answer_nor_an_answer_for_a_problem(
+    verb: asks.AskVerb,
+) -> None:
+    """Nothing else tells them apart: neither has a kind."""
+    _, answer = asks.ASKS[verb]
+    with pytest.raises(Unreadable):
+        message.decode(answer, path_of("ask.problem").read_bytes())
+    with pytest.raises(Unreadable):
+        message.decode(asks.Problem, path_of(f"ask.{verb.value}.answer").read_bytes())
+
+
+def test_what_is_at_its_default_is_not_written() -> None:
+    for struct in shapes.structs():
+        if struct.__struct_config__.array_like:
+            continue
+        assert struct.__struct_config__.omit_defaults, shapes.name_of(struct)
+        assert not struct.__struct_config__.forbid_unknown_fields, shapes.name_of(struct)

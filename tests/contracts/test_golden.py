@@ -1,0 +1,91 @@
+"""The bytes of version 1 are what they were, and every kind has some."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from sluice.contracts import asks, commands, events, reports, subjects
+from sluice.contracts.catalogue import FORMS, PLANES
+from tests.contracts import goldens, shapes
+from tests.contracts.goldens import EXAMPLES, REQUIRED, form_of, path_of
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_golden_file_is_read_as_it_was_meant_and_written_as_it_was(name: str) -> None:
+    data = path_of(name).read_bytes()
+    assert goldens.read(form_of(name), data) == EXAMPLES[name]
+    assert goldens.write(form_of(name), EXAMPLES[name].message) == data
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form.body], ids=lambda form: form.name)
+def test_the_kind_in_an_envelope_follows_from_its_body(form: Any) -> None:
+    assert EXAMPLES[form.name].message.kind == form.kind
+
+
+def test_every_form_has_a_golden_file_and_every_golden_file_an_example() -> None:
+    assert {form.name for form in FORMS} <= EXAMPLES.keys(), "add an example in tests/contracts"
+    there = {path.name for path in goldens.GOLDEN.iterdir()} - {REQUIRED.name}
+    assert there == {path_of(name).name for name in EXAMPLES}
+
+
+def test_nothing_is_written_over() -> None:
+    assert goldens.write_missing() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "bodies"),
+    [
+        (commands.CommandKind, commands.COMMANDS.kinds),
+        (commands.CheckKind, commands.CHECKS.kinds),
+        (reports.StateKind, reports.REPORTS.kinds),
+        (events.EventKind, events.EVENTS.kinds),
+        (asks.AskVerb, asks.ASKS),
+    ],
+)
+def test_every_kind_has_a_body_and_its_own(words: Any, bodies: dict[Any, Any]) -> None:
+    assert set(bodies) == set(words)
+    assert len(set(bodies.values())) == len(bodies)
+
+
+def test_the_catalogue_has_every_plane_and_every_kind_once() -> None:
+    assert [plane.subject for plane in PLANES] == list(subjects.PLANES)
+    names = [form.name for form in FORMS]
+    assert len(set(names)) == len(names)
+    kinds = {plane.name: [form.kind for form in plane.forms if form.body] for plane in PLANES}
+    assert set(kinds["command"]) == {kind.value for kind in commands.CommandKind}
+    assert set(kinds["check"]) == {kind.value for kind in commands.CheckKind}
+    assert set(kinds["state"]) == {kind.value for kind in reports.StateKind}
+    assert set(kinds["event"]) == {kind.value for kind in events.EventKind}
+
+
+def test_the_examples_fill_every_field() -> None:
+    filled: dict[str, set[str]] = {}
+    for message, body in EXAMPLES.values():
+        for struct in (*shapes.instances(message), *shapes.instances(body)):
+            seen = filled.setdefault(shapes.name_of(type(struct)), set())
+            for field in msgspec.structs.fields(struct):
+                if getattr(struct, field.name) not in (shapes.default_of(field), "", ()):
+                    seen.add(field.name)
+    empty = {
+        shapes.name_of(struct): sorted(
+            set(struct.__struct_fields__) - filled.get(shapes.name_of(struct), set())
+        )
+        for struct in shapes.structs()
+    }
+    assert {name: fields for name, fields in empty.items() if fields} == {}
+
+
+def test_no_field_is_required_that_was_not_from_the_start() -> None:
+    frozen = json.loads(REQUIRED.read_bytes())
+    now = {
+        shapes.name_of(struct): [
+            field.encode_name for field in msgspec.structs.fields(struct) if field.required
+        ]
+        for struct in shapes.structs()
+    }
+    assert now == frozen, (
+        "a field that is new needs a default, and one that was required stays so: older readers"
+        f" would refuse the message. Only a new struct may be added to {REQUIRED.name}"
+    )

@@ -1,0 +1,26 @@
+"""Who speaks: components belong to a node, everybody else to none."""
+
+import pytest
+
+from sluice.contracts.identities import ASKERS, CLUSTER_WRITERS, COMPONENTS, Identity, Writer
+
+
+def test_the_writers_are_split_into_components_and_the_rest() -> None:
+    assert set(COMPONENTS) | set(CLUSTER_WRITERS) == set(Writer)
+    assert not set(COMPONENTS) & set(CLUSTER_WRITERS)
+    assert set(ASKERS) < set(CLUSTER_WRITERS)
+    assert Writer.CTL not in ASKERS, "people ask services, not components"
+
+
+@pytest.mark.parametrize("writer", COMPONENTS)
+def test_a_component_belongs_to_a_node(writer: Writer) -> None:
+    assert str(Identity(writer=writer, node="a.b")) == f"default/a.b/{writer.value}"
+    with pytest.raises(ValueError, match="needs a node"):
+        Identity(writer=writer)
+
+
+@pytest.mark.parametrize("writer", CLUSTER_WRITERS)
+def test_a_cluster_role_belongs_to_no_node(writer: Writer) -> None:
+    assert str(Identity(cluster="east", writer=writer)) == f"east/-/{writer.value}"
+    with pytest.raises(ValueError, match="belongs to no node"):
+        Identity(writer=writer, node="a")

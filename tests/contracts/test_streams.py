@@ -1,0 +1,79 @@
+"""Three streams: each keeps what is its own, and its limits are explicit."""
+
+from itertools import combinations
+
+import pytest
+
+from sluice.contracts import subjects
+from sluice.contracts.catalogue import PLANES, Plane
+from sluice.contracts.streams import COMMANDS, STREAMS, Stream
+from sluice.contracts.subjects import ROOT, matches
+from tests.contracts.goldens import EXAMPLES, form_of, path_of
+
+NODE = "a.b"
+
+
+def _subjects_of(plane: Plane) -> list[str]:
+    parts = dict.fromkeys(plane.subject.__struct_fields__, "x")
+    full = str(plane.subject(**parts))
+    return [full] if "[" not in plane.shape else [full, full.rpartition(".")[0]]
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether some subject is in both patterns; both end in `>` or are spelt out."""
+    left, right = one.removesuffix(".>").split("."), other.removesuffix(".>").split(".")
+    return all("*" in pair or len(set(pair)) == 1 for pair in zip(left, right, strict=False))
+
+
+def test_subjects_of_different_streams_are_disjoint() -> None:
+    for one, other in combinations(STREAMS, 2):
+        assert not [
+            (mine, theirs)
+            for mine in one.subjects
+            for theirs in other.subjects
+            if _overlap(mine, theirs)
+        ]
+
+
+@pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane.name)
+def test_a_plane_is_in_its_stream_and_in_no_other(plane: Plane) -> None:
+    for subject in _subjects_of(plane):
+        keepers = [
+            stream
+            for stream in STREAMS
+            if any(matches(pattern, subject) for pattern in stream.subjects)
+        ]
+        assert keepers == ([plane.stream] if plane.stream else [])
+
+
+def test_every_stream_carries_something_and_nothing_else() -> None:
+    for stream in STREAMS:
+        carried = [plane.subject for plane in PLANES if plane.stream is stream]
+        assert stream.subjects == tuple(subjects.everything(subject) for subject in carried)
+
+
+def test_a_poke_is_not_stored_again() -> None:
+    assert COMMANDS.notify is not None
+    _, to = COMMANDS.notify
+    for pattern in (pattern for stream in STREAMS for pattern in stream.subjects):
+        assert not _overlap(pattern, to.replace("$1", "*"))
+        assert not _overlap(pattern, to.replace("$1", "command"))
+    assert to.startswith(f"{ROOT}.")
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
+def test_limits_are_explicit(stream: Stream) -> None:
+    assert stream.name == stream.name.upper()
+    assert stream.max_consumers > 0
+    assert stream.per_subject > 0
+    assert stream.max_message > 0
+    kept_for_ever = stream.per_subject == 1
+    assert kept_for_ever or (stream.max_bytes > 0 and stream.max_age > 0 and stream.deny_purge)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_fit_their_stream_many_times(name: str) -> None:
+    form = form_of(name)
+    for plane in PLANES:
+        if form in plane.forms and plane.stream:
+            assert path_of(name).stat().st_size * 20 < plane.stream.max_message

@@ -1,0 +1,233 @@
+"""A subject is built and parsed in one place, and means the same both ways."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from sluice.contracts import subjects
+from sluice.contracts.catalogue import NOTIFY_SHAPES, PLANES
+from sluice.contracts.identities import COMPONENTS, Identity, Writer
+from sluice.contracts.subjects import ANY, NO_NODE, ROOT, NotASubject, matches, parse
+
+some = settings(deadline=None, max_examples=200)
+
+_label = st.from_regex(r"[a-z0-9](?:[a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
+tokens = st.from_regex(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", fullmatch=True)
+nodes = st.lists(_label, min_size=1, max_size=4).map(".".join)
+planes = st.sampled_from(subjects.PLANES)
+
+
+def _subject(kind: type[Any], draw: Any, *, wild: bool) -> Any:
+    """A subject of this plane, with `ANY` in some of its parts where that is wanted."""
+    parts: dict[str, str] = {}
+    for field in msgspec.structs.fields(kind):
+        here = nodes | st.just(NO_NODE) if field.name == "node" else tokens
+        if not field.required:
+            here = here | st.just("")
+        parts[field.name] = draw(here | st.just(ANY) if wild else here, field.name)
+    return kind(**parts)
+
+
+@some
+@given(planes, st.booleans(), st.data())
+def test_what_is_printed_is_parsed_to_the_same(
+    kind: type[Any], wild: bool, data: st.DataObject
+) -> None:
+    subject = _subject(kind, data.draw, wild=wild)
+    assert parse(str(subject)) == subject
+    assert str(subject).startswith(f"{ROOT}.{kind.plane}.")
+    assert " " not in str(subject)
+    assert ">" not in str(subject)
+
+
+@some
+@given(planes, nodes, st.data())
+def test_a_nodes_name_is_one_token_whatever_dots_it_has(
+    kind: type[Any], node: str, data: st.DataObject
+) -> None:
+    assume("node" in kind.__struct_fields__)
+    subject = msgspec.structs.replace(_subject(kind, data.draw, wild=False), node=node)
+    token = str(subject).split(".")[4]
+    assert token.replace("_", ".") == node
+    assert parse(str(subject)).node == node  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+@some
+@given(st.text(max_size=60) | st.text("abc-_.*>$ ", max_size=40).map(f"{ROOT}.state.".__add__))
+def test_what_is_parsed_is_printed_to_the_same(text: str) -> None:
+    try:
+        subject = parse(text)
+    except NotASubject:
+        return
+    assert str(subject) == text
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["", " ", "A", "a.b", "a_b", "a b", "-a", "a-", "ä", "a\n", ">", "a*", "$JS", "a" * 64, "\x00"],
+)
+def test_a_bad_token_is_refused_by_name(bad: str) -> None:
+    for kind in subjects.PLANES:
+        good = dict.fromkeys(kind.__struct_fields__, "a")
+        for field in msgspec.structs.fields(kind):
+            if field.name == "node" or (not field.required and not bad):
+                continue
+            with pytest.raises(NotASubject, match=field.name):
+                str(kind(**{**good, field.name: bad}))
+
+
+@pytest.mark.parametrize(
+    "bad", [" ", "A", "a_b", ".a", "a.", "a..b", "-a", "a-", "ä", "a\n", ">", "*.a", "a" * 254]
+)
+def test_a_bad_node_name_is_refused(bad: str) -> None:
+    with pytest.raises(NotASubject, match="not the name of a Kubernetes node"):
+        str(subjects.Command(cluster="default", node=bad, component="driver"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ROOT,
+        f"{ROOT}.",
+        f"{ROOT}.state",
+        f"{ROOT}.nothing.default.a.driver",
+        f"x{ROOT}.beat.default.a.driver",
+        f"{ROOT}.{ROOT}.beat.default.a.driver",
+        f"{ROOT.replace('1', '2')}.beat.default.a.driver",
+        f"{ROOT}.beat.default.a",
+        f"{ROOT}.check.default.a.driver",
+        f"{ROOT}.beat.default.a.driver.facts",
+        f"{ROOT}.beat.default..driver",
+        f"{ROOT}.beat.default.a.driver.",
+        f"{ROOT}.beat.default.a.>",
+        f"{ROOT}.state.default.a.driver.facts.scheduler.more",
+        f"{ROOT}.state.default.a.driver.facts.",
+    ],
+)
+def test_what_is_no_subject_is_refused(text: str) -> None:
+    with pytest.raises(NotASubject):
+        parse(text)
+
+
+@some
+@given(st.sampled_from((subjects.Command, subjects.Check)), st.booleans(), st.data())
+def test_a_poke_names_its_slot(kind: type[Any], wild: bool, data: st.DataObject) -> None:
+    slot = _subject(kind, data.draw, wild=wild)
+    poke = subjects.notify(slot)
+    assert subjects.slot_of(poke) == slot
+    assert not matches(subjects.everything(kind), poke)
+    with pytest.raises(NotASubject):
+        parse(poke)
+    with pytest.raises(NotASubject):
+        subjects.slot_of(str(slot))
+
+
+def test_only_a_slot_is_poked_about() -> None:
+    state = subjects.State(cluster="default", node="a", component="driver", kind="facts")
+    with pytest.raises(NotASubject, match="not a poke"):
+        subjects.slot_of(subjects.notify(state))  # pyright: ignore[reportArgumentType]
+
+
+@some
+@given(st.sampled_from((subjects.Command, subjects.Check)), st.data())
+def test_the_server_pokes_where_the_component_listens(kind: type[Any], data: st.DataObject) -> None:
+    """The server's own rule: the first wildcard goes to $1, the rest to the rest."""
+    slot = _subject(kind, data.draw, wild=False)
+    assert matches(subjects.NOTIFY_FROM, str(slot))
+    plane, rest = str(slot).removeprefix(f"{ROOT}.").split(".", 1)
+    sent_to = subjects.NOTIFY_TO.replace("$1", plane).removesuffix(">") + rest
+    assert sent_to == subjects.notify(slot)
+
+
+@some
+@given(planes, st.data())
+def test_a_pattern_matches_what_agrees_in_every_named_part(
+    kind: type[Any], data: st.DataObject
+) -> None:
+    pattern = _subject(kind, data.draw, wild=True)
+    subject = _subject(kind, data.draw, wild=False)
+    for name in kind.__struct_fields__:
+        if data.draw(st.booleans(), f"same {name}") and getattr(pattern, name) != ANY:
+            subject = msgspec.structs.replace(subject, **{name: getattr(pattern, name)})
+    agrees = True
+    for name in kind.__struct_fields__:
+        want, have = getattr(pattern, name), getattr(subject, name)
+        is_there = bool(have) or name == "node"
+        agrees = agrees and (want == have or (want == ANY and is_there))
+    assert matches(str(pattern), str(subject)) == agrees
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "is_in"),
+    [
+        ("a.b", "a.b", True),
+        ("a.b", "a.c", False),
+        ("a.b", "a", False),
+        ("a.b", "a.b.c", False),
+        ("a.*", "a.b", True),
+        ("a.*", "a", False),
+        ("a.*", "a.b.c", False),
+        ("*.b", "a.b", True),
+        ("a.>", "a", False),
+        ("a.>", "a.b", True),
+        ("a.>", "a.b.c", True),
+        (">", "a", True),
+        ("a.*.>", "a.b", False),
+        ("a.*.>", "a.b.c", True),
+    ],
+)
+def test_patterns_match_by_the_rules_of_nats(pattern: str, subject: str, is_in: bool) -> None:
+    assert matches(pattern, subject) is is_in
+
+
+def test_the_whole_of_a_plane_and_of_a_cluster() -> None:
+    here = subjects.Beat(cluster="east", node="a.b", component="driver")
+    assert matches(subjects.everything(subjects.Beat), str(here))
+    assert matches(subjects.of_cluster(subjects.Beat, "east"), str(here))
+    assert not matches(subjects.of_cluster(subjects.Beat, "west"), str(here))
+    assert not matches(subjects.everything(subjects.State), str(here))
+
+
+def test_shapes_of_the_catalogue_are_those_that_are_printed() -> None:
+    for plane in PLANES:
+        parts = {name: name for name in plane.subject.__struct_fields__}
+        printed = str(plane.subject(**parts))
+        assert printed == plane.shape.replace("[", "").replace("]", "").replace("<", "").replace(
+            ">", ""
+        )
+    for shape, slot in zip(NOTIFY_SHAPES, (subjects.Command, subjects.Check), strict=True):
+        parts = {name: name for name in slot.__struct_fields__}
+        assert subjects.notify(slot(**parts)) == shape.replace("<", "").replace(">", "")
+
+
+def _identity(writer: Writer, node: str, cluster: str) -> Identity:
+    return Identity(cluster=cluster, writer=writer, node=node if writer in COMPONENTS else "")
+
+
+identities = st.builds(
+    _identity, st.sampled_from(list(Writer)), nodes, st.sampled_from(("default", "east"))
+)
+
+
+@some
+@given(identities, identities, tokens)
+def test_nobody_hears_the_answers_of_another(one: Identity, other: Identity, tail: str) -> None:
+    pattern = f"{subjects.inbox(one)}.>"
+    assert matches(pattern, f"{subjects.inbox(one)}.{tail}")
+    assert matches(pattern, f"{subjects.inbox(other)}.{tail}") == (one == other)
+    assert not any(matches(subjects.everything(plane), pattern) for plane in subjects.PLANES)
+
+
+@some
+@given(identities, tokens, st.sampled_from(("default", "east")))
+def test_a_service_answers_those_who_may_ask_and_no_component(
+    asker: Identity, tail: str, cluster: str
+) -> None:
+    reply = f"{subjects.inbox(asker)}.{tail}"
+    may = asker.writer not in COMPONENTS and asker.cluster == cluster
+    assert subjects.may_be_answered(reply, cluster) == may
+    assert matches(subjects.asking_inboxes(cluster), reply) == may

@@ -1,0 +1,37 @@
+"""Any error is said in one line, and says where it was raised."""
+
+import pytest
+
+from sluice.runtime.fatal import Fatal, cause, fatal, place
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (Fatal("no bus"), "no bus"),
+        (KeyError("x"), "KeyError: 'x'"),
+        (TimeoutError(), "TimeoutError"),
+        (ValueError("one\n  two"), "ValueError: one two"),
+        (ExceptionGroup("g", [OSError("a")]), "OSError: a"),
+        (
+            ExceptionGroup("g", [ExceptionGroup("h", [OSError("a"), OSError("b")]), KeyError()]),
+            "OSError: a (and 2 more)",
+        ),
+    ],
+)
+def test_an_error_in_one_line(error: BaseException, line: str):
+    assert cause(error) == line
+
+
+def test_a_fatal_keeps_what_was_behind_it_and_where_that_was_raised():
+    with pytest.raises(ZeroDivisionError) as caught:
+        _ = 1 // 0
+    verdict = fatal(fatal(caught.value, what="upgrade failed"), what="driver")
+    assert (
+        str(verdict)
+        == "driver: upgrade failed: ZeroDivisionError: integer division or modulo by zero"
+    )
+    where = place(verdict)
+    assert where is not None
+    assert where.startswith("test_fatal.py:")
+    assert place(fatal("the connection closed")) is None

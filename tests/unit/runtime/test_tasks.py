@@ -1,0 +1,76 @@
+"""A deadline by an injected clock behaves like `asyncio.timeout`."""
+
+import asyncio
+
+import pytest
+
+from sluice.runtime.clock import Clock
+from sluice.runtime.tasks import attempt, bounded
+from tests.unit.runtime.virtual import Virtual
+
+
+def cancels() -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    return task.cancelling()
+
+
+def test_in_time_it_gives_the_value(virtual: Virtual, clock: Clock):
+    async def story() -> None:
+        assert await bounded(asyncio.sleep(2, "value"), seconds=3, clock=clock) == "value"
+
+    assert virtual(story()) == 2
+
+
+def test_past_the_deadline_it_is_cancelled_and_the_task_goes_on(virtual: Virtual, clock: Clock):
+    async def story() -> None:
+        with pytest.raises(TimeoutError, match="not done after 3 s"):
+            await bounded(asyncio.sleep(9), seconds=3, clock=clock)
+        assert cancels() == 0
+        await asyncio.sleep(1)
+
+    assert virtual(story()) == 4
+
+
+def test_what_swallows_the_cancellation_leaves_no_trace_of_it(virtual: Virtual, clock: Clock):
+    async def stubborn() -> str:
+        try:
+            await asyncio.sleep(9)
+        except asyncio.CancelledError:
+            return "swallowed"
+        return "slept"
+
+    async def story() -> None:
+        assert await bounded(stubborn(), seconds=3, clock=clock) == "swallowed"
+        assert cancels() == 0
+
+    assert virtual(story()) == 3
+
+
+@pytest.mark.parametrize("when", [1, 3], ids=["before", "together with the deadline"])
+def test_a_cancellation_from_outside_is_not_taken_for_the_deadline(
+    virtual: Virtual, clock: Clock, when: float
+):
+    async def story() -> None:
+        task = asyncio.create_task(bounded(asyncio.sleep(9), seconds=3, clock=clock))
+        asyncio.get_running_loop().call_later(when, task.cancel)
+        await asyncio.wait({task})
+        assert task.cancelled()
+
+    assert virtual(story()) == when
+
+
+def test_an_attempt_gives_the_error_back_but_not_a_cancellation(virtual: Virtual):
+    async def failing() -> None:
+        raise KeyError("x")
+
+    async def story() -> None:
+        assert isinstance(await attempt(failing()), KeyError)
+        assert await attempt(asyncio.sleep(0)) is None
+        task = asyncio.create_task(attempt(asyncio.sleep(9)))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+
+    virtual(story())

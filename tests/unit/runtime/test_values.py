@@ -1,0 +1,55 @@
+"""Durations read what they show; secrets show nothing."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.runtime.values import Duration, Secret, decode, show
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0s", 0),
+        ("30s", 30),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("250ms", 0.25),
+        ("1.5h", 5400),
+        ("2d", 172_800),
+    ],
+)
+def test_a_duration_is_read_as_people_write_it(text: str, seconds: float):
+    assert Duration.parse(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "s", "-5s", "5 m", "5m ", "1e3s", "5x", "٣s"])
+def test_what_is_no_duration_is_refused(text: str):
+    with pytest.raises(ValueError, match="is no duration such as 30s, 5m or 1h30m"):
+        Duration.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (30, "30s"), (90.5, "1m30.5s"), (3600, "1h"), (90061, "1d1h1m1s")],
+)
+def test_a_duration_is_shown_in_the_same_words(seconds: float, text: str):
+    assert str(Duration(seconds)) == text
+
+
+@given(st.floats(min_value=0, max_value=1e9).map(lambda seconds: round(seconds, 9)))
+def test_what_is_shown_is_read_back(seconds: float):
+    assert Duration.parse(str(Duration(seconds))) == seconds
+
+
+def test_a_secret_is_only_revealed_on_request():
+    secret = Secret("hunter2")
+    assert secret.reveal() == "hunter2"
+    assert f"{secret} {secret!r} {show((secret,))}" == "*** *** ***"
+    assert secret == Secret("hunter2")
+    assert secret != Secret("other")
+
+
+def test_what_is_read_from_text_takes_nothing_else():
+    with pytest.raises(ValueError, match="Secret is read from text"):
+        decode(Secret, 5)

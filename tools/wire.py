@@ -1,0 +1,181 @@
+"""What docs/wire.md tells of the contracts: planes, inboxes, streams, messages, lines to type.
+
+The page's own words stand in the page. A subject is built here as everywhere else.
+"""
+
+from collections.abc import Iterable
+from enum import EnumType
+from typing import Any, cast
+
+import msgspec
+from told import GOLDEN, anchors, example, fields, heading, table
+
+from sluice.contracts import catalogue, streams, subjects
+from sluice.contracts.catalogue import AT_REST, FORMS, NOTIFY_SHAPES, PLANES, Form, Plane
+from sluice.contracts.identities import COMPONENTS, Identity, Writer
+from sluice.contracts.streams import DAY, STREAMS, Stream
+
+CLUSTER, NODE = "default", "gpu-1.rack-7.example"
+
+
+def _who(writers: Iterable[Writer]) -> str:
+    """Writers in words: those on nodes and the cluster roles by one word each, where all are."""
+    left, words = list(writers), list[str]()
+    for word, group in (("components", COMPONENTS), ("cluster roles", catalogue.SERVICES)):
+        if set(group) <= set(left):
+            words.append(word)
+            left = [writer for writer in left if writer not in group]
+    return ", ".join((*words, *(f"`{writer}`" for writer in left)))
+
+
+def _title(form: Form) -> str:
+    plane, _, rest = form.name.partition(".")
+    kind, _, part = rest.partition(".")
+    return f"`{kind or plane}`" + (f": the {part}" if part else "")
+
+
+def _form(form: Form, *, plane: Plane) -> list[str]:
+    lines = heading(4, _title(form), form.content)
+    if form.parties:
+        told = "To" if plane.stream is streams.COMMANDS else "From"
+        lines += [f"{told} {_who(form.parties)} alone.", ""]
+    return lines + fields(form.content) + example(form)
+
+
+def _plane(plane: Plane) -> list[str]:
+    first, *_ = plane.forms
+    lines = [f'<a id="{plane.name}"></a>', f"### {plane.name}", "", f"`{plane.shape}`", ""]
+    lines += [f"{plane.means[0].upper()}{plane.means[1:]}.", ""]
+    if first.name == plane.name:
+        return [*lines, *fields(first.message), *example(first)]
+    if first.body:
+        lines += heading(4, f"The envelope: {first.message.__name__}", first.message)
+        lines += fields(first.message)
+    return lines + [line for form in plane.forms for line in _form(form, plane=plane)]
+
+
+def planes() -> list[str]:
+    """Every plane in a row, and the one that the server alone writes."""
+    rows = [
+        [
+            f"[`{plane.name}`](#{plane.name})",
+            f"`{plane.shape}`",
+            _who(plane.writers),
+            _who(plane.readers),
+            f"stream [{plane.stream.name}](#streams)" if plane.stream else "core NATS",
+        ]
+        for plane in PLANES
+    ]
+    shapes = "<br>".join(f"`{shape}`" for shape in NOTIFY_SHAPES)
+    rows.insert(2, ["`notify`", shapes, "nats-server", _who(COMPONENTS), "core NATS"])
+    return table(("Plane", "Subject", "Written by", "Read by", "Carried by"), rows)
+
+
+def _limits(stream: Stream) -> list[str]:
+    kept = f"{stream.per_subject} per subject"
+    if stream.max_age:
+        kept += f", {stream.max_age / DAY:g} days, {stream.max_bytes // 1024**2} MiB"
+    also = [
+        *(["compressed"] if stream.compressed else []),
+        *(["no purge"] if stream.deny_purge else []),
+        *([f"copied from `{stream.notify[0]}` to `{stream.notify[1]}`"] if stream.notify else []),
+    ]
+    taken = "<br>".join(f"`{pattern}`" for pattern in stream.subjects)
+    size = f"{stream.max_message // 1024} KiB"
+    return [
+        stream.name,
+        stream.keeps,
+        taken,
+        kept,
+        size,
+        str(stream.max_consumers),
+        ", ".join(also),
+    ]
+
+
+def stream_limits() -> list[str]:
+    """Each stream with its limits."""
+    head = ("Stream", "Has", "Subjects", "Keeps", "Message", "Consumers", "Also")
+    return table(head, map(_limits, STREAMS))
+
+
+def inboxes() -> list[str]:
+    """Where answers to each identity go."""
+    rows = [
+        [f"`{writer}`", f"`{subjects.inbox(Identity(writer=writer, node=node))}`"]
+        for writer in Writer
+        for node in [NODE if writer in COMPONENTS else ""]
+    ]
+    return table(("Identity", "Its inbox"), rows)
+
+
+def commands() -> list[str]:
+    """For each thing that one wants to know: the command that tells it."""
+    state = subjects.State(cluster=CLUSTER, node="*", component="*", kind="*")
+    facts = msgspec.structs.replace(state, node=NODE, component="driver", kind="facts")
+    slot = subjects.Command(cluster=CLUSTER, node=NODE, component="driver")
+    slots = msgspec.structs.replace(slot, node="*", component="*")
+    beats = subjects.Beat(cluster=CLUSTER, node=NODE, component="*")
+    events = subjects.Event(cluster=CLUSTER, node=NODE, writer="*", kind="*")
+    why = subjects.Ask(cluster=CLUSTER, service="scheduler", verb="why")
+    question = (GOLDEN / "ask.why.question.json").read_text()
+    inbox = f"--inbox-prefix={subjects.inbox(Identity(writer=Writer.CTL))}"
+    told = (
+        ("what every component reports, as it reports it", f"nats sub '{state}'"),
+        ("its answers to checks have one token more", f"nats sub '{state}.*'"),
+        (
+            "the last report of one kind",
+            f"nats stream get {streams.STATE.name} --last-for '{facts}'",
+        ),
+        ("who is alive on one node (up to a minute)", f"nats sub '{beats}'"),
+        ("what the driver agent is told to do: its slot, by direct get",
+         f"nats req --raw '{subjects.direct_get(streams.COMMANDS.name, str(slot))}' ''"),
+        ("each time that a slot is written", f"nats sub '{subjects.notify(slots)}'"),
+        ("what happened on one node in the last hour, and from now on",
+         f"nats sub --stream {streams.EVENTS.name} --since 1h '{events}'"),
+        ("which services answer questions", f"nats {inbox} micro ls"),
+        ("why a node is not where its policy wants it",
+         f"nats {inbox} req --raw \\\n  '{why}' \\\n  '{question}'"),
+    )  # fmt: skip
+    lines = ["```sh"]
+    for what, command in told:
+        lines += [f"# {what}", command, ""]
+    return [*lines[:-1], "```"]
+
+
+def messages() -> list[str]:
+    """Every message, plane by plane."""
+    return [line for plane in PLANES for line in _plane(plane)]
+
+
+def at_rest() -> list[str]:
+    """What is no message."""
+    lines: list[str] = []
+    for item in AT_REST:
+        form = item.form
+        lines += [*heading(3, f"`{form.name}`", form.content), f"Kept as {item.kept}.", ""]
+        lines += fields(form.content) + example(form)
+    return lines
+
+
+def _rest() -> list[type[Any]]:
+    """Structs and lists of words that are neither a whole message nor a body."""
+    told = {form.content for form in FORMS} | {plane.forms[0].message for plane in PLANES}
+    return sorted((cls for cls in anchors() if cls not in told), key=lambda cls: cls.__name__)
+
+
+def parts() -> list[str]:
+    """Structs within messages."""
+    structs = [cls for cls in _rest() if not isinstance(cls, EnumType)]
+    return [line for cls in structs for line in (*heading(3, cls.__name__, cls), *fields(cls))]
+
+
+def words() -> list[str]:
+    """Lists of words within messages."""
+    lines: list[str] = []
+    for cls in _rest():
+        if isinstance(cls, EnumType):
+            words = cast(Iterable[Any], cls)
+            lines += heading(3, cls.__name__, cls)
+            lines += [", ".join(f"`{word.value}`" for word in words), ""]
+    return lines
