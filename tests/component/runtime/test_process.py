@@ -151,8 +151,8 @@ def test_wrong_settings_are_said_all_at_once_and_exit_2(launch: Launch):
     assert program.lines == [
         "SLUICE_DRAIN='soon' (environment): wants a duration such as 30s, 5m or 1h30m",
         (
-            "SLUICE_BEHAVIOUR='dance' (environment): wants one of block, crash, hang, lost, return, "
-            "serve, stuck"
+            "SLUICE_BEHAVIOUR='dance' (environment): wants one of block, crash, hang, lost,"
+            " return, serve, stuck"
         ),
         "SLUICE_LOGLEVEL (environment) is no setting: did you mean SLUICE_LOG_LEVEL?",
     ]
@@ -165,8 +165,8 @@ def test_print_config_shows_what_holds_and_starts_nothing(launch: Launch):
         "SLUICE_LOG_FORMAT=auto # default",
         "SLUICE_LOG_LEVEL=warning # environment",
         "SLUICE_HTTP_HOST=127.0.0.1 # environment",
-            "SLUICE_BEHAVIOUR='dance' (environment): wants one of block, crash, hang, lost,"
-            " return, serve, stuck"
+        "SLUICE_HTTP_PORT=0 # environment",
+        "SLUICE_DRAIN=25s # default",
         "SLUICE_BEHAVIOUR=serve # default",
         "SLUICE_TOKEN=*** # environment",
     ]
