@@ -1,0 +1,71 @@
+"""A service on the bus as all are: it makes its streams, answers questions, and stops in order."""
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+
+from sluice.bus.asks import Responder
+from sluice.bus.joining import NatsSettings, join
+from sluice.contracts.asks import AskVerb, WhyAnswer, WhyAsk
+from sluice.contracts.identities import Writer
+from sluice.contracts.streams import STATE
+from sluice.runtime.logs import logger
+from sluice.runtime.process import Process, ProcessSettings, main
+from sluice.runtime.service import Service
+
+_log = logger()
+
+
+class Settings(ProcessSettings, frozen=True, kw_only=True):
+    """`stream` renames the stream that is made, so that it overlaps with one that is there."""
+
+    nats: NatsSettings = NatsSettings()
+    stream: str = STATE.name
+    crash: bool = False
+
+
+async def start(process: Process[Settings], service: Service) -> None:
+    """Answers begin once the process is told to stop: all are in flight then."""
+    bus = await join(
+        process=cast(Process[Any], process),
+        service=service,
+        settings=process.settings.nats,
+        writer=Writer.SCHEDULER,
+    )
+    await bus.ensure(msgspec.structs.replace(STATE, name=process.settings.stream))
+    stopping = asyncio.Event()
+
+    async def why(ask: WhyAsk) -> WhyAnswer:
+        _log.info("asked", node=ask.node)
+        await stopping.wait()
+        return WhyAnswer(node=ask.node, in_place=True)
+
+    responder = await service.enter(
+        "responder",
+        Responder(
+            bus=bus,
+            clock=process.clock,
+            ids=process.ids,
+            name="scheduler",
+            version="1.0.0",
+            answers={AskVerb.WHY: why},
+            concurrent=8,
+        ),
+    )
+
+    async def drain() -> None:
+        stopping.set()
+        await responder.drain()
+
+    service.on_drain("questions", drain)
+    if process.settings.crash:
+        service.run_forever("worker", _crash())
+
+
+async def _crash() -> None:
+    raise ValueError("the worker met\nsomething odd")
+
+
+if __name__ == "__main__":
+    main(Settings, {"example": start})

@@ -1,0 +1,186 @@
+"""A whole process on a real server: starting, stopping, failing, as who runs it sees them."""
+
+import asyncio
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from sluice.bus.asks import ask
+from sluice.bus.nats import NatsBus, connect
+from sluice.contracts.asks import WhyAnswer, WhyAsk
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.streams import STATE
+from sluice.runtime.clock import SystemClock
+from sluice.sim.nats import NatsServer
+from tests.support import eventually
+
+
+class Program:
+    """The example as a process."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.said: list[str] = []
+        self._reading = asyncio.create_task(self._read(), name="read the example")
+
+    async def _read(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            self.said.append(line.decode().rstrip())
+
+    def has_said(self, words: str) -> int:
+        return sum(words in line for line in self.said)
+
+    async def end(self) -> int:
+        async with asyncio.timeout(30):
+            await self._reading
+            return await self.process.wait()
+
+
+Launch = Callable[..., Awaitable[Program]]
+
+
+@pytest.fixture
+async def launch() -> AsyncIterator[Launch]:
+    programs: list[Program] = []
+
+    async def start(**environ: str) -> Program:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-W", "error", "-m", "tests.system.example"),
+            cwd=Path(__file__).parents[2],
+            env={
+                "SLUICE_HTTP_HOST": "127.0.0.1",
+                "SLUICE_HTTP_PORT": "0",
+                "SLUICE_LOG_FORMAT": "text",
+                **environ,
+            },
+            stderr=asyncio.subprocess.PIPE,
+        )
+        programs.append(Program(process))
+        return programs[-1]
+
+    yield start
+    for program in programs:
+        if program.process.returncode is None:
+            program.process.kill()
+        await program.end()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[NatsServer]:
+    async with NatsServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def connected() -> AsyncIterator[Callable[[str], Awaitable[NatsBus]]]:
+    async with AsyncExitStack() as stack:
+
+        async def make(url: str) -> NatsBus:
+            return await stack.enter_async_context(
+                connect(
+                    url=url,
+                    identity=Identity(writer=Writer.CTL),
+                    clock=SystemClock(),
+                    random=random.Random(1),
+                )
+            )
+
+        yield make
+
+
+async def ready(program: Program) -> None:
+    await eventually(lambda: program.has_said("phase=ready") > 0)
+
+
+async def test_questions_in_flight_at_sigterm_are_answered(
+    server: NatsServer, launch: Launch, connected: Callable[[str], Awaitable[NatsBus]]
+) -> None:
+    program = await launch(SLUICE_NATS_URL=server.url)
+    await ready(program)
+    bus = await connected(server.url)
+    questions = [
+        asyncio.create_task(
+            ask(
+                WhyAsk(node=node),
+                bus=bus,
+                clock=SystemClock(),
+                cluster="default",
+                service="scheduler",
+                timeout=30.0,
+            )
+        )
+        for node in ("a", "b", "c")
+    ]
+    await eventually(lambda: program.has_said("asked") == 3)
+    program.process.send_signal(signal.SIGTERM)
+    assert await asyncio.gather(*questions) == [
+        WhyAnswer(node=node, in_place=True) for node in ("a", "b", "c")
+    ]
+    assert await program.end() == 0
+
+
+async def test_a_server_that_is_gone_at_sigterm_holds_nothing_up(
+    server: NatsServer, launch: Launch
+) -> None:
+    program = await launch(SLUICE_NATS_URL=server.url, SLUICE_DRAIN="600s")
+    await ready(program)
+    await server.kill()
+    await eventually(lambda: program.has_said("bus: ") > 0)
+    program.process.send_signal(signal.SIGTERM)
+    assert await program.end() == 0
+    assert not program.has_said("Traceback")
+
+
+async def test_a_crashed_worker_is_exit_1_and_one_line(server: NatsServer, launch: Launch) -> None:
+    program = await launch(SLUICE_NATS_URL=server.url, SLUICE_CRASH="true")
+    assert await program.end() == 1
+    assert program.has_said("the worker met something odd") == 1
+    assert not program.has_said("Traceback")
+
+
+@pytest.mark.parametrize(
+    ("environ", "line"),
+    [
+        pytest.param(
+            {"SLUICE_NATS_WAIT": "300ms", "SLUICE_NATS_URL": "nats://127.0.0.1:1"},
+            "no connection to NATS at nats://127.0.0.1:1",
+            id="unreachable",
+        ),
+        pytest.param(
+            {"SLUICE_NATS_NKEY_SEED_FILE": "/nowhere/seed"},
+            "cannot read the nkey seed file /nowhere/seed",
+            id="no-seed",
+        ),
+        pytest.param({"SLUICE_NATS_NODE": "a"}, "it belongs to no node", id="a-node-too-many"),
+    ],
+)
+async def test_a_bus_that_cannot_be_joined_is_exit_1_and_one_line(
+    launch: Launch, environ: dict[str, str], line: str
+) -> None:
+    program = await launch(**environ)
+    assert await program.end() == 1
+    assert program.has_said(line) == 1
+    assert not program.has_said("Traceback")
+
+
+async def test_a_wrong_stream_is_exit_1_and_one_line(
+    server: NatsServer, launch: Launch, connected: Callable[[str], Awaitable[NatsBus]]
+) -> None:
+    await (await connected(server.url)).ensure(STATE)
+    program = await launch(SLUICE_NATS_URL=server.url, SLUICE_STREAM="OTHER")
+    assert await program.end() == 1
+    assert program.has_said("stream OTHER cannot be created") == 1
+    assert not program.has_said("Traceback")
+
+
+async def test_bad_settings_are_exit_2_and_a_line_each(launch: Launch) -> None:
+    program = await launch(SLUICE_NATS_WAIT="soon", SLUICE_NATS_NODES="many", SLUICE_NATS_URI="x")
+    assert await program.end() == 2
+    assert len(program.said) == 3
+    assert program.has_said("did you mean SLUICE_NATS_URL?") == 1
