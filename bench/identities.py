@@ -1,0 +1,120 @@
+"""9,500 identities in two processes come back after the server is killed, each able to speak."""
+
+import asyncio
+import json
+import logging
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from pathlib import Path
+
+import nkeys
+
+from bench.report import Report
+from sluice.bus.credentials import Credentials
+from sluice.bus.nats import NatsBus, connect
+from sluice.bus.port import Away
+from sluice.contracts import subjects
+from sluice.contracts.identities import Identity, Writer
+from sluice.runtime.clock import SystemClock
+from sluice.sim.nats import NatsServer
+
+TITLE = "9,500 nkey identities in two processes, back after kill -9 of the server"
+IDENTITIES = 9_500
+PROCESSES = 2
+SPREAD = IDENTITIES / 500
+BEAT_SECONDS = 1.0
+
+
+async def run(report: Report) -> None:
+    """Every identity beats each second for as long as it can: who is heard again is alive."""
+    keys = [_new_key() for _ in range(IDENTITIES + 1)]
+    users = "\n".join(f"    {{ nkey: {public} }}" for _, public in keys)
+    config = f"max_connections: 20000\nauthorization {{ timeout: 10\n  users: [\n{users}\n  ] }}\n"
+    async with NatsServer(config=config) as server, AsyncExitStack() as stack:
+        scheduler = Identity(writer=Writer.SCHEDULER)
+        reader = await stack.enter_async_context(
+            _connect(server.url, scheduler, keys[-1][0], spread=0.0)
+        )
+        heard: set[str] = set()
+        await reader.subscribe(
+            subjects.everything(subjects.Beat), lambda subject, _data, _reply: heard.add(subject)
+        )
+        for part in range(PROCESSES):
+            _start_worker(stack, server.url, [seed for seed, _ in keys[part:-1:PROCESSES]], part)
+        connected = await _until(lambda: len(heard) == IDENTITIES)
+        report.figure("all connected and heard", connected, "s", note=f"spread over {SPREAD:g} s")
+        await server.kill()
+        heard.clear()
+        await server.start()
+        back = await _until(lambda: len(heard) == IDENTITIES)
+        report.figure("all back and heard after kill -9", back, "s")
+        report.at_most("back, in time of the spread", back / SPREAD, 3.0, "x")
+        report.figure("server", server.resident_mib(), "MiB")
+
+
+def _new_key() -> tuple[str, str]:
+    seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
+    return seed.decode(), bytes(nkeys.from_seed(seed).public_key).decode()
+
+
+def _connect(
+    url: str, identity: Identity, seed: str, *, spread: float
+) -> AbstractAsyncContextManager[NatsBus]:
+    return connect(
+        url=url,
+        identity=identity,
+        clock=SystemClock(),
+        random=random.Random(str(identity)),
+        credentials=Credentials(nkey_seed=seed),
+        wait=120.0,
+        spread=spread,
+    )
+
+
+def _start_worker(stack: AsyncExitStack, url: str, seeds: list[str], part: int) -> None:
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    told = folder / "told.json"
+    told.write_text(json.dumps({"url": url, "seeds": seeds, "part": part}))
+    worker = subprocess.Popen([sys.executable, "-m", "bench.identities", str(told)])
+    stack.callback(worker.wait)
+    stack.callback(worker.terminate)
+
+
+async def _until(check: Callable[[], bool]) -> float:
+    began = time.perf_counter()
+    async with asyncio.timeout(180):
+        while not check():
+            await asyncio.sleep(0.05)
+    return time.perf_counter() - began
+
+
+async def _work(told: Path) -> None:
+    job = json.loads(told.read_text())
+    async with asyncio.TaskGroup() as group:
+        for number, seed in enumerate(job["seeds"]):
+            group.create_task(_live(job["url"], seed, f"gpu-{job['part']}-{number}"))
+
+
+async def _live(url: str, seed: str, node: str) -> None:
+    component = Identity(writer=Writer.DRIVER, node=node)
+    async with _connect(url, component, seed, spread=SPREAD) as bus:
+        await _beat(bus, node)
+
+
+async def _beat(bus: NatsBus, node: str) -> None:
+    subject = str(subjects.Beat(cluster="default", node=node, component="driver"))
+    while True:
+        with suppress(Away):
+            await bus.publish(subject, b"{}")
+        await asyncio.sleep(BEAT_SECONDS)
+
+
+if __name__ == "__main__":
+    logging.disable()
+    asyncio.run(_work(Path(sys.argv[1])))
