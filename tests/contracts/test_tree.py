@@ -27,7 +27,8 @@ CODE = ("libs", "services", "demo", "tests", "bench", "tools")
 def _texts(*places: str) -> Iterator[tuple[Path, str]]:
     for place in places:
         for path in sorted((ROOT / place).rglob("*")):
-            hidden = any(part[0] in "._" and part != "__init__.py" for part in path.parts[-4:])
+            parts = path.relative_to(ROOT).parts
+            hidden = "__pycache__" in parts or any(part.startswith(".") for part in parts)
             if path.is_file() and not hidden:
                 try:
                     yield path, path.read_text()

@@ -131,7 +131,7 @@ async def test_a_server_that_is_gone_at_sigterm_holds_nothing_up(
     program = await launch(SLUICE_NATS_URL=server.url, SLUICE_DRAIN="600s")
     await ready(program)
     await server.kill()
-    await eventually(lambda: program.has_said("bus: ") > 0)
+    await eventually(lambda: program.has_said("is away") > 0)
     program.process.send_signal(signal.SIGTERM)
     assert await program.end() == 0
     assert not program.has_said("Traceback")

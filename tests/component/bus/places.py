@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 
 from sluice.bus.local import LocalServer
 from sluice.bus.nats import connect
-from sluice.bus.port import Bus, Stored
+from sluice.bus.port import Bus
 from sluice.contracts.identities import Identity
 from sluice.contracts.streams import Stream
 from sluice.runtime.clock import SystemClock
@@ -89,35 +89,3 @@ async def local() -> AsyncGenerator[Place]:
 async def nats() -> AsyncGenerator[Place]:
     async with NatsServer() as server, AsyncExitStack() as connections:
         yield Nats(server=server, connections=connections)
-
-
-class Notes:
-    """A follower that writes down what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-        """`began`, `caught up`, `lost`, and of each message its sequence and data."""
-        self.messages: list[Stored] = []
-
-    def began(self) -> None:
-        self.told.append("began")
-
-    def received(self, message: Stored) -> None:
-        self.told.append(f"{message.sequence} {message.data.decode()}")
-        self.messages.append(message)
-
-    def caught_up(self) -> None:
-        self.told.append("caught up")
-
-    def lost(self) -> None:
-        self.told.append("lost")
-
-
-class Ear:
-    """A handler that writes down what it hears."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, bytes]] = []
-
-    def __call__(self, subject: str, data: bytes, _reply: str) -> None:
-        self.heard.append((subject, data))

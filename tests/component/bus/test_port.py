@@ -6,7 +6,8 @@ import pytest
 
 from sluice.bus.port import Away, Bus, NobodyThere
 from sluice.contracts.identities import Identity, Writer
-from tests.component.bus.places import Ear, MakeBus, Trouble
+from tests.component.bus.listeners import Ear
+from tests.component.bus.places import MakeBus, Trouble
 from tests.support import eventually
 
 SCHEDULER = Identity(writer=Writer.SCHEDULER)

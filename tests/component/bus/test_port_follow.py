@@ -17,7 +17,8 @@ from sluice.bus.port import (
 )
 from sluice.contracts.identities import Identity, Writer
 from sluice.contracts.streams import Stream
-from tests.component.bus.places import MakeBus, Notes, Trouble
+from tests.component.bus.listeners import Notes
+from tests.component.bus.places import MakeBus, Trouble
 from tests.support import eventually
 
 SCHEDULER = Identity(writer=Writer.SCHEDULER)

@@ -9,7 +9,8 @@ from sluice.bus.port import Away, BusError, Conflict, Misconfigured
 from sluice.contracts.identities import Identity, Writer
 from sluice.contracts.streams import COMMANDS, EVENTS, STREAMS, Stream
 from sluice.contracts.subjects import Command, Event, notify
-from tests.component.bus.places import Ear, MakeBus, Trouble
+from tests.component.bus.listeners import Ear
+from tests.component.bus.places import MakeBus, Trouble
 from tests.support import eventually
 
 SCHEDULER = Identity(writer=Writer.SCHEDULER)

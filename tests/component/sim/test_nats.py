@@ -269,6 +269,17 @@ async def test_an_end_by_itself_is_not_passed_over(folders: Path) -> None:
     assert os.listdir(folders) == []
 
 
+async def test_a_reload_of_a_dead_one_says_so() -> None:
+    async with NatsServer() as server:
+        os.kill(server.pid, signal.SIGKILL)
+        with pytest.raises(ServerFailed, match=r"ended before it said 'Reloaded[^$]*code -9"):
+            await server.reload(LOCKED)
+        with pytest.raises(ServerFailed, match="ended badly"):
+            await server.stop()
+        await server.start()
+        await keep(server, "A")
+
+
 async def test_what_needs_a_life_says_so() -> None:
     server = NatsServer()
     with pytest.raises(ServerFailed, match="enter its `async with` first"):

@@ -15,7 +15,7 @@ from sluice.bus.desk_checks import CheckDesk, CheckHandler
 from sluice.bus.desk_op import Handler
 from sluice.bus.desk_reading import SlotReader, hear
 from sluice.bus.desk_record import Record
-from sluice.bus.desk_verdict import OUTRANKED, Place, judge, lasts, refusal
+from sluice.bus.desk_verdict import OUTRANKED, Begun, Place, judge, lasts, refusal
 from sluice.bus.desk_work import Work
 from sluice.bus.journal import Journal, JournalRefused
 from sluice.bus.port import Bus, BusError
@@ -123,9 +123,7 @@ class Desk:
         begun = self._record.seen.begun
         if begun is None or begun.result is None or begun.result.outcome is not Outcome.DONE:
             return None
-        if begun.ended_in != self._place.boot_id and not lasts(begun.command):
-            return None
-        return CommandKind(begun.command)
+        return CommandKind(begun.command) if self._is_of_this_boot(begun) else None
 
     async def open(self) -> None:
         """Read the journal. While it is refused it is tried again, and each command is refused."""
@@ -134,8 +132,11 @@ class Desk:
         except JournalRefused:
             return
         begun = self._record.seen.begun
-        if begun is not None and begun.ended_in == self._place.boot_id:
+        if begun is not None and self._is_of_this_boot(begun):
             self._work.say_result()
+
+    def _is_of_this_boot(self, begun: Begun) -> bool:
+        return begun.ended_in == self._place.boot_id or lasts(begun.command)
 
     async def run(self) -> None:
         """Do what the slot says, and answer checks, until cancelled."""

@@ -61,8 +61,9 @@ class SlotReader(Generic[Content]):
         self._kind: type[Content] = kind
         self._hint: bytes | None = None
         self._sequence = 0
+        self._reads = 0
         self.changed = False
-        """Whether the last read found another message than the one before."""
+        """Whether the last read found another message than the one before it."""
 
     def poked(self, data: bytes) -> None:
         """Something was written. It is compared with what is read later, and never acted on."""
@@ -80,7 +81,8 @@ class SlotReader(Generic[Content]):
             slot = await read(self._bus, self._slot, self._kind)
         # Still behind: the stream was lost, and counts from 1 again.
         sequence = slot.sequence if slot else 0
-        self.changed = sequence != self._sequence
+        self.changed = self._reads > 0 and sequence != self._sequence
+        self._reads += 1
         self._sequence = sequence
         return slot
 

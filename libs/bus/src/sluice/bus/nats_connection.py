@@ -167,7 +167,7 @@ class Connection:
                 async with asyncio.timeout(DRAIN_SECONDS + 1):
                     await self._client.drain()
         except (NatsError, OSError, TimeoutError) as error:
-            log.warning("bus not drained: %s", error)
+            log.warning("the connection to NATS was not drained: %s", error)
         finally:
             if not self._client.is_closed:
                 await self._client.close()
@@ -206,11 +206,14 @@ class Connection:
         violation = _VIOLATION.search(text)
         if isinstance(error, SlowConsumerError):
             self.dropped += 1
+            log.warning("a subscriber is too slow, a message was dropped: %s", text)
         elif violation:
             self._on_violation(violation.group(1).lower(), violation.group(2))
-        elif "authorization violation" in text.lower():
-            self._refused.set()
-        log.warning("bus: %s", text)
+            log.warning("NATS forbids %s: %s", self.identity, text)
+        else:
+            if "authorization violation" in text.lower():
+                self._refused.set()
+            log.debug("NATS at %s: %s", self.url, text)
 
     def _on_violation(self, what: str, subject: str) -> None:
         # The client lower-cases what the server says, so subjects are compared that way.
@@ -227,12 +230,14 @@ class Connection:
         # Commands that had not reached the socket would be sent after the reconnect, late.
         self._client._pending = []
         self._client._pending_data_size = 0
+        if not self._closing:
+            log.warning("NATS at %s is away: %s", self.url, self._last_error or "connection broken")
         self.link.set(False)
         self._give_up("the connection broke before the answer")
 
     async def _on_reconnected(self) -> None:
         self._backoff.reset()
-        log.info("bus: connected again to %s", self.url)
+        log.info("NATS at %s is back", self.url)
         self.link.set(True)
 
     async def _on_closed(self) -> None:

@@ -91,7 +91,7 @@ class Feed:
             await self.close()
             raise
         except Away as error:
-            log.info("bus: %s: reading waits: %s", self._stream.name, error)
+            log.info("reading %s waits: %s", self._stream.name, error)
             self._broken.set()
         self._task = asyncio.create_task(self._keep_going(), name=f"follow {self._pattern}")
 
@@ -115,7 +115,7 @@ class Feed:
                 try:
                     await self._begin()
                 except BusError as error:
-                    log.info("bus: %s: reading waits: %s", self._stream.name, error)
+                    log.info("reading %s waits: %s", self._stream.name, error)
                     await self._leave()
                 else:
                     self._backoff.reset()
@@ -208,7 +208,7 @@ class Feed:
         try:
             await self._jetstream.api("CONSUMER", "DELETE", self._stream.name, self._consumer)
         except BusError as error:
-            log.debug("bus: consumer %s left to expire: %s", self._consumer, error)
+            log.debug("consumer %s is left to expire: %s", self._consumer, error)
 
     async def _receive(self, msg: Msg) -> None:
         if self._broken.is_set():

@@ -80,15 +80,13 @@ class Child:
             raise self.failure(f"did not say {wanted} within {WITHIN:g} s") from error
 
     def tell(self, what: signal.Signals) -> None:
-        """Send it a signal that does not end it."""
-        if self._life.done():
-            raise self.failure("has ended by itself")
-        self._process.send_signal(what)
+        """Send it a signal; that it has ended is for `said` to find."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(what)
 
     async def end(self, by: signal.Signals, *, code: int) -> None:
         """End it so; anything but this exit code says that it ended by itself, or badly."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(by)
+        self.tell(by)
         await asyncio.wait([self._life], timeout=WITHIN)
         if not self._life.done():
             await self.destroy()
@@ -98,8 +96,7 @@ class Child:
 
     async def destroy(self) -> None:
         """End it in any case, and complain of nothing."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        self.tell(signal.SIGKILL)
         await asyncio.wait([self._life])
 
     def tail(self) -> str:

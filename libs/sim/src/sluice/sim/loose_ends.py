@@ -45,7 +45,9 @@ class LooseEnds(asyncio.AbstractEventLoop):
         return found
 
     def _complain(self, what: str, who: str, cause: object) -> None:
-        complaint = TaskFailed(f"{what}: {who}: {cause!r}" if cause else f"{what}: {who}")
+        complaint = TaskFailed(
+            f"{what}: {who}: {cause!r}" if cause is not None else f"{what}: {who}"
+        )
         complaint.__cause__ = cause if isinstance(cause, BaseException) else None
         self._complaints.append(complaint)
 

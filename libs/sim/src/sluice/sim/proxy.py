@@ -38,10 +38,12 @@ class Proxy:
     ) -> None:
         self.refuse()
         self.cut()
-        if self._links:
-            await asyncio.wait(self._links)
-        if self._port is not None:
-            self._port.release()
+        try:
+            if self._links:
+                await asyncio.wait(self._links)
+        finally:
+            if self._port is not None:
+                self._port.release()
 
     @property
     def port(self) -> int:
