@@ -184,13 +184,16 @@ def test_another_argument_is_refused(launch: Launch):
     ]
 
 
-def test_a_shutdown_that_hangs_is_ended_from_outside_the_loop():
+@pytest.mark.parametrize(
+    "begin", ["ending.watch(); ending.watch()", "os.kill(os.getpid(), signal.SIGTERM)"]
+)
+def test_a_shutdown_that_hangs_is_ended_from_outside_the_loop(begin: str):
     script = (
-        "import threading\n"
+        "import asyncio, os, signal, threading\n"
         "from sluice.runtime.ending import Ending\n"
         "ending = Ending(patience=0.05)\n"
-        "ending.watch()\n"
-        "ending.watch()\n"
+        "ending.listen(asyncio.new_event_loop(), print)\n"
+        f"{begin}\n"
         "threading.Event().wait()\n"
     )
     ended = subprocess.run(

@@ -238,7 +238,7 @@ async def test_restore_lifts_every_fault(proxy: Proxy, upstream: Upstream) -> No
 async def test_a_cut_reaches_a_connection_that_has_just_come(proxy: Proxy) -> None:
     """Cut before its first step: nothing of it may stay open."""
     async with wire(proxy.port) as client:
-        while not proxy.connections:  # noqa: ASYNC110  # the very step in which it comes
+        while not proxy.connections:  # the very step in which it comes
             await asyncio.sleep(0)
         proxy.cut()
         async with asyncio.timeout(WITHIN):

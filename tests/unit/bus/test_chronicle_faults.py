@@ -228,3 +228,19 @@ def test_a_reading_that_waits_can_be_cancelled() -> None:
         assert sim.clock.monotonic() == pytest.approx(100.0)
 
     virtually(story)
+
+
+def test_a_reader_that_gave_up_waiting_can_ask_again() -> None:
+    async def story(sim: Sim) -> None:
+        w = World(sim)
+        await w.owner.ensure(EVENTS)
+        async with read(
+            bus=w.reader, cluster="default", start=FromSequence(), follow=True
+        ) as entries:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(5.0):
+                    await anext(entries)
+            await w.publish(1)
+            assert epoch_of(await anext(entries)) == 1
+
+    virtually(story)

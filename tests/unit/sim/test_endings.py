@@ -73,7 +73,7 @@ def test_a_livelock_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             await sim.clock.sleep(1)
             for _ in range(900):
                 await asyncio.sleep(0)
-        while True:  # noqa: ASYNC110  # the mistake that is to be found
+        while True:  # the mistake that is to be found
             await asyncio.sleep(0)
 
     with pytest.raises(Livelock, match="more than 1000 steps at 10 s") as caught:

@@ -9,9 +9,9 @@ import asyncio
 import random as randomness
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import msgspec
 
@@ -142,8 +142,7 @@ async def read(
     pattern = str(subjects.Event(cluster=cluster, node=node, writer=writer, kind=kind))
     reading = _Reading(bus=bus, pattern=pattern, start=start, follow=follow)
     try:
-        async with aclosing(reading.entries()) as entries:
-            yield entries
+        yield reading
     finally:
         await reading.stop()
 
@@ -164,27 +163,24 @@ class _Reading:
         self._following: Closable | None = None
         self._parse = lru_cache(maxsize=4096)(subjects.parse)
 
-    async def entries(self) -> AsyncGenerator[Entry]:
-        """Everything, one by one; begins to read when it is first asked."""
-        while True:
-            await self._follow_on()
-            while self._held:
-                yield self._entry(self._held.popleft())
-                if len(self._held) > AHEAD:
-                    await self.stop()
-            if not self._following:
-                continue
-            if self._complete and self._to_the_end:
-                return
-            self._news.clear()
-            await self._news.wait()
+    def __aiter__(self) -> Self:
+        return self
 
-    async def _follow_on(self) -> None:
-        if self._following is None:
-            self._complete = False
-            self._following = await self._bus.follow(
-                streams.EVENTS, self._pattern, self, start=self._start
-            )
+    async def __anext__(self) -> Entry:
+        if len(self._held) > AHEAD:
+            await self.stop()
+        while not self._held:
+            if self._following is None:
+                self._complete = False
+                self._following = await self._bus.follow(
+                    streams.EVENTS, self._pattern, self, start=self._start
+                )
+            elif self._complete and self._to_the_end:
+                raise StopAsyncIteration
+            else:
+                self._news.clear()
+                await self._news.wait()
+        return self._entry(self._held.popleft())
 
     async def stop(self) -> None:
         """End the reading; what it has handed over is kept."""

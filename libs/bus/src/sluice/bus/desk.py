@@ -91,13 +91,14 @@ class Desk:
             boot_id=boot_id,
             handlers=checks,
         )
-        self._reading = asyncio.Lock()
         self._bell = asyncio.Event()
         self._back = False
         self._overruled = ""
         self._refused: tuple[object, ...] = ()
         self.knows = tuple(sorted({*handlers, *checks}))
         """The kinds of command and check that it knows: a beat says them."""
+        self.steady = asyncio.Lock()
+        """Whoever holds it sees the orders unchanged: the slot is read and judged under it."""
         self.current: Command | None = None
         """What the slot says, as read since this desk began; None while that is not known."""
         self._unread = ""
@@ -155,7 +156,7 @@ class Desk:
 
     async def read(self) -> Command | None:
         """Read the slot now: its command, if that is taken. Raises what the bus raises."""
-        async with self._reading:
+        async with self.steady:
             slot = await self._reader.read()
             return None if slot is None else await self._take(slot)
 

@@ -25,6 +25,8 @@ class Orders(Protocol):
     """The desk, as far as the work needs it."""
 
     current: Command | None
+    steady: asyncio.Lock
+    """Whoever holds it sees the orders unchanged."""
 
     def instead_of(self, order: Order) -> str:
         """What the slot says instead of this op, in words; empty if it is not known to."""
@@ -101,8 +103,14 @@ class Work:
             return False
         # At most one result is not acknowledged, and it is the journal's last: so none is lost.
         await self._reporter.settled(StateKind.RESULT)
-        if self._orders.current is command:
-            await self._carry_out(command)
+        async with self._orders.steady:
+            if self._orders.current is not command:
+                return True
+            taken = await self._take_up(command)
+        if isinstance(taken, Refusal):
+            await self._orders.refuse(taken)
+        else:
+            await self._carry_out(*taken)
         return True
 
     def _ended(self, begun: Begun) -> Failed | Superseded | None:
@@ -112,40 +120,37 @@ class Work:
         instead = self._orders.instead_of(begun.order)
         return Superseded(instead) if instead else None
 
-    async def _carry_out(self, command: Command) -> None:
+    async def _take_up(self, command: Command) -> tuple[Begun, Op] | Refusal:
+        """Journal the start, unless an earlier process did; while the orders stay what they are."""
         begun = self._record.seen.begun
         resumed = begun is not None and begun.order == command.order
         if begun is None or begun.order != command.order:
             begun = await self._begin(command)
         if isinstance(begun, Refusal):
-            if self._orders.current is command:
-                self._orders.current = None
-            await self._orders.refuse(begun)
-            return
-        current = self._orders.current
-        op = Op(
-            command=current if current and current.order == command.order else command,
+            self._orders.current = None
+            return begun
+        op = self._running = Op(
+            command=command,
             resumed=resumed,
             steps=begun.steps,
             away=self._link.away,
             confirm=self._confirm,
             progress=self._progress,
         )
-        self._running = op
-        try:
-            ended = await self._ending(op)
-        finally:
-            self._running = None
-        await self._finish(begun, op.command.epoch, ended)
+        return begun, op
 
     async def _begin(self, command: Command) -> Begun | Refusal:
-        """Journal the start, or say why it is not made."""
         if refused := expired(command, self._record.seen, self._clock.now()):
             return refused
         try:
             return await self._record.started(command)
         except JournalRefused as error:
             return refusal(command, RefusalCode.JOURNAL, str(error))
+
+    async def _carry_out(self, begun: Begun, op: Op) -> None:
+        ended = await self._ending(op)
+        self._running = None
+        await self._finish(begun, op.command.epoch, ended)
 
     async def _ending(self, op: Op) -> Done | Failed | Superseded:
         try:

@@ -75,6 +75,7 @@ class FanIn:
         group: str = "",
     ) -> None:
         self._bus = bus
+        self._cluster = cluster
         self._pattern = subjects.of_cluster(subjects.Telemetry, cluster)
         self._take = take
         self._group = group
@@ -100,12 +101,15 @@ class FanIn:
 
     def missing_of(self, node: str) -> int:
         """The batches that this node sent, or numbered, and that never came."""
-        return sum(source.missing for source in self._sources.values() if source.node == node)
+        source = self._sources.get(self._subject_of(node))
+        return source.missing if source else 0
 
     def forget(self, node: str) -> None:
         """Drop the count of a node that was deleted."""
-        for subject in [s for s, source in self._sources.items() if source.node == node]:
-            del self._sources[subject]
+        self._sources.pop(self._subject_of(node), None)
+
+    def _subject_of(self, node: str) -> str:
+        return str(subjects.Telemetry(cluster=self._cluster, node=node))
 
     def _hear(self, subject: str, data: bytes, _reply: str) -> None:
         try:

@@ -113,7 +113,7 @@ class LocalBus:
     async def subscribe(self, pattern: str, handler: Handler, *, group: str = "") -> Closable:
         """Hear what is sent from now on."""
         self._line.must_be_up(pattern)
-        if self._may is not None and not _any(self._may.subscribe, pattern):
+        if self._may is not None and not _allowed(self._may.subscribe, pattern):
             raise Forbidden(f"{self.identity} may not subscribe to {pattern}")
         subscription = self._subscription(pattern, group, handler)
         self._subscriptions.append(subscription)
@@ -242,9 +242,13 @@ class LocalBus:
         self._broker.unread(reading)
 
     def _must_be_allowed(self, subject: str) -> None:
-        if self._may is not None and not _any(self._may.publish, subject):
+        if self._may is not None and not _allowed(self._may.publish, subject):
             raise Forbidden(f"{self.identity} may not publish to {subject}")
 
 
-def _any(patterns: tuple[str, ...], subject: str) -> bool:
-    return any(matches(pattern, subject) for pattern in patterns)
+def _allowed(rights: tuple[str, ...], pattern: str) -> bool:
+    """Whether one right covers the whole pattern: `a.*` does not cover `a.>`."""
+    return any(
+        matches(right, pattern) and (right.endswith(">") or not pattern.endswith(">"))
+        for right in rights
+    )

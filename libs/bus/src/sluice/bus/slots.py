@@ -142,9 +142,14 @@ class Slots:
     async def _expected(
         self, slot: subjects.Command, command: Command, data: bytes
     ) -> Slot[Command] | None:
-        """What is remembered, if a write may rest on it: after an outage it may be another one."""
+        """What is remembered, if a write may rest on it: after an outage it may be another one.
+
+        Of a slot that was never seen nothing is expected; the bus says if something is there.
+        """
         seen = self._seen.get(str(slot))
-        if seen is None or seen.away != self._bus.link.away:
+        if seen is None:
+            return None
+        if seen.away != self._bus.link.away:
             return await self.read(slot)
         there = seen.slot
         if there is None or (
@@ -156,7 +161,7 @@ class Slots:
     async def _replace(
         self, slot: subjects.Command, there: Slot[Command] | None, data: bytes
     ) -> int | None:
-        del self._seen[str(slot)]
+        self._seen.pop(str(slot), None)
         try:
             return await self._bus.store(
                 COMMANDS, str(slot), data, expect=there.sequence if there else 0

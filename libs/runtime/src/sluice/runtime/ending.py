@@ -5,8 +5,10 @@ It works beside the event loop, because its last resort must work when the loop 
 
 import asyncio
 import os
+import queue
 import signal
 import threading
+import time
 from collections.abc import Callable
 
 ASKING = (signal.SIGTERM, signal.SIGINT)
@@ -18,7 +20,9 @@ class Ending:
     def __init__(self, *, patience: float) -> None:
         self._patience = patience
         self._asked = ""
-        self._watched = False
+        # Started before it is needed, and woken by what a signal handler may call at any time.
+        self._begun: queue.SimpleQueue[None] = queue.SimpleQueue()
+        threading.Thread(target=self._watch, name="ending", daemon=True).start()
 
     def listen(self, loop: asyncio.AbstractEventLoop, stop: Callable[[str], None]) -> None:
         """Take the signals of this process; `stop` is called on the loop with the signal's name."""
@@ -29,6 +33,7 @@ class Ending:
             if self._asked:
                 _exit(f"{name} after {self._asked}: exit 1 at once, without draining")
             self._asked = name
+            self.watch()
             if not loop.is_closed():
                 loop.call_soon_threadsafe(stop, name)
 
@@ -36,13 +41,12 @@ class Ending:
             signal.signal(number, signalled)
 
     def watch(self) -> None:
-        """From now on the process has `patience` seconds to end by itself."""
-        if not self._watched:
-            self._watched = True
-            threading.Thread(target=self._wait, name="ending", daemon=True).start()
+        """From the first call on, the process has `patience` seconds to end by itself."""
+        self._begun.put(None)
 
-    def _wait(self) -> None:
-        threading.Event().wait(self._patience)
+    def _watch(self) -> None:
+        self._begun.get()
+        time.sleep(self._patience)
         _exit(f"the shutdown itself hung for {self._patience:g} s: exit 1 at once")
 
 

@@ -156,7 +156,8 @@ class Service:
     def _is_ours(self, error: BaseException | None) -> bool:
         """Whether the way the body ended leads to an orderly end; else somebody cancels us."""
         if self._interrupted and self._owner is not None:
-            # The body was cut short by us; whatever it made of that is not why the service ends.
+            if isinstance(error, Exception):
+                self.fail(error)  # only said: what a body makes of being cut short is no failure
             return self._owner.uncancel() <= self._cancels_before
         if isinstance(error, Fatal):
             self.fail(error)

@@ -12,15 +12,14 @@ import math
 import random as randomness
 import re
 import secrets
-from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
-import msgspec
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import SlowConsumerError
 
 from sluice.bus.credentials import Credentials
+from sluice.bus.nats.questions import Callback, Msg, Questions
 from sluice.bus.port import Away, BusError, Forbidden, Link, NobodyThere
 from sluice.contracts import subjects
 from sluice.contracts.identities import Identity
@@ -37,23 +36,6 @@ WATCH_SECONDS = 5.0
 DRAIN_SECONDS = 5
 SEND_BUFFER = 512 * 1024
 """Bytes on their way to the socket, above which a sender waits for the server."""
-
-
-class Msg(Protocol):
-    """What we use of a message of nats-py."""
-
-    subject: str
-    reply: str
-    data: bytes
-    headers: dict[str, str] | None
-
-
-Callback = Callable[[Msg], Awaitable[None]]
-
-
-class _Waiting(msgspec.Struct, frozen=True, gc=False):
-    subject: str
-    answer: asyncio.Future[Msg]
 
 
 _VIOLATION = re.compile(
@@ -86,8 +68,7 @@ class Connection:
         self._spread = spread
         self._backoff = Backoff(random, first=1.0, cap=30.0)
         self._inbox = f"{subjects.inbox(identity)}.{secrets.token_hex(11)}"
-        self._waiting: dict[str, _Waiting] = {}
-        self._asked = 0
+        self._questions = Questions()
         self._forbidden_subscriptions: set[str] = set()
         self._last_error = ""
         self._refused = asyncio.Event()
@@ -172,7 +153,7 @@ class Connection:
             if not self._client.is_closed:
                 await self._client.close()
             self.link.set(False)
-            self._give_up("the connection was closed")
+            self._questions.give_up("the connection was closed")
 
     async def guard(self) -> NoReturn:
         """Run beside everything else: it ends, by raising, when the connection is gone for good."""
@@ -219,12 +200,8 @@ class Connection:
         # The client lower-cases what the server says, so subjects are compared that way.
         if what == "subscription":
             self._forbidden_subscriptions.add(subject.lower())
-            return
-        for waiting in tuple(self._waiting.values()):
-            if waiting.subject.lower() == subject.lower() and not waiting.answer.done():
-                waiting.answer.set_exception(
-                    Forbidden(f"{self.identity} may not publish to {waiting.subject}")
-                )
+        else:
+            self._questions.forbid(subject, str(self.identity))
 
     async def _on_disconnected(self) -> None:
         # Commands that had not reached the socket would be sent after the reconnect, late.
@@ -233,7 +210,7 @@ class Connection:
         if not self._closing:
             log.warning("NATS at %s is away: %s", self.url, self._last_error or "connection broken")
         self.link.set(False)
-        self._give_up("the connection broke before the answer")
+        self._questions.give_up("the connection broke before the answer")
 
     async def _on_reconnected(self) -> None:
         self._backoff.reset()
@@ -249,11 +226,6 @@ class Connection:
     def _next_server(self, servers: list[Any], _info: dict[str, Any]) -> tuple[Any, float]:
         first = self._random.uniform(0.0, self._spread)
         return self._random.choice(servers), max(first, self._backoff.next())
-
-    def _give_up(self, why: str) -> None:
-        for waiting in self._waiting.values():
-            if not waiting.answer.done():
-                waiting.answer.set_exception(Away(f"{waiting.subject}: {why}"))
 
     # Sending and hearing.
 
@@ -276,21 +248,13 @@ class Connection:
     ) -> Msg:
         """Ask, and return the first answer; `NobodyThere` when the server says so."""
         self._must_be_up(subject)
-        loop = asyncio.get_running_loop()
-        self._asked += 1
-        token = f"{self._asked:x}"
-        waiting = self._waiting[token] = _Waiting(subject, loop.create_future())
-        timer = loop.call_later(timeout, _expire, waiting, timeout)
-        try:
-            await self._client.publish(
-                subject, data, reply=f"{self._inbox}.{token}", headers=headers
-            )
-            answer = await waiting.answer
-        except (NatsError, OSError) as error:
-            raise Away(f"{subject}: not sent: {error or type(error).__name__}") from None
-        finally:
-            timer.cancel()
-            del self._waiting[token]
+        with self._questions.ask(subject, timeout=timeout) as question:
+            try:
+                reply = f"{self._inbox}.{question.token}"
+                await self._client.publish(subject, data, reply=reply, headers=headers)
+            except (NatsError, OSError) as error:
+                raise Away(f"{subject}: not sent: {error or type(error).__name__}") from None
+            answer = await question.answer
         if answer.headers and not answer.data and answer.headers.get("Status") == "503":
             raise NobodyThere(f"{subject}: nobody answers there now")
         return answer
@@ -302,9 +266,7 @@ class Connection:
         await self._client.flush(CONNECT_SECONDS)
 
     async def _answered(self, msg: Any) -> None:
-        waiting = self._waiting.get(msg.subject.rpartition(".")[2])
-        if waiting is not None and not waiting.answer.done():
-            waiting.answer.set_result(msg)
+        self._questions.answered(msg)
 
     async def subscribe(self, subject: str, callback: Callback, *, group: str = "") -> "Subscribed":
         """Hear a subject; `Forbidden` if the server says so."""
@@ -323,11 +285,6 @@ class Connection:
     def inbox(self) -> str:
         """A new subject that only this identity may hear."""
         return f"{self._inbox}.{secrets.token_hex(8)}.x"
-
-
-def _expire(waiting: _Waiting, timeout: float) -> None:
-    if not waiting.answer.done():
-        waiting.answer.set_exception(Away(f"{waiting.subject}: no answer within {timeout:g} s"))
 
 
 class Subscribed:

@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from typing import NoReturn
 
 from sluice.bus.credentials import Credentials
-from sluice.bus.nats_connection import Connection, Msg
-from sluice.bus.nats_follow import Feed
-from sluice.bus.nats_streams import JetStream
+from sluice.bus.nats.connection import Connection
+from sluice.bus.nats.feed import Feed
+from sluice.bus.nats.jetstream import JetStream
+from sluice.bus.nats.questions import Msg
 from sluice.bus.port import Closable, Follower, Handler, Link, Start, Stored
 from sluice.contracts.identities import Identity
 from sluice.contracts.streams import Stream

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from sluice.bus.nats_connection import Connection, Msg
+from sluice.bus.nats.connection import Connection
+from sluice.bus.nats.questions import Msg
 from sluice.bus.port import Away, BusError, Conflict, Misconfigured, NobodyThere, Stored
 from sluice.contracts import subjects
 from sluice.contracts.streams import Stream

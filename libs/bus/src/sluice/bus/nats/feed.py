@@ -6,14 +6,16 @@ consumer is blind for twenty seconds after a server restart, and longer if the s
 
 import asyncio
 import logging
+import math
 import secrets
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from sluice.bus.nats_connection import Connection, Msg, Subscribed
-from sluice.bus.nats_streams import NANOSECONDS, ApiError, JetStream
+from sluice.bus.nats.connection import Connection, Subscribed
+from sluice.bus.nats.jetstream import NANOSECONDS, ApiError, JetStream
+from sluice.bus.nats.questions import Msg
 from sluice.bus.port import (
     Away,
     BusError,
@@ -194,8 +196,9 @@ class Feed:
         if self._last:
             return {"deliver_policy": "by_start_sequence", "opt_start_seq": self._last + 1}
         if isinstance(self._start, FromTime):
-            since = datetime.fromtimestamp(self._start.time, UTC).isoformat()
-            return {"deliver_policy": "by_start_time", "opt_start_time": since}
+            # Rounded down, by more than a float of today can be off: what is at the time is in.
+            since = datetime.fromtimestamp(math.floor(self._start.time * 1e6 - 1) / 1e6, UTC)
+            return {"deliver_policy": "by_start_time", "opt_start_time": since.isoformat()}
         return {"deliver_policy": "by_start_sequence", "opt_start_seq": self._start.sequence}
 
     async def _leave(self) -> None:

@@ -1,0 +1,411 @@
+"""One seeded run of leaders who command and an agent that obeys, while everything goes wrong.
+
+A run keeps what happened: every command and report that was stored, each life of the agent's
+journal, each effect of its handler. What must hold of that is judged by the test.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from sluice.bus.desk_op import Done, Failed, Op
+from sluice.bus.journal import MemoryJournal
+from sluice.bus.local import Faults, Happened, LocalServer
+from sluice.bus.port import BusError, LastPerSubject, Stored
+from sluice.bus.slots import Slots, Superseded, next_order
+from sluice.contracts import subjects
+from sluice.contracts.commands import Command, CommandBody, CommandKind, Idle, Order, Quiesce, Swap
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.journal import Entry
+from sluice.contracts.message import decode, encode
+from sluice.contracts.reports import Refusal, RefusalCode, Report, Result, StateKind
+from sluice.contracts.streams import COMMANDS, STATE, STREAMS
+from sluice.runtime.fatal import Fatal
+from sluice.sim.loop import Sim
+from tests.unit.bus.desk_world import AGENT, NODE, SCHEDULER, SLOT, Agent
+
+OBSERVER = Identity(writer=Writer.DRIVER_CLUSTER)
+PERSON = Identity(writer=Writer.VALIDATOR_CLUSTER)
+RESULTS = str(
+    subjects.State(
+        cluster="default", node=NODE, component=Writer.DRIVER, kind=StateKind.RESULT.value
+    )
+)
+REFUSALS = RESULTS.replace("result", "refusal")
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """A step that the handler took on the machine."""
+
+    life: int
+    uid: str
+    boot: str
+    command: Command
+    highest: int
+    step: int
+
+
+class Life(msgspec.Struct):
+    """One life of the journal: until it is lost."""
+
+    kept: list[Entry]
+    results: list[tuple[str, Report, Result]]
+    """Each store of a result while this journal was there, with the agent's boot."""
+
+
+class Observer:
+    """Takes a result only if its order is newer than the last that it took for that node uid."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, Result]] = []
+        self.last: dict[str, Order] = {}
+
+    def began(self) -> None: ...
+
+    def received(self, message: Stored) -> None:
+        report = decode(Report, message.data)
+        body = report.open()
+        if isinstance(body, Result) and body.order > self.last.get(report.node_uid, Order(0, 0)):
+            self.last[report.node_uid] = body.order
+            self.taken.append((report.node_uid, body))
+
+    def caught_up(self) -> None: ...
+
+    def lost(self) -> None: ...
+
+
+class Leader:
+    """A scheduler that leads in one epoch, or believes that it does."""
+
+    def __init__(self, run: "Run", epoch: int) -> None:
+        self.run = run
+        self.epoch = epoch
+        self.bus = run.server.connect(SCHEDULER)
+        self.slots = Slots(bus=self.bus, clock=run.sim.clock)
+        self.chance = run.sim.random_for(f"leader {epoch}")
+        self.wanted: Command | None = None
+        self.task = asyncio.create_task(self._lead(), name=f"leader {epoch}")
+
+    async def kill(self) -> None:
+        self.bus.kill()
+        self.task.cancel()
+        await asyncio.wait({self.task})
+
+    async def _lead(self) -> None:
+        while True:
+            if self.run.quiet or self.wanted is None or self.chance.random() < 0.4:
+                await self._decide()
+            await self._write()
+            await self.run.sim.clock.sleep(self.chance.uniform(0.5, 25.0))
+
+    async def _decide(self) -> None:
+        """Want something new; when all is quiet, one last thing for the node as it is."""
+        wanted = self.wanted
+        here = (self.run.uid, self.run.boot)
+        if wanted and wanted == self.run.last and (wanted.node_uid, wanted.boot_id) == here:
+            return
+        try:
+            slot = await self.slots.read(SLOT)
+        except BusError:
+            return
+        there = slot.content if slot else None
+        self.wanted = self._numbered(there)
+        if self.run.quiet:
+            self.run.last = self.wanted
+
+    def _numbered(self, there: Command | None) -> Command:
+        chance, run = self.chance, self.run
+        mine = self.wanted if self.wanted and self.wanted.node_uid == run.uid else None
+        known = [run.observer.last.get(run.uid), mine.order if mine else None]
+        if there is not None and there.node_uid == run.uid:
+            known.append(there.order)
+        known.append(run.highest_said())
+        token = max((order.token for order in known if order), default=1)
+        if run.quiet or chance.random() < 0.2:
+            token += 1
+        wrong = not run.quiet and chance.random() < 0.1
+        return Command.of(
+            self._body(),
+            node=NODE,
+            node_uid=chance.choice([run.uid, "uid-0"]) if wrong else run.uid,
+            boot_id=chance.choice([run.boot, "boot-0"]) if wrong else run.boot,
+            epoch=self.epoch,
+            order=next_order(token, *known),
+            deadline=run.sim.clock.now() + (chance.uniform(-20.0, 5.0) if wrong else 1e6),
+        )
+
+    def _body(self) -> CommandBody:
+        if self.run.quiet:
+            return Idle()
+        return self.chance.choice([Quiesce(), Idle(), Swap(label="a"), Swap(label="b")])
+
+    async def _write(self) -> None:
+        if self.wanted is None:
+            return
+        try:
+            answer = await self.slots.write(SLOT, self.wanted)
+        except BusError:
+            return  # it is repeated: desired state
+        if isinstance(answer, Superseded):
+            self.wanted = None
+
+
+class Run:
+    """The whole of it."""
+
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+        self.chance = sim.random_for("chaos")
+        self.server = LocalServer(
+            clock=sim.clock, random=sim.random_for("bus"), faults=faults(self.chance)
+        )
+        self.observer = Observer()
+        self.failures = list[Fatal]()
+        self.effects: list[Effect] = []
+        self.lives = [Life([], [])]
+        self.stored: list[Command] = []
+        self.refusals: list[Refusal] = []
+        self.uid, self.boot = "uid-1", "boot-1"
+        self.births = 1
+        self.epoch = 0
+        self.leaders: list[Leader] = []
+        self.agent: Agent | None = None
+        self.fuse = 0
+        self.blown = asyncio.Event()
+        self.quiet = False
+        self.last: Command | None = None
+        self.server.tap(self._tapped)
+
+    # What is seen of it.
+
+    def _tapped(self, it: Happened) -> None:
+        if it.what == "store" and it.subject == RESULTS:
+            report = decode(Report, it.data)
+            body = report.open()
+            assert isinstance(body, Result)
+            self.lives[-1].results.append((self.boot, report, body))
+        elif it.what == "store" and it.subject == REFUSALS:
+            body = decode(Report, it.data).open()
+            assert isinstance(body, Refusal)
+            self.refusals.append(body)
+        elif it.what == "store" and it.subject == str(SLOT):
+            self.stored.append(decode(Command, it.data))
+        if it.who == str(AGENT):
+            self._burn()
+
+    def _burn(self) -> None:
+        """One step nearer to the kill that was set, if one was."""
+        if self.fuse:
+            self.fuse -= 1
+            if not self.fuse and self.agent is not None:
+                self.agent.cut()
+                self.blown.set()
+
+    def highest_said(self) -> Order:
+        """What a beat of the agent that runs now would say."""
+        if self.agent is None or self.agent.uid != self.uid:
+            return Order(0, 0)
+        said = self.agent.desk.highest
+        return Order(said.token, said.op)
+
+    # The agent.
+
+    def _start_agent(self) -> None:
+        life = len(self.lives) - 1
+        number = self.births
+        self.births += 1
+
+        async def pause() -> None:
+            self._burn()
+            await self.sim.clock.sleep(self.chance.uniform(0.0, 0.02))
+
+        async def work(op: Op) -> Done | Failed:
+            for step in range(self.chance.randint(0, 3)):
+                await op.checkpoint(f"step {step}")
+                effect(op, step)
+                await self.sim.clock.sleep(self.chance.uniform(0.0, 8.0))
+            op.progress("last")
+            return Failed("chance", "drawn") if self.chance.random() < 0.1 else Done()
+
+        def effect(op: Op, step: int) -> None:
+            self._burn()
+            if not agent.bus.killed:
+                highest = agent.desk.highest.epoch
+                self.effects.append(Effect(life, agent.uid, agent.boot, op.command, highest, step))
+
+        agent = self.agent = Agent(
+            self.sim,
+            self.server,
+            MemoryJournal(self.lives[-1].kept, pause=pause),
+            chance=self.sim.random_for(f"agent {number}"),
+            failed=self.failures.append,
+            handlers=dict.fromkeys((CommandKind.QUIESCE, CommandKind.IDLE, CommandKind.SWAP), work),
+            checks={},
+            uid=self.uid,
+            boot=self.boot,
+        )
+        agent.start()
+
+    async def _stop_agent(self, *, steps: int = 0) -> None:
+        """Kill it now, or after it has taken so many steps more."""
+        assert self.agent is not None
+        if steps:
+            self.blown.clear()
+            self.fuse = steps
+            try:
+                async with asyncio.timeout(20.0):
+                    await self.blown.wait()
+            except TimeoutError:
+                self.fuse = 0
+        await self.agent.kill()
+        self.agent = None
+
+    # What goes wrong.
+
+    async def _restart(self) -> None:
+        await self._stop_agent(steps=self.chance.randint(0, 25))
+        await self.sim.clock.sleep(self.chance.uniform(0.0, 10.0))
+        self._start_agent()
+
+    async def _restart_without_journal(self) -> None:
+        await self._stop_agent(steps=self.chance.randint(0, 25))
+        self.lives.append(Life([], []))
+        self._start_agent()
+
+    async def _reboot(self) -> None:
+        await self._stop_agent(steps=self.chance.randint(0, 25))
+        await self.sim.clock.sleep(self.chance.uniform(0.0, 60.0))
+        self.boot = f"boot-{self.births}"
+        self._start_agent()
+
+    async def _recreate(self) -> None:
+        await self._stop_agent()
+        self.uid = f"uid-{self.births}"
+        self._start_agent()
+
+    async def _lose_commands(self) -> None:
+        self.server.lose(COMMANDS, remade=True)
+
+    async def _lose_state(self) -> None:
+        self.server.lose(STATE, remade=True)
+
+    async def _replace_leader(self) -> None:
+        if self.chance.random() < 0.6:
+            await self.leaders[-1].kill()  # else it goes on, deposed
+        self._new_leader()
+
+    async def _cut(self) -> None:
+        who = self.chance.choice([AGENT, SCHEDULER])
+        self.server.cut(who)
+        await self.sim.clock.sleep(self.chance.uniform(0.0, 40.0))
+        self.server.restore(who)
+
+    def _new_leader(self) -> None:
+        self.epoch += 1
+        self.leaders.append(Leader(self, self.epoch))
+
+    async def chaos(self) -> None:
+        """So many troubles, one after another."""
+        often: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            self._restart,
+            self._replace_leader,
+            self._cut,
+        ]
+        rarely = [
+            self._restart_without_journal,
+            self._reboot,
+            self._recreate,
+            self._lose_commands,
+            self._lose_state,
+        ]
+        for _ in range(self.chance.randint(3, 9)):
+            await self.sim.clock.sleep(self.chance.expovariate(1 / 12.0))
+            await self.chance.choice(often if self.chance.random() < 0.6 else rarely)()
+
+    # From beginning to end.
+
+    async def play(self) -> None:
+        """Chaos, then quiet, then one command of each sort that must be refused."""
+        owner = self.server.connect(PERSON)
+        for stream in STREAMS:
+            await _persist(self.sim, lambda stream=stream: owner.ensure(stream))
+        follow = self.server.connect(OBSERVER)
+        reading = await follow.follow(STATE, RESULTS, self.observer, start=LastPerSubject())
+        self._start_agent()
+        self._new_leader()
+        try:
+            await self.chaos()
+            for leader in self.leaders[:-1]:
+                await leader.kill()
+            self.quiet = True
+            await self._until(self._settled)
+            await self._refuse_all(owner)
+        finally:
+            for leader in self.leaders:
+                await leader.kill()
+            if self.agent is not None:
+                await self.agent.kill()
+            await reading.close()
+
+    def _settled(self) -> bool:
+        last = self.last
+        if last is None or self.agent is None:
+            return False
+        desk = self.agent.desk
+        observed = self.observer.last.get(self.uid) == last.order
+        return observed and desk.current == last
+
+    async def _refuse_all(self, owner: Any) -> None:
+        last = self.last
+        assert last is not None
+        await self.leaders[-1].kill()
+        change = msgspec.structs.replace
+        later = {"op": last.op + 1, "kind": CommandKind.QUIESCE}
+        for code, wrong in (
+            (RefusalCode.OLDER_EPOCH, change(last, epoch=last.epoch - 1, **later)),
+            (RefusalCode.OTHER_NODE, change(last, node_uid="uid-0", **later)),
+            (RefusalCode.OLDER_TOKEN, change(last, token=last.token - 1)),
+            (RefusalCode.OLDER_OP, change(last, op=last.op - 1)),
+            (RefusalCode.OTHER_BOOT, change(last, boot_id="boot-0", **later)),
+        ):
+            data = encode(wrong)
+            await _persist(self.sim, lambda data=data: owner.store(COMMANDS, str(SLOT), data))
+            want = (code, wrong.epoch, wrong.order)
+            await self._until(
+                lambda want=want: want in [(it.code, it.epoch, it.order) for it in self.refusals]
+            )
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        end = self.sim.clock.monotonic() + 4 * 3600.0
+        while not holds():
+            assert self.sim.clock.monotonic() < end, f"not settled; wanted {self.last}"
+            await self.sim.clock.sleep(1.0)
+
+
+def faults(chance: random.Random) -> Faults:
+    """Drawn for a run: from a good network to a bad one."""
+    bad = chance.choice([0.0, 0.5, 1.0])
+    return Faults(
+        lost=0.3 * bad,
+        repeated=0.2 * bad,
+        reordered=0.2 * bad,
+        delayed=0.1 * bad,
+        delay=(0.001, 2.0),
+        call_lost=0.05 * bad,
+        answer_lost=0.05 * bad,
+        between_drops=(10.0, 120.0) if bad == 1.0 else None,
+        dropped=(0.1, 15.0),
+    )
+
+
+async def _persist(sim: Sim, act: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    while True:
+        try:
+            await act()
+        except BusError:
+            await sim.clock.sleep(1.0)
+        else:
+            return

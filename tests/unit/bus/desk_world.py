@@ -1,0 +1,228 @@
+"""One node's driver agent, who writes its slot, and what it reports: on the in-process bus."""
+
+import random
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sluice.bus.desk import Desk
+from sluice.bus.desk_checks import CheckHandler
+from sluice.bus.desk_op import Done, Handler, Op
+from sluice.bus.journal import Journal, MemoryJournal
+from sluice.bus.local import Faults, Happened, LocalServer
+from sluice.bus.reporter import Reporter
+from sluice.bus.slots import Slots
+from sluice.contracts import subjects
+from sluice.contracts.commands import (
+    CheckKind,
+    Command,
+    CommandBody,
+    CommandKind,
+    Idle,
+    Order,
+    Quiesce,
+    Swap,
+)
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.journal import Entry
+from sluice.contracts.message import decode, encode
+from sluice.contracts.reports import Refusal, Report, Result, StateBody
+from sluice.contracts.streams import COMMANDS, STREAMS
+from sluice.runtime.fatal import Fatal
+from sluice.runtime.tasks import Tasks
+from sluice.sim.loop import Sim, run
+
+NODE = "a.example"
+UID = "uid-1"
+BOOT = "boot-1"
+AGENT = Identity(writer=Writer.DRIVER, node=NODE)
+SCHEDULER = Identity(writer=Writer.SCHEDULER)
+SLOT = subjects.Command(cluster="default", node=NODE, component=Writer.DRIVER)
+
+
+class Agent:
+    """One process of the agent."""
+
+    def __init__(
+        self,
+        sim: Sim,
+        server: LocalServer,
+        journal: Journal,
+        *,
+        chance: random.Random,
+        failed: Callable[[Fatal], None],
+        handlers: Mapping[CommandKind, Handler],
+        checks: Mapping[CheckKind, CheckHandler],
+        uid: str = UID,
+        boot: str = BOOT,
+    ) -> None:
+        self.uid = uid
+        self.boot = boot
+        self.bus = server.connect(AGENT)
+        self.journal = journal
+        self.reporter = Reporter(
+            bus=self.bus, clock=sim.clock, random=chance, node_uid=uid, boot_id=boot
+        )
+        self.desk = Desk(
+            bus=self.bus,
+            clock=sim.clock,
+            random=chance,
+            journal=journal,
+            reporter=self.reporter,
+            node_uid=uid,
+            boot_id=boot,
+            handlers=handlers,
+            checks=checks,
+        )
+        self.tasks = Tasks("agent", failed=failed)
+
+    def start(self) -> None:
+        self.tasks.forever("reporter", self.reporter.run())
+        self.tasks.forever("desk", self.desk.run())
+
+    def cut(self) -> None:
+        """From this moment on nothing of it reaches anybody."""
+        self.bus.kill()
+        if isinstance(self.journal, MemoryJournal):
+            self.journal.kill()
+
+    async def kill(self) -> None:
+        self.cut()
+        await self.tasks.close()
+
+
+def command(
+    op: int,
+    body: CommandBody | None = None,
+    *,
+    epoch: int = 1,
+    token: int = 1,
+    uid: str = UID,
+    boot: str = BOOT,
+    deadline: float = 4e9,
+) -> Command:
+    """A command for the agent; `quiesce` where nothing else is said."""
+    return Command.of(
+        body or Quiesce(),
+        node=NODE,
+        node_uid=uid,
+        boot_id=boot,
+        epoch=epoch,
+        order=Order(token, op),
+        deadline=deadline,
+    )
+
+
+class World:
+    """A server with its streams, a writer, agents that share a journal, and what was stored."""
+
+    def __init__(self, sim: Sim, faults: Faults | None = None) -> None:
+        self.sim = sim
+        self.clock = sim.clock
+        self.server = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=faults)
+        self.writer = self.server.connect(SCHEDULER)
+        self.slots = Slots(bus=self.writer, clock=sim.clock)
+        self.kept = list[Entry]()
+        self.reports: list[Report] = []
+        self.raw: list[bytes] = []
+        self.agents: list[Agent] = []
+        self.failures: list[Fatal] = []
+        self.ops: list[Op] = []
+        self.server.tap(self._tapped)
+
+    def _tapped(self, it: Happened) -> None:
+        if it.what == "store" and isinstance(subjects.parse(it.subject), subjects.State):
+            self.raw.append(it.data)
+            self.reports.append(decode(Report, it.data))
+
+    async def done(self, op: Op) -> Done:
+        """A handler that does what it is told, at once."""
+        self.ops.append(op)
+        return Done()
+
+    def agent(
+        self,
+        handlers: Mapping[CommandKind, Handler] | None = None,
+        *,
+        checks: Mapping[CheckKind, CheckHandler] | None = None,
+        journal: Journal | None = None,
+        uid: str = UID,
+        boot: str = BOOT,
+    ) -> Agent:
+        """A new process, which runs."""
+        agent = Agent(
+            self.sim,
+            self.server,
+            journal or MemoryJournal(self.kept, pause=lambda: self.clock.sleep(0.001)),
+            chance=self.sim.random_for(f"agent {len(self.agents)}"),
+            failed=self.failures.append,
+            handlers=dict.fromkeys((CommandKind.QUIESCE, CommandKind.IDLE), self.done)
+            if handlers is None
+            else handlers,
+            checks=checks or {},
+            uid=uid,
+            boot=boot,
+        )
+        self.agents.append(agent)
+        agent.start()
+        return agent
+
+    def bodies(self) -> list[StateBody]:
+        """What was reported, in the order in which STATE has stored it."""
+        return [report.open() for report in self.reports]
+
+    def results(self) -> list[Result]:
+        return [body for body in self.bodies() if isinstance(body, Result)]
+
+    def refusals(self) -> list[Refusal]:
+        return [body for body in self.bodies() if isinstance(body, Refusal)]
+
+    async def put(self, content: Command | bytes, *, slot: subjects.Slot = SLOT) -> None:
+        """Write a slot without asking what is in it."""
+        data = content if isinstance(content, bytes) else encode(content)
+        await self.writer.store(COMMANDS, str(slot), data)
+
+    async def until(self, holds: Callable[[], bool], *, within: float = 300.0) -> None:
+        """Wait in virtual time."""
+        end = self.clock.monotonic() + within
+        while not holds():
+            assert self.clock.monotonic() < end, f"not so within {within:g} virtual seconds"
+            await self.clock.sleep(0.05)
+
+
+def quiesce_and_swap(handler: Handler) -> dict[CommandKind, Handler]:
+    return {CommandKind.QUIESCE: handler, CommandKind.SWAP: handler, CommandKind.IDLE: handler}
+
+
+IDLE = Idle()
+SWAP = Swap(label="blue")
+
+
+@asynccontextmanager
+async def world_of(sim: Sim, faults: Faults | None = None) -> AsyncGenerator[World]:
+    """A world whose agents end with it, none of them by a failure."""
+    world = World(sim, faults)
+    for stream in STREAMS:
+        await world.writer.ensure(stream)
+    try:
+        yield world
+    finally:
+        for agent in world.agents:
+            await agent.kill()
+        world.writer.kill()
+    assert world.failures == []
+
+
+def in_world(
+    story: Callable[[World], Coroutine[Any, Any, None]],
+    *,
+    faults: Faults | None = None,
+    seed: int = 0,
+) -> None:
+    """Play a story in virtual time."""
+
+    async def main(sim: Sim) -> None:
+        async with world_of(sim, faults) as world:
+            await story(world)
+
+    run(main, seed=seed)

@@ -1,0 +1,297 @@
+"""The trouble that a test makes on the in-process bus, in virtual time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import msgspec
+import pytest
+
+from sluice.bus.local import Faults, LocalBus, LocalServer
+from sluice.bus.port import Away, Forbidden, FromSequence, LastPerSubject, Start
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.streams import Stream
+from sluice.contracts.subjects import direct_get, js_api
+from sluice.sim.loop import Sim, run
+from tests.component.bus.listeners import Ear, Notes
+
+WRITER = Identity(writer=Writer.SCHEDULER)
+READER = Identity(writer=Writer.CTL)
+KEPT = Stream(
+    name="KEPT",
+    subjects=("kept.>",),
+    keeps="what a test stores",
+    per_subject=10,
+    max_message=1024,
+    max_consumers=16,
+)
+SLOW = Faults(delayed=1.0, delay=(1.0, 1.0))
+
+
+def virtually(
+    story: Callable[[Sim, LocalServer], Coroutine[Any, Any, None]], faults: Faults | None = None
+) -> None:
+    async def main(sim: Sim) -> None:
+        server = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=faults)
+        await story(sim, server)
+
+    run(main, seed=7)
+
+
+async def all_away(bus: LocalBus) -> None:
+    """Every call says at once that the bus is away."""
+    for call in (
+        bus.publish("test.a", b""),
+        bus.request("test.a", b""),
+        bus.subscribe("test.a", Ear()),
+        bus.ensure(KEPT),
+        bus.store(KEPT, "kept.a", b""),
+        bus.last(KEPT, "kept.a"),
+        bus.purge(KEPT, "kept.a"),
+    ):
+        with pytest.raises(Away):
+            await call
+
+
+def test_a_cut_is_of_one_identity_and_of_all_its_connections() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader, ear = server.connect(WRITER), server.connect(READER), Ear()
+        await reader.subscribe("test.a", ear)
+        server.cut(READER)
+        second = server.connect(READER)
+        assert (writer.link.up, reader.link.up, second.link.up) == (True, False, False)
+        await writer.publish("test.a", b"meanwhile")
+        await all_away(reader)
+        await sim.clock.sleep(10.0)
+        server.restore(READER)
+        assert reader.link.up
+        assert second.link.up
+        assert reader.link.away == 10.0
+        await writer.publish("test.a", b"after")
+        await sim.clock.sleep(1.0)
+        assert ear.heard == [("test.a", b"after")]
+
+    virtually(story)
+
+
+def test_a_cut_loses_what_is_under_way_and_lets_nobody_wait() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader, ear = server.connect(WRITER), server.connect(READER), Ear()
+        await writer.ensure(KEPT)
+        await reader.subscribe("test.a", ear)
+        begun = sim.clock.monotonic()
+        await writer.publish("test.a", b"lost")
+        storing = asyncio.create_task(writer.store(KEPT, "kept.a", b"lost"))
+        await sim.clock.sleep(0.5)
+        server.cut(WRITER)
+        with pytest.raises(Away, match="broke before the answer"):
+            await storing
+        assert sim.clock.monotonic() - begun == 0.5
+        server.restore(WRITER)
+        await sim.clock.sleep(10.0)
+        assert ear.heard == []
+        assert await writer.last(KEPT, "kept.a") is None
+
+    virtually(story, SLOW)
+
+
+def test_to_start_the_server_does_not_restore_a_cut() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader = server.connect(WRITER), server.connect(READER)
+        server.cut(READER)
+        server.stop()
+        late = server.connect(WRITER)
+        await all_away(writer)
+        assert not late.link.up
+        server.start()
+        assert (writer.link.up, late.link.up, reader.link.up) == (True, True, False)
+        server.stop()
+        server.restore(READER)
+        assert not reader.link.up
+        server.start()
+        assert reader.link.up
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("remade", [False, True])
+@pytest.mark.parametrize("start", [LastPerSubject(), FromSequence(2)], ids=str)
+def test_a_stream_that_vanishes_is_missed_after_some_silence(remade: bool, start: Start) -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader, notes = server.connect(WRITER), server.connect(READER), Notes()
+        await writer.ensure(KEPT)
+        await writer.store(KEPT, "kept.a", b"x")
+        await writer.store(KEPT, "kept.b", b"y")
+        reading = await reader.follow(KEPT, "kept.b", notes, start=start)
+        await sim.clock.sleep(1.0)
+        assert notes.told == ["began", "2 y", "caught up"]
+        server.lose(KEPT, remade=remade)
+        assert await writer.store(KEPT, "kept.b", b"anew") == 1
+        await sim.clock.sleep(5.0)
+        assert notes.told[3:] == []
+        await sim.clock.sleep(2.0)
+        assert notes.told[3:] == ["lost", "began", "1 anew", "caught up"]
+        await writer.store(KEPT, "kept.b", b"z")
+        await sim.clock.sleep(1.0)
+        assert notes.told[7:] == ["2 z"]
+        await reading.close()
+
+    virtually(story)
+
+
+def test_a_lost_stream_is_away_from_who_did_not_make_it_until_it_is_made_again() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader, notes = server.connect(WRITER), server.connect(READER), Notes()
+        await writer.ensure(KEPT)
+        reading = await reader.follow(KEPT, "kept.>", notes, start=LastPerSubject())
+        await sim.clock.sleep(1.0)
+        server.lose(KEPT)
+        for call in (
+            reader.store(KEPT, "kept.a", b""),
+            reader.last(KEPT, "kept.a"),
+            reader.purge(KEPT, "kept.a"),
+        ):
+            with pytest.raises(Away, match="KEPT is not there"):
+                await call
+        await sim.clock.sleep(60.0)
+        assert notes.told == ["began", "caught up", "lost"]
+        await writer.ensure(KEPT)
+        await sim.clock.sleep(1.0)
+        assert notes.told == ["began", "caught up", "lost", "began", "caught up"]
+        await reading.close()
+
+    virtually(story)
+
+
+def test_who_made_a_stream_and_reads_it_makes_it_again() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        owner, notes = server.connect(WRITER), Notes()
+        await owner.ensure(KEPT)
+        reading = await owner.follow(KEPT, "kept.>", notes, start=FromSequence())
+        await sim.clock.sleep(1.0)
+        server.lose(KEPT)
+        await sim.clock.sleep(7.0)
+        assert notes.told == ["began", "caught up", "lost", "began", "caught up"]
+        await reading.close()
+
+    virtually(story)
+
+
+def test_a_link_that_breaks_before_the_silence_is_noticed_reads_anew_at_once() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader, notes = server.connect(WRITER), server.connect(READER), Notes()
+        await writer.ensure(KEPT)
+        reading = await reader.follow(KEPT, "kept.>", notes, start=FromSequence())
+        await sim.clock.sleep(1.0)
+        server.lose(KEPT, remade=True)
+        server.cut(READER)
+        server.restore(READER)
+        await sim.clock.sleep(60.0)
+        assert notes.told == ["began", "caught up", "lost", "began", "caught up"]
+        await reading.close()
+
+    virtually(story)
+
+
+def test_nothing_that_a_killed_connection_does_reaches_the_server() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        dying, other, ear, notes = server.connect(WRITER), server.connect(READER), Ear(), Notes()
+        deaf = Ear()
+        await other.ensure(KEPT)
+        await other.subscribe("test.>", ear)
+        await dying.subscribe("test.>", deaf)
+        await dying.follow(KEPT, "kept.>", notes, start=FromSequence())
+        await sim.clock.sleep(10.0)
+        told = list(notes.told)
+        await dying.publish("test.a", b"under way")
+        storing = asyncio.create_task(dying.store(KEPT, "kept.a", b"under way"))
+        await sim.clock.sleep(0.5)
+        dying.kill()
+        with pytest.raises(Away):
+            await storing
+        await all_away(dying)
+        server.stop()
+        server.start()
+        server.cut(WRITER)
+        server.restore(WRITER)
+        await all_away(dying)
+        assert not dying.link.up
+        successor = server.connect(WRITER)
+        assert successor.link.up
+        await successor.publish("test.a", b"alive")
+        await successor.store(KEPT, "kept.a", b"alive", expect=0)
+        await sim.clock.sleep(60.0)
+        assert ear.heard == [("test.a", b"alive")]
+        assert deaf.heard == []
+        assert notes.told == told
+
+    virtually(story, SLOW)
+
+
+def test_a_killed_connection_takes_itself_out_of_its_group() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        dying, other, ear, deaf = server.connect(READER), server.connect(READER), Ear(), Ear()
+        await dying.subscribe("test.a", deaf, group="us")
+        await other.subscribe("test.a", ear, group="us")
+        dying.kill()
+        for _ in range(20):
+            await other.publish("test.a", b"")
+        await sim.clock.sleep(1.0)
+        assert len(ear.heard) == 20
+        assert deaf.heard == []
+
+    virtually(story)
+
+
+class May(msgspec.Struct, frozen=True):
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+def test_an_identity_does_only_what_it_may() -> None:
+    calls: dict[str, Callable[[LocalBus], Awaitable[object]]] = {
+        "test.b": lambda bus: bus.publish("test.b", b""),
+        "ask.b": lambda bus: bus.request("ask.b", b""),
+        "test.>": lambda bus: bus.subscribe("test.>", Ear()),
+        "kept.b": lambda bus: bus.store(KEPT, "kept.b", b""),
+        direct_get("KEPT", "kept.b"): lambda bus: bus.last(KEPT, "kept.b"),
+        js_api("STREAM", "PURGE", "KEPT"): lambda bus: bus.purge(KEPT, "kept.a"),
+        js_api("STREAM", "INFO", "KEPT"): lambda bus: bus.ensure(KEPT),
+        js_api("CONSUMER", "CREATE", "KEPT"): lambda bus: bus.follow(
+            KEPT, "kept.a", Notes(), start=LastPerSubject()
+        ),
+    }
+
+    async def story(sim: Sim, server: LocalServer) -> None:
+        owner, ear = server.connect(WRITER), Ear()
+        await owner.ensure(KEPT)
+        await owner.subscribe(">", ear)
+        may = May(publish=("test.a", "kept.a", direct_get("KEPT", "kept.a")), subscribe=("test.*",))
+        bus = server.connect(READER, may=may)
+        for named, call in calls.items():
+            with pytest.raises(Forbidden) as caught:
+                await call(bus)
+            assert "default/-/ctl may not" in str(caught.value)
+            assert named in str(caught.value)
+        await sim.clock.sleep(1.0)
+        assert ear.heard == []
+        mine = Ear()
+        await bus.subscribe("test.*", mine)
+        await bus.publish("test.a", b"")
+        assert await bus.store(KEPT, "kept.a", b"") == 1
+        assert await bus.last(KEPT, "kept.a") is not None
+        assert mine.heard == [("test.a", b"")]
+
+    virtually(story)
+
+
+def test_who_may_only_look_at_a_stream_does_not_make_it() -> None:
+    async def story(_sim: Sim, server: LocalServer) -> None:
+        looks = May(publish=(js_api("STREAM", "INFO", "*"),), subscribe=())
+        bus, owner = server.connect(READER, may=looks), server.connect(WRITER)
+        with pytest.raises(Forbidden, match=r"STREAM\.CREATE\.KEPT"):
+            await bus.ensure(KEPT)
+        await owner.ensure(KEPT)
+        await bus.ensure(KEPT)
+
+    virtually(story)
