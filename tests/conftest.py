@@ -7,13 +7,16 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from blockbuster import blockbuster_ctx
 
+SCANNED = ["sluice.bus", "sluice.runtime", "sluice.contracts"]
+"""Where a call that blocks the loop is a fault; the simulated fleet may start and end processes."""
+
 
 @pytest.fixture(autouse=True)
 def on_the_loop(request: pytest.FixtureRequest) -> Iterator[None]:
     """For tests that run on an event loop, what `nothing_left` and blockbuster watch."""
     if inspect.iscoroutinefunction(getattr(request, "function", None)):
         request.getfixturevalue("nothing_left")
-        with blockbuster_ctx(scanned_modules=["sluice"]):
+        with blockbuster_ctx(scanned_modules=SCANNED):
             yield
     else:
         yield

@@ -132,7 +132,7 @@ def commands() -> list[str]:
          f"nats req --raw '{subjects.direct_get(streams.COMMANDS.name, str(slot))}' ''"),
         ("each time that a slot is written", f"nats sub '{subjects.notify(slots)}'"),
         ("what happened on one node in the last hour, and from now on",
-         f"nats sub --stream {streams.EVENTS.name} --since 1h '{events}'"),
+         f"nats {inbox} sub \\\n  --stream {streams.EVENTS.name} --since 1h '{events}'"),
         ("which services answer questions", f"nats {inbox} micro ls"),
         ("why a node is not where its policy wants it",
          f"nats {inbox} req --raw \\\n  '{why}' \\\n  '{question}'"),

@@ -101,7 +101,7 @@ async def test_it_serves_with_jetstream_on_the_loopback() -> None:
         assert talk.info["jetstream"] is True
         assert talk.info["port"] == server.port
         assert server.url == f"nats://127.0.0.1:{server.port}"
-        assert 1 < server.resident_mib() < 200
+        assert 1 < await asyncio.to_thread(server.resident_mib) < 200
 
 
 async def test_nothing_is_left_of_it(folders: Path) -> None:

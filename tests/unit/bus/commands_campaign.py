@@ -7,17 +7,17 @@ journal, each effect of its handler. What must hold of that is judged by the tes
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from sluice.bus.desk_op import Done, Failed, Op
+from sluice.bus.desk.op import Done, Failed, Op
 from sluice.bus.journal import MemoryJournal
 from sluice.bus.local import Faults, Happened, LocalServer
-from sluice.bus.port import BusError, LastPerSubject, Stored
-from sluice.bus.slots import Slots, Superseded, next_order
+from sluice.bus.port import Bus, LastPerSubject
 from sluice.contracts import subjects
-from sluice.contracts.commands import Command, CommandBody, CommandKind, Idle, Order, Quiesce, Swap
+from sluice.contracts.commands import Command, CommandKind, Order
 from sluice.contracts.identities import Identity, Writer
 from sluice.contracts.journal import Entry
 from sluice.contracts.message import decode, encode
@@ -25,7 +25,8 @@ from sluice.contracts.reports import Refusal, RefusalCode, Report, Result, State
 from sluice.contracts.streams import COMMANDS, STATE, STREAMS
 from sluice.runtime.fatal import Fatal
 from sluice.sim.loop import Sim
-from tests.unit.bus.desk_world import AGENT, NODE, SCHEDULER, SLOT, Agent
+from tests.unit.bus.commands_leaders import Leader, Observer
+from tests.unit.bus.desk_world import AGENT, NODE, SCHEDULER, SLOT, Agent, persist
 
 OBSERVER = Identity(writer=Writer.DRIVER_CLUSTER)
 PERSON = Identity(writer=Writer.VALIDATOR_CLUSTER)
@@ -56,103 +57,6 @@ class Life(msgspec.Struct):
     """Each store of a result while this journal was there, with the agent's boot."""
 
 
-class Observer:
-    """Takes a result only if its order is newer than the last that it took for that node uid."""
-
-    def __init__(self) -> None:
-        self.taken: list[tuple[str, Result]] = []
-        self.last: dict[str, Order] = {}
-
-    def began(self) -> None: ...
-
-    def received(self, message: Stored) -> None:
-        report = decode(Report, message.data)
-        body = report.open()
-        if isinstance(body, Result) and body.order > self.last.get(report.node_uid, Order(0, 0)):
-            self.last[report.node_uid] = body.order
-            self.taken.append((report.node_uid, body))
-
-    def caught_up(self) -> None: ...
-
-    def lost(self) -> None: ...
-
-
-class Leader:
-    """A scheduler that leads in one epoch, or believes that it does."""
-
-    def __init__(self, run: "Run", epoch: int) -> None:
-        self.run = run
-        self.epoch = epoch
-        self.bus = run.server.connect(SCHEDULER)
-        self.slots = Slots(bus=self.bus, clock=run.sim.clock)
-        self.chance = run.sim.random_for(f"leader {epoch}")
-        self.wanted: Command | None = None
-        self.task = asyncio.create_task(self._lead(), name=f"leader {epoch}")
-
-    async def kill(self) -> None:
-        self.bus.kill()
-        self.task.cancel()
-        await asyncio.wait({self.task})
-
-    async def _lead(self) -> None:
-        while True:
-            if self.run.quiet or self.wanted is None or self.chance.random() < 0.4:
-                await self._decide()
-            await self._write()
-            await self.run.sim.clock.sleep(self.chance.uniform(0.5, 25.0))
-
-    async def _decide(self) -> None:
-        """Want something new; when all is quiet, one last thing for the node as it is."""
-        wanted = self.wanted
-        here = (self.run.uid, self.run.boot)
-        if wanted and wanted == self.run.last and (wanted.node_uid, wanted.boot_id) == here:
-            return
-        try:
-            slot = await self.slots.read(SLOT)
-        except BusError:
-            return
-        there = slot.content if slot else None
-        self.wanted = self._numbered(there)
-        if self.run.quiet:
-            self.run.last = self.wanted
-
-    def _numbered(self, there: Command | None) -> Command:
-        chance, run = self.chance, self.run
-        mine = self.wanted if self.wanted and self.wanted.node_uid == run.uid else None
-        known = [run.observer.last.get(run.uid), mine.order if mine else None]
-        if there is not None and there.node_uid == run.uid:
-            known.append(there.order)
-        known.append(run.highest_said())
-        token = max((order.token for order in known if order), default=1)
-        if run.quiet or chance.random() < 0.2:
-            token += 1
-        wrong = not run.quiet and chance.random() < 0.1
-        return Command.of(
-            self._body(),
-            node=NODE,
-            node_uid=chance.choice([run.uid, "uid-0"]) if wrong else run.uid,
-            boot_id=chance.choice([run.boot, "boot-0"]) if wrong else run.boot,
-            epoch=self.epoch,
-            order=next_order(token, *known),
-            deadline=run.sim.clock.now() + (chance.uniform(-20.0, 5.0) if wrong else 1e6),
-        )
-
-    def _body(self) -> CommandBody:
-        if self.run.quiet:
-            return Idle()
-        return self.chance.choice([Quiesce(), Idle(), Swap(label="a"), Swap(label="b")])
-
-    async def _write(self) -> None:
-        if self.wanted is None:
-            return
-        try:
-            answer = await self.slots.write(SLOT, self.wanted)
-        except BusError:
-            return  # it is repeated: desired state
-        if isinstance(answer, Superseded):
-            self.wanted = None
-
-
 class Run:
     """The whole of it."""
 
@@ -166,7 +70,8 @@ class Run:
         self.failures = list[Fatal]()
         self.effects: list[Effect] = []
         self.lives = [Life([], [])]
-        self.stored: list[Command] = []
+        self.stored: list[list[Command]] = [[]]
+        """What leaders wrote into the slot, by lives of COMMANDS."""
         self.refusals: list[Refusal] = []
         self.uid, self.boot = "uid-1", "boot-1"
         self.births = 1
@@ -191,8 +96,8 @@ class Run:
             body = decode(Report, it.data).open()
             assert isinstance(body, Refusal)
             self.refusals.append(body)
-        elif it.what == "store" and it.subject == str(SLOT):
-            self.stored.append(decode(Command, it.data))
+        elif it.what == "store" and it.subject == str(SLOT) and it.who == str(SCHEDULER):
+            self.stored[-1].append(decode(Command, it.data))
         if it.who == str(AGENT):
             self._burn()
 
@@ -288,6 +193,7 @@ class Run:
 
     async def _lose_commands(self) -> None:
         self.server.lose(COMMANDS, remade=True)
+        self.stored.append([])
 
     async def _lose_state(self) -> None:
         self.server.lose(STATE, remade=True)
@@ -331,7 +237,7 @@ class Run:
         """Chaos, then quiet, then one command of each sort that must be refused."""
         owner = self.server.connect(PERSON)
         for stream in STREAMS:
-            await _persist(self.sim, lambda stream=stream: owner.ensure(stream))
+            await persist(self.sim.clock, partial(owner.ensure, stream))
         follow = self.server.connect(OBSERVER)
         reading = await follow.follow(STATE, RESULTS, self.observer, start=LastPerSubject())
         self._start_agent()
@@ -358,7 +264,7 @@ class Run:
         observed = self.observer.last.get(self.uid) == last.order
         return observed and desk.current == last
 
-    async def _refuse_all(self, owner: Any) -> None:
+    async def _refuse_all(self, owner: Bus) -> None:
         last = self.last
         assert last is not None
         await self.leaders[-1].kill()
@@ -372,7 +278,7 @@ class Run:
             (RefusalCode.OTHER_BOOT, change(last, boot_id="boot-0", **later)),
         ):
             data = encode(wrong)
-            await _persist(self.sim, lambda data=data: owner.store(COMMANDS, str(SLOT), data))
+            await persist(self.sim.clock, partial(owner.store, COMMANDS, str(SLOT), data))
             want = (code, wrong.epoch, wrong.order)
             await self._until(
                 lambda want=want: want in [(it.code, it.epoch, it.order) for it in self.refusals]
@@ -399,13 +305,3 @@ def faults(chance: random.Random) -> Faults:
         between_drops=(10.0, 120.0) if bad == 1.0 else None,
         dropped=(0.1, 15.0),
     )
-
-
-async def _persist(sim: Sim, act: Callable[[], Coroutine[Any, Any, object]]) -> None:
-    while True:
-        try:
-            await act()
-        except BusError:
-            await sim.clock.sleep(1.0)
-        else:
-            return

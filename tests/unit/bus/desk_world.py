@@ -3,13 +3,15 @@
 import random
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from sluice.bus.desk import Desk
-from sluice.bus.desk_checks import CheckHandler
-from sluice.bus.desk_op import Done, Handler, Op
+from sluice.bus.desk.checks import CheckHandler
+from sluice.bus.desk.op import Done, Handler, Op
 from sluice.bus.journal import Journal, MemoryJournal
 from sluice.bus.local import Faults, Happened, LocalServer
+from sluice.bus.port import BusError
 from sluice.bus.reporter import Reporter
 from sluice.bus.slots import Slots
 from sluice.contracts import subjects
@@ -28,6 +30,7 @@ from sluice.contracts.journal import Entry
 from sluice.contracts.message import decode, encode
 from sluice.contracts.reports import Refusal, Report, Result, StateBody
 from sluice.contracts.streams import COMMANDS, STREAMS
+from sluice.runtime.clock import Clock
 from sluice.runtime.fatal import Fatal
 from sluice.runtime.tasks import Tasks
 from sluice.sim.loop import Sim, run
@@ -125,6 +128,7 @@ class World:
         self.kept = list[Entry]()
         self.reports: list[Report] = []
         self.raw: list[bytes] = []
+        self.stored_under: list[str] = []
         self.agents: list[Agent] = []
         self.failures: list[Fatal] = []
         self.ops: list[Op] = []
@@ -133,6 +137,7 @@ class World:
     def _tapped(self, it: Happened) -> None:
         if it.what == "store" and isinstance(subjects.parse(it.subject), subjects.State):
             self.raw.append(it.data)
+            self.stored_under.append(it.subject)
             self.reports.append(decode(Report, it.data))
 
     async def done(self, op: Op) -> Done:
@@ -198,12 +203,23 @@ IDLE = Idle()
 SWAP = Swap(label="blue")
 
 
+async def persist(clock: Clock, act: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """Do it again until the bus has answered."""
+    while True:
+        try:
+            await act()
+        except BusError:
+            await clock.sleep(1.0)
+        else:
+            return
+
+
 @asynccontextmanager
 async def world_of(sim: Sim, faults: Faults | None = None) -> AsyncGenerator[World]:
     """A world whose agents end with it, none of them by a failure."""
     world = World(sim, faults)
     for stream in STREAMS:
-        await world.writer.ensure(stream)
+        await persist(world.clock, partial(world.writer.ensure, stream))
     try:
         yield world
     finally:

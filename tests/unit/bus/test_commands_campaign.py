@@ -5,6 +5,7 @@ plays others than those of every day.
 """
 
 import os
+from itertools import pairwise
 
 import pytest
 
@@ -53,6 +54,7 @@ def test_a_seed_repeats_its_run() -> None:
 
 def judge(done: Run) -> None:
     assert done.failures == []
+    the_slot_never_goes_back(done)
     no_result_twice_or_out_of_order(done)
     for life in done.lives:
         results_are_said_in_order_and_with_the_same_bytes(life)
@@ -60,6 +62,14 @@ def judge(done: Run) -> None:
         what_is_begun_is_of_this_node_and_of_growing_epochs(life)
     effects_are_in_order(done)
     the_newest_wins(done)
+
+
+def the_slot_never_goes_back(done: Run) -> None:
+    for life in done.stored:
+        for before, after in pairwise(life):
+            assert after.epoch >= before.epoch, "an older epoch was written over a newer one"
+            if after.node_uid == before.node_uid:
+                assert after.order >= before.order, "an older op was written over a newer one"
 
 
 def no_result_twice_or_out_of_order(done: Run) -> None:

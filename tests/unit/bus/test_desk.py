@@ -1,7 +1,9 @@
 """What an agent does with what its slot says, one case at a time."""
 
+import asyncio
+
 from sluice.bus.desk import PERIOD, Desk
-from sluice.bus.desk_op import Done, Failed, Op
+from sluice.bus.desk.op import Done, Failed, Op
 from sluice.bus.local import Faults
 from sluice.contracts.commands import CommandKind, Order
 from sluice.contracts.journal import EntryPhase
@@ -256,6 +258,8 @@ def test_failures_and_defects_are_results() -> None:
         async def fails(op: Op) -> Failed:
             if op.command.op == 2:
                 raise RuntimeError("no such module")
+            if op.command.op == 3:
+                raise asyncio.CancelledError
             return Failed("busy", "pid 7 holds nvidia0")
 
         agent = world.agent(quiesce_and_swap(fails))
@@ -263,9 +267,12 @@ def test_failures_and_defects_are_results() -> None:
         await world.until(lambda: len(world.results()) == 1)
         await world.slots.write(SLOT, command(2))
         await world.until(lambda: len(world.results()) == 2)
+        await world.slots.write(SLOT, command(3))
+        await world.until(lambda: len(world.results()) == 3)
         assert [(it.outcome, it.code, it.message) for it in world.results()] == [
             (Outcome.FAILED, "busy", "pid 7 holds nvidia0"),
             (Outcome.FAILED, "defect", "RuntimeError: no such module"),
+            (Outcome.FAILED, "defect", "something that it waited for was cancelled"),
         ]
         assert agent.desk.standing is None
 

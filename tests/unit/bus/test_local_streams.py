@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from sluice.bus.local_streams import Kept
+from sluice.bus.local.streams import Kept
 from sluice.bus.port import Conflict
 from sluice.contracts.streams import Stream
 

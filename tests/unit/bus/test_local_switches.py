@@ -1,17 +1,15 @@
 """The trouble that a test makes on the in-process bus, in virtual time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-import msgspec
 import pytest
 
 from sluice.bus.local import Faults, LocalBus, LocalServer
-from sluice.bus.port import Away, Forbidden, FromSequence, LastPerSubject, Start
+from sluice.bus.port import Away, FromSequence, LastPerSubject, Start
 from sluice.contracts.identities import Identity, Writer
 from sluice.contracts.streams import Stream
-from sluice.contracts.subjects import direct_get, js_api
 from sluice.sim.loop import Sim, run
 from tests.component.bus.listeners import Ear, Notes
 
@@ -193,6 +191,21 @@ def test_a_link_that_breaks_before_the_silence_is_noticed_reads_anew_at_once() -
     virtually(story)
 
 
+def test_a_reading_that_is_closed_before_it_began_does_not_begin() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        owner, reader, notes = server.connect(WRITER), server.connect(READER), Notes()
+        await reader.ensure(KEPT)
+        reading = await reader.follow(KEPT, "kept.>", notes, start=FromSequence())
+        server.lose(KEPT)
+        await reading.close()
+        await sim.clock.sleep(60.0)
+        assert notes.told == []
+        with pytest.raises(Away, match="KEPT is not there"):
+            await owner.last(KEPT, "kept.a")
+
+    virtually(story, SLOW)
+
+
 def test_nothing_that_a_killed_connection_does_reaches_the_server() -> None:
     async def story(sim: Sim, server: LocalServer) -> None:
         dying, other, ear, notes = server.connect(WRITER), server.connect(READER), Ear(), Notes()
@@ -239,59 +252,5 @@ def test_a_killed_connection_takes_itself_out_of_its_group() -> None:
         await sim.clock.sleep(1.0)
         assert len(ear.heard) == 20
         assert deaf.heard == []
-
-    virtually(story)
-
-
-class May(msgspec.Struct, frozen=True):
-    publish: tuple[str, ...]
-    subscribe: tuple[str, ...]
-
-
-def test_an_identity_does_only_what_it_may() -> None:
-    calls: dict[str, Callable[[LocalBus], Awaitable[object]]] = {
-        "test.b": lambda bus: bus.publish("test.b", b""),
-        "ask.b": lambda bus: bus.request("ask.b", b""),
-        "test.>": lambda bus: bus.subscribe("test.>", Ear()),
-        "kept.b": lambda bus: bus.store(KEPT, "kept.b", b""),
-        direct_get("KEPT", "kept.b"): lambda bus: bus.last(KEPT, "kept.b"),
-        js_api("STREAM", "PURGE", "KEPT"): lambda bus: bus.purge(KEPT, "kept.a"),
-        js_api("STREAM", "INFO", "KEPT"): lambda bus: bus.ensure(KEPT),
-        js_api("CONSUMER", "CREATE", "KEPT"): lambda bus: bus.follow(
-            KEPT, "kept.a", Notes(), start=LastPerSubject()
-        ),
-    }
-
-    async def story(sim: Sim, server: LocalServer) -> None:
-        owner, ear = server.connect(WRITER), Ear()
-        await owner.ensure(KEPT)
-        await owner.subscribe(">", ear)
-        may = May(publish=("test.a", "kept.a", direct_get("KEPT", "kept.a")), subscribe=("test.*",))
-        bus = server.connect(READER, may=may)
-        for named, call in calls.items():
-            with pytest.raises(Forbidden) as caught:
-                await call(bus)
-            assert "default/-/ctl may not" in str(caught.value)
-            assert named in str(caught.value)
-        await sim.clock.sleep(1.0)
-        assert ear.heard == []
-        mine = Ear()
-        await bus.subscribe("test.*", mine)
-        await bus.publish("test.a", b"")
-        assert await bus.store(KEPT, "kept.a", b"") == 1
-        assert await bus.last(KEPT, "kept.a") is not None
-        assert mine.heard == [("test.a", b"")]
-
-    virtually(story)
-
-
-def test_who_may_only_look_at_a_stream_does_not_make_it() -> None:
-    async def story(_sim: Sim, server: LocalServer) -> None:
-        looks = May(publish=(js_api("STREAM", "INFO", "*"),), subscribe=())
-        bus, owner = server.connect(READER, may=looks), server.connect(WRITER)
-        with pytest.raises(Forbidden, match=r"STREAM\.CREATE\.KEPT"):
-            await bus.ensure(KEPT)
-        await owner.ensure(KEPT)
-        await bus.ensure(KEPT)
 
     virtually(story)

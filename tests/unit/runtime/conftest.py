@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sluice.runtime.clock import Clock
+from sluice.runtime.service import Service
 from tests.unit.runtime.virtual import LoopClock, Virtual, VirtualLoop
 
 
@@ -31,3 +32,15 @@ def virtual() -> Virtual:
             return runner.run(watched(story))
 
     return run
+
+
+@pytest.fixture
+def journal() -> list[str]:
+    """What happened, in order."""
+    return []
+
+
+@pytest.fixture
+def service(clock: Clock, journal: list[str]) -> Service:
+    """A service that writes its phases into the journal."""
+    return Service("driver", clock=clock, drain_seconds=25, on_phase=journal.append)

@@ -210,25 +210,6 @@ def test_what_the_struct_itself_refuses_is_an_error_too():
     ]
 
 
-def test_a_struct_that_cannot_be_settings_is_refused():
-    class Mapped(msgspec.Struct):
-        labels: dict[str, str]
-
-    class Twice(msgspec.Struct):
-        http: Http
-        http_port: int
-
-    class Reserved(msgspec.Struct):
-        config: str
-
-    with pytest.raises(TypeError, match="labels of Mapped: no setting can be of DictType"):
-        load(Mapped, environ={})
-    with pytest.raises(TypeError, match=r"http_port of Twice and http\.port would both"):
-        load(Twice, environ={})
-    with pytest.raises(TypeError, match="config of Reserved and the settings file would both be"):
-        load(Reserved, environ={})
-
-
 def test_every_setting_is_described_with_its_origin_and_secrets_are_masked(tmp_path: Path):
     environ = written(tmp_path, "dry = true\n[bus]\nservers = ['a', 'b']\n")
     environ |= {"SLUICE_BUS_URL": "nats://bus", "SLUICE_BUS_TOKEN": "hunter2"}

@@ -100,25 +100,25 @@ class FileJournal:
 def needed(entries: Iterable[Entry]) -> list[Entry]:
     """Of these entries, the ones without which a later command would be judged otherwise."""
     kept = list(entries)
-    wanted: set[int] = set()
     epochs = [entry.epoch for entry in kept]
-    if epochs:
-        wanted.add(epochs.index(max(epochs)))
-    for uid in {entry.node_uid for entry in kept}:
-        of_node = [number for number, entry in enumerate(kept) if entry.node_uid == uid]
-        wanted.add(max(of_node, key=lambda number: (kept[number].order, number)))
-        began = max(
-            (kept[number].order for number in of_node if kept[number].phase is EntryPhase.STARTED),
-            default=None,
-        )
-        wanted.update(
-            number for number in of_node if began is not None and _is_of(kept[number], began)
-        )
+    wanted = {epochs.index(max(epochs))} if epochs else set[int]()
+    greatest: dict[tuple[str, str], int] = {}
+    began = dict[str, Order]()
+    for number, entry in enumerate(kept):
+        # Refusals of each cause by themselves: an order counts after some, and not after others.
+        cause = entry.detail.partition(":")[0] if entry.phase is EntryPhase.REFUSED else ""
+        best = greatest.setdefault((entry.node_uid, cause), number)
+        if entry.order >= kept[best].order:
+            greatest[entry.node_uid, cause] = number
+        if entry.phase is EntryPhase.STARTED:
+            began[entry.node_uid] = max(began.get(entry.node_uid, entry.order), entry.order)
+    wanted.update(greatest.values())
+    wanted.update(
+        number
+        for number, entry in enumerate(kept)
+        if entry.phase is not EntryPhase.REFUSED and began.get(entry.node_uid) == entry.order
+    )
     return [kept[number] for number in sorted(wanted)]
-
-
-def _is_of(entry: Entry, order: Order) -> bool:
-    return entry.order == order and entry.phase is not EntryPhase.REFUSED
 
 
 class _Header(msgspec.Struct, frozen=True):

@@ -176,14 +176,14 @@ PLANES = (
     Plane(
         subject=subjects.Event,
         writers=(*COMPONENTS, *SERVICES),
-        readers=(Writer.CTL,),
+        readers=(Writer.CTL, Writer.SCHEDULER),
         stream=streams.EVENTS,
         means="what happened: for people, audits and replay; nothing is decided from it",
         forms=_forms("event", events.Event, events.EVENTS, _HAPPENED),
     ),
     Plane(
         subject=subjects.Ask,
-        writers=CLUSTER_WRITERS,
+        writers=(Writer.CTL,),
         readers=SERVICES,
         means="a read-only question to a service, answered into the asker's inbox",
         forms=_asked(),

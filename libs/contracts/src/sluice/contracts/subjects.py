@@ -164,6 +164,7 @@ def parse(subject: str) -> Subject:
 
 NOTIFY_FROM = f"{ROOT}.*.>"
 NOTIFY_TO = f"{ROOT}.notify.$1.>"
+NOTIFIES = f"{ROOT}.notify.>"
 _NOTIFY = f"{ROOT}.notify."
 
 
@@ -226,6 +227,11 @@ def direct_get(stream: str, subject: str) -> str:
 def js_api(*tokens: str) -> str:
     """A call of JetStream's API."""
     return ".".join((JS_API, *tokens))
+
+
+def flow_control(stream: str) -> str:
+    """Where readers of a stream tell the server that they keep pace."""
+    return f"$JS.FC.{stream}.>"
 
 
 def service(verb: str, *tokens: str) -> str:

@@ -46,7 +46,7 @@ S = TypeVar("S", bound=ProcessSettings)
 
 
 class Process(Generic[S]):
-    """What the services of one process share; `run` ends when all of them have."""
+    """What the services of one process share; `address` is where its HTTP listens."""
 
     def __init__(
         self,
@@ -63,6 +63,7 @@ class Process(Generic[S]):
         self.ids = ids
         self.random = random
         self.metrics = metrics
+        self.address = (settings.http.host, settings.http.port)
         self._on_drain = on_drain
         self._heartbeat = health.Heartbeat(clock)
         self._services: list[Service] = []
@@ -75,7 +76,7 @@ class Process(Generic[S]):
         pages = {"/livez": self._livez, "/readyz": self._readyz, "/metrics": self._metrics}
         tasks = Tasks("process", failed=self._fail)
         async with HttpServer(self.settings.http, pages) as http:
-            host, port = http.address
+            self.address = host, port = http.address
             _log.info("http server started", host=host, port=port)
             tasks.forever("heartbeat", self._heartbeat.beat())
             try:

@@ -81,8 +81,11 @@ class Child:
 
     def tell(self, what: signal.Signals) -> None:
         """Send it a signal; that it has ended is for `said` to find."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(what)
+        # Not by the process object: that one looks first whether the child has died, and takes the
+        # exit code from asyncio, which then makes up another.
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, what)
 
     async def end(self, by: signal.Signals, *, code: int) -> None:
         """End it so; anything but this exit code says that it ended by itself, or badly."""

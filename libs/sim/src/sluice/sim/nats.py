@@ -100,7 +100,7 @@ class NatsServer:
         return self._earlier_logs + (self._child.log if self._child else "")
 
     def resident_mib(self) -> float:
-        """Its memory, as Linux counts it."""
+        """Its memory, as Linux counts it; reads a file, so not for a loop that may not block."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
         return int(line.split()[1]) / 1024
@@ -190,9 +190,11 @@ class NatsServer:
         await child.destroy()
 
     async def _leave(self) -> None:
-        if self._child is not None:
-            await self._forget(self._child)
-        await asyncio.to_thread(self._where.leave)
+        try:
+            if self._child is not None:
+                await self._forget(self._child)
+        finally:
+            await asyncio.to_thread(self._where.leave)
 
 
 class _Place:

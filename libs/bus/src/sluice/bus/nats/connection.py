@@ -14,11 +14,11 @@ import re
 import secrets
 from typing import Any, NoReturn
 
-from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import SlowConsumerError
 
 from sluice.bus.credentials import Credentials
+from sluice.bus.nats.client import MendedClient
 from sluice.bus.nats.questions import Callback, Msg, Questions
 from sluice.bus.port import Away, BusError, Forbidden, Link, NobodyThere
 from sluice.contracts import subjects
@@ -61,7 +61,7 @@ class Connection:
         self.link = Link(clock)
         self.dropped = 0
         """Messages that nats-py threw away because a subscriber was too slow."""
-        self._client: Any = Client()
+        self._client: Any = MendedClient()
         self._clock = clock
         self._random = random
         self._credentials = credentials
@@ -94,16 +94,15 @@ class Connection:
                 connecting.result()
             if self._client.is_connected:
                 await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
-                await self._settle()
+                await self._client.flush(CONNECT_SECONDS)
             if not self._client.is_connected:
                 raise self._not_connected(wait)
         except (NatsError, OSError, TimeoutError) as error:
             self._last_error = self._last_error or str(error)
             raise self._not_connected(wait) from None
         finally:
-            for task in (connecting, refused):
-                task.cancel()
-            await asyncio.gather(connecting, refused, return_exceptions=True)
+            await _end(refused)
+            await _end(connecting)
             if not self._client.is_connected:
                 self._closing = True
                 await self._client.close()
@@ -157,26 +156,19 @@ class Connection:
 
     async def guard(self) -> NoReturn:
         """Run beside everything else: it ends, by raising, when the connection is gone for good."""
-        while True:
+        while not self._closed.is_set():
             try:
                 async with asyncio.timeout(WATCH_SECONDS):
                     await self._closed.wait()
             except TimeoutError:
-                if not self._reconnecting_is_dead():
-                    continue
-            raise Away(
-                f"the connection to NATS at {self.url} as {self.identity} is closed for good:"
-                f" {self._last_error or 'no reason given'}"
-            )
-
-    def _reconnecting_is_dead(self) -> bool:
-        """nats-py ends its reconnect task silently on an exception it did not foresee."""
-        task: asyncio.Task[None] | None = getattr(self._client, "_reconnection_task", None)
-        return (
-            not self._closing
-            and not self._client.is_connected
-            and (task is None or task.done())
-            and not self.link.up
+                if self._client.is_connected and not self._client.reads:
+                    log.warning("nothing reads from NATS at %s any more: reconnecting", self.url)
+                    await self._client.force_reconnect()
+                if self._client.is_reconnecting and not self._client.reconnects:
+                    break
+        raise Away(
+            f"the connection to NATS at {self.url} as {self.identity} is closed for good:"
+            f" {self._last_error or 'no reason given'}"
         )
 
     # What nats-py calls.
@@ -204,9 +196,7 @@ class Connection:
             self._questions.forbid(subject, str(self.identity))
 
     async def _on_disconnected(self) -> None:
-        # Commands that had not reached the socket would be sent after the reconnect, late.
-        self._client._pending = []
-        self._client._pending_data_size = 0
+        self._client.forget_unsent()
         if not self._closing:
             log.warning("NATS at %s is away: %s", self.url, self._last_error or "connection broken")
         self.link.set(False)
@@ -259,12 +249,6 @@ class Connection:
             raise NobodyThere(f"{subject}: nobody answers there now")
         return answer
 
-    async def _settle(self) -> None:
-        """Until the server has read, and answered, what was sent before."""
-        # nats-py writes a PING before what is still pending: the second follows it.
-        await self._client.flush(CONNECT_SECONDS)
-        await self._client.flush(CONNECT_SECONDS)
-
     async def _answered(self, msg: Any) -> None:
         self._questions.answered(msg)
 
@@ -273,7 +257,8 @@ class Connection:
         self._must_be_up(subject)
         try:
             subscription = await self._client.subscribe(subject, queue=group, cb=callback)
-            await self._settle()
+            # The server's word on it comes before the answer to this.
+            await self._client.flush(CONNECT_SECONDS)
         except (NatsError, OSError, TimeoutError) as error:
             raise Away(f"{subject}: not subscribed: {error or type(error).__name__}") from None
         if subject.lower() in self._forbidden_subscriptions:
@@ -285,6 +270,15 @@ class Connection:
     def inbox(self) -> str:
         """A new subject that only this identity may hear."""
         return f"{self._inbox}.{secrets.token_hex(8)}.x"
+
+
+async def _end(task: asyncio.Task[object]) -> None:
+    """Cancel until it is done: nats-py waits in ways that lose a cancellation."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=1.0)
+    if not task.cancelled():
+        task.exception()
 
 
 class Subscribed:

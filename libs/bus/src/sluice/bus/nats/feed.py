@@ -49,6 +49,10 @@ class _Created(msgspec.Struct, frozen=True):
 _created = msgspec.json.Decoder(_Created)
 
 
+def _nothing() -> None:
+    pass
+
+
 class Feed:
     """One reading of one stream. `open` begins it, and a task of its own keeps it going."""
 
@@ -99,7 +103,8 @@ class Feed:
 
     async def close(self) -> None:
         """End the reading."""
-        self._unwatch()
+        unwatch, self._unwatch = self._unwatch, _nothing
+        unwatch()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

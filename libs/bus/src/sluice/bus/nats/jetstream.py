@@ -14,6 +14,8 @@ from sluice.contracts.streams import Stream
 API_SECONDS = 5.0
 NANOSECONDS = 1_000_000_000
 DUPLICATE_SECONDS = 120
+HEADERS = 1024
+"""Bytes that the server counts as the message's, and that are ours: expectations, and an id."""
 
 _STREAM_NOT_FOUND = 10059
 _STREAM_NAME_IN_USE = 10058
@@ -70,7 +72,7 @@ def configuration(stream: Stream) -> dict[str, Any]:
         "max_msgs_per_subject": stream.per_subject,
         "max_bytes": stream.max_bytes,
         "max_age": int(stream.max_age * NANOSECONDS),
-        "max_msg_size": stream.max_message,
+        "max_msg_size": stream.max_message + HEADERS,
         "compression": "s2" if stream.compressed else "none",
         "duplicate_window": DUPLICATE_SECONDS * NANOSECONDS,
         "deny_delete": True,

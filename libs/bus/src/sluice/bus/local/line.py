@@ -9,9 +9,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from sluice.bus.local_faults import Chance
-from sluice.bus.local_lane import Act, Lane
-from sluice.bus.local_tap import Tap
+from sluice.bus.local.faults import Chance
+from sluice.bus.local.lane import Act, Lane
+from sluice.bus.local.tap import Tap
 from sluice.bus.port import Away, BusError, Link
 from sluice.contracts.identities import Identity
 from sluice.runtime.clock import Clock

@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import Protocol
 
-from sluice.bus.local_streams import Kept
+from sluice.bus.local.streams import Kept
 from sluice.bus.port import Away, BusError, Misconfigured, Stored
 from sluice.contracts.streams import Stream
 from sluice.contracts.subjects import matches

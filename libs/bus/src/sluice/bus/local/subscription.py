@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from functools import partial
 
-from sluice.bus.local_line import Line
-from sluice.bus.local_tap import Tap
+from sluice.bus.local.line import Line
+from sluice.bus.local.tap import Tap
 from sluice.bus.port import Handler
 
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from sluice.bus.desk_checks import CheckDesk, CheckHandler
-from sluice.bus.desk_op import Handler
-from sluice.bus.desk_reading import SlotReader, hear
-from sluice.bus.desk_record import Record
-from sluice.bus.desk_verdict import OUTRANKED, Begun, Place, judge, lasts, refusal
-from sluice.bus.desk_work import Work
+from sluice.bus.desk.checks import CheckDesk, CheckHandler
+from sluice.bus.desk.op import Handler
+from sluice.bus.desk.reading import SlotReader, hear
+from sluice.bus.desk.record import Record
+from sluice.bus.desk.verdict import OUTRANKED, Begun, Place, judge, lasts, refusal
+from sluice.bus.desk.work import Work
 from sluice.bus.journal import Journal, JournalRefused
 from sluice.bus.port import Bus, BusError
 from sluice.bus.reporter import RECONNECT_SPREAD, Reporter

@@ -8,9 +8,9 @@ import random as randomness
 from collections.abc import Mapping
 from typing import Protocol
 
-from sluice.bus.desk_op import Done, Failed, Handler, Op, OutOfTime, Superseded
-from sluice.bus.desk_record import Record
-from sluice.bus.desk_verdict import Begun, Place, expired, lasts, refusal
+from sluice.bus.desk.op import Done, Failed, Handler, Op, OutOfTime, Superseded
+from sluice.bus.desk.record import Record
+from sluice.bus.desk.verdict import Begun, Place, expired, lasts, refusal
 from sluice.bus.journal import JournalRefused
 from sluice.bus.port import BusError, Link
 from sluice.bus.reporter import Reporter
@@ -159,6 +159,11 @@ class Work:
             return superseded
         except OutOfTime as error:
             return Failed("deadline", str(error))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return Failed("defect", "something that it waited for was cancelled")
         except Exception as error:  # noqa: BLE001  (a defect too is a result: the op was begun)
             return Failed("defect", cause(error))
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from functools import partial
 
-from sluice.bus.local_broker import Broker
-from sluice.bus.local_line import Line
-from sluice.bus.local_streams import Kept
-from sluice.bus.local_tap import Tap
+from sluice.bus.local.broker import Broker
+from sluice.bus.local.line import Line
+from sluice.bus.local.streams import Kept
+from sluice.bus.local.tap import Tap
 from sluice.bus.port import Follower, FromSequence, FromTime, LastPerSubject, Start, Stored
 from sluice.contracts.streams import Stream
 from sluice.contracts.subjects import matches
@@ -46,6 +46,7 @@ class Reading:
         self._life = 0
         self._next = 0
         self._blind = True
+        self._closing = False
         self._closed = False
 
     def begin(self) -> None:
@@ -60,6 +61,7 @@ class Reading:
 
     async def close(self) -> None:
         """End the reading; what had arrived is still handed over."""
+        self._closing = True
         self._done(self)
         await self._line.settled()
         self._closed = True
@@ -67,7 +69,7 @@ class Reading:
     # At the server.
 
     def _begin_there(self) -> None:
-        if self._closed:
+        if self._closing:
             return
         self._blind = False
         self._make_again()
@@ -112,7 +114,7 @@ class Reading:
     # As it arrives.
 
     def _noticed(self) -> None:
-        if self._closed:
+        if self._closing:
             return
         self._broker.unread(self)
         self._follower.lost()

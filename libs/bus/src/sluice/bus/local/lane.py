@@ -7,7 +7,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from sluice.bus.local_faults import Chance
+from sluice.bus.local.faults import Chance
 
 Act = Callable[[], object]
 

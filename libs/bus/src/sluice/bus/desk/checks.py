@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TypeAlias
 
-from sluice.bus.desk_reading import SlotReader, hear
+from sluice.bus.desk.reading import SlotReader, hear
 from sluice.bus.port import Bus, BusError
 from sluice.bus.reporter import Reporter
 from sluice.bus.slots import Slot

@@ -9,16 +9,17 @@ import asyncio
 import random as randomness
 from collections.abc import Callable
 
-from sluice.bus.local_broker import Broker
-from sluice.bus.local_bus import LocalBus, Rights
-from sluice.bus.local_faults import Chance, Faults
-from sluice.bus.local_line import Line
-from sluice.bus.local_tap import Happened, Tap
+from sluice.bus.local.broker import Broker
+from sluice.bus.local.bus import LocalBus
+from sluice.bus.local.faults import Chance, Faults
+from sluice.bus.local.line import Line
+from sluice.bus.local.tap import Happened, Tap
+from sluice.bus.permissions import Permissions
 from sluice.contracts.identities import Identity
 from sluice.contracts.streams import Stream
 from sluice.runtime.clock import Clock
 
-__all__ = ["Faults", "Happened", "LocalBus", "LocalServer", "Rights"]
+__all__ = ["Faults", "Happened", "LocalBus", "LocalServer"]
 
 
 class LocalServer:
@@ -39,7 +40,7 @@ class LocalServer:
         self._dropped: set[Identity] = set()
         self._breaking: set[Identity] = set()
 
-    def connect(self, identity: Identity, *, may: Rights | None = None) -> LocalBus:
+    def connect(self, identity: Identity, *, may: Permissions | None = None) -> LocalBus:
         """A connection of its own, whose link is up unless something keeps it down now."""
         self._connected += 1
         bus = LocalBus(

@@ -2,13 +2,13 @@
 
 import asyncio
 from functools import partial
-from typing import Protocol
 
-from sluice.bus.local_broker import Broker
-from sluice.bus.local_line import Line, fail, succeed
-from sluice.bus.local_reading import Reading
-from sluice.bus.local_subscription import Subscription
-from sluice.bus.local_tap import Tap
+from sluice.bus.local.broker import Broker
+from sluice.bus.local.line import Line, fail, succeed
+from sluice.bus.local.reading import Reading
+from sluice.bus.local.subscription import Subscription
+from sluice.bus.local.tap import Tap
+from sluice.bus.permissions import Permissions
 from sluice.bus.port import (
     Closable,
     Follower,
@@ -26,21 +26,18 @@ from sluice.contracts.subjects import direct_get, inbox, js_api, matches
 from sluice.runtime.clock import Clock
 
 
-class Rights(Protocol):
-    """The patterns in which an identity may publish and subscribe."""
-
-    @property
-    def publish(self) -> tuple[str, ...]: ...
-
-    @property
-    def subscribe(self) -> tuple[str, ...]: ...
-
-
 class LocalBus:
     """A `Bus` in this process."""
 
     def __init__(
-        self, *, line: Line, broker: Broker, clock: Clock, tap: Tap, may: Rights | None, number: int
+        self,
+        *,
+        line: Line,
+        broker: Broker,
+        clock: Clock,
+        tap: Tap,
+        may: Permissions | None,
+        number: int,
     ) -> None:
         self._line = line
         self._broker = broker

@@ -3,7 +3,7 @@
 Nothing is known here that the journal does not keep: each entry is appended first.
 """
 
-from sluice.bus.desk_verdict import Begun, Place, Seen
+from sluice.bus.desk.verdict import Begun, Place, Seen
 from sluice.bus.journal import Journal, JournalRefused
 from sluice.bus.slots import fingerprint
 from sluice.contracts.commands import Command

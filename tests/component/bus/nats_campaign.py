@@ -1,0 +1,231 @@
+"""One seeded run of writers and an agent over a real server that is killed, cut and robbed.
+
+What was done is kept; what must hold of it is judged by the test.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from sluice.bus.desk import Desk
+from sluice.bus.desk.op import Done, Op
+from sluice.bus.journal import FileJournal
+from sluice.bus.mirror import Mirror
+from sluice.bus.nats import NatsBus, connect
+from sluice.bus.port import BusError
+from sluice.bus.reporter import Reporter
+from sluice.bus.slots import Slots, Superseded, Written, next_order
+from sluice.contracts import subjects
+from sluice.contracts.commands import Command, CommandBody, CommandKind, Idle, Order, Quiesce, Swap
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.reports import Report, Result, StateKind
+from sluice.contracts.streams import COMMANDS, STREAMS
+from sluice.contracts.subjects import State
+from sluice.runtime.clock import SystemClock
+from sluice.sim.nats import NatsServer
+from sluice.sim.proxy import Proxy
+from tests.support import eventually
+
+NODE, UID, BOOT = "gpu-1.example", "uid-1", "boot-1"
+SCHEDULER = Identity(writer=Writer.SCHEDULER)
+READER = Identity(writer=Writer.DRIVER_CLUSTER)
+AGENT = Identity(writer=Writer.DRIVER, node=NODE)
+SLOT = subjects.Command(cluster="default", node=NODE, component=Writer.DRIVER)
+WITHIN = 60.0
+
+
+class Agent:
+    """A process of the agent, by its tasks and its connection."""
+
+    def __init__(self, bus: NatsBus, stack: AsyncExitStack, desk: Desk, tasks: asyncio.Task[None]):
+        self.bus = bus
+        self.desk = desk
+        self._stack = stack
+        self._tasks = tasks
+
+    async def kill(self) -> None:
+        """Between any two steps: what it would still say is cut off first."""
+        self._tasks.cancel()
+        await asyncio.gather(self._tasks, return_exceptions=True)
+        await self._stack.aclose()
+
+
+class Run:
+    """The whole of it: `play`, then look at `effects`, `taken` and `last`."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.chance = random.Random(seed)
+        self.journal = folder / f"{seed}.journal"
+        self.effects: list[Command] = []
+        self.taken: list[Result] = []
+        self.epoch = 1
+        self.token = 1
+        self.last: Command | None = None
+        self.agent: Agent | None = None
+
+    async def play(self) -> None:
+        async with AsyncExitStack() as stack:
+            self.server = await stack.enter_async_context(NatsServer())
+            self.proxy = await stack.enter_async_context(Proxy("127.0.0.1", self.server.port))
+            self.writer = await self._connect(stack, self.server.url, SCHEDULER)
+            reader = await self._connect(stack, self.server.url, READER)
+            for stream in STREAMS:
+                await self.writer.ensure(stream)
+            mirror = Mirror(bus=reader, clock=SystemClock(), cluster="default")
+            mirror.on_change(self._observe)
+            await stack.enter_async_context(mirror)
+            try:
+                await self._start_agent()
+                for _ in range(self.chance.randint(6, 10)):
+                    await self._command()
+                    await asyncio.sleep(self.chance.expovariate(1.0))
+                    await self.chance.choice(self._troubles())()
+                await self._last_word()
+            finally:
+                if self.agent is not None:
+                    await self.agent.kill()
+
+    async def _connect(self, stack: AsyncExitStack, url: str, identity: Identity) -> NatsBus:
+        connection = connect(
+            url=url, identity=identity, clock=SystemClock(), random=self.chance, wait=WITHIN
+        )
+        return await stack.enter_async_context(connection)
+
+    def _observe(self, _of: State, _before: Report | None, after: Report | None) -> None:
+        if after is None or after.kind is not StateKind.RESULT:
+            return
+        result = after.open()
+        assert isinstance(result, Result)
+        if not self.taken or result.order > self.taken[-1].order:
+            self.taken.append(result)
+
+    # The agent.
+
+    async def _start_agent(self) -> None:
+        stack = AsyncExitStack()
+        bus = await self._connect(stack, self.proxy.url, AGENT)
+        reporter = Reporter(
+            bus=bus, clock=SystemClock(), random=self.chance, node_uid=UID, boot_id=BOOT
+        )
+        kinds = (CommandKind.QUIESCE, CommandKind.IDLE, CommandKind.SWAP)
+        desk = Desk(
+            bus=bus,
+            clock=SystemClock(),
+            random=self.chance,
+            journal=FileJournal(self.journal, run=asyncio.to_thread),
+            reporter=reporter,
+            node_uid=UID,
+            boot_id=BOOT,
+            handlers=dict.fromkeys(kinds, self._work),
+            checks={},
+        )
+
+        async def live() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(reporter.run())
+                group.create_task(desk.run())
+
+        self.agent = Agent(bus, stack, desk, asyncio.create_task(live(), name="agent"))
+
+    async def _work(self, op: Op) -> Done:
+        for step in range(self.chance.randint(1, 3)):
+            await op.checkpoint(f"step {step}")
+            self.effects.append(op.command)
+            await asyncio.sleep(self.chance.uniform(0.0, 0.05))
+        return Done()
+
+    # The writers.
+
+    async def _command(self) -> None:
+        """Some leader wants something; now and then it is one whose time is over."""
+        slots = Slots(bus=self.writer, clock=SystemClock())
+        old = self.epoch > 1 and self.chance.random() < 0.2
+        if not old and self.chance.random() < 0.2:
+            self.epoch += 1
+        try:
+            await self._write(slots, self.epoch - old, self._body())
+        except BusError:
+            return
+
+    async def _write(self, slots: Slots, epoch: int, body: CommandBody) -> Command | None:
+        slot = await slots.read(SLOT)
+        known = [slot.content.order if slot and slot.content else None, self._highest()]
+        if self.chance.random() < 0.2:
+            self.token += 1
+        self.token = max([self.token, *(order.token for order in known if order)])
+        command = Command.of(
+            body,
+            node=NODE,
+            node_uid=UID,
+            boot_id=BOOT,
+            epoch=epoch,
+            order=next_order(self.token, *known),
+            deadline=4e9,
+        )
+        answer = await slots.write(SLOT, command)
+        assert isinstance(answer, Written | Superseded)
+        return command if isinstance(answer, Written) else None
+
+    def _highest(self) -> Order | None:
+        said = self.agent.desk.highest if self.agent else None
+        return Order(said.token, said.op) if said else None
+
+    def _body(self) -> CommandBody:
+        return self.chance.choice([Quiesce(), Idle(), Swap(label="a"), Swap(label="b")])
+
+    async def _last_word(self) -> None:
+        """When all is quiet, one more command is carried out and its result is observed."""
+        self.proxy.restore()
+        self.epoch += 1
+        while self.last is None:
+            try:
+                slots = Slots(bus=self.writer, clock=SystemClock())
+                self.last = await self._write(slots, self.epoch, Idle())
+            except BusError:
+                await asyncio.sleep(0.05)
+        order = self.last.order
+        await eventually(
+            lambda: self.taken[-1:] != [] and self.taken[-1].order == order, within=WITHIN
+        )
+
+    # What goes wrong.
+
+    def _troubles(self) -> list[Callable[[], Awaitable[None]]]:
+        return [
+            self._nothing,
+            self._kill_server,
+            self._lose_commands,
+            self._cut,
+            self._cut_in_a_message,
+            self._restart_agent,
+            self._restart_agent,
+        ]
+
+    async def _nothing(self) -> None:
+        await asyncio.sleep(self.chance.uniform(0.0, 0.3))
+
+    async def _kill_server(self) -> None:
+        await self.server.kill()
+        await asyncio.sleep(self.chance.uniform(0.0, 0.2))
+        await self.server.start()
+
+    async def _lose_commands(self) -> None:
+        await self.server.lose_stream(COMMANDS.name)
+        await eventually(lambda: self.writer.link.up, within=WITHIN)
+        await self.writer.ensure(COMMANDS)
+
+    async def _cut(self) -> None:
+        self.proxy.cut(reset=self.chance.random() < 0.5)
+
+    async def _cut_in_a_message(self) -> None:
+        self.proxy.cut_after(self.chance.randint(1, 400), way=self.chance.choice(["up", "down"]))
+        await asyncio.sleep(self.chance.uniform(0.0, 0.3))
+        self.proxy.restore()
+
+    async def _restart_agent(self) -> None:
+        if self.agent is not None:
+            await self.agent.kill()
+            self.agent = None
+        await self._start_agent()

@@ -1,0 +1,46 @@
+"""What holds of commands on a real server, while it is killed, cut and robbed: seed by seed.
+
+The in-process bus plays thousands; these dozens show that the same holds over sockets, processes
+and files. A failure names its seed.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sluice.contracts.commands import Order
+from tests.component.bus.nats_campaign import Run
+
+TOGETHER = 8
+
+
+@pytest.mark.parametrize("first", range(0, 32, TOGETHER))
+async def test_campaign(first: int, tmp_path: Path) -> None:
+    """Runs side by side: most of each is waiting for a server or a connection to come back."""
+    runs = [Run(seed, tmp_path) for seed in range(first, first + TOGETHER)]
+    ends = await asyncio.gather(*(run.play() for run in runs), return_exceptions=True)
+    for seed, (run, end) in enumerate(zip(runs, ends, strict=True), first):
+        try:
+            if end is not None:
+                raise end
+            judge(run)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+def judge(run: Run) -> None:
+    taken = [result.order for result in run.taken]
+    assert taken == sorted(set(taken)), "a result was observed twice or out of order"
+    last = Order(0, 0)
+    told: dict[Order, object] = {}
+    epoch = 0
+    for command in run.effects:
+        assert command.order >= last, "an effect of an older op came later"
+        assert command.epoch >= epoch or command.order == last, "an effect of an older epoch"
+        last, epoch = command.order, max(epoch, command.epoch)
+        first = told.setdefault(command.order, (command.kind, bytes(command.body)))
+        assert first == (command.kind, bytes(command.body)), "two commands ran as one op"
+    assert run.last is not None
+    assert last == run.last.order, "the newest did not win"

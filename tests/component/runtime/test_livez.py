@@ -1,0 +1,75 @@
+"""A process asks to be restarted when it has failed, or its loop is stuck; and only then."""
+
+import asyncio
+import random
+
+import aiohttp
+import pytest
+from structlog.testing import capture_logs
+
+from sluice.runtime.fatal import Fatal
+from sluice.runtime.http import HttpSettings
+from sluice.runtime.ids import RandomIds
+from sluice.runtime.metrics import Metrics
+from sluice.runtime.process import Process, ProcessSettings
+from sluice.runtime.service import Service
+
+
+class StoppedClock:
+    """Time moves when the test says so, and nobody who waits is ever woken."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.Event().wait()
+
+
+async def livez(process: Process[ProcessSettings]) -> tuple[int, str]:
+    host, port = process.address
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://{host}:{port}/livez") as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_a_process_that_failed_or_is_stuck_is_not_live():
+    clock = StoppedClock()
+    drains: list[float] = []
+    process = Process(
+        ProcessSettings(http=HttpSettings(host="127.0.0.1", port=0)),
+        clock=clock,
+        ids=RandomIds(),
+        random=random.Random(0),
+        metrics=Metrics(version="1"),
+        on_drain=lambda: drains.append(clock.at),
+    )
+    answers: list[tuple[int, str]] = []
+
+    async def start(_process: Process[ProcessSettings], service: Service) -> None:
+        async def draining() -> None:
+            answers.append(await livez(process))
+
+        answers.append(await livez(process))
+        clock.at = 20
+        answers.append(await livez(process))
+        service.on_drain("probe", draining)
+        service.fail("the connection closed for good")
+
+    with capture_logs() as logs, pytest.raises(Fatal, match="one: the connection closed for good"):
+        await process.run({"one": start})
+    late = "the event loop did not come round for 20 s\n"
+    assert answers == [
+        (200, "ok\n"),
+        (503, late),
+        (503, f"{late}one: the connection closed for good\n"),
+    ]
+    assert drains == [20], "whoever watches over the shutdown was told that it began"
+    assert not [entry for entry in logs if entry["log_level"] == "warning"]

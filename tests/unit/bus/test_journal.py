@@ -1,0 +1,235 @@
+"""The agent's journal: what a crash leaves, what is refused, and what is kept when it is long."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from sluice.bus.desk.verdict import Seen
+from sluice.bus.journal import FileJournal, JournalRefused, MemoryJournal, needed
+from sluice.contracts.journal import Entry, EntryPhase
+from sluice.contracts.message import encode
+from sluice.contracts.reports import Outcome, Result
+
+T = TypeVar("T")
+
+STARTED, STEP = EntryPhase.STARTED, EntryPhase.STEP
+FINISHED, REFUSED = EntryPhase.FINISHED, EntryPhase.REFUSED
+
+
+async def inline(function: Callable[[], T], /) -> T:
+    return function()
+
+
+def entry(op: int, phase: EntryPhase, *, uid: str = "uid-1", epoch: int = 1, by: str = "") -> Entry:
+    return Entry(
+        node="a.example",
+        node_uid=uid,
+        boot_id="boot-1",
+        component="driver",
+        epoch=epoch,
+        token=1,
+        op=op,
+        command="quiesce",
+        phase=phase,
+        time=1.8e9,
+        detail=by,
+        result=Result(epoch=epoch, token=1, op=op, command="quiesce", outcome=Outcome.DONE)
+        if phase is FINISHED
+        else None,
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journals" / "driver.jsonl"
+
+
+def journal(path: Path, *, limit: int = 1024 * 1024) -> FileJournal:
+    return FileJournal(path, run=asyncio.to_thread, limit=limit)
+
+
+def test_what_was_appended_is_there_for_the_next_process(path: Path) -> None:
+    async def story() -> None:
+        first = journal(path)
+        assert await first.open() == []
+        await first.append(entry(1, STARTED))
+        await first.append(entry(1, FINISHED))
+        assert await journal(path).open() == [entry(1, STARTED), entry(1, FINISHED)]
+
+    asyncio.run(story())
+    assert path.read_bytes().splitlines()[0] == b'{"journal":1}'
+    assert [it.name for it in path.parent.iterdir()] == ["driver.jsonl"]
+
+
+def test_each_entry_is_on_the_disk_before_append_returns(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bytes] = []
+
+    def sync(_: int) -> None:
+        synced.append(_content(path))
+
+    monkeypatch.setattr("os.fsync", sync)
+
+    async def story() -> None:
+        own = FileJournal(path, run=inline)
+        await own.open()
+        made = len(synced)
+        await own.append(entry(1, STARTED))
+        assert len(synced) == made + 1
+        assert synced[-1].endswith(encode(entry(1, STARTED)) + b"\n")
+
+    asyncio.run(story())
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_line_that_a_crash_tore_is_dropped_and_written_over(path: Path, cut: int) -> None:
+    async def story() -> None:
+        own = journal(path)
+        await own.open()
+        await own.append(entry(1, STARTED))
+        await own.append(entry(1, FINISHED))
+        _write(path, _content(path)[:-cut])
+        again = journal(path)
+        assert await again.open() == [entry(1, STARTED)]
+        await again.append(entry(2, STARTED))
+        assert await journal(path).open() == [entry(1, STARTED), entry(2, STARTED)]
+
+    asyncio.run(story())
+
+
+def test_a_last_line_that_was_not_written_though_it_is_long_enough_is_dropped(path: Path) -> None:
+    async def story() -> None:
+        own = journal(path)
+        await own.open()
+        await own.append(entry(1, STARTED))
+        _write(path, _content(path) + b"\0" * 40 + b"\n")
+        assert await journal(path).open() == [entry(1, STARTED)]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"journal":2}\n', "of version 2, and this release reads version 1: run the release"),
+        (b'{"other":1}\n', "does not begin with a header"),
+        (b'{"journal":1}', "does not begin with a header"),
+        (b'{"journal":1}\nnonsense\n' + encode(entry(1, STARTED)) + b"\n", "line 2 is damaged"),
+    ],
+)
+def test_a_journal_that_cannot_be_trusted_is_refused_and_left(
+    path: Path, content: bytes, words: str
+) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(JournalRefused, match=words) as refused:
+        asyncio.run(journal(path).open())
+    assert str(path) in str(refused.value)
+    assert "move the file away" in str(refused.value)
+    assert path.read_bytes() == content
+
+
+def test_an_empty_file_is_a_new_journal(path: Path) -> None:
+    path.parent.mkdir()
+    path.touch()
+    assert asyncio.run(journal(path).open()) == []
+    assert path.read_bytes() == b'{"journal":1}\n'
+
+
+def test_what_cannot_be_opened_or_written_is_refused_with_the_cause(path: Path) -> None:
+    path.mkdir(parents=True)
+    with pytest.raises(JournalRefused, match="cannot be opened"):
+        asyncio.run(journal(path).open())
+    path.rmdir()
+
+    async def story() -> None:
+        own = journal(path)
+        await own.open()
+        _remove(path)
+        with pytest.raises(JournalRefused, match=r"cannot be written \(No such file"):
+            await own.append(entry(1, STARTED))
+        assert await own.open() == []
+        await own.append(entry(1, STARTED))
+        assert await own.open() == [entry(1, STARTED)]
+
+    asyncio.run(story())
+
+
+def test_a_long_journal_is_written_anew_with_what_is_needed(path: Path) -> None:
+    limit = 8 * 1024
+
+    async def story() -> None:
+        own = journal(path, limit=limit)
+        await own.open()
+        await own.append(entry(9, STARTED, uid="uid-0", epoch=7))
+        for op in range(1, 200):
+            await own.append(entry(op, STARTED))
+            await own.append(entry(op, FINISHED))
+            assert len(_content(path)) <= limit
+        kept = list(await journal(path, limit=limit).open())
+        assert kept[0] == entry(9, STARTED, uid="uid-0", epoch=7)
+        assert kept[-2:] == [entry(199, STARTED), entry(199, FINISHED)]
+        assert 3 < len(kept) < 50
+
+    asyncio.run(story())
+
+
+def test_what_is_needed_gives_the_same_judgement() -> None:
+    story = [
+        entry(4, STARTED, uid="uid-0", epoch=9),
+        entry(1, STARTED),
+        entry(1, FINISHED),
+        entry(2, STEP, epoch=2),
+        entry(2, STARTED, epoch=2),
+        entry(2, STEP, epoch=2, by="unload"),
+        entry(5, REFUSED, by="other-boot: it is for boot-0"),
+        entry(7, REFUSED, by="older-epoch: somebody else leads"),
+    ]
+    for length in range(len(story) + 1):
+        for uid in ("uid-0", "uid-1"):
+            assert _seen(needed(story[:length]), uid) == _seen(story[:length], uid)
+    assert _seen(story, "uid-1").order == (1, 5)
+    assert len(needed(story)) < len(story)
+
+
+def _seen(entries: list[Entry], uid: str) -> Seen:
+    seen = Seen(node_uid=uid)
+    for each in entries:
+        seen = seen.after(each)
+    return seen
+
+
+def test_the_simulated_journal_outlives_its_process_and_takes_nothing_from_a_dead_one() -> None:
+    async def story() -> None:
+        kept: list[Entry] = []
+        pauses: list[int] = []
+
+        async def pause() -> None:
+            pauses.append(len(kept))
+
+        first = MemoryJournal(kept, pause=pause)
+        assert await first.open() == ()
+        await first.append(entry(1, STARTED))
+        assert pauses == [0, 0, 1]
+        first.kill()
+        with pytest.raises(JournalRefused, match="killed"):
+            await first.append(entry(1, FINISHED))
+        assert await MemoryJournal(kept, pause=pause).open() == (entry(1, STARTED),)
+
+    asyncio.run(story())

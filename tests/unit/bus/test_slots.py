@@ -1,0 +1,205 @@
+"""Writing slots: what is overwritten, what never is, and how many round trips it takes."""
+
+import pytest
+
+from sluice.bus.local import Happened, LocalBus
+from sluice.bus.port import Away, Conflict, Stored
+from sluice.bus.slots import TRIES, Slots, Superseded, Written, next_order, outranks
+from sluice.contracts import subjects
+from sluice.contracts.commands import CHECK_VALID_SECONDS, Check, Command, HoldersCheck, Order
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.message import decode, encode
+from sluice.contracts.streams import COMMANDS, Stream
+from tests.unit.bus.desk_world import (
+    BOOT,
+    IDLE,
+    NODE,
+    SCHEDULER,
+    SLOT,
+    SWAP,
+    UID,
+    World,
+    command,
+    in_world,
+)
+
+OTHER = Identity(writer=Writer.DRIVER_CLUSTER)
+
+
+async def there(world: World) -> Command:
+    stored = await world.writer.last(COMMANDS, str(SLOT))
+    assert stored is not None
+    return decode(Command, stored.data)
+
+
+def stores(world: World) -> list[str]:
+    """Who has stored something, from now on."""
+    seen: list[str] = []
+
+    def watch(it: Happened) -> None:
+        if it.what == "store":
+            seen.append(it.who)
+
+    world.server.tap(watch)
+    return seen
+
+
+def test_the_order_of_two_commands_is_in_them() -> None:
+    assert outranks(command(1, epoch=2), command(9, epoch=1))
+    assert outranks(command(3), command(2, epoch=5))
+    assert outranks(command(1, token=3), command(9, token=2))
+    assert not outranks(command(1), command(2))
+    assert not outranks(command(1), command(1, epoch=2))
+    assert not outranks(command(1), command(1, deadline=5e9))
+    assert not outranks(command(7, uid="uid-0"), command(1))
+    assert outranks(command(7, uid="uid-0", epoch=2), command(1))
+    # One order for two things: an agent may have begun the first.
+    assert outranks(command(1), command(1, SWAP))
+    assert outranks(command(1), command(1, boot="boot-2", epoch=2))
+
+
+def test_the_next_op_is_one_above_all_that_are_known_of_its_token() -> None:
+    assert next_order(4) == Order(4, 1)
+    assert next_order(4, Order(4, 2), None, Order(4, 7), Order(3, 9)) == Order(4, 8)
+
+
+def test_a_write_that_expects_rightly_is_one_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World) -> None:
+        assert await world.slots.write(SLOT, command(1)) == Written(1)
+        monkeypatch.delattr(LocalBus, "last")  # only the store may be asked of the server
+        assert await world.slots.write(SLOT, command(2)) == Written(2)
+        monkeypatch.undo()
+        assert await there(world) == command(2)
+
+    in_world(story)
+
+
+def test_what_is_there_already_is_written_and_wakes_nobody() -> None:
+    async def story(world: World) -> None:
+        other = Slots(bus=world.server.connect(SCHEDULER), clock=world.clock)
+        assert await other.write(SLOT, command(1)) == Written(1)
+        seen = stores(world)
+        assert await world.slots.write(SLOT, command(1)) == Written(1)
+        assert await other.write(SLOT, command(1)) == Written(1)
+        assert seen == []
+
+    in_world(story)
+
+
+def test_what_outranks_is_left_alone_and_named() -> None:
+    async def story(world: World) -> None:
+        newer = command(2, epoch=3)
+        other = Slots(bus=world.server.connect(SCHEDULER), clock=world.clock)
+        assert await world.slots.write(SLOT, command(1)) == Written(1)
+        assert await other.write(SLOT, newer) == Written(2)
+        assert await world.slots.write(SLOT, command(3)) == Superseded(newer)
+        assert await world.slots.write(SLOT, command(1, epoch=3)) == Superseded(newer)
+        assert await there(world) == newer
+        assert await world.slots.write(SLOT, command(1, epoch=3, uid="uid-2")) == Written(3)
+
+    in_world(story)
+
+
+def test_a_lost_slot_is_written_again_from_what_is_there() -> None:
+    async def story(world: World) -> None:
+        for op in (1, 2, 3):
+            await world.slots.write(SLOT, command(op))
+        world.server.lose(COMMANDS, remade=True)
+        assert await world.slots.read(SLOT) is None
+        assert await world.slots.write(SLOT, command(3)) == Written(1)
+        world.server.lose(COMMANDS, remade=True)
+        assert await world.slots.write(SLOT, command(4)) == Written(1)
+
+    in_world(story)
+
+
+def test_a_repeat_finds_out_that_the_slot_was_lost() -> None:
+    async def story(world: World) -> None:
+        await world.slots.write(SLOT, command(1))
+        world.server.lose(COMMANDS, remade=True)
+        assert await world.slots.write(SLOT, command(1)) == Written(1)
+        assert await there(world) == command(1)
+
+    in_world(story)
+
+
+def test_after_an_outage_nothing_is_overwritten_by_the_memory_of_another_stream() -> None:
+    async def story(world: World) -> None:
+        await world.slots.write(SLOT, command(1))
+        newer = command(5, epoch=2)
+        world.server.cut(SCHEDULER)
+        world.server.lose(COMMANDS, remade=True)
+        other = Slots(bus=world.server.connect(OTHER), clock=world.clock)
+        assert await other.write(SLOT, newer) == Written(1)
+        await world.clock.sleep(10.0)
+        world.server.restore(SCHEDULER)
+        assert await world.slots.write(SLOT, command(2)) == Superseded(newer)
+        assert await there(world) == newer
+
+    in_world(story)
+
+
+def test_what_nobody_can_read_is_shown_so_and_overwritten() -> None:
+    async def story(world: World) -> None:
+        await world.put(b'{"v":1,"node":7}')
+        slot = await world.slots.read(SLOT)
+        assert slot is not None
+        assert slot.content is None
+        assert "node" in slot.unreadable
+        assert await world.slots.write(SLOT, command(1, IDLE)) == Written(2)
+
+    in_world(story)
+
+
+def test_away_passes_and_nothing_is_sent_later() -> None:
+    async def story(world: World) -> None:
+        await world.slots.write(SLOT, command(1))
+        world.server.cut(SCHEDULER)
+        with pytest.raises(Away):
+            await world.slots.write(SLOT, command(2))
+        world.server.restore(SCHEDULER)
+        await world.clock.sleep(60.0)
+        assert await there(world) == command(1)
+
+    in_world(story)
+
+
+def test_a_slot_that_is_always_another_is_given_up_in_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(world: World) -> None:
+        await world.put(command(1, uid="uid-0"))
+        rival = world.server.connect(OTHER)
+        rivals: list[int] = []
+        last = LocalBus.last
+
+        async def beaten(bus: LocalBus, stream: Stream, subject: str) -> Stored | None:
+            found = await last(bus, stream, subject)
+            rivals.append(len(rivals))
+            theirs = command(1, uid=f"uid-{len(rivals)}")
+            await rival.store(COMMANDS, str(SLOT), encode(theirs))
+            return found
+
+        monkeypatch.setattr(LocalBus, "last", beaten)
+        with pytest.raises(Conflict, match=r"quiesce 1\.2 was not written in 8 tries"):
+            await world.slots.write(SLOT, command(2))
+        assert len(rivals) == TRIES
+
+    in_world(story)
+
+
+def test_a_check_is_put_for_a_minute_and_one_boot() -> None:
+    async def story(world: World) -> None:
+        slot = subjects.Check(
+            cluster="default", node=NODE, component=Writer.DRIVER, asker=Writer.SCHEDULER
+        )
+        check = await world.slots.ask_check(
+            slot, HoldersCheck(), id="id-1", node_uid=UID, boot_id=BOOT
+        )
+        stored = await world.writer.last(COMMANDS, str(slot))
+        assert stored is not None
+        assert decode(Check, stored.data) == check
+        assert check.expires == world.clock.now() + CHECK_VALID_SECONDS
+        assert (check.id, check.node_uid, check.boot_id) == ("id-1", UID, BOOT)
+
+    in_world(story)
