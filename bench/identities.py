@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import os
 import random
 import subprocess
 import sys
@@ -13,12 +12,11 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
 
-import nkeys
-
 from bench.report import Report
 from sluice.bus.credentials import Credentials
 from sluice.bus.nats import NatsBus, connect
 from sluice.bus.port import Away
+from sluice.bus.server_config import User, new_nkey, server_config
 from sluice.contracts import subjects
 from sluice.contracts.identities import Identity, Writer
 from sluice.runtime.clock import SystemClock
@@ -33,20 +31,25 @@ BEAT_SECONDS = 1.0
 
 async def run(report: Report) -> None:
     """Every identity beats each second for as long as it can: who is heard again is alive."""
-    keys = [_new_key() for _ in range(IDENTITIES + 1)]
-    users = "\n".join(f"    {{ nkey: {public} }}" for _, public in keys)
-    config = f"max_connections: 20000\nauthorization {{ timeout: 10\n  users: [\n{users}\n  ] }}\n"
+    scheduler = Identity(writer=Writer.SCHEDULER)
+    nodes = [Identity(writer=Writer.DRIVER, node=f"gpu-{n}.example") for n in range(IDENTITIES)]
+    seeds, users = dict[str, str](), list[User]()
+    for identity in (scheduler, *nodes):
+        key = new_nkey()
+        seeds[identity.node] = key.seed
+        users.append(User(identity=identity, public_key=key.public))
+    config = server_config(users) + "max_connections: 20000\n"
     async with NatsServer(config=config) as server, AsyncExitStack() as stack:
-        scheduler = Identity(writer=Writer.SCHEDULER)
         reader = await stack.enter_async_context(
-            _connect(server.url, scheduler, keys[-1][0], spread=0.0)
+            _connect(server.url, scheduler, seeds.pop(""), spread=0.0)
         )
         heard: set[str] = set()
         await reader.subscribe(
-            subjects.everything(subjects.Beat), lambda subject, _data, _reply: heard.add(subject)
+            subjects.of_cluster(subjects.Beat, scheduler.cluster),
+            lambda subject, _data, _reply: heard.add(subject),
         )
         for part in range(PROCESSES):
-            _start_worker(stack, server.url, [seed for seed, _ in keys[part:-1:PROCESSES]], part)
+            _start_worker(stack, server.url, dict(list(seeds.items())[part::PROCESSES]))
         connected = await _until(lambda: len(heard) == IDENTITIES)
         report.figure("all connected and heard", connected, "s", note=f"spread over {SPREAD:g} s")
         await server.kill()
@@ -56,11 +59,6 @@ async def run(report: Report) -> None:
         report.figure("all back and heard after kill -9", back, "s")
         report.at_most("back, in time of the spread", back / SPREAD, 3.0, "x")
         report.figure("server", server.resident_mib(), "MiB")
-
-
-def _new_key() -> tuple[str, str]:
-    seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
-    return seed.decode(), bytes(nkeys.from_seed(seed).public_key).decode()
 
 
 def _connect(
@@ -77,10 +75,10 @@ def _connect(
     )
 
 
-def _start_worker(stack: AsyncExitStack, url: str, seeds: list[str], part: int) -> None:
+def _start_worker(stack: AsyncExitStack, url: str, seeds: dict[str, str]) -> None:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     told = folder / "told.json"
-    told.write_text(json.dumps({"url": url, "seeds": seeds, "part": part}))
+    told.write_text(json.dumps({"url": url, "seeds": seeds}))
     worker = subprocess.Popen([sys.executable, "-m", "bench.identities", str(told)])
     stack.callback(worker.wait)
     stack.callback(worker.terminate)
@@ -97,8 +95,8 @@ async def _until(check: Callable[[], bool]) -> float:
 async def _work(told: Path) -> None:
     job = json.loads(told.read_text())
     async with asyncio.TaskGroup() as group:
-        for number, seed in enumerate(job["seeds"]):
-            group.create_task(_live(job["url"], seed, f"gpu-{job['part']}-{number}"))
+        for node, seed in job["seeds"].items():
+            group.create_task(_live(job["url"], seed, node))
 
 
 async def _live(url: str, seed: str, node: str) -> None:

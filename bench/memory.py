@@ -1,11 +1,22 @@
 """Resident memory of a connected process above one that has only imported its libraries."""
 
 import asyncio
+import random
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 from bench.report import Report
-from sluice.sim.nats import NatsServer
+from sluice.bus.desk import Desk
+from sluice.bus.desk.op import Done, Op
+from sluice.bus.journal import FileJournal
+from sluice.bus.nats import connect
+from sluice.bus.reporter import Reporter
+from sluice.contracts.commands import CommandKind
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.streams import COMMANDS
+from sluice.runtime.clock import SystemClock
 
 TITLE = "resident memory of a connected process"
 
@@ -20,6 +31,8 @@ print(int(re.search(r'VmRSS:\\s+(\\d+)', text).group(1)) / 1024)
 
 async def run(report: Report) -> None:
     """Two processes, each printing its own figure."""
+    from sluice.sim.nats import NatsServer  # not in the process that is measured
+
     async with NatsServer() as server:
         bare = await asyncio.to_thread(_resident, "-c", IMPORTED + LOOK)
         connected = await asyncio.to_thread(_resident, "-m", "bench.memory", server.url)
@@ -33,3 +46,42 @@ def _resident(*arguments: str) -> float:
         [sys.executable, *arguments], capture_output=True, text=True, check=True, timeout=60
     )
     return float(child.stdout)
+
+
+async def _component(url: str) -> None:
+    """All that a component of a node has before it does anything of its own."""
+    import sluice.bus.joining  # noqa: F401 - as every process of a service does
+
+    identity = Identity(writer=Writer.DRIVER, node="gpu-1.example")
+    clock, chance = SystemClock(), random.Random(1)
+    async with connect(url=url, identity=identity, clock=clock, random=chance) as bus:
+        reporter = Reporter(bus=bus, clock=clock, random=chance, node_uid="uid-1", boot_id="boot-1")
+        with tempfile.TemporaryDirectory() as folder:
+            desk = Desk(
+                bus=bus,
+                clock=clock,
+                random=chance,
+                journal=FileJournal(Path(folder) / "journal", run=asyncio.to_thread),
+                reporter=reporter,
+                node_uid="uid-1",
+                boot_id="boot-1",
+                handlers={CommandKind.IDLE: _done},
+                checks={},
+            )
+            tasks = [asyncio.create_task(desk.run()), asyncio.create_task(reporter.run())]
+            async with asyncio.timeout(10):
+                await bus.ensure(COMMANDS)
+                while desk.trouble:
+                    await asyncio.sleep(0.05)
+            exec(LOOK)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _done(_: Op) -> Done:
+    return Done()
+
+
+if __name__ == "__main__":
+    asyncio.run(_component(sys.argv[1]))
