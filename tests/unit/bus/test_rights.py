@@ -1,0 +1,66 @@
+"""The rights that are derived and the page that people read say the same of who writes a plane."""
+
+import pytest
+
+from sluice.bus.permissions import permissions
+from sluice.contracts.catalogue import PLANES, Plane
+from sluice.contracts.identities import COMPONENTS, Identity, Writer
+from sluice.contracts.streams import EVENTS, STATE
+from sluice.contracts.subjects import ANY, js_api, matches, of_cluster
+
+NODE = "gpu-1.example"
+VALUES = {
+    "cluster": "default",
+    "node": NODE,
+    "component": "driver",
+    "kind": "facts",
+    "service": "scheduler",
+    "verb": "why",
+}
+
+
+def identity(writer: Writer) -> Identity:
+    return Identity(writer=writer, node=NODE if writer in COMPONENTS else "")
+
+
+def subject_of(plane: Plane, writer: Writer) -> str:
+    """What this writer would publish there."""
+    own = {"writer": writer.value, "asker": writer.value if writer not in COMPONENTS else ""}
+    if writer in COMPONENTS:
+        own["component"] = writer.value
+    fields = plane.subject.__struct_fields__
+    values = {**VALUES, **own}
+    return str(plane.subject(**{field: values[field] for field in fields}))
+
+
+@pytest.mark.parametrize("writer", Writer)
+@pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane.name)
+def test_who_is_said_to_write_may_and_nobody_else(plane: Plane, writer: Writer) -> None:
+    if plane.name == "check" and writer in COMPONENTS:
+        return  # a component has no subject of this plane: it is no asker
+    may = permissions(identity(writer)).publish
+    allowed = any(matches(pattern, subject_of(plane, writer)) for pattern in may)
+    assert allowed == (writer in plane.writers)
+
+
+CORE = [plane for plane in PLANES if plane.stream is None]
+FOLLOWED = [plane for plane in PLANES if plane.stream in (STATE, EVENTS)]
+
+
+@pytest.mark.parametrize("writer", Writer)
+@pytest.mark.parametrize("plane", CORE, ids=lambda plane: plane.name)
+def test_who_is_said_to_hear_may_and_nobody_else(plane: Plane, writer: Writer) -> None:
+    said = dict(VALUES, service=writer.value)
+    fields = plane.subject.__struct_fields__
+    subject = str(plane.subject(**{field: said[field] for field in fields}))
+    may = permissions(identity(writer)).subscribe
+    assert any(matches(pattern, subject) for pattern in may) == (writer in plane.readers)
+
+
+@pytest.mark.parametrize("writer", Writer)
+@pytest.mark.parametrize("plane", FOLLOWED, ids=lambda plane: plane.name)
+def test_who_is_said_to_read_a_stream_may_follow_it(plane: Plane, writer: Writer) -> None:
+    """Slots are read otherwise: that each gets its own is shown on a server."""
+    consumer = js_api("CONSUMER", "CREATE", plane.stream.name if plane.stream else "", ANY)
+    follow = f"{consumer}.{of_cluster(plane.subject, VALUES['cluster'])}"
+    assert (follow in permissions(identity(writer)).publish) == (writer in plane.readers)
