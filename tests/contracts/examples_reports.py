@@ -1,21 +1,23 @@
 """Examples of reports: what a component says of itself."""
 
-from sluice.contracts.reports import (
+from sluice.contracts.facts import (
     Cpu,
-    Evidence,
     Facts,
-    Finding,
     Gate,
     Gpu,
-    Holder,
-    Holders,
     Kernel,
     LoadedDriver,
     Memory,
     Mig,
     OperatingSystem,
-    Outcome,
     PciDevice,
+)
+from sluice.contracts.reports import (
+    Evidence,
+    Finding,
+    Holder,
+    Holders,
+    Outcome,
     PodUse,
     Preflight,
     Progress,

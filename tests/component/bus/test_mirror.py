@@ -5,9 +5,10 @@ import math
 from sluice.bus.mirror import Ignored, Mirror
 from sluice.bus.port import Bus
 from sluice.contracts import subjects
+from sluice.contracts.facts import Facts
 from sluice.contracts.identities import Identity, Writer
 from sluice.contracts.message import encode
-from sluice.contracts.reports import Facts, Report
+from sluice.contracts.reports import Report
 from sluice.contracts.streams import STATE
 from sluice.runtime.clock import SystemClock
 from tests.component.bus.places import MakeBus, Trouble

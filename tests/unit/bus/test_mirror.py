@@ -11,9 +11,10 @@ from sluice.bus.local import Faults, LocalBus, LocalServer
 from sluice.bus.mirror import Ignored, Mirror
 from sluice.bus.port import Away
 from sluice.contracts import subjects
+from sluice.contracts.facts import Facts
 from sluice.contracts.identities import Identity, Writer
 from sluice.contracts.message import encode
-from sluice.contracts.reports import Facts, Report, StateKind
+from sluice.contracts.reports import Report, StateKind
 from sluice.contracts.streams import STATE
 from sluice.sim.loop import Sim, run
 

@@ -6,18 +6,10 @@ from sluice.bus.local import Faults
 from sluice.bus.reporter import REPEAT, Reporter
 from sluice.contracts import subjects
 from sluice.contracts.commands import Order
+from sluice.contracts.facts import Facts
 from sluice.contracts.identities import Writer
 from sluice.contracts.message import decode
-from sluice.contracts.reports import (
-    Facts,
-    Holders,
-    Outcome,
-    Report,
-    Result,
-    StateBody,
-    StateKind,
-    Usage,
-)
+from sluice.contracts.reports import Holders, Outcome, Report, Result, StateBody, StateKind, Usage
 from sluice.contracts.streams import STATE
 from sluice.runtime.tasks import Tasks
 from tests.unit.bus.desk_world import AGENT, BOOT, NODE, UID, World, in_world

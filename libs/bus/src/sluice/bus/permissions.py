@@ -19,6 +19,7 @@ from sluice.contracts.subjects import (
     Check,
     Command,
     Event,
+    NotASubject,
     State,
     Subject,
     Telemetry,
@@ -44,7 +45,9 @@ class Permissions(msgspec.Struct, frozen=True):
 
 
 def permissions(identity: Identity) -> Permissions:
-    """Everything that this identity may do."""
+    """Everything that this identity may do. Raises `NotASubject` for a name that is a pattern."""
+    if ANY in (identity.cluster, identity.node):
+        raise NotASubject(f"{identity}: {ANY!r} names nobody; it would permit what all may do")
     if identity.writer in COMPONENTS:
         publish, subscribe = _component(identity)
     elif identity.writer is Writer.CTL:
