@@ -1,6 +1,7 @@
 """Resident memory of a connected process above one that has only imported its libraries."""
 
 import asyncio
+import importlib
 import random
 import subprocess
 import sys
@@ -50,7 +51,7 @@ def _resident(*arguments: str) -> float:
 
 async def _component(url: str) -> None:
     """All that a component of a node has before it does anything of its own."""
-    import sluice.bus.joining  # noqa: F401 - as every process of a service does
+    importlib.import_module("sluice.bus.joining")  # as every process of a service does
 
     identity = Identity(writer=Writer.DRIVER, node="gpu-1.example")
     clock, chance = SystemClock(), random.Random(1)

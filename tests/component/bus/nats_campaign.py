@@ -4,26 +4,30 @@ What was done is kept; what must hold of it is judged by the test.
 """
 
 import asyncio
+import itertools
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from sluice.bus.chronicle import Chronicle, Recorded, read
 from sluice.bus.desk import Desk
 from sluice.bus.desk.op import Done, Op
 from sluice.bus.journal import FileJournal
 from sluice.bus.mirror import Mirror
 from sluice.bus.nats import NatsBus, connect
-from sluice.bus.port import BusError
+from sluice.bus.port import BusError, FromSequence
 from sluice.bus.reporter import Reporter
 from sluice.bus.slots import Slots, Superseded, Written, next_order
 from sluice.contracts import subjects
 from sluice.contracts.commands import Command, CommandBody, CommandKind, Idle, Order, Quiesce, Swap
+from sluice.contracts.events import FactsChanged
 from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.reports import Report, Result, StateKind
+from sluice.contracts.reports import Report, Result, StateKind, Usage
 from sluice.contracts.streams import COMMANDS, STREAMS
 from sluice.contracts.subjects import State
 from sluice.runtime.clock import SystemClock
+from sluice.runtime.ids import RandomIds
 from sluice.sim.nats import NatsServer
 from sluice.sim.proxy import Proxy
 from tests.support import eventually
@@ -61,9 +65,17 @@ class Run:
         self.effects: list[Command] = []
         self.taken: list[Result] = []
         self.epoch = 1
+        self.numbers = 1
         self.token = 1
         self.last: Command | None = None
         self.agent: Agent | None = None
+        self.told: set[int] = set()
+        """The events whose publisher has returned, by number."""
+        self.owed = frozenset[int]()
+        """Those of them that reading must find, because it began later."""
+        self.recorded: list[int] = []
+        self.said = 0
+        """The newest report that the agent was given to say."""
 
     async def play(self) -> None:
         async with AsyncExitStack() as stack:
@@ -83,6 +95,8 @@ class Run:
                     await asyncio.sleep(self.chance.expovariate(1.0))
                     await self.chance.choice(self._troubles())()
                 await self._last_word()
+                await self._last_report(mirror)
+                await self._read_events(reader)
             finally:
                 if self.agent is not None:
                     await self.agent.kill()
@@ -122,10 +136,24 @@ class Run:
             checks={},
         )
 
+        chronicle = Chronicle(bus=bus, clock=SystemClock(), random=self.chance, ids=RandomIds())
+
+        async def tell() -> None:
+            for number in itertools.count(self.numbers):
+                self.numbers = number + 1
+                await chronicle.publish(
+                    FactsChanged(changed=(str(number),)), message="A fact changed.", node=NODE
+                )
+                self.told.add(number)
+                self.said = number
+                reporter.report(Usage(host_processes=number))
+                await asyncio.sleep(0.02)
+
         async def live() -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(reporter.run())
                 group.create_task(desk.run())
+                group.create_task(tell())
 
         self.agent = Agent(bus, stack, desk, asyncio.create_task(live(), name="agent"))
 
@@ -189,6 +217,27 @@ class Run:
         await eventually(
             lambda: self.taken[-1:] != [] and self.taken[-1].order == order, within=WITHIN
         )
+
+    async def _last_report(self, mirror: Mirror) -> None:
+        """When the agent falls silent, the mirror comes to show the last that it said."""
+        assert self.agent is not None
+
+        def mirrored() -> bool:
+            report = mirror.get(NODE, Writer.DRIVER, StateKind.USAGE)
+            usage = report.open() if report else None
+            return isinstance(usage, Usage) and usage.host_processes >= self.said
+
+        await eventually(mirrored, within=WITHIN)
+
+    async def _read_events(self, bus: NatsBus) -> None:
+        self.owed = frozenset(self.told)
+        begun = read(bus=bus, cluster="default", start=FromSequence(1))
+        async with begun as entries:
+            async for entry in entries:
+                assert isinstance(entry, Recorded)
+                body = entry.event.open()
+                assert isinstance(body, FactsChanged)
+                self.recorded.append(int(body.changed[0]))
 
     # What goes wrong.
 

@@ -1,4 +1,4 @@
-"""What holds of commands on a real server, while it is killed, cut and robbed: seed by seed.
+"""What holds of commands, reports and events on a real server that is killed, cut and robbed.
 
 The in-process bus plays thousands; these dozens show that the same holds over sockets, processes
 and files. A failure names its seed.
@@ -42,5 +42,7 @@ def judge(run: Run) -> None:
         last, epoch = command.order, max(epoch, command.epoch)
         first = told.setdefault(command.order, (command.kind, bytes(command.body)))
         assert first == (command.kind, bytes(command.body)), "two commands ran as one op"
+    assert run.owed <= set(run.recorded), "an event is lost whose publisher had returned"
+    assert len(run.owed) > 0
     assert run.last is not None
     assert last == run.last.order, "the newest did not win"

@@ -5,6 +5,7 @@ question, or its time is up.
 """
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from typing import Protocol
@@ -44,14 +45,13 @@ class Questions:
 
     def __init__(self) -> None:
         self._waiting: dict[str, Question] = {}
-        self._asked = 0
 
     @contextmanager
     def ask(self, subject: str, *, timeout: float) -> Generator[Question]:
         """A question that may be answered while the block lasts, and for `timeout` seconds."""
         loop = asyncio.get_running_loop()
-        self._asked += 1
-        question = Question(subject, f"{self._asked:x}", loop.create_future())
+        # Drawn, not counted: who answered one question cannot answer the next one of somebody else.
+        question = Question(subject, secrets.token_hex(8), loop.create_future())
         self._waiting[question.token] = question
         late = Away(f"{subject}: no answer within {timeout:g} s")
         timer = loop.call_later(timeout, question.fail, late)

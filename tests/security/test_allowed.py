@@ -1,0 +1,243 @@
+"""What every identity needs, done by our own client on the guarded server."""
+
+import pytest
+
+from sluice.bus.nats import NatsBus
+from sluice.bus.port import Away, Conflict, Forbidden, FromSequence, LastPerSubject, Start, Stored
+from sluice.contracts import subjects
+from sluice.contracts.identities import Identity
+from sluice.contracts.streams import COMMANDS, EVENTS, STATE, STREAMS, Stream
+from tests.security.cast import (
+    A_DRIVER,
+    A_TELEMETRY,
+    B_DRIVER,
+    BYSTANDER,
+    CTL,
+    DISCOVERY_CLUSTER,
+    DRIVER_CLUSTER,
+    ELSEWHERE,
+    SCHEDULER,
+    TELEMETRY_CLUSTER,
+    VALIDATOR_CLUSTER,
+    batch,
+    beat,
+    check,
+    event,
+    poke,
+    slot,
+    state,
+    status,
+)
+from tests.security.world import World
+from tests.support import eventually
+
+CLUSTER_ROLES = (
+    *(SCHEDULER, DISCOVERY_CLUSTER, DRIVER_CLUSTER, VALIDATOR_CLUSTER, TELEMETRY_CLUSTER),
+)
+
+
+class Ear:
+    """Writes down what it hears or reads, and where an answer is wanted."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, bytes]] = []
+        self.replies: list[str] = []
+        self.complete = False
+
+    def __call__(self, subject: str, data: bytes, reply: str) -> None:
+        self.heard.append((subject, data))
+        self.replies.append(reply)
+
+    def began(self) -> None:
+        self.heard.clear()
+
+    def received(self, message: Stored) -> None:
+        self.heard.append((message.subject, message.data))
+
+    def caught_up(self) -> None:
+        self.complete = True
+
+    def lost(self) -> None:
+        pass
+
+
+async def reads(
+    bus: NatsBus, stream: Stream, pattern: str, start: Start
+) -> list[tuple[str, bytes]]:
+    """What the stream holds."""
+    ear = Ear()
+    following = await bus.follow(stream, pattern, ear, start=start)
+    await eventually(lambda: ear.complete)
+    await following.close()
+    return ear.heard
+
+
+@pytest.mark.parametrize("identity", [A_DRIVER, A_TELEMETRY, B_DRIVER], ids=str)
+async def test_a_component_reports_and_tells(guarded: World, identity: Identity) -> None:
+    bus = await guarded.bus(identity)
+    answer = state(identity, "preflight", SCHEDULER.writer)
+
+    first = await bus.store(STATE, state(identity), b"facts", id="one")
+    assert await bus.store(STATE, state(identity), b"facts", id="one") == first
+    await bus.store(STATE, answer, b"none holds")
+    await bus.store(EVENTS, event(identity), b"done", id="two")
+    await bus.publish(beat(identity), b"alive")
+
+    kept = await guarded.kept()
+    assert [(s, d) for _, s, d in kept["state"] if d != b"my facts"] == [
+        (state(identity), b"facts"),
+        (answer, b"none holds"),
+    ]
+    assert (event(identity), b"done") in [(s, d) for _, s, d in kept["event"]]
+    assert [(h.subject, h.data) for h in guarded.heard] == [(beat(identity), b"alive")]
+
+
+async def test_a_report_of_the_largest_size_arrives(guarded: World) -> None:
+    bus = await guarded.bus(A_DRIVER)
+    await bus.store(STATE, state(A_DRIVER), bytes(STATE.max_message - 1024))
+    stored = await guarded.scheduler.last(STATE, state(A_DRIVER))
+    assert stored is not None
+    assert len(stored.data) == STATE.max_message - 1024
+
+
+@pytest.mark.parametrize("asker", [SCHEDULER, DRIVER_CLUSTER, VALIDATOR_CLUSTER], ids=str)
+async def test_a_component_is_commanded_and_checked(guarded: World, asker: Identity) -> None:
+    agent, writer = await guarded.bus(A_DRIVER), await guarded.bus(asker)
+    ear = Ear()
+    every_asker = check(A_DRIVER).rpartition(".")[0] + f".{subjects.ANY}"
+    await agent.subscribe(poke(slot(A_DRIVER)), ear)
+    await agent.subscribe(poke(every_asker), ear)
+    question = check(A_DRIVER, asker)
+
+    await guarded.scheduler.store(COMMANDS, slot(A_DRIVER), b"swap")
+    await writer.store(COMMANDS, question, b"who holds it?")
+
+    await eventually(lambda: len(ear.heard) == 2)
+    assert {subject for subject, _ in ear.heard} == {poke(slot(A_DRIVER)), poke(question)}
+    for subject, data in ((slot(A_DRIVER), b"swap"), (question, b"who holds it?")):
+        stored = await agent.last(COMMANDS, subject)
+        assert stored is not None
+        assert stored.data == data
+    read = await writer.last(COMMANDS, question)
+    assert read is not None
+    assert read.data == b"who holds it?"
+
+
+async def test_batches_reach_their_collector(guarded: World) -> None:
+    await (await guarded.bus(A_TELEMETRY)).publish(batch(A_TELEMETRY), b"batch")
+    await guarded.settle()
+    assert [each for each in guarded.heard if each.by == TELEMETRY_CLUSTER] == [
+        (TELEMETRY_CLUSTER, batch(A_TELEMETRY), b"batch")
+    ]
+
+
+@pytest.mark.parametrize("identity", CLUSTER_ROLES, ids=str)
+async def test_a_service_reads_state_hears_beats_tells_and_answers(
+    guarded: World, identity: Identity
+) -> None:
+    bus, people = await guarded.bus(identity), await guarded.bus(CTL)
+    beats, asked = Ear(), Ear()
+    await bus.subscribe(subjects.of_cluster(subjects.Beat, "default"), beats)
+    await bus.subscribe(status(identity), asked, group="q")
+    searches = [
+        (verb, *tokens)
+        for verb in ("PING", "INFO", "STATS")
+        for tokens in ((), (identity.writer,), (identity.writer, "1"))
+    ]
+    for search in searches:
+        await bus.subscribe(subjects.service(*search), asked)
+
+    pattern = subjects.of_cluster(subjects.State, "default")
+    held = await reads(bus, STATE, pattern, LastPerSubject())
+    assert (state(B_DRIVER), b"my facts") in held
+    await bus.store(EVENTS, event(identity, "facts"), b"told")
+    await (await guarded.bus(B_DRIVER)).publish(beat(B_DRIVER), b"alive")
+    await eventually(lambda: (beat(B_DRIVER), b"alive") in beats.heard)
+    for number, subject in enumerate(
+        [status(identity), *(subjects.service(*search) for search in searches)], 1
+    ):
+        await people.publish(subject, b"how is it?")
+        await eventually(lambda number=number: len(asked.heard) == number)
+    assert [s for s, _ in asked.heard[1:]] == [subjects.service(*each) for each in searches]
+
+    answered = Ear()
+    inbox = f"{subjects.inbox(CTL)}.answers"
+    await people.subscribe(inbox, answered)
+    await bus.publish(inbox, b"well")
+    await eventually(lambda: answered.heard == [(inbox, b"well")])
+
+
+async def test_people_read_events_to_the_end_and_on(guarded: World) -> None:
+    people, ear = await guarded.bus(CTL), Ear()
+    pattern = str(subjects.Event(cluster="default", node="*", writer="*", kind="*"))
+    following = await people.follow(EVENTS, pattern, ear, start=FromSequence())
+    await eventually(lambda: ear.complete)
+    assert (event(B_DRIVER), b"my event") in ear.heard
+
+    await guarded.scheduler.store(EVENTS, event(SCHEDULER, "wait"), b"news")
+
+    await eventually(lambda: ear.heard[-1] == (event(SCHEDULER, "wait"), b"news"))
+    await following.close()
+
+
+async def test_the_scheduler_follows_everything_under_pressure(guarded: World) -> None:
+    """Enough for flow control, whose answers the server waits for."""
+    count, data = 600, bytes(20_000)
+    for number in range(count):
+        await guarded.scheduler.store(EVENTS, event(SCHEDULER, f"step-{number}"), data)
+    follows = {
+        subjects.Event: EVENTS,
+        subjects.State: STATE,
+        subjects.Command: COMMANDS,
+        subjects.Check: COMMANDS,
+    }
+    for plane, stream in follows.items():
+        pattern = subjects.of_cluster(plane, "default")
+        held = await reads(guarded.scheduler, stream, pattern, FromSequence())
+        assert held, plane
+        if plane is subjects.Event:
+            assert sum(1 for _, each in held if each == data) == count
+
+
+async def test_the_scheduler_compares_and_sets_and_purges(guarded: World) -> None:
+    bus = guarded.scheduler
+    written = await bus.store(COMMANDS, slot(BYSTANDER), b"one", expect=0)
+    with pytest.raises(Conflict):
+        await bus.store(COMMANDS, slot(BYSTANDER), b"two", expect=written + 1)
+
+    await bus.purge(COMMANDS, slot(B_DRIVER))
+    await bus.purge(STATE, state(B_DRIVER))
+
+    assert await bus.last(COMMANDS, slot(B_DRIVER)) is None
+    assert await bus.last(STATE, state(B_DRIVER)) is None
+    assert await bus.last(COMMANDS, slot(A_DRIVER)) is not None
+    with pytest.raises(Forbidden):
+        await bus.purge(EVENTS, event(B_DRIVER))
+
+
+async def test_any_scheduler_finds_the_streams_as_they_should_be(guarded: World) -> None:
+    other = await guarded.bus(ELSEWHERE)
+    before = await guarded.kept()
+    for stream in STREAMS:
+        await other.ensure(stream)
+    assert await guarded.kept() == before
+
+
+async def test_a_lost_stream_is_made_anew(guarded: World) -> None:
+    """After a restart, without one stream, with the same connections."""
+    await guarded.server.lose_stream(STATE.name)
+    agent = await guarded.bus(B_DRIVER)
+
+    async def ensured() -> bool:
+        try:
+            await guarded.scheduler.ensure(STATE)
+        except Away:
+            return False
+        return True
+
+    await eventually(ensured)
+    assert await guarded.scheduler.last(STATE, state(B_DRIVER)) is None
+    assert await agent.store(STATE, state(B_DRIVER), b"facts again") == 1
+    command = await agent.last(COMMANDS, slot(B_DRIVER))
+    assert command is not None
+    assert command.data == b"do this"

@@ -1,0 +1,136 @@
+"""What the server does on somebody's word: it delivers where a consumer says, and reads headers."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from sluice.contracts import subjects
+from sluice.contracts.identities import Identity
+from sluice.contracts.streams import COMMANDS, EVENTS, STATE, Stream
+from tests.security.cast import (
+    A_DRIVER,
+    B_DRIVER,
+    CTL,
+    DISCOVERY_CLUSTER,
+    SCHEDULER,
+    batch,
+    beat,
+    check,
+    event,
+    guessed_inbox,
+    slot,
+    state,
+    status,
+)
+from tests.security.world import Raw, World, consumer
+
+READS: dict[Identity, tuple[Stream, str, str]] = {
+    CTL: (EVENTS, subjects.of_cluster(subjects.Event, "default"), event(A_DRIVER)),
+    DISCOVERY_CLUSTER: (STATE, subjects.of_cluster(subjects.State, "default"), state(A_DRIVER)),
+}
+"""What each may follow, and where a node can put bytes of its choice into it."""
+
+DELIVERED = {
+    "a slot": slot(B_DRIVER),
+    "a check": check(B_DRIVER),
+    "another's state": state(B_DRIVER),
+    "another's event": event(B_DRIVER),
+    "another's beat": beat(B_DRIVER),
+    "another's batch": batch(B_DRIVER),
+    "a question to the scheduler": status(SCHEDULER),
+    "a search for services": subjects.service("PING"),
+    "a component's inbox": guessed_inbox(B_DRIVER),
+    "emptying STATE": subjects.js_api("STREAM", "PURGE", STATE.name),
+    "emptying COMMANDS": subjects.js_api("STREAM", "PURGE", COMMANDS.name),
+    "deleting EVENTS": subjects.js_api("STREAM", "DELETE", EVENTS.name),
+}
+
+OTHER_FILTERS = {
+    "another filter": {"filter_subject": subjects.everything(subjects.State)},
+    "another cluster's": {"filter_subject": subjects.of_cluster(subjects.Event, "elsewhere")},
+    "no filter": {},
+    "several filters": {"filter_subjects": [event(A_DRIVER), event(B_DRIVER)]},
+}
+
+
+async def create(raw: Raw, name: str, **config: Any) -> Any:
+    """What the server says to a request for a consumer on what this identity may follow."""
+    stream, pattern, _ = READS[raw.identity]
+    subject = subjects.js_api("CONSUMER", "CREATE", stream.name, name, pattern)
+    return msgspec.json.decode((await raw.ask(subject, consumer(stream.name, name, **config))).data)
+
+
+@pytest.mark.parametrize("identity", READS, ids=str)
+@pytest.mark.parametrize("target", DELIVERED.values(), ids=DELIVERED)
+async def test_a_consumer_delivers_to_its_readers_alone(
+    guarded: World, identity: Identity, target: str
+) -> None:
+    _, pattern, written = READS[identity]
+    await (await guarded.raw(A_DRIVER)).ask(written, b"bytes of the attacker's choice")
+    before = await guarded.kept()
+    attacker = await guarded.raw(identity)
+    own = f"{subjects.inbox(identity)}.own"
+    delivered = await attacker.listen(own)
+
+    await create(attacker, "evil", filter_subject=pattern, deliver_subject=target)
+    answer = await create(attacker, "good", filter_subject=pattern, deliver_subject=own)
+
+    assert "error" not in answer
+    assert await guarded.kept() == before
+    assert guarded.heard == []
+    await attacker.flush()
+    assert b"bytes of the attacker's choice" in [msg.data for msg in delivered]
+
+
+@pytest.mark.parametrize("config", OTHER_FILTERS.values(), ids=OTHER_FILTERS)
+async def test_a_consumer_reads_what_its_subject_says(
+    guarded: World, config: dict[str, Any]
+) -> None:
+    attacker = await guarded.raw(CTL)
+    inbox = f"{subjects.inbox(CTL)}.own"
+    heard = await attacker.listen(inbox)
+
+    answer = await create(attacker, "evil", deliver_subject=inbox, **config)
+
+    assert "error" in answer
+    await guarded.settle()
+    await attacker.flush()
+    assert heard == []
+
+
+HEADERS = {
+    "roll up the stream": {"Nats-Rollup": "all"},
+    "roll up a subject": {"Nats-Rollup": "sub"},
+    "send another's state later": {
+        "Nats-Schedule": "@every 1s",
+        "Nats-Schedule-Target": state(B_DRIVER),
+    },
+    "trace to another's state": {"Nats-Trace-Dest": state(B_DRIVER)},
+    "trace to a slot": {"Nats-Trace-Dest": slot(B_DRIVER)},
+    "trace to a beat": {"Nats-Trace-Dest": beat(B_DRIVER)},
+    "expect another stream": {"Nats-Expected-Stream": COMMANDS.name},
+}
+
+
+@pytest.mark.parametrize("headers", HEADERS.values(), ids=HEADERS)
+async def test_a_header_changes_nothing_of_others(guarded: World, headers: dict[str, str]) -> None:
+    own = (state(A_DRIVER),)
+    before = await guarded.kept(but=own)
+    attacker = await guarded.raw(A_DRIVER)
+
+    await attacker.send(state(A_DRIVER), b"mine", headers=headers)
+
+    assert await guarded.kept(but=own) == before
+    assert guarded.heard == []
+
+
+async def test_headers_of_a_report_do_not_pass_for_the_servers(guarded: World) -> None:
+    attacker = await guarded.raw(A_DRIVER)
+    lies = {"Nats-Subject": state(B_DRIVER), "Nats-Sequence": "999", "Nats-Stream": "EVIL"}
+    stored = msgspec.json.decode((await attacker.ask(state(A_DRIVER), b"x", headers=lies)).data)
+
+    read = await guarded.scheduler.last(STATE, state(A_DRIVER))
+
+    assert read is not None
+    assert (read.subject, read.sequence) == (state(A_DRIVER), stored["seq"])

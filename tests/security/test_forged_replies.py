@@ -1,0 +1,126 @@
+"""Where the server's answer goes is not checked by the server: so it must lead nowhere.
+
+An attacker sends what he may send, and names somebody else's subject for the answer. The answer
+stays in the attacker's own account, and is not imported from there into the streams'.
+"""
+
+from typing import Any
+
+import pytest
+
+from sluice.contracts import subjects
+from sluice.contracts.identities import Identity
+from sluice.contracts.streams import COMMANDS, EVENTS, STATE
+from tests.security.cast import (
+    A_DRIVER,
+    A_TELEMETRY,
+    B_DRIVER,
+    CTL,
+    DISCOVERY_CLUSTER,
+    SCHEDULER,
+    batch,
+    beat,
+    check,
+    event,
+    guessed_inbox,
+    slot,
+    state,
+    status,
+)
+from tests.security.world import World, consumer, one_account, world
+
+EVIL = "evil"
+ALL_STATE = subjects.of_cluster(subjects.State, "default")
+ALL_EVENTS = subjects.of_cluster(subjects.Event, "default")
+
+SENT: dict[Identity, dict[str, tuple[str, bytes]]] = {
+    A_DRIVER: {
+        "a report": (state(A_DRIVER), b"mine"),
+        "an event": (event(A_DRIVER), b"mine"),
+        "a look at its slot": (subjects.direct_get(COMMANDS.name, slot(A_DRIVER)), b""),
+    },
+    DISCOVERY_CLUSTER: {
+        "an event": (event(DISCOVERY_CLUSTER, "facts"), b"mine"),
+        "a look at a stream": (subjects.js_api("STREAM", "INFO", STATE.name), b""),
+        "a consumer": (
+            subjects.js_api("CONSUMER", "CREATE", STATE.name, EVIL, ALL_STATE),
+            consumer(STATE.name, EVIL, filter_subject=ALL_STATE),
+        ),
+    },
+    CTL: {
+        "a look at a stream": (subjects.js_api("STREAM", "INFO", EVENTS.name), b""),
+        "a consumer": (
+            subjects.js_api("CONSUMER", "CREATE", EVENTS.name, EVIL, ALL_EVENTS),
+            consumer(EVENTS.name, EVIL, filter_subject=ALL_EVENTS),
+        ),
+    },
+}
+"""What each may send, and gets an answer to."""
+
+STORED = {
+    "another node's state": state(B_DRIVER),
+    "another component's state": state(A_TELEMETRY),
+    "another node's event": event(B_DRIVER),
+    "the scheduler's event": event(SCHEDULER, "step"),
+    "another node's slot": slot(B_DRIVER),
+    "another node's check": check(B_DRIVER),
+    "emptying STATE": subjects.js_api("STREAM", "PURGE", STATE.name),
+    "emptying COMMANDS": subjects.js_api("STREAM", "PURGE", COMMANDS.name),
+    "deleting EVENTS": subjects.js_api("STREAM", "DELETE", EVENTS.name),
+}
+SPOKEN = {
+    "another node's beat": beat(B_DRIVER),
+    "another node's batch": batch(B_DRIVER),
+    "a question to the scheduler": status(SCHEDULER),
+    "a search for services": subjects.service("PING"),
+    "the scheduler's inbox": guessed_inbox(SCHEDULER),
+}
+"""What services hear: of them, who lives on a node must not reach any."""
+
+
+def cases() -> list[Any]:
+    return [
+        pytest.param(identity, *sent, reply, id=f"{identity}: {what} answered to {where}")
+        for identity, ways in SENT.items()
+        for what, sent in ways.items()
+        for where, reply in (STORED | SPOKEN if identity.node else STORED).items()
+    ]
+
+
+OWN = (state(A_DRIVER), event(A_DRIVER), event(DISCOVERY_CLUSTER, "facts"))
+
+
+@pytest.mark.parametrize(("identity", "subject", "data", "reply"), cases())
+async def test_the_answer_leads_nowhere(
+    guarded: World, identity: Identity, subject: str, data: bytes, reply: str
+) -> None:
+    before = await guarded.kept(but=OWN)
+    attacker = await guarded.raw(identity)
+
+    await attacker.send(subject, data, reply=reply)
+
+    assert await guarded.kept(but=OWN) == before
+    assert guarded.heard == []
+    assert attacker.violations == []
+    assert (await attacker.ask(subject, data)).data, "it may send this"
+
+
+@pytest.mark.parametrize(
+    ("identity", "reply"),
+    [
+        pytest.param(A_DRIVER, state(B_DRIVER), id="a report answered to another's state"),
+        pytest.param(A_DRIVER, event(B_DRIVER), id="a report answered to another's event"),
+        pytest.param(A_DRIVER, slot(B_DRIVER), id="a report answered to another's slot"),
+        pytest.param(A_DRIVER, beat(B_DRIVER), id="a report answered to another's beat"),
+        pytest.param(CTL, slot(B_DRIVER), id="a look at a stream answered to a slot"),
+    ],
+)
+async def test_in_one_account_it_would_do_harm(identity: Identity, reply: str) -> None:
+    async with world(one_account) as unguarded:
+        before = await unguarded.kept(but=OWN)
+        attacker = await unguarded.raw(identity)
+
+        await attacker.send(*next(iter(SENT[identity].values())), reply=reply)
+
+        after = await unguarded.kept(but=OWN)
+        assert (after, unguarded.heard) != (before, [])

@@ -1,0 +1,95 @@
+"""What permissions are derived to, without a server: nobody's own subjects are in another's."""
+
+from itertools import product
+
+import pytest
+
+from sluice.bus.permissions import Permissions, permissions
+from sluice.contracts import subjects
+from sluice.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
+from sluice.contracts.streams import COMMANDS
+from sluice.contracts.subjects import ANY, NotASubject, matches
+
+NODES = ("a", "a.b", "a-b", "ab")
+"""Names that a careless pattern would take for each other."""
+
+ON_NODES = [
+    Identity(cluster=cluster, writer=writer, node=node)
+    for cluster, node, writer in product(("default", "other"), NODES, COMPONENTS)
+]
+OF_CLUSTERS = [
+    Identity(cluster=cluster, writer=writer)
+    for cluster, writer in product(("default", "other"), CLUSTER_WRITERS)
+]
+
+
+def example(pattern: str) -> str:
+    """A subject in this pattern."""
+    return pattern.replace(f".{ANY}", ".any").replace(".>", ".some.more")
+
+
+def may(patterns: tuple[str, ...], subject: str) -> bool:
+    return any(matches(pattern, subject) for pattern in patterns)
+
+
+def collisions(one: Permissions, other: Permissions) -> list[str]:
+    return [
+        *(each for each in map(example, one.publish) if may(other.publish, each)),
+        *(each for each in map(example, one.subscribe) if may(other.subscribe, each)),
+    ]
+
+
+def test_components_have_nothing_in_common() -> None:
+    known = [(each, permissions(each)) for each in ON_NODES]
+    shared = {
+        (str(one), str(other)): common
+        for (one, mine), (other, theirs) in product(known, known)
+        if one != other and (common := collisions(mine, theirs))
+    }
+    assert shared == {}
+
+
+def test_services_share_nothing_with_components_but_that_the_scheduler_reads_slots() -> None:
+    shared = [
+        (other, each)
+        for one, other in product(ON_NODES, OF_CLUSTERS)
+        for each in collisions(permissions(one), permissions(other))
+    ]
+    assert {other.writer for other, _ in shared} == {Writer.SCHEDULER}
+    reads = subjects.direct_get(COMMANDS.name, ">")
+    assert [each for _, each in shared if not matches(reads, each)] == []
+
+
+@pytest.mark.parametrize("identity", ON_NODES[: len(COMPONENTS)], ids=str)
+def test_a_component_may_call_nothing_of_jetstream_but_read_its_slots(identity: Identity) -> None:
+    calls = [each for each in permissions(identity).publish if each.startswith("$")]
+    assert len(calls) == 2
+    assert all(matches(subjects.direct_get(COMMANDS.name, ">"), each) for each in calls)
+    assert all(not each.endswith(">") for each in permissions(identity).publish)
+
+
+def test_only_schedulers_may_command() -> None:
+    command = str(subjects.Command(cluster="default", node="a", component="driver"))
+    commanders = [
+        each for each in ON_NODES + OF_CLUSTERS if may(permissions(each).publish, command)
+    ]
+    assert commanders == [Identity(writer=Writer.SCHEDULER)]
+
+
+def test_the_same_identity_has_the_same_permissions() -> None:
+    for identity in ON_NODES + OF_CLUSTERS:
+        assert permissions(identity) == permissions(identity)
+        for patterns in (permissions(identity).publish, permissions(identity).subscribe):
+            assert len(set(patterns)) == len(patterns)
+
+
+@pytest.mark.parametrize("node", ["a.>", "*", "a b", "A", 'a"]', "a..b", ">"])
+def test_a_name_that_would_widen_a_pattern_is_refused(node: str) -> None:
+    with pytest.raises(NotASubject):
+        permissions(Identity(writer=Writer.DRIVER, node=node))
+
+
+@pytest.mark.parametrize("cluster", ["*", ">", "a.b", ""])
+def test_a_cluster_that_would_widen_a_pattern_is_refused(cluster: str) -> None:
+    with pytest.raises(NotASubject):
+        permissions(Identity(cluster=cluster, writer=Writer.SCHEDULER))

@@ -1,0 +1,73 @@
+"""A service that answers can be asked to answer elsewhere: it does so to none but who may ask."""
+
+import pytest
+
+from sluice.bus.asks import Responder
+from sluice.contracts import subjects
+from sluice.contracts.asks import AskVerb, StatusAnswer, StatusAsk
+from sluice.contracts.message import decode, encode
+from sluice.contracts.streams import COMMANDS
+from sluice.runtime.clock import SystemClock
+from sluice.runtime.ids import RandomIds
+from tests.security.cast import (
+    B_DRIVER,
+    CTL,
+    SCHEDULER,
+    beat,
+    check,
+    event,
+    guessed_inbox,
+    poke,
+    slot,
+    state,
+    status,
+)
+from tests.security.world import World
+
+ELSEWHERE = {
+    "a slot": slot(B_DRIVER),
+    "a check": check(B_DRIVER),
+    "state": state(B_DRIVER),
+    "an event of the scheduler": event(SCHEDULER, "step"),
+    "a beat": beat(B_DRIVER),
+    "a poke": poke(slot(B_DRIVER)),
+    "a component's inbox": guessed_inbox(B_DRIVER),
+    "another cluster": guessed_inbox(SCHEDULER).replace("default", "elsewhere"),
+    "emptying a stream": subjects.js_api("STREAM", "PURGE", COMMANDS.name),
+    "a question": status(SCHEDULER),
+}
+ASKED = {"a question": status(SCHEDULER), "a search": subjects.service("PING")}
+
+
+async def stands(_: StatusAsk) -> StatusAnswer:
+    return StatusAnswer(at=1.0, leader="me")
+
+
+def scheduler(world: World) -> Responder:
+    return Responder(
+        bus=world.scheduler,
+        clock=SystemClock(),
+        ids=RandomIds(),
+        name="scheduler",
+        version="1.0.0",
+        answers={AskVerb.STATUS: stands},
+        concurrent=4,
+    )
+
+
+@pytest.mark.parametrize("subject", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("reply", ELSEWHERE.values(), ids=ELSEWHERE)
+async def test_it_answers_nowhere_else(guarded: World, subject: str, reply: str) -> None:
+    before = await guarded.kept()
+    asker = await guarded.raw(CTL)
+    async with scheduler(guarded) as responder:
+        await asker.send(subject, encode(StatusAsk()), reply=reply)
+        # The next question is answered after the one before it was looked at.
+        answer = await asker.ask(status(SCHEDULER), encode(StatusAsk()))
+        await responder.drain()
+
+    assert decode(StatusAnswer, answer.data).leader == "me"
+    assert responder.unanswerable == 1
+    assert await guarded.kept() == before
+    heard = {(each.by, each.subject) for each in guarded.heard}
+    assert heard <= {(SCHEDULER, status(SCHEDULER)), (SCHEDULER, subjects.service("PING"))}

@@ -1,0 +1,184 @@
+"""The text that the server is given, and who gets in with it."""
+
+import asyncio
+import random
+import re
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sluice.bus.credentials import Credentials
+from sluice.bus.nats import connect
+from sluice.bus.port import Forbidden
+from sluice.bus.server_config import User, new_nkey, server_config
+from sluice.contracts import subjects
+from sluice.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
+from sluice.contracts.streams import STREAMS
+from sluice.runtime.clock import SystemClock
+from sluice.sim.nats import binary
+from tests.security.cast import A_DRIVER, B_DRIVER, CTL, SCHEDULER, state
+from tests.security.world import Raw, World
+from tests.support import eventually
+
+
+def users(nodes: int) -> list[User]:
+    identities = [
+        *(Identity(writer=each) for each in CLUSTER_WRITERS),
+        *(
+            Identity(writer=each, node=f"gpu-{n}.example")
+            for n in range(nodes)
+            for each in COMPONENTS
+        ),
+    ]
+    return [User(identity=each, public_key=new_nkey().public) for each in identities]
+
+
+def test_a_fleet_of_9500_users_is_taken_by_the_server(tmp_path: Path) -> None:
+    fleet = users(1_900)
+    config = tmp_path / "server.conf"
+    config.write_text(server_config(fleet))
+
+    said = subprocess.run(
+        [binary(), "-t", "-c", config], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert said.returncode == 0, said.stderr
+    assert config.read_text().count("nkey: ") == len(fleet) == 9_506
+
+
+def test_the_order_of_the_users_does_not_matter() -> None:
+    some = users(3)
+    other = random.Random(1).sample(some, len(some))
+    assert other != some
+    assert server_config(other) == server_config(some)
+
+
+def test_every_user_stands_under_its_name_on_a_line_of_its_own() -> None:
+    some = users(2)
+    lines = [line.strip() for line in server_config(some).splitlines()]
+    for user in some:
+        assert user.public_key in lines[lines.index(f"# {user.identity}") + 1]
+
+
+def test_what_a_node_calls_is_imported_by_patterns_with_an_open_end() -> None:
+    """An import of one literal subject would take in an answer to another call."""
+    calls = re.findall(r'\{service: \{account: \w+, subject: "([^"]+)"', server_config(users(1)))
+    assert len(calls) == 8
+    assert all(call.endswith(">") for call in calls)
+
+
+def test_a_user_has_a_key_of_its_own() -> None:
+    key = new_nkey().public
+    shared = [User(identity=each, public_key=key) for each in (A_DRIVER, B_DRIVER)]
+    with pytest.raises(ValueError, match="one key for each"):
+        server_config(shared)
+
+
+KEY = "UA5O4YQDXB3PJC7A6MMAHT7NRFQHRF6CMVUVYSE3D3YC64WJE4LVXA6L"
+NO_KEYS = {
+    "a seed": new_nkey().seed,
+    "another alphabet": f"{KEY[:-1]}_",
+    "two letters that changed places": KEY[:9] + KEY[10:8:-1] + KEY[11:],
+    "more than a key": f"{KEY}}}",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("text", NO_KEYS.values(), ids=NO_KEYS)
+def test_what_is_no_key_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ValueError, match=r"default/a\.example/driver: .* is no public key"):
+        User(identity=A_DRIVER, public_key=text)
+
+
+def test_a_key_is_taken() -> None:
+    assert User(identity=A_DRIVER, public_key=KEY).public_key == KEY
+
+
+def test_a_seed_is_not_printed() -> None:
+    key = new_nkey()
+    assert key.seed not in f"{key!r} {key}"
+    assert key.public in repr(key)
+    assert new_nkey().seed != key.seed
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param({"user": "scheduler", "pass": "scheduler"}, id="a password"),
+        pytest.param({"auth_token": "scheduler"}, id="a token"),
+        pytest.param({"nkey": "the scheduler's", "sig": "AA"}, id="a key without its seed"),
+    ],
+)
+async def test_nobody_gets_in_without_a_key(guarded: World, shown: dict[str, str]) -> None:
+    known = next(user for user in guarded.users if user.identity == SCHEDULER)
+    if "nkey" in shown:
+        shown = {**shown, "nkey": known.public_key}
+    reader, writer = await asyncio.open_connection("127.0.0.1", guarded.server.port)
+    assert (await reader.readline()).startswith(b"INFO ")
+    writer.write(b"CONNECT " + msgspec.json.encode({"verbose": False, **shown}) + b"\r\nPING\r\n")
+    assert (await reader.read()).strip() == b"-ERR 'Authorization Violation'"
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_a_key_that_is_not_known_is_refused_in_words(guarded: World) -> None:
+    with pytest.raises(Forbidden, match="add this identity's key"):
+        async with connect(
+            url=guarded.server.url,
+            identity=SCHEDULER,
+            clock=SystemClock(),
+            random=random.Random(1),
+            credentials=Credentials(nkey_seed=new_nkey().seed),
+        ):
+            pass
+
+
+async def test_a_key_says_who_one_is_whatever_one_says(guarded: World) -> None:
+    """Somebody else's inbox prefix and name change nothing: they are refused."""
+    attacker = await guarded.raw(A_DRIVER)
+    attacker.identity = B_DRIVER
+    heard = await attacker.listen(f"{subjects.inbox(attacker.identity)}.>")
+    await attacker.send(state(attacker.identity), b"x")
+    assert len(attacker.violations) == 2
+    assert heard == []
+
+
+async def test_nodes_are_added_and_removed_while_the_server_runs(guarded: World) -> None:
+    key, newcomer = new_nkey(), Identity(writer=Writer.DRIVER, node="new.example")
+    known = [each for each in guarded.users if each.identity != A_DRIVER]
+    leaver, stays = await guarded.raw(A_DRIVER), await guarded.raw(B_DRIVER)
+
+    await guarded.server.reload(
+        server_config([*known, User(identity=newcomer, public_key=key.public)])
+    )
+
+    joined = await Raw.connect(guarded.server.url, newcomer, key)
+    for raw in (joined, stays):
+        answer = await raw.ask(state(raw.identity), b"here")
+        assert msgspec.json.decode(answer.data)["stream"] == "STATE"
+    assert joined.violations == stays.violations == []
+    await joined.send(state(B_DRIVER), b"not mine", reply=state(A_DRIVER))
+    assert len(joined.violations) == 1
+    await eventually(lambda: leaver.client.is_closed)
+    kept = {subject: data for _, subject, data in (await guarded.kept())["state"]}
+    assert kept == {state(newcomer): b"here", state(B_DRIVER): b"here"}
+    await joined.client.close()
+
+
+async def test_a_node_has_few_subscriptions(guarded: World) -> None:
+    attacker = await guarded.raw(A_DRIVER)
+    inbox = subjects.inbox(A_DRIVER)
+    await attacker.listen(*(f"{inbox}.{number}" for number in range(16)))
+    assert attacker.violations == []
+    await attacker.client.subscribe(f"{inbox}.more")
+    await eventually(lambda: attacker.client.is_closed)
+    assert "maximum subscriptions exceeded" in str(attacker.client.last_error).lower()
+
+
+async def test_the_largest_message_of_any_stream_fits_and_little_more(guarded: World) -> None:
+    raw = await guarded.raw(CTL)
+    most = max(stream.max_message for stream in STREAMS)
+    assert most < raw.client.max_payload < 2 * most

@@ -1,0 +1,280 @@
+"""A guarded server with two nodes and the services, who attacks it, and what a victim notices.
+
+What the server keeps is read through the scheduler; what a victim hears is written down by ears on
+the subjects where harm could arrive. Both are looked at behind fences: messages of a bystander that
+took the same ways later than the attack did, so that nothing waits for time to pass.
+"""
+
+import json
+import random
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, NamedTuple, Self
+
+import msgspec
+import nats
+from nats.aio.msg import Msg
+
+from sluice.bus.credentials import Credentials
+from sluice.bus.nats import NatsBus, connect
+from sluice.bus.permissions import permissions
+from sluice.bus.port import FromSequence, Stored
+from sluice.bus.server_config import Nkey, User, new_nkey, server_config
+from sluice.contracts import subjects
+from sluice.contracts.identities import Identity
+from sluice.contracts.streams import COMMANDS, EVENTS, STATE, STREAMS
+from sluice.runtime.clock import SystemClock
+from sluice.sim.nats import NatsServer
+from tests.security.cast import (
+    A_DRIVER,
+    A_TELEMETRY,
+    B_DRIVER,
+    B_TELEMETRY,
+    BYSTANDER,
+    EVERYBODY,
+    SCHEDULER,
+    TELEMETRY_CLUSTER,
+    beat,
+    check,
+    event,
+    guessed_inbox,
+    poke,
+    slot,
+    state,
+    status,
+)
+from tests.support import eventually
+
+KEPT = (
+    (COMMANDS, subjects.Command),
+    (COMMANDS, subjects.Check),
+    (STATE, subjects.State),
+    (EVENTS, subjects.Event),
+)
+
+
+class Heard(NamedTuple):
+    """What came to a victim."""
+
+    by: Identity
+    subject: str
+    data: bytes
+
+
+class Raw:
+    """A plain client of nats-py: it says what it wants, and notes what the server objects to."""
+
+    def __init__(self, identity: Identity, client: Any) -> None:
+        self.identity = identity
+        self.client = client
+        self.violations: list[str] = []
+
+    @classmethod
+    async def connect(cls, url: str, identity: Identity, key: Nkey) -> Self:
+        """As this identity, with its inbox and its key."""
+        raw = cls(identity, None)
+        raw.client = await nats.connect(
+            url,
+            nkeys_seed_str=key.seed,
+            inbox_prefix=subjects.inbox(identity).encode(),
+            error_cb=raw._objected,
+            allow_reconnect=False,
+        )
+        return raw
+
+    async def _objected(self, error: Exception) -> None:
+        self.violations.append(str(error).lower())
+
+    async def send(
+        self, subject: str, data: bytes = b"", *, reply: str = "", headers: Any = None
+    ) -> None:
+        """Publish; when this returns, the server has read it, and objected if it does."""
+        await self.client.publish(subject, data, reply=reply, headers=headers)
+        await self.flush()
+
+    async def ask(self, subject: str, data: bytes = b"", *, headers: Any = None) -> Msg:
+        """Send, and return the answer."""
+        return await self.client.request(subject, data, timeout=10, headers=headers)
+
+    async def listen(self, *patterns: str) -> list[Msg]:
+        """What arrives on these patterns, from now on."""
+        heard: list[Msg] = []
+
+        async def hear(msg: Msg) -> None:
+            heard.append(msg)
+
+        for pattern in patterns:
+            await self.client.subscribe(pattern, cb=hear)
+        await self.flush()
+        return heard
+
+    async def flush(self) -> None:
+        """Return when the server has read what was sent, and what it had sent is here."""
+        # nats-py writes a PING before what is still pending: the second follows it.
+        await self.client.flush()
+        await self.client.flush()
+
+
+class _Reading:
+    """Takes in a stream up to its present end."""
+
+    def __init__(self) -> None:
+        self.messages: list[Stored] = []
+        self.complete = False
+
+    def began(self) -> None:
+        self.messages.clear()
+
+    def received(self, message: Stored) -> None:
+        self.messages.append(message)
+
+    def caught_up(self) -> None:
+        self.complete = True
+
+    def lost(self) -> None:
+        pass
+
+
+class World:
+    """The server, its streams with something in them, and connections that end with the test."""
+
+    def __init__(
+        self,
+        *,
+        server: NatsServer,
+        users: list[User],
+        keys: dict[Identity, Nkey],
+        ends: AsyncExitStack,
+    ) -> None:
+        self.server = server
+        self.users = users
+        self.heard: list[Heard] = []
+        self._keys = keys
+        self._ends = ends
+        self._fences = 0
+        self._ears: list[Raw] = []
+        self.scheduler: NatsBus
+        self._bystander: NatsBus
+
+    async def raw(self, identity: Identity) -> Raw:
+        """A plain client as this identity."""
+        raw = await Raw.connect(self.server.url, identity, self._keys[identity])
+        self._ends.push_async_callback(raw.client.close)
+        return raw
+
+    async def bus(self, identity: Identity) -> NatsBus:
+        """Our own client as this identity."""
+        return await self._ends.enter_async_context(
+            connect(
+                url=self.server.url,
+                identity=identity,
+                clock=SystemClock(),
+                random=random.Random(1),
+                credentials=Credentials(nkey_seed=self._keys[identity].seed),
+            )
+        )
+
+    async def begin(self) -> None:
+        """Make the streams, and say something in each, so that there is something to harm."""
+        self.scheduler = await self.bus(SCHEDULER)
+        for stream in STREAMS:
+            await self.scheduler.ensure(stream)
+        for owner in (A_DRIVER, A_TELEMETRY, B_DRIVER, B_TELEMETRY):
+            await self.scheduler.store(COMMANDS, slot(owner), b"do this")
+            await self.scheduler.store(COMMANDS, check(owner), b"is it so?")
+        await self.scheduler.store(EVENTS, event(SCHEDULER, "step"), b"a step")
+        self._bystander = await self.bus(BYSTANDER)
+        victim = await self.raw(B_DRIVER)
+        await victim.ask(state(B_DRIVER), b"my facts")
+        await victim.ask(event(B_DRIVER), b"my event")
+        await self._hear(victim, poke(slot(B_DRIVER)), poke(check(B_DRIVER)))
+        await self._hear(victim, guessed_inbox(B_DRIVER))
+        service = await self.raw(SCHEDULER)
+        beats = subjects.of_cluster(subjects.Beat, SCHEDULER.cluster)
+        await self._hear(service, beats, status(SCHEDULER), subjects.service("PING"))
+        await self._hear(service, guessed_inbox(SCHEDULER))
+        collector = await self.raw(TELEMETRY_CLUSTER)
+        batches = subjects.of_cluster(subjects.Telemetry, SCHEDULER.cluster)
+        await self._hear(collector, batches)
+
+    async def _hear(self, victim: Raw, *patterns: str) -> None:
+        async def hear(msg: Msg) -> None:
+            self.heard.append(Heard(victim.identity, msg.subject, msg.data))
+
+        for pattern in patterns:
+            await victim.client.subscribe(pattern, cb=hear)
+        await victim.flush()
+        self._ears.append(victim)
+
+    async def settle(self) -> None:
+        """Return when all that was sent before has been stored, answered and heard, and what
+        followed from it too: each stream and the core are crossed twice, one after the other."""
+        for _ in range(2):
+            self._fences += 1
+            mark = b"%d" % self._fences
+            await self._bystander.store(STATE, state(BYSTANDER), mark)
+            await self._bystander.store(EVENTS, event(BYSTANDER), mark)
+            await self.scheduler.store(COMMANDS, slot(BYSTANDER), mark)
+            for stream in STREAMS:
+                await self.scheduler.request(
+                    subjects.js_api("STREAM", "INFO", stream.name), b"", timeout=20
+                )
+            await self._bystander.publish(beat(BYSTANDER), mark)
+            fence = Heard(SCHEDULER, beat(BYSTANDER), mark)
+            await eventually(lambda fence=fence: fence in self.heard)
+            self.heard.remove(fence)
+        for ear in self._ears:
+            await ear.flush()
+
+    async def kept(self, *, but: tuple[str, ...] = ()) -> dict[str, list[tuple[int, str, bytes]]]:
+        """What the streams hold and how they are configured now, but for these subjects."""
+        await self.settle()
+        kept: dict[str, Any] = {}
+        for stream, plane in KEPT:
+            reading = _Reading()
+            pattern = subjects.of_cluster(plane, SCHEDULER.cluster)
+            following = await self.scheduler.follow(stream, pattern, reading, start=FromSequence())
+            await eventually(lambda reading=reading: reading.complete)
+            await following.close()
+            kept[plane.plane] = [
+                (each.sequence, each.subject, each.data)
+                for each in reading.messages
+                if f".{BYSTANDER.node}." not in each.subject and each.subject not in but
+            ]
+        for stream in STREAMS:
+            info = subjects.js_api("STREAM", "INFO", stream.name)
+            answer = msgspec.json.decode(await self.scheduler.request(info, b"", timeout=20))
+            kept[f"configuration of {stream.name}"] = answer["config"]
+        return kept
+
+
+def consumer(stream: str, name: str, **config: Any) -> bytes:
+    """The body of a request for a consumer."""
+    wanted = {"name": name, "ack_policy": "none", "deliver_policy": "all", **config}
+    return msgspec.json.encode({"stream_name": stream, "config": wanted})
+
+
+@asynccontextmanager
+async def world(arrange: Any = server_config) -> AsyncGenerator[World]:
+    """A server whose configuration `arrange` makes of the users."""
+    keys = {identity: new_nkey() for identity in EVERYBODY}
+    users = [User(identity=identity, public_key=key.public) for identity, key in keys.items()]
+    async with NatsServer(config=arrange(users)) as server, AsyncExitStack() as ends:
+        made = World(server=server, users=users, keys=keys, ends=ends)
+        await made.begin()
+        yield made
+
+
+def one_account(users: list[User]) -> str:
+    """The same users with the same permissions, but in one account together with the streams."""
+    rights = [
+        {
+            "nkey": user.public_key,
+            "permissions": {
+                "publish": list(permissions(user.identity).publish),
+                "subscribe": list(permissions(user.identity).subscribe),
+            },
+        }
+        for user in users
+    ]
+    return f"authorization {{ users: {json.dumps(rights)} }}"
