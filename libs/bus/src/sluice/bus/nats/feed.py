@@ -8,6 +8,7 @@ import asyncio
 import logging
 import math
 import secrets
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -84,6 +85,7 @@ class Feed:
         self._heard = 0.0
         self._caught_up = False
         self._broken = asyncio.Event()
+        self._came_up = asyncio.Event()
         self._consumer = ""
         self._subscription: Subscribed | None = None
         self._unwatch = connection.link.watch(self._link_changed)
@@ -116,7 +118,7 @@ class Feed:
             self._follower.lost()
             await self._leave()
             while True:
-                await self._clock.sleep(self._backoff.next())
+                await self._pause()
                 if not self._connection.link.up:
                     continue
                 try:
@@ -128,20 +130,27 @@ class Feed:
                     self._backoff.reset()
                     break
 
+    async def _pause(self) -> None:
+        """For a while, or until the link comes up."""
+        self._came_up.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._backoff.next()):
+                await self._came_up.wait()
+
     async def _until_broken(self) -> None:
         while not self._broken.is_set():
             silence = self._clock.monotonic() - self._heard
             left = HEARTBEAT_SECONDS * MISSED_HEARTBEATS - silence
             if left <= 0:
                 return
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._broken.wait()
-            except TimeoutError:
-                continue
 
     def _link_changed(self, up: bool) -> None:
-        if not up:
+        if up:
+            self._came_up.set()
+        else:
             self._broken.set()
 
     async def _begin(self) -> None:
@@ -177,20 +186,19 @@ class Feed:
         )
         created = _created.decode(answer.data)
         if created.error is not None:
-            await self._jetstream.ensure_again(self._stream)
             raise Away(f"{self._stream.name}: no consumer: {created.error.description}")
         if created.num_pending == 0 and self._count == 0:
             self._now_caught_up()
 
     async def _policy(self) -> dict[str, Any]:
         """Where to begin, after telling the follower whether it begins from scratch."""
-        if isinstance(self._start, LastPerSubject):
-            self._follower.began()
-            return {"deliver_policy": "last_per_subject"}
         info = await self._jetstream.info(self._stream)
         if info is None:
             await self._jetstream.ensure_again(self._stream)
             raise Away(f"stream {self._stream.name} is not there")
+        if isinstance(self._start, LastPerSubject):
+            self._follower.began()
+            return {"deliver_policy": "last_per_subject"}
         fresh = info.created != self._made or info.state.last_seq < self._last
         if fresh:
             if self._made:
