@@ -14,6 +14,7 @@ import pytest
 
 from sluice.bus.credentials import Credentials
 from sluice.bus.nats import NatsBus, connect
+from sluice.bus.nats.connection import DRAIN_SECONDS
 from sluice.bus.port import Away, Forbidden, Misconfigured
 from sluice.contracts import subjects
 from sluice.contracts.identities import Identity, Writer
@@ -260,3 +261,130 @@ def make_certificates(folder: Path) -> None:
             *("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key"),
             *("-CAcreateserial", "-out", f"{name}.pem", "-extfile", "names"),
         )
+
+
+async def test_a_handler_that_raises_ends_the_guard_with_its_error(
+    server: NatsServer, connected: Connect
+) -> None:
+    bus = await connected(server.url)
+
+    def defect(_subject: str, _data: bytes, _reply: str) -> None:
+        raise ValueError("a defect")
+
+    beat = str(subjects.Beat(cluster="default", node="a", component="driver"))
+    await bus.subscribe(beat, defect)
+    await bus.publish(beat, b"")
+    with pytest.raises(ValueError, match="a defect"):
+        await asyncio.wait_for(bus.guard(), 30)
+
+
+async def test_a_subscribe_that_is_cancelled_leaves_nothing_behind(
+    server: NatsServer, connected: Connect
+) -> None:
+    heard: list[bytes] = []
+
+    def hear(_subject: str, data: bytes, _reply: str) -> None:
+        heard.append(data)
+
+    beat = str(subjects.Beat(cluster="default", node="a", component="driver"))
+    async with Proxy("127.0.0.1", server.port) as proxy:
+        bus = await connected(proxy.url)
+        proxy.pause(way="down")
+        subscribing = asyncio.create_task(bus.subscribe(beat, hear))
+        await asyncio.sleep(0)
+        subscribing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await subscribing
+        proxy.resume(way="down")
+        kept = await bus.subscribe(beat, hear)
+        await bus.publish(beat, b"once")
+        await eventually(lambda: heard == [b"once"])
+        await kept.close()
+        assert heard == [b"once"]
+
+
+async def test_rights_that_are_narrowed_end_the_guard(connected: Connect) -> None:
+    """Else the link is up and nothing is heard, and a fleet seems to have fallen silent."""
+    seed, public = nkey()
+    beats = subjects.everything(subjects.Beat)
+    inbox = f"{subjects.inbox(SCHEDULER)}.>"
+
+    def rules(*patterns: str) -> str:
+        allowed = ", ".join(f'"{pattern}"' for pattern in patterns)
+        return users(f"{{nkey: {public}, permissions: {{subscribe: [{allowed}]}}}}")
+
+    async with NatsServer(config=rules(beats, inbox)) as server:
+        bus = await connected(server.url, credentials=Credentials(nkey_seed=seed))
+        await bus.subscribe(beats, ignore)
+        await server.reload(rules(inbox))
+        with pytest.raises(Forbidden, match="any more; mend its rights"):
+            await asyncio.wait_for(bus.guard(), 30)
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "words"),
+    [
+        pytest.param("nkey_seed_file", "SUAGARBAGE", "holds no nkey seed", id="garbage seed"),
+        pytest.param("nkey_seed_file", "", "holds no nkey seed", id="empty seed"),
+        pytest.param("creds_file", "nothing", "BEGIN NATS USER JWT", id="no JWT"),
+        pytest.param(
+            "creds_file", "-----BEGIN NATS USER JWT-----", "BEGIN USER NKEY SEED", id="no seed"
+        ),
+    ],
+)
+async def test_credentials_that_are_none_are_named(
+    connected: Connect, tmp_path: Path, field: str, text: str, words: str
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(text)
+    with pytest.raises(Misconfigured, match=words) as caught:
+        await connected("nats://127.0.0.1:1", credentials=Credentials(**{field: str(file)}))
+    assert not text or text not in str(caught.value).replace(words, "")
+
+
+async def test_a_token_that_is_away_at_a_reconnect_is_read_again(
+    connected: Connect, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("abc")
+    async with NatsServer(config="authorization { token: abc }") as server:
+        bus = await connected(server.url, credentials=Credentials(token_file=str(token)))
+        token.unlink()
+        await server.restart()
+        await eventually(lambda: not bus.link.up)
+        token.write_text("abc")
+        await eventually(lambda: bus.link.up)
+
+
+async def test_an_answer_that_is_no_acknowledgement_stores_nothing(
+    server: NatsServer, connected: Connect
+) -> None:
+    bus, other = await connected(server.url), await connected(server.url)
+    answers: list[asyncio.Task[None]] = []
+
+    def answer(_subject: str, _data: bytes, reply: str) -> None:
+        answers.append(asyncio.create_task(other.publish(reply, b"{}")))
+
+    await other.subscribe(SLOT, answer)
+    with pytest.raises(Away, match="does not acknowledge it"):
+        await bus.store(COMMANDS, SLOT, b"{}")
+    await asyncio.gather(*answers)
+
+
+async def test_a_server_that_stands_still_holds_the_end_up_only_once(
+    server: NatsServer, connected: Connect
+) -> None:
+    async with Proxy("127.0.0.1", server.port) as proxy:
+        bus = await connected(proxy.url)
+        subscribed = [
+            await bus.subscribe(
+                str(subjects.Beat(cluster="default", node=node, component="driver")), ignore
+            )
+            for node in ("a", "b", "c")
+        ]
+        proxy.pause()
+        began = asyncio.get_running_loop().time()
+        for each in subscribed:
+            await each.close()
+        assert asyncio.get_running_loop().time() - began < 3 * DRAIN_SECONDS
+        proxy.resume()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sluice.bus.asks import Answers, Responder, ask
+from sluice.bus.asks import WAITING, Answers, Responder, ask
 from sluice.bus.local import LocalBus, LocalServer
 from sluice.bus.port import Away, NobodyThere
 from sluice.contracts import subjects
@@ -46,6 +46,10 @@ class World:
         self.most = max(self.most, self.running)
         try:
             await self.sim.clock.sleep(1.0)
+            if question.node == "hangs":
+                await asyncio.Event().wait()
+            if question.node == "cancelled":
+                raise asyncio.CancelledError
         finally:
             self.running -= 1
         if question.node == "broken":
@@ -124,6 +128,23 @@ def test_what_goes_wrong_comes_back_in_words_and_without_internals(
     with caplog.at_level(logging.ERROR):
         virtually(story)
     assert "secret detail" in caplog.text
+
+
+def test_what_hangs_or_is_cancelled_within_is_answered_and_holds_up_no_other() -> None:
+    async def story(w: World) -> None:
+        async with w.responder(concurrent=2) as responder:
+            hung = [asyncio.create_task(w.ask("hangs", timeout=300.0)) for _ in range(2)]
+            assert isinstance(await w.ask("cancelled", timeout=300.0), Problem)
+            assert await w.ask("n", timeout=300.0) == WhyAnswer(node="n")
+            assert all(isinstance(answer, Problem) for answer in await asyncio.gather(*hung))
+            flood = (w.ask("n", timeout=5.0) for _ in range(2 * WAITING + 10))
+            ends = await asyncio.gather(*flood, return_exceptions=True)
+            assert responder.turned_away == 10
+            assert WhyAnswer(node="n") in ends
+            await w.sim.clock.sleep(2.0 * WAITING)
+            assert await w.ask("n", timeout=300.0) == WhyAnswer(node="n")
+
+    virtually(story)
 
 
 def test_draining_answers_everything_that_had_arrived_and_takes_nothing_new() -> None:

@@ -1,12 +1,16 @@
 """What an agent does with what its slot says, one case at a time."""
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 
 from sluice.bus.desk import PERIOD, Desk
 from sluice.bus.desk.op import Done, Failed, Op
+from sluice.bus.desk.work import WORDS
+from sluice.bus.journal import JournalRefused, MemoryJournal
 from sluice.bus.local import Faults
 from sluice.contracts.commands import CommandKind, Order
-from sluice.contracts.journal import EntryPhase
+from sluice.contracts.journal import Entry, EntryPhase
 from sluice.contracts.reports import Outcome, Progress, RefusalCode
 from sluice.contracts.streams import COMMANDS, STATE
 from tests.unit.bus.desk_world import (
@@ -371,5 +375,58 @@ def test_a_result_is_acknowledged_before_the_next_op_begins() -> None:
         await world.writer.ensure(STATE)
         await world.until(lambda: len(world.results()) == 3)
         assert [it.order.op for it in world.results()] == [1, 2, 3]
+
+    in_world(story)
+
+
+def test_a_result_of_any_length_is_said_and_the_next_op_begins() -> None:
+    async def verbose(op: Op) -> Failed:
+        return Failed("install", "x" * 600_000)
+
+    async def story(world: World) -> None:
+        world.agent(handlers={CommandKind.SWAP: verbose})
+        for op in (1, 2):
+            await world.slots.write(SLOT, command(op, SWAP))
+            await world.until(lambda op=op: len(world.results()) == op)
+        assert [len(result.message) for result in world.results()] == [WORDS, WORDS]
+
+    in_world(story)
+
+
+def test_a_handler_that_keeps_its_cancellation_to_itself_ends_with_the_desk() -> None:
+    async def stubborn(op: Op) -> Failed:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return Failed("stopped", "it was stopped")
+
+    async def story(world: World) -> None:
+        agent = world.agent(handlers={CommandKind.QUIESCE: stubborn})
+        await world.slots.write(SLOT, command(1))
+        await world.clock.sleep(5.0)
+        await agent.kill()
+        assert [entry.phase for entry in world.kept][-1] is EntryPhase.STARTED
+
+    in_world(story)
+
+
+def test_a_result_is_said_when_the_journal_can_be_read_again() -> None:
+    class Late(MemoryJournal):
+        refused = False
+
+        async def open(self) -> Sequence[Entry]:
+            if not self.refused:
+                self.refused = True
+                raise JournalRefused("it is not mounted yet")
+            return await super().open()
+
+    async def story(world: World) -> None:
+        first = world.agent()
+        await world.slots.write(SLOT, command(1))
+        await world.until(lambda: len(world.results()) == 1)
+        await first.kill()
+        world.server.lose(STATE, remade=True)
+        world.agent(journal=Late(world.kept, pause=lambda: world.clock.sleep(0.001)))
+        await world.until(lambda: len(world.results()) == 2)
+        assert world.results()[0] == world.results()[1]
 
     in_world(story)

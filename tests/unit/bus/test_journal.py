@@ -1,6 +1,7 @@
 """The agent's journal: what a crash leaves, what is refused, and what is kept when it is long."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -233,3 +234,36 @@ def test_the_simulated_journal_outlives_its_process_and_takes_nothing_from_a_dea
         assert await MemoryJournal(kept, pause=pause).open() == (entry(1, STARTED),)
 
     asyncio.run(story())
+
+
+def test_who_is_cancelled_waits_for_the_line_that_is_being_written(path: Path) -> None:
+    """A thread cannot be cancelled: were the next line written beside it, both would be damaged."""
+
+    async def story() -> None:
+        may_write = threading.Event()
+
+        async def slowly(function: Callable[[], T]) -> T:
+            def held() -> T:
+                may_write.wait()
+                return function()
+
+            return await asyncio.to_thread(held)
+
+        slow = FileJournal(path, run=slowly)
+        may_write.set()
+        await slow.open()
+        may_write.clear()
+        cancelled = asyncio.create_task(slow.append(entry(1, STARTED)))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        next_one = asyncio.create_task(slow.append(entry(2, STARTED)))
+        await asyncio.sleep(0)
+        assert not cancelled.done()
+        may_write.set()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        await next_one
+
+    asyncio.run(story())
+    kept = asyncio.run(journal(path).open())
+    assert kept == [entry(1, STARTED), entry(2, STARTED)]

@@ -172,13 +172,27 @@ def test_only_other_bytes_are_a_change() -> None:
     virtually(story)
 
 
+def test_a_report_of_another_version_ends_the_one_before_it() -> None:
+    """Its writer says something else by now: what it said before is no evidence any more."""
+
+    async def story(sim: Sim) -> None:
+        async with world(sim) as w:
+            await w.write(facts("one"))
+            await w.write(encode(facts("two")).replace(b'"v":1', b'"v":2'))
+            await sim.clock.sleep(1.0)
+            assert w.machine() is None
+            assert w.mirror.ignored == {Ignored.OTHER_VERSION: 1}
+            assert w.changes == [("a.example", None, "one"), ("a.example", "one", None)]
+
+    virtually(story)
+
+
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
         (b"", Ignored.UNREADABLE),
         (b"\xff\xfe", Ignored.UNREADABLE),
         (b'{"v":1,"node":"a.example"}', Ignored.UNREADABLE),
-        (encode(facts("two")).replace(b'"v":1', b'"v":2'), Ignored.OTHER_VERSION),
         (encode(facts("two", node="b")), Ignored.FOREIGN),
         (encode(facts("two")).replace(b'"driver"', b'"plugin"'), Ignored.FOREIGN),
         (encode(facts("two")).replace(b'"facts"', b'"usage"'), Ignored.FOREIGN),

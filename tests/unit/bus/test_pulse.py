@@ -190,10 +190,13 @@ def test_time_in_which_the_reader_was_away_is_no_silence() -> None:
     virtually(story)
 
 
-def test_who_was_never_heard_is_silent_three_periods_after_the_reader_began() -> None:
+def test_who_was_never_heard_is_silent_three_periods_after_it_was_first_asked_for() -> None:
+    """However long the reader has listened: a node that joins has had no time to speak."""
+
     async def story(sim: Sim) -> None:
-        await sim.clock.sleep(1_000.0)
         async with world(sim) as w:
+            await sim.clock.sleep(1_000.0)
+            assert not w.pulses.silent("a.example", "driver")
             await sim.clock.sleep(SILENT_AFTER - 0.001)
             assert not w.pulses.silent("a.example", "driver")
             await sim.clock.sleep(0.001)

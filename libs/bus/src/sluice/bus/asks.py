@@ -33,6 +33,12 @@ from sluice.runtime.ids import Ids
 
 log = logging.getLogger("sluice.bus")
 
+WAITING = 64
+"""Questions that may wait for each one that is answered."""
+
+ANSWER_SECONDS = 30.0
+"""An answer that takes longer is not awaited, so that it holds up no other."""
+
 RETRY_SECONDS = 0.25
 """Between two tries to ask a service of which no instance runs."""
 
@@ -67,10 +73,13 @@ class Responder:
             for verb in answers
         }
         self._slots = asyncio.Semaphore(concurrent)
+        self._most = concurrent * WAITING
         # A dictionary, not a set: tasks are cancelled in the order in which they were started.
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._asked: list[Closable] = []
         self._looked_for: list[Closable] = []
+        self.turned_away = 0
+        """Questions that came while too many waited: who asked asks again."""
         self.unanswerable = 0
         """Questions that wanted their answer where nobody who may ask listens."""
 
@@ -130,6 +139,9 @@ class Responder:
             self.unanswerable += 1
             log.warning("%s: not answered: %r is not the inbox of one who may ask", subject, reply)
             return
+        if len(self._tasks) >= self._most:
+            self.turned_away += 1
+            return
         task = asyncio.get_running_loop().create_task(serve(data, reply), name=f"answer {subject}")
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
@@ -166,7 +178,14 @@ class Responder:
         except Unreadable as error:
             return Problem(code=ProblemCode.UNREADABLE, message=str(error))
         try:
-            answer = await self._answers[verb](question)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answer = await self._answers[verb](question)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            log.exception("%s: what an answer waited for was cancelled", verb)
+            return self._internal(verb)
         except Exception:
             log.exception("%s: a question was not answered", self._endpoints[verb].subject)
             return self._internal(verb)

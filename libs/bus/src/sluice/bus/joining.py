@@ -43,6 +43,8 @@ async def join(
     *, process: Process[ProcessSettings], service: Service, settings: NatsSettings, writer: Writer
 ) -> NatsBus:
     """Connect as this writer, for as long as the service lives."""
+    if "@" in settings.url:
+        raise Fatal("SLUICE_NATS_URL holds a password: give credentials in a file instead")
     try:
         identity = Identity(cluster=settings.cluster, writer=writer, node=settings.node)
         bus = await service.enter(

@@ -8,6 +8,7 @@ the next command is not decided here.
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -88,13 +89,22 @@ class FileJournal:
 
     async def open(self) -> Sequence[Entry]:
         """Read the file, or make it."""
-        async with self._busy:
-            return await self._run(self._file.open)
+        return await self._alone(self._file.open)
 
     async def append(self, entry: Entry) -> None:
         """Write a line and wait until it is on the disk."""
+        await self._alone(lambda: self._file.append(entry))
+
+    async def _alone(self, function: Callable[[], T]) -> T:
+        """One at a time: a thread cannot be cancelled, so who is cancelled waits for it."""
         async with self._busy:
-            await self._run(lambda: self._file.append(entry))
+            running = asyncio.ensure_future(self._run(function))
+            try:
+                return await asyncio.shield(running)
+            finally:
+                while not running.done():
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.wait({running})
 
 
 def needed(entries: Iterable[Entry]) -> list[Entry]:

@@ -139,7 +139,10 @@ class Mirror:
         try:
             report = decode(Report, message.data)
         except Unreadable as error:
-            self._ignore(_version_or_bytes(message.data), message, str(error))
+            why = _version_or_bytes(message.data)
+            self._ignore(why, message, str(error))
+            if held is not None and why is Ignored.OTHER_VERSION:
+                self._drop(held)  # its writer says something else by now
             return
         if of is None or (report.node, report.component, report.kind) != (
             of.node,

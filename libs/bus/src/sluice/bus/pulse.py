@@ -98,13 +98,13 @@ class Pulses:
         self._last: dict[tuple[str, str], _Last] = {}
         self._speakers: dict[str, tuple[str, str]] = {}
         self._watchers: list[Watcher] = []
+        self._expected: dict[tuple[str, str], float] = {}
+        """Since when somebody who was never heard is asked for."""
         self._hearing: Closable | None = None
-        self._since = self._listened()
         self.misheard: Counter[Misheard] = Counter()
 
     async def __aenter__(self) -> Self:
         self._hearing = await self._bus.subscribe(self._pattern, self._hear)
-        self._since = self._listened()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -117,10 +117,14 @@ class Pulses:
         return Heard(beat=last.beat, ago=self._clock.monotonic() - last.at) if last else None
 
     def silent(self, node: str, component: str) -> bool:
-        """Whether three periods passed without a beat, counting only what could have been heard."""
+        """Whether three periods passed without a beat, counting only what could have been heard.
+
+        For one that was never heard they begin when it is first asked for.
+        """
         last = self._last.get((node, component))
-        since = last.listened if last else self._since
-        return self._listened() - since >= SILENT_AFTER
+        now = self._listened()
+        since = last.listened if last else self._expected.setdefault((node, component), now)
+        return now - since >= SILENT_AFTER
 
     def on_change(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher` when somebody is heard for the first time, or from another boot."""
@@ -129,8 +133,9 @@ class Pulses:
 
     def forget(self, node: str) -> None:
         """Drop what is known of a node that was deleted."""
-        for speaker in [speaker for speaker in self._last if speaker[0] == node]:
-            del self._last[speaker]
+        for known in (self._last, self._expected):
+            for speaker in [speaker for speaker in known if speaker[0] == node]:
+                del known[speaker]
         for subject in [s for s, speaker in self._speakers.items() if speaker[0] == node]:
             del self._speakers[subject]
 

@@ -6,6 +6,7 @@ have lost it. Whether a report is true, or who believes it, is not known here.
 """
 
 import asyncio
+import logging
 import random as randomness
 from collections import deque
 from contextlib import suppress
@@ -19,6 +20,8 @@ from sluice.contracts.streams import STATE
 from sluice.contracts.subjects import State
 from sluice.runtime.backoff import Backoff, jittered
 from sluice.runtime.clock import Clock
+
+log = logging.getLogger("sluice.bus")
 
 REPEAT = 600.0
 """Seconds after which everything is said again, before jitter."""
@@ -139,6 +142,10 @@ class Reporter:
         while line.waiting:
             saying = line.waiting[0]
             saying.tried = True
+            if len(saying.data) > STATE.max_message:
+                log.error("%s: %d bytes are too long to be said", line.subject, len(saying.data))
+                line.waiting.popleft()
+                continue
             await self._bus.store(STATE, line.subject, saying.data, id=saying.id)
             line.waiting.popleft()
             line.said = saying.data
@@ -151,7 +158,7 @@ class Reporter:
 
     def _repeat(self) -> None:
         for line in self._lines.values():
-            if not line.waiting:
+            if not line.waiting and line.said:
                 self._say(line, line.said)
 
     def _next_repeat(self) -> float:

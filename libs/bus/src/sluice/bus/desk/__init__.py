@@ -93,6 +93,7 @@ class Desk:
         )
         self._bell = asyncio.Event()
         self._back = False
+        self._remembered = False
         self._overruled = ""
         self._refused: tuple[object, ...] = ()
         self.knows = tuple(sorted({*handlers, *checks}))
@@ -128,10 +129,15 @@ class Desk:
 
     async def open(self) -> None:
         """Read the journal. While it is refused it is tried again, and each command is refused."""
-        try:
-            await self._record.open()
-        except JournalRefused:
+        with suppress(JournalRefused):
+            await self._open_record()
+
+    async def _open_record(self) -> None:
+        """Read the journal, if it was not; what it knows as ended, nobody may have heard."""
+        await self._record.open()
+        if self._remembered:
             return
+        self._remembered = True
         begun = self._record.seen.begun
         if begun is not None and self._is_of_this_boot(begun):
             self._work.say_result()
@@ -225,7 +231,7 @@ class Desk:
     async def _judge(self, command: Command) -> Refusal | None:
         """Why this command is not taken. What it shows of epoch and order is journalled first."""
         try:
-            await self._record.open()
+            await self._open_record()
         except JournalRefused as error:
             return refusal(command, RefusalCode.JOURNAL, str(error))
         refused = judge(command, seen=self._record.seen, place=self._place, now=self._clock.now())

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from sluice.bus.desk.reading import SlotReader, hear
 from sluice.bus.port import Bus, BusError
-from sluice.bus.reporter import Reporter
+from sluice.bus.reporter import RECONNECT_SPREAD, Reporter
 from sluice.bus.slots import Slot
 from sluice.contracts import subjects
 from sluice.contracts.commands import CHECKS, Check, CheckBody, CheckKind
@@ -58,7 +58,7 @@ class CheckDesk:
 
     async def run(self) -> None:
         """Answer until cancelled."""
-        unwatch = self._bus.link.watch(lambda up: self._ring_all() if up else None)
+        unwatch = self._bus.link.watch(self._link_changed)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._hear(), name="pokes about checks")
@@ -66,6 +66,11 @@ class CheckDesk:
                     tasks.create_task(self._serve(asker), name=f"checks of {asker}")
         finally:
             unwatch()
+
+    def _link_changed(self, up: bool) -> None:
+        if up:
+            spread = self._random.uniform(0.0, RECONNECT_SPREAD)
+            asyncio.get_running_loop().call_later(spread, self._ring_all)
 
     async def _hear(self) -> None:
         await hear(

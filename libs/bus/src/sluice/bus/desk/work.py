@@ -41,6 +41,10 @@ class Orders(Protocol):
         ...
 
 
+WORDS = 4_000
+"""Letters of a result's message that are kept: an installer's whole output is for its log."""
+
+
 class Work:
     """Carries out the orders of one desk."""
 
@@ -149,6 +153,9 @@ class Work:
 
     async def _carry_out(self, begun: Begun, op: Op) -> None:
         ended = await self._ending(op)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError  # the handler kept it to itself; the op is resumed later
         self._running = None
         await self._finish(begun, op.command.epoch, ended)
 
@@ -175,7 +182,7 @@ class Work:
             command=begun.command,
             outcome=_outcome(ended),
             code=ended.code if isinstance(ended, Failed) else "",
-            message=str(ended) if isinstance(ended, Superseded) else ended.message,
+            message=(str(ended) if isinstance(ended, Superseded) else ended.message)[:WORDS],
             started=begun.started,
             finished=self._clock.now(),
         )

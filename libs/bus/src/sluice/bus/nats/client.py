@@ -51,6 +51,11 @@ class MendedClient(Client):
         await super()._connect_to_server(s)
 
     @property
+    def was_started(self) -> bool:
+        """Whether there is anything to close; the original's `close` cannot bear it otherwise."""
+        return self._flush_queue is not None
+
+    @property
     def reads(self) -> bool:
         """Whether the task that reads is there; it ends silently on what it did not foresee."""
         task: Any = self._reading_task

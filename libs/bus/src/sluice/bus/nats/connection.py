@@ -8,23 +8,24 @@ waited for. It knows nothing of streams or planes.
 
 import asyncio
 import logging
-import math
 import random as randomness
 import re
 import secrets
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from nats.errors import Error as NatsError
-from nats.errors import SlowConsumerError
+from nats.errors import NoServersError, SlowConsumerError
 
 from sluice.bus.credentials import Credentials
 from sluice.bus.nats.client import MendedClient
 from sluice.bus.nats.questions import Callback, Msg, Questions
-from sluice.bus.port import Away, BusError, Forbidden, Link, NobodyThere
+from sluice.bus.port import Away, BusError, Forbidden, Link, Misconfigured, NobodyThere
 from sluice.contracts import subjects
 from sluice.contracts.identities import Identity
 from sluice.runtime.backoff import Backoff
 from sluice.runtime.clock import Clock
+from sluice.runtime.fatal import cause
 
 log = logging.getLogger("sluice.bus")
 
@@ -69,44 +70,63 @@ class Connection:
         self._backoff = Backoff(random, first=1.0, cap=30.0)
         self._inbox = f"{subjects.inbox(identity)}.{secrets.token_hex(11)}"
         self._questions = Questions()
+        self._subscribing: set[str] = set()
         self._forbidden_subscriptions: set[str] = set()
         self._last_error = ""
         self._refused = asyncio.Event()
+        self._opened = False
+        self._deaf = False
         self._closing = False
         self._closed = asyncio.Event()
+        self._failure: BaseException | None = None
 
     # Coming and going.
 
     async def open(self, *, wait: float) -> None:
         """Connect within `wait` seconds, or say why not. Credentials are refused once."""
-        options = self._credentials.options()
-        if self._spread:
-            await self._clock.sleep(self._random.uniform(0.0, self._spread))
+        options = await asyncio.to_thread(self._credentials.options)
+        deadline = self._clock.monotonic() + wait
+        backoff = Backoff(self._random, first=max(1.0, self._spread), cap=max(10.0, self._spread))
+        pause = self._random.uniform(0.0, self._spread)
+        while True:
+            await self._clock.sleep(min(pause, max(0.0, deadline - self._clock.monotonic())))
+            if await self._try(options, within=deadline - self._clock.monotonic()):
+                break
+            if self._refused.is_set() or self._clock.monotonic() >= deadline:
+                raise self._not_connected(wait)
+            log.warning("%s waits for NATS at %s: %s", self.identity, self.url, self._last_error)
+            pause = backoff.next()
+        self._opened = True
+        self.link.set(True)
+
+    async def _try(self, options: dict[str, Any], *, within: float) -> bool:
+        """One try of each server, on a client of its own."""
+        self._client = MendedClient()
         connecting = asyncio.create_task(self._connect(options), name="nats connect")
-        refused = asyncio.create_task(self._refused.wait(), name="nats refused")
         try:
-            await asyncio.wait(
-                {connecting, refused},
-                timeout=None if math.isinf(wait) else wait,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            await asyncio.wait({connecting}, timeout=min(within, 2.0 * CONNECT_SECONDS))
             if connecting.done():
                 connecting.result()
             if self._client.is_connected:
+                self._client.options["max_reconnect_attempts"] = -1
                 await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
                 await self._client.flush(CONNECT_SECONDS)
-            if not self._client.is_connected:
-                raise self._not_connected(wait)
+        except NoServersError:
+            return False  # each has said why, one by one
         except (NatsError, OSError, TimeoutError) as error:
-            self._last_error = self._last_error or str(error)
-            raise self._not_connected(wait) from None
+            self._last_error = str(error) or type(error).__name__
+            return False
+        except Exception as error:  # noqa: BLE001  (for a wrong seed or address it raises anything)
+            raise Misconfigured(
+                f"cannot connect to NATS at {self.url} as {self.identity} with"
+                f" {self._credentials}: {cause(error)}; check the address and the credentials"
+            ) from None
+        else:
+            return self._client.is_connected
         finally:
-            await _end(refused)
             await _end(connecting)
-            if not self._client.is_connected:
-                self._closing = True
+            if not self._client.is_connected and self._client.was_started:
                 await self._client.close()
-        self.link.set(True)
 
     async def _connect(self, options: dict[str, Any]) -> None:
         await self._client.connect(
@@ -118,7 +138,8 @@ class Connection:
             reconnected_cb=self._on_reconnected,
             closed_cb=self._on_closed,
             reconnect_to_server_handler=self._next_server,
-            max_reconnect_attempts=-1,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
             connect_timeout=CONNECT_SECONDS,
             ping_interval=PING_SECONDS,
             max_outstanding_pings=2,
@@ -143,29 +164,45 @@ class Connection:
         """Answer what was heard, send what was said, and go; at once if the server is away."""
         self._closing = True
         try:
-            if self._client.is_connected:
+            if self.answers:
                 async with asyncio.timeout(DRAIN_SECONDS + 1):
                     await self._client.drain()
         except (NatsError, OSError, TimeoutError) as error:
-            log.warning("the connection to NATS was not drained: %s", error)
+            log.warning("the connection to NATS was not drained: %s", cause(error))
         finally:
             if not self._client.is_closed:
                 await self._client.close()
             self.link.set(False)
             self._questions.give_up("the connection was closed")
 
+    @property
+    def answers(self) -> bool:
+        """Whether the server is there, and answered when it was last waited for."""
+        return self._client.is_connected and not self._deaf
+
+    def unanswered(self) -> None:
+        """The server did not answer in time: until a reconnect nothing waits for it in a drain."""
+        self._deaf = True
+
+    def fail(self, error: BaseException) -> None:
+        """Something cannot go on: `guard` says so."""
+        self._failure = self._failure or error
+        self._closed.set()
+
     async def guard(self) -> NoReturn:
-        """Run beside everything else: it ends, by raising, when the connection is gone for good."""
+        """Run beside everything else: it ends, by raising, when nothing is right any more."""
         while not self._closed.is_set():
             try:
                 async with asyncio.timeout(WATCH_SECONDS):
                     await self._closed.wait()
             except TimeoutError:
+                if not self._client.is_connected and not self._client.reconnects:
+                    break
                 if self._client.is_connected and not self._client.reads:
                     log.warning("nothing reads from NATS at %s any more: reconnecting", self.url)
                     await self._client.force_reconnect()
-                if self._client.is_reconnecting and not self._client.reconnects:
-                    break
+        if self._failure is not None:
+            raise self._failure
         raise Away(
             f"the connection to NATS at {self.url} as {self.identity} is closed for good:"
             f" {self._last_error or 'no reason given'}"
@@ -190,27 +227,32 @@ class Connection:
 
     def _on_violation(self, what: str, subject: str) -> None:
         # The client lower-cases what the server says, so subjects are compared that way.
-        if what == "subscription":
+        if what == "subscription" and subject.lower() in self._subscribing:
             self._forbidden_subscriptions.add(subject.lower())
+        elif what == "subscription":
+            self.fail(
+                Forbidden(f"{self.identity} may not hear {subject} any more; mend its rights")
+            )
         else:
             self._questions.forbid(subject, str(self.identity))
 
     async def _on_disconnected(self) -> None:
         self._client.forget_unsent()
-        if not self._closing:
+        if self._opened and not self._closing:
             log.warning("NATS at %s is away: %s", self.url, self._last_error or "connection broken")
         self.link.set(False)
         self._questions.give_up("the connection broke before the answer")
 
     async def _on_reconnected(self) -> None:
         self._backoff.reset()
+        self._deaf = False
         log.info("NATS at %s is back", self.url)
         self.link.set(True)
 
     async def _on_closed(self) -> None:
         self._last_error = str(self._client.last_error or self._last_error)
         self.link.set(False)
-        if not self._closing:
+        if self._opened and not self._closing:
             self._closed.set()
 
     def _next_server(self, servers: list[Any], _info: dict[str, Any]) -> tuple[Any, float]:
@@ -255,17 +297,33 @@ class Connection:
     async def subscribe(self, subject: str, callback: Callback, *, group: str = "") -> "Subscribed":
         """Hear a subject; `Forbidden` if the server says so."""
         self._must_be_up(subject)
+
+        async def guarded(msg: Any) -> None:
+            try:
+                await callback(msg)
+            except Exception as error:  # noqa: BLE001  (nats-py would only log it)
+                self.fail(error)
+
+        subscription = None
+        asked = subject.lower()
+        self._subscribing.add(asked)
         try:
-            subscription = await self._client.subscribe(subject, queue=group, cb=callback)
+            subscription = await self._client.subscribe(subject, queue=group, cb=guarded)
             # The server's word on it comes before the answer to this.
             await self._client.flush(CONNECT_SECONDS)
-        except (NatsError, OSError, TimeoutError) as error:
-            raise Away(f"{subject}: not subscribed: {error or type(error).__name__}") from None
-        if subject.lower() in self._forbidden_subscriptions:
-            self._forbidden_subscriptions.discard(subject.lower())
-            await subscription.unsubscribe()
-            raise Forbidden(f"{self.identity} may not subscribe to {subject}")
-        return Subscribed(self._client, subscription)
+            if asked in self._forbidden_subscriptions:
+                raise Forbidden(f"{self.identity} may not subscribe to {subject}")
+        except BaseException as error:
+            if subscription is not None:
+                await _drop(subscription)
+            if isinstance(error, NatsError | OSError | TimeoutError):
+                self.unanswered()
+                raise Away(f"{subject}: not subscribed: {cause(error)}") from None
+            raise
+        finally:
+            self._subscribing.discard(asked)
+            self._forbidden_subscriptions.discard(asked)
+        return Subscribed(self, subscription)
 
     def inbox(self) -> str:
         """A new subject that only this identity may hear."""
@@ -281,22 +339,27 @@ async def _end(task: asyncio.Task[object]) -> None:
         task.exception()
 
 
+async def _drop(subscription: Any) -> None:
+    """Hear it no more, whatever the server says."""
+    with suppress(NatsError):
+        await subscription.unsubscribe()
+
+
 class Subscribed:
     """A subscription of nats-py that is drained when it is closed."""
 
-    def __init__(self, client: Any, subscription: Any) -> None:
-        self._client = client
+    def __init__(self, connection: Connection, subscription: Any) -> None:
+        self._connection = connection
         self._subscription = subscription
 
     async def close(self) -> None:
-        """Stop hearing; what had arrived is still handled."""
-        if self._client.is_closed or self._client.is_draining:
-            return
+        """Stop hearing; what had arrived is still handled, if the server answers."""
         try:
-            if self._client.is_connected:
+            if self._connection.answers:
                 async with asyncio.timeout(DRAIN_SECONDS):
                     await self._subscription.drain()
-            else:
-                await self._subscription.unsubscribe()
         except (NatsError, OSError, TimeoutError) as error:
+            self._connection.unanswered()
             log.debug("subscription not drained: %s", error)
+        finally:
+            await _drop(self._subscription)

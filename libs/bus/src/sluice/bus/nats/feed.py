@@ -102,6 +102,7 @@ class Feed:
             log.info("reading %s waits: %s", self._stream.name, error)
             self._broken.set()
         self._task = asyncio.create_task(self._keep_going(), name=f"follow {self._pattern}")
+        self._task.add_done_callback(self._ended)
 
     async def close(self) -> None:
         """End the reading."""
@@ -111,6 +112,10 @@ class Feed:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._leave()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._connection.fail(error)
 
     async def _keep_going(self) -> None:
         while True:

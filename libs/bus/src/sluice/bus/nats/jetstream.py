@@ -32,6 +32,7 @@ class ApiError(msgspec.Struct, frozen=True):
 
 
 class _Ack(msgspec.Struct, frozen=True):
+    stream: str = ""
     seq: int = 0
     error: ApiError | None = None
 
@@ -179,8 +180,10 @@ class JetStream:
             ack = _ack.decode(answer.data)
         except msgspec.DecodeError:
             raise Away(f"{subject}: {answer.data[:80]!r} is no acknowledgement") from None
-        if ack.error is None:
+        if ack.error is None and (ack.stream, ack.seq > 0) == (stream.name, True):
             return ack.seq
+        if ack.error is None:
+            raise Away(f"{subject}: {answer.data[:80]!r} does not acknowledge it")
         if ack.error.err_code in _WRONG_LAST_SEQUENCE:
             raise Conflict(f"{subject}: not at {expect}: {ack.error.description}")
         raise Away(f"{subject}: not stored: {ack.error.description}")
@@ -218,7 +221,8 @@ class JetStream:
 def _misconfigured(stream: Stream, what: str, error: ApiError) -> Misconfigured:
     return Misconfigured(
         f"stream {stream.name} {what}: {error.description};"
-        f" change the server's limits, or remove the stream: what it keeps is made again"
+        f" change the server's limits or its other streams, or move this one out of the way"
+        f" (it keeps {stream.keeps})"
     )
 
 
