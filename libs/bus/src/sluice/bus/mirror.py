@@ -1,8 +1,8 @@
 """A reader's copy of STATE: the last report of each kind from every component of every node.
 
 It keeps what it has while it cannot see: a report goes only when a whole fresh reading did not
-repeat it, or when it is forgotten by name. What is in a body is its reader's business, and so is
-whether a report is of the node uid and the boot that the reader means.
+repeat it, when its writer says something of another version, or when it is forgotten by name. What
+is in a body is its reader's business, and so is of which node uid and boot it is.
 """
 
 import asyncio
