@@ -218,11 +218,11 @@ async def test_a_stream_that_is_lost_is_made_again_by_who_ensured_it(
 ) -> None:
     bus = await connected(server.url)
     await bus.ensure(COMMANDS)
-    assert await bus.store(COMMANDS, SLOT, b"{}") == 1
-    assert await bus.store(COMMANDS, SLOT, b"{}") == 2
+    first = await bus.store(COMMANDS, SLOT, b"{}")
+    assert await bus.store(COMMANDS, SLOT, b"{}") == first + 1
     await server.lose_stream("COMMANDS")
     await eventually(lambda: bus.link.up)
-    assert await bus.store(COMMANDS, SLOT, b"{}", expect=0) == 1
+    assert await bus.store(COMMANDS, SLOT, b"{}", expect=0) > first + 1
 
 
 async def test_tls_with_a_certificate_of_the_client(connected: Connect, tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     max_age: float = 0.0
     compressed: bool = False
     deny_purge: bool = False
+    fences: bool = False
+    """Its sequences are remembered by writers, and must not come again if it is lost."""
     notify: tuple[str, str] | None = None
     """Copy what is stored from the first pattern to the second."""
     max_consumers: int
@@ -34,6 +36,7 @@ COMMANDS = Stream(
     keeps="the slots: what each component must do now, and the questions put to it",
     per_subject=1,
     max_message=64 * 1024,
+    fences=True,
     notify=(subjects.NOTIFY_FROM, subjects.NOTIFY_TO),
     max_consumers=64,
 )

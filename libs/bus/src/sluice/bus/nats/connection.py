@@ -63,7 +63,7 @@ class Connection:
         self.dropped = 0
         """Messages that nats-py threw away because a subscriber was too slow."""
         self._client: Any = MendedClient()
-        self._clock = clock
+        self.clock = clock
         self._random = random
         self._credentials = credentials
         self._spread = spread
@@ -85,14 +85,14 @@ class Connection:
     async def open(self, *, wait: float) -> None:
         """Connect within `wait` seconds, or say why not. Credentials are refused once."""
         options = await asyncio.to_thread(self._credentials.options)
-        deadline = self._clock.monotonic() + wait
+        deadline = self.clock.monotonic() + wait
         backoff = Backoff(self._random, first=max(1.0, self._spread), cap=max(10.0, self._spread))
         pause = self._random.uniform(0.0, self._spread)
         while True:
-            await self._clock.sleep(min(pause, max(0.0, deadline - self._clock.monotonic())))
-            if await self._try(options, within=deadline - self._clock.monotonic()):
+            await self.clock.sleep(min(pause, max(0.0, deadline - self.clock.monotonic())))
+            if await self._try(options, within=deadline - self.clock.monotonic()):
                 break
-            if self._refused.is_set() or self._clock.monotonic() >= deadline:
+            if self._refused.is_set() or self.clock.monotonic() >= deadline:
                 raise self._not_connected(wait)
             log.warning("%s waits for NATS at %s: %s", self.identity, self.url, self._last_error)
             pause = backoff.next()

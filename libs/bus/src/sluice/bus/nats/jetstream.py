@@ -117,7 +117,12 @@ class JetStream:
         self._ensured[stream.name] = stream
         info = await self.info(stream)
         if info is None:
-            error = await self._configure("CREATE", stream, configuration(stream))
+            # Made anew, it begins beyond all sequences that it ever had: a writer who remembers one
+            # of its former life cannot take it for one of this.
+            begins = (
+                {"first_seq": int(self._connection.clock.now() * 1000)} if stream.fences else {}
+            )
+            error = await self._configure("CREATE", stream, configuration(stream) | begins)
             if error is None:
                 return
             if error.err_code != _STREAM_NAME_IN_USE:
