@@ -25,7 +25,7 @@ $(READY): requirements.lock $(addsuffix /pyproject.toml,$(MEMBERS))
 	@$(PYTHON) -c 'import venv, ensurepip' || { \
 	  echo "'$(PYTHON)' has no venv module; install it (Debian: python3-venv) and run make again." >&2; exit 1; }
 	@echo "Setting up $(VENV) (once; again only when requirements.lock or a member changes)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/uv pip install --quiet --offline --python $(BIN)/python --no-deps $(addprefix --editable ./,$(MEMBERS))
 	@touch $@
@@ -48,22 +48,23 @@ fix: $(READY) ## format, mend what the linter can, write the generated pages
 	@$(BIN)/python tools/pages.py
 
 lock: $(READY) ## renew requirements.lock (ARGS='--upgrade' for newer versions)
+	@mkdir -p .cache
 	@{ cat requirements.in; for m in $(MEMBERS); do echo "./$$m"; done; } > .cache/requirements.in
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  $(foreach m,$(MEMBERS),--no-emit-package sluice-$(notdir $(m))) --no-emit-index-url --no-emit-find-links \
 	  $(ARGS) .cache/requirements.in --output-file requirements.lock
 	@rm .cache/requirements.in
 
-kube: ## build a real Kubernetes control plane for tests
+kube: ## (not yet) build a real Kubernetes control plane for tests
 	@echo "make kube: nothing behind it yet; the tests that need a real control plane do not exist either" >&2; exit 1
 
-demo: ## run the main job on a simulated fleet
+demo: ## (not yet) run the main job on a simulated fleet
 	@echo "make demo: nothing behind it yet; it comes with the five services" >&2; exit 1
 
 bench: $(READY) ## measure, and print ratios (ARGS='slots' for one; ARGS='--list' names them)
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: ## long randomised runs
+soak: ## (not yet) long randomised runs
 	@echo "make soak: nothing behind it yet; it comes with the engine" >&2; exit 1
 
 clean: ## remove the virtual environment and caches

@@ -57,6 +57,7 @@ async def launch() -> AsyncIterator[Launch]:
                 "SLUICE_HTTP_HOST": "127.0.0.1",
                 "SLUICE_HTTP_PORT": "0",
                 "SLUICE_LOG_FORMAT": "text",
+                "PYTHONDONTWRITEBYTECODE": "1",
                 **environ,
             },
             stderr=asyncio.subprocess.PIPE,
