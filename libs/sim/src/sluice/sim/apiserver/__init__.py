@@ -1,0 +1,6 @@
+"""A Kubernetes API server in one process, with the semantics of the real one for what we use.
+
+Here may live: objects and their revisions, patches and field ownership, watches, admission of
+custom resources, faults on demand, the journal. Here must not live: what controllers do with
+objects (`sluice.sim.cluster`), and any knowledge of what we use the objects for.
+"""

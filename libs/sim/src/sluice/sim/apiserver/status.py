@@ -1,0 +1,47 @@
+"""What the simulated API server answers when it does not do what was asked.
+
+Code, reason, words and details are those that a real one gives; who raises it decides which.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class Refused(Exception):
+    """A request that ends in a Status object instead of a result."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: Mapping[str, Any] | None = None,
+        causes: Sequence[Mapping[str, Any]] = (),
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = dict(details or {})
+        self.causes = [dict(cause) for cause in causes]
+        self.retry_after = retry_after
+
+    def status(self) -> dict[str, Any]:
+        """The body of the answer."""
+        details = dict(self.details)
+        if self.causes:
+            details["causes"] = self.causes
+        if self.retry_after is not None:
+            details["retryAfterSeconds"] = self.retry_after
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            **({"details": details} if details else {}),
+            "code": self.code,
+        }
