@@ -11,7 +11,7 @@ import logging
 import random as randomness
 import re
 import secrets
-from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn
 
 from nats.errors import Error as NatsError
@@ -19,8 +19,10 @@ from nats.errors import NoServersError, SlowConsumerError
 
 from sluice.bus.credentials import Credentials
 from sluice.bus.nats.client import MendedClient
+from sluice.bus.nats.opening import Opening
 from sluice.bus.nats.questions import Callback, Msg, Questions
-from sluice.bus.port import Away, BusError, Forbidden, Link, Misconfigured, NobodyThere
+from sluice.bus.nats.subscriptions import Subscribed, Subscriptions
+from sluice.bus.port import Away, Forbidden, Link, Misconfigured, NobodyThere
 from sluice.contracts import subjects
 from sluice.contracts.identities import Identity
 from sluice.runtime.backoff import Backoff
@@ -70,10 +72,12 @@ class Connection:
         self._backoff = Backoff(random, first=1.0, cap=30.0)
         self._inbox = f"{subjects.inbox(identity)}.{secrets.token_hex(11)}"
         self._questions = Questions()
-        self._subscribing: set[str] = set()
-        self._forbidden_subscriptions: set[str] = set()
+        self._subscriptions = Subscriptions(self)
+        self._opening = Opening(
+            url=url, identity=identity, clock=clock, random=random, spread=spread
+        )
         self._last_error = ""
-        self._refused = asyncio.Event()
+        self._refused = False
         self._opened = False
         self._deaf = False
         self._closing = False
@@ -85,22 +89,12 @@ class Connection:
     async def open(self, *, wait: float) -> None:
         """Connect within `wait` seconds, or say why not. Credentials are refused once."""
         options = await asyncio.to_thread(self._credentials.options)
-        deadline = self.clock.monotonic() + wait
-        backoff = Backoff(self._random, first=max(1.0, self._spread), cap=max(10.0, self._spread))
-        pause = self._random.uniform(0.0, self._spread)
-        while True:
-            await self.clock.sleep(min(pause, max(0.0, deadline - self.clock.monotonic())))
-            if await self._try(options, within=deadline - self.clock.monotonic()):
-                break
-            if self._refused.is_set() or self.clock.monotonic() >= deadline:
-                raise self._not_connected(wait)
-            log.warning("%s waits for NATS at %s: %s", self.identity, self.url, self._last_error)
-            pause = backoff.next()
+        await self._opening.through(partial(self._try, options), wait=wait)
         self._opened = True
         self.link.set(True)
 
-    async def _try(self, options: dict[str, Any], *, within: float) -> bool:
-        """One try of each server, on a client of its own."""
+    async def _try(self, options: dict[str, Any], within: float) -> str:
+        """One try of each server, on a client of its own; why it failed, or nothing."""
         self._client = MendedClient()
         connecting = asyncio.create_task(self._connect(options), name="nats connect")
         try:
@@ -112,21 +106,28 @@ class Connection:
                 await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
                 await self._client.flush(CONNECT_SECONDS)
         except NoServersError:
-            return False  # each has said why, one by one
+            pass  # each has said why, one by one
         except (NatsError, OSError, TimeoutError) as error:
             self._last_error = str(error) or type(error).__name__
-            return False
         except Exception as error:  # noqa: BLE001  (for a wrong seed or address it raises anything)
             raise Misconfigured(
                 f"cannot connect to NATS at {self.url} as {self.identity} with"
                 f" {self._credentials}: {cause(error)}; check the address and the credentials"
             ) from None
         else:
-            return self._client.is_connected
+            if self._client.is_connected:
+                return ""
         finally:
             await _end(connecting)
             if not self._client.is_connected and self._client.was_started:
                 await self._client.close()
+        why = self._last_error or "no answer"
+        if self._refused:
+            raise Forbidden(
+                f"NATS at {self.url} refused {self.identity} with {self._credentials}: {why};"
+                f" add this identity's key to the server's configuration, or give the right one"
+            )
+        return why
 
     async def _connect(self, options: dict[str, Any]) -> None:
         await self._client.connect(
@@ -146,18 +147,6 @@ class Connection:
             drain_timeout=DRAIN_SECONDS,
             pending_size=0,
             **options,
-        )
-
-    def _not_connected(self, wait: float) -> BusError:
-        why = self._last_error or "no answer"
-        if self._refused.is_set():
-            return Forbidden(
-                f"NATS at {self.url} refused {self.identity} with {self._credentials}: {why};"
-                f" add this identity's key to the server's configuration, or give the right one"
-            )
-        return Away(
-            f"no connection to NATS at {self.url} as {self.identity} within {wait:g} s: {why};"
-            f" check the address, and that the server runs"
         )
 
     async def close(self) -> None:
@@ -222,19 +211,16 @@ class Connection:
             log.warning("NATS forbids %s: %s", self.identity, text)
         else:
             if "authorization violation" in text.lower():
-                self._refused.set()
+                self._refused = True
             log.debug("NATS at %s: %s", self.url, text)
 
     def _on_violation(self, what: str, subject: str) -> None:
-        # The client lower-cases what the server says, so subjects are compared that way.
-        if what == "subscription" and subject.lower() in self._subscribing:
-            self._forbidden_subscriptions.add(subject.lower())
-        elif what == "subscription":
+        if what != "subscription":
+            self._questions.forbid(subject, str(self.identity))
+        elif not self._subscriptions.forbid(subject):
             self.fail(
                 Forbidden(f"{self.identity} may not hear {subject} any more; mend its rights")
             )
-        else:
-            self._questions.forbid(subject, str(self.identity))
 
     async def _on_disconnected(self) -> None:
         self._client.forget_unsent()
@@ -294,7 +280,7 @@ class Connection:
     async def _answered(self, msg: Any) -> None:
         self._questions.answered(msg)
 
-    async def subscribe(self, subject: str, callback: Callback, *, group: str = "") -> "Subscribed":
+    async def subscribe(self, subject: str, callback: Callback, *, group: str = "") -> Subscribed:
         """Hear a subject; `Forbidden` if the server says so."""
         self._must_be_up(subject)
 
@@ -304,26 +290,7 @@ class Connection:
             except Exception as error:  # noqa: BLE001  (nats-py would only log it)
                 self.fail(error)
 
-        subscription = None
-        asked = subject.lower()
-        self._subscribing.add(asked)
-        try:
-            subscription = await self._client.subscribe(subject, queue=group, cb=guarded)
-            # The server's word on it comes before the answer to this.
-            await self._client.flush(CONNECT_SECONDS)
-            if asked in self._forbidden_subscriptions:
-                raise Forbidden(f"{self.identity} may not subscribe to {subject}")
-        except BaseException as error:
-            if subscription is not None:
-                await _drop(subscription)
-            if isinstance(error, NatsError | OSError | TimeoutError):
-                self.unanswered()
-                raise Away(f"{subject}: not subscribed: {cause(error)}") from None
-            raise
-        finally:
-            self._subscribing.discard(asked)
-            self._forbidden_subscriptions.discard(asked)
-        return Subscribed(self, subscription)
+        return await self._subscriptions.add(self._client, subject, guarded, group=group)
 
     def inbox(self) -> str:
         """A new subject that only this identity may hear."""
@@ -337,29 +304,3 @@ async def _end(task: asyncio.Task[object]) -> None:
         await asyncio.wait({task}, timeout=1.0)
     if not task.cancelled():
         task.exception()
-
-
-async def _drop(subscription: Any) -> None:
-    """Hear it no more, whatever the server says."""
-    with suppress(NatsError):
-        await subscription.unsubscribe()
-
-
-class Subscribed:
-    """A subscription of nats-py that is drained when it is closed."""
-
-    def __init__(self, connection: Connection, subscription: Any) -> None:
-        self._connection = connection
-        self._subscription = subscription
-
-    async def close(self) -> None:
-        """Stop hearing; what had arrived is still handled, if the server answers."""
-        try:
-            if self._connection.answers:
-                async with asyncio.timeout(DRAIN_SECONDS):
-                    await self._subscription.drain()
-        except (NatsError, OSError, TimeoutError) as error:
-            self._connection.unanswered()
-            log.debug("subscription not drained: %s", error)
-        finally:
-            await _drop(self._subscription)

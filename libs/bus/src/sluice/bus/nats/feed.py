@@ -10,11 +10,11 @@ import math
 import secrets
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sluice.bus.nats.connection import Connection, Subscribed
+from sluice.bus.nats.connection import Connection
 from sluice.bus.nats.jetstream import NANOSECONDS, ApiError, JetStream
 from sluice.bus.nats.questions import Msg
 from sluice.bus.port import (
@@ -33,6 +33,9 @@ from sluice.contracts import subjects
 from sluice.contracts.streams import Stream
 from sluice.runtime.backoff import Backoff
 from sluice.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from sluice.bus.nats.subscriptions import Subscribed
 
 log = logging.getLogger("sluice.bus")
 
