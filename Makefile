@@ -55,8 +55,8 @@ lock: $(READY) ## renew requirements.lock (ARGS='--upgrade' for newer versions)
 	  $(ARGS) .cache/requirements.in --output-file requirements.lock
 	@rm .cache/requirements.in
 
-kube: ## (not yet) build a real Kubernetes control plane for tests
-	@echo "make kube: nothing behind it yet; the tests that need a real control plane do not exist either" >&2; exit 1
+kube: $(READY) ## build a real Kubernetes control plane for tests, once, into a cache (needs Go)
+	@$(BIN)/python -m sluice.sim.realkube.build
 
 demo: ## (not yet) run the main job on a simulated fleet
 	@echo "make demo: nothing behind it yet; it comes with the five services" >&2; exit 1

@@ -1,0 +1,422 @@
+"""The journal of a real server, from the lines of its audit log."""
+
+from typing import Any
+
+import pytest
+
+from sluice.contracts.journal import Revision, Verb
+from sluice.kube.auditlog import Converter, Unreadable
+from tests.unit.kube.audit_lines import START, SUCCESS, UID, at, event, refusal, shown
+
+IN_DEFAULT = {"namespace": "default"}
+
+
+def journal(*lines: bytes) -> list[Revision]:
+    converter = Converter("audit.log")
+    return [*converter.feed(b"".join(lines)), *converter.flush()]
+
+
+def node(revision: int, **parts: Any) -> dict[str, Any]:
+    return shown("Node", "n1", revision, **parts)
+
+
+def created(revision: int = 5, **parts: Any) -> bytes:
+    return event("create", "nodes", "n1", answer=node(revision, **parts), code=201)
+
+
+def pod(revision: int, **parts: Any) -> dict[str, Any]:
+    parts["metadata"] = {"namespace": "default", **parts.get("metadata", {})}
+    parts["spec"] = {"nodeName": "n1", "terminationGracePeriodSeconds": 30, **parts.get("spec", {})}
+    return shown("Pod", "p", revision, **parts)
+
+
+def pod_event(verb: str, *, subresource: str = "", **rest: Any) -> bytes:
+    reference = {"namespace": "default", "subresource": subresource}
+    return event(verb, "pods", "p", reference=reference, **rest)
+
+
+def pod_created(**parts: Any) -> bytes:
+    return pod_event("create", answer=pod(10, **parts), code=201)
+
+
+def test_a_revision_says_who_did_what_when_and_how_it_ended() -> None:
+    patch = event(
+        "patch",
+        "nodes",
+        "n1",
+        asked={"spec": {"unschedulable": True}},
+        answer=node(6, spec={"unschedulable": True}),
+        time=1.25,
+        user={"username": "alice"},
+        userAgent="kubectl/v1.37.1 (linux/amd64) kubernetes/abc",
+    )
+    assert journal(created(), patch)[1] == Revision(
+        revision=6,
+        time=START + 1.25,
+        user="alice",
+        manager="kubectl",
+        verb=Verb.PATCH,
+        code=200,
+        kind="Node",
+        name="n1",
+        uid=UID,
+        changed={"spec.unschedulable": (None, True)},
+    )
+
+
+def test_a_creation_changes_every_leaf() -> None:
+    (revision,) = journal(created(spec={"unschedulable": True}))
+    assert revision.verb == Verb.CREATE
+    assert revision.changed == {
+        "metadata.name": (None, "n1"),
+        "metadata.uid": (None, UID),
+        "spec.unschedulable": (None, True),
+    }
+
+
+OWNED = [{"manager": "us", "operation": "Apply"}]
+UPDATED = [{"manager": "us", "operation": "Update"}]
+WHOLE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
+
+
+@pytest.mark.parametrize(
+    ("query", "asked", "owners", "verb"),
+    [
+        pytest.param({"fieldManager": "us", "force": "true"}, WHOLE, OWNED, Verb.APPLY, id="force"),
+        pytest.param({"fieldManager": "us"}, WHOLE, OWNED, Verb.APPLY, id="without force"),
+        pytest.param({"fieldManager": "us"}, WHOLE, [], Verb.APPLY, id="everything given up"),
+        pytest.param({"fieldManager": "us"}, WHOLE, UPDATED, Verb.PATCH, id="like a whole object"),
+        pytest.param({"fieldManager": "us"}, {"spec": {}}, OWNED, Verb.PATCH, id="a part"),
+        pytest.param(
+            {"fieldManager": "us"}, [{"op": "test"}], OWNED, Verb.PATCH, id="a JSON patch"
+        ),
+        pytest.param({}, WHOLE, OWNED, Verb.PATCH, id="no manager"),
+    ],
+)
+def test_an_apply_is_told_from_other_patches(
+    query: dict[str, str], asked: Any, owners: list[dict[str, str]], verb: Verb
+) -> None:
+    answer = node(6, metadata={"managedFields": owners})
+    (revision,) = journal(event("patch", "nodes", "n1", asked=asked, answer=answer, query=query))
+    assert revision.verb == verb
+    assert revision.manager == query.get("fieldManager", "probe")
+
+
+def test_a_refusal_is_a_revision_of_nothing() -> None:
+    conflict = event(
+        "patch",
+        "nodes",
+        "n1",
+        asked=WHOLE,
+        answer=refusal(409, "Conflict"),
+        code=409,
+        query={"fieldManager": "us"},
+    )
+    revision = journal(created(), conflict)[1]
+    assert (revision.revision, revision.code, revision.verb) == (0, 409, Verb.APPLY)
+    assert (revision.kind, revision.name, revision.uid) == ("Node", "n1", UID)
+    assert revision.changed == {}
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "asked", "kind"),
+    [
+        ("patch", "nodes", {"spec": {}}, "Node"),
+        ("create", "rollouts", {"kind": "Rollout", "metadata": {"name": "pool-a"}}, "Rollout"),
+        ("delete", "rollouts", {"kind": "DeleteOptions"}, "rollouts"),
+    ],
+)
+def test_the_kind_of_what_was_never_shown(verb: str, resource: str, asked: Any, kind: str) -> None:
+    line = event(verb, resource, asked=asked, answer=refusal(403, "Forbidden"), code=403)
+    assert journal(line)[0].kind == kind
+
+
+def test_an_impersonated_user_is_who_acts() -> None:
+    (revision,) = journal(
+        event("create", "nodes", "n1", answer=node(5), impersonatedUser={"username": "bob"})
+    )
+    assert revision.user == "bob"
+
+
+def test_what_was_there_before_the_log_has_no_changes_at_first() -> None:
+    first = event("update", "nodes", "n1", answer=node(5, spec={"a": 1}))
+    second = event("update", "nodes", "n1", answer=node(6, spec={"a": 2}))
+    assert [revision.changed for revision in journal(first, second)] == [{}, {"spec.a": (1, 2)}]
+
+
+def test_an_update_that_created_it_changes_every_leaf() -> None:
+    (revision,) = journal(event("patch", "nodes", "n1", answer=node(5), code=201))
+    assert revision.changed["metadata.name"] == (None, "n1")
+
+
+def test_answers_are_put_in_the_order_of_revisions() -> None:
+    slow = event("patch", "nodes", "n1", answer=node(6, spec={"a": 1}), time=1.0, took=0.5)
+    quick = event("patch", "nodes", "n1", answer=node(7, spec={"a": 1, "b": 1}), time=1.1)
+    revisions = journal(created(), quick, slow)
+    assert [revision.revision for revision in revisions] == [5, 6, 7]
+    assert [revision.changed for revision in revisions[1:]] == [
+        {"spec.a": (None, 1)},
+        {"spec.b": (None, 1)},
+    ]
+
+
+def test_an_answer_that_comes_far_too_late_is_not_told_from_its_successors() -> None:
+    quick = event("patch", "nodes", "n1", answer=node(7, spec={"a": 1, "b": 1}), time=1.0)
+    another = shown("Node", "n2", 9, metadata={"uid": "uid-2"})
+    much_later = event("patch", "nodes", "n2", answer=another, time=9.0)
+    late = event("patch", "nodes", "n1", answer=node(6, spec={"a": 1}), time=1.0, took=10)
+    last = event("patch", "nodes", "n1", answer=node(10, spec={"a": 1, "b": 2}), time=12.0)
+    converter = Converter("audit.log")
+    revisions = [
+        *converter.feed(created() + quick + much_later + late + last),
+        *converter.flush(),
+    ]
+    by_revision = {revision.revision: revision.changed for revision in revisions}
+    assert by_revision[7] == {"spec.a": (None, 1), "spec.b": (None, 1)}
+    assert by_revision[6] == {}
+    assert by_revision[10] == {"spec.b": (1, 2)}
+
+
+def test_only_what_may_still_be_overtaken_is_held_back() -> None:
+    converter = Converter("audit.log")
+    assert converter.feed(created()) == []
+    later = event("patch", "nodes", "n1", answer=node(6), time=60.0)
+    assert [revision.revision for revision in converter.feed(later)] == [5]
+    assert [revision.revision for revision in converter.flush()] == [6]
+    assert converter.flush() == []
+
+
+def test_a_deletion_that_a_kubelet_has_to_finish() -> None:
+    marks = {"deletionTimestamp": "2027-01-15T08:00:30Z", "deletionGracePeriodSeconds": 30}
+    ended = {"deletionTimestamp": "2027-01-15T08:00:01Z", "deletionGracePeriodSeconds": 0}
+    marked, gone = journal(
+        pod_created(),
+        pod_event("delete", answer=pod(11, metadata=marks)),
+        pod_event("delete", answer=pod(13, metadata=ended)),
+    )[1:]
+    assert (marked.revision, marked.changed) == (
+        11,
+        {f"metadata.{field}": (None, value) for field, value in marks.items()},
+    )
+    assert gone.revision == 13
+    assert gone.changed["metadata.name"] == ("p", None)
+    assert gone.changed["metadata.deletionGracePeriodSeconds"] == (30, None)
+
+
+def test_a_deletion_that_is_answered_without_the_object() -> None:
+    answer = SUCCESS | {"details": {"name": "n1", "kind": "nodes", "uid": UID}}
+    again = shown("Node", "n1", 9, metadata={"uid": "another"})
+    _, gone, reborn = journal(
+        created(),
+        event("delete", "nodes", "n1", answer=answer),
+        event("create", "nodes", "n1", answer=again, code=201),
+    )
+    assert (gone.kind, gone.name, gone.uid, gone.revision) == ("Node", "n1", UID, 0)
+    assert gone.changed == {"metadata.name": ("n1", None), "metadata.uid": (UID, None)}
+    assert reborn.changed["metadata.uid"] == (None, "another")
+
+
+def test_a_finalizer_holds_an_object_and_its_removal_ends_it() -> None:
+    marks = {"deletionTimestamp": "2027-01-15T08:00:00Z", "deletionGracePeriodSeconds": 0}
+    held = {"finalizers": ["sluice.dev/open"]}
+    _, marked, released, refused = journal(
+        created(metadata=held),
+        event("delete", "nodes", "n1", answer=node(6, metadata=held | marks)),
+        event("patch", "nodes", "n1", answer=node(6, metadata=marks), time=0.1),
+        event("patch", "nodes", "n1", answer=refusal(404, "NotFound"), code=404, time=0.2),
+    )
+    assert marked.changed["metadata.deletionTimestamp"] == (None, marks["deletionTimestamp"])
+    assert released.changed == {"metadata.finalizers": (["sluice.dev/open"], None)}
+    assert refused.uid == "", "nothing of that name is left"
+
+
+def test_a_deletion_of_many_is_one_revision_for_each() -> None:
+    names = {"da": "uid-a", "db": "uid-b"}
+    items = [
+        {"metadata": {"name": name, "namespace": "default", "uid": uid, "resourceVersion": "8"}}
+        for name, uid in names.items()
+    ]
+    answer = {"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}}
+    revisions = journal(
+        event(
+            "deletecollection", "configmaps", answer=answer | {"items": items}, reference=IN_DEFAULT
+        )
+    )
+    assert [(one.kind, one.namespace, one.name, one.uid, one.revision) for one in revisions] == [
+        ("ConfigMap", "default", name, uid, 0) for name, uid in names.items()
+    ]
+    assert {one.verb for one in revisions} == {Verb.DELETE}
+    assert [one.changed["metadata.name"] for one in revisions] == [("da", None), ("db", None)]
+
+
+EVICTION = {"kind": "Eviction", "metadata": {"name": "p", "namespace": "default"}}
+
+
+def test_an_eviction_is_told_by_what_it_does() -> None:
+    evict = pod_event(
+        "create", subresource="eviction", asked=EVICTION, answer=SUCCESS, code=201, time=2.5
+    )
+    marks = {"deletionTimestamp": "2027-01-15T08:00:32Z", "deletionGracePeriodSeconds": 30}
+    disrupted = {"type": "DisruptionTarget", "status": "True", "message": "as the server has it"}
+    status = {"phase": "Running", "conditions": [disrupted]}
+    kubelet = pod_event(
+        "patch", subresource="status", answer=pod(12, metadata=marks, status=status), time=2.6
+    )
+    _, evicted, reported = journal(pod_created(), evict, kubelet)
+    assert (evicted.verb, evicted.kind, evicted.name, evicted.uid) == (Verb.EVICT, "Pod", "p", UID)
+    assert (evicted.code, evicted.revision) == (201, 0)
+    assert evicted.changed["metadata.deletionTimestamp"] == (None, "2027-01-15T08:00:32Z")
+    assert evicted.changed["status.conditions[type=DisruptionTarget].status"] == (None, "True")
+    assert reported.changed == {"status.phase": (None, "Running")}, "and the rest is not its doing"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param({"spec": {"nodeName": ""}}, id="on no node"),
+        pytest.param({"status": {"phase": "Succeeded"}}, id="finished"),
+        pytest.param({"spec": {"terminationGracePeriodSeconds": 0}}, id="without grace"),
+    ],
+)
+def test_an_eviction_that_needs_no_kubelet_ends_the_pod(parts: dict[str, Any]) -> None:
+    evict = pod_event("create", subresource="eviction", asked=EVICTION, answer=SUCCESS, code=201)
+    evicted = journal(pod_created(**parts), evict)[1]
+    assert evicted.changed["metadata.name"] == ("p", None)
+
+
+def test_an_eviction_against_the_budget_is_a_refusal() -> None:
+    answer = refusal(429, "TooManyRequests", causes=[{"reason": "DisruptionBudget"}])
+    evict = pod_event("create", subresource="eviction", asked=EVICTION, answer=answer, code=429)
+    refused = journal(pod_created(), evict)[1]
+    assert (refused.verb, refused.code, refused.kind) == (Verb.EVICT, 429, "Pod")
+    assert (refused.changed, refused.uid) == ({}, UID)
+
+
+def test_a_binding_is_told_by_what_it_does() -> None:
+    bind = pod_event(
+        "create",
+        subresource="binding",
+        asked={"kind": "Binding", "target": {"kind": "Node", "name": "n1"}},
+        answer=SUCCESS,
+        code=201,
+        user={"username": "system:kube-scheduler"},
+    )
+    placed = pod_event("patch", subresource="status", answer=pod(12, status={"phase": "Running"}))
+    _, bound, running = journal(pod_created(spec={"nodeName": ""}), bind, placed)
+    assert (bound.kind, bound.name, bound.uid) == ("Binding", "p", UID)
+    assert bound.changed["spec.nodeName"] == ("", "n1")
+    assert running.changed == {"status.phase": (None, "Running")}
+
+
+def test_a_scaling_is_told_of_what_is_scaled() -> None:
+    apps = {"namespace": "default", "apiGroup": "apps"}
+    whole = shown("Deployment", "d", 5, metadata={"namespace": "default"}, spec={"replicas": 1})
+    scale = shown("Scale", "d", 6, metadata={"namespace": "default"}, spec={"replicas": 3})
+    create = event("create", "deployments", "d", answer=whole, code=201, reference=apps)
+    patch = event(
+        "patch", "deployments", "d", answer=scale, reference=apps | {"subresource": "scale"}
+    )
+    scaled = journal(create, patch)[1]
+    assert (scaled.kind, scaled.revision) == ("Deployment", 6)
+    assert scaled.changed == {"spec.replicas": (1, 3)}
+
+
+def test_what_was_logged_without_bodies_is_not_guessed() -> None:
+    blind = event("patch", "nodes", "n1", time=0.1)
+    seen = event("patch", "nodes", "n1", answer=node(9, spec={"a": 1}), time=0.2)
+    _, unshown, after = journal(created(), blind, seen)
+    assert (unshown.kind, unshown.uid, unshown.revision) == ("Node", UID, 0)
+    assert (unshown.changed, after.changed) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(event("get", "nodes", "n1", answer=node(5)), id="a read"),
+        pytest.param(event("watch", "nodes"), id="a watch"),
+        pytest.param(event("update", "nodes", answer=node(5), query={"dryRun": "All"}), id="dry"),
+        pytest.param(
+            event("delete", "nodes", "n1", asked={"dryRun": ["All"]}, answer=node(5)),
+            id="dry by its body",
+        ),
+        pytest.param(
+            pod_event(
+                "create",
+                subresource="eviction",
+                asked=EVICTION | {"deleteOptions": {"dryRun": ["All"]}},
+                answer=SUCCESS,
+            ),
+            id="a dry eviction",
+        ),
+        pytest.param(event("update", "nodes", stage="RequestReceived"), id="an earlier stage"),
+        pytest.param(
+            event(
+                "create",
+                "subjectaccessreviews",
+                reference={"apiGroup": "authorization.k8s.io"},
+                answer={"kind": "SubjectAccessReview"},
+            ),
+            id="a question",
+        ),
+        pytest.param(pod_event("create", subresource="exec", code=101), id="a way into a pod"),
+        pytest.param(event("create", "nodes", objectRef=None, code=404), id="of no object"),
+        pytest.param(event("create", "x", answer={"kind": "X", "metadata": {}}), id="not stored"),
+        pytest.param(b"\n", id="an empty line"),
+    ],
+)
+def test_what_writes_nothing_is_no_revision(line: bytes) -> None:
+    assert journal(line) == []
+
+
+def test_the_log_may_be_read_in_any_parts() -> None:
+    text = created() + event("patch", "nodes", "n1", answer=node(6, spec={"a": 1}), time=9.0)
+    converter = Converter("audit.log")
+    parts = [text[start : start + 100] for start in range(0, len(text), 100)]
+    piecemeal = [revision for part in parts for revision in converter.feed(part)]
+    assert [*piecemeal, *converter.flush()] == journal(text)
+
+
+def test_a_line_that_is_being_written_is_waited_for() -> None:
+    converter = Converter("audit.log")
+    line = created()
+    assert converter.feed(line[:-20]) == []
+    assert converter.flush() == []
+    assert converter.feed(line[-20:]) == []
+    assert [revision.revision for revision in converter.flush()] == [5]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"kind":"Event","api\n',
+        b'{"kind":"Event","apiVersion":"v1","metadata":{}}\n',
+        b"I1121 06:34:18.031124    6773 shared_informer.go:524]\n",
+    ],
+)
+def test_a_garbled_line_is_named(line: bytes) -> None:
+    with pytest.raises(Unreadable, match=r"line 2 of audit\.log is no event of audit\.k8s\.io/v1"):
+        journal(created(), line, created())
+
+
+def test_what_ended_or_was_replaced_is_not_kept() -> None:
+    def shown_as(uid: str, revision: int, **parts: Any) -> dict[str, Any]:
+        return shown("Pod", "p", revision, metadata={"uid": uid}, **parts)
+
+    answer = SUCCESS | {"details": {"uid": "ended"}}
+    lines = [
+        event("create", "pods", "p", answer=shown_as("ended", 1), code=201),
+        event("delete", "pods", "p", answer=answer),
+        event("create", "pods", "p", answer=shown_as("replaced", 2), code=201),
+        event("create", "pods", "p", answer=shown_as("living", 3), code=201),
+        *(
+            event("patch", "pods", "p", answer=shown_as(uid, revision, spec={"a": 1}))
+            for revision, uid in enumerate(("living", "ended", "replaced"), start=4)
+        ),
+    ]
+    assert [one.changed for one in journal(*lines)[-3:]] == [{"spec.a": (None, 1)}, {}, {}]
+
+
+def test_times_are_unix_seconds() -> None:
+    assert at(0.25) == "2027-01-15T08:00:00.250000Z"
+    (revision,) = journal(event("create", "nodes", "n1", answer=node(5), code=201, time=0.25))
+    assert revision.time == START + 0.25
