@@ -24,13 +24,13 @@ class Refused(Exception):
         self.code = code
         self.reason = reason
         self.message = message
-        self.details = dict(details or {})
+        self.details = None if details is None else dict(details)
         self.causes = [dict(cause) for cause in causes]
         self.retry_after = retry_after
 
     def status(self) -> dict[str, Any]:
         """The body of the answer."""
-        details = dict(self.details)
+        details = dict(self.details or {})
         if self.causes:
             details["causes"] = self.causes
         if self.retry_after is not None:
@@ -41,7 +41,7 @@ class Refused(Exception):
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
-            **({"details": details} if details else {}),
+            **({"reason": self.reason} if self.reason else {}),
+            **({"details": details} if details or self.details is not None else {}),
             "code": self.code,
         }
