@@ -7,7 +7,7 @@ import sys
 
 from bench.report import Report
 
-BENCHES = ("slots", "mirror", "fanin", "memory", "identities")
+BENCHES = ("nodes", "fleet", "slots", "mirror", "fanin", "memory", "identities")
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from bench.report import Report
+from bench.resident import resident
 from sluice.bus.desk import Desk
 from sluice.bus.desk.op import Done, Op
 from sluice.bus.journal import FileJournal
@@ -23,11 +24,7 @@ TITLE = "resident memory of a connected process"
 
 IMPORTED = "import msgspec, nats, aiohttp, prometheus_client, structlog"
 
-LOOK = """
-import re
-text = open('/proc/self/status').read()
-print(int(re.search(r'VmRSS:\\s+(\\d+)', text).group(1)) / 1024)
-"""
+LOOK = "; from bench.resident import resident; print(resident())"
 
 
 async def run(report: Report) -> None:
@@ -74,7 +71,7 @@ async def _component(url: str) -> None:
                 await bus.ensure(COMMANDS)
                 while desk.trouble:
                     await asyncio.sleep(0.05)
-            exec(LOOK)
+            print(resident())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,34 +1,46 @@
-"""The client: one request function with a deadline always, and the few operations made of it.
+"""The client: the few operations that we need of an API server, each made of one request or two.
 
-Every operation goes through `request` or `stream`; what fails is a typed error (`errors`). Nothing
-is tried again here: whoever calls knows whether a second try is right.
+What objects are for, and whether a second try is right, is not known here.
 """
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Generic, TypeVar
+import asyncio
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
-from sluice.kube.errors import (
-    Conflict,
-    NotFound,
-    TimedOut,
-    TooManyRequests,
-    Unreadable,
-    refusal,
+from sluice.kube.answers import (
+    Evicted,
+    Eviction,
+    NotThere,
+    Page,
+    Withheld,
+    read,
+    read_page,
+    rest_of,
+    speaking_of,
 )
-from sluice.kube.resources import Resource
-from sluice.kube.transport import Answer, Request, Transport
-from sluice.runtime.clock import Clock
-from sluice.runtime.tasks import bounded
+from sluice.kube.errors import Conflict, Invalid, KubeError, NotFound, TooManyRequests
+from sluice.kube.requests import JSON, WITHIN, Requests
+from sluice.kube.resources import PODS, Resource
+from sluice.kube.views import Object
 
-V = TypeVar("V", bound=msgspec.Struct)
+__all__ = [
+    "APPLY_PATCH",
+    "JSON",
+    "MERGE_PATCH",
+    "WITHIN",
+    "Evicted",
+    "Eviction",
+    "Guard",
+    "Kube",
+    "NotThere",
+    "Page",
+    "Withheld",
+]
 
-WITHIN = 10.0
-"""Seconds for a request where the caller says nothing else."""
+V = TypeVar("V", bound=Object)
 
-JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
@@ -40,91 +52,17 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     resource_version: str
 
 
-class Page(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
-    """A part of a list, as of one revision."""
-
-    items: tuple[V, ...]
-    resource_version: str
-    rest: str
-    """Asks for the next page; empty at the last."""
-
-
-class Evicted(msgspec.Struct, frozen=True):
-    """The server has marked the pod for deletion; it is gone when its grace is over."""
-
-
-class NotThere(msgspec.Struct, frozen=True):
-    """The pod of that uid is gone already."""
-
-
-class Withheld(msgspec.Struct, frozen=True):
-    """A budget forbids it now, in the server's words."""
-
-    why: str
-    retry_after: float | None
-
-
-Eviction = Evicted | NotThere | Withheld
-
-
-class Kube:
+class Kube(Requests):
     """One API server, asked by one field manager."""
 
-    def __init__(self, transport: Transport, *, manager: str, clock: Clock) -> None:
-        self._transport = transport
-        self.manager = manager
-        self._clock = clock
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: object = None,
-        content_type: str = JSON,
-        within: float = WITHIN,
-    ) -> bytes:
-        """The body of a good answer; a typed error otherwise, `TimedOut` after `within` seconds.
-
-        What changes something tells the server the same deadline, so that it does not carry out
-        late what we have given up.
-        """
-        asked = dict(query or {})
-        if method != "GET":
-            asked.setdefault("timeout", f"{within:g}s")
-        request = Request(
-            method=method,
-            path=path,
-            query=asked,
-            headers={"accept": JSON, **({} if body is None else {"content-type": content_type})},
-            body=b"" if body is None else msgspec.json.encode(body),
-        )
-        try:
-            return await bounded(self._exchange(request), seconds=within, clock=self._clock)
-        except TimeoutError as error:
-            raise TimedOut(tried(request), f"no whole answer within {within:g} s") from error
-
-    @asynccontextmanager
-    async def stream(
-        self, path: str, *, query: Mapping[str, str], within: float = WITHIN
-    ) -> AsyncGenerator[Answer]:
-        """An answer that goes on until somebody ends it; `within` is for its head alone."""
-        request = Request(method="GET", path=path, query=query, headers={"accept": JSON})
-        opened = self._transport.open(request)
-        answer = await self._head(request, opened, within=within)
-        try:
-            if answer.status >= 400:
-                body = await bounded(answer.body(), seconds=within, clock=self._clock)
-                raise _refused(request, answer, body)
-            yield answer
-        finally:
-            await opened.__aexit__(None, None, None)
-
-    async def get(self, resource: Resource[V], name: str, *, namespace: str = "") -> V:
+    async def get(
+        self, resource: Resource[V], name: str, *, namespace: str = "", within: float = WITHIN
+    ) -> V:
         """One object as it is now."""
         path = resource.path(namespace=namespace, name=name)
-        return read(await self.request("GET", path), resource.view, tried=f"GET {path}")
+        with speaking_of(resource):
+            body = await self.request("GET", path, within=within)
+        return read(body, resource.view, tried=f"GET {path}")
 
     async def page(
         self,
@@ -142,12 +80,39 @@ class Kube:
         query = {"limit": str(limit), "labelSelector": labels, "fieldSelector": fields}
         query |= {"continue": resume, "resourceVersion": resource_version}
         path = resource.path(namespace=namespace)
-        body = await self.request(
-            "GET", path, query={key: value for key, value in query.items() if value}, within=within
-        )
-        listed = read(body, _List[resource.view], tried=f"GET {path}")
-        meta = listed.metadata
-        return Page(items=listed.items, resource_version=meta.resource_version, rest=meta.rest)
+        return read_page(await self._listed(resource, path, query, within), resource, path=path)
+
+    async def everything(
+        self,
+        resource: Resource[V],
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        limit: int = 500,
+        within: float = 30.0,
+    ) -> Page[V]:
+        """All objects of a kind, as of one revision; `within` is for each part of the list.
+
+        While a part is read the next one is on its way.
+        """
+        query = {"limit": str(limit), "labelSelector": labels, "fieldSelector": fields}
+        path = resource.path(namespace=namespace)
+        items: list[V] = []
+        body = await self._listed(resource, path, query, within)
+        while rest := rest_of(body, path=path):
+            following = self._listed(resource, path, query | {"continue": rest}, within)
+            task = asyncio.create_task(following, name=f"the rest of {path}")
+            try:
+                await asyncio.sleep(0)  # it is sent before this part is read
+                items.extend(read_page(body, resource, path=path).items)
+                body = await task
+            finally:
+                if not task.done():
+                    task.cancel()
+                    await asyncio.wait({task})
+        last = read_page(body, resource, path=path)
+        return msgspec.structs.replace(last, items=(*items, *last.items))
 
     async def create(
         self,
@@ -221,11 +186,19 @@ class Kube:
             "kind": resource.kind,
             "metadata": metadata,
         }
-        path = resource.path(namespace=namespace, name=metadata["name"], subresource=subresource)
+        name = metadata["name"]
+        path = resource.path(namespace=namespace, name=name, subresource=subresource)
         query = {"force": "true"} if force else {}
-        return await self._written(
-            "PATCH", path, resource, whole, query=query, content_type=APPLY_PATCH, within=within
-        )
+        until = self._clock.monotonic() + within
+        try:
+            return await self._written(
+                "PATCH", path, resource, whole, query=query, content_type=APPLY_PATCH, within=within
+            )
+        except (Conflict, Invalid) as error:
+            # One code and reason for "it is gone", "it is another" and "it has changed": ask.
+            if guard is not None and not getattr(error, "claims", ()):
+                await self._doubt(resource, name, uid=guard.uid, namespace=namespace, until=until)
+            raise
 
     async def delete(
         self,
@@ -258,13 +231,51 @@ class Kube:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": _doom(uid=uid, grace=grace),
         }
+        until = self._clock.monotonic() + within
         try:
-            await self.request("POST", path, body=body, within=within)
-        except (NotFound, Conflict):
+            # A server tries an eviction that names another uid for ten seconds: do not let it.
+            await self._find(PODS, name, uid=uid, namespace=namespace, until=until)
+            try:
+                await self.request("POST", path, body=body, within=self._left(until))
+            except Conflict:
+                await self._find(PODS, name, uid=uid, namespace=namespace, until=until)
+                raise
+        except NotFound:
             return NotThere()
         except TooManyRequests as refused:
             return Withheld(refused.message, refused.retry_after)
         return Evicted()
+
+    async def _listed(
+        self, resource: Resource[Any], path: str, query: Mapping[str, str], within: float
+    ) -> bytes:
+        asked = {key: value for key, value in query.items() if value}
+        with speaking_of(resource):
+            return await self.request("GET", path, query=asked, within=within)
+
+    async def _find(
+        self, resource: Resource[Any], name: str, *, uid: str, namespace: str, until: float
+    ) -> None:
+        """`NotFound` unless the object of that uid is there, whatever its state."""
+        path = resource.path(namespace=namespace, name=name)
+        words = f"GET {path}"
+        body = await self.request("GET", path, within=self._left(until))
+        if read(body, Object, tried=words).metadata.uid != uid:
+            raise NotFound(words, f"{name} is not the one of uid {uid} any more", missing=name)
+
+    async def _doubt(
+        self, resource: Resource[Any], name: str, *, uid: str, namespace: str, until: float
+    ) -> None:
+        """The same, but nothing where that cannot be known now."""
+        try:
+            await self._find(resource, name, uid=uid, namespace=namespace, until=until)
+        except NotFound:
+            raise
+        except KubeError:
+            return
+
+    def _left(self, until: float) -> float:
+        return max(until - self._clock.monotonic(), 0.001)
 
     async def _written(
         self,
@@ -277,68 +288,16 @@ class Kube:
         content_type: str = JSON,
         within: float,
     ) -> V:
-        body = await self.request(
-            method,
-            path,
-            query={**(query or {}), "fieldManager": self.manager},
-            body=wanted,
-            content_type=content_type,
-            within=within,
-        )
+        with speaking_of(resource):
+            body = await self.request(
+                method,
+                path,
+                query={**(query or {}), "fieldManager": self.manager},
+                body=wanted,
+                content_type=content_type,
+                within=within,
+            )
         return read(body, resource.view, tried=f"{method} {path}")
-
-    async def _exchange(self, request: Request) -> bytes:
-        async with self._transport.open(request) as answer:
-            body = await answer.body()
-            if answer.status >= 400:
-                raise _refused(request, answer, body)
-            return body
-
-    async def _head(
-        self, request: Request, opened: AbstractAsyncContextManager[Answer], *, within: float
-    ) -> Answer:
-        try:
-            return await bounded(opened.__aenter__(), seconds=within, clock=self._clock)
-        except TimeoutError as error:
-            raise TimedOut(tried(request), f"no answer within {within:g} s") from error
-
-
-class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-    rest: str = msgspec.field(name="continue", default="")
-
-
-class _List(msgspec.Struct, Generic[V], frozen=True):
-    metadata: _ListMeta
-    items: tuple[V, ...] = ()
-
-
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
-
-
-def read(body: bytes, view: type[V], *, tried: str) -> V:
-    """The answer as a view; `Unreadable` names the field that is not what it should be."""
-    decoder = _decoders.get(view)
-    if decoder is None:
-        decoder = _decoders[view] = msgspec.json.Decoder(view)
-    try:
-        return decoder.decode(body)
-    except msgspec.DecodeError as error:
-        raise Unreadable(tried, f"the answer cannot be read as {view.__name__}: {error}") from error
-
-
-def tried(request: Request) -> str:
-    """A request in words, for an error."""
-    return f"{request.method} {request.path}"
-
-
-def _refused(request: Request, answer: Answer, body: bytes) -> Exception:
-    return refusal(
-        tried(request),
-        code=answer.status,
-        body=body,
-        retry_after=answer.headers.get("retry-after"),
-    )
 
 
 def _fenced(wanted: Mapping[str, Any], resource: Resource[Any]) -> str:

@@ -17,16 +17,30 @@ class KubeError(Exception):
         self.reason = reason
 
 
+class Misconfigured(KubeError):
+    """What we were given leads to no API server: a person must mend it."""
+
+
 class Unavailable(KubeError):
     """No answer, half an answer, or a server's own failure (5xx): it may have been carried out."""
 
 
 class TimedOut(Unavailable):
-    """No whole answer within the request's time."""
+    """No whole answer within the request's time: the server said so (504), or nothing at all."""
 
 
 class NotFound(KubeError):
-    """The object is not there, or the server does not know the kind."""
+    """The object is not there; `missing` is the name that the server did not find."""
+
+    def __init__(
+        self, tried: str, message: str, *, code: int = 404, reason: str = "", missing: str = ""
+    ) -> None:
+        super().__init__(tried, message, code=code, reason=reason)
+        self.missing = missing
+
+
+class UnknownKind(NotFound):
+    """The server does not serve objects of this kind."""
 
 
 class Conflict(KubeError):
@@ -95,7 +109,8 @@ class Unreadable(KubeError):
 
 
 class _Details(msgspec.Struct, frozen=True, rename="camel"):
-    causes: tuple[Cause, ...] = ()
+    name: str = ""
+    causes: tuple[Cause, ...] | None = None
     retry_after_seconds: float | None = None
 
 
@@ -109,18 +124,20 @@ class _Status(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Status)
 
 
-def refusal(tried: str, *, code: int, body: bytes, retry_after: str | None = None) -> KubeError:
-    """The error that an answer of 400 and above stands for."""
+def refusal(tried: str, *, body: bytes, code: int = 0, retry_after: str | None = None) -> KubeError:
+    """The error that an answer of 400 and above stands for; without a `code`, the body has it."""
     status = _read(body, code=code)
+    code = code or status.code
     details = status.details or _Details()
-    message = status.message or f"the server answered {code} without a reason"
+    causes = details.causes or ()
+    message = status.message or f"the server answered {code or 'with an error'}, without a reason"
     reason = status.reason
     if code == 404:
-        return NotFound(tried, message, code=code, reason=reason)
+        return NotFound(tried, message, code=code, reason=reason, missing=details.name)
     if code == 409:
         claims = tuple(
             Claim(_manager(cause.message), cause.field)
-            for cause in details.causes
+            for cause in causes
             if cause.reason == "FieldManagerConflict"
         )
         kind = AlreadyExists if reason == "AlreadyExists" else Conflict
@@ -137,15 +154,17 @@ def refusal(tried: str, *, code: int, body: bytes, retry_after: str | None = Non
         return Unauthorized(tried, words, code=code, reason=reason)
     if code == 403:
         return Forbidden(tried, f"{message}; grant it in RBAC", code=code, reason=reason)
-    if code >= 500:
+    if code == 504:
+        return TimedOut(tried, message, code=code, reason=reason)
+    if code >= 500 or code < 400:
         return Unavailable(tried, message, code=code, reason=reason)
-    return Invalid(tried, message, code=code, reason=reason, causes=details.causes)
+    return Invalid(tried, message, code=code, reason=reason, causes=causes)
 
 
 def _read(body: bytes, *, code: int) -> _Status:
     try:
         return _decode.decode(body)
-    except msgspec.DecodeError:
+    except ValueError:
         text = body[:200].decode(errors="replace").strip()
         return _Status(message=text, code=code)
 

@@ -9,7 +9,7 @@ import msgspec
 
 from sluice.kube import views
 
-V = TypeVar("V", bound=msgspec.Struct)
+V = TypeVar("V", bound=views.Object)
 
 
 class Resource(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
@@ -28,6 +28,11 @@ class Resource(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     def api_version(self) -> str:
         """As an object's `apiVersion` says it."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def custom(self) -> bool:
+        """Whether a server has it only where somebody installed its definition."""
+        return "." in self.group and not self.group.endswith(".k8s.io")
 
     def path(self, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Of one object, or of all where there is no name."""

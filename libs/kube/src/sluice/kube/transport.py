@@ -23,6 +23,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
 
 
+def tried(request: Request) -> str:
+    """A request in words, for an error."""
+    return f"{request.method} {request.path}"
+
+
 class Answer(Protocol):
     """What came back, while its `open` lasts. A connection that is cut raises `Unavailable`."""
 
@@ -47,6 +52,10 @@ class Answer(Protocol):
 
 class Transport(Protocol):
     """A way to one API server, as one user."""
+
+    def __str__(self) -> str:
+        """Which server it leads to, for an error."""
+        ...
 
     def open(self, request: Request) -> AbstractAsyncContextManager[Answer]:
         """Send it, and give the answer's head; `Unavailable` where none comes."""

@@ -4,9 +4,14 @@ Attributes are in our spelling, the wire keeps Kubernetes'. Nothing here is ever
 what we write are plain objects that hold only what we own.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    Time = str
+else:
+    Time = str | None  # Kubernetes writes null for a time that nobody has set; here it is empty
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
@@ -31,6 +36,10 @@ class ManagedFields(View, frozen=True, kw_only=True):
     time: str = ""
     fields_v1: msgspec.Raw = msgspec.Raw(b"{}")
 
+    def __post_init__(self) -> None:
+        # As decoded it would keep the whole answer in memory that it was a part of.
+        msgspec.structs.force_setattr(self, "fields_v1", self.fields_v1.copy())
+
 
 class Metadata(View, frozen=True, kw_only=True):
     """What all objects have."""
@@ -48,9 +57,14 @@ class Metadata(View, frozen=True, kw_only=True):
     owner_references: tuple[OwnerReference, ...] = ()
     managed_fields: tuple[ManagedFields, ...] = ()
 
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name alone where there are no namespaces."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
 
 class Object(View, frozen=True, kw_only=True):
-    """Any object, by its metadata alone."""
+    """Any object, by its metadata alone; what reads more of a kind extends this."""
 
     metadata: Metadata
 
@@ -71,8 +85,12 @@ class Condition(View, frozen=True, kw_only=True):
     status: str
     reason: str = ""
     message: str = ""
-    last_transition_time: str = ""
+    last_transition_time: Time = ""
     observed_generation: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.last_transition_time:
+            msgspec.structs.force_setattr(self, "last_transition_time", "")
 
 
 class NodeSpec(View, frozen=True, kw_only=True):
@@ -102,10 +120,9 @@ class NodeStatus(View, frozen=True, kw_only=True):
     capacity: dict[str, str] = {}
 
 
-class Node(View, frozen=True, kw_only=True):
+class Node(Object, frozen=True, kw_only=True):
     """A machine of the cluster."""
 
-    metadata: Metadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
@@ -128,7 +145,11 @@ class Waiting(View, frozen=True, kw_only=True):
 class Running(View, frozen=True, kw_only=True):
     """Since when."""
 
-    started_at: str = ""
+    started_at: Time = ""
+
+    def __post_init__(self) -> None:
+        if not self.started_at:
+            msgspec.structs.force_setattr(self, "started_at", "")
 
 
 class Terminated(View, frozen=True, kw_only=True):
@@ -136,8 +157,14 @@ class Terminated(View, frozen=True, kw_only=True):
 
     exit_code: int = 0
     reason: str = ""
-    started_at: str = ""
-    finished_at: str = ""
+    started_at: Time = ""
+    finished_at: Time = ""
+
+    def __post_init__(self) -> None:
+        if not self.started_at:
+            msgspec.structs.force_setattr(self, "started_at", "")
+        if not self.finished_at:
+            msgspec.structs.force_setattr(self, "finished_at", "")
 
 
 class ContainerStatus(View, frozen=True, kw_only=True):
@@ -192,10 +219,9 @@ class PodStatus(View, frozen=True, kw_only=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Pod(View, frozen=True, kw_only=True):
+class Pod(Object, frozen=True, kw_only=True):
     """Containers that live and die together on one node."""
 
-    metadata: Metadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -210,10 +236,9 @@ class LeaseSpec(View, frozen=True, kw_only=True):
     lease_transitions: int | None = None
 
 
-class Lease(View, frozen=True, kw_only=True):
+class Lease(Object, frozen=True, kw_only=True):
     """A claim that must be renewed."""
 
-    metadata: Metadata
     spec: LeaseSpec = LeaseSpec()
 
 
@@ -229,17 +254,15 @@ class DaemonSetStatus(View, frozen=True, kw_only=True):
     number_misscheduled: int = 0
 
 
-class DaemonSet(View, frozen=True, kw_only=True):
+class DaemonSet(Object, frozen=True, kw_only=True):
     """One pod on each node that it selects; the spec is its author's business."""
 
-    metadata: Metadata
     status: DaemonSetStatus = DaemonSetStatus()
 
 
-class ControllerRevision(View, frozen=True, kw_only=True):
+class ControllerRevision(Object, frozen=True, kw_only=True):
     """One version of a DaemonSet's template."""
 
-    metadata: Metadata
     revision: int = 0
 
 
@@ -249,8 +272,7 @@ class Established(View, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class CustomResourceDefinition(View, frozen=True, kw_only=True):
+class CustomResourceDefinition(Object, frozen=True, kw_only=True):
     """A kind that somebody added to the server."""
 
-    metadata: Metadata
     status: Established = Established()

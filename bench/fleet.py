@@ -1,0 +1,77 @@
+"""5,000 nodes on the simulated API server and in a cache, each a process of its own."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from contextlib import ExitStack
+from typing import Any
+
+from bench.report import Report, ratio
+
+TITLE = "5,000 nodes on the simulated API server and in a cache, 500 changes a second"
+NODES = 5_000
+CHANGES = 5_000
+RATE = 500
+ROUNDS = 3
+
+
+async def run(report: Report) -> None:
+    """List, then follow, from another process."""
+    await asyncio.to_thread(_run, report)
+
+
+def _run(report: Report) -> None:
+    with ExitStack() as stack:
+        server = _Child(stack, "bench.fleet_server", str(NODES))
+        filled = server.hear()
+        where = (filled["url"], filled["token"])
+        theirs: list[float] = []
+        ours: list[float] = []
+        for _ in range(ROUNDS):
+            with ExitStack() as turn:
+                theirs.append(
+                    _Child(turn, "bench.fleet_client", *where, "discard").hear()["synced"]
+                )
+                ours.append(_Child(turn, "bench.fleet_client", *where).hear()["synced"])
+        report.figure("received and thrown away", min(theirs) * 1000, "ms")
+        report.figure("in the cache", min(ours) * 1000, "ms")
+        report.at_most("synced, in time of throwing away", ratio(ours, theirs), 2.0, "x")
+        client = _Child(stack, "bench.fleet_client", *where)
+        report.figure("cache process, synced", client.hear()["mib"], "MiB")
+        wrote = server.ask(f"{CHANGES} {RATE}")
+        rate = wrote["wrote"] / wrote["seconds"]
+        report.at_least("changes a second, of 500 asked for", rate / RATE, 0.9, "x")
+        seen = client.ask(str(wrote["revision"]))
+        report.figure("cache behind the server after the last", seen["behind"] * 1000, "ms")
+        report.at_least("changes told, of those made", seen["told"] / wrote["wrote"], 1.0, "x")
+        report.at_most("cache process, after the changes", seen["mib"], 200, "MiB")
+        report.figure("server process, with its journal", wrote["mib"], "MiB")
+        report.figure("records in the journal", wrote["journal"], "")
+
+
+class _Child:
+    """A process that answers lines with lines."""
+
+    def __init__(self, stack: ExitStack, module: str, *arguments: str) -> None:
+        self._process = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        stack.callback(self._process.communicate)
+
+    def ask(self, line: str) -> dict[str, Any]:
+        """Say it, and hear the answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        return self.hear()
+
+    def hear(self) -> dict[str, Any]:
+        """What it says next."""
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())

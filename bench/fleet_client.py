@@ -1,0 +1,86 @@
+"""A process that holds a cache of a server's nodes, or throws their bytes away.
+
+`python -m bench.fleet_client URL TOKEN` says `{"synced", "mib"}` when all are there; then for
+each revision on stdin `{"behind", "mib", "told"}` when it has come, so many seconds later.
+With `discard` at the end it receives the same pages and says only `{"synced"}`.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import time
+from contextlib import suppress
+
+import aiohttp
+import msgspec
+
+from bench.resident import resident
+from sluice.kube.cache import Cache
+from sluice.kube.client import Kube
+from sluice.kube.http import HttpTransport, Token
+from sluice.kube.resources import NODES
+from sluice.kube.views import Node
+from sluice.runtime.clock import SystemClock
+
+
+class _Meta(msgspec.Struct):
+    rest: str = msgspec.field(name="continue", default="")
+
+
+class _Page(msgspec.Struct):
+    metadata: _Meta
+
+
+async def follow(url: str, token: str) -> None:
+    """Cache until stdin ends."""
+    async with HttpTransport(url, credentials=Token(token)) as transport:
+        kube = Kube(transport, manager="bench", clock=SystemClock())
+        cache = Cache(kube, NODES, clock=SystemClock(), random=random.Random(1))
+        told = 0
+
+        def count(_old: Node | None, _new: Node | None) -> None:
+            nonlocal told
+            told += 1
+
+        began = time.perf_counter()
+        running = asyncio.create_task(cache.run())
+        await cache.synced()
+        _say(synced=time.perf_counter() - began, mib=resident())
+        cache.on_change(count)
+        loop = asyncio.get_running_loop()
+        while line := await loop.run_in_executor(None, sys.stdin.readline):
+            began = time.perf_counter()
+            while cache.revision < int(line):
+                await asyncio.sleep(0.001)
+            _say(behind=time.perf_counter() - began, mib=resident(), told=told)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+
+async def discard(url: str, token: str) -> None:
+    """The same requests one after another, and nothing made of the answers but the next one."""
+    headers = {"accept-encoding": "identity", "authorization": f"Bearer {token}"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        began = time.perf_counter()
+        rest = ""
+        while True:
+            query = {"limit": "500", **({"continue": rest} if rest else {})}
+            async with session.get(f"{url}/api/v1/nodes", params=query) as response:
+                head = await response.content.read(1024)
+                async for _ in response.content.iter_any():
+                    pass
+            meta = head[head.index(b'"metadata":') : head.index(b"}") + 1]
+            rest = msgspec.json.decode(b"{" + meta + b"}", type=_Page).metadata.rest
+            if not rest:
+                break
+        _say(synced=time.perf_counter() - began)
+
+
+def _say(**said: object) -> None:
+    print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run((discard if "discard" in sys.argv else follow)(*sys.argv[1:3]))

@@ -1,0 +1,82 @@
+"""A process that is the simulated API server with a fleet of full-sized nodes on it.
+
+`python -m bench.fleet_server COUNT` says `{"url", "token", "revision"}` when filled; then each
+line `CHANGES PER_SECOND` on stdin makes it write so many (0 per second: as fast as it can) and say
+`{"wrote", "seconds", "revision", "mib", "journal"}`. It ends with its stdin.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import time
+
+from bench.resident import resident
+from sluice.kube.client import Kube
+from sluice.kube.resources import NODES
+from sluice.runtime.clock import SystemClock
+from sluice.runtime.ids import RandomIds
+from sluice.sim.apiserver.http import front
+from sluice.sim.apiserver.server import ApiServer
+from sluice.sim.cluster.kubelet.hardware import KERNEL, Hardware, node
+
+TOKEN = "fleet"
+
+
+async def main(count: int) -> None:
+    """Fill it, serve it, change it as told."""
+    clock = SystemClock()
+    server = ApiServer(clock=clock, ids=RandomIds(), random=random.Random(1))
+    server.add_token(TOKEN, "bench")
+    kubelet = Kube(server.transport(user="bench"), manager="kubelet", clock=clock)
+    people = Kube(server.transport(user="bench"), manager="bench", clock=clock)
+    hardware = Hardware(full=True)
+    for number in range(count):
+        name = f"gpu-{number:05}"
+        await kubelet.create(
+            NODES,
+            node(
+                name,
+                hardware,
+                ip="10.0.0.1",
+                boot_id=f"boot-{number}",
+                kernel=KERNEL,
+                now=clock.now(),
+            ),
+        )
+    async with front(server) as http:
+        _say(url=http.url, token=TOKEN, revision=await _revision(people))
+        loop = asyncio.get_running_loop()
+        while line := await loop.run_in_executor(None, sys.stdin.readline):
+            changes, rate = map(int, line.split())
+            began = time.perf_counter()
+            for n in range(changes):
+                await _change(people, f"gpu-{n % count:05}", n)
+                ahead = n / rate - (time.perf_counter() - began) if rate else 0.0
+                await asyncio.sleep(max(0.0, ahead))
+            _say(
+                wrote=changes,
+                seconds=time.perf_counter() - began,
+                revision=await _revision(people),
+                mib=resident(),
+                journal=len(server.journal),
+            )
+
+
+async def _change(kube: Kube, name: str, number: int) -> None:
+    change = {"metadata": {"annotations": {"bench.example/change": str(number)}}}
+    await kube.request(
+        "PATCH", NODES.path(name=name), body=change, content_type="application/merge-patch+json"
+    )
+
+
+async def _revision(kube: Kube) -> int:
+    return int((await kube.page(NODES, limit=1)).resource_version)
+
+
+def _say(**said: object) -> None:
+    print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1])))

@@ -1,0 +1,128 @@
+"""What a client makes of 5,000 nodes: decoded and watched, beside kubernetes_asyncio."""
+
+import asyncio
+import random
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from bench.recorded import NODES as COUNT
+from bench.recorded import pages
+from bench.report import Report, ratio
+from sluice.kube.client import Kube
+from sluice.kube.http import HttpTransport, Token
+from sluice.kube.resources import NODES
+from sluice.kube.transport import Request
+from sluice.kube.watch import Changed, Watch
+from sluice.runtime.clock import SystemClock
+
+TITLE = "5,000 nodes of 19 KB: decoded and watched, beside kubernetes_asyncio"
+EVENTS = 20_000
+THEIR_EVENTS = 2_000
+ROUNDS = 3
+
+
+async def run(report: Report) -> None:
+    """Each beside the other within one run, in turns."""
+    await _decode(report)
+    async with _recorded() as url:
+        await _watch(report, url)
+
+
+class _AtHand:
+    """A transport whose answers are there already: what is left is what a client makes of it."""
+
+    status = 200
+    headers: dict[str, str] = {}
+
+    def __init__(self, bodies: list[bytes]) -> None:
+        self._bodies = bodies
+        self._body = b""
+
+    @asynccontextmanager
+    async def open(self, request: Request) -> AsyncGenerator["_AtHand"]:
+        self._body = self._bodies[int(request.query.get("continue", "0"))]
+        yield self
+
+    async def body(self) -> bytes:
+        return self._body
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        raise NotImplementedError("nothing is watched here")
+
+
+async def _decode(report: Report) -> None:
+    from kubernetes_asyncio.client import ApiClient, Configuration
+
+    bodies = pages()
+    report.figure("size of a node", sum(map(len, bodies)) / COUNT / 1000, "kB")
+    kube = Kube(_AtHand(bodies), manager="bench", clock=SystemClock())
+    ours: list[float] = []
+    theirs: list[float] = []
+    async with ApiClient(Configuration()) as api:
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            for page in range(len(bodies)):
+                await kube.page(NODES, resume=str(page))
+            ours.append(time.perf_counter() - began)
+            # A page is enough for them: their time grows with the number of nodes alone.
+            began = time.perf_counter()
+            api.deserialize(SimpleNamespace(data=bodies[0].decode()), "V1NodeList")
+            theirs.append((time.perf_counter() - began) * len(bodies))
+    report.figure("decoded by us", min(ours) * 1000, "ms")
+    report.at_least("decode, as many times as fast", 1 / ratio(ours, theirs), 20, "x")
+
+
+async def _watch(report: Report, url: str) -> None:
+    ours = [EVENTS / await _our_watch(url) for _ in range(ROUNDS)]
+    theirs = [THEIR_EVENTS / await _their_watch(url) for _ in range(ROUNDS)]
+    report.figure("watch events read by us", max(ours), "1/s")
+    report.at_least("watch, as many times as fast", ratio(ours, theirs), 20, "x")
+
+
+async def _our_watch(url: str) -> float:
+    async with HttpTransport(url, credentials=Token()) as transport:
+        kube = Kube(transport, manager="bench", clock=SystemClock())
+        watch = Watch(kube, NODES, clock=SystemClock(), random=random.Random(1))
+        seen, began = 0, 0.0
+        async with aclosing(watch.updates()) as updates:
+            async for update in updates:
+                if isinstance(update, Changed):
+                    began = began or time.perf_counter()
+                    seen += 1
+                    if seen == EVENTS:
+                        break
+    return time.perf_counter() - began
+
+
+async def _their_watch(url: str) -> float:
+    from kubernetes_asyncio import client, watch
+
+    configuration = client.Configuration(host=url)
+    async with client.ApiClient(configuration) as api, watch.Watch() as theirs:
+        nodes = client.CoreV1Api(api)
+        seen, began = 0, 0.0
+        async for _ in theirs.stream(nodes.list_node, resource_version="1"):
+            began = began or time.perf_counter()
+            seen += 1
+            if seen == THEIR_EVENTS:
+                break
+    return time.perf_counter() - began
+
+
+@asynccontextmanager
+async def _recorded() -> AsyncGenerator[str]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.recorded", str(EVENTS)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        said: Any = server.stdout
+        port = await asyncio.to_thread(said.readline)
+        yield f"http://127.0.0.1:{int(port)}"
+        server.communicate()

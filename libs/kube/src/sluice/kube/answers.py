@@ -1,0 +1,110 @@
+"""What the server's answers are read as: pages, views, verdicts on evictions, and refusals.
+
+Pure: it knows neither requests under way nor deadlines.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from sluice.kube.errors import KubeError, NotFound, UnknownKind, Unreadable, refusal
+from sluice.kube.resources import Resource
+from sluice.kube.transport import Answer, Request, tried
+from sluice.kube.views import Object
+
+V = TypeVar("V", bound=Object)
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class Page(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
+    """A part of a list, as of one revision."""
+
+    items: tuple[V, ...]
+    resource_version: str
+    rest: str
+    """Asks for the next page; empty at the last."""
+
+
+class Evicted(msgspec.Struct, frozen=True):
+    """The server has marked the pod for deletion; it is gone when its grace is over."""
+
+
+class NotThere(msgspec.Struct, frozen=True):
+    """The pod of that uid is gone already."""
+
+
+class Withheld(msgspec.Struct, frozen=True):
+    """A budget forbids it now, in the server's words."""
+
+    why: str
+    retry_after: float | None
+
+
+Eviction = Evicted | NotThere | Withheld
+
+
+class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    rest: str = msgspec.field(name="continue", default="")
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: _ListMeta
+
+
+class _Listing(msgspec.Struct, Generic[V], frozen=True):
+    metadata: _ListMeta
+    items: tuple[V, ...] | None = None
+
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def read(body: bytes, view: type[S], *, tried: str) -> S:
+    """The answer as a view; `Unreadable` names the field that is not what it should be."""
+    decoder = _decoders.get(view)
+    if decoder is None:
+        decoder = _decoders[view] = msgspec.json.Decoder(view)
+    try:
+        return decoder.decode(body)
+    except ValueError as error:
+        raise Unreadable(tried, f"the answer cannot be read as {view.__name__}: {error}") from error
+
+
+def read_page(body: bytes, resource: Resource[V], *, path: str) -> Page[V]:
+    """A part of a list."""
+    listing = read(body, _Listing[resource.view], tried=f"GET {path}")
+    meta = listing.metadata
+    return Page(items=listing.items or (), resource_version=meta.resource_version, rest=meta.rest)
+
+
+def rest_of(body: bytes, *, path: str) -> str:
+    """What asks for the part after this one, without reading the objects of this one."""
+    return read(body, _Head, tried=f"GET {path}").metadata.rest
+
+
+@contextmanager
+def speaking_of(resource: Resource[Any]) -> Generator[None]:
+    """Where the server misses no object but the kind itself, say so, and what to do."""
+    try:
+        yield
+    except NotFound as error:
+        if error.missing:
+            raise
+        what = f"the server does not serve {resource.plural} of {resource.api_version}"
+        if resource.custom:
+            crd = f"{resource.plural}.{resource.group}"
+            what += f": install the CustomResourceDefinition {crd}"
+        raise UnknownKind(error.tried, what, code=error.code, reason=error.reason) from error
+
+
+def refused(request: Request, answer: Answer, body: bytes) -> KubeError:
+    """The error that this answer stands for."""
+    return refusal(
+        tried(request),
+        code=answer.status,
+        body=body,
+        retry_after=answer.headers.get("retry-after"),
+    )

@@ -1,0 +1,13 @@
+"""Times as Kubernetes writes them."""
+
+from datetime import UTC, datetime
+
+
+def to_second(seconds: float) -> str:
+    """`metav1.Time` of Unix seconds: conditions, events."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def to_microsecond(seconds: float) -> str:
+    """`metav1.MicroTime` of Unix seconds: leases."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,347 @@
+"""The transport over HTTP: what goes out, what comes back however large, and failures in words."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from sluice.kube.client import Kube
+from sluice.kube.errors import TimedOut, Unauthorized, Unavailable
+from sluice.kube.http import HttpTransport, Pass, Token
+from sluice.kube.lines import Lines
+from sluice.kube.transport import Request
+from sluice.runtime.clock import SystemClock
+from tests.component.kube_client.web import Authority, serving
+
+NODES = Request(method="GET", path="/api/v1/nodes")
+
+
+async def echo(request: web.BaseRequest) -> web.StreamResponse:
+    return web.json_response(
+        {
+            "method": request.method,
+            "path": request.raw_path,
+            "query": dict(request.query),
+            "headers": {name.lower(): value for name, value in request.headers.items()},
+            "body": await request.text(),
+        }
+    )
+
+
+async def asked(transport: HttpTransport, request: Request = NODES) -> bytes:
+    async with transport.open(request) as answer:
+        return await answer.body()
+
+
+async def why(transport: HttpTransport, request: Request = NODES) -> str:
+    with pytest.raises(Unavailable) as failed:
+        await asked(transport, request)
+    assert failed.value.tried == f"{request.method} {request.path}"
+    return failed.value.message.removeprefix(f"{transport.url}: ")
+
+
+def trusting(authority: Authority) -> Token:
+    return Token(tls=ssl.create_default_context(cafile=authority.ca))
+
+
+async def test_what_is_asked_arrives_as_it_is() -> None:
+    request = Request(
+        method="PATCH",
+        path="/api/v1/nodes/a.b-c.d",
+        query={
+            "labelSelector": "app in (a,b),!x/y,z=1+1",
+            "fieldSelector": "spec.nodeName=n&1",
+            "continue": "eyJ2Ij+/=",
+        },
+        headers={"content-type": "application/apply-patch+yaml"},
+        body='{"ä":1}'.encode(),
+    )
+    async with (
+        serving(echo) as url,
+        HttpTransport(f"{url}/", credentials=Token("secret")) as way,
+        way.open(request) as answer,
+    ):
+        assert answer.status == 200
+        assert answer.headers["content-type"] == "application/json; charset=utf-8"
+        got = msgspec.json.decode(await answer.body())
+    assert (got["method"], got["body"]) == ("PATCH", '{"ä":1}')
+    assert got["path"].partition("?")[0] == "/api/v1/nodes/a.b-c.d"
+    assert got["query"] == request.query
+    assert got["headers"]["content-type"] == "application/apply-patch+yaml"
+    assert got["headers"]["authorization"] == "Bearer secret"
+    assert got["headers"]["accept-encoding"] == "identity"
+
+
+async def test_a_name_cannot_leave_its_place_in_the_path() -> None:
+    seen: list[str] = []
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        seen.append(request.raw_path)
+        return web.Response()
+
+    async with serving(answer) as url, HttpTransport(url, credentials=Token()) as way:
+        for name in ("system:node", "a?b=c", "a%2fb", "ä#x"):
+            await asked(way, Request(method="GET", path=f"/api/v1/nodes/{name}"))
+    assert seen == [
+        "/api/v1/nodes/system:node",
+        "/api/v1/nodes/a%3Fb%3Dc",
+        "/api/v1/nodes/a%252fb",
+        "/api/v1/nodes/%C3%A4%23x",
+    ]
+
+
+async def test_an_error_is_an_answer_too_and_redirects_are_not_followed() -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/moved":
+            return web.Response(status=302, headers={"Location": "/"})
+        return web.Response(status=429, headers={"Retry-After": "7"}, text="slowly")
+
+    async with serving(answer) as url, HttpTransport(url, credentials=Token()) as way:
+        async with way.open(NODES) as refused:
+            assert (refused.status, refused.headers["retry-after"]) == (429, "7")
+            assert await refused.body() == b"slowly"
+        async with way.open(Request(method="GET", path="/moved")) as moved:
+            assert moved.status == 302
+
+
+async def test_long_lines_survive_and_watches_keep_nobody_waiting() -> None:
+    line = b"x" * 1_600_000
+    go_on = asyncio.Event()
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if "watch" not in request.query:
+            return web.Response(body=b"at once")
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        await stream.write(b"first\n" + line + b"\nsec")
+        await go_on.wait()
+        await stream.write(b"ond\n")
+        return stream
+
+    watch = Request(method="GET", path="/api/v1/nodes", query={"watch": "true"})
+
+    async def lines(way: HttpTransport) -> AsyncGenerator[bytes]:
+        splitting = Lines()
+        async with way.open(watch) as answer:
+            async for chunk in answer.chunks():
+                for each in splitting.feed(chunk):
+                    yield each
+
+    async with (
+        serving(answer) as url,
+        HttpTransport(url, credentials=Token()) as way,
+        asyncio.timeout(20),
+        aclosing(lines(way)) as first,
+    ):
+        assert [await anext(first), await anext(first)] == [b"first", line]
+        others = [lines(way) for _ in range(150)]
+        assert {await anext(other) for other in others} == {b"first"}
+        assert await asked(way) == b"at once"
+        go_on.set()
+        assert [each async for each in first] == [b"second"]
+        for other in others:
+            await other.aclose()
+
+
+async def test_connections_are_used_again() -> None:
+    peers: set[object] = set()
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        peers.add(request.transport.get_extra_info("peername"))
+        return web.Response(body=b"x" * 300_000)
+
+    async with serving(answer) as url, HttpTransport(url, credentials=Token()) as way:
+        for _ in range(5):
+            await asked(way)
+        assert len(peers) == 1
+        async with way.open(NODES):
+            pass  # left before its end: that connection is of no more use
+        await asked(way)
+        assert len(peers) == 2
+
+
+async def test_a_body_that_breaks_off_is_no_answer() -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        stream = web.StreamResponse(headers={"Content-Length": "100"})
+        await stream.prepare(request)
+        await stream.write(b"half")
+        assert request.transport is not None
+        request.transport.abort()
+        return stream
+
+    async with serving(answer) as url, HttpTransport(url, credentials=Token()) as way:
+        assert await why(way) == "the answer broke off: the connection was cut"
+        with pytest.raises(Unavailable, match="the connection was cut"):
+            async with way.open(NODES) as broken:
+                assert [chunk async for chunk in broken.chunks()] == [b"half"]
+
+
+async def test_a_connection_that_is_dropped_before_the_answer() -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async with serving(answer) as url, HttpTransport(url, credentials=Token()) as way:
+        post = Request(method="POST", path="/api/v1/nodes", body=b"{}")
+        assert await why(way, post) in (
+            "the server closed the connection before it answered",
+            "the server reset the connection",
+        )
+
+
+async def test_where_nobody_listens() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+        async with HttpTransport(url, credentials=Token()) as way:
+            assert await why(way) == "connection refused: nothing listens there"
+
+
+async def test_a_host_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    async with HttpTransport("https://no-such-host.invalid:6443", credentials=Token()) as way:
+        assert await why(way) == (
+            "no address is known for the host no-such-host.invalid; check the name, and DNS"
+        )
+
+
+async def test_an_address_that_is_none() -> None:
+    async with HttpTransport("6443", credentials=Token()) as way:
+        assert await why(way) == "this is not the address of a server"
+
+
+async def test_a_transport_that_was_closed_opens_nothing_again() -> None:
+    way = HttpTransport("http://127.0.0.1:1", credentials=Token())
+    await way.close()
+    assert await why(way) == "the way there was closed from here"
+
+
+async def test_the_environment_s_proxies_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    async with serving(echo) as url, HttpTransport(url, credentials=Token()) as way:
+        assert b'"path": "/api/v1/nodes"' in await asked(way)
+        through = HttpTransport(url, credentials=Token(), proxy="http://127.0.0.1:1")
+        assert await why(through) == (
+            "the proxy cannot be reached: connection refused: nothing listens there"
+        )
+        await through.close()
+
+
+async def test_tls_with_the_authority_of_this_cluster(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, stranger: Authority
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(stranger.ca))
+    monkeypatch.setenv("SSL_CERT_FILE", str(stranger.ca))
+    async with serving(echo, tls=authority.server()) as url:
+        async with HttpTransport(url, credentials=trusting(authority)) as way:
+            assert b'"method": "GET"' in await asked(way)
+        async with HttpTransport(url, credentials=trusting(stranger)) as way:
+            words = await why(way)
+            assert words.startswith("the server's certificate is not from an authority that we")
+            assert words.endswith("the configured CA file must be that of this cluster")
+
+
+async def test_tls_with_a_certificate_for_another_name(authority: Authority) -> None:
+    tls = authority.server(names="DNS:api.example")
+    async with serving(echo, tls=tls) as url:
+        async with HttpTransport(url, credentials=trusting(authority)) as way:
+            assert (await why(way)).startswith("the server's certificate is for another name: IP")
+        named = HttpTransport(url, credentials=trusting(authority), server_name="api.example")
+        async with named as way:
+            assert b'"method": "GET"' in await asked(way)
+
+
+async def test_tls_where_there_is_none(authority: Authority) -> None:
+    async with serving(echo) as url:
+        wrong = url.replace("http:", "https:")
+        async with HttpTransport(wrong, credentials=trusting(authority)) as way:
+            assert (await why(way)).endswith("is this the server's HTTPS port?")
+
+
+async def test_tls_where_the_server_wants_a_certificate(authority: Authority) -> None:
+    async with serving(echo, tls=authority.server(clients=True)) as url:
+        async with HttpTransport(url, credentials=trusting(authority)) as way:
+            assert await why(way) in (
+                "the server closed the connection before it answered",
+                "the server reset the connection",
+            )
+        tls = ssl.create_default_context(cafile=authority.ca)
+        tls.load_cert_chain(*authority.issue("client"))
+        async with HttpTransport(url, credentials=Token(tls=tls)) as way:
+            assert b'"method": "GET"' in await asked(way)
+
+
+async def test_a_server_that_hangs_is_named_with_the_seconds() -> None:
+    over = asyncio.Event()
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        await over.wait()
+        return web.Response()
+
+    async with serving(answer) as url, HttpTransport(url, credentials=Token()) as way:
+        kube = Kube(way, manager="test", clock=SystemClock())
+        with pytest.raises(TimedOut) as late:
+            await kube.request("GET", "/version", within=0.05)
+        assert str(late.value) == (
+            f"GET /version: no whole answer from {url} within 0.05 s; "
+            f"is the server well, and the way to it?"
+        )
+        with pytest.raises(TimedOut):
+            async with kube.stream("/version", query={}, within=0.05):
+                pytest.fail("it has not answered")
+        over.set()
+
+
+class Keys:
+    """Credentials of which there are several."""
+
+    def __init__(self, *tokens: str) -> None:
+        self._tokens = list(tokens)
+        self.closed = False
+
+    async def present(self) -> Pass:
+        return Pass(headers={"authorization": self._tokens[0]})
+
+    async def renew(self, shown: Pass) -> Pass | None:
+        assert shown.headers == {"authorization": self._tokens[0]}
+        if len(self._tokens) == 1:
+            return None
+        del self._tokens[0]
+        return await self.present()
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("keys", "statuses"), [(["new"], [200]), (["old", "new"], [401, 200]), (["old"], [401]),
+                           (["old", "older", "new"], [401, 401])],
+)  # fmt: skip
+async def test_refused_credentials_are_renewed_once(keys: list[str], statuses: list[int]) -> None:
+    seen: list[int] = []
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        seen.append(200 if request.headers["authorization"] == "new" else 401)
+        return web.json_response({"message": "Unauthorized", "code": seen[-1]}, status=seen[-1])
+
+    credentials = Keys(*keys)
+    async with serving(answer) as url, HttpTransport(url, credentials=credentials) as way:
+        kube = Kube(way, manager="test", clock=SystemClock())
+        if statuses[-1] == 200:
+            await kube.request("POST", "/api/v1/nodes", body={})
+        else:
+            with pytest.raises(Unauthorized, match="wrong or expired; log in again"):
+                await kube.request("POST", "/api/v1/nodes", body={})
+    assert seen == statuses
+    assert credentials.closed

@@ -1,0 +1,523 @@
+"""What a cache answers, whom it tells, what it learns, and how it knows that it is right."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from sluice.kube.cache import Cache
+from sluice.kube.client import Kube
+from sluice.kube.errors import Unavailable
+from sluice.kube.resources import CONFIG_MAPS, Resource
+from sluice.kube.views import Object
+from sluice.runtime.tasks import Tasks
+from sluice.sim.loop import Sim, run
+from tests.unit.kube.small_server import Answered, SmallServer, Thing, encode, status
+
+
+class Map(Object, frozen=True, kw_only=True):
+    """A config map with its data."""
+
+    data: dict[str, str] = {}
+
+
+MAPS = Resource(plural="configmaps", kind="ConfigMap", view=Map)
+
+
+class World:
+    """A server and a cache that follows it; what it tells is written down."""
+
+    def __init__(self, sim: Sim, **part: str) -> None:
+        self.sim = sim
+        self.clock = sim.clock
+        self.server = SmallServer(sim.clock)
+        self.cache = Cache(
+            Kube(self.server, manager="test", clock=sim.clock),
+            MAPS,
+            clock=sim.clock,
+            random=sim.random_for("cache"),
+            indexes={"app": lambda view: view.data.get("app", "").split()},
+            **part,
+        )
+        self.told: list[str] = []
+        self.cache.on_change(self._tell)
+        self.failed: list[Exception] = []
+        self.tasks = Tasks("cache", failed=self.failed.append)
+
+    def _tell(self, old: Map | None, new: Map | None) -> None:
+        self.told.append(" -> ".join(_short(view) for view in (old, new)))
+
+    async def follow(self) -> None:
+        self.tasks.forever("following", self.cache.run())
+        await self.cache.synced()
+
+    async def settle(self) -> None:
+        """Let what was sent arrive."""
+        await self.clock.sleep(0.001)
+
+    def names(self) -> list[str]:
+        return sorted(view.metadata.name for view in self.cache)
+
+    def under(self, app: str) -> list[str]:
+        return sorted(view.metadata.name for view in self.cache.by("app", app))
+
+
+def _short(view: Map | None) -> str:
+    meta = view.metadata if view else None
+    return f"{meta.name}@{meta.resource_version}" if meta else "-"
+
+
+def view(thing: Thing, *, revision: int | None = None) -> Map:
+    made = msgspec.convert(thing, Map)
+    if revision is None:
+        return made
+    meta = msgspec.structs.replace(made.metadata, resource_version=str(revision))
+    return msgspec.structs.replace(made, metadata=meta)
+
+
+def played(story: Callable[[World], Awaitable[None]], *, seed: int = 1, **how: Any) -> None:
+    async def main(sim: Sim) -> None:
+        world = World(sim, **how)
+        try:
+            await story(world)
+        finally:
+            await world.tasks.close()
+        assert world.failed == []
+
+    run(main, seed=seed)
+
+
+def test_it_answers_from_memory_by_key_and_by_index() -> None:
+    async def story(world: World) -> None:
+        server, cache = world.server, world.cache
+        server.put("a", app="x y")
+        server.put("b", app="x")
+        assert not cache.is_synced
+        await world.follow()
+        assert cache.is_synced
+        assert world.names() == ["a", "b"]
+        assert len(cache) == 2
+        assert (world.under("x"), world.under("y"), world.under("z")) == (["a", "b"], ["a"], [])
+        server.put("a", app="z")
+        server.delete("b")
+        await world.settle()
+        assert (world.under("x"), world.under("y"), world.under("z")) == ([], [], ["a"])
+        assert cache.by("app", "z") == [cache.get("a")]
+        assert cache.get("b") is None
+        assert cache.revision == 14
+        assert len(server.asked) == 2
+
+    played(story)
+
+
+def test_it_tells_each_change_once_and_only_while_somebody_listens() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        server.put("a")
+        await world.follow()
+        server.put("a", more="x")
+        server.put("b")
+        server.delete("a")
+        await world.settle()
+        assert world.told == ["- -> a@11", "a@11 -> a@12", "- -> b@13", "a@12 -> -"]
+        leave = world.cache.on_change(lambda old, new: world.told.append("other"))
+        leave()
+        server.put("b", more="x")
+        await world.settle()
+        assert world.told[4:] == ["b@13 -> b@15"]
+
+    played(story)
+
+
+def test_a_new_list_tells_only_what_it_changes() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        for name in "abc":
+            server.put(name, app="x")
+        await world.follow()
+        world.told.clear()
+        server.watches[0].over = True  # this connection tells nothing more
+        server.delete("a")
+        server.put("b", app="y")
+        server.put("d", app="x")
+        server.compact()
+        server.watches[0].over = False
+        server.end_watches(Unavailable("watch", "cut"))
+        await world.clock.sleep(1.0)
+        assert world.told == ["a@11 -> -", "b@12 -> b@15", "- -> d@16"]
+        assert (world.under("x"), world.under("y")) == (["c", "d"], ["b"])
+
+    played(story)
+
+
+def test_the_first_list_is_told_before_it_counts_as_synced() -> None:
+    async def story(world: World) -> None:
+        seen: list[tuple[bool, int]] = []
+        world.cache.on_change(
+            lambda old, new: seen.append((world.cache.is_synced, len(world.cache)))
+        )
+        world.server.put("a")
+        world.server.put("b")
+        await world.follow()
+        world.server.put("c")
+        await world.settle()
+        # Whoever is told of one object finds all of the list.
+        assert seen == [(False, 2), (False, 2), (True, 3)]
+
+    played(story)
+
+
+def test_our_own_response_enters_at_once_and_is_told_once() -> None:
+    async def story(world: World) -> None:
+        await world.follow()
+        world.cache.learn(view(world.server.put("a")))
+        world.cache.learn(view(world.server.put("a", more="x")))
+        assert world.told == ["- -> a@11", "a@11 -> a@12"]
+        await world.settle()
+        assert world.told == ["- -> a@11", "a@11 -> a@12"]
+        assert world.cache.revision == 12
+
+    played(story)
+
+
+def test_an_old_response_takes_nothing_back_and_wakes_no_dead() -> None:
+    async def story(world: World) -> None:
+        server, cache = world.server, world.cache
+        await world.follow()
+        first = view(server.put("a"))
+        second = view(server.put("a", more="x"))
+        await world.settle()
+        cache.learn(first)
+        cache.learn(second)
+        assert cache.get("a") == second
+        server.delete("a")
+        await world.settle()
+        cache.learn(first)
+        cache.learn(second)
+        assert cache.get("a") is None
+        again = view(server.put("a"))
+        cache.learn(again)
+        cache.learn(second)
+        await world.settle()
+        assert cache.get("a") == again
+        assert world.told == ["- -> a@11", "a@11 -> a@12", "a@12 -> -", "- -> a@14"]
+
+    played(story)
+
+
+def test_an_object_that_was_made_anew_outlives_the_news_of_the_old_ones_end() -> None:
+    async def story(world: World) -> None:
+        server, cache = world.server, world.cache
+        server.put("a")
+        await world.follow()
+        server.delete("a")
+        new = view(server.put("a"))
+        cache.learn(new)
+        await world.settle()
+        assert cache.get("a") == new
+        assert world.told == ["- -> a@11", "a@11 -> a@13"]
+
+    played(story)
+
+
+def test_a_list_that_was_asked_for_before_a_write_does_not_undo_it() -> None:
+    async def story(world: World) -> None:
+        server, cache = world.server, world.cache
+        server.put("a")
+        server.put("b")
+        listed = encode(
+            {"metadata": {"resourceVersion": "12"}, "items": list(server.objects.values())}
+        )
+        server.fail(Answered(body=listed), verb="list")
+        changed, made = view(server.put("a", more="x")), view(server.put("c"))
+        cache.learn(changed)
+        cache.learn(made)
+        await world.follow()
+        assert (cache.get("a"), cache.get("c")) == (changed, made)
+        await world.settle()
+        assert world.told == ["- -> a@13", "- -> c@14", "- -> b@12"]
+
+    played(story)
+
+
+def test_a_part_learns_only_of_what_is_in_it() -> None:
+    async def story(world: World) -> None:
+        server, cache = world.server, world.cache
+        server.put("a")
+        await world.follow()
+        other = server.put("b")
+        server.watches[0].over = True
+        moved = server.put("a", app="elsewhere")
+        server.watches[0].over = False
+        cache.learn(view(moved))
+        cache.learn(view(other, revision=99))
+        assert world.told == ["- -> a@11", "a@11 -> a@13"]
+        # It is not selected any more: the server says so by the revision of that very write.
+        server.watches[0].send("DELETED", moved)
+        await world.settle()
+        assert cache.get("a") is None
+
+    played(story, labels="app!=elsewhere")
+
+
+def test_its_age_is_the_time_since_the_last_proof() -> None:
+    async def story(world: World) -> None:
+        server, cache, clock = world.server, world.cache, world.clock
+        assert cache.age == math.inf
+        await world.follow()
+        begun = clock.monotonic()
+        assert cache.age == 0.0
+        await clock.sleep(30.0)
+        assert cache.age == 30.0
+        server.bookmark()
+        await world.settle()
+        assert cache.age == pytest.approx(0.001)
+        await clock.sleep(20.0)
+        server.put("a")
+        await world.settle()
+        assert cache.age == pytest.approx(0.001)
+        # What is told again proves nothing.
+        await clock.sleep(20.0)
+        server.watches[0].send("MODIFIED", server.objects["a"])
+        await world.settle()
+        assert cache.age == pytest.approx(20.002)
+        assert clock.monotonic() - begun == pytest.approx(70.003)
+
+    played(story)
+
+
+def test_a_list_proves_the_time_at_which_it_was_asked_for() -> None:
+    async def story(world: World) -> None:
+        world.server.hanging = True
+        world.sim.loop.call_later(1.0, setattr, world.server, "hanging", False)
+        world.tasks.forever("following", world.cache.run())
+        await world.cache.synced()
+        assert world.clock.monotonic() >= 30.0  # the first was given up
+        asked = world.clock.monotonic()
+        assert world.cache.age == 0.0
+        await world.clock.sleep(5.0)
+        assert world.cache.age == world.clock.monotonic() - asked
+
+    played(story)
+
+
+def test_a_small_kind_is_proved_by_one_question() -> None:
+    async def story(world: World) -> None:
+        server, cache = world.server, world.cache
+        server.put("a")
+        await world.follow()
+        watch = server.watches[0]
+        watch.over = True  # a connection that is dead, and does not know it
+        server.put("b")
+        server.delete("a")
+        server.other_kind()
+        await world.clock.sleep(50.0)
+        asked = len(server.asked)
+        assert await cache.prove(within=5.0)
+        assert cache.age == 0.0
+        assert (world.names(), cache.revision) == (["b"], 14)
+        assert [each.query for each in server.asked[asked:]] == [{"limit": "20"}]
+        assert world.told == ["- -> a@11", "a@11 -> -", "- -> b@12"]
+        # The connection comes to life again, with what was told otherwise meanwhile.
+        watch.over = False
+        watch.send("ADDED", {**server.objects["b"]})
+        server.put("c")
+        await world.settle()
+        assert world.names() == ["b", "c"]
+        assert world.told[3:] == ["- -> c@15"]
+        assert cache.why == ""
+
+    played(story)
+
+
+def test_a_large_kind_is_proved_when_the_watch_has_told_what_the_server_has() -> None:
+    async def story(world: World) -> None:
+        server, cache = world.server, world.cache
+        for number in range(30):
+            server.put(f"n{number:02}")
+        await world.follow()
+        await world.clock.sleep(50.0)
+        server.other_kind()
+        world.sim.loop.call_later(0.5, server.put, "n00")
+        asked = len(server.asked)
+        assert await cache.prove(within=5.0)
+        assert world.clock.monotonic() == 50.5
+        assert len(server.asked) == asked + 1
+
+    played(story)
+
+
+def test_a_large_kind_that_is_quiet_is_listed_for_the_proof() -> None:
+    async def story(world: World) -> None:
+        server, cache = world.server, world.cache
+        for number in range(30):
+            server.put(f"n{number:02}")
+        await world.follow()
+        server.watches[0].over = True
+        server.put("n00", more="x")
+        await world.clock.sleep(50.0)
+        assert await cache.prove(within=5.0)
+        assert cache.age == 0.0
+        assert cache.revision == 41
+        assert world.told[30:] == ["n00@11 -> n00@41"]
+        assert [each.query.get("limit") for each in server.asked] == [
+            "500",
+            None,
+            "20",
+            "500",
+            None,
+        ]
+
+    played(story)
+
+
+def test_a_list_that_a_probe_has_overtaken_changes_nothing() -> None:
+    async def story(world: World) -> None:
+        server, cache = world.server, world.cache
+        server.put("a")
+        server.put("b")
+        await world.follow()
+        server.fail(server.listed({"limit": "500"}, late=5.0), verb="list")
+        server.end_watches(Unavailable("watch", "cut"))
+        server.compact()
+        server.delete("b")
+        server.put("a", more="x")
+        server.compact()
+        await world.clock.sleep(2.0)
+        assert [each.query.get("limit") for each in server.asked[2:]] == [None, "500"]
+        assert await cache.prove(within=1.0)
+        told = ["- -> a@11", "- -> b@12", "b@12 -> -", "a@11 -> a@14"]
+        assert world.told == told
+        await world.clock.sleep(4.0)
+        server.put("c")
+        await world.settle()
+        assert world.told == [*told, "- -> c@15"]
+        assert server.asked[-1].query["resourceVersion"] == "14"
+        assert cache.why == ""
+
+    played(story)
+
+
+def test_a_restored_cluster_is_not_proved_but_listed() -> None:
+    async def story(world: World) -> None:
+        server, cache = world.server, world.cache
+        server.put("a")
+        server.put("b")
+        await world.follow()
+        server.restore(11)
+        server.put("a", more="x")  # with a revision that meant something else before
+        assert await cache.prove(within=20.0)
+        assert world.names() == ["a"]
+        server.restore(10)
+        assert await cache.prove(within=20.0)
+        assert (world.names(), cache.revision) == ([], 10)
+
+    played(story)
+
+
+@pytest.mark.parametrize("how", ["hangs", "fails", "silent"])
+def test_what_cannot_be_proved_is_said(how: str) -> None:
+    async def story(world: World) -> None:
+        server, cache = world.server, world.cache
+        for number in range(30):
+            server.put(f"n{number:02}")
+        await world.follow()
+        await world.clock.sleep(50.0)
+        if how == "hangs":
+            server.hanging = True
+        elif how == "fails":
+            server.fail(Answered(403, status(403, "Forbidden", "no lists")), verb="list")
+        else:
+            server.other_kind()
+            for _ in range(9):
+                server.fail(Answered(500, status(500, "InternalError", "broken")), verb="watch")
+
+            def refused(request: Any) -> Answered | None:
+                whole = request.query.get("limit") == "500"
+                return Answered(500, status(500, "InternalError", "broken")) if whole else None
+
+            server.faults = [refused] * 20
+        before = world.clock.monotonic()
+        assert not await cache.prove(within=4.0)
+        took = world.clock.monotonic() - before
+        assert cache.age == 50.0 + took
+        if how == "fails":
+            assert took == 0.0
+            assert cache.why == (
+                "could not ask for the present revision: "
+                "GET /api/v1/configmaps: no lists; grant it in RBAC"
+            )
+        else:
+            assert took == 4.0
+            assert cache.why != ""
+        server.hanging = False
+        server.faults = []
+        assert await cache.prove(within=40.0)
+        await world.clock.sleep(40.0)
+        assert cache.why == ""
+
+    played(story)
+
+
+def test_several_may_ask_for_a_proof_at_once() -> None:
+    async def story(world: World) -> None:
+        server, cache = world.server, world.cache
+        for number in range(30):
+            server.put(f"n{number:02}")
+        await world.follow()
+        server.other_kind()
+        proofs = await asyncio.gather(*(cache.prove(within=5.0) for _ in range(5)))
+        assert proofs == [True] * 5
+        assert sum(each.query.get("limit") == "500" for each in server.asked) <= 3
+
+    played(story)
+
+
+def test_its_trouble_is_readable() -> None:
+    async def story(world: World) -> None:
+        server, cache = world.server, world.cache
+        await world.follow()
+        for _ in range(3):
+            server.fail(Answered(403, status(403, "Forbidden", "you may not")), verb="watch")
+        server.end_watches()
+        await world.clock.sleep(2.0)
+        assert cache.why == "GET /api/v1/configmaps: you may not; grant it in RBAC"
+        await world.clock.sleep(60.0)
+        assert cache.why == ""
+
+    played(story)
+
+
+def test_a_cache_that_is_stopped_may_go_on() -> None:
+    async def story(world: World) -> None:
+        server, cache = world.server, world.cache
+        server.put("a")
+        await world.follow()
+        await world.tasks.close()
+        assert server.watches == []
+        server.put("b")
+        following = asyncio.create_task(cache.run())
+        await world.settle()
+        assert world.names() == ["a", "b"]
+        following.cancel()
+        await asyncio.wait({following})
+
+    played(story)
+
+
+def test_the_kind_by_metadata_alone_is_enough() -> None:
+    async def main(sim: Sim) -> list[str]:
+        server = SmallServer(sim.clock)
+        server.put("a")
+        kube = Kube(server, manager="test", clock=sim.clock)
+        cache = Cache(kube, CONFIG_MAPS, clock=sim.clock, random=sim.random)
+        following = asyncio.create_task(cache.run())
+        await cache.synced()
+        following.cancel()
+        await asyncio.wait({following})
+        return [each.metadata.key for each in cache]
+
+    assert run(main, seed=1) == ["a"]

@@ -1,0 +1,458 @@
+"""The client's requests and what their answers mean, over a transport that answers as told."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from sluice.kube.client import Evicted, Guard, Kube, NotThere, Withheld
+from sluice.kube.errors import (
+    AlreadyExists,
+    Cause,
+    Claim,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    KubeError,
+    NotFound,
+    TimedOut,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+    UnknownKind,
+    Unreadable,
+)
+from sluice.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, Resource
+from sluice.kube.transport import Request
+from sluice.kube.views import Object
+from sluice.sim.loop import Sim, run
+from tests.unit.kube.small_server import Answered, Thing, encode, status
+
+ROLLOUTS = Resource(
+    group="sluice.dev",
+    version="v1alpha1",
+    plural="rollouts",
+    kind="Rollout",
+    namespaced=False,
+    view=Object,
+)
+
+GUARD = Guard(uid="u1", resource_version="7")
+
+
+def thing(name: str, *, uid: str = "u1", revision: int = 7) -> Thing:
+    return {"metadata": {"name": name, "uid": uid, "resourceVersion": str(revision)}}
+
+
+def well(body: object) -> Answered:
+    return Answered(200, encode(body))
+
+
+class Script:
+    """Answers one after another, and keeps what was asked."""
+
+    def __init__(self, sim: Sim, *answers: Answered | float) -> None:
+        self._sim = sim
+        self._answers = list(answers)
+        self.asked: list[Request] = []
+        self.open_now = 0
+        self.left: list[str] = []
+
+    def __str__(self) -> str:
+        return "https://there:6443"
+
+    @asynccontextmanager
+    async def open(self, request: Request) -> AsyncGenerator[Answered]:
+        self.asked.append(request)
+        answer = self._answers.pop(0)
+        self.open_now += 1
+        try:
+            if isinstance(answer, Answered):
+                yield answer
+            else:
+                await self._sim.clock.sleep(answer)
+                yield well({})
+        except BaseException as error:
+            self.left.append(type(error).__name__)
+            raise
+        finally:
+            self.open_now -= 1
+
+    def sent(self, at: int = -1) -> Any:
+        return msgspec.json.decode(self.asked[at].body)
+
+    def words(self) -> list[str]:
+        return [f"{each.method} {each.path}" for each in self.asked]
+
+
+Story = Callable[[Kube, Script], Awaitable[None]]
+
+
+def played(story: Story, *answers: Answered | float) -> None:
+    async def main(sim: Sim) -> None:
+        script = Script(sim, *answers)
+        await story(Kube(script, manager="sluice-test", clock=sim.clock), script)
+        assert script.open_now == 0
+
+    run(main, seed=1)
+
+
+# Requests.
+
+
+def test_what_is_read_and_what_is_written() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        made = {"metadata": {"name": "a"}}
+        await kube.get(NODES, "a")
+        await kube.create(CONFIG_MAPS, made, namespace="x")
+        await kube.replace(LEASES, thing("a"), namespace="x")
+        await kube.replace(PODS, thing("a"), namespace="x", subresource="status")
+        await kube.merge(NODES, "a", {"spec": {"taints": []}}, resource_version="7", within=3.0)
+        assert script.sent() == {"spec": {"taints": []}, "metadata": {"resourceVersion": "7"}}
+        await kube.delete(PODS, "a", namespace="x", uid="u1", grace=0)
+        assert script.sent()["preconditions"] == {"uid": "u1"}
+        assert script.sent()["gracePeriodSeconds"] == 0
+        assert script.words() == [
+            "GET /api/v1/nodes/a",
+            "POST /api/v1/namespaces/x/configmaps",
+            "PUT /apis/coordination.k8s.io/v1/namespaces/x/leases/a",
+            "PUT /api/v1/namespaces/x/pods/a/status",
+            "PATCH /api/v1/nodes/a",
+            "DELETE /api/v1/namespaces/x/pods/a",
+        ]
+        manager = {"fieldManager": "sluice-test"}
+        assert [each.query for each in script.asked] == [
+            {},
+            {"timeout": "10.000s", **manager},
+            {"timeout": "10.000s", **manager},
+            {"timeout": "10.000s", **manager},
+            {"timeout": "3.000s", **manager},
+            {"timeout": "10.000s"},
+        ]
+        assert script.asked[4].headers["content-type"] == "application/merge-patch+json"
+
+    played(story, *[well(thing("a"))] * 6)
+
+
+def test_a_put_without_a_revision_is_no_fence() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(ValueError, match="a PUT of a Lease without resourceVersion"):
+            await kube.replace(LEASES, {"metadata": {"name": "a"}}, namespace="x")
+        assert script.asked == []
+
+    played(story)
+
+
+def test_what_is_applied_names_its_kind_and_its_guard() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        wanted = {"metadata": {"name": "a", "labels": {"b": "c"}}}
+        with pytest.raises(ValueError, match="an apply to a Node needs a guard"):
+            await kube.apply(NODES, wanted, force=True)
+        await kube.apply(NODES, wanted, force=True, guard=GUARD)
+        assert script.sent() == {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": "a",
+                "labels": {"b": "c"},
+                "uid": "u1",
+                "resourceVersion": "7",
+            },
+        }
+        assert script.asked[0].query["force"] == "true"
+        assert script.asked[0].headers["content-type"] == "application/apply-patch+yaml"
+        await kube.apply(ROLLOUTS, wanted, force=False, subresource="status")
+        assert script.words()[1] == "PATCH /apis/sluice.dev/v1alpha1/rollouts/a/status"
+        assert script.sent()["apiVersion"] == "sluice.dev/v1alpha1"
+        assert "force" not in script.asked[1].query
+
+    played(story, well(thing("a")), well(thing("a")))
+
+
+# Deadlines.
+
+
+def test_no_answer_in_time() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(TimedOut) as late:
+            await kube.request("GET", "/version", within=2.5)
+        assert str(late.value) == (
+            "GET /version: no whole answer from https://there:6443 within 2.5 s; "
+            "is the server well, and the way to it?"
+        )
+        assert script.left == ["CancelledError"]
+
+    played(story, 60.0)
+
+
+def test_the_head_of_a_stream_comes_in_time_and_the_rest_when_it_comes() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(TimedOut):
+            async with kube.stream("/version", query={}, within=2.0):
+                pytest.fail("there was no head")
+        async with kube.stream("/version", query={}, within=2.0) as answer:
+            assert await answer.body() == b"late"
+        assert script.left == ["CancelledError"]
+
+    played(story, 60.0, Answered(200, b"late", late=500.0))
+
+
+def test_a_stream_that_is_refused_gives_its_reason_in_time() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(Gone):
+            async with kube.stream("/a", query={}):
+                pytest.fail("it was refused")
+        with pytest.raises(TimedOut):
+            async with kube.stream("/a", query={}, within=2.0):
+                pytest.fail("it was refused")
+        assert script.left == ["Gone", "TimedOut"]
+
+    played(story, Answered(410, status(410, "Expired")), Answered(410, b"", late=60.0))
+
+
+def test_the_transport_hears_how_a_stream_was_left() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(KeyError):
+            async with kube.stream("/a", query={}):
+                raise KeyError("a")
+        async with kube.stream("/a", query={}):
+            pass
+
+        async def stay() -> None:
+            async with kube.stream("/a", query={}) as answer:
+                await answer.body()
+
+        staying = asyncio.create_task(stay())
+        await asyncio.sleep(1.0)
+        assert script.open_now == 1
+        staying.cancel()
+        await asyncio.wait({staying})
+        assert staying.cancelled()
+        assert script.left == ["KeyError", "CancelledError"]
+
+    played(story, well({}), well({}), Answered(200, b"", late=60.0))
+
+
+# Refusals.
+
+
+def refused(code: int, reason: str, **details: Any) -> Answered:
+    return Answered(code, status(code, reason, "no", **details))
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (refused(400, "BadRequest"), Invalid),
+        (refused(401, "Unauthorized"), Unauthorized),
+        (refused(403, "Forbidden"), Forbidden),
+        (refused(404, "NotFound", name="a"), NotFound),
+        (Answered(404, b"404 page not found\n"), UnknownKind),
+        (refused(409, "Conflict"), Conflict),
+        (refused(409, "AlreadyExists"), AlreadyExists),
+        (refused(410, "Expired"), Gone),
+        (refused(422, "Invalid"), Invalid),
+        (refused(429, "TooManyRequests"), TooManyRequests),
+        (refused(500, "InternalError"), Unavailable),
+        (refused(503, "ServiceUnavailable"), Unavailable),
+        (refused(504, "Timeout"), TimedOut),
+        (Answered(502, b"<html>\xff</html>"), Unavailable),
+        (Answered(500, b'{"details":{"causes":null},"message":"no"}'), Unavailable),
+        (Answered(200, b"<html>"), Unreadable),
+        (Answered(200, b'{"metadata":{"name":"\xff"}}'), Unreadable),
+        (Answered(200, b'{"metadata":{"name":7}}'), Unreadable),
+    ],
+)
+def test_each_refusal_is_a_type(answer: Answered, kind: type[KubeError]) -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(KubeError) as got:
+            await kube.get(NODES, "a")
+        assert type(got.value) is kind
+        assert got.value.code in (answer.status, 0)
+        assert str(got.value).startswith("GET /api/v1/nodes/a: ")
+
+    played(story, answer)
+
+
+def test_what_a_refusal_names() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(Conflict) as conflict:
+            await kube.get(NODES, "a")
+        assert conflict.value.claims == (Claim("kubectl-label", ".metadata.labels.x"),)
+        with pytest.raises(Invalid) as invalid:
+            await kube.get(NODES, "a")
+        assert invalid.value.causes == (Cause("FieldValueInvalid", "wrong", "spec.x"),)
+        for seconds in (10.0, 7.0):
+            with pytest.raises(TooManyRequests) as later:
+                await kube.get(NODES, "a")
+            assert later.value.retry_after == seconds
+
+    claim = {
+        "reason": "FieldManagerConflict",
+        "message": 'conflict with "kubectl-label" using v1',
+        "field": ".metadata.labels.x",
+    }
+    wrong = {"reason": "FieldValueInvalid", "message": "wrong", "field": "spec.x"}
+    played(
+        story,
+        refused(409, "Conflict", causes=[claim]),
+        refused(422, "Invalid", causes=[wrong]),
+        refused(429, "TooManyRequests", retryAfterSeconds=10),
+        Answered(429, b"slowly", headers={"retry-after": "7"}),
+    )
+
+
+def test_a_kind_that_is_not_installed_is_not_a_missing_object() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        said = "install the CustomResourceDefinition rollouts.sluice.dev"
+        wanted: Mapping[str, Any] = {"metadata": {"name": "a", "resourceVersion": "7"}}
+        for asking in (
+            kube.page(ROLLOUTS),
+            kube.get(ROLLOUTS, "a"),
+            kube.create(ROLLOUTS, wanted),
+            kube.replace(ROLLOUTS, wanted, subresource="status"),
+            kube.apply(ROLLOUTS, wanted, force=True),
+        ):
+            with pytest.raises(UnknownKind, match=said):
+                await asking
+        with pytest.raises(UnknownKind) as unknown:
+            await kube.page(LEASES)
+        assert unknown.value.message == (
+            "the server does not serve leases of coordination.k8s.io/v1"
+        )
+        with pytest.raises(NotFound) as missing:
+            await kube.create(CONFIG_MAPS, wanted, namespace="none")
+        assert type(missing.value) is NotFound
+
+    played(
+        story,
+        *[Answered(404, b"404 page not found\n")] * 6,
+        refused(404, "NotFound", name="none", kind="namespaces"),
+    )
+
+
+# What a guard is for.
+
+STALE = refused(409, "Conflict")
+"""So a server answers when the object is another, is gone, or has changed."""
+
+IMMUTABLE = refused(422, "Invalid", causes=[{"field": "metadata.uid"}])
+
+
+@pytest.mark.parametrize("answer", [STALE, IMMUTABLE])
+@pytest.mark.parametrize("there", [refused(404, "NotFound", name="a"), well(thing("a", uid="u2"))])
+def test_a_guarded_apply_finds_that_its_object_is_gone(answer: Answered, there: Answered) -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(NotFound) as gone:
+            await kube.apply(NODES, {"metadata": {"name": "a"}}, force=True, guard=GUARD)
+        assert gone.value.missing == "a"
+        assert script.words() == ["PATCH /api/v1/nodes/a", "GET /api/v1/nodes/a"]
+
+    played(story, answer, there)
+
+
+def test_a_guarded_apply_of_what_has_changed_is_a_conflict() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        for _ in range(2):
+            with pytest.raises(Conflict):
+                await kube.apply(NODES, {"metadata": {"name": "a"}}, force=True, guard=GUARD)
+        assert script.words() == ["PATCH /api/v1/nodes/a", "GET /api/v1/nodes/a"] * 2
+
+    # Whether the second question is answered or not: the first answer stands.
+    played(story, STALE, well(thing("a", revision=8)), STALE, refused(500, "InternalError"))
+
+
+def test_a_conflict_about_owners_is_told_at_once() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(Conflict) as conflict:
+            await kube.apply(NODES, {"metadata": {"name": "a"}}, force=False, guard=GUARD)
+        assert conflict.value.claims != ()
+        with pytest.raises(Conflict):
+            await kube.apply(CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace="x")
+        assert len(script.asked) == 2
+
+    claim = {"reason": "FieldManagerConflict", "message": 'conflict with "x"', "field": ".a"}
+    played(story, refused(409, "Conflict", causes=[claim]), STALE)
+
+
+# Evictions.
+
+
+async def evict(kube: Kube, *, within: float = 10.0) -> Evicted | NotThere | Withheld:
+    return await kube.evict("p", namespace="x", uid="u1", grace=30, within=within)
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([well(thing("p")), Answered(201, b"{}")], Evicted()),
+        ([refused(404, "NotFound", name="p")], NotThere()),
+        ([well(thing("p", uid="u2"))], NotThere()),
+        ([well(thing("p")), refused(404, "NotFound", name="p")], NotThere()),
+        ([well(thing("p")), STALE, well(thing("p", uid="u2"))], NotThere()),
+        ([well(thing("p")), STALE, refused(404, "NotFound", name="p")], NotThere()),
+        ([well(thing("p")), refused(429, "TooManyRequests")], Withheld("no", None)),
+        (
+            [well(thing("p")), refused(429, "TooManyRequests", retryAfterSeconds=10)],
+            Withheld("no", 10.0),
+        ),
+    ],
+)
+def test_what_an_eviction_comes_to(answers: list[Answered], said: object) -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        assert await evict(kube) == said
+        assert len(script.asked) == len(answers)
+
+    played(story, *answers)
+
+
+def test_an_eviction_names_the_pod_it_means() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        await evict(kube)
+        assert script.words()[1] == "POST /api/v1/namespaces/x/pods/p/eviction"
+        assert script.sent() == {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": "p", "namespace": "x"},
+            "deleteOptions": {
+                "apiVersion": "v1",
+                "kind": "DeleteOptions",
+                "preconditions": {"uid": "u1"},
+                "gracePeriodSeconds": 30,
+            },
+        }
+
+    played(story, well(thing("p")), Answered(201, b"{}"))
+
+
+def test_an_eviction_that_the_server_cannot_judge_is_an_error_that_says_so() -> None:
+    several = "This pod has more than one PodDisruptionBudget, which the eviction does not support."
+
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(Unavailable, match="more than one PodDisruptionBudget"):
+            await evict(kube)
+        with pytest.raises(Conflict):
+            await evict(kube)
+
+    played(
+        story,
+        well(thing("p")),
+        Answered(500, status(500, "", several)),
+        well(thing("p")),
+        STALE,
+        well(thing("p")),
+    )
+
+
+def test_an_eviction_with_its_questions_keeps_one_deadline() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(TimedOut):
+            await evict(kube, within=3.0)
+        assert script.asked[1].query == {"timeout": "1.000s"}
+
+    slow = Answered(200, encode(thing("p")), late=2.0)
+    played(story, slow, 60.0)

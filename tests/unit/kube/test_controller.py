@@ -1,0 +1,381 @@
+"""A controller's loop in virtual time: outcomes, failures, hanging keys, and how it stops."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+import structlog
+from prometheus_client.parser import text_string_to_metric_families
+from structlog.contextvars import get_contextvars
+from structlog.testing import LogCapture
+
+from sluice.kube.controller import Controller, Done, Later, Outcome, Refused
+from sluice.kube.errors import TooManyRequests
+from sluice.kube.metering import Meters
+from sluice.kube.queue import WorkQueue
+from sluice.runtime.metrics import Metrics
+from sluice.runtime.tasks import Tasks
+from sluice.sim.loop import Sim, run
+
+if TYPE_CHECKING:
+    from sluice.runtime.fatal import Fatal
+
+TIMEOUT = 10.0
+GRACE = 4.0
+
+
+@pytest.fixture
+def logged() -> Iterator[list[Any]]:
+    capture = LogCapture()
+    structlog.configure(processors=[structlog.contextvars.merge_contextvars, capture])
+    yield capture.entries
+    structlog.reset_defaults()
+
+
+class World:
+    """One controller that runs as a service's task, and what it did when."""
+
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+        self.queue: WorkQueue[str] = WorkQueue(clock=sim.clock)
+        self.metrics = Metrics(version="test")
+        self.meters = Meters(self.metrics, controllers=["nodes", "pools"])
+        self.failures: list[Fatal] = []
+        self.tasks = Tasks("service", failed=self.failures.append)
+        self.tried: list[tuple[float, str]] = []
+
+    def start(
+        self,
+        reconcile: Callable[[str], Coroutine[Any, Any, Outcome]],
+        *,
+        concurrency: int = 2,
+        grace: float = GRACE,
+    ) -> Controller[str]:
+        async def noted(key: str) -> Outcome:
+            self.tried.append((self.sim.clock.monotonic(), key))
+            return await reconcile(key)
+
+        controller = Controller(
+            name="nodes",
+            reconcile=noted,
+            queue=self.queue,
+            concurrency=concurrency,
+            timeout=TIMEOUT,
+            grace=grace,
+            clock=self.sim.clock,
+            ids=self.sim.ids,
+            meters=self.meters,
+        )
+        self.tasks.forever("nodes", controller.run())
+        return controller
+
+    def times(self, key: str) -> list[float]:
+        return [at for at, tried in self.tried if tried == key]
+
+    def measured(self, name: str, **labels: str) -> float:
+        for family in text_string_to_metric_families(self.metrics.render().decode()):
+            for sample in family.samples:
+                if sample.name == name and sample.labels == labels:
+                    return sample.value
+        raise LookupError(f"{name} {labels} is not shown")
+
+    def ended(self, outcome: str) -> float:
+        return self.measured("sluice_reconciles_total", controller="nodes", outcome=outcome)
+
+
+def story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def main(sim: Sim) -> None:
+        world = World(sim)
+        await tell(world)
+        await world.tasks.close()
+        assert not world.failures
+
+    run(main, seed=1)
+
+
+def test_done_waits_for_a_change_and_later_for_its_time() -> None:
+    async def tell(world: World) -> None:
+        async def reconcile(key: str) -> Outcome:
+            return Done() if key == "done" else Later(60)
+
+        world.start(reconcile)
+        world.queue.add("done")
+        world.queue.add("later")
+        await world.sim.clock.sleep(150)
+        assert world.times("done") == [0]
+        assert world.times("later") == [0, 60, 120]
+        assert (world.ended("done"), world.ended("later")) == (1, 3)
+
+    story(tell)
+
+
+def test_a_refusal_is_counted_said_once_and_not_tried_again(logged: list[Any]) -> None:
+    async def tell(world: World) -> None:
+        async def reconcile(key: str) -> Outcome:
+            return Refused("the pool has no nodes")
+
+        controller = world.start(reconcile)
+        for _ in range(3):
+            world.queue.add("a")
+            await world.sim.clock.sleep(3600)
+        assert len(world.tried) == 3
+        assert world.ended("refused") == 3
+        assert controller.troubles() == {"a": "the pool has no nodes"}
+
+    story(tell)
+    assert [(line["event"], line["why"]) for line in logged] == [
+        ("reconcile was refused", "the pool has no nodes")
+    ]
+
+
+def test_a_failure_is_tried_again_with_back_off_until_it_goes_well() -> None:
+    async def tell(world: World) -> None:
+        async def reconcile(key: str) -> Outcome:
+            if len(world.tried) % 5:
+                raise ValueError("not yet")
+            return Done()
+
+        world.start(reconcile)
+        for start in (0.0, 100.0):
+            world.tried.clear()
+            world.queue.add("a")
+            await world.sim.clock.sleep(100)
+            waits = [0, 0.005, 0.015, 0.035, 0.075]
+            assert world.times("a") == pytest.approx([start + wait for wait in waits])
+        assert (world.ended("failed"), world.ended("done")) == (8, 2)
+
+    story(tell)
+
+
+@pytest.mark.parametrize("well", [Done(), Later(1000), Refused("no")], ids=str)
+def test_any_answer_makes_the_next_failure_the_first_again(well: Outcome) -> None:
+    async def tell(world: World) -> None:
+        async def reconcile(key: str) -> Outcome:
+            if len(world.tried) % 3 == 0:
+                return well
+            raise ValueError("not yet")
+
+        world.start(reconcile)
+        for start in (0.0, 100.0):
+            world.queue.add("a")
+            await world.sim.clock.sleep(100)
+            assert world.times("a")[-3:] == pytest.approx([start, start + 0.005, start + 0.015])
+
+    story(tell)
+
+
+def test_a_failure_is_said_once_for_each_cause_and_so_is_its_end(logged: list[Any]) -> None:
+    async def tell(world: World) -> None:
+        causes = ["revision 17 is stale", "revision 18 is stale", "no route", "no route", ""]
+
+        async def reconcile(key: str) -> Outcome:
+            why = causes[len(world.tried) - 1]
+            if why:
+                raise ValueError(why)
+            return Done()
+
+        controller = world.start(reconcile)
+        world.queue.add("a")
+        await world.sim.clock.sleep(0.05)
+        assert controller.troubles() == {"a": "ValueError: no route"}
+        await world.sim.clock.sleep(100)
+        assert controller.troubles() == {}
+
+    story(tell)
+    assert [(line["event"], str(line.get("exc_info", ""))) for line in logged] == [
+        ("reconcile failed", "revision 17 is stale"),
+        ("reconcile failed", "no route"),
+        ("reconcile went well again", ""),
+    ]
+    assert {(line["controller"], line["key"]) for line in logged} == {("nodes", "a")}
+    assert len({line["reconcile"] for line in logged}) == 3
+
+
+def test_each_try_has_a_name_of_its_own_in_the_log_and_leaves_none_behind() -> None:
+    async def tell(world: World) -> None:
+        names: list[str] = []
+
+        async def reconcile(key: str) -> Outcome:
+            context = get_contextvars()
+            assert (context["controller"], context["key"]) == ("nodes", key)
+            names.append(context["reconcile"])
+            return Done()
+
+        world.start(reconcile, concurrency=1)
+        for key in ("a", "b", "a"):
+            world.queue.add(key)
+            await world.sim.clock.sleep(1)
+        assert len(set(names)) == 3
+
+    story(tell)
+    assert "reconcile" not in get_contextvars()
+
+
+def test_a_server_that_says_when_is_not_asked_before() -> None:
+    async def tell(world: World) -> None:
+        async def reconcile(key: str) -> Outcome:
+            if len(world.tried) == 1:
+                raise TooManyRequests("GET /", "busy", code=429, reason="", retry_after=7.0)
+            return Done()
+
+        world.start(reconcile)
+        world.queue.add("a")
+        await world.sim.clock.sleep(100)
+        assert world.times("a") == [0, 7]
+
+    story(tell)
+
+
+def test_a_key_that_hangs_holds_up_one_place_until_its_time_is_over() -> None:
+    async def tell(world: World) -> None:
+        async def reconcile(key: str) -> Outcome:
+            if key == "hangs":
+                await asyncio.Event().wait()
+            return Done()
+
+        world.start(reconcile)
+        world.queue.add("hangs")
+        for number in range(100):
+            world.queue.add(str(number))
+        await world.sim.clock.sleep(0.1)
+        assert world.ended("done") == 100
+        await world.sim.clock.sleep(30)
+        assert world.times("hangs") == pytest.approx([0, 10.005, 20.015, 30.035])
+        assert world.ended("timed_out") == 3
+        assert world.measured("sluice_queue_working", controller="nodes") == 1
+        count = world.measured("sluice_reconcile_seconds_count", controller="nodes")
+        assert count == 103
+
+    story(tell)
+
+
+def test_a_time_out_of_its_own_is_a_failure_and_not_the_controllers() -> None:
+    async def tell(world: World) -> None:
+        async def reconcile(key: str) -> Outcome:
+            if len(world.tried) == 1:
+                async with asyncio.timeout(1):
+                    await asyncio.Event().wait()
+            return Done()
+
+        world.start(reconcile)
+        world.queue.add("a")
+        await world.sim.clock.sleep(30)
+        assert (world.ended("failed"), world.ended("timed_out"), world.ended("done")) == (1, 0, 1)
+
+    story(tell)
+
+
+def test_what_is_cancelled_inside_a_try_does_not_cost_a_place() -> None:
+    async def tell(world: World) -> None:
+        async def reconcile(key: str) -> Outcome:
+            if len(world.tried) <= 3:
+                inner = asyncio.create_task(asyncio.sleep(5))
+                inner.cancel()
+                await inner
+            return Done()
+
+        world.start(reconcile, concurrency=1)
+        world.queue.add("a")
+        await world.sim.clock.sleep(1)
+        assert (world.ended("failed"), world.ended("done")) == (3, 1)
+
+    story(tell)
+
+
+def test_no_more_keys_are_worked_on_at_once_than_there_are_places() -> None:
+    async def tell(world: World) -> None:
+        busy: list[int] = [0]
+        most: list[int] = []
+
+        async def reconcile(key: str) -> Outcome:
+            busy[0] += 1
+            most.append(busy[0])
+            await world.sim.clock.sleep(1)
+            busy[0] -= 1
+            return Done()
+
+        world.start(reconcile, concurrency=3)
+        for number in range(9):
+            world.queue.add(str(number))
+        await world.sim.clock.sleep(10)
+        assert max(most) == 3
+        assert world.tried[-1][0] == 2
+
+    story(tell)
+
+
+class Slow(msgspec.Struct):
+    """Keys that take as many seconds as they say; how each ended."""
+
+    world: World
+    ends: list[tuple[float, str]] = []
+
+    async def reconcile(self, key: str) -> Outcome:
+        how = "cancelled"
+        try:
+            await self.world.sim.clock.sleep(float(key))
+            how = "ended"
+        finally:
+            self.ends.append((self.world.sim.clock.monotonic(), how))
+        return Done()
+
+
+def test_a_stop_lets_what_is_under_way_end_begins_nothing_and_is_bounded() -> None:
+    async def tell(world: World) -> None:
+        slow = Slow(world)
+        world.start(slow.reconcile, concurrency=2)
+        for key in ("3", "9", "1"):
+            world.queue.add(key)
+        await world.sim.clock.sleep(1)
+        await world.tasks.stop_forever()
+        assert world.sim.clock.monotonic() == 1 + GRACE
+        assert slow.ends == [(3, "ended"), (1 + GRACE, "cancelled")]
+        assert sum(world.ended(how) for how in ("done", "failed", "timed_out")) == 1
+        assert world.queue.standing().working == 0
+
+    story(tell)
+
+
+def test_without_grace_a_stop_is_at_once() -> None:
+    async def tell(world: World) -> None:
+        slow = Slow(world)
+        world.start(slow.reconcile, grace=0)
+        world.queue.add("3")
+        await world.sim.clock.sleep(1)
+        await world.tasks.stop_forever()
+        assert slow.ends == [(1, "cancelled")]
+
+    story(tell)
+
+
+def test_an_idle_controller_stops_at_once() -> None:
+    async def tell(world: World) -> None:
+        world.start(Slow(world).reconcile)
+        await world.sim.clock.sleep(1)
+        await world.tasks.stop_forever()
+        assert world.sim.clock.monotonic() == 1
+
+    story(tell)
+
+
+def test_every_series_is_there_at_zero_before_the_first_key() -> None:
+    async def tell(world: World) -> None:
+        world.start(Slow(world).reconcile)
+        for outcome in ("done", "later", "refused", "failed", "timed_out"):
+            for controller in ("nodes", "pools"):
+                labels = {"controller": controller, "outcome": outcome}
+                assert world.measured("sluice_reconciles_total", **labels) == 0
+        for name in ("waiting", "delayed", "working", "oldest_seconds", "added_total"):
+            assert world.measured(f"sluice_queue_{name}", controller="nodes") == 0
+        world.queue.add("3")
+        world.queue.add_after("4", 5)
+        assert world.measured("sluice_queue_waiting", controller="nodes") == 1
+        assert world.measured("sluice_queue_delayed", controller="nodes") == 1
+        assert world.measured("sluice_queue_added_total", controller="nodes") == 1
+        await world.sim.clock.sleep(0.1)
+        assert world.measured("sluice_queue_waiting", controller="nodes") == 0
+        assert world.measured("sluice_queue_working", controller="nodes") == 1
+
+    story(tell)

@@ -1,0 +1,423 @@
+"""Events, on a simulated server: what is written, how often, and that nothing ever waits for it."""
+
+import json
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from sluice.kube.client import Kube
+from sluice.kube.events import (
+    ALIKE,
+    FLUSH,
+    KEPT,
+    SAME,
+    SOURCE,
+    SPARE,
+    TRIES,
+    UNWRITTEN,
+    About,
+    Events,
+)
+from sluice.runtime.tasks import Tasks
+from sluice.sim.apiserver.faults import Cut, Delay, Fault, Hang, Refuse
+from sluice.sim.apiserver.server import ApiServer
+from sluice.sim.loop import Sim, run
+
+if TYPE_CHECKING:
+    from sluice.runtime.fatal import Fatal
+
+NODE = About(kind="Node", name="gpu-1", uid="1234")
+Type = Literal["Normal", "Warning"]
+
+
+@pytest.fixture(autouse=True)
+def logged() -> Iterator[list[Any]]:
+    capture = LogCapture()
+    structlog.configure(processors=[capture])
+    yield capture.entries
+    structlog.reset_defaults()
+
+
+class World:
+    """A recorder that runs as a service's task, and a server."""
+
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+        self.clock = sim.clock
+        self.server = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random_for("server"))
+        self.kube = Kube(self.server.transport(user="us"), manager="sluice", clock=sim.clock)
+        self.events = Events(
+            kube=self.kube, clock=sim.clock, random=sim.random_for("events"), ids=sim.ids
+        )
+        self.failures: list[Fatal] = []
+        self.tasks = Tasks("service", failed=self.failures.append)
+        self.tasks.forever("events", self.events.run())
+
+    def say(
+        self,
+        message: str,
+        *,
+        about: About = NODE,
+        type: Type = "Normal",
+        reason: str = "Upgraded",
+        group: str = "",
+    ) -> None:
+        self.events.record(about, type=type, reason=reason, message=message, group=group)
+
+    async def shown(self, namespace: str = "default") -> list[Any]:
+        """The events that the server has, in the order in which they were made."""
+        body = await self.kube.request("GET", f"/api/v1/namespaces/{namespace}/events")
+        return sorted(
+            json.loads(body)["items"], key=lambda one: int(one["metadata"]["resourceVersion"])
+        )
+
+    def writes(self) -> list[str]:
+        """The verbs of all that was asked of events."""
+        return [
+            entry.verb.value for entry in self.server.journal.revisions if entry.kind == "Event"
+        ]
+
+
+def story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def main(sim: Sim) -> None:
+        world = World(sim)
+        await tell(world)
+        await world.tasks.close()
+        await world.server.stop()
+        assert not world.failures
+
+    run(main, seed=1)
+
+
+def test_an_event_of_a_node_is_in_the_default_namespace_and_bears_our_source() -> None:
+    async def tell(world: World) -> None:
+        world.say("to 580.95", type="Warning")
+        await world.clock.sleep(1)
+        (event,) = await world.shown()
+        name, _, digits = event["metadata"]["name"].rpartition(".")
+        assert name == "gpu-1"
+        assert int(digits, 16)
+        assert event["involvedObject"] == {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "name": "gpu-1",
+            "uid": "1234",
+        }
+        assert event["source"] == {"component": SOURCE}
+        assert (event["type"], event["reason"], event["message"]) == (
+            "Warning",
+            "Upgraded",
+            "to 580.95",
+        )
+        assert event["firstTimestamp"] == event["lastTimestamp"] == "2027-01-15T08:00:00Z"
+        assert event["count"] == 1
+
+    story(tell)
+
+
+def test_an_event_of_a_namespaced_object_is_beside_it() -> None:
+    async def tell(world: World) -> None:
+        world.say("gone", about=About(kind="Pod", name="driver-x", namespace="kube-system"))
+        await world.clock.sleep(1)
+        assert [one["message"] for one in await world.shown("kube-system")] == ["gone"]
+
+    story(tell)
+
+
+def test_the_same_within_two_minutes_is_one_event_that_counts() -> None:
+    async def tell(world: World) -> None:
+        for _ in range(3):
+            world.say("waits for a slot")
+            await world.clock.sleep(SAME - 1)
+        (event,) = await world.shown()
+        assert event["count"] == 3
+        assert event["firstTimestamp"] == "2027-01-15T08:00:00Z"
+        assert event["lastTimestamp"] == "2027-01-15T08:03:58Z"
+        assert world.writes() == ["create", "patch", "patch"]
+
+    story(tell)
+
+
+def test_after_two_minutes_of_silence_it_is_a_new_event() -> None:
+    async def tell(world: World) -> None:
+        world.say("waits for a slot")
+        await world.clock.sleep(SAME + 1)
+        world.say("waits for a slot")
+        await world.clock.sleep(1)
+        assert [one["count"] for one in await world.shown()] == [1, 1]
+
+    story(tell)
+
+
+def test_what_differs_in_object_type_or_reason_is_another_event() -> None:
+    async def tell(world: World) -> None:
+        world.say("a")
+        world.say("a", about=About(kind="Node", name="gpu-2", uid="1235"))
+        world.say("a", type="Warning")
+        world.say("a", reason="Cordoned")
+        world.say("b")
+        await world.clock.sleep(1)
+        assert len(await world.shown()) == 5
+
+    story(tell)
+
+
+def test_the_messages_of_a_group_are_one_event_that_shows_the_last() -> None:
+    async def tell(world: World) -> None:
+        for done in range(20):
+            world.say(f"{done} of 40 nodes done", group="progress")
+            await world.clock.sleep(1)
+        await world.clock.sleep(SPARE)
+        (event,) = await world.shown()
+        assert (event["count"], event["message"]) == (20, "19 of 40 nodes done")
+
+    story(tell)
+
+
+def test_a_reconcile_that_says_it_each_second_writes_every_ten() -> None:
+    async def tell(world: World) -> None:
+        for _ in range(100):
+            world.say("waits for a slot")
+            await world.clock.sleep(1)
+        await world.clock.sleep(SPARE)
+        (event,) = await world.shown()
+        assert event["count"] == 100
+        assert len(world.writes()) == pytest.approx(100 / SPARE, abs=1)
+
+    story(tell)
+
+
+def test_many_different_messages_about_one_thing_share_one_event() -> None:
+    async def tell(world: World) -> None:
+        for number in range(100):
+            world.say(f"holder {number} is in the way")
+        await world.clock.sleep(SPARE + 1)
+        shown = await world.shown()
+        assert len(shown) == ALIKE + 1
+        assert [one["count"] for one in shown] == [1] * ALIKE + [100 - ALIKE]
+        assert shown[-1]["message"] == "(one of many alike) holder 99 is in the way"
+        await world.clock.sleep(2 * SAME)
+        world.say("holder 500 is in the way")
+        await world.clock.sleep(1)
+        assert (await world.shown())[-1]["message"] == "holder 500 is in the way"
+
+    story(tell)
+
+
+def test_when_nothing_is_said_nothing_is_written_and_nothing_is_kept() -> None:
+    async def tell(world: World) -> None:
+        world.say("a")
+        world.say("b")
+        await world.clock.sleep(1)
+        before = world.writes()
+        await world.clock.sleep(SAME + 1)
+        assert world.writes() == before
+        assert not world.events._events  # pyright: ignore[reportPrivateUsage]
+        assert not world.events._groups  # pyright: ignore[reportPrivateUsage]
+
+    story(tell)
+
+
+@pytest.mark.parametrize("message", ["x" * 5000, "ü" * 5000, "𝄞" * 5000, "\ud800" * 5000])
+def test_a_message_that_is_too_long_or_no_text_is_cut(message: str) -> None:
+    async def tell(world: World) -> None:
+        world.say(message)
+        await world.clock.sleep(1)
+        (event,) = await world.shown()
+        assert 1018 < len(event["message"].encode()) <= 1024
+        assert event["message"].endswith("…")
+
+    story(tell)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Refuse(429, retry_after=3), Refuse(500), Cut("before"), Cut("after"), Hang(), Delay(60)],
+    ids=str,
+)
+def test_what_fails_for_a_while_is_tried_again_and_written_once(fault: Any) -> None:
+    async def tell(world: World) -> None:
+        world.server.faults.add(Fault(does=fault, kind="Event", times=TRIES - 1))
+        world.say("a")
+        await world.clock.sleep(0.5)
+        world.say("a")
+        await world.clock.sleep(60)
+        (event,) = await world.shown()
+        assert (event["count"], event["message"]) == (2, "a")
+        assert world.events.tally.dropped == 0
+
+    story(tell)
+
+
+def test_a_server_that_says_when_is_not_asked_before() -> None:
+    async def tell(world: World) -> None:
+        world.server.faults.add(Fault(does=Refuse(429, retry_after=20), kind="Event", times=1))
+        world.say("a")
+        await world.clock.sleep(19)
+        world.say("a")
+        assert len(world.writes()) == 1
+        await world.clock.sleep(2)
+        assert len(world.writes()) == 2
+
+    story(tell)
+
+
+def test_what_fails_for_long_is_dropped_and_counted_and_the_next_is_written() -> None:
+    async def tell(world: World) -> None:
+        fault = world.server.faults.add(Fault(does=Refuse(500), kind="Event"))
+        world.say("a")
+        await world.clock.sleep(100)
+        assert fault.struck == TRIES
+        assert world.events.tally.dropped == 1
+        world.server.faults.clear()
+        world.say("b")
+        await world.clock.sleep(1)
+        assert [one["message"] for one in await world.shown()] == ["b"]
+
+    story(tell)
+
+
+def test_a_refusal_for_good_is_not_tried_again_and_said_once(logged: list[Any]) -> None:
+    async def tell(world: World) -> None:
+        fault = world.server.faults.add(Fault(does=Refuse(403), kind="Event"))
+        for number in range(5):
+            world.say(str(number))
+        await world.clock.sleep(100)
+        assert fault.struck == 5
+        assert world.events.tally.dropped == 5
+
+    story(tell)
+    assert [line["event"] for line in logged] == ["events are not written"]
+    assert "403" in str(logged[0]["exc_info"]) or "forbidden" in str(logged[0]["exc_info"])
+
+
+def test_a_trouble_that_comes_again_is_said_again(logged: list[Any]) -> None:
+    async def tell(world: World) -> None:
+        for number in range(3):
+            world.server.faults.add(Fault(does=Refuse(500), kind="Event", times=2))
+            world.say(str(number))
+            await world.clock.sleep(100)
+
+    story(tell)
+    assert len(logged) == 3
+
+
+def test_failures_of_long_ago_do_not_count() -> None:
+    async def tell(world: World) -> None:
+        for _ in range(10):
+            world.server.faults.add(Fault(does=Refuse(500), kind="Event", times=TRIES - 2))
+            world.say("a")
+            await world.clock.sleep(60)
+        (event,) = await world.shown()
+        assert event["count"] == 10
+        assert world.events.tally.dropped == 0
+
+    story(tell)
+
+
+def test_what_is_said_while_it_is_being_written_is_written_too() -> None:
+    async def tell(world: World) -> None:
+        world.server.faults.add(Fault(does=Delay(1), kind="Event", verbs=("create",)))
+        world.say("a")
+        await world.clock.sleep(0.5)
+        world.say("a")
+        world.say("a")
+        await world.clock.sleep(SPARE + 2)
+        (event,) = await world.shown()
+        assert event["count"] == 3
+        await world.tasks.stop_forever()
+        assert world.events.tally.dropped == 0
+
+    story(tell)
+
+
+def test_a_namespace_that_is_gone_costs_its_events_alone(logged: list[Any]) -> None:
+    async def tell(world: World) -> None:
+        gone = About(kind="Pod", name="a", namespace="gone")
+        for number in range(3):
+            world.say(str(number), about=gone)
+        world.say("still here")
+        await world.clock.sleep(1)
+        assert world.events.tally.dropped == 3
+        assert [one["message"] for one in await world.shown()] == ["still here"]
+
+    story(tell)
+    assert [line["event"] for line in logged] == ["events are not written"]
+
+
+def test_an_event_that_the_server_forgot_is_made_anew_with_its_count() -> None:
+    async def tell(world: World) -> None:
+        world.say("a")
+        await world.clock.sleep(SPARE)
+        (event,) = await world.shown()
+        name = event["metadata"]["name"]
+        await world.kube.request("DELETE", f"/api/v1/namespaces/default/events/{name}")
+        world.say("a")
+        await world.clock.sleep(1)
+        (event,) = await world.shown()
+        assert event["count"] == 2
+        assert event["metadata"]["name"] != name
+
+    story(tell)
+
+
+def test_while_the_server_hangs_no_more_is_kept_than_fits_and_the_rest_is_counted() -> None:
+    async def tell(world: World) -> None:
+        world.server.faults.add(Fault(does=Hang(), kind="Event"))
+        many = UNWRITTEN + 500
+        for number in range(many):
+            world.say("a", about=About(kind="Node", name=f"n{number}"))
+            world.say("a", about=About(kind="Node", name=f"n{number}"))
+        tally = world.events.tally
+        assert (tally.recorded, tally.dropped) == (2 * many, 1000)
+        assert world.clock.monotonic() == 0
+        world.server.faults.clear()
+        await world.clock.sleep(60)
+        assert len(await world.shown()) == UNWRITTEN
+
+    story(tell)
+
+
+def test_of_very_many_events_the_oldest_are_forgotten() -> None:
+    async def tell(world: World) -> None:
+        for number in range(KEPT + 500):
+            world.say("a", about=About(kind="Node", name=f"n{number}"))
+            await world.clock.sleep(0.01)
+        kept = world.events._events  # pyright: ignore[reportPrivateUsage]
+        assert len(kept) == KEPT
+        assert len(world.writes()) == KEPT + 500
+
+    story(tell)
+
+
+def test_at_the_end_what_is_unwritten_is_written() -> None:
+    async def tell(world: World) -> None:
+        world.say("a")
+        await world.clock.sleep(1)
+        world.say("a")
+        world.say("b")
+        await world.tasks.stop_forever()
+        assert [(one["message"], one["count"]) for one in await world.shown()] == [
+            ("a", 2),
+            ("b", 1),
+        ]
+        world.say("too late")
+        assert world.events.tally.dropped == 1
+
+    story(tell)
+
+
+def test_the_end_does_not_wait_long_for_a_server_that_hangs() -> None:
+    async def tell(world: World) -> None:
+        world.server.faults.add(Fault(does=Hang(), kind="Event"))
+        await world.clock.sleep(1)
+        for number in range(10):
+            world.say(str(number))
+        await world.tasks.stop_forever()
+        assert world.clock.monotonic() == pytest.approx(1 + FLUSH)
+        assert world.events.tally.dropped == 10
+
+    story(tell)

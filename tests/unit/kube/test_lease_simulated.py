@@ -1,0 +1,156 @@
+"""The lease on the simulated API server, with that server's faults, judged over its journal."""
+
+import random
+
+import pytest
+
+from sluice.contracts.journal import Revision
+from sluice.kube.client import Kube
+from sluice.kube.resources import LEASES, NAMESPACES
+from sluice.sim.apiserver.faults import Cut, Delay, Fault, Hang, Refuse, Restart, Strike
+from sluice.sim.apiserver.server import ApiServer
+from sluice.sim.loop import Sim, run
+from tests.unit.kube.lease_candidates import (
+    Candidate,
+    busy,
+    effects,
+    out_of_office,
+    overlaps,
+    successions,
+    unsaid,
+)
+from tests.unit.kube.lease_server import LEASE, NAMESPACE
+
+pytestmark = pytest.mark.usefixtures(unsaid.__name__)
+
+
+class Cluster:
+    """A server with an empty lease."""
+
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+        self.server = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random_for("server"))
+        self.admin = Kube(self.server.transport(user="admin"), manager="admin", clock=sim.clock)
+        self.candidates: list[Candidate] = []
+        self.calm_since = 0.0
+
+    async def prepare(self) -> None:
+        await self.admin.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        await self.admin.create(
+            LEASES, {"metadata": {"name": LEASE, "labels": {"app": "x"}}}, namespace=NAMESPACE
+        )
+
+    def enter(self, name: str) -> Candidate:
+        transport = self.server.transport(user=name)
+        self.candidates.append(Candidate(self.sim, name, transport, busy))
+        return self.candidates[-1]
+
+    @property
+    def journal(self) -> list[Revision]:
+        return [entry for entry in self.server.journal.revisions if entry.code < 300]
+
+    async def close(self) -> None:
+        self.server.faults.clear()
+        for candidate in self.candidates:
+            await candidate.stop()
+        await self.server.stop()
+
+
+def a_fault(random: random.Random) -> Fault:
+    does: Strike = random.choice(
+        [
+            Delay(random.uniform(0.1, 4.0)),
+            Hang(),
+            Refuse(409),
+            Refuse(429, retry_after=1),
+            Refuse(500),
+            Cut("before"),
+            Cut("after"),
+            Cut("body"),
+            Restart(),
+        ]
+    )
+    return Fault(
+        does=does,
+        kind=random.choice(["", "Lease", "ConfigMap"]),
+        user=random.choice(["", "a", "b"]),
+        probability=0.05 if isinstance(does, Restart) else random.uniform(0.1, 1.0),
+    )
+
+
+async def storm(sim: Sim) -> Cluster:
+    cluster = Cluster(sim)
+    await cluster.prepare()
+    for name in ("a", "b", "a"):
+        cluster.enter(name)
+    draw = sim.random_for("storm")
+    while sim.clock.monotonic() < 180:
+        active = cluster.server.faults.add(a_fault(draw))
+        await sim.clock.sleep(draw.uniform(1.0, 15.0))
+        if draw.random() < 0.7:
+            cluster.server.faults.remove(active)
+        if draw.random() < 0.2:
+            cluster.server.faults.clear()
+        if draw.random() < 0.2:
+            await cluster.candidates[-2].stop()
+            cluster.enter(draw.choice("ab"))
+    cluster.server.faults.clear()
+    cluster.calm_since = sim.clock.now()
+    await sim.clock.sleep(40)
+    await cluster.close()
+    return cluster
+
+
+async def deaths(sim: Sim) -> list[float]:
+    """Seconds without an effect, each time that a leader dies and another stands by."""
+    cluster = Cluster(sim)
+    await cluster.prepare()
+    leader = cluster.enter("a")
+    gaps: list[float] = []
+    for name in ("b", "c", "d"):
+        await sim.clock.sleep(sim.random.uniform(5.0, 15.0))
+        heir = cluster.enter(name)
+        await sim.clock.sleep(sim.random.uniform(5.0, 15.0))
+        assert leader.leads
+        cluster.server.faults.add(Fault(does=Hang(), user=leader.name))
+        died = sim.clock.now()
+        await leader.stop()
+        await sim.clock.sleep(20)
+        first = next(entry for entry in effects(cluster.journal) if entry.user == name)
+        gaps.append(first.time - died)
+        leader = heir
+    await cluster.close()
+    return gaps
+
+
+def test_a_dead_leader_is_replaced_within_twenty_seconds() -> None:
+    gaps = [gap for seed in range(10) for gap in run(deaths, seed=seed)]
+    assert len(gaps) == 30
+    assert min(gaps) > 10
+    assert max(gaps) < 20
+
+
+def test_what_others_keep_on_the_lease_stays() -> None:
+    async def main(sim: Sim) -> None:
+        cluster = Cluster(sim)
+        await cluster.prepare()
+        leader = cluster.enter("a")
+        await sim.clock.sleep(30)
+        lease = await cluster.admin.get(LEASES, LEASE, namespace=NAMESPACE)
+        assert lease.spec.holder_identity == leader.lease.holder
+        assert lease.metadata.labels == {"app": "x"}
+        await cluster.close()
+        assert len(leader.stays) == 1
+
+    run(main, seed=1)
+
+
+def test_under_its_faults_one_leads_at_most_and_afterwards_one_does() -> None:
+    handed_over = 0
+    for seed in range(20):
+        cluster = run(storm, seed=seed)
+        assert not overlaps(cluster.candidates), seed
+        assert not out_of_office(cluster.journal), seed
+        assert effects(cluster.journal, since=cluster.calm_since + 30), seed
+        handed_over += len(successions(cluster.journal))
+    assert handed_over > 40

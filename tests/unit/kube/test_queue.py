@@ -1,0 +1,262 @@
+"""The work queue's promises, one by one, as stories in virtual time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from sluice.kube.queue import FAIR_TURN, RETRY_BURST, RETRY_RATE, Closed, Urgency, WorkQueue
+from sluice.sim.loop import Sim, run
+
+Queue = WorkQueue[str]
+
+
+def story(tell: Callable[[Sim, Queue], Coroutine[Any, Any, None]]) -> None:
+    async def main(sim: Sim) -> None:
+        queue = Queue(clock=sim.clock)
+        await tell(sim, queue)
+        queue.close()
+
+    run(main, seed=1)
+
+
+async def now(getting: Awaitable[str]) -> str:
+    """What is handed out without waiting."""
+    return await asyncio.wait_for(getting, 0.001)
+
+
+async def all_there_is(queue: Queue) -> list[str]:
+    keys: list[str] = []
+    while queue.standing().waiting:
+        keys.append(await queue.get())
+        queue.done(keys[-1])
+    return keys
+
+
+def test_what_changes_while_it_is_worked_on_comes_again_and_never_twice_at_once() -> None:
+    async def tell(sim: Sim, queue: Queue) -> None:
+        queue.add("a")
+        queue.add("a")
+        assert await queue.get() == "a"
+        queue.add("a")
+        queue.add("a")
+        with pytest.raises(TimeoutError):
+            await now(queue.get())
+        queue.done("a")
+        assert await now(queue.get()) == "a"
+        queue.done("a")
+        assert queue.standing().waiting == 0
+
+    story(tell)
+
+
+def test_live_changes_go_before_the_first_list_and_that_before_a_resync() -> None:
+    async def tell(sim: Sim, queue: Queue) -> None:
+        for key in ("r1", "r2"):
+            queue.add(key, Urgency.RESYNC)
+        for key in ("f1", "f2", "r2"):
+            queue.add(key, Urgency.FIRST)
+        for key in ("l1", "f2"):
+            queue.add(key)
+        queue.add("l1", Urgency.RESYNC)
+        assert await all_there_is(queue) == ["l1", "f2", "f1", "r2", "r1"]
+
+    story(tell)
+
+
+def test_a_raised_key_leaves_no_ghost_in_the_line_where_it_was() -> None:
+    async def tell(sim: Sim, queue: Queue) -> None:
+        for key in ("a", "b"):
+            queue.add(key, Urgency.RESYNC)
+        queue.add("a")
+        assert await queue.get() == "a"
+        queue.done("a")
+        queue.add("a", Urgency.RESYNC)
+        assert await all_there_is(queue) == ["b", "a"]
+
+    story(tell)
+
+
+def test_what_changes_in_work_comes_again_as_urgently_as_the_most_urgent_change() -> None:
+    async def tell(sim: Sim, queue: Queue) -> None:
+        queue.add("a", Urgency.RESYNC)
+        assert await queue.get() == "a"
+        queue.add("b", Urgency.FIRST)
+        queue.add("a")
+        queue.add("a", Urgency.RESYNC)
+        queue.done("a")
+        assert await all_there_is(queue) == ["a", "b"]
+
+    story(tell)
+
+
+def test_under_an_unending_stream_of_changes_a_resync_waits_sixteen_turns_a_key() -> None:
+    async def tell(sim: Sim, queue: Queue) -> None:
+        for key in ("r1", "r2"):
+            queue.add(key, Urgency.RESYNC)
+        await sim.clock.sleep(1)
+        turns: list[str] = []
+        for turn in range(3 * FAIR_TURN):
+            queue.add(f"l{turn}")
+            turns.append(await queue.get())
+            queue.done(turns[-1])
+        assert [turn for turn, key in enumerate(turns, 1) if key in ("r1", "r2")] == [
+            FAIR_TURN,
+            2 * FAIR_TURN,
+        ]
+
+    story(tell)
+
+
+def test_of_two_delays_the_earlier_counts_and_the_later_is_no_ghost() -> None:
+    async def tell(sim: Sim, queue: Queue) -> None:
+        queue.add_after("a", 4)
+        queue.add_after("a", 1)
+        queue.add_after("a", 3)
+        assert await queue.get() == "a"
+        assert sim.clock.monotonic() == 1
+        queue.done("a")
+        queue.add_after("a", 5)
+        assert await queue.get() == "a"
+        assert sim.clock.monotonic() == 6
+
+    story(tell)
+
+
+def test_a_delay_is_as_urgent_as_its_most_urgent_wish() -> None:
+    async def tell(sim: Sim, queue: Queue) -> None:
+        queue.add("f", Urgency.FIRST)
+        queue.add_after("a", 1, Urgency.RESYNC)
+        queue.add_after("a", 2, Urgency.LIVE)
+        queue.add_after("a", 3, Urgency.RESYNC)
+        await sim.clock.sleep(1.5)
+        assert await all_there_is(queue) == ["a", "f"]
+
+    story(tell)
+
+
+def test_a_change_does_not_end_a_delay() -> None:
+    async def tell(sim: Sim, queue: Queue) -> None:
+        queue.add_after("a", 10)
+        queue.add("a")
+        assert await now(queue.get()) == "a"
+        queue.done("a")
+        assert await queue.get() == "a"
+        assert sim.clock.monotonic() == 10
+
+    story(tell)
+
+
+def test_a_failing_key_backs_off_to_five_minutes_until_it_is_forgotten() -> None:
+    async def tell(sim: Sim, queue: Queue) -> None:
+        waits: list[float] = []
+        queue.add("a")
+        for _ in range(20):
+            assert await queue.get() == "a"
+            waits.append(queue.retry("a"))
+            queue.done("a")
+        assert waits[:4] == [0.005, 0.01, 0.02, 0.04]
+        assert waits[15:] == [0.005 * 2**15, 300, 300, 300, 300]
+        queue.forget("a")
+        assert queue.retry("a") == 0.005
+        assert queue.retry("a", at_least=7) == 7
+        assert sim.clock.monotonic() == pytest.approx(sum(waits[:-1]))
+
+    story(tell)
+
+
+def test_a_retry_is_as_urgent_as_the_key_was_handed_out() -> None:
+    async def tell(sim: Sim, queue: Queue) -> None:
+        queue.add("r", Urgency.RESYNC)
+        assert await queue.get() == "r"
+        queue.retry("r")
+        queue.done("r")
+        await sim.clock.sleep(1)
+        queue.add("f", Urgency.FIRST)
+        assert await all_there_is(queue) == ["f", "r"]
+
+    story(tell)
+
+
+def test_many_keys_that_fail_at_once_come_again_at_the_overall_rate() -> None:
+    async def tell(sim: Sim, queue: Queue) -> None:
+        many = int(RETRY_BURST) + 1000
+        for number in range(many):
+            queue.retry(str(number))
+        times: list[float] = []
+        for _ in range(many):
+            queue.done(await queue.get())
+            times.append(sim.clock.monotonic())
+        assert times[int(RETRY_BURST) - 1] == pytest.approx(0.005)
+        assert times[-1] == pytest.approx(1000 / RETRY_RATE)
+        assert queue.standing().retried == many
+
+    story(tell)
+
+
+def test_five_thousand_delays_need_one_task_and_are_on_time() -> None:
+    async def tell(sim: Sim, queue: Queue) -> None:
+        draw = sim.random_for("delays")
+        due = {str(number): draw.uniform(0, 600) for number in range(5000)}
+        for key, seconds in due.items():
+            queue.add_after(key, seconds)
+        await sim.clock.sleep(0)
+        assert len(asyncio.all_tasks()) == 2
+        for _ in due:
+            key = await queue.get()
+            queue.done(key)
+            assert sim.clock.monotonic() == pytest.approx(due[key])
+
+    story(tell)
+
+
+def test_delays_that_are_brought_forward_for_ever_do_not_pile_up() -> None:
+    async def tell(sim: Sim, queue: Queue) -> None:
+        for _ in range(1000):
+            queue.add_after("a", 1e6)
+            queue.add_after("a", 1)
+            queue.done(await queue.get())
+        heap = queue._delays._heap  # pyright: ignore[reportPrivateUsage]
+        assert len(heap) < 100
+
+    story(tell)
+
+
+def test_closing_drops_what_waits_and_ends_who_waits_but_not_what_is_worked_on() -> None:
+    async def tell(sim: Sim, queue: Queue) -> None:
+        queue.add("worked on")
+        assert await queue.get() == "worked on"
+        takers = [asyncio.create_task(queue.get()) for _ in range(3)]
+        await sim.clock.sleep(0)
+        queue.add_after("later", 5)
+        queue.add("worked on")
+        queue.close()
+        for taker in takers:
+            with pytest.raises(Closed):
+                await taker
+        queue.add("new")
+        queue.add_after("newer", 1)
+        queue.done("worked on")
+        await sim.clock.sleep(10)
+        standing = queue.standing()
+        assert (standing.waiting, standing.delayed, standing.working) == (0, 0, 0)
+        with pytest.raises(Closed):
+            await queue.get()
+
+    story(tell)
+
+
+def test_the_oldest_keys_age_is_that_of_the_key_which_could_be_handed_out_longest() -> None:
+    async def tell(sim: Sim, queue: Queue) -> None:
+        queue.add("a", Urgency.RESYNC)
+        await sim.clock.sleep(5)
+        queue.add("b", Urgency.RESYNC)
+        queue.add("a")  # raised, it is no younger
+        await sim.clock.sleep(2)
+        assert queue.standing().oldest == 7
+        queue.done(await queue.get())
+        assert queue.standing().oldest == 2
+        assert queue.standing().added == 2
+
+    story(tell)

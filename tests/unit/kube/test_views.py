@@ -1,0 +1,74 @@
+"""What the views make of objects as servers write them."""
+
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+
+from sluice.kube.answers import read, read_page
+from sluice.kube.resources import CONFIG_MAPS
+from sluice.kube.views import Node, Pod
+from tests.unit.kube.small_server import encode
+
+META = {"name": "a", "namespace": "x", "uid": "u", "resourceVersion": "7"}
+
+
+def pod(**status: Any) -> Pod:
+    return read(encode({"metadata": META, "status": status}), Pod, tried="GET pod")
+
+
+def test_what_is_not_known_is_passed_over_and_what_is_missing_is_empty() -> None:
+    body = encode({"kind": "Node", "metadata": {**META, "new": [1]}, "spec": {"podCIDR": "x"}})
+    node = read(body, Node, tried="GET node")
+    assert (node.metadata.key, node.spec.unschedulable, node.status.conditions) == (
+        "x/a",
+        False,
+        (),
+    )
+    assert node.metadata.managed_fields == ()
+
+
+def test_a_time_that_nobody_has_set_is_empty() -> None:
+    condition = {"type": "Ready", "status": "False", "lastTransitionTime": None}
+    states = [
+        {"running": {"startedAt": None}},
+        {"terminated": {"startedAt": None, "finishedAt": None}},
+    ]
+    containers = [{"name": "c", "state": state} for state in states]
+    seen = pod(conditions=[condition], containerStatuses=containers).status
+    assert seen.conditions[0].last_transition_time == ""
+    running, terminated = (each.state for each in seen.container_statuses)
+    assert running.running is not None
+    assert terminated.terminated is not None
+    assert running.running.started_at == ""
+    assert (terminated.terminated.started_at, terminated.terminated.finished_at) == ("", "")
+    when = "2027-01-15T08:00:00Z"
+    told = pod(conditions=[{**condition, "lastTransitionTime": when}]).status
+    assert told.conditions[0].last_transition_time == when
+
+
+def test_a_list_of_nothing() -> None:
+    for items in ([], None):
+        body = encode({"metadata": {"resourceVersion": "7"}, "items": items})
+        assert not read_page(body, CONFIG_MAPS, path="pods").items
+
+
+def test_whose_fields_they_are_is_kept_without_the_answer_it_came_in() -> None:
+    fields = {"f:metadata": {"f:labels": {"f:a": {}}}}
+    managed = [{"manager": "m", "operation": "Apply", "fieldsV1": fields}, {"manager": "n"}]
+    items = [{"metadata": {**META, "managedFields": managed}}, {"metadata": META}]
+    body = encode({"metadata": {"resourceVersion": "7"}, "items": items})
+    before = sys.getrefcount(body)
+    listed = read_page(body, CONFIG_MAPS, path="pods").items
+    first, second = listed[0].metadata.managed_fields
+    assert msgspec.json.decode(first.fields_v1) == fields
+    assert (first.manager, first.operation, bytes(second.fields_v1)) == ("m", "Apply", b"{}")
+    # A raw part of an answer, not copied, would keep all of it in memory.
+    assert sys.getrefcount(body) == before
+
+
+@pytest.mark.parametrize("namespace", ["", "x"])
+def test_its_key_is_its_name_with_the_namespace_if_it_has_one(namespace: str) -> None:
+    view = msgspec.convert({"metadata": {"name": "a", "namespace": namespace}}, CONFIG_MAPS.view)
+    assert view.metadata.key == ("x/a" if namespace else "a")

@@ -1,0 +1,451 @@
+"""List and watch: what it tells, what it asks for, and that no trouble ends it."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, cast
+
+import pytest
+
+from sluice.kube.client import Kube
+from sluice.kube.errors import Unavailable
+from sluice.kube.resources import CONFIG_MAPS, Resource
+from sluice.kube.views import Object
+from sluice.kube.watch import Bookmark, Changed, Deleted, Listed, Update, Watch
+from sluice.sim.loop import Sim, run
+from tests.unit.kube.small_server import Answered, SmallServer, encode, status
+
+Story = Callable[["World"], Awaitable[None]]
+
+ROLLOUTS = Resource(
+    group="sluice.dev", version="v1alpha1", plural="rollouts", kind="Rollout", view=Object
+)
+
+
+class World:
+    """A server, and a watch of it whose updates are taken one by one."""
+
+    def __init__(self, sim: Sim, *, resource: Resource[Any] = CONFIG_MAPS, **part: str) -> None:
+        self.sim = sim
+        self.clock = sim.clock
+        self.server = SmallServer(sim.clock)
+        kube = Kube(self.server, manager="test", clock=sim.clock)
+        self.watch = Watch(kube, resource, clock=sim.clock, random=sim.random_for("watch"), **part)
+        self._updates = self.watch.updates()
+
+    async def next(self) -> Update[Object]:
+        return await anext(self._updates)
+
+    async def told(self) -> list[str]:
+        """Up to the next bookmark, in short."""
+        words: list[str] = []
+        while not isinstance(update := await self.next(), Bookmark):
+            words.append(short(update))
+        return words
+
+    async def close(self) -> None:
+        await self._updates.aclose()
+
+    def verbs(self) -> list[str]:
+        return ["watch" if "watch" in each.query else "list" for each in self.server.asked]
+
+
+def short(update: Update[Any]) -> str:
+    match update:
+        case Listed():
+            names = ",".join(item.metadata.name for item in update.items)
+            return f"{'restored' if update.taken_back else 'listed'} {names}@{update.revision}"
+        case Changed():
+            return f"{update.object.metadata.name}@{update.revision}"
+        case Deleted():
+            return f"-{update.object.metadata.name}@{update.revision}"
+        case Bookmark():
+            return f"@{update.revision}"
+
+
+def played(story: Story, *, seed: int = 1, **how: Any) -> None:
+    async def main(sim: Sim) -> None:
+        world = World(sim, **how)
+        try:
+            await story(world)
+        finally:
+            await world.close()
+
+    run(main, seed=seed)
+
+
+def test_it_lists_and_then_tells_each_change() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        server.put("a")
+        assert short(await world.next()) == "listed a@11"
+        server.put("b")  # before the watch is open: it is not lost
+        assert short(await world.next()) == "b@12"
+        server.put("a", more="x")
+        server.delete("b")
+        server.bookmark()
+        assert await world.told() == ["a@13", "-b@14"]
+        assert world.verbs() == ["list", "watch"]
+        assert world.clock.monotonic() == 0.0
+
+    played(story)
+
+
+def test_a_list_comes_in_pages_as_of_one_revision() -> None:
+    async def story(world: World) -> None:
+        for number in range(1001):
+            world.server.put(f"n{number:04}")
+        listed = cast(Listed[Object], await world.next())
+        assert len(listed.items) == 1001
+        assert listed.revision == 1011
+        asked = [each.query for each in world.server.asked]
+        assert [query["limit"] for query in asked] == ["500"] * 3
+        assert [query.get("continue") for query in asked] == [None, "1011/n0499", "1011/n0999"]
+        assert all("resourceVersion" not in query for query in asked)
+
+    played(story)
+
+
+def test_a_page_that_has_expired_starts_the_list_again() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        for number in range(501):
+            server.put(f"n{number:03}")
+
+        def expired(request: Any) -> Answered | None:
+            return Answered(410, status(410, "Expired")) if "continue" in request.query else None
+
+        server.faults = [expired]
+        listed = cast(Listed[Object], await world.next())
+        assert len(listed.items) == 501
+        assert world.verbs() == ["list"] * 4
+
+    played(story)
+
+
+def test_selectors_go_with_both_and_are_left_out_where_there_are_none() -> None:
+    async def story(world: World) -> None:
+        world.server.put("a")
+        await world.next()
+        world.server.put("b")
+        await world.next()
+        listing, watching = (each.query for each in world.server.asked)
+        for query in (listing, watching):
+            assert query["labelSelector"] == "app in (a,b)"
+            assert query["fieldSelector"] == "spec.nodeName=n1"
+        assert watching["allowWatchBookmarks"] == "true"
+        assert 240 <= int(watching["timeoutSeconds"]) <= 360
+        assert watching["resourceVersion"] == "11"
+        assert {each.path for each in world.server.asked} == {"/api/v1/namespaces/x/configmaps"}
+
+    played(story, labels="app in (a,b)", fields="spec.nodeName=n1", namespace="x")
+
+
+def test_a_watch_that_ends_in_time_goes_on_from_where_it_was() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        server.put("a")
+        await world.next()
+        server.put("b")
+        await world.next()
+        first = world.clock.monotonic()
+        world.sim.loop.call_later(1000.0, server.put, "c")
+        assert short(await world.next()) == "c@13"
+        assert world.clock.monotonic() == first + 1000.0
+        assert world.verbs().count("list") == 1
+        assert 3 <= world.verbs().count("watch") <= 5
+        assert {each.query["resourceVersion"] for each in server.asked[2:]} == {"12"}
+        assert world.watch.why == ""
+
+    played(story)
+
+
+@pytest.mark.parametrize("by", ["answer", "event"])
+def test_what_the_server_has_forgotten_is_listed(by: str) -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        server.put("a")
+        await world.next()
+        if by == "answer":
+            server.put("b")
+            server.compact()
+        else:
+            gone = encode({"type": "ERROR", "object": {"code": 410, "reason": "Expired"}})
+            server.fail(Answered(body=gone + b"\n"), verb="watch")
+            server.put("b")
+        assert short(await world.next()) == "listed a,b@12"
+        assert world.verbs() == ["list", "watch", "list"]
+        assert world.clock.monotonic() < 1.0
+
+    played(story)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"nonsense\n", b'"text"\n', b'{"type":"MODIFIED"}\n', b'{"type":"NEW","object":{}}\n',
+     b'{"type":"ADDED","object":{"metadata":{"name":"\xff","resourceVersion":"12"}}}\n',
+     b'{"type":"ADDED","object":{"metadata":{"name":"b","resourceVersion":"x"}}}\n'],
+)  # fmt: skip
+def test_a_line_that_is_no_event_is_followed_by_a_list(line: bytes) -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        server.put("a")
+        await world.next()
+        server.fail(Answered(body=line), verb="watch")
+        server.put("b")
+        assert short(await world.next()) == "listed a,b@12"
+        assert world.verbs() == ["list", "watch", "list"]
+
+    played(story)
+
+
+def test_a_connection_that_is_cut_within_a_line_loses_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        server.put("a")
+        await world.next()
+        whole = server.put("b")
+        half = encode({"type": "ADDED", "object": whole})[:-9]
+        for answer in (Answered(body=half), Answered(body=half, cut=True)):
+            server.fail(answer, verb="watch")
+        assert short(await world.next()) == "b@12"
+        assert world.verbs() == ["list", "watch", "watch", "watch"]
+        assert [each.query["resourceVersion"] for each in server.asked[1:]] == ["11"] * 3
+
+    played(story)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [
+        "cannot watch: watch /api/v1/configmaps: the connection was cut in the middle of a line",
+        "cannot watch: GET: the connection was cut",
+    ]
+
+
+def test_what_is_told_twice_is_heard_once() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        old = server.put("a")
+        await world.next()
+        new = server.put("a", more="x")
+        await world.next()
+        watch = server.watches[0]
+        for thing in (new, old, new):
+            watch.send("MODIFIED", thing)
+        server.delete("a")
+        watch.send("MODIFIED", new)
+        server.bookmark()
+        assert await world.told() == ["-a@13"]
+
+    played(story)
+
+
+def test_a_silent_connection_is_given_up_and_the_watch_goes_on() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        await world.next()
+        server.put("a")
+        await world.next()
+        begun = world.clock.monotonic()
+        life = float(server.asked[-1].query["timeoutSeconds"])
+        dead = server.watches[0]
+        dead.over = True  # nothing reaches us any more, and no end
+        dead.end = lambda error=None: None
+        world.sim.loop.call_later(100.0, server.put, "b")
+        assert short(await world.next()) == "b@12"
+        waited = world.clock.monotonic() - begun
+        assert life + 15.0 <= waited <= life + 16.0
+        assert world.verbs() == ["list", "watch", "watch"]
+
+    played(story)
+
+
+def test_time_that_its_owner_takes_is_no_silence() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        await world.next()
+        server.put("a")
+        await world.next()
+        server.put("b")
+        await world.clock.sleep(300.0)
+        assert world.verbs() == ["list", "watch"]
+        assert short(await world.next()) == "b@12"
+
+    played(story)
+
+
+def test_failures_are_tried_again_ever_more_rarely_and_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        for _ in range(8):
+            server.fail(Answered(503, status(503, "ServiceUnavailable", "not now")), verb="list")
+        assert short(await world.next()) == "listed @10"
+        assert world.watch.why == f"GET {CONFIG_MAPS.path()}: not now"
+        assert world.clock.monotonic() <= 1 + 2 + 4 + 8 + 16 + 3 * 30
+        server.put("a")
+        await world.next()
+        assert world.watch.why == ""
+
+    with caplog.at_level(logging.INFO, "sluice.kube"):
+        played(story)
+    assert [record.getMessage() for record in caplog.records] == [
+        "cannot watch: GET /api/v1/configmaps: not now",
+        "watching /api/v1/configmaps again",
+    ]
+
+
+def test_a_minute_of_health_makes_the_next_failure_the_first() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        for _ in range(10):
+            server.fail(Answered(503, status(503, "ServiceUnavailable")), verb="list")
+        await world.next()
+        server.put("a")
+        await world.next()
+        world.sim.loop.call_later(61.0, server.end_watches, Unavailable("watch", "cut"))
+        world.sim.loop.call_later(61.0, server.put, "b")
+        before = world.clock.monotonic()
+        assert short(await world.next()) == "b@12"
+        assert 61.0 <= world.clock.monotonic() - before <= 62.0
+
+    played(story)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "said"),
+    [(401, "Unauthorized", "log in again"), (403, "Forbidden", "grant it in RBAC")],
+)
+def test_who_may_not_keeps_trying_and_says_why(code: int, reason: str, said: str) -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        for _ in range(3):
+            server.fail(Answered(code, status(code, reason, "you may not")), verb="watch")
+        await world.next()
+        server.put("a")
+        assert short(await world.next()) == "a@11"
+        assert world.verbs() == ["list", "watch", "watch", "watch", "watch"]
+        assert world.watch.why == ""
+
+    async def seen(world: World) -> None:
+        world.server.fail(Answered(code, status(code, reason, "you may not")), verb="list")
+        await world.next()
+        assert world.watch.why.startswith(f"GET {CONFIG_MAPS.path()}: you may not")
+        assert said in world.watch.why
+
+    played(story)
+    played(seen)
+
+
+def test_a_custom_kind_that_is_not_installed_is_named() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        server.fail(Answered(404, b"404 page not found\n"), verb="list")
+        assert short(await world.next()) == "listed @10"
+        assert world.watch.why == (
+            "GET /apis/sluice.dev/v1alpha1/rollouts: the server does not serve rollouts of "
+            "sluice.dev/v1alpha1: install the CustomResourceDefinition rollouts.sluice.dev"
+        )
+
+    played(story, resource=ROLLOUTS)
+
+
+def test_a_hanging_server_is_given_up_and_asked_again() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        server.hanging = True
+        world.sim.loop.call_later(40.0, setattr, server, "hanging", False)
+        assert short(await world.next()) == "listed @10"
+        assert 60.0 <= world.clock.monotonic() <= 63.0
+        assert "no whole answer" in world.watch.why
+        assert "within 30 s" in world.watch.why
+
+    played(story)
+
+
+def test_a_cluster_that_was_restored_is_believed_at_the_third_list() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        server.put("a")
+        server.put("b")
+        assert short(await world.next()) == "listed a,b@12"
+        server.restore(11)
+        server.fail(Answered(410, status(410, "Expired")), verb="watch")
+        assert short(await world.next()) == "restored a@11"
+        assert world.verbs() == ["list", "watch", "list", "list", "list"]
+        server.put("c")
+        assert short(await world.next()) == "c@12"
+
+    played(story)
+
+
+def test_a_list_that_lags_once_is_not_believed() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        server.put("a")
+        await world.next()
+        server.put("b")
+        await world.next()
+        old = encode({"metadata": {"resourceVersion": "10"}, "items": []})
+        server.fail(Answered(body=old), verb="list")
+        world.watch.list_again()
+        assert short(await world.next()) == "listed a,b@12"
+
+    played(story)
+
+
+def test_a_bookmark_of_the_past_is_followed_by_a_list() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        server.put("a")
+        await world.next()
+        server.put("b")
+        await world.next()
+        server.watches[0].send("BOOKMARK", {"metadata": {"resourceVersion": "5"}})
+        assert short(await world.next()) == "listed a,b@12"
+
+    played(story)
+
+
+def test_a_list_that_is_asked_for_comes_at_once() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        await world.next()
+        server.put("a")
+        await world.next()
+        world.sim.loop.call_later(5.0, world.watch.list_again)
+        assert short(await world.next()) == "listed a@11"
+        assert world.clock.monotonic() == 5.0
+        assert world.watch.why == ""
+
+    played(story)
+
+
+def test_a_list_that_is_asked_for_while_the_watch_opens_comes_too() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        await world.next()
+        server.hanging = True
+        world.sim.loop.call_later(5.0, world.watch.list_again)
+        world.sim.loop.call_later(9.0, setattr, server, "hanging", False)
+        assert short(await world.next()) == "listed @10"
+        assert world.verbs() == ["list", "watch", "list"]
+
+    played(story)
+
+
+def test_who_leaves_leaves_nothing_behind_and_may_come_back() -> None:
+    async def story(world: World) -> None:
+        server = world.server
+        await world.next()
+        server.put("a")
+        await world.next()
+        await world.close()
+        assert server.watches == []
+        server.put("b")
+        async with aclosing(world.watch.updates()) as updates:
+            assert short(await anext(updates)) == "b@12"
+        assert world.verbs() == ["list", "watch", "watch"]
+
+    played(story)
