@@ -1,0 +1,36 @@
+"""What a write is about, and what came of it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from sluice.sim.apiserver.kinds import Kind
+from sluice.sim.apiserver.strategies import Strategy
+
+Strategies = Callable[[Kind], Strategy]
+
+
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """Where somebody writes, as whom."""
+
+    kind: Kind
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    manager: str
+    dry_run: bool = False
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    code: int = 200
+    raw: bytes
+    """The body of the answer."""
+    bare: bool = False
+    """Whether the body is no object of the kind."""
+    name: str = ""
+    uid: str = ""
+    before: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
