@@ -289,6 +289,28 @@ def test_its_age_is_the_time_since_the_last_proof() -> None:
     played(story)
 
 
+def test_old_news_of_a_resumed_watch_is_no_proof_of_now() -> None:
+    async def story(world: World) -> None:
+        server, cache, clock = world.server, world.cache, world.clock
+        await world.follow()
+        await world.settle()
+        listed = clock.monotonic() - cache.age
+        server.end_watches()
+        server.put("a")  # while nobody watches
+        while cache.get("a") is None:
+            await clock.sleep(1.0)
+        assert clock.monotonic() - listed == cache.age
+        server.bookmark()
+        await world.settle()
+        assert cache.age == pytest.approx(0.001)
+        await clock.sleep(20.0)
+        server.put("b")
+        await world.settle()
+        assert cache.age == pytest.approx(0.001)
+
+    played(story)
+
+
 def test_a_list_proves_the_time_at_which_it_was_asked_for() -> None:
     async def story(world: World) -> None:
         world.server.hanging = True

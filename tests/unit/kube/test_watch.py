@@ -338,6 +338,19 @@ def test_who_may_not_keeps_trying_and_says_why(code: int, reason: str, said: str
     played(seen)
 
 
+@pytest.mark.parametrize(("asked", "waited"), [(20, 20.0), (86_400, 60.0)])
+def test_a_server_that_says_when_to_come_again_is_heeded_for_a_while(
+    asked: int, waited: float
+) -> None:
+    async def story(world: World) -> None:
+        body = status(429, "TooManyRequests", retryAfterSeconds=asked)
+        world.server.fail(Answered(429, body), verb="list")
+        await world.next()
+        assert world.clock.monotonic() == waited
+
+    played(story)
+
+
 def test_a_custom_kind_that_is_not_installed_is_named() -> None:
     async def story(world: World) -> None:
         server = world.server

@@ -195,8 +195,10 @@ class Cache(Generic[V]):
         if isinstance(update, Listed):
             self._lists += 1
             self._prove(update.asked)
-        else:
+        elif self._watch.current:
             self._prove(self._clock.monotonic())
+        else:
+            self._moved.set()
         self._tell(changes)
         if self._lists:
             self._synced.set()

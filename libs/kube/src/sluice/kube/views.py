@@ -267,9 +267,9 @@ class ControllerRevision(Object, frozen=True, kw_only=True):
 
 
 class Established(View, frozen=True, kw_only=True):
-    """Whether the server serves a custom resource."""
+    """Whether the server serves a custom resource; it says nothing of one that was just made."""
 
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Condition, ...] | None = None
 
 
 class CustomResourceDefinition(Object, frozen=True, kw_only=True):

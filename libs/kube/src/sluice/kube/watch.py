@@ -14,7 +14,15 @@ import msgspec
 
 from sluice.kube.answers import speaking_of
 from sluice.kube.client import Kube
-from sluice.kube.errors import Gone, KubeError, TimedOut, Unavailable, Unreadable, refusal
+from sluice.kube.errors import (
+    Gone,
+    KubeError,
+    TimedOut,
+    TooManyRequests,
+    Unavailable,
+    Unreadable,
+    refusal,
+)
 from sluice.kube.lines import Lines
 from sluice.kube.resources import Resource
 from sluice.kube.views import Object
@@ -35,6 +43,9 @@ GRACE = 15.0
 
 HEALTHY = 60.0
 """A watch that lived so many seconds makes the next failure the first again."""
+
+PATIENCE = 60.0
+"""A server that asks for more seconds than these before the next try is asked earlier."""
 
 _DISBELIEVED = 2
 """So many lists in a row that are older than what was seen are taken for a server that lags; one
@@ -108,11 +119,14 @@ class Watch(Generic[V]):
         self._opened: float | None = None
         self.why = ""
         """What is wrong, in one line; empty while it watches."""
+        self.current = False
+        """Whether what it tells is of now: what a resumed watch begins with is old news."""
 
     async def updates(self) -> AsyncGenerator[Update[V]]:
         """From where it was left, or from a list. Close it (`aclosing`) where you leave it."""
         while True:
             clean = False
+            at_least = 0.0
             try:
                 if self._list_wanted:
                     yield await self._list()
@@ -125,8 +139,10 @@ class Watch(Generic[V]):
             except KubeError as error:
                 if isinstance(error, Gone | Unreadable):
                     self._list_wanted = True
+                if isinstance(error, TooManyRequests):
+                    at_least = min(error.retry_after or 0.0, PATIENCE)
                 self._say(str(error))
-            await self._pause(clean=clean)
+            await self._pause(clean=clean, at_least=at_least)
 
     def list_again(self) -> None:
         """Do not wait for the watch to tell: ask for everything."""
@@ -165,6 +181,7 @@ class Watch(Generic[V]):
 
     async def _follow(self) -> AsyncGenerator[Update[V]]:
         self._opened = None
+        self.current = False
         life = round(self._random.uniform(*LIFE))
         query = {
             "watch": "true",
@@ -218,6 +235,7 @@ class Watch(Generic[V]):
                 raise self._went_back(f"a bookmark is of revision {revision}", self._told)
             self._told = revision
             self._revision = max(self._revision, revision)
+            self.current = True
             return Bookmark(self._revision)
         self._told = max(self._told, revision)
         if revision <= self._revision:
@@ -243,14 +261,14 @@ class Watch(Generic[V]):
             log.info("watching %s again", self._path)
         self.why = why
 
-    async def _pause(self, *, clean: bool) -> None:
+    async def _pause(self, *, clean: bool, at_least: float) -> None:
         lived = 0.0 if self._opened is None else self._clock.monotonic() - self._opened
         self._opened = None
         if lived >= HEALTHY:
             self._backoff.reset()
             if clean:
                 return
-        await self._clock.sleep(self._backoff.next())
+        await self._clock.sleep(max(at_least, self._backoff.next()))
 
 
 class _Asked(KubeError):
