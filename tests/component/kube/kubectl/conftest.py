@@ -1,0 +1,110 @@
+"""Somebody with kubectl, at the simulated server and at the real one."""
+
+import os
+import random
+import secrets
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from aiohttp.web_request import BaseRequest
+
+from sluice.kube.http import HttpTransport, Token
+from sluice.runtime.clock import SystemClock
+from sluice.runtime.ids import SeededIds
+from sluice.sim.apiserver.http import Front, front
+from sluice.sim.apiserver.server import ApiServer
+from sluice.sim.realkube.binaries import find
+from sluice.sim.realkube.cluster import RealKube
+from sluice.sim.realkube.plane import ADMIN
+from tests.component.kube.kubectl.person import Kubectl
+
+SEARCH = find(os.environ)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Door:
+    """A server, and the way in for one who may do everything."""
+
+    name: str
+    url: str
+    kubeconfig: Path
+    credentials: Token
+
+
+@pytest.fixture(params=["simulated", "real"])
+def plane_or_none(request: pytest.FixtureRequest) -> RealKube | None:
+    """The real control plane, or none: then the test has a simulated server of its own."""
+    if SEARCH.binaries is None:
+        pytest.skip(f"no kubectl: {SEARCH.words}")
+    return request.getfixturevalue("plane") if request.param == "real" else None
+
+
+class TrustingFront(Front):
+    """Takes whoever comes without a token for him who may do everything.
+
+    Over plain HTTP, kubectl does not send the token of its kubeconfig.
+    """
+
+    async def handle(self, incoming: BaseRequest) -> web.StreamResponse:
+        """Answer one request."""
+        token = self._server.token_of(ADMIN)
+        headers = {"authorization": f"Bearer {token}", **incoming.headers}
+        return await super().handle(incoming.clone(headers=headers))
+
+
+@pytest.fixture
+async def door(
+    plane_or_none: RealKube | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Door]:
+    """To the server of this test."""
+    if plane_or_none is not None:
+        plane = plane_or_none
+        tls = ssl.create_default_context(cafile=plane.ca_file)
+        credentials = Token(plane.token(ADMIN), tls=tls)
+        yield Door(
+            name="real", url=plane.url, kubeconfig=plane.kubeconfig(), credentials=credentials
+        )
+        return
+    source = random.Random(7)
+    server = ApiServer(clock=SystemClock(), ids=SeededIds(source), random=source)
+    monkeypatch.setattr("sluice.sim.apiserver.http.Front", TrustingFront)
+    async with front(server) as door:
+        yield Door(
+            name="simulated",
+            url=door.url,
+            kubeconfig=door.kubeconfig(tmp_path, ADMIN),
+            credentials=Token(server.token_of(ADMIN)),
+        )
+
+
+@pytest.fixture
+async def me(door: Door, tmp_path: Path) -> AsyncIterator[Kubectl]:
+    """With a namespace that takes pods."""
+    assert SEARCH.binaries is not None
+    me = Kubectl(
+        SEARCH.binaries.kubectl,
+        kubeconfig=door.kubeconfig,
+        home=tmp_path,
+        token=f"k{secrets.token_hex(3)}",
+    )
+    metadata = {"name": me.namespace, "labels": me.labels}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+    await me("create -f -", stdin=namespace)
+    if door.name == "simulated":
+        yield me
+        return
+    # Its controllers come first, and it outlives the test.
+    await me("wait --for=create serviceaccount/default --timeout=30s")
+    yield me
+    await me(f"delete nodes,customresourcedefinitions,namespaces {me.mine} --wait=false")
+
+
+@pytest.fixture
+async def wire(door: Door) -> AsyncIterator[HttpTransport]:
+    """To the same server, for what kubectl does not show."""
+    async with HttpTransport(door.url, credentials=door.credentials) as wire:
+        yield wire

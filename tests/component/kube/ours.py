@@ -1,0 +1,31 @@
+"""How we write to a node: all that we want of it, in one apply that is guarded."""
+
+from typing import Any
+
+from sluice.kube.client import Guard, Kube
+from sluice.kube.resources import NODES
+from sluice.kube.views import Node
+from tests.component.kube.places import settled
+
+LABEL = "sluice.dev/driver"
+REQUEST = "sluice.dev/request"
+
+
+def ours(node: str, *, cordoned: bool | None = None, **metadata: dict[str, str]) -> dict[str, Any]:
+    """All that we want of a node."""
+    spec = {} if cordoned is None else {"spec": {"unschedulable": cordoned}}
+    return {"metadata": {"name": node, **metadata}, **spec}
+
+
+def guard(node: Node) -> Guard:
+    """That very node, at that very revision."""
+    return Guard(uid=node.metadata.uid, resource_version=node.metadata.resource_version)
+
+
+async def write(
+    kube: Kube, node: str, *, force: bool = True, cordoned: bool | None = None, **metadata: Any
+) -> Node:
+    """Apply as we do: to the node as it is when nobody else is about to write."""
+    now = await settled(kube, node)
+    wanted = ours(node, cordoned=cordoned, **metadata)
+    return await kube.apply(NODES, wanted, force=force, guard=guard(now))

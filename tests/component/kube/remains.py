@@ -1,0 +1,113 @@
+"""What remains of a life, without what differs from run to run: objects, and what was written."""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, cast
+
+from sluice.contracts.journal import Revision
+from sluice.kube.client import Kube
+from sluice.kube.resources import (
+    CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
+    DAEMON_SETS,
+    EVENTS,
+    LEASES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+)
+from tests.component.kube.hands import ask, managers
+from tests.component.kube.life import REPLICA_SETS
+from tests.component.kube.places import ADMIN, ALICE, Place
+from tests.component.kube.widgets import WIDGETS
+
+Written = dict[str, list[tuple[Any, ...]]]
+"""By object: user, manager, verb, code and changes of each write, in order."""
+
+_KINDS = (
+    NODES,
+    PODS,
+    DAEMON_SETS,
+    CONTROLLER_REVISIONS,
+    REPLICA_SETS,
+    POD_DISRUPTION_BUDGETS,
+    WIDGETS,
+    LEASES,
+    EVENTS,
+    CONFIG_MAPS,
+)
+_THEIRS = {"kube-root-ca.crt"}
+"""Put into every namespace."""
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_ADDRESS = re.compile(r"\b10(\.\d+){3}\b")
+_CONTAINER = re.compile(r"containerd://\w+")
+_GENERATED = re.compile(r"\b(old|new|job)-[0-9a-z]{5,10}\b")
+_HASHES = frozenset({"controller-revision-hash"})
+_DROPPED = frozenset({"resourceVersion", "selfLink", "managedFields"})
+
+
+async def objects(place: Place) -> dict[str, Any]:
+    """By kind and name, with the managers that are not controllers of the server."""
+    kube = place.kube()
+    found: defaultdict[str, list[Any]] = defaultdict(list)
+    for resource in _KINDS:
+        path = resource.path(namespace=place.namespace if resource.namespaced else "")
+        for item in (await ask(kube, "GET", path))["items"]:
+            name: str = item["metadata"]["name"]
+            if name in _THEIRS or not (resource.namespaced or name.startswith(place.prefix)):
+                continue
+            if item.get("reportingComponent"):
+                continue  # an event of a controller
+            shown = plain(item, place)
+            shown["managers"] = [
+                plain(entry, place) for entry in managers(item) if _ours(entry["manager"], kube)
+            ]
+            found[f"{resource.kind} {plain(name, place)}"].append(shown)
+    return {key: sorted(values, key=repr) for key, values in sorted(found.items())}
+
+
+async def writes(place: Place) -> Written:
+    """What our people and services wrote, or were refused."""
+    found: Written = defaultdict(list)
+    for revision in await place.revisions():
+        if revision.user not in (ADMIN, ALICE) or revision.manager == "test-set-up":
+            continue
+        key = f"{revision.kind} {plain(revision.name, place)}"
+        found[key].append(_written(revision, place))
+    return dict(sorted(found.items()))
+
+
+def plain(value: Any, place: Place) -> Any:
+    """Without times, uids, revisions, addresses, and names that were made up."""
+    if isinstance(value, Mapping):
+        tree = cast(Mapping[str, Any], value)
+        return {
+            plain(key, place): "HASH" if key in _HASHES else plain(item, place)
+            for key, item in tree.items()
+            if key not in _DROPPED
+        }
+    if isinstance(value, list | tuple):
+        return [plain(item, place) for item in cast("list[Any]", value)]
+    if not isinstance(value, str):
+        return value
+    value = value.replace(place.namespace, "NAMESPACE").replace(place.prefix, "")
+    for pattern, word in (
+        (_TIME, "TIME"),
+        (_UID, "UID"),
+        (_ADDRESS, "ADDRESS"),
+        (_CONTAINER, "CONTAINER"),
+    ):
+        value = pattern.sub(word, value)
+    return _GENERATED.sub(r"\1-NAME", value)
+
+
+def _ours(manager: str, kube: Kube) -> bool:
+    return manager.startswith(("sluice", "kubectl", kube.manager))
+
+
+def _written(revision: Revision, place: Place) -> tuple[Any, ...]:
+    changes = plain(revision.changed, place)
+    return revision.user, revision.manager, str(revision.verb), revision.code, changes

@@ -1,0 +1,174 @@
+"""The two servers as one test sees them: the real control plane, and a simulated one."""
+
+import random
+import ssl
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from sluice.contracts.journal import Revision
+from sluice.kube.auditlog import Converter
+from sluice.kube.client import Kube
+from sluice.kube.http import HttpTransport, Token
+from sluice.kube.resources import NAMESPACES
+from sluice.kube.transport import Transport
+from sluice.rollout.world import Steady
+from sluice.runtime.clock import SystemClock
+from sluice.runtime.ids import SeededIds
+from sluice.sim.apiserver.http import front
+from sluice.sim.apiserver.server import ApiServer
+from sluice.sim.cluster.cluster import Cluster
+from sluice.sim.cluster.kubelet.fleet import KubeletFleet
+from sluice.sim.realkube.cluster import RealKube
+from tests.component.kube import widgets
+from tests.component.kube.places import ADMIN, KUBELET, Server
+
+AT_ONCE = Steady(pulling=0, preparing=0, starting=0, stopping=0)
+"""Machines on which nothing takes long."""
+
+
+class Real:
+    """A control plane that lives through the whole session."""
+
+    name = "real"
+
+    def __init__(self, plane: RealKube, connections: AsyncExitStack) -> None:
+        self.plane = plane
+        self.tls = ssl.create_default_context(cafile=plane.ca_file)
+        self._wires = Wires(plane.url, plane.token, connections, tls=self.tls)
+        self._read = plane.audit_log.stat().st_size
+        self._converter = Converter(str(plane.audit_log))
+        self._journal: list[Revision] = []
+
+    def wire(self, user: str) -> Transport:
+        return self._wires.of(user)
+
+    def token(self, user: str) -> str:
+        return self.plane.token(user)
+
+    async def revisions(self) -> list[Revision]:
+        with self.plane.audit_log.open("rb") as log:
+            log.seek(self._read)
+            text = log.read()
+        self._read += len(text)
+        self._journal += self._converter.feed(text) + self._converter.flush()
+        return self._journal
+
+    async def compact(self) -> None:
+        kube = Kube(self.wire(ADMIN), manager="test-set-up", clock=SystemClock())
+        now = (await kube.page(NAMESPACES, limit=1)).resource_version
+        await self.plane.compact(int(now))
+        # What was read before is in the memory of the API server too.
+        await self.plane.restart_apiserver()
+
+    async def restart(self) -> None:
+        await self.plane.restart_apiserver()
+
+    @asynccontextmanager
+    async def machines(self) -> AsyncGenerator[KubeletFleet]:
+        clock = SystemClock()
+
+        def kube_for(_user: str, manager: str) -> Kube:
+            return Kube(self.wire(KUBELET), manager=manager, clock=clock)
+
+        async with Cluster(
+            kube_for,
+            model=AT_ONCE,
+            clock=clock,
+            ids=SeededIds(random.Random(3)),
+            random=random.Random(4),
+            controllers=False,
+        ) as cluster:
+            yield cluster.fleet
+
+
+class Simulated:
+    """A server of this test's own, with the controllers that a real one has."""
+
+    name = "simulated"
+
+    def __init__(
+        self,
+        server: ApiServer,
+        url: str,
+        connections: AsyncExitStack,
+        *,
+        fleet: KubeletFleet,
+    ) -> None:
+        self._server = server
+        self._fleet = fleet
+        self._wires = Wires(url, server.token_of, connections)
+
+    def wire(self, user: str) -> Transport:
+        return self._wires.of(user)
+
+    def token(self, user: str) -> str:
+        return self._server.token_of(user)
+
+    async def revisions(self) -> list[Revision]:
+        return list(self._server.journal.revisions)
+
+    async def compact(self) -> None:
+        await self._server.compact()
+
+    async def restart(self) -> None:
+        await self._server.restart()
+
+    @asynccontextmanager
+    async def machines(self) -> AsyncGenerator[KubeletFleet]:
+        yield self._fleet
+
+
+class Wires:
+    """A connection for each user, until the test ends."""
+
+    def __init__(
+        self,
+        url: str,
+        token: Callable[[str], str],
+        connections: AsyncExitStack,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._url = url
+        self._token = token
+        self._connections = connections
+        self._tls = tls
+        self._wires: dict[str, HttpTransport] = {}
+
+    def of(self, user: str) -> HttpTransport:
+        if user not in self._wires:
+            token = Token(self._token(user), tls=self._tls)
+            self._wires[user] = HttpTransport(self._url, credentials=token)
+            self._connections.push_async_callback(self._wires[user].close)
+        return self._wires[user]
+
+
+@asynccontextmanager
+async def real(plane: RealKube) -> AsyncGenerator[Server]:
+    """The control plane of this session, as one test sees it."""
+    async with AsyncExitStack() as connections:
+        yield Real(plane, connections)
+
+
+@asynccontextmanager
+async def simulated() -> AsyncGenerator[Server]:
+    """Over HTTP, so that all of the client is tried; its controllers are at it without."""
+    clock, source = SystemClock(), random.Random(1)
+    server = ApiServer(
+        clock=clock,
+        ids=SeededIds(random.Random(2)),
+        random=source,
+        rules={widgets.IMMUTABLE: widgets.pool_stays},
+    )
+
+    def inside(user: str, manager: str) -> Kube:
+        return Kube(server.transport(user=user), manager=manager, clock=clock)
+
+    cluster = Cluster(
+        inside, model=AT_ONCE, clock=clock, ids=SeededIds(random.Random(3)), random=source
+    )
+    async with AsyncExitStack() as all_of_it:
+        door = await all_of_it.enter_async_context(front(server))
+        await all_of_it.enter_async_context(cluster)
+        connections = await all_of_it.enter_async_context(AsyncExitStack())
+        yield Simulated(server, door.url, connections, fleet=cluster.fleet)

@@ -1,0 +1,253 @@
+"""Server-side apply and field ownership, exactly as a server records it."""
+
+from typing import Any
+
+import pytest
+
+from sluice.kube.client import Kube
+from sluice.kube.errors import Claim, Conflict
+from sluice.kube.resources import CONFIG_MAPS, DAEMON_SETS
+from tests.component.kube.hands import entry, managers, patch, whole
+from tests.component.kube.objects import config_map, daemon_set
+from tests.component.kube.places import Place
+
+
+async def recorded(place: Place, name: str = "a") -> list[dict[str, Any]]:
+    return managers(await whole(place.kube(), CONFIG_MAPS, name, namespace=place.namespace))
+
+
+async def test_an_apply_creates_what_is_not_there(place: Place, kube: Kube) -> None:
+    made = await kube.apply(
+        CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
+    )
+
+    assert made.metadata.uid
+    assert await recorded(place) == [
+        entry(kube.manager, "Apply", {"f:data": {"f:k": {}}}),
+    ]
+
+
+async def test_a_create_owns_what_it_set_and_the_maps_around_it(place: Place, kube: Kube) -> None:
+    await kube.create(
+        CONFIG_MAPS,
+        config_map("a", {"k": "1"}, labels={"l": "1"}, annotations={"n": "1"}),
+        namespace=place.namespace,
+    )
+
+    assert await recorded(place) == [
+        entry(
+            kube.manager,
+            "Update",
+            {
+                "f:data": {".": {}, "f:k": {}},
+                "f:metadata": {
+                    "f:annotations": {".": {}, "f:n": {}},
+                    "f:labels": {".": {}, "f:l": {}},
+                },
+            },
+        ),
+    ]
+
+
+async def test_a_merge_owns_what_it_changed(place: Place, kube: Kube) -> None:
+    other = place.kube(manager="other")
+    await kube.create(
+        CONFIG_MAPS, config_map("a", {"k": "1", "same": "1"}), namespace=place.namespace
+    )
+
+    await patch(
+        other,
+        CONFIG_MAPS,
+        "a",
+        {"data": {"k": "2", "same": "1", "new": "1"}},
+        namespace=place.namespace,
+    )
+
+    by_name = {item["manager"]: item for item in await recorded(place)}
+    assert by_name == {
+        "other": entry("other", "Update", {"f:data": {"f:k": {}, "f:new": {}}}),
+        kube.manager: entry(kube.manager, "Update", {"f:data": {".": {}, "f:same": {}}}),
+    }
+
+
+async def test_a_replacement_that_leaves_a_field_out_takes_it_from_its_owner(
+    place: Place, kube: Kube
+) -> None:
+    made = await kube.create(
+        CONFIG_MAPS, config_map("a", {"k": "1", "gone": "1"}), namespace=place.namespace
+    )
+    other = place.kube(manager="other")
+
+    await other.replace(
+        CONFIG_MAPS,
+        config_map("a", {"k": "1"}, resourceVersion=made.metadata.resource_version),
+        namespace=place.namespace,
+    )
+
+    assert await recorded(place) == [
+        entry(kube.manager, "Update", {"f:data": {".": {}, "f:k": {}}}),
+    ]
+
+
+async def test_one_manager_may_apply_and_update(place: Place, kube: Kube) -> None:
+    """As two owners, who conflict with each other."""
+    await kube.apply(
+        CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
+    )
+    await patch(kube, CONFIG_MAPS, "a", {"data": {"k": "2"}}, namespace=place.namespace)
+
+    assert await recorded(place) == [
+        entry(kube.manager, "Update", {"f:data": {"f:k": {}}}),
+    ]
+    with pytest.raises(Conflict) as refused:
+        await kube.apply(
+            CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
+        )
+    assert refused.value.claims == (Claim(manager=kube.manager, field=".data.k"),)
+
+
+async def test_appliers_stand_before_updaters(place: Place) -> None:
+    updater, applier = place.kube(manager="a-updater"), place.kube(manager="z-applier")
+    await updater.create(CONFIG_MAPS, config_map("a", {"u": "1"}), namespace=place.namespace)
+
+    await applier.apply(
+        CONFIG_MAPS, config_map("a", {"z": "1"}), force=False, namespace=place.namespace
+    )
+
+    assert await recorded(place) == [
+        entry("z-applier", "Apply", {"f:data": {"f:z": {}}}),
+        entry("a-updater", "Update", {"f:data": {".": {}, "f:u": {}}}),
+    ]
+
+
+async def test_an_object_whose_writers_set_no_field_is_recorded_from_the_first_apply_on(
+    place: Place, kube: Kube
+) -> None:
+    """What was there then belongs to one manager of a made-up name."""
+    other = place.kube(manager="other")
+    await other.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace=place.namespace)
+    await patch(other, CONFIG_MAPS, "a", {"data": {"k": "1"}}, namespace=place.namespace)
+    assert await recorded(place) == []
+
+    await kube.apply(
+        CONFIG_MAPS, config_map("a", {"mine": "1"}), force=False, namespace=place.namespace
+    )
+
+    assert await recorded(place) == [
+        entry(kube.manager, "Apply", {"f:data": {"f:mine": {}}}),
+        entry("before-first-apply", "Update", {"f:data": {".": {}, "f:k": {}}}),
+    ]
+
+
+async def test_what_an_apply_leaves_out_goes_if_it_was_ours_alone(place: Place, kube: Kube) -> None:
+    other = place.kube(manager="other")
+    await kube.apply(
+        CONFIG_MAPS,
+        config_map("a", {"ours": "1", "shared": "1"}),
+        force=False,
+        namespace=place.namespace,
+    )
+    await other.apply(
+        CONFIG_MAPS, config_map("a", {"shared": "1"}), force=False, namespace=place.namespace
+    )
+
+    await kube.apply(
+        CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=place.namespace
+    )
+
+    now = await whole(kube, CONFIG_MAPS, "a", namespace=place.namespace)
+    assert now["data"] == {"shared": "1"}
+    assert managers(now) == [entry("other", "Apply", {"f:data": {"f:shared": {}}})]
+
+
+async def test_force_takes_fields_and_leaves_an_owner_his_others(place: Place, kube: Kube) -> None:
+    other = place.kube(manager="other")
+    await other.apply(
+        CONFIG_MAPS,
+        config_map("a", {"k": "1", "his": "1"}),
+        force=False,
+        namespace=place.namespace,
+    )
+
+    await kube.apply(
+        CONFIG_MAPS, config_map("a", {"k": "2"}), force=True, namespace=place.namespace
+    )
+
+    by_name = {item["manager"]: item for item in await recorded(place)}
+    assert by_name == {
+        "other": entry("other", "Apply", {"f:data": {"f:his": {}}}),
+        kube.manager: entry(kube.manager, "Apply", {"f:data": {"f:k": {}}}),
+    }
+
+
+async def test_items_of_a_list_have_owners_by_their_key(place: Place, kube: Kube) -> None:
+    def containers(*names: str) -> dict[str, Any]:
+        wanted = daemon_set("d", selector={"on": "no-node"})
+        wanted["spec"]["template"]["spec"]["containers"] = [
+            {"name": name, "image": "none"} for name in names
+        ]
+        return wanted
+
+    other = place.kube(manager="other")
+    await kube.apply(
+        DAEMON_SETS, containers("ours", "both"), force=False, namespace=place.namespace
+    )
+    await other.apply(
+        DAEMON_SETS, containers("both", "his"), force=False, namespace=place.namespace
+    )
+    await kube.apply(DAEMON_SETS, containers("both"), force=False, namespace=place.namespace)
+    now = await whole(kube, DAEMON_SETS, "d", namespace=place.namespace)
+    names = [item["name"] for item in now["spec"]["template"]["spec"]["containers"]]
+    assert sorted(names) == ["both", "his"]
+    fields = next(item for item in managers(now) if item["manager"] == "other")["fieldsV1"]
+    assert fields["f:spec"]["f:template"]["f:spec"]["f:containers"] == {
+        'k:{"name":"both"}': {".": {}, "f:image": {}, "f:name": {}},
+        'k:{"name":"his"}': {".": {}, "f:image": {}, "f:name": {}},
+    }
+
+
+async def test_an_empty_map_is_a_value_that_somebody_owns(place: Place, kube: Kube) -> None:
+    other = place.kube(manager="other")
+    empty = {"metadata": {"name": "a"}, "data": {}}
+    await kube.apply(CONFIG_MAPS, empty, force=False, namespace=place.namespace)
+    assert await recorded(place) == [entry(kube.manager, "Apply", {"f:data": {}})]
+
+    with pytest.raises(Conflict) as refused:
+        await other.apply(
+            CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
+        )
+    assert refused.value.claims == (Claim(manager=kube.manager, field=".data"),)
+
+
+async def test_finalizers_have_owners_one_by_one(place: Place, kube: Kube) -> None:
+    other = place.kube(manager="other")
+    for client, name in ((kube, "sluice.dev/ours"), (other, "sluice.dev/his")):
+        await client.apply(
+            CONFIG_MAPS,
+            config_map("a", finalizers=[name]),
+            force=False,
+            namespace=place.namespace,
+        )
+    both = await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)
+    assert sorted(both.metadata.finalizers) == ["sluice.dev/his", "sluice.dev/ours"]
+
+    left = await kube.apply(
+        CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=place.namespace
+    )
+
+    assert left.metadata.finalizers == ("sluice.dev/his",)
+    await other.apply(
+        CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=place.namespace
+    )
+
+
+async def test_a_person_can_erase_who_owns_what(place: Place, kube: Kube) -> None:
+    await kube.apply(
+        CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
+    )
+
+    await patch(
+        kube, CONFIG_MAPS, "a", {"metadata": {"managedFields": [{}]}}, namespace=place.namespace
+    )
+
+    assert await recorded(place) == []

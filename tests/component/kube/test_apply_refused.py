@@ -1,0 +1,65 @@
+"""Server-side applies that a server does not take."""
+
+import pytest
+
+from sluice.kube.client import APPLY_PATCH, Kube
+from sluice.kube.errors import Invalid, Unavailable
+from sluice.kube.resources import CONFIG_MAPS
+from tests.component.kube.objects import config_map
+from tests.component.kube.places import Place
+
+
+async def test_an_apply_does_not_say_who_owns_what(place: Place, kube: Kube) -> None:
+    wanted = config_map("a", managedFields=[{"manager": "x", "operation": "Apply"}])
+    with pytest.raises(Invalid) as refused:
+        await kube.apply(CONFIG_MAPS, wanted, force=False, namespace=place.namespace)
+    assert refused.value.message == "metadata.managedFields must be nil"
+
+
+async def test_an_apply_names_its_manager(place: Place, kube: Kube) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+    with pytest.raises(Invalid) as refused:
+        await kube.request(
+            "PATCH",
+            CONFIG_MAPS.path(namespace=place.namespace, name="a"),
+            body=body,
+            content_type=APPLY_PATCH,
+        )
+    assert refused.value.code == 422
+    assert [cause.field for cause in refused.value.causes] == ["fieldManager"]
+
+
+async def test_an_apply_is_for_the_object_of_its_path(place: Place, kube: Kube) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b"}}
+    with pytest.raises(Invalid) as refused:
+        await kube.request(
+            "PATCH",
+            CONFIG_MAPS.path(namespace=place.namespace, name="a"),
+            query={"fieldManager": "m"},
+            body=body,
+            content_type=APPLY_PATCH,
+        )
+    assert refused.value.message == (
+        "the name of the object (b) does not match the name on the URL (a)"
+    )
+
+
+async def test_force_is_for_applies_alone(place: Place, kube: Kube) -> None:
+    await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
+    with pytest.raises(Invalid) as refused:
+        await kube.request(
+            "PATCH",
+            CONFIG_MAPS.path(namespace=place.namespace, name="a"),
+            query={"force": "true"},
+            body={},
+            content_type="application/merge-patch+json",
+        )
+    assert [cause.field for cause in refused.value.causes] == ["force"]
+
+
+async def test_a_field_that_the_kind_does_not_have_is_refused(place: Place, kube: Kube) -> None:
+    wanted = {"metadata": {"name": "a"}, "nonsense": {"k": "1"}}
+    with pytest.raises(Unavailable) as refused:
+        await kube.apply(CONFIG_MAPS, wanted, force=False, namespace=place.namespace)
+    assert refused.value.code == 500
+    assert refused.value.message.endswith(".nonsense: field not declared in schema")

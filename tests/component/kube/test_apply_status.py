@@ -1,0 +1,89 @@
+"""Server-side apply to the status, which has owners of its own."""
+
+import pytest
+
+from sluice.kube.client import Guard, Kube
+from sluice.kube.errors import Claim, Conflict, NotFound
+from sluice.kube.resources import DAEMON_SETS, NODES
+from tests.component.kube.hands import entry, managers, whole
+from tests.component.kube.objects import condition
+from tests.component.kube.places import Place, settled
+
+
+async def test_status_is_owned_beside_the_rest(place: Place, kube: Kube) -> None:
+    node = await place.node("n", conditions=[condition("Ready", "True")])
+    now = await settled(kube, node)
+    fence = Guard(uid=now.metadata.uid, resource_version=now.metadata.resource_version)
+    wanted = {
+        "metadata": {"name": node},
+        "status": {"conditions": [condition("Ours", "True")]},
+    }
+
+    await kube.apply(NODES, wanted, force=False, guard=fence, subresource="status")
+
+    read = await whole(kube, NODES, node)
+    assert {item["type"] for item in read["status"]["conditions"]} == {"Ready", "Ours"}
+    assert next(item for item in managers(read) if item["manager"] == kube.manager) == entry(
+        kube.manager,
+        "Apply",
+        {
+            "f:status": {
+                "f:conditions": {
+                    'k:{"type":"Ours"}': {
+                        ".": {},
+                        "f:lastTransitionTime": {},
+                        "f:status": {},
+                        "f:type": {},
+                    }
+                }
+            }
+        },
+        subresource="status",
+    )
+    other = place.kube(manager="other")
+    wanted["status"] = {"conditions": [condition("Ours", "False")]}
+    with pytest.raises(Conflict) as refused:
+        await other.apply(
+            NODES,
+            wanted,
+            force=False,
+            guard=Guard(uid=now.metadata.uid, resource_version=read["metadata"]["resourceVersion"]),
+            subresource="status",
+        )
+    assert refused.value.claims == (
+        Claim(manager=kube.manager, field='.status.conditions[type="Ours"].status'),
+    )
+    assert f'conflict with "{kube.manager}" with subresource "status"' in refused.value.message
+
+
+async def test_an_apply_to_the_status_owns_nothing_else(place: Place, kube: Kube) -> None:
+    node = await place.node("n")
+    now = await settled(kube, node)
+    wanted = {
+        "metadata": {"name": node, "labels": {"l": "1"}},
+        "spec": {"unschedulable": True},
+        "status": {"conditions": [condition("Ours", "True")]},
+    }
+
+    after = await kube.apply(
+        NODES,
+        wanted,
+        force=True,
+        guard=Guard(uid=now.metadata.uid, resource_version=now.metadata.resource_version),
+        subresource="status",
+    )
+
+    assert after.spec.unschedulable is False
+    read = await whole(kube, NODES, node)
+    mine = next(item for item in managers(read) if item["manager"] == kube.manager)
+    assert "f:spec" not in mine["fieldsV1"]
+
+
+async def test_an_apply_to_the_status_of_what_is_not_there_makes_nothing(
+    place: Place, kube: Kube
+) -> None:
+    wanted = {"metadata": {"name": "d"}, "status": {"observedGeneration": 1}}
+    with pytest.raises(NotFound):
+        await kube.apply(
+            DAEMON_SETS, wanted, force=True, namespace=place.namespace, subresource="status"
+        )

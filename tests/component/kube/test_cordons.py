@@ -1,0 +1,155 @@
+"""Cordons: who owns one, whose end ends it, and what the server does about it by itself."""
+
+import pytest
+
+from sluice.kube.client import Kube
+from sluice.kube.errors import Conflict
+from sluice.kube.resources import NODES
+from tests.component.kube.hands import cordon, owners, patch, whole
+from tests.component.kube.ours import LABEL, guard, ours, write
+from tests.component.kube.places import Place, settled
+
+# Cordons
+
+
+async def test_a_cordon_of_ours_alone_ends_when_we_drop_it(kube: Kube, node: str) -> None:
+    await write(kube, node, labels={LABEL: "a"}, cordoned=True)
+
+    now = await write(kube, node, labels={LABEL: "a"})
+
+    assert now.spec.unschedulable is False
+    assert now.metadata.labels[LABEL] == "a"
+
+
+async def test_a_cordon_that_a_person_made_first_stays(kube: Kube, alice: Kube, node: str) -> None:
+    await cordon(alice, node)
+    await write(kube, node, cordoned=True)
+    assert await owners(kube, NODES, node, "f:spec.f:unschedulable") == [
+        "kubectl-label",
+        kube.manager,
+    ]
+
+    now = await write(kube, node)
+
+    assert now.spec.unschedulable is True
+    assert await owners(kube, NODES, node, "f:spec.f:unschedulable") == ["kubectl-label"]
+
+
+async def test_a_cordon_that_a_person_ended_and_made_again_stays(
+    kube: Kube, alice: Kube, node: str
+) -> None:
+    await write(kube, node, cordoned=True)
+    await cordon(alice, node, wanted=False)
+    assert await owners(kube, NODES, node, "f:spec.f:unschedulable") == []
+    await cordon(alice, node)
+    await write(kube, node, cordoned=True)
+
+    now = await write(kube, node)
+
+    assert now.spec.unschedulable is True
+
+
+async def test_a_persons_cordon_stays_though_we_never_saw_it(
+    kube: Kube, alice: Kube, node: str
+) -> None:
+    """It was ended and made again between two writes of ours, and we drop it with the second."""
+    await write(kube, node, cordoned=True)
+    await cordon(alice, node, wanted=False)
+    await cordon(alice, node)
+
+    now = await write(kube, node)
+
+    assert now.spec.unschedulable is True
+
+
+async def test_a_person_who_cordons_over_ours_leaves_no_trace(
+    kube: Kube, alice: Kube, node: str
+) -> None:
+    await write(kube, node, cordoned=True)
+    before = await settled(kube, node)
+
+    await patch(alice, NODES, node, {"spec": {"unschedulable": True}})
+
+    assert await kube.get(NODES, node) == before
+    now = await write(kube, node)
+    assert now.spec.unschedulable is False
+
+
+async def test_an_uncordon_over_our_cordon_can_be_seen_and_cordoned_again(
+    kube: Kube, alice: Kube, node: str
+) -> None:
+    await write(kube, node, cordoned=True)
+    await cordon(alice, node, wanted=False)
+    assert (await kube.get(NODES, node)).spec.unschedulable is False
+
+    now = await write(kube, node, force=False, cordoned=True)
+
+    assert now.spec.unschedulable is True
+
+
+async def test_dropping_a_cordon_that_an_old_manager_made_leaves_it(
+    place: Place, kube: Kube, node: str
+) -> None:
+    old = place.kube(manager="gpu-operator")
+    await patch(old, NODES, node, {"spec": {"unschedulable": True}})
+    await write(kube, node, cordoned=True)
+
+    now = await write(kube, node)
+
+    assert now.spec.unschedulable is True
+
+
+async def test_an_adopted_cordon_ends_with_false_outright_and_then_without_the_field(
+    place: Place, kube: Kube, node: str
+) -> None:
+    old = place.kube(manager="gpu-operator")
+    await patch(old, NODES, node, {"spec": {"unschedulable": True}})
+    await write(kube, node, cordoned=True)
+
+    released = await write(kube, node, cordoned=False)
+    assert released.spec.unschedulable is False
+    assert await owners(kube, NODES, node, "f:spec.f:unschedulable") == [kube.manager]
+    await write(kube, node)
+
+    now = await whole(kube, NODES, node)
+    assert "unschedulable" not in now["spec"]
+    assert await owners(kube, NODES, node, "f:spec.f:unschedulable") == []
+
+
+# The node's other writers
+
+
+async def test_a_cordon_brings_the_taint_and_its_end_takes_it(kube: Kube, node: str) -> None:
+    """The node lifecycle controller's, as its own write after ours."""
+    cordoned = await write(kube, node, cordoned=True)
+    assert not cordoned.spec.taints
+
+    tainted = await settled(kube, node)
+    assert [(taint.key, taint.effect) for taint in tainted.spec.taints] == [
+        ("node.kubernetes.io/unschedulable", "NoSchedule")
+    ]
+    assert int(tainted.metadata.resource_version) > int(cordoned.metadata.resource_version)
+    assert await owners(kube, NODES, node, "f:spec.f:taints") == ["kube-controller-manager"]
+    await write(kube, node)
+    free = await settled(kube, node)
+    assert free.spec.taints == ()
+
+
+async def test_a_write_between_cordon_and_taint_meets_a_conflict(kube: Kube, node: str) -> None:
+    cordoned = await write(kube, node, cordoned=True)
+    await settled(kube, node)
+
+    with pytest.raises(Conflict):
+        await kube.apply(NODES, ours(node, cordoned=True), force=True, guard=guard(cordoned))
+
+
+async def test_a_new_node_is_not_ready_until_its_kubelet_says_so(place: Place, kube: Kube) -> None:
+    """Its first taint comes with the creation, whoever creates it."""
+    name = f"{place.prefix}new"
+    place.forget_later(NODES, name)
+
+    made = await kube.create(NODES, {"metadata": {"name": name}})
+
+    assert [(taint.key, taint.effect) for taint in made.spec.taints] == [
+        ("node.kubernetes.io/not-ready", "NoSchedule")
+    ]

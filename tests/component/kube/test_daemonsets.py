@@ -1,0 +1,222 @@
+"""DaemonSets: where their pods run, who they are, and what is counted."""
+
+from sluice.kube.client import Evicted, Kube
+from sluice.kube.resources import DAEMON_SETS, NODES, PODS
+from tests.component.kube.daemons import (
+    HASH,
+    bound,
+    come_up,
+    dying,
+    end,
+    make,
+    new_image,
+    pods_of,
+    status,
+)
+from tests.component.kube.hands import label, patch, whole
+from tests.component.kube.objects import daemon_set
+from tests.component.kube.places import Place
+from tests.support import eventually
+
+# Where they run
+
+
+async def test_a_pod_runs_on_each_node_of_the_selector(place: Place, key: str) -> None:
+    first = await place.node("a", labels={key: "x"})
+    second = await place.node("b", labels={key: "x"})
+    await place.node("c", labels={key: "y"})
+    await place.node("d")
+
+    await make(place, "d", {key: "x"})
+
+    pods = await bound(place, "d", 2)
+    assert [pod.spec.node_name for pod in pods] == [first, second]
+    done = await status(place, "d", desired_number_scheduled=2, current_number_scheduled=2)
+    assert done.number_misscheduled == 0
+
+
+async def test_its_pods_say_whose_they_are(place: Place, kube: Kube, key: str) -> None:
+    node = await place.node("a", labels={key: "x"})
+    await make(place, "d", {key: "x"})
+
+    (pod,) = await bound(place, "d")
+
+    owner = await kube.get(DAEMON_SETS, "d", namespace=place.namespace)
+    (reference,) = pod.metadata.owner_references
+    assert (reference.kind, reference.name, reference.uid, reference.controller) == (
+        "DaemonSet",
+        "d",
+        owner.metadata.uid,
+        True,
+    )
+    assert pod.metadata.name.startswith("d-")
+    assert set(pod.metadata.labels) == {"app", HASH, "pod-template-generation"}
+    assert pod.metadata.labels["pod-template-generation"] == "1"
+    full = await whole(kube, PODS, pod.metadata.name, namespace=place.namespace)
+    required = full["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert required == {
+        "nodeSelectorTerms": [
+            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        ]
+    }
+    tolerated = {(item.get("key"), item.get("effect")) for item in full["spec"]["tolerations"]}
+    assert tolerated == {
+        ("node.kubernetes.io/not-ready", "NoExecute"),
+        ("node.kubernetes.io/unreachable", "NoExecute"),
+        ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+        ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+        ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+        ("node.kubernetes.io/unschedulable", "NoSchedule"),
+    }
+
+
+async def test_affinity_selects_nodes_too(place: Place, kube: Kube, key: str) -> None:
+    node = await place.node("a", labels={key: "x"})
+    await place.node("b", labels={key: "y"})
+    wanted = daemon_set("d", selector={})
+    expression = {"key": key, "operator": "In", "values": ["x", "z"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    wanted["spec"]["template"]["spec"]["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    }
+    await kube.create(DAEMON_SETS, wanted, namespace=place.namespace)
+
+    (pod,) = await bound(place, "d")
+
+    assert pod.spec.node_name == node
+    await status(place, "d", desired_number_scheduled=1)
+
+
+async def test_a_cordon_keeps_no_daemon_away(place: Place, kube: Kube, key: str) -> None:
+    node = await place.node("a", labels={key: "x"})
+    await patch(kube, NODES, node, {"spec": {"unschedulable": True}})
+    await make(place, "d", {key: "x"})
+    assert [pod.spec.node_name for pod in await bound(place, "d")] == [node]
+
+
+async def test_a_taint_keeps_a_daemon_away_that_does_not_tolerate_it(
+    place: Place, kube: Kube, key: str
+) -> None:
+    node = await place.node("a", labels={key: "x"})
+    taint = {"key": "test.example/off", "effect": "NoSchedule"}
+    await patch(kube, NODES, node, {"spec": {"taints": [taint]}})
+    tolerates = [{"key": "test.example/off", "operator": "Exists"}]
+
+    await make(place, "away", {key: "x"})
+    await make(place, "there", {key: "x"}, tolerations=tolerates)
+
+    assert [pod.spec.node_name for pod in await bound(place, "there")] == [node]
+    await status(place, "away", observed_generation=1, desired_number_scheduled=0)
+    assert await pods_of(place, "away") == []
+
+
+async def test_a_daemon_follows_a_label_that_comes_and_goes(place: Place, key: str) -> None:
+    """Its pod is told to go at once when the label is stripped."""
+    person = place.kube(manager="kubectl-label")
+    node = await place.node("a")
+    await make(place, "d", {key: "x"})
+    await status(place, "d", observed_generation=1, desired_number_scheduled=0)
+
+    await label(person, node, {key: "x"})
+    pods = await bound(place, "d")
+    await come_up(place, pods)
+    await label(person, node, {key: None})
+
+    (pod,) = await dying(place, "d")
+    assert pod.metadata.uid == pods[0].metadata.uid
+    await end(place, pod)
+    await status(place, "d", desired_number_scheduled=0, number_misscheduled=0)
+    assert await pods_of(place, "d") == []
+
+
+async def test_a_label_that_moves_brings_the_new_pod_beside_the_old_one(
+    place: Place, key: str
+) -> None:
+    """Both are there for as long as the old one takes to end."""
+    node = await place.node("a", labels={key: "old"})
+    await make(place, "old", {key: "old"})
+    await make(place, "new", {key: "new"})
+    (old,) = await bound(place, "old")
+    await come_up(place, [old])
+    await status(place, "old", number_ready=1)
+
+    await label(place.kube(), node, {key: "new"})
+
+    (new,) = await bound(place, "new")
+    assert new.spec.node_name == node
+    (leaving,) = await dying(place, "old")
+    assert leaving.metadata.uid == old.metadata.uid
+    await come_up(place, [new])
+    await status(place, "new", number_ready=1)
+    assert [pod.metadata.uid for pod in await pods_of(place, "old")] == [old.metadata.uid]
+
+    await end(place, leaving)
+    await status(place, "old", current_number_scheduled=0, number_misscheduled=0)
+    assert await pods_of(place, "old") == []
+    assert [pod.metadata.uid for pod in await pods_of(place, "new")] == [new.metadata.uid]
+
+
+async def test_a_pod_that_failed_is_replaced(place: Place, kube: Kube, key: str) -> None:
+    await place.node("a", labels={key: "x"})
+    await make(place, "d", {key: "x"})
+    (first,) = await bound(place, "d")
+
+    failed = {"status": {"phase": "Failed"}}
+    await patch(
+        kube,
+        PODS,
+        first.metadata.name,
+        failed,
+        namespace=place.namespace,
+        subresource="status",
+    )
+
+    async def replaced() -> bool:
+        uids = [pod.metadata.uid for pod in await pods_of(place, "d")]
+        return len(uids) == 1 and uids != [first.metadata.uid]
+
+    await eventually(replaced)
+
+
+# Numbers
+
+
+async def test_its_status_counts_what_is_there_and_what_is_ready(
+    place: Place, kube: Kube, key: str
+) -> None:
+    await place.node("a", labels={key: "x"})
+    await place.node("b", labels={key: "x"})
+    await make(place, "d", {key: "x"})
+    pods = await bound(place, "d", 2)
+    counted = await status(place, "d", current_number_scheduled=2, number_ready=0)
+    assert (counted.desired_number_scheduled, counted.updated_number_scheduled) == (2, 2)
+    assert (counted.observed_generation, counted.number_available) == (1, 0)
+
+    await come_up(place, pods[:1])
+    await status(place, "d", number_ready=1, number_available=1)
+    await come_up(place, pods[1:])
+    await status(place, "d", number_ready=2, number_available=2)
+    unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    name = pods[0].metadata.name
+    await patch(kube, PODS, name, unready, namespace=place.namespace, subresource="status")
+    await status(place, "d", number_ready=1, number_available=1)
+
+
+async def test_an_evicted_daemon_comes_back_on_its_node_as_what_the_template_says(
+    place: Place, kube: Kube, key: str
+) -> None:
+    node = await place.node("a", labels={key: "x"})
+    await make(place, "d", {key: "x"}, image="none:1")
+    (old,) = await bound(place, "d")
+    await come_up(place, [old])
+    await new_image(place, "d", "none:2")
+
+    answer = await kube.evict(old.metadata.name, namespace=place.namespace, uid=old.metadata.uid)
+    assert answer == Evicted()
+    await end(place, old)
+
+    (new,) = await bound(place, "d")
+    assert new.spec.node_name == node
+    assert new.spec.containers[0].image == "none:2"

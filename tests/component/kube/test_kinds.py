@@ -1,0 +1,235 @@
+"""Every kind that the client speaks of, and what is particular to the small ones."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sluice.kube.client import Kube
+from sluice.kube.errors import Conflict, Invalid, NotFound
+from sluice.kube.resources import (
+    CONFIG_MAPS,
+    CONTROLLER_REVISIONS,
+    DAEMON_SETS,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    RUNTIME_CLASSES,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
+from tests.component.kube.hands import Whole, patch, review, whole
+from tests.component.kube.objects import budget, config_map, daemon_set, pod
+from tests.component.kube.places import ALICE, Place
+from tests.support import eventually
+
+NEW = "2026-11-01T00:00:00.000000Z"
+
+KINDS: list[tuple[Resource[Any], Whole]] = [
+    (CONFIG_MAPS, config_map("x")),
+    (NODES, {}),
+    (NAMESPACES, {}),
+    (PODS, pod("x")),
+    (SERVICE_ACCOUNTS, {}),
+    (EVENTS, {"involvedObject": {"kind": "Node", "name": "n"}}),
+    (LEASES, {"spec": {"holderIdentity": "a", "renewTime": NEW}}),
+    (DAEMON_SETS, daemon_set("x", selector={"on": "no-node"})),
+    (CONTROLLER_REVISIONS, {"revision": 1, "data": {"spec": {}}}),
+    (POD_DISRUPTION_BUDGETS, budget("x", {"app": "x"}, minAvailable=1)),
+    (RUNTIME_CLASSES, {"handler": "nvidia"}),
+]
+
+
+@pytest.mark.parametrize(("resource", "wanted"), KINDS, ids=[kind.plural for kind, _ in KINDS])
+async def test_a_kind_is_made_read_listed_changed_and_deleted(
+    place: Place, kube: Kube, resource: Resource[Any], wanted: Whole
+) -> None:
+    name = f"{place.prefix}x"
+    namespace = place.namespace if resource.namespaced else ""
+    if resource is EVENTS:
+        namespace = "default"  # where those about a node are
+    if not resource.namespaced:
+        place.forget_later(resource, name)
+
+    made = await kube.create(resource, wanted | {"metadata": {"name": name}}, namespace=namespace)
+
+    assert (await kube.get(resource, name, namespace=namespace)).metadata.uid == made.metadata.uid
+    listed = await kube.page(resource, namespace=namespace, fields=f"metadata.name={name}")
+    assert [item.metadata.uid for item in listed.items] == [made.metadata.uid]
+    changed = await patch(
+        kube, resource, name, {"metadata": {"labels": {"new": "1"}}}, namespace=namespace
+    )
+    assert changed["metadata"]["labels"]["new"] == "1"
+    assert (changed["kind"], changed["apiVersion"]) == (resource.kind, resource.api_version)
+    await kube.delete(resource, name, uid=made.metadata.uid, namespace=namespace)
+
+    if resource is NAMESPACES:  # it takes a while, for what is in it
+        now = await kube.get(resource, name)
+        assert now.metadata.deletion_timestamp
+        return
+    with pytest.raises(NotFound):
+        await kube.get(resource, name, namespace=namespace)
+
+
+async def test_a_deleted_namespace_takes_its_objects_with_it(place: Place, kube: Kube) -> None:
+    name = f"{place.prefix}b"
+    place.forget_later(NAMESPACES, name)
+    made = await kube.create(NAMESPACES, {"metadata": {"name": name}})
+    held = config_map("a", finalizers=["sluice.dev/held"])
+    await kube.create(CONFIG_MAPS, held, namespace=name)
+
+    await kube.delete(NAMESPACES, name, uid=made.metadata.uid)
+
+    async def told() -> bool:
+        now = await kube.get(CONFIG_MAPS, "a", namespace=name)
+        return bool(now.metadata.deletion_timestamp)
+
+    await eventually(told)
+    dying = await whole(kube, NAMESPACES, name)
+    assert dying["status"]["phase"] == "Terminating"
+    await patch(kube, CONFIG_MAPS, "a", {"metadata": {"finalizers": None}}, namespace=name)
+
+
+# Leases
+
+
+def lease(holder: str, **metadata: Any) -> Whole:
+    return {
+        "metadata": {"name": "l", **metadata},
+        "spec": {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": 15,
+            "acquireTime": NEW,
+            "renewTime": NEW,
+            "leaseTransitions": 0,
+        },
+    }
+
+
+async def test_of_candidates_who_saw_one_lease_one_takes_it(place: Place, kube: Kube) -> None:
+    made = await kube.create(LEASES, lease(""), namespace=place.namespace)
+    fence = {"resourceVersion": made.metadata.resource_version}
+
+    results = await asyncio.gather(
+        *(
+            kube.replace(LEASES, lease(name, **fence), namespace=place.namespace)
+            for name in ("a", "b", "c")
+        ),
+        return_exceptions=True,
+    )
+
+    assert sum(isinstance(result, Conflict) for result in results) == 2
+    (won,) = [result for result in results if not isinstance(result, BaseException)]
+    now = await kube.get(LEASES, "l", namespace=place.namespace)
+    assert now.spec.holder_identity == won.spec.holder_identity
+
+
+async def test_a_lease_keeps_its_microseconds(place: Place, kube: Kube) -> None:
+    wanted = lease("a")
+    wanted["spec"]["renewTime"] = "2026-11-01T00:00:00.123456Z"
+    made = await kube.create(LEASES, wanted, namespace=place.namespace)
+    assert made.spec.renew_time == "2026-11-01T00:00:00.123456Z"
+    assert (made.spec.lease_duration_seconds, made.spec.lease_transitions) == (15, 0)
+
+
+async def test_a_lease_wants_microseconds(place: Place, kube: Kube) -> None:
+    wanted = lease("a")
+    wanted["spec"]["renewTime"] = "2026-11-01T00:00:00Z"
+    with pytest.raises(Invalid) as refused:
+        await kube.create(LEASES, wanted, namespace=place.namespace)
+    assert (refused.value.code, refused.value.reason) == (400, "BadRequest")
+
+
+async def test_a_lease_lasts(place: Place, kube: Kube) -> None:
+    wanted = lease("a")
+    wanted["spec"]["leaseDurationSeconds"] = 0
+    with pytest.raises(Invalid) as refused:
+        await kube.create(LEASES, wanted, namespace=place.namespace)
+    assert [cause.field for cause in refused.value.causes] == ["spec.leaseDurationSeconds"]
+
+
+# Events
+
+
+def event(name: str, involved: Whole, **more: Any) -> Whole:
+    return {
+        "metadata": {"name": name},
+        "involvedObject": involved,
+        "reason": "Upgraded",
+        "message": "done",
+        "type": "Normal",
+        "source": {"component": "nvidia-gpu-operator"},
+        "firstTimestamp": "2026-11-01T00:00:00Z",
+        "lastTimestamp": "2026-11-01T00:00:00Z",
+        "count": 1,
+        **more,
+    }
+
+
+async def test_an_event_can_be_counted_up(place: Place, kube: Kube) -> None:
+    pod_there = {"kind": "Pod", "name": "a", "namespace": place.namespace, "apiVersion": "v1"}
+    await kube.create(EVENTS, event("e", pod_there), namespace=place.namespace)
+
+    again = {"count": 2, "lastTimestamp": "2026-11-01T00:10:00Z"}
+    now = await patch(kube, EVENTS, "e", again, namespace=place.namespace)
+
+    assert (now["count"], now["firstTimestamp"], now["lastTimestamp"]) == (
+        2,
+        "2026-11-01T00:00:00Z",
+        "2026-11-01T00:10:00Z",
+    )
+    assert now["source"] == {"component": "nvidia-gpu-operator"}
+
+
+async def test_an_event_is_in_the_namespace_of_what_it_is_about(place: Place, kube: Kube) -> None:
+    elsewhere = {"kind": "Pod", "name": "a", "namespace": "elsewhere"}
+    with pytest.raises(Invalid) as refused:
+        await kube.create(EVENTS, event("e", elsewhere), namespace=place.namespace)
+    assert [cause.field for cause in refused.value.causes] == ["involvedObject.namespace"]
+
+
+async def test_an_event_about_a_node_is_in_the_default_namespace(place: Place, kube: Kube) -> None:
+    name = f"{place.prefix}e"
+    about = {"kind": "Node", "name": f"{place.prefix}n"}
+    made = await kube.create(EVENTS, event(name, about), namespace="default")
+    await kube.delete(EVENTS, name, uid=made.metadata.uid, namespace="default")
+
+
+async def test_events_are_found_by_what_they_are_about(place: Place, kube: Kube) -> None:
+    for name, about, kind in (("e1", "a", "Pod"), ("e2", "b", "Pod"), ("e3", "a", "Job")):
+        involved = {"kind": kind, "name": about, "namespace": place.namespace}
+        await kube.create(EVENTS, event(name, involved), namespace=place.namespace)
+
+    page = await kube.page(
+        EVENTS,
+        namespace=place.namespace,
+        fields="involvedObject.kind=Pod,involvedObject.name=a,reason=Upgraded",
+    )
+
+    assert [item.metadata.name for item in page.items] == ["e1"]
+
+
+# Tokens
+
+
+async def test_a_token_is_a_users(place: Place, kube: Kube) -> None:
+    status = await review(kube, token=place.token(ALICE))
+    assert status["authenticated"] is True
+    assert status["user"]["username"] == ALICE
+    assert "system:authenticated" in status["user"]["groups"]
+
+
+async def test_a_token_is_nobodys(kube: Kube) -> None:
+    status = await review(kube, token="made-up")
+    assert "authenticated" not in status
+    assert status["user"] == {}
+    assert status["error"] == "invalid bearer token"
+
+
+async def test_a_review_needs_a_token(kube: Kube) -> None:
+    with pytest.raises(Invalid) as refused:
+        await review(kube)
+    assert refused.value.message == "token is required for TokenReview in authentication"

@@ -1,0 +1,137 @@
+"""Patches of each kind, and what a write to the status or beside it changes."""
+
+import pytest
+
+from sluice.kube.client import Kube
+from sluice.kube.errors import Conflict, Invalid
+from sluice.kube.resources import CONFIG_MAPS, DAEMON_SETS, NODES
+from tests.component.kube.hands import JSON_PATCH, STRATEGIC_PATCH, patch, whole
+from tests.component.kube.objects import condition, config_map, daemon_set
+from tests.component.kube.places import Place
+
+
+async def test_a_json_patch_tests_before_it_writes(place: Place, kube: Kube) -> None:
+    await kube.create(CONFIG_MAPS, config_map("a", {"k": "1"}), namespace=place.namespace)
+    change = [
+        {"op": "test", "path": "/data/k", "value": "1"},
+        {"op": "replace", "path": "/data/k", "value": "2"},
+        {"op": "add", "path": "/data/new", "value": "1"},
+    ]
+
+    now = await patch(kube, CONFIG_MAPS, "a", change, namespace=place.namespace, kind=JSON_PATCH)
+    assert now["data"] == {"k": "2", "new": "1"}
+    with pytest.raises(Invalid) as refused:
+        await patch(kube, CONFIG_MAPS, "a", change, namespace=place.namespace, kind=JSON_PATCH)
+    assert refused.value.code == 422
+
+
+async def test_a_strategic_merge_joins_lists_by_their_key(place: Place, kube: Kube) -> None:
+    node = await place.node("n", conditions=[condition("Ready", "True"), condition("Odd", "True")])
+    conditions = [condition("Odd", "False"), condition("New", "True")]
+
+    now = await patch(
+        kube,
+        NODES,
+        node,
+        {"status": {"conditions": conditions}},
+        subresource="status",
+        kind=STRATEGIC_PATCH,
+    )
+
+    by_type = {entry["type"]: entry["status"] for entry in now["status"]["conditions"]}
+    assert by_type == {"Ready": "True", "Odd": "False", "New": "True"}
+    conditions = [{"type": "Odd", "$patch": "delete"}]
+    now = await patch(
+        kube,
+        NODES,
+        node,
+        {"status": {"conditions": conditions}},
+        subresource="status",
+        kind=STRATEGIC_PATCH,
+    )
+    assert {entry["type"] for entry in now["status"]["conditions"]} == {"Ready", "New"}
+
+
+async def test_a_strategic_merge_joins_finalizers_and_replaces_taints(
+    place: Place, kube: Kube
+) -> None:
+    """Each list by what its kind says of it."""
+    node = await place.node("n")
+    first = {
+        "metadata": {"finalizers": ["sluice.dev/a"]},
+        "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]},
+    }
+    second = {
+        "metadata": {"finalizers": ["sluice.dev/b"]},
+        "spec": {"taints": [{"key": "b", "effect": "NoSchedule"}]},
+    }
+    await patch(kube, NODES, node, first, kind=STRATEGIC_PATCH)
+
+    now = await patch(kube, NODES, node, second, kind=STRATEGIC_PATCH)
+
+    assert sorted(now["metadata"]["finalizers"]) == ["sluice.dev/a", "sluice.dev/b"]
+    assert "a" not in {taint["key"] for taint in now["spec"]["taints"]}
+
+
+async def test_a_patch_of_no_known_kind_is_refused(place: Place, kube: Kube) -> None:
+    await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
+    with pytest.raises(Invalid) as refused:
+        await patch(kube, CONFIG_MAPS, "a", {}, namespace=place.namespace, kind="application/json")
+    assert refused.value.code == 415
+    assert refused.value.reason == "UnsupportedMediaType"
+
+
+# Status and spec
+
+
+async def test_a_write_to_the_object_leaves_its_status(place: Place, kube: Kube) -> None:
+    node = await place.node("n", phase="Running")
+    now = await patch(
+        kube, NODES, node, {"spec": {"podCIDR": None}, "status": {"phase": "Pending"}}
+    )
+    assert now["status"]["phase"] == "Running"
+
+
+async def test_a_write_to_the_status_leaves_the_rest(place: Place, kube: Kube) -> None:
+    node = await place.node("n")
+    change = {
+        "metadata": {"labels": {"new": "1"}},
+        "spec": {"unschedulable": True},
+        "status": {"nodeInfo": {"bootID": "b1"}},
+    }
+    now = await patch(kube, NODES, node, change, subresource="status")
+    assert now["status"]["nodeInfo"]["bootID"] == "b1"
+    assert "unschedulable" not in now["spec"]
+
+
+async def test_status_is_fenced_by_the_same_revision(place: Place, kube: Kube) -> None:
+    await place.node("n")
+    read = await whole(kube, NODES, f"{place.prefix}n")
+    await patch(kube, NODES, f"{place.prefix}n", {"metadata": {"labels": {"new": "1"}}})
+
+    with pytest.raises(Conflict):
+        await kube.replace(NODES, read, subresource="status")
+
+
+async def test_the_generation_counts_changes_of_the_spec_alone(place: Place, kube: Kube) -> None:
+    wanted = daemon_set("d", selector={"on": "no-node"})
+    made = await kube.create(DAEMON_SETS, wanted, namespace=place.namespace)
+    assert made.metadata.generation == 1
+
+    labelled = await patch(
+        kube,
+        DAEMON_SETS,
+        "d",
+        {"metadata": {"labels": {"new": "1"}}},
+        namespace=place.namespace,
+    )
+    assert labelled["metadata"]["generation"] == 1
+    status = {"status": {"observedGeneration": 0}}
+    reported = await patch(
+        kube, DAEMON_SETS, "d", status, namespace=place.namespace, subresource="status"
+    )
+    assert reported["metadata"]["generation"] == 1
+    changed = await patch(
+        kube, DAEMON_SETS, "d", {"spec": {"minReadySeconds": 1}}, namespace=place.namespace
+    )
+    assert changed["metadata"]["generation"] == 2

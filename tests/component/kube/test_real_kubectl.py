@@ -1,0 +1,137 @@
+"""What kubectl carries out on the real server alone: an apply from its side, and a drain."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sluice.kube.client import Kube
+from sluice.kube.resources import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+)
+from sluice.sim.cluster.kubelet.fleet import KubeletFleet
+from sluice.sim.realkube.cluster import RealKube
+from tests.component.kube.hands import ask, patch, whole
+from tests.component.kube.objects import budget, daemon_set
+from tests.component.kube.places import Place
+from tests.support import eventually
+
+
+@pytest.fixture
+def ground(plane: RealKube) -> RealKube:
+    """The real one alone."""
+    return plane
+
+
+async def kubectl(plane: RealKube, place: Place, *words: str, document: str = "") -> str:
+    """What it prints."""
+    process = await asyncio.create_subprocess_exec(
+        plane.kubectl,
+        f"--kubeconfig={plane.kubeconfig()}",
+        f"--namespace={place.namespace}",
+        *words,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate(document.encode())
+    assert process.returncode == 0, said.decode()
+    return said.decode()
+
+
+async def test_kubectl_applies_from_its_side(plane: RealKube, place: Place, kube: Kube) -> None:
+    document = """
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {name: a}
+    data: {k: "%s"}
+    """
+    assert "configmap/a created" in await kubectl(
+        plane, place, "apply", "-f", "-", document=document % 1
+    )
+    assert "configmap/a configured" in await kubectl(
+        plane, place, "apply", "-f", "-", document=document % 2
+    )
+    assert "configmap/a unchanged" in await kubectl(
+        plane, place, "apply", "-f", "-", document=document % 2
+    )
+    now = await whole(kube, CONFIG_MAPS, "a", namespace=place.namespace)
+    assert now["data"] == {"k": "2"}
+    assert "kubectl.kubernetes.io/last-applied-configuration" in now["metadata"]["annotations"]
+
+
+# A drain
+
+
+@pytest.fixture
+async def fleet(place: Place) -> AsyncIterator[KubeletFleet]:
+    async with place.machines() as fleet:
+        yield fleet
+
+
+async def test_kubectl_drains_a_node_and_its_pods_go_elsewhere(
+    plane: RealKube, place: Place, kube: Kube, fleet: KubeletFleet
+) -> None:
+    """One at a time, as their budget says; what a DaemonSet runs stays."""
+    nodes = [await place.machine(fleet, name) for name in "ab"]
+    key = f"test.example/{place.prefix}drain"
+    for node in nodes:
+        await patch(kube, NODES, node, {"metadata": {"labels": {key: "x"}}})
+    template = {
+        "metadata": {"labels": {"app": "job"}},
+        "spec": {
+            "nodeSelector": {key: "x"},
+            "containers": [{"name": "main", "image": "none"}],
+        },
+    }
+    deployment = {
+        "metadata": {"name": "w"},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": {"app": "job"}},
+            "template": template,
+        },
+    }
+    path = f"/apis/apps/v1/namespaces/{place.namespace}/deployments"
+    await ask(kube, "POST", path, body=deployment)
+    await kube.create(DAEMON_SETS, daemon_set("d", selector={key: "x"}), namespace=place.namespace)
+    await kube.create(
+        POD_DISRUPTION_BUDGETS,
+        budget("b", {"app": "job"}, minAvailable=2),
+        namespace=place.namespace,
+    )
+
+    async def running(app: str) -> list[str]:
+        page = await kube.page(PODS, namespace=place.namespace, labels=f"app={app}")
+        return [item.spec.node_name for item in page.items if item.status.phase == "Running"]
+
+    async def up() -> bool:
+        return len(await running("job")) == 3 and len(await running("d")) == 2
+
+    await eventually(up)
+    drained = max(nodes, key=(await running("job")).count)
+
+    said = await kubectl(
+        plane,
+        place,
+        "drain",
+        drained,
+        "--ignore-daemonsets",
+        "--timeout=60s",
+        "--delete-emptydir-data",
+    )
+
+    assert f"node/{drained} drained" in said
+    assert (await kube.get(NODES, drained)).spec.unschedulable is True
+    assert drained not in await running("job")
+    assert sorted(await running("d")) == nodes
+    evicted = [
+        revision
+        for revision in await place.revisions()
+        if revision.verb == "evict" and revision.code == 201
+    ]
+    assert len(evicted) >= 2

@@ -1,0 +1,238 @@
+"""What is not simulated: rights, OpenAPI, rules in their text, orphans, the audit log."""
+
+import ssl
+from typing import Any
+
+import pytest
+
+from sluice.kube.client import Kube
+from sluice.kube.errors import Forbidden, Invalid, NotFound, Unauthorized
+from sluice.kube.http import HttpTransport, Token
+from sluice.kube.resources import (
+    CONFIG_MAPS,
+    CUSTOM_RESOURCES,
+    DAEMON_SETS,
+    NODES,
+    PODS,
+    SERVICE_ACCOUNTS,
+)
+from sluice.runtime.clock import SystemClock
+from sluice.sim.realkube.cluster import RealKube
+from tests.component.kube.hands import Whole, ask, patch, review
+from tests.component.kube.objects import config_map, daemon_set
+from tests.component.kube.places import ADMIN, NOBODY, Place
+from tests.component.kube.widgets import GROUP, definition
+from tests.support import eventually
+
+
+@pytest.fixture
+def ground(plane: RealKube) -> RealKube:
+    """The real one alone."""
+    return plane
+
+
+# Rights, and who has them
+
+
+async def test_who_may_not_is_told_what_he_may_not(place: Place) -> None:
+    nobody = place.kube(user=NOBODY)
+    with pytest.raises(Forbidden) as refused:
+        await nobody.get(CONFIG_MAPS, "a", namespace=place.namespace)
+    assert refused.value.message == (
+        'configmaps "a" is forbidden: User "nobody" cannot get resource "configmaps" in API group '
+        f'"" in the namespace "{place.namespace}"; grant it in RBAC'
+    )
+    with pytest.raises(Forbidden) as refused:
+        await nobody.page(NODES)
+    assert "cannot list resource" in refused.value.message
+    assert "at the cluster scope" in refused.value.message
+
+
+async def test_a_right_that_is_granted_holds(place: Place, kube: Kube) -> None:
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create"]}]
+    rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{place.namespace}"
+    await ask(kube, "POST", f"{rights}/roles", body={"metadata": {"name": "r"}, "rules": rules})
+    binding = {
+        "metadata": {"name": "b"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+        "subjects": [{"kind": "User", "name": NOBODY, "apiGroup": "rbac.authorization.k8s.io"}],
+    }
+    await ask(kube, "POST", f"{rights}/rolebindings", body=binding)
+    nobody = place.kube(user=NOBODY)
+
+    async def granted() -> bool:
+        try:
+            await nobody.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
+        except Forbidden:
+            return False
+        return True
+
+    await eventually(granted)
+    made = await nobody.get(CONFIG_MAPS, "a", namespace=place.namespace)
+    with pytest.raises(Forbidden):
+        await nobody.delete(CONFIG_MAPS, "a", namespace=place.namespace, uid=made.metadata.uid)
+
+
+async def test_a_token_that_the_server_does_not_know_is_said_to_be_wrong(plane: RealKube) -> None:
+    tls = ssl.create_default_context(cafile=plane.ca_file)
+    async with HttpTransport(plane.url, credentials=Token("made-up", tls=tls)) as wire:
+        kube = Kube(wire, manager="m", clock=SystemClock())
+        with pytest.raises(Unauthorized) as refused:
+            await kube.page(NODES)
+    assert refused.value.code == 401
+
+
+async def test_a_service_accounts_token_is_for_an_audience(place: Place, kube: Kube) -> None:
+    path = SERVICE_ACCOUNTS.path(namespace=place.namespace, name="default", subresource="token")
+    request = {"spec": {"audiences": ["sluice"], "expirationSeconds": 600}}
+    made = await ask(kube, "POST", path, body=request)
+    token = made["status"]["token"]
+
+    right = await review(kube, token=token, audiences=["sluice", "other"])
+    wrong = await review(kube, token=token, audiences=["other"])
+
+    assert right["authenticated"] is True
+    assert right["audiences"] == ["sluice"]
+    assert right["user"]["username"] == f"system:serviceaccount:{place.namespace}:default"
+    assert right["user"]["groups"] == [
+        "system:serviceaccounts",
+        f"system:serviceaccounts:{place.namespace}",
+        "system:authenticated",
+    ]
+    assert "authenticated" not in wrong
+
+
+# OpenAPI
+
+
+async def test_openapi_is_served(kube: Kube) -> None:
+    index = await ask(kube, "GET", "/openapi/v3")
+    assert {"api/v1", "apis/apps/v1", "apis/policy/v1"} <= set(index["paths"])
+    core = await ask(kube, "GET", "/openapi/v3/api/v1")
+    assert "io.k8s.api.core.v1.Node" in core["components"]["schemas"]
+
+
+# Rules in their text
+
+
+def ruled(place: Place, *rules: dict[str, Any]) -> Whole:
+    plural = f"r{place.prefix.rstrip('-')}s"
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": {
+                "type": "object",
+                "properties": {
+                    "low": {"type": "integer"},
+                    "high": {"type": "integer"},
+                },
+                "x-kubernetes-validations": list(rules),
+            }
+        },
+    }
+    wanted = definition(plural=plural, kind=plural.capitalize().rstrip("s"), schema=schema)
+    place.forget_later(CUSTOM_RESOURCES, wanted["metadata"]["name"])
+    return wanted
+
+
+async def test_a_rule_that_is_no_cel_is_refused(place: Place, kube: Kube) -> None:
+    with pytest.raises(Invalid) as refused:
+        await kube.create(CUSTOM_RESOURCES, ruled(place, {"rule": "self.low <"}))
+    assert any("compilation failed" in cause.message for cause in refused.value.causes)
+    with pytest.raises(Invalid) as refused:
+        await kube.create(CUSTOM_RESOURCES, ruled(place, {"rule": "self.unknown > 1"}))
+    assert any("undefined field 'unknown'" in cause.message for cause in refused.value.causes)
+
+
+async def test_a_rule_is_held_and_says_what_it_is_told_to(place: Place, kube: Kube) -> None:
+    rule = {
+        "rule": "!has(self.low) || !has(self.high) || self.low <= self.high",
+        "messageExpression": "'%d is above %d'.format([self.low, self.high])",
+    }
+    wanted = ruled(place, rule)
+    await place.install(wanted)
+    plural, kind = wanted["spec"]["names"]["plural"], wanted["spec"]["names"]["kind"]
+    path = f"/apis/{GROUP}/v1alpha1/namespaces/{place.namespace}/{plural}"
+    body = {"apiVersion": f"{GROUP}/v1alpha1", "kind": kind, "metadata": {"name": "a"}}
+
+    with pytest.raises(Invalid) as refused:
+        await kube.request("POST", path, body=body | {"spec": {"low": 3, "high": 2}})
+    assert [cause.field for cause in refused.value.causes] == ["spec"]
+    assert "3 is above 2" in refused.value.message
+    await kube.request("POST", path, body=body | {"spec": {"low": 2, "high": 3}})
+
+
+# Garbage
+
+
+async def test_what_belongs_to_what_is_gone_goes_too(place: Place, kube: Kube) -> None:
+    owner = await kube.create(CONFIG_MAPS, config_map("owner"), namespace=place.namespace)
+    reference = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": "owner",
+        "uid": owner.metadata.uid,
+    }
+    owned = config_map("owned", ownerReferences=[reference])
+    await kube.create(CONFIG_MAPS, owned, namespace=place.namespace)
+    await kube.delete(CONFIG_MAPS, "owner", uid=owner.metadata.uid, namespace=place.namespace)
+
+    async def gone() -> bool:
+        try:
+            await kube.get(CONFIG_MAPS, "owned", namespace=place.namespace)
+        except NotFound:
+            return True
+        return False
+
+    await eventually(gone)
+
+
+async def test_an_orphaned_daemon_set_leaves_its_pods(place: Place, kube: Kube) -> None:
+    key = f"test.example/{place.prefix}driver"
+    await place.node("n", labels={key: "x"})
+    await kube.create(DAEMON_SETS, daemon_set("d", selector={key: "x"}), namespace=place.namespace)
+
+    async def pods() -> list[Any]:
+        return list((await kube.page(PODS, namespace=place.namespace)).items)
+
+    async def one() -> bool:
+        found = await pods()
+        return len(found) == 1 and bool(found[0].spec.node_name)
+
+    await eventually(one)
+    path = DAEMON_SETS.path(namespace=place.namespace, name="d")
+    await ask(kube, "DELETE", path, propagationPolicy="Orphan")
+
+    async def orphaned() -> bool:
+        (left,) = await pods()
+        return not left.metadata.owner_references and not left.metadata.deletion_timestamp
+
+    await eventually(orphaned)
+
+
+# The journal of a real server
+
+
+async def test_the_audit_log_has_our_writes_at_their_revisions(place: Place, kube: Kube) -> None:
+    made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
+    changed = await patch(kube, CONFIG_MAPS, "a", {"data": {"k": "1"}}, namespace=place.namespace)
+    await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=place.namespace)
+
+    written: list[tuple[str, int, str, str]] = []
+
+    async def logged() -> bool:
+        nonlocal written
+        written = [
+            (revision.verb, revision.revision, revision.user, revision.uid)
+            for revision in await place.revisions()
+            if (revision.kind, revision.name) == ("ConfigMap", "a")
+        ]
+        return len(written) == 3
+
+    await eventually(logged)
+    uid = made.metadata.uid
+    assert written[:2] == [
+        ("create", int(made.metadata.resource_version), ADMIN, uid),
+        ("patch", int(changed["metadata"]["resourceVersion"]), ADMIN, uid),
+    ]
+    assert written[2][0] == "delete"
