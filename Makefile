@@ -39,6 +39,7 @@ check: $(READY) ## format, lint, types, import rules, generated pages, unit test
 	@$(BIN)/pyright --warnings
 	@$(BIN)/lint-imports --cache-dir .cache/import-linter
 	@$(BIN)/python tools/pages.py --check
+	@$(BIN)/python tools/crds.py --check
 	@$(BIN)/python -m pytest -q $(UNIT) $(ARGS)
 
 fix: $(READY) ## format, mend what the linter can, write the generated pages
@@ -46,6 +47,7 @@ fix: $(READY) ## format, mend what the linter can, write the generated pages
 	@$(BIN)/ruff check --fix --quiet . || true
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/python tools/pages.py
+	@$(BIN)/python tools/crds.py
 
 lock: $(READY) ## renew requirements.lock (ARGS='--upgrade' for newer versions)
 	@mkdir -p .cache

@@ -1,0 +1,21 @@
+"""Every kind in which people say what they want, a module each.
+
+Here may live: fields with their types, defaults, limits and effects. Here must not live: what
+follows from several objects together.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from sluice.policy.kinds.cluster_policy import CLUSTER_POLICY
+from sluice.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
+from sluice.policy.kinds.kind import Kind
+from sluice.policy.kinds.nvidia_driver import NVIDIA_DRIVER
+from sluice.policy.kinds.rollout import ROLLOUT
+from sluice.policy.kinds.strategy import ROLLOUT_STRATEGY
+
+KINDS: Final[Mapping[str, Kind]] = {
+    kind.name: kind
+    for kind in (CLUSTER_POLICY, NVIDIA_DRIVER, GPU_CLUSTER_POLICY, ROLLOUT_STRATEGY, ROLLOUT)
+}
+"""By the name that objects say."""

@@ -1,0 +1,358 @@
+"""Every field of the kinds, as the GPU Operator's reference and our own documents list them.
+
+Written by hand, not from the model: a value for each field, and what must be seen when it is set.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+Object = dict[str, Any]
+
+
+class Seen(Enum):
+    """What must be seen when a field is set."""
+
+    MODEL = auto()
+    """The model has it, and nothing is said."""
+    NOTE = auto()
+    """It is said that it has no effect."""
+    WARNING = auto()
+    """It is said that what was asked for does not happen."""
+    ERROR = auto()
+    """It is refused in words."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One field, set once."""
+
+    kind: str
+    path: str
+    value: Any
+    seen: Seen
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.path}"
+
+    def manifest(self) -> Object:
+        """A valid object with this field in it, and what the field cannot be without."""
+        obj = smallest(self.kind)
+        for path, value in (*BESIDE.get(str(self), {}).items(), (self.path, self.value)):
+            put(obj["spec"], path, value)
+        return obj
+
+
+API = {
+    "ClusterPolicy": "nvidia.com/v1",
+    "NVIDIADriver": "nvidia.com/v1alpha1",
+    "GPUClusterPolicy": "gpu.nvidia.com/v1",
+    "RolloutStrategy": "sluice.dev/v1alpha1",
+    "Rollout": "sluice.dev/v1alpha1",
+}
+SECTIONS = (
+    "operator",
+    *("daemonsets", "driver", "toolkit", "devicePlugin", "dcgm"),
+    *("dcgmExporter", "nodeStatusExporter", "gfd"),
+)
+SMALLEST: dict[str, Object] = {
+    "ClusterPolicy": {section: {} for section in SECTIONS},
+    "NVIDIADriver": {"default": False, "driverType": "gpu", "image": "r.example/driver:1"},
+    "GPUClusterPolicy": {"driver": {"version": "580.95.05"}},
+    "RolloutStrategy": {"pool": "clusterpolicy-a"},
+    "Rollout": {},
+}
+ENV = [{"name": "A", "value": "1"}]
+IMAGE: Object = {
+    "repository": "r.example/nvidia",
+    "image": "an-image",
+    "version": "1.2.3",
+    "imagePullPolicy": "Always",
+    "imagePullSecrets": ["pull"],
+}
+REST: Object = {
+    "resources.limits": {"cpu": 2, "memory": "1Gi"},
+    "resources.requests": {"cpu": "100m"},
+    "args": ["--an-argument"],
+    "env": ENV,
+    "hostNetwork": True,
+}
+SERVICE_MONITOR: Object = {
+    "interval": "15s",
+    "honorLabels": True,
+    "additionalLabels": {"a": "b"},
+    "relabelings": [{"sourceLabels": ["x"], "targetLabel": "y"}],
+}
+PROBE = {
+    "initialDelaySeconds": 5,
+    "timeoutSeconds": 6,
+    "periodSeconds": 7,
+    "successThreshold": 1,
+    "failureThreshold": 9,
+}
+POD_DELETION: Object = {"force": True, "timeoutSeconds": 30, "deleteEmptyDir": True}
+WITH_IMAGE = ("repository", "image", "version")
+TOLERATIONS = [{"key": "a", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 3}]
+
+
+def smallest(kind: str) -> Object:
+    """The smallest object of a kind."""
+    spec = {name: dict(of) if isinstance(of, dict) else of for name, of in SMALLEST[kind].items()}
+    return {"apiVersion": API[kind], "kind": kind, "metadata": {"name": "a"}, "spec": spec}
+
+
+def put(obj: Object, path: str, value: Any) -> None:
+    """Set one field by its path."""
+    *way, last = path.split(".")
+    for name in way:
+        obj = obj.setdefault(name, {})
+    obj[last] = value
+
+
+def get(obj: Any, path: str) -> Any:
+    """What stands at a path; None where nothing does."""
+    for name in path.split("."):
+        obj = obj.get(name) if isinstance(obj, dict) else None
+    return obj
+
+
+def below(path: str, fields: Object) -> Object:
+    """Fields under a path."""
+    return {f"{path}.{name}": value for name, value in fields.items()}
+
+
+def driver_fields(at: str) -> Object:
+    """What ClusterPolicy and NVIDIADriver both say of a driver."""
+    named = {**IMAGE, **REST, "usePrecompiled": True, "kernelModuleType": "open"}
+    named |= {"rdma.enabled": True, "rdma.useHostMofed": True, "manager.env": ENV}
+    named |= {"secretEnv": "s", "certConfig.name": "c", "kernelModuleConfig.name": "k"}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        named |= below(probe, PROBE)
+    return below(at, named) if at else named
+
+
+def upgrade_fields(at: str, *, auto_upgrade: bool) -> Object:
+    """An upgrade policy."""
+    return below(
+        at,
+        {
+            "autoUpgrade": auto_upgrade,
+            "maxParallelUpgrades": 5,
+            "maxUnavailable": "10%",
+            **below("podDeletion", POD_DELETION),
+            "waitForCompletion.podSelector": "job=x",
+            "waitForCompletion.timeoutSeconds": 60,
+            **below("drain", {"enable": True, "podSelector": "a=b", **POD_DELETION}),
+        },
+    )
+
+
+def parts() -> Object:
+    """gds and gdrcopy, which both kinds have."""
+    fields: Object = {}
+    for part in ("gds", "gdrcopy"):
+        fields |= below(part, {"enabled": True, **IMAGE, **REST})
+    return fields
+
+
+def _cluster_model() -> Object:
+    fields = {
+        "operator.runtimeClass": "gpu",
+        "daemonsets.labels": {"a": "b"},
+        "daemonsets.annotations": {"a": "b"},
+        "daemonsets.tolerations": TOLERATIONS,
+        "daemonsets.priorityClassName": "p",
+        "daemonsets.updateStrategy": "OnDelete",
+        "daemonsets.rollingUpdate.maxUnavailable": "20%",
+        "daemonsets.podSecurityContext": {"runAsUser": 0},
+        **driver_fields("driver"),
+        "driver.enabled": False,
+        "driver.useNvidiaDriverCRD": True,
+        "driver.repoConfig.configMapName": "r",
+        **upgrade_fields("driver.upgradePolicy", auto_upgrade=True),
+        **parts(),
+        "toolkit.installDir": "/opt/nvidia",
+        "dcgmExporter.annotations": {"a": "b"},
+        "mig.strategy": "mixed",
+        "migManager.config.name": "layouts",
+        "migManager.config.default": "",
+        "cdi.enabled": False,
+        "hostPaths.rootFS": "/host",
+        "hostPaths.driverInstallDir": "/run/driver",
+        "hostPaths.kubeletRootDir": "/data/kubelet",
+    }
+    for check in ("plugin", "toolkit", "driver", "cuda"):
+        fields[f"validator.{check}.env"] = ENV
+    for agent in ("toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager"):
+        fields[f"{agent}.enabled"] = False
+    for agent in AGENTS:
+        fields |= below(agent, {name: IMAGE[name] for name in IMAGE if name not in WITH_IMAGE})
+        fields |= below(agent, {k: v for k, v in REST.items() if k not in ("args", "hostNetwork")})
+    return fields
+
+
+AGENTS = ("toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager", "validator")
+ABSENT = (
+    "dcgm",
+    "nodeStatusExporter",
+    "vfioManager",
+    "sandboxDevicePlugin",
+    "kataSandboxDevicePlugin",
+    "vgpuManager",
+    "vgpuDeviceManager",
+    "kataManager",
+    "ccManager",
+)
+
+
+def _cluster_notes() -> Object:
+    fields = {
+        "operator.defaultRuntime": "crio",
+        **below("operator.initContainer", IMAGE),
+        "operator.labels": {"a": "b"},
+        "operator.annotations": {"a": "b"},
+        **below("operator.metrics.serviceMonitor", SERVICE_MONITOR),
+        **below("driver.manager", IMAGE),
+        "driver.useOpenKernelModules": True,
+        "driver.licensingConfig.configMapName": "l",
+        "driver.licensingConfig.secretName": "l",
+        "driver.licensingConfig.nlsEnabled": True,
+        "driver.virtualTopology.config": "t",
+        "devicePlugin.config.name": "c",
+        "devicePlugin.config.default": "d",
+        "devicePlugin.mps.root": "/mps",
+        "dcgm.hostPort": 5555,
+        "dcgmExporter.config.name": "c",
+        **below("dcgmExporter.serviceMonitor", SERVICE_MONITOR),
+        "dcgmExporter.service.type": "NodePort",
+        "dcgmExporter.service.internalTrafficPolicy": "Local",
+        "dcgmExporter.hostPID": True,
+        "dcgmExporter.podLabelAllowlistRegex": ["a.*"],
+        "dcgmExporter.hpcJobMapping.directory": "/jobs",
+        **below("nodeStatusExporter.serviceMonitor", SERVICE_MONITOR),
+        "migManager.gpuClientsConfig.name": "g",
+        "validator.vfioPCI.env": ENV,
+        "validator.vgpuManager.env": ENV,
+        "validator.vgpuDevices.env": ENV,
+        "sandboxWorkloads.defaultWorkload": "vm-vgpu",
+        "sandboxWorkloads.mode": "kata",
+        **below("vgpuManager.driverManager", {**IMAGE, "env": ENV}),
+        "vgpuManager.kernelModuleConfig.name": "k",
+        "vgpuDeviceManager.config.name": "c",
+        "vgpuDeviceManager.config.default": "d",
+        **below("vfioManager.driverManager", {**IMAGE, "env": ENV}),
+        "cdi.default": True,
+        "ccManager.defaultMode": "devtools",
+        "kataManager.config.artifactsDir": "/kata",
+        "kataManager.config.runtimeClasses": [{"name": "k", "artifacts": {"url": "u"}}],
+    }
+    for agent in AGENTS:
+        fields |= below(agent, {name: IMAGE[name] for name in WITH_IMAGE})
+        fields |= below(agent, {"args": ["-a"], "hostNetwork": True})
+    for absent in ABSENT:
+        fields |= below(absent, {**IMAGE, **REST})
+    return fields
+
+
+def _cluster_warnings() -> Object:
+    names = [f"{absent}.enabled" for absent in ABSENT]
+    names += [
+        "operator.metrics.serviceMonitor.enabled",
+        "operator.use_ocp_driver_toolkit",
+        "dcgmExporter.serviceMonitor.enabled",
+        "dcgmExporter.enablePodLabels",
+        "dcgmExporter.enablePodUID",
+        "dcgmExporter.hpcJobMapping.enabled",
+        "nodeStatusExporter.serviceMonitor.enabled",
+        "sandboxWorkloads.enabled",
+        "cdi.nriPluginEnabled",
+        "psa.enabled",
+        "psp.enabled",
+    ]
+    return {**dict.fromkeys(names, True), "driver.upgradePolicy.gpuPodDeletion": POD_DELETION}
+
+
+def _driver_model() -> Object:
+    return {
+        "default": True,
+        **driver_fields(""),
+        **parts(),
+        **upgrade_fields("upgradePolicy", auto_upgrade=False),
+        "nodeSelector": {"rack": "7"},
+        "tolerations": TOLERATIONS,
+        "labels": {"a": "b"},
+        "annotations": {"a": "b"},
+        "priorityClassName": "p",
+        "podSecurityContext": {"runAsUser": 0},
+        "repoConfig.name": "r",
+    }
+
+
+MODEL: dict[str, Object] = {
+    "ClusterPolicy": _cluster_model(),
+    "NVIDIADriver": _driver_model(),
+    "GPUClusterPolicy": {
+        "driver.enabled": False,
+        "driver.version": "570.1",
+        "cuda.enabled": False,
+        "cuda.version": "13.0",
+        "devicePlugin.enabled": False,
+        "migManager.enabled": False,
+    },
+    "RolloutStrategy": {
+        "pool": "nvidiadriver-b",
+        "failureThreshold": 4,
+        "retries": 0,
+        "onJobTimeout": "Defer",
+        "onEvictionTimeout": "ForceDelete",
+        "cordonedNodes": "Skip",
+    },
+    "Rollout": {"brake": "Freeze", "release.target": "4d5", "release.failures": 2},
+}
+NOTES: dict[str, Object] = {
+    "ClusterPolicy": _cluster_notes(),
+    "NVIDIADriver": {
+        **below("manager", IMAGE),
+        "licensingConfig.name": "l",
+        "licensingConfig.secretName": "l",
+        "licensingConfig.nlsEnabled": False,
+        "virtualTopologyConfig.name": "v",
+    },
+}
+WARNINGS: dict[str, Object] = {
+    "ClusterPolicy": _cluster_warnings(),
+    "NVIDIADriver": {"upgradePolicy.gpuPodDeletion": POD_DELETION},
+}
+ERRORS: dict[str, Object] = {
+    "NVIDIADriver": {"driverType": "vgpu", "nodeAffinity": {"requiredDuring": {}}},
+}
+_WHOLE = {"repository": "r.example", "image": "i", "version": "1"}
+BESIDE: dict[str, Object] = {
+    "Rollout release.target": {"release.failures": 0},
+    "Rollout release.failures": {"release.target": "x"},
+    **{
+        f"ClusterPolicy {at}.{name}": below(at, _WHOLE)
+        for at in ("driver", "gds", "gdrcopy")
+        for name in WITH_IMAGE
+    },
+    **{f"NVIDIADriver {name}": _WHOLE for name in WITH_IMAGE},
+    **{
+        f"ClusterPolicy {section}.enabled": {"sandboxWorkloads.enabled": True}
+        for section in ABSENT[2:]
+    },
+}
+"""What a field cannot be without."""
+
+
+def cases() -> Iterator[Case]:
+    """Every field, once."""
+    for seen, tables in (
+        (Seen.MODEL, MODEL),
+        (Seen.NOTE, NOTES),
+        (Seen.WARNING, WARNINGS),
+        (Seen.ERROR, ERRORS),
+    ):
+        for kind, table in tables.items():
+            for path, value in table.items():
+                yield Case(kind, path, value, seen)

@@ -1,0 +1,112 @@
+"""Fields of one object that do not go together."""
+
+from typing import Any
+
+import pytest
+
+from sluice.policy.reading import read
+from tests.unit.policy.fields import put, smallest
+
+IMAGE = {"repository": "r.example", "image": "driver", "version": "1"}
+
+
+def errors(kind: str, **spec: Any) -> list[tuple[str, str]]:
+    obj = smallest(kind)
+    for path, value in spec.items():
+        put(obj["spec"], path.replace("__", "."), value)
+    return [(found.field, found.problem) for found in read(kind, obj).errors]
+
+
+@pytest.mark.parametrize(
+    "given", [("repository",), ("version",), ("repository", "image"), ("image", "version")]
+)
+def test_an_image_is_whole_or_a_path_or_not_said(given: tuple[str, ...]) -> None:
+    for kind, at in (
+        ("ClusterPolicy", "driver"),
+        ("ClusterPolicy", "gds"),
+        ("NVIDIADriver", "gds"),
+    ):
+        image = {name: IMAGE[name] for name in given}
+        found = errors(kind, **{at: {**image, "enabled": True}})
+        missing = next(name for name in IMAGE if name not in given)
+        assert [field for field, _ in found] == [f"spec.{at}.{missing}"]
+        assert (
+            "invalid image specification: repository, image and version must all be set"
+            in (found[0][1])
+        )
+        assert errors(kind, **{at: {**IMAGE, "enabled": True}}) == []
+        assert errors(kind, **{at: {"image": "r.example/driver:1", "enabled": True}}) == []
+        assert errors(kind, **{at: {"enabled": True}}) == []
+
+
+def test_an_image_of_what_is_off_is_not_looked_at() -> None:
+    assert errors("ClusterPolicy", driver={"enabled": False, "version": "1"}) == []
+    assert errors("ClusterPolicy", driver={"useNvidiaDriverCRD": True, "version": "1"}) == []
+    assert errors("ClusterPolicy", gdrcopy={"version": "1"}) == []
+
+
+@pytest.mark.parametrize("part", ["gds", "gdrcopy"])
+def test_precompiled_drivers_go_without_gds_and_gdrcopy(part: str) -> None:
+    wanted = [(f"spec.{part}.enabled", "does not go with precompiled drivers")]
+    on = {part: {"enabled": True}}
+    assert errors("NVIDIADriver", usePrecompiled=True, **on) == wanted
+    assert errors("ClusterPolicy", driver={"usePrecompiled": True}, **on) == wanted
+
+
+@pytest.mark.parametrize(
+    ("version", "module", "refused"),
+    [
+        ("v2.17.5", "auto", True),
+        ("2.17.5-ubuntu22.04", "proprietary", True),
+        ("v3.0", "auto", True),
+        ("sha256:abc", "auto", True),
+        ("v2.17.4", "auto", False),
+        ("v2.16.99", "auto", False),
+        ("2.17", "auto", False),
+        ("v2.17.5", "open", False),
+        ("latest", "auto", False),
+    ],
+)
+def test_newer_gds_asks_for_open_modules(version: str, module: str, refused: bool) -> None:
+    gds = {**IMAGE, "version": version, "enabled": True}
+    found = errors("NVIDIADriver", gds=gds, kernelModuleType=module)
+    assert [field for field, _ in found] == (["spec.gds.version"] if refused else [])
+
+
+def test_the_nri_plugin_needs_cdi_and_the_toolkit() -> None:
+    at = "spec.cdi.nriPluginEnabled"
+    assert errors("ClusterPolicy", cdi={"nriPluginEnabled": True, "enabled": False}) == [
+        (at, "the NRI Plugin cannot be enabled when CDI is disabled")
+    ]
+    off = {"enabled": False}
+    assert errors("ClusterPolicy", cdi={"nriPluginEnabled": True}, toolkit=off) == [
+        (at, "the NRI Plugin cannot be enabled when the Container Toolkit is disabled")
+    ]
+
+
+@pytest.mark.parametrize("kind", ["vgpu", "vgpu-host-manager"])
+def test_vgpu_drivers_are_not_built(kind: str) -> None:
+    assert errors("NVIDIADriver", driverType=kind) == [
+        ("spec.driverType", "asks for vGPU, which is not built")
+    ]
+
+
+def test_a_default_driver_selects_nothing() -> None:
+    assert errors("NVIDIADriver", default=True, nodeSelector={"a": "b"}) == [
+        (
+            "spec.nodeSelector",
+            "is set on a default driver; the default cannot use nodeSelector",
+        )
+    ]
+
+
+def test_who_owns_a_node_cannot_select_it() -> None:
+    label = "nvidia.com/gpu-operator.driver.owner"
+    ((field, problem),) = errors("NVIDIADriver", nodeSelector={label: "a"})
+    assert field == f"spec.nodeSelector[{label}]"
+    assert "reserved label" in problem
+
+
+def test_a_driver_on_hosts_has_a_version() -> None:
+    assert [field for field, _ in errors("GPUClusterPolicy", driver={})] == ["spec.driver.version"]
+    assert errors("GPUClusterPolicy", driver={"enabled": False}) == []

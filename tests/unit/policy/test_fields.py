@@ -1,0 +1,73 @@
+"""Every field is set once: the schema takes it, and the model has it or words say why not."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from sluice.policy.findings import Severity
+from sluice.policy.kinds import KINDS
+from sluice.policy.reading import manifest, read
+from sluice.policy.shapes import Form, Shape
+from tests.unit.policy.crd_schemas import accepted
+from tests.unit.policy.fields import Case, Seen, cases, get
+
+CASES = list(cases())
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_field_that_is_set_is_seen(case: Case) -> None:
+    obj = case.manifest()
+    kept = accepted(obj)
+    assert get(kept["spec"], case.path) == case.value
+    result = read(case.kind, kept)
+    assert result.policy is not None
+    at = f"spec.{case.path}"
+    said = [found for found in result.findings if found.field.startswith(at)]
+    if case.seen is Seen.MODEL:
+        assert said == []
+        assert get(manifest(result.policy)["spec"], case.path) == case.value
+        return
+    assert [found.severity for found in said] == [Severity[case.seen.name]]
+    assert all(found.problem and found.remedy for found in said)
+    if case.seen is Seen.NOTE:
+        assert "no effect here, because " in said[0].problem
+
+
+def test_what_is_only_noted_is_kept_all_the_same() -> None:
+    for case in CASES:
+        if case.seen is Seen.NOTE:
+            policy = read(case.kind, case.manifest()).policy
+            assert policy is not None
+            assert get(manifest(policy)["spec"], case.path) == case.value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_field_of_the_model_is_without_a_case(kind: str) -> None:
+    known = {case.path for case in CASES if case.kind == kind}
+    assert set(_leaves(KINDS[kind].spec_shape, "")) == known
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_says_what_it_is_and_what_follows(kind: str) -> None:
+    silent = list(_silent(KINDS[kind].spec_shape, "", moot=False))
+    assert silent == []
+
+
+def _leaves(shape: Shape, path: str) -> Iterator[str]:
+    for field in shape.fields:
+        at = f"{path}.{field.name}".lstrip(".")
+        if field.shape.form is Form.OBJECT and not field.about.alias:
+            yield from _leaves(field.shape, at)
+        else:
+            yield at
+
+
+def _silent(shape: Shape, path: str, *, moot: bool) -> Iterator[str]:
+    for field in shape.fields:
+        at, about = f"{path}.{field.name}".lstrip("."), field.about
+        if field.shape.form is Form.OBJECT and not about.alias:
+            yield from _silent(field.shape, at, moot=moot or bool(about.moot))
+        elif not (moot or about.moot or about.effect or about.alias):
+            yield at
+        if not about.says:
+            yield at

@@ -1,0 +1,389 @@
+"""Who has which node, who does not, and what each is told."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.policy.kinds.common import EnvVar, Image, Toleration
+from sluice.policy.kinds.strategy import OnJobTimeout, StrategySpec
+from sluice.policy.owners import NodeFacts
+from sluice.policy.pools import Pools, pool_key, pools
+from sluice.policy.reading import Read, read
+from sluice.policy.told import Standing, Told
+from sluice.policy.wanted import Method, Operands, PodWishes
+from tests.unit.policy.fields import put, smallest
+
+OWNER = "nvidia.com/gpu-operator.driver.owner"
+IMAGE = {"repository": "r.example", "image": "driver", "version": "580"}
+
+
+def obj(kind: str, name: str, born: int = 1, *, deleting: bool = False, **spec: Any) -> Read:
+    made = smallest(kind)
+    at = f"2026-01-01T00:00:{born:02}Z"
+    made["metadata"] = {"name": name, "uid": f"uid-{name}", "creationTimestamp": at}
+    if deleting:
+        made["metadata"]["deletionTimestamp"] = at
+    for path, value in spec.items():
+        put(made["spec"], path.replace("__", "."), value)
+    return read(kind, made)
+
+
+def driver(name: str, born: int = 1, *, deleting: bool = False, **spec: Any) -> Read:
+    return obj("NVIDIADriver", name, born, deleting=deleting, **{**IMAGE, **spec})
+
+
+def node(name: str, **labels: str) -> NodeFacts:
+    present = {"nvidia.com/gpu.present": "true"}
+    return NodeFacts(name=name, uid=f"uid-{name}", labels={**present, **labels})
+
+
+def owned(name: str, owner: str, **labels: str) -> NodeFacts:
+    return node(name, **{OWNER: owner, **labels})
+
+
+def told(result: Pools, name: str) -> Told:
+    (found,) = [one for one in result.told if one.name == name]
+    return found
+
+
+def problems(result: Pools, name: str) -> str:
+    return " | ".join(str(found) for found in told(result, name).findings)
+
+
+def nodes_of(result: Pools) -> dict[str, tuple[str, ...]]:
+    return {pool.key: pool.nodes for pool in result.pools}
+
+
+CRD_MODE = obj("ClusterPolicy", "cp", driver__useNvidiaDriverCRD=True)
+
+
+# One policy for the whole cluster.
+
+
+def test_a_cluster_policy_has_every_gpu_node() -> None:
+    absent = NodeFacts(name="c", labels={"nvidia.com/gpu.present": "false"})
+    result = pools(
+        [obj("ClusterPolicy", "cp")], [node("b"), node("a"), absent, NodeFacts(name="d")]
+    )
+    assert nodes_of(result) == {"clusterpolicy-cp": ("a", "b")}
+    assert result.owners == {"a": "clusterpolicy-cp", "b": "clusterpolicy-cp"}
+    assert (result.unowned, result.owner_labels) == ((), {})
+    assert [(one.name, one.standing) for one in result.told] == [("cp", Standing.ACTIVE)]
+
+
+def test_the_oldest_decides_then_the_name_and_the_others_are_told() -> None:
+    reads = [
+        obj("ClusterPolicy", "younger", 2),
+        obj("ClusterPolicy", "b", 1),
+        obj("ClusterPolicy", "a", 1),
+    ]
+    result = pools(reads, [node("n")])
+    assert nodes_of(result) == {"clusterpolicy-a": ("n",)}
+    assert result.cluster is reads[2].policy
+    for name in ("b", "younger"):
+        assert told(result, name).standing is Standing.IGNORED
+        assert problems(result, name) == (
+            f'metadata.name ("{name}") is ignored: ClusterPolicy "a" is older, and one policy'
+            ' decides for the whole cluster: delete this one, or ClusterPolicy "a"'
+        )
+
+
+def test_two_kinds_for_the_whole_cluster_are_judged_alike() -> None:
+    first, second = obj("GPUClusterPolicy", "g", 1), obj("ClusterPolicy", "c", 2)
+    assert nodes_of(pools([second, first], [node("n")])) == {"gpuclusterpolicy-g": ("n",)}
+    result = pools([obj("ClusterPolicy", "c", 0), first], [node("n")])
+    assert nodes_of(result) == {"clusterpolicy-c": ("n",)}
+    assert told(result, "g").standing is Standing.IGNORED
+
+
+def test_a_policy_that_is_being_deleted_decides_nothing() -> None:
+    reads = [obj("ClusterPolicy", "old", 1, deleting=True), obj("ClusterPolicy", "new", 2)]
+    result = pools(reads, [node("n")])
+    assert nodes_of(result) == {"clusterpolicy-new": ("n",)}
+    assert told(result, "old").standing is Standing.DELETING
+    assert "is being deleted" in problems(result, "old")
+
+
+@pytest.mark.parametrize("kind", ["ClusterPolicy", "GPUClusterPolicy"])
+def test_a_gpu_cluster_beside_a_policy_holds_everything(kind: str) -> None:
+    result = pools([obj(kind, "c")], [node("n")], gpu_clusters=["gpu-cluster"])
+    assert told(result, "c").standing is Standing.CONFLICTING
+    words = (
+        f'conflicting GPUCluster resource "gpu-cluster" detected; {kind} and GPUCluster'
+        " cannot co-exist"
+    )
+    assert words in problems(result, "c")
+    assert result.owner_labels is None
+    (pool,) = result.pools
+    assert [words in found.problem for found in pool.held] == [True]
+
+
+def test_a_gpu_cluster_holds_the_pools_of_drivers_and_their_labels() -> None:
+    nodes = [owned("a", "x", rack="y"), node("b", rack="x")]
+    reads = [CRD_MODE, driver("x", nodeSelector={"rack": "x"})]
+    result = pools(reads, nodes, gpu_clusters=["gpu-cluster"])
+    assert nodes_of(result) == {"nvidiadriver-x": ("a",)}
+    assert result.owner_labels is None
+    assert len(result.pools[0].held) == 1
+    alone = pools(reads[1:], nodes, gpu_clusters=["gpu-cluster"])
+    assert nodes_of(alone) == {"nvidiadriver-x": ("b",)}
+    assert alone.pools[0].held == ()
+
+
+# Pools by NVIDIADriver.
+
+
+def test_a_node_has_the_driver_that_selects_it_else_the_default_else_none() -> None:
+    reads = [driver("x", nodeSelector={"rack": "1", "kind": "h"}), driver("d", default=True)]
+    nodes = [node("a", rack="1", kind="h"), node("b", rack="1"), NodeFacts(name="c")]
+    result = pools([CRD_MODE, *reads], nodes)
+    assert nodes_of(result) == {"nvidiadriver-d": ("b",), "nvidiadriver-x": ("a",)}
+    assert result.owner_labels == {"a": "x", "b": "d"}
+    without = pools([CRD_MODE, reads[0]], nodes)
+    assert without.unowned == ("b",)
+    assert without.owner_labels == {"a": "x"}
+
+
+def test_a_driver_without_selector_has_every_gpu_node_and_none_needs_a_cluster_policy() -> None:
+    result = pools([driver("x")], [node("a"), NodeFacts(name="b")])
+    assert nodes_of(result) == {"nvidiadriver-x": ("a",)}
+    assert result.cluster is None
+
+
+def test_drivers_are_not_asked_unless_the_cluster_policy_says_so() -> None:
+    result = pools([obj("ClusterPolicy", "cp"), driver("x")], [node("n")])
+    assert nodes_of(result) == {"clusterpolicy-cp": ("n",)}
+    assert told(result, "x").standing is Standing.DISABLED
+    assert "useNvidiaDriverCRD is not enabled in ClusterPolicy" in problems(result, "x")
+    result = pools([obj("GPUClusterPolicy", "g"), driver("x")], [node("n")])
+    assert told(result, "x").standing is Standing.DISABLED
+    assert 'GPUClusterPolicy "g" names the driver' in problems(result, "x")
+
+
+def test_two_drivers_for_one_node_change_nobodys_hands_and_hold_both() -> None:
+    reads = [
+        CRD_MODE,
+        driver("x", nodeSelector={"rack": "1"}),
+        driver("y", nodeSelector={"kind": "h"}),
+        driver("z", nodeSelector={"rack": "3"}),
+    ]
+    nodes = [
+        owned("a", "x", rack="1", kind="h"),
+        owned("b", "z", rack="1"),
+        node("c", rack="3"),
+        owned("d", "gone", rack="3"),
+        node("e", rack="1", kind="h"),
+    ]
+    result = pools(reads, nodes)
+    assert result.owner_labels is None
+    assert nodes_of(result) == {
+        "nvidiadriver-x": ("a",),
+        "nvidiadriver-y": (),
+        "nvidiadriver-z": ("b",),
+    }
+    assert result.unowned == ("c", "d", "e")
+    words = "multiple NVIDIADrivers match the same node a (and 1 more): [x y]"
+    for name in ("x", "y"):
+        assert told(result, name).standing is Standing.CONFLICTING
+        assert words in problems(result, name)
+    assert told(result, "z").standing is Standing.ACTIVE
+    assert "NVIDIADrivers [x y] are in conflict" in problems(result, "z")
+    assert [len(pool.held) for pool in result.pools] == [1, 1, 0]
+
+
+def test_two_defaults_are_a_conflict_of_both() -> None:
+    reads = [CRD_MODE, driver("b", 1, default=True), driver("a", 2, default=True)]
+    result = pools(reads, [owned("n", "a")])
+    assert nodes_of(result) == {"nvidiadriver-a": ("n",), "nvidiadriver-b": ()}
+    for name in ("a", "b"):
+        assert told(result, name).standing is Standing.CONFLICTING
+        assert "multiple default NVIDIADrivers found: [b a]" in problems(result, name)
+
+
+def test_a_default_that_is_being_deleted_is_none() -> None:
+    reads = [CRD_MODE, driver("b", 1, default=True, deleting=True), driver("a", 2, default=True)]
+    assert nodes_of(pools(reads, [node("n")])) == {"nvidiadriver-a": ("n",)}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        driver("x", nodeSelector={OWNER: "x"}),
+        driver("x", default=True, nodeSelector={"a": "b"}),
+        driver("x" * 64),
+    ],
+)
+def test_a_driver_that_cannot_select_holds_all_hands(broken: Read) -> None:
+    result = pools([CRD_MODE, broken, driver("y", nodeSelector={"r": "1"})], [node("n", r="1")])
+    assert result.owner_labels is None
+    assert nodes_of(result)["nvidiadriver-y"] == ()
+    assert broken.policy is not None
+    assert told(result, broken.policy.metadata.name).standing is Standing.CONFLICTING
+
+
+# What is wanted.
+
+
+def test_a_pool_wants_what_its_cluster_policy_says() -> None:
+    spec: dict[str, Any] = {
+        "driver": {
+            **IMAGE,
+            "imagePullSecrets": ["s"],
+            "repoConfig": {"configMapName": "repo"},
+            "manager": {"env": [{"name": "A", "value": "1"}]},
+            "upgradePolicy": {"maxParallelUpgrades": 7},
+        },
+        "daemonsets": {"tolerations": [{"key": "t"}], "priorityClassName": "p"},
+        "hostPaths": {"rootFS": "/host", "driverInstallDir": "/drv"},
+        "devicePlugin": {"enabled": False},
+        "dcgmExporter": {"enabled": False},
+    }
+    (pool,) = pools([obj("ClusterPolicy", "CP", **spec)], []).pools
+    assert (pool.key, pool.kind, pool.name, pool.uid) == (
+        "clusterpolicy-cp",
+        "ClusterPolicy",
+        "CP",
+        "uid-CP",
+    )
+    wanted = pool.driver
+    assert wanted.method is Method.CONTAINER
+    assert wanted.image == Image(
+        repository="r.example", image="driver", version="580", image_pull_secrets=("s",)
+    )
+    assert (wanted.repo_config, wanted.host_root, wanted.install_dir) == ("repo", "/host", "/drv")
+    assert wanted.manager_env == (EnvVar(name="A", value="1"),)
+    assert wanted.pods == PodWishes(tolerations=(Toleration(key="t"),), priority_class_name="p")
+    assert pool.operands == Operands(device_plugin=False, telemetry=False)
+    assert (pool.upgrade.max_parallel_upgrades, pool.upgrade.auto_upgrade) == (7, False)
+    assert pool.strategy == StrategySpec(pool="clusterpolicy-cp")
+    assert pool.held == ()
+
+
+def test_a_driver_keeps_its_own_wishes_and_the_clusters_paths_and_operands() -> None:
+    cluster = obj(
+        "ClusterPolicy",
+        "cp",
+        driver={"useNvidiaDriverCRD": True},
+        hostPaths={"rootFS": "/host"},
+        toolkit={"enabled": False},
+        daemonsets={"labels": {"theirs": "1"}},
+    )
+    mine = driver("x", labels={"mine": "1"}, repoConfig={"name": "repo"})
+    (pool,) = pools([cluster, mine], []).pools
+    assert (pool.driver.host_root, pool.driver.repo_config) == ("/host", "repo")
+    assert pool.driver.pods == PodWishes(labels={"mine": "1"})
+    assert pool.operands == Operands(toolkit=False)
+    assert pool.upgrade.auto_upgrade is True
+
+
+def test_a_driver_on_hosts_and_one_that_is_there_already() -> None:
+    cuda = {"version": "13.0"}
+    (pool,) = pools(
+        [obj("GPUClusterPolicy", "g", cuda=cuda, migManager={"enabled": False})], []
+    ).pools
+    assert (pool.driver.method, pool.driver.version, pool.driver.cuda) == (
+        Method.HOST,
+        "580.95.05",
+        "13.0",
+    )
+    assert pool.operands == Operands(mig_manager=False)
+    assert pool.upgrade.auto_upgrade is True
+    off = {"enabled": False}
+    (pool,) = pools([obj("GPUClusterPolicy", "g", driver=off, cuda={**cuda, **off})], []).pools
+    assert (pool.driver.method, pool.driver.cuda) == (Method.PRE_INSTALLED, "")
+    (pool,) = pools([obj("ClusterPolicy", "c", driver=off)], []).pools
+    assert pool.driver.method is Method.PRE_INSTALLED
+
+
+def test_errors_hold_a_pool() -> None:
+    (pool,) = pools([obj("ClusterPolicy", "c", driver={"version": "1"})], []).pools
+    assert [found.field for found in pool.held] == ["spec.driver.repository"]
+
+
+# Strategies.
+
+
+def strategy(name: str, pool: str, born: int = 1, **spec: Any) -> Read:
+    return obj("RolloutStrategy", name, born, pool=pool, **spec)
+
+
+def test_the_oldest_strategy_of_a_pool_holds() -> None:
+    reads = [
+        obj("ClusterPolicy", "c"),
+        strategy("new", "clusterpolicy-c", 2, retries=5),
+        strategy("old", "clusterpolicy-c", 1, onJobTimeout="Defer"),
+        strategy("lost", "clusterpolicy-x"),
+    ]
+    result = pools(reads, [])
+    (pool,) = result.pools
+    assert pool.strategy == StrategySpec(pool="clusterpolicy-c", on_job_timeout=OnJobTimeout.DEFER)
+    assert told(result, "old").standing is Standing.ACTIVE
+    assert told(result, "new").standing is Standing.IGNORED
+    assert 'for which RolloutStrategy "old" is older' in problems(result, "new")
+    assert "name one of these pools: clusterpolicy-c" in problems(result, "lost")
+
+
+def test_a_strategy_that_cannot_be_read_holds_its_pool() -> None:
+    reads = [obj("ClusterPolicy", "c"), strategy("s", "clusterpolicy-c", retries="many")]
+    (pool,) = pools(reads, []).pools
+    assert [found.field for found in pool.held] == ['spec.retries of RolloutStrategy "s"']
+
+
+# Always.
+
+
+def test_nothing_wanted_is_no_pools() -> None:
+    result = pools([], [node("a")])
+    assert (result.pools, result.unowned, result.told) == ((), ("a",), ())
+    assert pools([read("ClusterPolicy", None)], []).told == ()
+
+
+_SELECTORS = st.dictionaries(st.sampled_from("ab"), st.sampled_from("12"), max_size=2)
+_DRIVERS = st.lists(st.tuples(_SELECTORS, st.booleans(), st.booleans()), max_size=4)
+_NODES = st.lists(st.tuples(_SELECTORS, st.sampled_from(["", "d0", "d1", "gone"])), max_size=5)
+
+
+@given(_DRIVERS, _NODES, st.randoms(use_true_random=False))
+def test_every_node_has_one_owner_or_none_whatever_the_order(
+    wanted: Sequence[tuple[dict[str, str], bool, bool]],
+    there: Sequence[tuple[dict[str, str], str]],
+    chance: random.Random,
+) -> None:
+    reads = [
+        driver(
+            f"d{at}", at, default=default, nodeSelector={} if default else selector, deleting=gone
+        )
+        for at, (selector, default, gone) in enumerate(wanted)
+    ]
+    nodes = [
+        owned(f"n{at}", owner, **labels) if owner else node(f"n{at}", **labels)
+        for at, (labels, owner) in enumerate(there)
+    ]
+    result = pools([CRD_MODE, *reads], nodes)
+    shuffled, others = [CRD_MODE, *reads], list(nodes)
+    chance.shuffle(shuffled)
+    chance.shuffle(others)
+    assert pools(shuffled, others) == result
+    names = [name for pool in result.pools for name in pool.nodes]
+    assert sorted([*names, *result.unowned]) == sorted(one.name for one in nodes)
+    live = [(f"d{at}", *one) for at, one in enumerate(wanted) if not one[2]]
+    for one in nodes:
+        specific = [
+            name
+            for name, selector, default, _ in live
+            if not default and selector.items() <= one.labels.items()
+        ]
+        if result.owner_labels is None:
+            kept = one.labels.get(OWNER, "")
+            expected = kept if kept in {name for name, *_ in live} else None
+        else:
+            assert len(specific) <= 1
+            defaults = [name for name, _, default, _ in live if default]
+            assert len(defaults) <= 1
+            expected = next(iter([*specific, *defaults]), None)
+        key = pool_key("NVIDIADriver", expected) if expected else None
+        assert result.owners.get(one.name) == key

@@ -1,0 +1,59 @@
+"""The record of a rollout, as the scheduler writes it, against the schema of its CRD."""
+
+from typing import Any
+
+import msgspec
+
+from sluice.contracts.rollout import (
+    Counts,
+    InFlight,
+    Phase,
+    RolloutStatus,
+    TargetRecord,
+)
+from tests.unit.policy.crd_schemas import accepted, served
+from tests.unit.policy.fields import smallest
+
+STATUS = RolloutStatus(
+    target="4d5",
+    phase=Phase.HALTED,
+    because="2 of 40 nodes failed",
+    epoch=7,
+    base=40,
+    last_good="3c4",
+    frozen_since=1700000000.5,
+    frozen_seconds=12.5,
+    in_flight={"uid-1": InFlight(node="a", token=3, target="4d5", since=1700000000.25)},
+    targets={
+        "4d5": TargetRecord(
+            threshold=2,
+            accepted=1,
+            failed=("uid-2", "uid-3"),
+            validated=("uid-4",),
+            proven=True,
+            halted_because="too many",
+        ),
+        "3c4": TargetRecord(threshold=1),
+    },
+    counts=Counts(
+        total=40,
+        done=1,
+        in_flight=2,
+        failed=3,
+        skipped=4,
+        excluded=5,
+        waiting=6,
+        unavailable=7,
+        limit=8,
+    ),
+    observed_generation=2,
+)
+
+
+def test_nothing_of_the_record_is_lost() -> None:
+    for status in (STATUS, RolloutStatus()):
+        written: Any = msgspec.json.decode(msgspec.json.encode(status))
+        obj = smallest("Rollout") | {"status": written}
+        assert served("Rollout").prune(obj)["status"] == written
+        kept = accepted(obj)["status"]
+        assert msgspec.convert(kept, RolloutStatus) == status

@@ -1,0 +1,294 @@
+"""The CRDs: structural, what they take and refuse, what they add, and what kubectl shows."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from sluice.policy.crds import definitions, schema
+from sluice.policy.kinds import KINDS
+from sluice.policy.rules import RULES
+from sluice.sim.apiserver.rules import rule_texts
+from tests.unit.policy.crd_schemas import accepted, corpus, refused, served
+from tests.unit.policy.fields import get, put, smallest
+
+Object = dict[str, Any]
+
+
+@pytest.mark.parametrize(("name", "obj"), corpus(), ids=lambda value: str(value)[:60])
+def test_manifests_for_the_gpu_operator_are_taken_whole(name: str, obj: Object) -> None:
+    assert served(obj["kind"]).prune(obj) == obj, name
+    kept = accepted(copy.deepcopy(obj))
+    _contains(kept, obj)
+    assert accepted(kept) == kept
+
+
+def _contains(kept: Any, given: Any) -> None:
+    if isinstance(given, dict):
+        for name, value in given.items():
+            _contains(kept[name], value)
+    else:
+        assert kept == given
+
+
+def test_a_version_is_patched_as_the_documentation_says() -> None:
+    obj = next(obj for name, obj in corpus() if name.startswith("cluster-policy-rendered/"))
+    old = accepted(obj)
+    new = copy.deepcopy(old)
+    assert new["spec"]["driver"]["version"] == "580.95.05"
+    new["spec"]["driver"]["version"] = "590.44.01"
+    assert refused(new, old) == []
+
+
+def test_unknown_fields_are_pruned() -> None:
+    obj = smallest("ClusterPolicy")
+    put(obj["spec"], "driver.virtualization.mode", "x")
+    assert get(accepted(obj)["spec"], "driver.virtualization") is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "added"),
+    [
+        ("ClusterPolicy", "operator", {"runtimeClass": "nvidia"}),
+        ("ClusterPolicy", "daemonsets", {"updateStrategy": "RollingUpdate"}),
+        ("ClusterPolicy", "driver", {"kernelModuleType": "auto"}),
+        (
+            "ClusterPolicy",
+            "driver.upgradePolicy",
+            {"autoUpgrade": False, "maxParallelUpgrades": 1, "maxUnavailable": "25%"},
+        ),
+        (
+            "ClusterPolicy",
+            "driver.upgradePolicy.podDeletion",
+            {"force": False, "timeoutSeconds": 300, "deleteEmptyDir": False},
+        ),
+        ("ClusterPolicy", "driver.upgradePolicy.waitForCompletion", {"timeoutSeconds": 0}),
+        (
+            "ClusterPolicy",
+            "driver.upgradePolicy.drain",
+            {"enable": False, "force": False, "timeoutSeconds": 300, "deleteEmptyDir": False},
+        ),
+        ("ClusterPolicy", "toolkit", {"installDir": "/usr/local/nvidia"}),
+        ("ClusterPolicy", "devicePlugin.mps", {"root": "/run/nvidia/mps"}),
+        ("ClusterPolicy", "migManager.config", {"default": "all-disabled"}),
+        (
+            "ClusterPolicy",
+            "sandboxWorkloads",
+            {"defaultWorkload": "container", "mode": "kubevirt"},
+        ),
+        ("ClusterPolicy", "vgpuDeviceManager.config", {"default": "default"}),
+        ("ClusterPolicy", "cdi", {"enabled": True, "default": False, "nriPluginEnabled": False}),
+        (
+            "ClusterPolicy",
+            "kataManager.config",
+            {"artifactsDir": "/opt/nvidia-gpu-operator/artifacts/runtimeclasses"},
+        ),
+        ("ClusterPolicy", "hostPaths", {"kubeletRootDir": "/var/lib/kubelet"}),
+        ("ClusterPolicy", "gfd", {}),
+        (
+            "NVIDIADriver",
+            "upgradePolicy",
+            {"autoUpgrade": True, "maxParallelUpgrades": 1, "maxUnavailable": "25%"},
+        ),
+    ],
+)
+def test_defaults_are_written_where_the_section_is_there(
+    kind: str, given: str, added: Object
+) -> None:
+    obj = smallest(kind)
+    put(obj["spec"], given, {})
+    assert get(accepted(obj)["spec"], given) == added
+
+
+def test_a_driver_and_a_strategy_get_what_they_do_not_say() -> None:
+    driver = {"apiVersion": "nvidia.com/v1alpha1", "kind": "NVIDIADriver", "spec": {}}
+    assert accepted(driver)["spec"] == {
+        "default": False,
+        "driverType": "gpu",
+        "kernelModuleType": "auto",
+        "image": "nvcr.io/nvidia/driver",
+    }
+    assert accepted(smallest("RolloutStrategy"))["spec"] == {
+        "pool": "clusterpolicy-a",
+        "failureThreshold": "5%",
+        "retries": 1,
+        "onJobTimeout": "Evict",
+        "onEvictionTimeout": "Fail",
+        "cordonedNodes": "Upgrade",
+    }
+    assert accepted(smallest("Rollout"))["spec"] == {"brake": "None"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value"),
+    [
+        ("ClusterPolicy", "driver.enabled", "true"),
+        ("ClusterPolicy", "driver.kernelModuleType", "free"),
+        ("ClusterPolicy", "driver.startupProbe.periodSeconds", 0),
+        ("ClusterPolicy", "driver.upgradePolicy.maxParallelUpgrades", -1),
+        ("ClusterPolicy", "driver.upgradePolicy.drain.timeoutSeconds", -1),
+        ("ClusterPolicy", "driver.image", ""),
+        ("ClusterPolicy", "driver.resources.limits.cpu", "many"),
+        ("ClusterPolicy", "daemonsets.updateStrategy", "Never"),
+        ("ClusterPolicy", "daemonsets.rollingUpdate.maxUnavailable", 1),
+        ("ClusterPolicy", "mig.strategy", "all"),
+        ("ClusterPolicy", "migManager.config.default", "all-enabled"),
+        ("ClusterPolicy", "sandboxWorkloads.mode", "qemu"),
+        ("ClusterPolicy", "ccManager.defaultMode", "maybe"),
+        ("NVIDIADriver", "driverType", "tpu"),
+        ("RolloutStrategy", "failureThreshold", "101%"),
+        ("RolloutStrategy", "failureThreshold", -1),
+        ("RolloutStrategy", "retries", -1),
+        ("RolloutStrategy", "onJobTimeout", "Panic"),
+        ("RolloutStrategy", "pool", "ClusterPolicy/a"),
+        ("Rollout", "brake", "Stop"),
+        ("Rollout", "release", {"target": "x"}),
+    ],
+)
+def test_bad_values_are_refused(kind: str, path: str, value: Any) -> None:
+    obj = smallest(kind)
+    put(obj["spec"], path, value)
+    fields = [field for field, _ in refused(obj)]
+    assert any(field.startswith(f"spec.{path}") for field in fields), fields
+
+
+@pytest.mark.parametrize(
+    "section",
+    ["operator", "daemonsets", "driver", "toolkit", "devicePlugin", "dcgm", "dcgmExporter", "gfd"],
+)
+def test_required_sections(section: str) -> None:
+    obj = smallest("ClusterPolicy")
+    del obj["spec"][section]
+    assert [field for field, _ in refused(obj)][:1] == [f"spec.{section}"]
+
+
+# Rules.
+
+
+def test_every_rule_has_its_predicate_and_none_is_left_over() -> None:
+    texts = [text for kind in KINDS.values() for text in rule_texts(schema(kind))]
+    assert set(texts) == set(RULES)
+
+
+def test_a_default_driver_with_a_selector_is_refused() -> None:
+    obj = smallest("NVIDIADriver")
+    obj["spec"] |= {"default": True, "nodeSelector": {"a": "b"}}
+    assert refused(obj) == [
+        ("spec", "Invalid value: default NVIDIADriver must not use nodeSelector")
+    ]
+    obj["spec"]["nodeSelector"] = {}
+    assert refused(obj) == []
+    obj["spec"] |= {"default": False, "nodeSelector": {"a": "b"}}
+    assert refused(obj) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "before", "after", "words"),
+    [
+        ("NVIDIADriver", "driverType", "gpu", "vgpu", "driverType is an immutable field"),
+        ("NVIDIADriver", "usePrecompiled", False, True, "usePrecompiled is an immutable field"),
+        (
+            "RolloutStrategy",
+            "pool",
+            "clusterpolicy-a",
+            "clusterpolicy-b",
+            "pool cannot be changed: make another strategy",
+        ),
+    ],
+)
+def test_what_cannot_be_changed(kind: str, field: str, before: Any, after: Any, words: str) -> None:
+    old = smallest(kind)
+    old["spec"][field] = before
+    new = copy.deepcopy(old)
+    new["spec"][field] = after
+    assert refused(accepted(new), accepted(old)) == [
+        (f"spec.{field}", f"Invalid value: {json.dumps(after)}: {words}")
+    ]
+    assert refused(accepted(old), accepted(old)) == []
+    assert refused(new) == []
+
+
+# Beside the schema.
+
+
+def test_names_scope_and_subresources() -> None:
+    told = {
+        name: (
+            crd["spec"]["scope"],
+            crd["spec"]["names"]["kind"],
+            crd["spec"]["names"].get("shortNames", []),
+            [version["name"] for version in crd["spec"]["versions"]],
+            [version["subresources"] for version in crd["spec"]["versions"]],
+        )
+        for name, crd in definitions().items()
+    }
+    status = [{"status": {}}]
+    assert told == {
+        "clusterpolicies.nvidia.com": ("Cluster", "ClusterPolicy", [], ["v1"], status),
+        "nvidiadrivers.nvidia.com": (
+            "Cluster",
+            "NVIDIADriver",
+            ["nvd", "nvdriver", "nvdrivers"],
+            ["v1alpha1"],
+            status,
+        ),
+        "gpuclusterpolicies.gpu.nvidia.com": ("Cluster", "GPUClusterPolicy", [], ["v1"], status),
+        "rolloutstrategies.sluice.dev": ("Cluster", "RolloutStrategy", [], ["v1alpha1"], status),
+        "rollouts.sluice.dev": ("Cluster", "Rollout", [], ["v1alpha1"], status),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns"),
+    [
+        ("ClusterPolicy", ["Status", "Age"]),
+        ("NVIDIADriver", ["Status", "Default", "Age"]),
+        ("GPUClusterPolicy", ["Status", "Driver", "Age"]),
+        ("RolloutStrategy", ["Pool", "Threshold", "Retries", "Age"]),
+        ("Rollout", ["Target", "Phase", "Done", "Total", "Failed", "Brake", "Age"]),
+    ],
+)
+def test_columns_answer_the_first_question(kind: str, columns: list[str]) -> None:
+    known = KINDS[kind].columns
+    assert [column.name for column in known if not column.wide] == columns
+    root = schema(KINDS[kind])
+    for column in known:
+        if not column.path.startswith(".metadata."):
+            assert _named(root, column.path), column.path
+
+
+def _named(schema_of: Object, path: str) -> bool:
+    below: Any = schema_of
+    for name in path.removeprefix(".").split("."):
+        below = (below or {}).get("properties", {}).get(name)
+    return below is not None
+
+
+def test_a_rollouts_maps_and_sets_have_one_owner() -> None:
+    status = schema(KINDS["Rollout"])["properties"]["status"]["properties"]
+    for name in ("inFlight", "targets", "counts"):
+        assert status[name]["x-kubernetes-map-type"] == "atomic"
+    record = status["targets"]["additionalProperties"]["properties"]
+    for name in ("failed", "validated"):
+        assert record[name]["x-kubernetes-list-type"] == "atomic"
+
+
+def test_the_status_of_each_kind_is_taken() -> None:
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Reconciled",
+        "message": "all is well",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "observedGeneration": 3,
+    }
+    for kind, state in (
+        ("ClusterPolicy", "ignored"),
+        ("NVIDIADriver", "disabled"),
+        ("GPUClusterPolicy", "notReady"),
+    ):
+        obj = smallest(kind) | {"status": {"state": state, "conditions": [condition]}}
+        assert accepted(obj)["status"] == obj["status"]
+        obj["status"]["state"] = "perhaps"
+        assert [field for field, _ in refused(obj)][:1] == ["status.state"]

@@ -1,0 +1,129 @@
+"""What docs/policies.md tells: each kind with its fields, from the model and nothing else."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from told import table
+
+from sluice.policy.kinds import KINDS
+from sluice.policy.kinds.kind import Kind
+from sluice.policy.reading import plain
+from sluice.policy.shapes import About, Field, Form, Shape
+
+_FIRST = """# What people want: the policies
+
+**Status.** Made from `sluice.policy` by `make fix`; edit the model, not this page. The manifests in
+`deploy/chart/crds/` are made from the same model.
+
+Manifests that were written for the NVIDIA GPU Operator are accepted as they are. A field of a part
+that does not exist here is accepted too, and has no effect: the table says why, and so does the
+object's status when the field is set. A value that cannot be carried out is an error in the
+object's status, with field, value and remedy: nothing new starts in its pool until it is mended.
+
+*Default* is what holds when a field is not set. A default in **bold** is written into the object by
+the API server; the others hold without standing there.
+"""
+
+_NAMES = {
+    Form.BOOLEAN: "boolean",
+    Form.INTEGER: "integer",
+    Form.NUMBER: "number",
+    Form.TEXT: "text",
+    Form.AMOUNT: "number or text",
+    Form.OPEN: "object",
+}
+
+
+def page() -> str:
+    """The whole page."""
+    lines = [_FIRST]
+    lines += [f"- [{kind.name}](#{kind.name.lower()}): {kind.says}" for kind in KINDS.values()]
+    for kind in KINDS.values():
+        lines += [*([] if lines[-1] == "" else [""]), *_kind(kind)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _kind(kind: Kind) -> Iterator[str]:
+    yield f'<a id="{kind.name.lower()}"></a>'
+    yield f"## {kind.name}"
+    yield ""
+    yield f"`{kind.api_version}`, cluster-scoped. {kind.says}"
+    if kind.short_names:
+        yield f"Short names: {', '.join(f'`{name}`' for name in kind.short_names)}."
+    yield ""
+    plain_fields = [field for field in kind.spec_shape.fields if not _has_fields(field.shape)]
+    if plain_fields:
+        yield from _table([row for field in plain_fields for row in _rows(field, "spec", "")])
+    for field in kind.spec_shape.fields:
+        if _has_fields(field.shape):
+            yield f"### {kind.name}: `spec.{field.name}`"
+            yield ""
+            yield f"{field.about.says}{_required(field.about)}"
+            yield ""
+            yield from _table(list(_rows(field, "spec", "")))
+
+
+def _has_fields(shape: Shape) -> bool:
+    return shape.form is Form.OBJECT
+
+
+def _table(rows: list[list[str]]) -> Iterator[str]:
+    yield from table(["Field", "Type", "Default", "What it says, and what follows"], rows)
+
+
+def _rows(field: Field, path: str, moot: str) -> Iterator[list[str]]:
+    because = field.about.moot or moot
+    at = f"{path}.{field.name}"
+    if field.shape.form is Form.OBJECT and not field.about.alias:
+        for below in field.shape.fields:
+            yield from _rows(below, at, because)
+        return
+    yield [f"`{at}`", _type(field.shape), _default(field, because), _effect(field.about, because)]
+
+
+def _type(shape: Shape) -> str:
+    if shape.words:
+        return ", ".join(f"`{word}`" if word else '`""`' for word in shape.words)
+    if shape.form is Form.LIST and shape.below:
+        return f"list of {_plural(shape.below)}"
+    if shape.form is Form.MAP and shape.below:
+        return f"map of {_plural(shape.below)}"
+    if shape.form is Form.OBJECT:
+        return "object"
+    return _NAMES[shape.form]
+
+
+def _plural(shape: Shape) -> str:
+    if shape.form is Form.OBJECT:
+        return "{" + ", ".join(f"`{field.name}`" for field in shape.fields) + "}"
+    return f"{_type(shape)}s"
+
+
+def _default(field: Field, because: str) -> str:
+    about = field.about
+    if about.unset and not because:
+        return about.unset
+    if about.required and not about.stored:
+        return "required"
+    value: Any = plain(field.default, field.shape) if field.default is not None else None
+    if value in (None, "", [], {}):
+        return ""
+    text = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else str(value)
+    return f"**`{text}`**" if about.stored else f"`{text}`"
+
+
+def _required(about: About) -> str:
+    return " The section is required; it may be empty." if about.required else ""
+
+
+def _effect(about: About, because: str) -> str:
+    if about.alias:
+        return f"{about.says} An old spelling of `{about.alias}`: read as that, with a warning."
+    words = [about.says]
+    if about.deprecated:
+        words.append(f"Deprecated: {about.deprecated}.")
+    if because:
+        words.append(f"*No effect here, because {because}.*")
+    elif about.effect:
+        words.append(f"→ {about.effect}.")
+    return " ".join(words)
