@@ -1,0 +1,81 @@
+"""A cache under judgement: what it told is replayed, and held against what really was."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sluice.kube.cache import Cache
+from sluice.kube.holding import revision
+from sluice.kube.views import Object
+from tests.component.kube_storms.truth import Part, State, Truth
+
+ROUNDING = 1e-6
+"""Seconds by which a difference of two times may be wrong."""
+
+
+class Follower:
+    """Listens to one cache; `wrong` is what must never have been."""
+
+    def __init__(self, part: Part, cache: Cache[Any], truth: Truth) -> None:
+        self.part = part
+        self.cache = cache
+        self._truth = truth
+        self.replayed: dict[str, Any] = {}
+        self.wrong: list[str] = []
+        self._newest: dict[str, int] = {}
+        cache.on_change(self._told)
+
+    @property
+    def held(self) -> dict[str, Any]:
+        """What the cache holds, by key."""
+        return {view.metadata.key: view for view in self.cache}
+
+    def missing(self, *, revision: int) -> list[str]:
+        """What was written up to that revision and is not in the cache."""
+        return self._missing(lambda state: state.revision <= revision)
+
+    def overdue(self, *, now: float) -> list[str]:
+        """What was written earlier than the cache says it is old, and is not in it."""
+        proven = now - self.cache.age - ROUNDING
+        return self._missing(lambda state: state.since < proven)
+
+    def _missing(self, due: Callable[[State], bool]) -> list[str]:
+        return [
+            f"{self.part.name}: {key} of revision {states[place].revision}"
+            for key, states in self._truth.states(self.part.resource)
+            if (place := _last(states, due)) is not None and self._lacks(key, states[place:])
+        ]
+
+    def _lacks(self, key: str, states: list[State]) -> bool:
+        """Whether what is held is older than the first of these states."""
+        view = self.cache.get(key)
+        if view is not None:
+            return revision(view) < states[0].revision
+        return all(state.view and self.part.shows(state.view) for state in states)
+
+    def _told(self, old: Object | None, new: Object | None) -> None:
+        view = new or old
+        assert view is not None
+        key = view.metadata.key
+        if self.replayed.get(key) != old:
+            self._blame(key, "what it is said to have been was not told before")
+        if new is None:
+            self.replayed.pop(key, None)
+            return
+        self.replayed[key] = new
+        if revision(new) <= self._newest.get(key, 0):
+            self._blame(key, f"went from {self._newest[key]} to {revision(new)}")
+        self._newest[key] = max(self._newest.get(key, 0), revision(new))
+        if not self.part.shows(new):
+            self._blame(key, "does not belong here")
+        if not self._truth.was(self.part.resource, new):
+            self._blame(key, "was never so")
+
+    def _blame(self, key: str, why: str) -> None:
+        self.wrong.append(f"{self.part.name}: {key}: {why}")
+
+
+def _last(states: list[State], due: Callable[[State], bool]) -> int | None:
+    for place in range(len(states) - 1, -1, -1):
+        if due(states[place]):
+            return place
+    return None

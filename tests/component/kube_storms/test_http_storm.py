@@ -1,0 +1,203 @@
+"""The same over real sockets: the server goes away and comes back, connections break in a body."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from sluice.kube.cache import Cache
+from sluice.kube.client import Kube
+from sluice.kube.errors import Unavailable
+from sluice.kube.http import HttpTransport, Token
+from sluice.runtime.clock import SystemClock
+from sluice.runtime.ids import SeededIds
+from sluice.sim.apiserver.faults import Active, Cut, DropWatch, Fault, Refuse, Slow, Strike
+from sluice.sim.apiserver.http import front
+from sluice.sim.apiserver.server import ApiServer
+from sluice.sim.ports import Port
+from tests.component.kube_storms.village import MAPS, PLACE, US, Map, beside, failure, wanted
+from tests.support import eventually
+
+
+class Hasty(random.Random):
+    """Draws pauses that no test has to wait for."""
+
+    def uniform(self, a: float, b: float) -> float:
+        """Near the lower end."""
+        return a + (b - a) * 0.01
+
+
+class City:
+    """A server with a door that can be shut, and a cache that comes in by it."""
+
+    def __init__(self) -> None:
+        self.clock = SystemClock()
+        self.server = ApiServer(
+            clock=self.clock, ids=SeededIds(random.Random(1)), random=random.Random(2)
+        )
+        self._port = Port()
+        self._door = AsyncExitStack()
+        token = Token(self.server.token_of(US))
+        self._wire = HttpTransport(f"http://127.0.0.1:{self._port.number}", credentials=token)
+        self.kube = Kube(self._wire, manager=US, clock=self.clock)
+        self.cache = Cache(self.kube, MAPS, clock=self.clock, random=Hasty(3), namespace=PLACE)
+        inside = self.server.transport(user="bystander")
+        self.bystander = Kube(inside, manager="bystander", clock=self.clock)
+
+    async def open(self) -> None:
+        """Its port is always the same."""
+        await self.server.start()
+        await self._door.enter_async_context(front(self.server, port=self._port.number))
+
+    async def shut(self) -> None:
+        """As when its process is killed."""
+        await self.server.stop()
+        await self._door.aclose()
+
+    async def leave(self) -> None:
+        """Nothing is left of it."""
+        await self._wire.close()
+        await self._door.aclose()
+        self._port.release()
+
+    def strike(self, does: Strike, *verbs: str) -> Active:
+        """It befalls us once."""
+        return self.server.faults.add(Fault(does=does, verbs=verbs, user=US, times=1))
+
+    async def write(self, name: str, value: str) -> None:
+        """The bystander makes a map, or changes it."""
+        await self.bystander.apply(MAPS, wanted(name, value), force=True, namespace=PLACE)
+
+    async def remove(self, name: str) -> None:
+        """The bystander deletes one."""
+        view = await self.bystander.get(MAPS, name, namespace=PLACE)
+        await self.bystander.delete(MAPS, name, uid=view.metadata.uid, namespace=PLACE)
+
+    async def agrees(self) -> bool:
+        """Whether the cache is what the server has, to the revision."""
+        there = (await self.bystander.page(MAPS, namespace=PLACE)).items
+        return sorted(self.cache, key=_name) == sorted(there, key=_name)
+
+
+def _name(view: Map) -> str:
+    return view.metadata.name
+
+
+@asynccontextmanager
+async def _following(city: City) -> AsyncGenerator[None]:
+    async with beside(city.cache.run()):
+        yield
+    await eventually(lambda: city.server.watching == 0)
+
+
+@pytest.fixture
+async def city() -> AsyncIterator[City]:
+    made = City()
+    await made.open()
+    yield made
+    await made.leave()
+
+
+async def test_a_server_that_was_killed_is_found_again_on_its_port(city: City) -> None:
+    await city.write("a", "1")
+    await city.write("b", "1")
+    async with _following(city):
+        await city.cache.synced()
+        for round_ in range(3):
+            await city.shut()
+            error = await failure(city.kube.create(MAPS, wanted("mine"), namespace=PLACE))
+            assert type(error) is Unavailable
+            assert "nothing listens there" in error.message
+            await eventually(lambda: "nothing listens there" in city.cache.why)
+            await city.server.start()  # others have their ways in
+            await city.write("a", f"changed in round {round_}")
+            await city.write(f"c{round_}", "1")
+            await city.remove("b")
+            await city.write("b", f"made anew in round {round_}")
+            assert not await city.agrees()
+            await city.open()
+            await eventually(city.agrees)
+            await eventually(lambda: city.cache.why == "")
+        assert await city.cache.prove(within=5.0)
+
+
+@pytest.mark.parametrize("verb", ["list", "watch"])
+async def test_a_body_that_is_cut_in_the_middle_is_asked_for_again(city: City, verb: str) -> None:
+    for number in range(50):
+        await city.write(f"m{number}", "1")
+    fault = city.strike(Cut("body"), verb)
+    async with _following(city):
+        await city.cache.synced()
+        await eventually(lambda: city.server.watching == 1)
+        await city.write("m7", "2")
+        await city.remove("m8")
+        await eventually(city.agrees)
+        assert len(city.cache) == 49
+        assert fault.struck == 1
+
+
+async def test_an_answer_that_is_cut_is_unavailable_and_the_write_is_there(city: City) -> None:
+    for at, name in (("after", "a"), ("body", "b")):
+        fault = city.strike(Cut("after" if at == "after" else "body"), "create")
+        error = await failure(city.kube.create(MAPS, wanted(name), namespace=PLACE))
+        assert type(error) is Unavailable
+        assert fault.struck == 1
+    made = [each.name for each in city.server.journal.revisions if each.user == US]
+    assert made == ["a", "b"]
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_after_a_storm_over_real_sockets_the_cache_is_the_server(
+    city: City, seed: int
+) -> None:
+    drawn = random.Random(seed)
+    struck: list[Active] = []
+    names = [f"m{number}" for number in range(20)]
+    async with _following(city):
+        for _ in range(6):
+            for does, verbs in (
+                (Cut("before"), ()),
+                (Cut("after"), ("list",)),
+                (Cut("body"), ()),
+                (DropWatch(drawn.randrange(3), clean=drawn.random() < 0.5), ()),
+                (Slow(700, 0.001), ()),
+                (Refuse(drawn.choice([401, 429, 500, 503])), ()),
+            ):
+                struck.append(city.strike(does, *verbs))
+            for _ in range(15):
+                name = drawn.choice(names)
+                there = {view.metadata.name for view in await _page(city)}
+                if name in there and drawn.random() < 0.4:
+                    await city.remove(name)
+                else:
+                    await city.write(name, str(drawn.random()))
+                await asyncio.sleep(0)
+            await _jolt(city, drawn)
+
+        async def used_up() -> bool:
+            city.server.faults.drop_watches(user=US)
+            await city.cache.prove(within=1.0)
+            return all(active.struck == 1 for active in struck)
+
+        await eventually(used_up)
+        await eventually(city.agrees)
+        assert await city.cache.prove(within=10.0)
+
+
+async def _page(city: City) -> tuple[Map, ...]:
+    return (await city.bystander.page(MAPS, namespace=PLACE)).items
+
+
+async def _jolt(city: City, drawn: random.Random) -> None:
+    match drawn.randrange(4):
+        case 0:
+            await city.shut()
+            await city.open()
+        case 1:
+            await city.server.restart()
+        case 2:
+            await city.server.compact()
+        case _:
+            city.server.faults.drop_watches(clean=drawn.random() < 0.5)

@@ -1,0 +1,60 @@
+"""After any storm of faults the caches are what the server has, and nothing told was a lie.
+
+A failure names its seed, and `SEEDS=17` in the environment plays that one alone; `SEEDS=100-900`
+plays others than those of every day.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+
+from sluice.sim.loop import Sim, run
+from tests.component.kube_storms.storm import Storm
+from tests.component.kube_storms.weather import EVERY
+
+BATCH = 10
+BATCHES = 4
+
+
+def batches() -> list[range]:
+    first, _, end = os.environ.get("SEEDS", f"0-{BATCHES * BATCH}").partition("-")
+    seeds = range(int(first), int(end or int(first) + 1))
+    return [seeds[at : at + BATCH] for at in range(0, len(seeds), BATCH)]
+
+
+def play(seed: int) -> Storm:
+    played: list[Storm] = []
+
+    async def main(sim: Sim) -> None:
+        played.append(Storm(sim))
+        await played[0].play()
+
+    run(main, seed=seed)
+    return played[0]
+
+
+@pytest.mark.parametrize("seeds", batches(), ids=str)
+def test_nothing_is_lost_in_a_storm(seeds: range) -> None:
+    struck: Counter[str] = Counter()
+    proven = 0
+    for seed in seeds:
+        try:
+            storm = play(seed)
+            assert storm.wrong[:5] == []
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+        struck += storm.weather.struck
+        proven += storm.proven
+    if len(seeds) == BATCH:
+        assert set(struck) == EVERY
+        assert proven > BATCH
+
+
+def test_a_seed_repeats_its_storm() -> None:
+    one, again = play(7), play(7)
+    assert list(one.truth.revisions) == list(again.truth.revisions)
+    assert one.servant.attempts == again.servant.attempts
+    assert one.weather.struck == again.weather.struck
+    assert [each.held for each in one.followers] == [each.held for each in again.followers]
