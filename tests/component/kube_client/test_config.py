@@ -145,6 +145,36 @@ async def test_several_files_are_read_as_one(tmp_path: Path) -> None:
             assert not await came_in(way)
 
 
+async def test_of_several_files_the_first_says_which_context_is_current(tmp_path: Path) -> None:
+    first = kubeconfig(tmp_path / "first", user={}, cluster={"server": "http://127.0.0.1:1"})
+    other = {"name": "other", "cluster": {"server": "http://127.0.0.1:2"}}
+    second = tmp_path / "second"
+    second.write_bytes(
+        msgspec.json.encode(
+            {
+                "current-context": "other",
+                "clusters": [other],
+                "contexts": [{"name": "other", "context": {"cluster": "other"}}],
+            }
+        )
+    )
+    for files, port in (((first, second), 1), ((second, first), 2)):
+        environ = {"KUBECONFIG": ":".join(map(str, files))}
+        async with await connect(clock=SystemClock(), environ=environ) as way:
+            assert way.url == f"http://127.0.0.1:{port}"
+
+
+async def test_a_plugin_by_a_relative_path_lies_beside_its_file(tmp_path: Path) -> None:
+    user = plugin(tmp_path, f"echo '{credential(token='good')}'")
+    user["exec"]["command"] = "./plugin"
+    async with serving(Gate()) as url:
+        path = kubeconfig(tmp_path / "config", user=user, cluster={"server": url})
+        content = path.read_bytes()
+        async with await connect(clock=SystemClock(), environ={}, kubeconfig=path) as way:
+            assert await came_in(way)
+    assert path.read_bytes() == content
+
+
 # What is wrong with it.
 
 

@@ -196,6 +196,43 @@ async def test_a_connection_that_is_dropped_before_the_answer() -> None:
         )
 
 
+@pytest.mark.parametrize(("method", "times"), [("POST", 1), ("PATCH", 1), ("PUT", 2)])
+async def test_what_may_have_been_carried_out_is_sent_again_only_if_twice_is_once(
+    method: str, times: int
+) -> None:
+    got: list[str] = []
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        got.append(request.method)
+        if got.count(method) == 1 and request.method == method:
+            assert request.transport is not None
+            request.transport.close()  # a connection that was used before and is dropped now
+        return web.Response(body=b"{}")
+
+    async with serving(answer) as url, HttpTransport(url, credentials=Token()) as way:
+        await asked(way)
+        change = Request(method=method, path="/api/v1/nodes/a", body=b"{}")
+        if times == 1:
+            assert await why(way, change) == "the server closed the connection before it answered"
+        else:
+            assert await asked(way, change) == b"{}"
+    assert got == ["GET", *[method] * times]
+
+
+async def test_an_answer_that_is_no_http() -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nXX\r\n")
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, HttpTransport(url, credentials=Token()) as way:
+        assert "Invalid character in chunk size" in await why(way)
+
+
 async def test_where_nobody_listens() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))

@@ -110,7 +110,7 @@ class LeaseServer:
         if request.method == "POST":
             return self._create(user, json.loads(request.body))
         if self.lease is None:
-            return 404, _status(404, "NotFound")
+            return 404, _status(404, "NotFound", name=LEASE)
         if request.method == "GET":
             return 200, self.lease
         return self._patch(user, json.loads(request.body))
@@ -217,5 +217,6 @@ class Wire:
         yield await answered
 
 
-def _status(code: int, reason: str) -> dict[str, Any]:
-    return {"kind": "Status", "code": code, "reason": reason, "message": "as scripted"}
+def _status(code: int, reason: str, **details: str) -> dict[str, Any]:
+    words = {"reason": reason, "message": "as scripted", "details": details}
+    return {"kind": "Status", "code": code, **words}

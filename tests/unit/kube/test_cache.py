@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -10,8 +11,9 @@ import pytest
 
 from sluice.kube.cache import Cache
 from sluice.kube.client import Kube
-from sluice.kube.errors import Unavailable
+from sluice.kube.errors import Gone, Unavailable
 from sluice.kube.resources import CONFIG_MAPS, Resource
+from sluice.kube.transport import Answer, Request
 from sluice.kube.views import Object
 from sluice.runtime.tasks import Tasks
 from sluice.sim.loop import Sim, run
@@ -128,6 +130,27 @@ def test_it_tells_each_change_once_and_only_while_somebody_listens() -> None:
         server.put("b", more="x")
         await world.settle()
         assert world.told[4:] == ["b@13 -> b@15"]
+
+    played(story)
+
+
+def test_who_fails_over_a_change_keeps_it_from_nobody_else() -> None:
+    async def story(world: World) -> None:
+        world.server.put("a")
+        await world.follow()
+        heard: list[str] = []
+
+        def fail(old: Map | None, new: Map | None) -> None:
+            raise LookupError("an object that nobody thought of")
+
+        leave = world.cache.on_change(fail)
+        world.cache.on_change(lambda old, new: heard.append(f"{_short(old)} -> {_short(new)}"))
+        for name in "bc":
+            made = view(world.server.put(name))
+            with pytest.raises(LookupError):
+                world.cache.learn(made)
+        leave()
+        assert heard == ["- -> b@12", "- -> c@13"]
 
     played(story)
 
@@ -261,6 +284,18 @@ def test_a_part_learns_only_of_what_is_in_it() -> None:
         assert cache.get("a") is None
 
     played(story, labels="app!=elsewhere")
+
+
+def test_a_cache_of_one_namespace_learns_of_no_other() -> None:
+    async def story(world: World) -> None:
+        await world.follow()
+        for namespace in ("here", "there"):
+            thing = world.server.put("a")
+            thing["metadata"]["namespace"] = namespace
+            world.cache.learn(view(thing, revision=99))
+        assert [each.metadata.key for each in world.cache] == ["here/a"]
+
+    played(story, namespace="here")
 
 
 def test_its_age_is_the_time_since_the_last_proof() -> None:
@@ -423,6 +458,27 @@ def test_a_list_that_a_probe_has_overtaken_changes_nothing() -> None:
     played(story)
 
 
+@pytest.mark.parametrize("how", ["probe", "list"])
+def test_an_object_without_a_revision_ends_nothing(how: str) -> None:
+    async def story(world: World) -> None:
+        server, cache = world.server, world.cache
+        server.put("a")
+        await world.follow()
+        revision = server.objects["a"]["metadata"].pop("resourceVersion")
+        if how == "probe":
+            assert not await cache.prove(within=5.0)
+        else:
+            server.end_watches(Gone("GET /", "expired", code=410))
+            await world.clock.sleep(5.0)
+        assert "the revision '' is no number" in cache.why
+        server.objects["a"]["metadata"]["resourceVersion"] = revision
+        await world.clock.sleep(60.0)
+        assert await cache.prove(within=5.0)
+        assert cache.why == ""
+
+    played(story)
+
+
 def test_a_restored_cluster_is_not_proved_but_listed() -> None:
     async def story(world: World) -> None:
         server, cache = world.server, world.cache
@@ -511,6 +567,51 @@ def test_its_trouble_is_readable() -> None:
         assert cache.why == ""
 
     played(story)
+
+
+class Counting:
+    """A way to a server that knows how many are on it."""
+
+    def __init__(self, server: SmallServer) -> None:
+        self._server = server
+        self.now = 0
+
+    @asynccontextmanager
+    async def open(self, request: Request) -> AsyncGenerator[Answer]:
+        self.now += 1
+        try:
+            async with self._server.open(request) as answer:
+                await asyncio.sleep(0)
+                yield answer
+        finally:
+            self.now -= 1
+
+
+@pytest.mark.parametrize("what", ["follow", "list", "prove"])
+def test_who_is_cancelled_leaves_nothing_behind_at_whichever_step(what: str) -> None:
+    async def main(sim: Sim) -> None:
+        for steps in range(100):
+            server = SmallServer(sim.clock)
+            for number in range(30):
+                server.put(f"n{number}")
+            way = Counting(server)
+            kube = Kube(way, manager="test", clock=sim.clock)
+            cache = Cache(kube, MAPS, clock=sim.clock, random=sim.random)
+            doing = {
+                "follow": cache.run,
+                "list": lambda kube=kube: kube.everything(MAPS, limit=5),
+                "prove": lambda cache=cache: cache.prove(within=5.0),
+            }[what]
+            task = asyncio.create_task(doing())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait({task})
+            assert task.cancelled() or what == "list"
+            assert way.now == 0
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(main, seed=1)
 
 
 def test_a_cache_that_is_stopped_may_go_on() -> None:

@@ -43,6 +43,10 @@ ROLLOUTS = Resource(
 
 GUARD = Guard(uid="u1", resource_version="7")
 
+DONE = Answered(201, encode({"kind": "Status", "status": "Success"}))
+NO_SUCH_PAGE = Answered(404, b"404 page not found\n")
+"""So answers who knows nothing of the kind: a proxy, or a server that does not serve it."""
+
 
 def thing(name: str, *, uid: str = "u1", revision: int = 7) -> Thing:
     return {"metadata": {"name": name, "uid": uid, "resourceVersion": str(revision)}}
@@ -135,7 +139,63 @@ def test_what_is_read_and_what_is_written() -> None:
         ]
         assert script.asked[4].headers["content-type"] == "application/merge-patch+json"
 
-    played(story, *[well(thing("a"))] * 6)
+    played(story, *[well(thing("a"))] * 5, DONE)
+
+
+@pytest.mark.parametrize("answer", [Answered(302, b""), Answered(200, b"<html>log in</html>")])
+def test_what_no_api_server_answers_is_no_success(answer: Answered) -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises((Unavailable, Unreadable)):
+            await kube.delete(PODS, "p", namespace="x", uid="u1")
+        with pytest.raises((Unavailable, Unreadable)):
+            await evict(kube)
+
+    played(story, answer, well(thing("p")), answer)
+
+
+def test_a_stream_that_is_sent_elsewhere_is_none() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(Unavailable, match="answered 307, which no API server does"):
+            async with kube.stream("/a", query={}):
+                raise AssertionError("it was entered")
+
+    played(story, Answered(307, b""))
+
+
+def part(revision: int, name: str, *, rest: str = "") -> Answered:
+    metadata = {"resourceVersion": str(revision), "continue": rest}
+    return well({"metadata": metadata, "items": [thing(name)]})
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ([part(5, "a", rest="1"), part(5, "b", rest="2"), part(5, "a", rest="1")], "in circles"),
+        ([part(5, "a", rest="1"), part(6, "b")], "different revisions: 5, 6"),
+    ],
+)
+def test_parts_that_do_not_belong_together_are_no_list(parts: list[Answered], why: str) -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(Unreadable, match=why):
+            await kube.everything(NODES)
+        assert len(script.asked) == len(parts)
+
+    played(story, *parts)
+
+
+@pytest.mark.parametrize(("uid", "revision"), [("", "7"), ("u1", ""), ("", "")])
+def test_a_guard_that_names_nothing_is_none(uid: str, revision: str) -> None:
+    with pytest.raises(ValueError, match="guards nothing"):
+        Guard(uid=uid, resource_version=revision)
+
+
+def test_a_patch_without_a_revision_is_no_fence() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(ValueError, match="no fence"):
+            await kube.merge(NODES, "a", {"spec": {}}, resource_version="")
+        assert not script.asked
+
+    played(story)
 
 
 def test_a_put_without_a_revision_is_no_fence() -> None:
@@ -251,7 +311,7 @@ def refused(code: int, reason: str, **details: Any) -> Answered:
         (refused(401, "Unauthorized"), Unauthorized),
         (refused(403, "Forbidden"), Forbidden),
         (refused(404, "NotFound", name="a"), NotFound),
-        (Answered(404, b"404 page not found\n"), UnknownKind),
+        (NO_SUCH_PAGE, UnknownKind),
         (refused(409, "Conflict"), Conflict),
         (refused(409, "AlreadyExists"), AlreadyExists),
         (refused(410, "Expired"), Gone),
@@ -316,6 +376,7 @@ def test_a_kind_that_is_not_installed_is_not_a_missing_object() -> None:
             kube.create(ROLLOUTS, wanted),
             kube.replace(ROLLOUTS, wanted, subresource="status"),
             kube.apply(ROLLOUTS, wanted, force=True),
+            kube.delete(ROLLOUTS, "a", uid="u1"),
         ):
             with pytest.raises(UnknownKind, match=said):
                 await asking
@@ -330,7 +391,7 @@ def test_a_kind_that_is_not_installed_is_not_a_missing_object() -> None:
 
     played(
         story,
-        *[Answered(404, b"404 page not found\n")] * 6,
+        *[NO_SUCH_PAGE] * 7,
         refused(404, "NotFound", name="none", kind="namespaces"),
     )
 
@@ -366,6 +427,15 @@ def test_a_guarded_apply_of_what_has_changed_is_a_conflict() -> None:
     played(story, STALE, well(thing("a", revision=8)), STALE, refused(500, "InternalError"))
 
 
+def test_who_knows_no_nodes_does_not_know_that_one_is_gone() -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(Conflict):
+            await kube.apply(NODES, {"metadata": {"name": "a"}}, force=True, guard=GUARD)
+        assert script.words()[1:] == ["GET /api/v1/nodes/a"]
+
+    played(story, STALE, NO_SUCH_PAGE)
+
+
 def test_a_conflict_about_owners_is_told_at_once() -> None:
     async def story(kube: Kube, script: Script) -> None:
         with pytest.raises(Conflict) as conflict:
@@ -382,6 +452,10 @@ def test_a_conflict_about_owners_is_told_at_once() -> None:
 # Evictions.
 
 
+def withheld(**details: Any) -> Answered:
+    return refused(429, "TooManyRequests", causes=[{"reason": "DisruptionBudget"}], **details)
+
+
 async def evict(kube: Kube, *, within: float = 10.0) -> Evicted | NotThere | Withheld:
     return await kube.evict("p", namespace="x", uid="u1", grace=30, within=within)
 
@@ -389,17 +463,14 @@ async def evict(kube: Kube, *, within: float = 10.0) -> Evicted | NotThere | Wit
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ([well(thing("p")), Answered(201, b"{}")], Evicted()),
+        ([well(thing("p")), DONE], Evicted()),
         ([refused(404, "NotFound", name="p")], NotThere()),
         ([well(thing("p", uid="u2"))], NotThere()),
         ([well(thing("p")), refused(404, "NotFound", name="p")], NotThere()),
         ([well(thing("p")), STALE, well(thing("p", uid="u2"))], NotThere()),
         ([well(thing("p")), STALE, refused(404, "NotFound", name="p")], NotThere()),
-        ([well(thing("p")), refused(429, "TooManyRequests")], Withheld("no", None)),
-        (
-            [well(thing("p")), refused(429, "TooManyRequests", retryAfterSeconds=10)],
-            Withheld("no", 10.0),
-        ),
+        ([well(thing("p")), withheld()], Withheld("no", None)),
+        ([well(thing("p")), withheld(retryAfterSeconds=10)], Withheld("no", 10.0)),
     ],
 )
 def test_what_an_eviction_comes_to(answers: list[Answered], said: object) -> None:
@@ -426,7 +497,22 @@ def test_an_eviction_names_the_pod_it_means() -> None:
             },
         }
 
-    played(story, well(thing("p")), Answered(201, b"{}"))
+    played(story, well(thing("p")), DONE)
+
+
+@pytest.mark.parametrize("before", [[], [well(thing("p"))]])
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [(NO_SUCH_PAGE, UnknownKind), (refused(429, "TooManyRequests"), TooManyRequests)],
+)
+def test_only_a_budget_withholds_and_only_who_knows_pods_misses_one(
+    before: list[Answered], answer: Answered, kind: type[KubeError]
+) -> None:
+    async def story(kube: Kube, script: Script) -> None:
+        with pytest.raises(kind):
+            await evict(kube)
+
+    played(story, *before, answer)
 
 
 def test_an_eviction_that_the_server_cannot_judge_is_an_error_that_says_so() -> None:

@@ -92,6 +92,16 @@ def story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     run(main, seed=1)
 
 
+def test_a_name_that_is_too_long_is_cut_where_a_name_may_end() -> None:
+    async def tell(world: World) -> None:
+        world.say("well", about=About(kind="Node", name=f"{'n' * 228}-.{'n' * 20}"))
+        await world.clock.sleep(1)
+        (event,) = await world.shown()
+        assert event["metadata"]["name"].startswith(f"{'n' * 228}.")
+
+    story(tell)
+
+
 def test_an_event_of_a_node_is_in_the_default_namespace_and_bears_our_source() -> None:
     async def tell(world: World) -> None:
         world.say("to 580.95", type="Warning")

@@ -90,6 +90,34 @@ def story(tell: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
     run(main, seed=1)
 
 
+def test_who_knows_no_leases_does_not_know_that_ours_is_gone() -> None:
+    async def tell(stage: Stage) -> None:
+        a = stage.enter("a")
+        await stage.until(10.0)
+        stage.server.weather = lambda _user, _request: Fate(refusal=404)
+        await stage.until(60.0)
+        assert [request.method for at, _, request in stage.server.asked if at > 20.0] == ["GET"] * (
+            len([at for at, _, _ in stage.server.asked if at > 20.0])
+        )
+        assert not a.leads
+
+    story(tell)
+
+
+def test_one_candidate_does_not_lead_twice_at_once() -> None:
+    async def tell(stage: Stage) -> None:
+        a = stage.enter("a")
+        for second in (0.0, 5.0):  # while it waits, and while it leads
+            await stage.until(second)
+            with pytest.raises(RuntimeError, match="already, or waits for it"):
+                async with a.lease.held():
+                    raise AssertionError("the record names us, but for another body")
+        assert a.leads
+        assert len(a.stays) == 1
+
+    story(tell)
+
+
 def test_a_lease_that_nobody_holds_is_taken_at_once() -> None:
     async def tell(stage: Stage) -> None:
         stage.enter("a")

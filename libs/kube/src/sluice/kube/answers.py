@@ -3,8 +3,9 @@
 Pure: it knows neither requests under way nor deadlines.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -50,6 +51,10 @@ class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
     rest: str = msgspec.field(name="continue", default="")
 
 
+class _Confirmation(msgspec.Struct, frozen=True):
+    kind: str
+
+
 class _Head(msgspec.Struct, frozen=True):
     metadata: _ListMeta
 
@@ -58,6 +63,9 @@ class _Listing(msgspec.Struct, Generic[V], frozen=True):
     metadata: _ListMeta
     items: tuple[V, ...] | None = None
 
+
+_HEAD = 4096
+"""Bytes in which a list has begun to tell its objects."""
 
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
@@ -70,7 +78,14 @@ def read(body: bytes, view: type[S], *, tried: str) -> S:
     try:
         return decoder.decode(body)
     except ValueError as error:
-        raise Unreadable(tried, f"the answer cannot be read as {view.__name__}: {error}") from error
+        raise Unreadable(
+            tried, f"the answer cannot be read as {view.__name__.lstrip('_')}: {error}"
+        ) from error
+
+
+def confirm(body: bytes, *, tried: str) -> None:
+    """`Unreadable` unless an API server wrote it: others say 200 too, and have done nothing."""
+    read(body, _Confirmation, tried=tried)
 
 
 def read_page(body: bytes, resource: Resource[V], *, path: str) -> Page[V]:
@@ -80,9 +95,21 @@ def read_page(body: bytes, resource: Resource[V], *, path: str) -> Page[V]:
     return Page(items=listing.items or (), resource_version=meta.resource_version, rest=meta.rest)
 
 
+def joined(parts: Sequence[Page[V]], *, path: str) -> Page[V]:
+    """One list; of several revisions it would be none: a watch from the last would miss changes."""
+    revisions = {part.resource_version for part in parts}
+    if len(revisions) > 1:
+        words = f"the parts of the list are of different revisions: {', '.join(sorted(revisions))}"
+        raise Unreadable(f"GET {path}", words)
+    items = tuple(chain.from_iterable(part.items for part in parts))
+    return msgspec.structs.replace(parts[-1], items=items)
+
+
 def rest_of(body: bytes, *, path: str) -> str:
     """What asks for the part after this one, without reading the objects of this one."""
-    return read(body, _Head, tried=f"GET {path}").metadata.rest
+    # A server writes it before the objects, as a rule, and those are megabytes.
+    head, objects, _ = body[:_HEAD].partition(b',"items":')
+    return read(head + b"}" if objects else body, _Head, tried=f"GET {path}").metadata.rest
 
 
 @contextmanager
@@ -98,6 +125,11 @@ def speaking_of(resource: Resource[Any]) -> Generator[None]:
             crd = f"{resource.plural}.{resource.group}"
             what += f": install the CustomResourceDefinition {crd}"
         raise UnknownKind(error.tried, what, code=error.code, reason=error.reason) from error
+
+
+def granted(answer: Answer) -> bool:
+    """Whether it did what was asked; a redirection, which no API server gives, did not."""
+    return 200 <= answer.status < 300
 
 
 def refused(request: Request, answer: Answer, body: bytes) -> KubeError:

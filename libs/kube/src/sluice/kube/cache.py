@@ -18,7 +18,7 @@ from sluice.kube.holding import Change, Holding, Index, revision
 from sluice.kube.resources import Resource
 from sluice.kube.views import Object
 from sluice.kube.watch import Bookmark, Changed, Deleted, Listed, Update, Watch
-from sluice.kube.watch_lines import number
+from sluice.kube.watch_lines import check, number
 from sluice.runtime.clock import Clock
 from sluice.runtime.tasks import bounded
 
@@ -60,6 +60,7 @@ class Cache(Generic[V]):
             "labels": labels,
             "fields": fields,
         }
+        self._namespace = namespace
         self._selected = bool(labels or fields)
         self._watch = Watch(kube, resource, clock=clock, random=random, **self._part)
         self._held = Holding[V](indexes or {})
@@ -106,8 +107,11 @@ class Cache(Generic[V]):
         else it is deleted by now. And never into a part: it may not belong there.
         """
         held = self._held.get(view.metadata.key)
-        if held is not None or (not self._selected and revision(view) > self.revision):
+        if held is not None or (self._belongs(view) and revision(view) > self.revision):
             self._tell(self._held.put(view))
+
+    def _belongs(self, view: V) -> bool:
+        return not self._selected and self._namespace in ("", view.metadata.namespace)
 
     # How far it can be relied upon.
 
@@ -150,6 +154,7 @@ class Cache(Generic[V]):
     async def _reach(self, asked: float, within: float) -> None:
         page = await self._kube.page(self._resource, limit=PROBE, within=within, **self._part)
         there = number(page.resource_version, tried=self._resource.path())
+        check(page.items, tried=self._resource.path())
         if there >= self.revision and not page.rest:
             self._watch.advance(there)
             self._take(Listed(items=page.items, revision=there, asked=asked))
@@ -208,6 +213,12 @@ class Cache(Generic[V]):
         self._moved.set()
 
     def _tell(self, changes: list[Change[V]]) -> None:
+        errors: list[Exception] = []
         for old, new in changes:
             for watcher in tuple(self._watchers):
-                watcher(old, new)
+                try:
+                    watcher(old, new)
+                except Exception as error:  # noqa: BLE001  (the others must hear of it all the same)
+                    errors.append(error)
+        if errors:
+            raise errors[0]

@@ -9,7 +9,7 @@ Pure; must know nothing of where objects come from.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 Changes = dict[str, tuple[Any, Any]]
@@ -35,7 +35,8 @@ _Place = tuple[str, Any, Any]
 
 def changed_paths(before: _Tree | None, after: _Tree | None) -> Changes:
     """None is an object that is not there: then every leaf of the other one has changed."""
-    return dict(_leaves("", _news(before), _news(after)))
+    old, new = _news(before), _news(after)
+    return {} if old == new else dict(_leaves("", old, new))
 
 
 def _news(whole: _Tree | None) -> _Tree | None:
@@ -49,8 +50,7 @@ def _news(whole: _Tree | None) -> _Tree | None:
 
 
 def _leaves(path: str, before: Any, after: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    if before == after:
-        return
+    """Of two that are not the same."""
     places = _places(before, after)
     if places is None:
         yield path, (before, after)
@@ -67,12 +67,12 @@ def _places(before: Any, after: Any) -> Iterable[_Place] | None:
     if not before and not after:
         return None
     if _is_absent_or(Mapping, before) and _is_absent_or(Mapping, after):
-        return _joined(_by_key(before or {}), _by_key(after or {}))
+        return _joined(before or {}, after or {}, _by_key)
     if _is_absent_or(list, before) and _is_absent_or(list, after):
         for identity in _IDENTITIES:
             old, new = _by_identity(before or [], identity), _by_identity(after or [], identity)
             if old is not None and new is not None:
-                return _joined(old, new)
+                return _joined(old, new, str)
     return None
 
 
@@ -80,16 +80,16 @@ def _is_absent_or(kind: type, value: Any) -> bool:
     return value is None or isinstance(value, kind)
 
 
-def _joined(before: _Tree, after: _Tree) -> Iterator[_Place]:
-    for part in {**before, **after}:
-        yield part, before.get(part), after.get(part)
+def _joined(before: _Tree, after: _Tree, named: Callable[[str], str]) -> Iterator[_Place]:
+    """Where they differ; only such entries are worth a name."""
+    for key in {**before, **after}:
+        old, new = before.get(key), after.get(key)
+        if old != new:
+            yield named(key), old, new
 
 
-def _by_key(tree: _Tree) -> dict[str, Any]:
-    return {
-        f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{json.dumps(key)}]": value
-        for key, value in tree.items()
-    }
+def _by_key(key: str) -> str:
+    return f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{json.dumps(key)}]"
 
 
 def _by_identity(items: Sequence[Any], identity: Sequence[str]) -> dict[str, Any] | None:

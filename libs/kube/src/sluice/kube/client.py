@@ -3,7 +3,6 @@
 What objects are for, and whether a second try is right, is not known here.
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -15,13 +14,20 @@ from sluice.kube.answers import (
     NotThere,
     Page,
     Withheld,
+    confirm,
     read,
-    read_page,
-    rest_of,
     speaking_of,
 )
-from sluice.kube.errors import Conflict, Invalid, KubeError, NotFound, TooManyRequests
-from sluice.kube.requests import JSON, WITHIN, Requests
+from sluice.kube.errors import (
+    Conflict,
+    Invalid,
+    KubeError,
+    NotFound,
+    TooManyRequests,
+    UnknownKind,
+)
+from sluice.kube.reads import Reads
+from sluice.kube.requests import JSON, WITHIN
 from sluice.kube.resources import PODS, Resource
 from sluice.kube.views import Object
 
@@ -44,6 +50,9 @@ V = TypeVar("V", bound=Object)
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
+_BUDGET = "DisruptionBudget"
+"""The cause by which a budget's 429 differs from that of a server that is busy."""
+
 
 class Guard(msgspec.Struct, frozen=True, kw_only=True):
     """The very object, in the very state, that a write was decided on."""
@@ -51,68 +60,13 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     resource_version: str
 
+    def __post_init__(self) -> None:
+        if not (self.uid and self.resource_version):
+            raise ValueError("a guard without uid or resourceVersion guards nothing")
 
-class Kube(Requests):
+
+class Kube(Reads):
     """One API server, asked by one field manager."""
-
-    async def get(
-        self, resource: Resource[V], name: str, *, namespace: str = "", within: float = WITHIN
-    ) -> V:
-        """One object as it is now."""
-        path = resource.path(namespace=namespace, name=name)
-        with speaking_of(resource):
-            body = await self.request("GET", path, within=within)
-        return read(body, resource.view, tried=f"GET {path}")
-
-    async def page(
-        self,
-        resource: Resource[V],
-        *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
-        limit: int = 500,
-        resume: str = "",
-        resource_version: str = "",
-        within: float = 30.0,
-    ) -> Page[V]:
-        """Objects of a kind, `limit` at a time; `resume` is the `rest` of the page before."""
-        query = {"limit": str(limit), "labelSelector": labels, "fieldSelector": fields}
-        query |= {"continue": resume, "resourceVersion": resource_version}
-        path = resource.path(namespace=namespace)
-        return read_page(await self._listed(resource, path, query, within), resource, path=path)
-
-    async def everything(
-        self,
-        resource: Resource[V],
-        *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
-        limit: int = 500,
-        within: float = 30.0,
-    ) -> Page[V]:
-        """All objects of a kind, as of one revision; `within` is for each part of the list.
-
-        While a part is read the next one is on its way.
-        """
-        query = {"limit": str(limit), "labelSelector": labels, "fieldSelector": fields}
-        path = resource.path(namespace=namespace)
-        items: list[V] = []
-        body = await self._listed(resource, path, query, within)
-        while rest := rest_of(body, path=path):
-            following = self._listed(resource, path, query | {"continue": rest}, within)
-            task = asyncio.create_task(following, name=f"the rest of {path}")
-            try:
-                await asyncio.sleep(0)  # it is sent before this part is read
-                items.extend(read_page(body, resource, path=path).items)
-                body = await task
-            finally:
-                if not task.done():
-                    task.cancel()
-                    await asyncio.wait({task})
-        last = read_page(body, resource, path=path)
-        return msgspec.structs.replace(last, items=(*items, *last.items))
 
     async def create(
         self,
@@ -152,6 +106,8 @@ class Kube(Requests):
         within: float = WITHIN,
     ) -> V:
         """A merge patch of an object that is still at that revision."""
+        if not resource_version:
+            raise ValueError(f"a patch of a {resource.kind} without revision would be no fence")
         metadata: Mapping[str, Any] = change.get("metadata") or {}
         fenced = {**change, "metadata": {**metadata, "resourceVersion": resource_version}}
         path = resource.path(namespace=namespace, name=name, subresource=subresource)
@@ -212,7 +168,10 @@ class Kube(Requests):
     ) -> None:
         """Delete the object of that uid; another of the same name is a `Conflict`."""
         path = resource.path(namespace=namespace, name=name)
-        await self.request("DELETE", path, body=_doom(uid=uid, grace=grace), within=within)
+        with speaking_of(resource):
+            body = _doom(uid=uid, grace=grace)
+            answer = await self.request("DELETE", path, body=body, within=within)
+        confirm(answer, tried=f"DELETE {path}")
 
     async def evict(
         self,
@@ -236,22 +195,21 @@ class Kube(Requests):
             # A server tries an eviction that names another uid for ten seconds: do not let it.
             await self._find(PODS, name, uid=uid, namespace=namespace, until=until)
             try:
-                await self.request("POST", path, body=body, within=self._left(until))
+                with speaking_of(PODS):
+                    answer = await self.request("POST", path, body=body, within=self._left(until))
             except Conflict:
                 await self._find(PODS, name, uid=uid, namespace=namespace, until=until)
                 raise
+        except UnknownKind:
+            raise  # whoever answers so knows nothing of pods
         except NotFound:
             return NotThere()
         except TooManyRequests as refused:
+            if not any(cause.reason == _BUDGET for cause in refused.causes):
+                raise  # the server is busy
             return Withheld(refused.message, refused.retry_after)
+        confirm(answer, tried=f"POST {path}")
         return Evicted()
-
-    async def _listed(
-        self, resource: Resource[Any], path: str, query: Mapping[str, str], within: float
-    ) -> bytes:
-        asked = {key: value for key, value in query.items() if value}
-        with speaking_of(resource):
-            return await self.request("GET", path, query=asked, within=within)
 
     async def _find(
         self, resource: Resource[Any], name: str, *, uid: str, namespace: str, until: float
@@ -259,7 +217,8 @@ class Kube(Requests):
         """`NotFound` unless the object of that uid is there, whatever its state."""
         path = resource.path(namespace=namespace, name=name)
         words = f"GET {path}"
-        body = await self.request("GET", path, within=self._left(until))
+        with speaking_of(resource):
+            body = await self.request("GET", path, within=self._left(until))
         if read(body, Object, tried=words).metadata.uid != uid:
             raise NotFound(words, f"{name} is not the one of uid {uid} any more", missing=name)
 
@@ -269,8 +228,9 @@ class Kube(Requests):
         """The same, but nothing where that cannot be known now."""
         try:
             await self._find(resource, name, uid=uid, namespace=namespace, until=until)
-        except NotFound:
-            raise
+        except NotFound as error:
+            if not isinstance(error, UnknownKind):
+                raise
         except KubeError:
             return
 

@@ -114,6 +114,9 @@ def _context(found: Found) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=found.ca_file or None)
     except ssl.SSLError as error:
         raise Misconfigured(f"the CA file {found.ca_file}", "it holds no certificate") from error
+    except OSError as error:  # it was there a moment ago
+        why = f"it cannot be read: {error.strerror}"
+        raise Misconfigured(f"the CA file {found.ca_file}", why) from error
     if found.cert_file:
         try:
             context.load_cert_chain(found.cert_file, found.key_file or None)

@@ -15,7 +15,7 @@ from structlog.contextvars import bound_contextvars
 
 from sluice.kube.errors import TooManyRequests
 from sluice.kube.metering import Ended, Meters
-from sluice.kube.queue import Closed, WorkQueue
+from sluice.kube.queue import RETRY_CAP, Closed, WorkQueue
 from sluice.runtime.clock import Clock
 from sluice.runtime.fatal import cause
 from sluice.runtime.ids import Ids
@@ -138,7 +138,7 @@ class Controller(Generic[K]):
                 late = isinstance(error, TimeoutError) and seconds >= self._timeout
                 ended = Ended.TIMED_OUT if late else Ended.FAILED
                 asked = error.retry_after if isinstance(error, TooManyRequests) else None
-                wait = self._queue.retry(key, at_least=asked or 0.0)
+                wait = self._queue.retry(key, at_least=min(asked or 0.0, RETRY_CAP))
                 if self._is_news(key, cause(error)):
                     _log.warning("reconcile failed", exc_info=error, retry_in=round(wait, 3))
         self._meter.count(ended, seconds=seconds)

@@ -62,13 +62,21 @@ class Gone(KubeError):
 
 
 class TooManyRequests(KubeError):
-    """429: not now. Of an eviction: a budget forbids it."""
+    """429: not now. Of an eviction it may be that a budget forbids it: then a cause says so."""
 
     def __init__(
-        self, tried: str, message: str, *, code: int, reason: str, retry_after: float | None
+        self,
+        tried: str,
+        message: str,
+        *,
+        code: int,
+        reason: str,
+        retry_after: float | None,
+        causes: "tuple[Cause, ...]" = (),
     ) -> None:
         super().__init__(tried, message, code=code, reason=reason)
         self.retry_after = retry_after
+        self.causes = causes
 
 
 class Unauthorized(KubeError):
@@ -125,7 +133,7 @@ _decode = msgspec.json.Decoder(_Status)
 
 
 def refusal(tried: str, *, body: bytes, code: int = 0, retry_after: str | None = None) -> KubeError:
-    """The error that an answer of 400 and above stands for; without a `code`, the body has it."""
+    """The error that an answer other than 2xx stands for; without a `code`, the body has it."""
     status = _read(body, code=code)
     code = code or status.code
     details = status.details or _Details()
@@ -148,7 +156,9 @@ def refusal(tried: str, *, body: bytes, code: int = 0, retry_after: str | None =
         wait = details.retry_after_seconds
         if wait is None and retry_after is not None and retry_after.isdecimal():
             wait = float(retry_after)
-        return TooManyRequests(tried, message, code=code, reason=reason, retry_after=wait)
+        return TooManyRequests(
+            tried, message, code=code, reason=reason, retry_after=wait, causes=causes
+        )
     if code == 401:
         words = f"{message}: the credentials are missing, wrong or expired; log in again"
         return Unauthorized(tried, words, code=code, reason=reason)
@@ -156,6 +166,9 @@ def refusal(tried: str, *, body: bytes, code: int = 0, retry_after: str | None =
         return Forbidden(tried, f"{message}; grant it in RBAC", code=code, reason=reason)
     if code == 504:
         return TimedOut(tried, message, code=code, reason=reason)
+    if 300 <= code < 400:
+        words = f"the server answered {code}, which no API server does; mend the address"
+        return Unavailable(tried, words, code=code, reason=reason)
     if code >= 500 or code < 400:
         return Unavailable(tried, message, code=code, reason=reason)
     return Invalid(tried, message, code=code, reason=reason, causes=causes)

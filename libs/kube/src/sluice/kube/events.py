@@ -12,7 +12,7 @@ import msgspec
 
 from sluice.kube.client import MERGE_PATCH, Kube
 from sluice.kube.errors import AlreadyExists, KubeError, NotFound, TooManyRequests, Unavailable
-from sluice.kube.queue import WorkQueue
+from sluice.kube.queue import RETRY_CAP, WorkQueue
 from sluice.kube.resources import EVENTS
 from sluice.kube.times import to_second
 from sluice.runtime.backoff import jittered
@@ -193,7 +193,7 @@ class Events:
             if event.tries == TRIES:
                 self._give_up(key)
             asked = error.retry_after if isinstance(error, TooManyRequests) else None
-            wait = max(asked or 0.0, jittered(2.0**event.tries, self._random))
+            wait = max(min(asked or 0.0, RETRY_CAP), jittered(2.0**event.tries, self._random))
             event.not_before = self._clock.monotonic() + wait
         except KubeError as error:
             self._say(error)
@@ -266,7 +266,8 @@ class Events:
         self.tally.dropped += 1
 
     def _name(self, about: About) -> str:
-        return f"{about.name[:230]}.{self._ids.new()[:16]}"
+        # What is cut off may leave an end that no name may have.
+        return f"{about.name[:230].rstrip('-.')}.{self._ids.new()[:16]}"
 
     def _say(self, error: KubeError) -> None:
         trouble = f"{type(error).__name__}: {error.message}"

@@ -53,5 +53,6 @@ class Fenced:
 
 def _at_most(asked: str) -> str:
     seconds = asked.removesuffix("s")
-    shorter = seconds.replace(".", "", 1).isdecimal() and float(seconds) < REQUEST
+    # To a server 0 is no limit at all.
+    shorter = seconds.replace(".", "", 1).isdecimal() and 0 < float(seconds) < REQUEST
     return asked if shorter else f"{REQUEST:g}s"

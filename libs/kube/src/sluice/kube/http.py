@@ -105,7 +105,11 @@ class HttpTransport:
 
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncGenerator["HttpAnswer"]:
-        """Send it, a second time where the server refused the first for its credentials."""
+        """Send it, a second time where the server refused the first for its credentials.
+
+        So is what found its kept connection closed, but never a POST or a PATCH: it may have been
+        carried out. A PUT names its revision and a DELETE its uid, so that twice is once.
+        """
         shown = await self._credentials.present()
         response = await self._send(request, shown)
         try:

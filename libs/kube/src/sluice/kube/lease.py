@@ -56,14 +56,27 @@ class Lease:
         self._clock = clock
         self._random = random
         self._trouble = ""
+        self._entered = False
 
     @asynccontextmanager
     async def held(self) -> AsyncGenerator[Term]:
         """Wait until we lead; at the end of the term the body is cancelled: that is `NotLeading`.
 
         However the body ends, the lease is released as soon as nothing that it sent can still be
-        carried out, so that the next one leads at once.
+        carried out, so that the next one leads at once. One body at a time: a second would take the
+        record for its own.
         """
+        if self._entered:
+            raise RuntimeError(f"{self.holder} holds {self._record.title} already, or waits for it")
+        self._entered = True
+        try:
+            async with self._kept() as term:
+                yield term
+        finally:
+            self._entered = False
+
+    @asynccontextmanager
+    async def _kept(self) -> AsyncGenerator[Term]:
         term, version = await self._led()
         owner = asyncio.current_task()
         if owner is None:

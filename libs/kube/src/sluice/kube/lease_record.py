@@ -6,9 +6,9 @@ It decides nothing. Every write names the revision that it was decided on.
 from typing import Any
 
 from sluice.kube import views
-from sluice.kube.answers import read
+from sluice.kube.answers import read, speaking_of
 from sluice.kube.client import Kube
-from sluice.kube.errors import NotFound
+from sluice.kube.errors import NotFound, UnknownKind
 from sluice.kube.resources import LEASES
 from sluice.kube.term import DURATION, REQUEST
 from sluice.kube.times import to_microsecond
@@ -34,7 +34,10 @@ class LeaseRecord:
         """As it is; None where there is none."""
         path = LEASES.path(namespace=self._namespace, name=self._name)
         try:
-            body = await self._kube.request("GET", path, within=within)
+            with speaking_of(LEASES):
+                body = await self._kube.request("GET", path, within=within)
+        except UnknownKind:
+            raise
         except NotFound:
             return None
         return read(body, LEASES.view, tried=f"GET {path}")

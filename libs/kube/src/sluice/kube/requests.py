@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from sluice.kube.answers import refused
+from sluice.kube.answers import granted, refused
 from sluice.kube.errors import TimedOut
 from sluice.kube.transport import Answer, Request, Transport, tried
 from sluice.runtime.clock import Clock
@@ -70,7 +70,7 @@ class Requests:
             # Entered on the stack, so that it is left also when the deadline comes right then.
             entering = stack.enter_async_context(opened)
             answer = await self._within(request, entering, within)
-            if answer.status >= 400:
+            if not granted(answer):
                 raise refused(request, answer, await self._within(request, answer.body(), within))
             yield answer
 
@@ -81,7 +81,7 @@ class Requests:
     async def _exchange(self, request: Request) -> bytes:
         async with self._transport.open(request) as answer:
             body = await answer.body()
-            if answer.status >= 400:
+            if not granted(answer):
                 raise refused(request, answer, body)
             return body
 

@@ -7,7 +7,7 @@ needs to hear, that becomes one line here.
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -82,7 +82,7 @@ class Pod:
         )
         try:
             loader.load_and_set(configuration)
-        except (ConfigException, OSError) as error:
+        except (ConfigException, OSError, ValueError) as error:
             why = f"{error}; the pod needs a service account, and its token mounted"
             raise Misconfigured(str(self), why) from error
         return _found(configuration)
@@ -136,7 +136,11 @@ class Kubeconfig:
         if not any(path.exists() for path in self._paths):
             raise Misconfigured(str(self), "there is no such file; give the path of one")
         merger: Any = kube_config.KubeConfigMerger(os.pathsep.join(map(str, self._paths)))
-        self._check(merger.config.value)
+        merged = merger.config.value
+        merged["current-context"] = _current(merger.config_files.values())
+        for user in merged["users"]:
+            user.value = _with_its_plugin(user.value, Path(user.path))
+        self._check(merged)
 
         def keep(_: object) -> None:
             """A single sign-on that is renewed goes back into the file that it came from."""
@@ -214,6 +218,23 @@ class _Loop(asyncio.SelectorEventLoop):
             program.close()
             while program.get_returncode() is None:  # noqa: ASYNC110  (it has no event)
                 await asyncio.sleep(0.01)
+
+
+def _current(files: Iterable[Mapping[str, Any]]) -> str:
+    """The first that is named, as kubectl has it; the library takes the last."""
+    return next((named for file in files if (named := file.get("current-context"))), "")
+
+
+def _with_its_plugin(entry: Mapping[str, Any], file: Path) -> Mapping[str, Any]:
+    """A plugin given by a relative path lies beside its file, not where we were started."""
+    user: Mapping[str, Any] = entry.get("user") or {}
+    plugin: Mapping[str, Any] = user.get("exec") or {}
+    command = str(plugin.get("command") or "")
+    if os.sep not in command:
+        return entry
+    # A copy: what we make of it must not be saved into the file.
+    found = {**plugin, "command": str(file.absolute().parent / command)}
+    return {**entry, "user": {**user, "exec": found}}
 
 
 def _by_name(merged: Mapping[str, Any], plural: str, kind: str) -> dict[str, Mapping[str, Any]]:

@@ -93,6 +93,12 @@ class Condition(View, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "last_transition_time", "")
 
 
+if TYPE_CHECKING:
+    _Conditions = tuple[Condition, ...]
+else:
+    _Conditions = tuple[Condition, ...] | None  # null where nothing is known yet; here it is empty
+
+
 class NodeSpec(View, frozen=True, kw_only=True):
     """What is wanted of a node."""
 
@@ -269,7 +275,11 @@ class ControllerRevision(Object, frozen=True, kw_only=True):
 class Established(View, frozen=True, kw_only=True):
     """Whether the server serves a custom resource; it says nothing of one that was just made."""
 
-    conditions: tuple[Condition, ...] | None = None
+    conditions: _Conditions = ()
+
+    def __post_init__(self) -> None:
+        if not self.conditions:
+            msgspec.structs.force_setattr(self, "conditions", ())
 
 
 class CustomResourceDefinition(Object, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from sluice.kube.lines import Lines
 from sluice.kube.resources import Resource
 from sluice.kube.views import Object
 from sluice.kube.vigil import Vigil
-from sluice.kube.watch_lines import Event, Failed, Mark, Removed, decoder, number
+from sluice.kube.watch_lines import Event, Failed, Mark, Removed, check, decoder, number
 from sluice.runtime.backoff import Backoff
 from sluice.runtime.clock import Clock
 
@@ -167,6 +167,7 @@ class Watch(Generic[V]):
                 fields=self._fields,
             )
             revision = number(listed.resource_version, tried=self._tried)
+            check(listed.items, tried=self._tried)
             taken_back = revision < known
             if taken_back and self._older < _DISBELIEVED:
                 self._older += 1

@@ -1,5 +1,6 @@
 """A watch's lines as the server writes them. Pure."""
 
+from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -56,6 +57,12 @@ def number(revision: str, *, tried: str) -> int:
     if not revision.isdecimal():
         raise Unreadable(tried, f"the revision {revision!r} is no number")
     return int(revision)
+
+
+def check(items: Iterable[Object], *, tried: str) -> None:
+    """Whether each has a revision: what has none cannot be followed."""
+    for item in items:
+        number(item.metadata.resource_version, tried=tried)
 
 
 def decoder(view: type[V]) -> msgspec.json.Decoder[Any]:
