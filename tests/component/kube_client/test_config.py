@@ -12,10 +12,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from sluice.kube import sources
 from sluice.kube.client import Kube
-from sluice.kube.config import connect
-from sluice.kube.credentials import PERIOD
+from sluice.kube.config import connect, sources
+from sluice.kube.config.credentials import PERIOD
 from sluice.kube.errors import Misconfigured, Unauthorized
 from sluice.kube.http import HttpTransport
 from sluice.runtime.clock import SystemClock

@@ -13,8 +13,8 @@ from aiohttp import web
 from sluice.kube.client import Kube
 from sluice.kube.errors import TimedOut, Unauthorized, Unavailable
 from sluice.kube.http import HttpTransport, Pass, Token
-from sluice.kube.lines import Lines
 from sluice.kube.transport import Request
+from sluice.kube.watch.lines import Lines
 from sluice.runtime.clock import SystemClock
 from tests.component.kube_client.web import Authority, serving
 

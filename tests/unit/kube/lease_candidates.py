@@ -13,10 +13,10 @@ import structlog
 from sluice.contracts.journal import Revision
 from sluice.kube.client import Kube
 from sluice.kube.errors import KubeError
-from sluice.kube.fence import Fenced
 from sluice.kube.lease import Lease
+from sluice.kube.lease.fence import Fenced
+from sluice.kube.lease.term import NotLeading, Term
 from sluice.kube.resources import CONFIG_MAPS
-from sluice.kube.term import NotLeading, Term
 from sluice.kube.transport import Answer, Request, Transport
 from sluice.sim.loop import Sim
 from tests.unit.kube.lease_server import LEASE, NAMESPACE

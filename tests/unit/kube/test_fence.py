@@ -9,9 +9,9 @@ import pytest
 
 from sluice.kube.client import Kube
 from sluice.kube.errors import KubeError, TimedOut
-from sluice.kube.fence import Fenced
+from sluice.kube.lease.fence import Fenced
+from sluice.kube.lease.term import HOLD, NotLeading, Term
 from sluice.kube.resources import CONFIG_MAPS
-from sluice.kube.term import HOLD, NotLeading, Term
 from sluice.sim.loop import Sim, run
 from tests.unit.kube.lease_server import LEASES, NAMESPACE, NEVER, Fate, LeaseServer
 

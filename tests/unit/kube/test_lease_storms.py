@@ -10,7 +10,7 @@ import pytest
 
 from sluice.kube.client import Kube
 from sluice.kube.errors import KubeError
-from sluice.kube.term import Term
+from sluice.kube.lease.term import Term
 from sluice.sim.loop import Sim, run
 from tests.unit.kube.lease_candidates import (
     Candidate,

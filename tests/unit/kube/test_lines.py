@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.kube.lines import Lines
+from sluice.kube.watch.lines import Lines
 
 
 @given(

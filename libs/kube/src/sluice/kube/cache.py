@@ -18,7 +18,7 @@ from sluice.kube.holding import Change, Holding, Index, revision
 from sluice.kube.resources import Resource
 from sluice.kube.views import Object
 from sluice.kube.watch import Bookmark, Changed, Deleted, Listed, Update, Watch
-from sluice.kube.watch_lines import check, number
+from sluice.kube.watch.wire import check, number
 from sluice.runtime.clock import Clock
 from sluice.runtime.tasks import bounded
 

@@ -23,11 +23,11 @@ from sluice.kube.errors import (
     Unreadable,
     refusal,
 )
-from sluice.kube.lines import Lines
 from sluice.kube.resources import Resource
 from sluice.kube.views import Object
-from sluice.kube.vigil import Vigil
-from sluice.kube.watch_lines import Event, Failed, Mark, Removed, check, decoder, number
+from sluice.kube.watch.lines import Lines
+from sluice.kube.watch.vigil import Vigil
+from sluice.kube.watch.wire import Event, Failed, Mark, Removed, check, decoder, number
 from sluice.runtime.backoff import Backoff
 from sluice.runtime.clock import Clock
 

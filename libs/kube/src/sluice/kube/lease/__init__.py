@@ -19,9 +19,9 @@ from contextlib import asynccontextmanager, suppress
 from sluice.kube import views
 from sluice.kube.client import Kube
 from sluice.kube.errors import Conflict, KubeError, NotFound
-from sluice.kube.lease_keeping import Keeping
-from sluice.kube.lease_record import LeaseRecord
-from sluice.kube.term import DURATION, REQUEST, SKEW, NotLeading, Term
+from sluice.kube.lease.keeping import Keeping
+from sluice.kube.lease.record import LeaseRecord
+from sluice.kube.lease.term import DURATION, REQUEST, SKEW, NotLeading, Term
 from sluice.runtime.backoff import jittered
 from sluice.runtime.clock import Clock
 from sluice.runtime.ids import Ids

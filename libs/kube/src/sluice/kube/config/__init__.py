@@ -1,6 +1,6 @@
 """Where the API server is and who we are there: by kubeconfig files, or by the pod that we run in.
 
-What is found (`sluice.kube.sources`) becomes a transport here, and TLS. No request is made yet.
+What is found (`sluice.kube.config.sources`) becomes a transport, and TLS. Nothing is asked yet.
 """
 
 import asyncio
@@ -10,10 +10,10 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
-from sluice.kube.credentials import Renewed
+from sluice.kube.config.credentials import Renewed
+from sluice.kube.config.sources import SERVICE_ACCOUNT, Found, Kubeconfig, Pod, Source
 from sluice.kube.errors import Misconfigured
 from sluice.kube.http import HttpTransport, Pass
-from sluice.kube.sources import SERVICE_ACCOUNT, Found, Kubeconfig, Pod, Source
 from sluice.runtime.clock import Clock
 
 log = logging.getLogger("sluice.kube")

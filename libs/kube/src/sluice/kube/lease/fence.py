@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import msgspec
 
 from sluice.kube.errors import TimedOut
-from sluice.kube.term import REQUEST, Term
+from sluice.kube.lease.term import REQUEST, Term
 from sluice.kube.transport import Answer, Request, Transport, tried
 from sluice.runtime.clock import Clock
 from sluice.runtime.tasks import bounded

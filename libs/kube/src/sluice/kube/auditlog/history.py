@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sluice.contracts.journal import Revision
-from sluice.kube import resources, unseen
-from sluice.kube.auditevent import Event, revision_of, uid_of
+from sluice.kube import resources
+from sluice.kube.auditlog import unseen
+from sluice.kube.auditlog.event import Event, revision_of, uid_of
+from sluice.kube.auditlog.unseen import Outcome, Tree, tree
 from sluice.kube.changes import Changes, changed_paths
 from sluice.kube.resources import Resource
-from sluice.kube.unseen import Outcome, Tree, tree
 
 _HIDDEN = frozenset({"binding", "eviction", "scale"})
 """Subresources whose answer is not the object that they change."""

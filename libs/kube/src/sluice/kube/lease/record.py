@@ -9,8 +9,8 @@ from sluice.kube import views
 from sluice.kube.answers import read, speaking_of
 from sluice.kube.client import Kube
 from sluice.kube.errors import NotFound, UnknownKind
+from sluice.kube.lease.term import DURATION, REQUEST
 from sluice.kube.resources import LEASES
-from sluice.kube.term import DURATION, REQUEST
 from sluice.kube.times import to_microsecond
 from sluice.runtime.clock import Clock
 

@@ -3,7 +3,7 @@
 The server must log writes with both bodies (level RequestResponse, stage ResponseComplete). Its log
 is in the order of answers and the journal in that of revisions, so an event is held back until none
 that belongs before it is likely to come. What an event did to its object is for
-`sluice.kube.audithistory` to say.
+`sluice.kube.auditlog.history` to say.
 """
 
 import heapq
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import msgspec
 
 from sluice.contracts.journal import Revision
-from sluice.kube.auditevent import Event
-from sluice.kube.audithistory import History
+from sluice.kube.auditlog.event import Event
+from sluice.kube.auditlog.history import History
 
 HELD_BACK = 2.0
 """Seconds of the log's own time."""

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 
 from sluice.kube import views
 from sluice.kube.errors import Conflict, KubeError, NotFound
-from sluice.kube.lease_record import LeaseRecord
-from sluice.kube.term import HOLD, REQUEST, Term
+from sluice.kube.lease.record import LeaseRecord
+from sluice.kube.lease.term import HOLD, REQUEST, Term
 from sluice.runtime.backoff import jittered
 from sluice.runtime.clock import Clock
 from sluice.runtime.fatal import cause
