@@ -7,7 +7,7 @@ import sys
 
 from bench.report import Report
 
-BENCHES = ("nodes", "fleet", "slots", "mirror", "fanin", "memory", "identities")
+BENCHES = ("nodes", "fleet", "slots", "mirror", "fanin", "memory", "identities", "policy")
 
 
 def main() -> int:

@@ -110,3 +110,32 @@ def test_who_owns_a_node_cannot_select_it() -> None:
 def test_a_driver_on_hosts_has_a_version() -> None:
     assert [field for field, _ in errors("GPUClusterPolicy", driver={})] == ["spec.driver.version"]
     assert errors("GPUClusterPolicy", driver={"enabled": False}) == []
+
+
+@pytest.mark.parametrize("probe", ["startupProbe", "livenessProbe"])
+def test_a_probe_that_kubernetes_would_refuse(probe: str) -> None:
+    for kind, at in (("ClusterPolicy", "driver__"), ("NVIDIADriver", "")):
+        wanted = f"spec.{at.replace('__', '.')}{probe}.successThreshold"
+        ((field, problem),) = errors(kind, **{f"{at}{probe}__successThreshold": 2})
+        assert field == wanted
+        assert problem.startswith("is not 1")
+        assert errors(kind, **{f"{at}{probe}__successThreshold": 1}) == []
+        assert errors(kind, **{f"{at}readinessProbe__successThreshold": 2}) == []
+
+
+@pytest.mark.parametrize(("said", "warned"), [("0", True), ("0%", True), ("1", False), ("", False)])
+def test_agents_of_which_none_may_be_replaced(said: str, warned: bool) -> None:
+    obj = smallest("ClusterPolicy")
+    put(obj["spec"], "daemonsets.rollingUpdate.maxUnavailable", said)
+    result = read("ClusterPolicy", obj)
+    assert result.errors == ()
+    assert ["would never replace a pod" in found.problem for found in result.findings] == (
+        [True] if warned else []
+    )
+
+
+@pytest.mark.parametrize("value", [{"a": object()}, {"a": "\ud800"}])
+def test_an_open_object_holds_what_json_can_say(value: dict[str, Any]) -> None:
+    ((field, problem),) = errors("ClusterPolicy", daemonsets__podSecurityContext=value)
+    assert field == "spec.daemonsets.podSecurityContext"
+    assert problem == "holds what JSON cannot say"

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sluice.policy.amounts import part_of
 from sluice.policy.findings import Finding, Severity, shown
 from sluice.policy.kinds.cluster_policy import ClusterPolicy
 from sluice.policy.kinds.common import Image
@@ -64,6 +65,15 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
     spec = policy.spec
     if spec.driver.enabled and not spec.driver.use_nvidia_driver_crd:
         yield from _driver(spec.driver, spec.gds, spec.gdrcopy, at="spec.driver", beside="spec")
+    at_a_time = spec.daemonsets.rolling_update.max_unavailable
+    if at_a_time and not part_of(at_a_time, 100):
+        yield Finding(
+            field="spec.daemonsets.rollingUpdate.maxUnavailable",
+            value=shown(at_a_time),
+            problem="would never replace a pod: 1 at a time is replaced",
+            remedy="set it to 1 or more, or updateStrategy to OnDelete",
+            severity=Severity.WARNING,
+        )
     if spec.cdi.nri_plugin_enabled and not spec.cdi.enabled:
         yield Finding(
             field="spec.cdi.nriPluginEnabled",
@@ -127,6 +137,7 @@ def _driver(
     driver: DriverBase, gds: Gds, gdrcopy: Gdrcopy, *, at: str, beside: str
 ) -> Iterator[Finding]:
     yield from _image(driver, at)
+    yield from _probes(driver, at)
     for name, part in (("gds", gds), ("gdrcopy", gdrcopy)):
         if not part.enabled:
             continue
@@ -146,6 +157,19 @@ def _driver(
             problem="of GPUDirect Storage works with open kernel modules alone",
             remedy=f"set {at}.kernelModuleType to open, or an older version than v2.17.5",
         )
+
+
+def _probes(driver: DriverBase, at: str) -> Iterator[Finding]:
+    """What the API server would refuse a DaemonSet for."""
+    probes = {"startupProbe": driver.startup_probe, "livenessProbe": driver.liveness_probe}
+    for name, probe in probes.items():
+        if probe and probe.success_threshold not in (None, 1):
+            yield Finding(
+                field=f"{at}.{name}.successThreshold",
+                value=shown(probe.success_threshold),
+                problem="is not 1: Kubernetes takes nothing else for this probe",
+                remedy="set it to 1, or leave it out",
+            )
 
 
 def _image(image: Image, at: str) -> Iterator[Finding]:

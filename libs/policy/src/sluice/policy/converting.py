@@ -214,7 +214,11 @@ class Converter:
     def _open(self, value: Any, _shape: Shape, _about: About, path: str) -> Any:
         if not isinstance(value, Mapping):
             return self._unfit(value, Form.OPEN, path)
-        return dict(cast("Mapping[str, Any]", value))
+        try:
+            return msgspec.json.decode(msgspec.json.encode(value))
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            self.say(path, "", "holds what JSON cannot say", "write texts, numbers, lists, objects")
+            return NOTHING
 
 
 def _encodes(text: str) -> bool:

@@ -115,7 +115,8 @@ class Daemonsets(Part, frozen=True, kw_only=True):
         Labels,
         About(
             "Labels.",
-            effect="on each DaemonSet and its pods, but for app and app.kubernetes.io/part-of",
+            effect="on each DaemonSet and its pods, but for keys of ours, like app and"
+            " app.kubernetes.io/part-of",
         ),
     ] = {}
     annotations: Annotated[
@@ -220,7 +221,10 @@ class ClusterPolicySpec(Part, frozen=True, kw_only=True):
     ] = NodeStatusExporter()
     gfd: Annotated[Gfd, _needed("Labels of GPUs.")] = Gfd()
     mig: Annotated[Mig, About("Slices of GPUs.")] = Mig()
-    mig_manager: Annotated[MigManager, About("Changes of slices.")] = MigManager()
+    mig_manager: Annotated[
+        MigManager,
+        About("Changes of slices. Its agent is the toolkit's, whose section holds over this one."),
+    ] = MigManager()
     psp: Annotated[Psp, About("Pod security policies.", moot=NO_PSP)] = Psp()
     psa: Annotated[Psa, About("Pod security labels.")] = Psa()
     validator: Annotated[Validator, About("The checks.")] = Validator()

@@ -54,7 +54,7 @@ class Image(Part, frozen=True, kw_only=True):
         About(
             "The image's name, or its whole path when repository and version are not set.",
             effect="part of the image's path",
-            unset="the image that Sluice's release names",
+            unset="none: what is run must be named",
             pattern=IMAGE_PATTERN,
         ),
     ] = ""

@@ -1,0 +1,95 @@
+"""What 20 pools want of 5,000 nodes: selected and rendered, beside reading the nodes."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from bench.recorded import NODES as COUNT
+from bench.recorded import pages
+from bench.report import Report, ratio
+from sluice.kube.answers import read_page
+from sluice.kube.resources import NODES
+from sluice.kube.views import Node
+from sluice.policy.owners import NodeFacts
+from sluice.policy.pools import pools
+from sluice.policy.reading import Read, read
+from sluice.policy.rendering.operands import operands
+from sluice.policy.rendering.settings import Images, Settings
+from sluice.policy.variants import placed
+
+TITLE = "5,000 nodes in 20 pools: selection and rendering, beside decoding the nodes"
+POOLS = 20
+ROUNDS = 5
+BUDGET = 0.5
+
+_SYSTEMS = (("ubuntu", "22.04"), ("ubuntu", "24.04"), ("rhel", "9.4"))
+_FEATURES = "feature.node.kubernetes.io/"
+
+
+async def run(report: Report) -> None:
+    """In turns, within one run; nodes have the labels that real ones have."""
+    bodies = pages()
+    wishes = _wishes()
+    decoding: list[float] = []
+    working: list[float] = []
+    rendered = 0
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        nodes = [node for body in bodies for node in read_page(body, NODES, path="/").items]
+        decoding.append(time.perf_counter() - began)
+        labels = [_labels(number, node) for number, node in enumerate(nodes)]
+        began = time.perf_counter()
+        rendered = _render(wishes, nodes, labels)
+        working.append(time.perf_counter() - began)
+    report.figure("nodes decoded", min(decoding) * 1000, "ms", note=f"{COUNT} of them")
+    report.figure("selected and rendered", min(working) * 1000, "ms", note=f"{rendered} objects")
+    report.at_most("of the time of decoding", ratio(working, decoding), BUDGET, "x")
+
+
+def _render(wishes: Sequence[Read], nodes: Sequence[Node], labels: Sequence[Any]) -> int:
+    facts = [
+        NodeFacts(name=node.metadata.name, uid=node.metadata.uid, labels=given)
+        for node, given in zip(nodes, labels, strict=True)
+    ]
+    wanted = pools(wishes, facts)
+    return len(operands(wanted, placed(wanted, facts), _SETTINGS, config_maps={}).objects)
+
+
+def _labels(number: int, node: Node) -> dict[str, str]:
+    system, version = _SYSTEMS[number % len(_SYSTEMS)]
+    return {
+        **node.metadata.labels,
+        "nvidia.com/gpu.present": "true",
+        "pool": str(number % POOLS),
+        f"{_FEATURES}system-os_release.ID": system,
+        f"{_FEATURES}system-os_release.VERSION_ID": version,
+        f"{_FEATURES}system-os_release.VERSION_ID.major": version.partition(".")[0],
+    }
+
+
+def _wishes() -> list[Read]:
+    made: list[Read] = []
+    for number in range(POOLS):
+        spec = {
+            "default": False,
+            "driverType": "gpu",
+            "repository": "r.example/nvidia",
+            "image": "driver",
+            "version": f"580.{number}",
+            "nodeSelector": {"pool": str(number)},
+            "rdma": {"enabled": True},
+        }
+        metadata = {"name": f"pool-{number}", "uid": f"uid-{number}"}
+        made.append(read("NVIDIADriver", {"metadata": metadata, "spec": spec}))
+    return made
+
+
+_SETTINGS = Settings(
+    namespace="gpu-operator",
+    images=Images(
+        discovery="r.example/discovery:1",
+        driver="r.example/driver:1",
+        validator="r.example/validator:1",
+        telemetry="r.example/telemetry:1",
+    ),
+)

@@ -1,0 +1,103 @@
+"""What each of our services may do in the cluster, as data: nothing that it does not do.
+
+Agents are not here: they have no rights at all. One row is one rule of RBAC, in the words of
+Kubernetes; where it says `namespace`, the right ends at the namespace of the operands.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from sluice.contracts.identities import Writer
+
+LOOK: Final = ("get", "list", "watch")
+APPLY: Final = ("get", "list", "watch", "create", "patch")
+OWN: Final = (*APPLY, "delete")
+
+
+class Reach(Enum):
+    """How far a right reaches."""
+
+    CLUSTER = "cluster"
+    NAMESPACE = "namespace"
+
+
+class Right(msgspec.Struct, frozen=True, kw_only=True):
+    """Verbs on kinds of object."""
+
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    reach: Reach = Reach.CLUSTER
+
+
+_POLICIES: Final = (
+    ("nvidia.com", ("clusterpolicies", "nvidiadrivers", "gpuclusters")),
+    ("gpu.nvidia.com", ("gpuclusterpolicies",)),
+    ("sluice.dev", ("rolloutstrategies", "rollouts")),
+)
+_STATUSES: Final = (
+    ("nvidia.com", ("clusterpolicies/status", "nvidiadrivers/status")),
+    ("gpu.nvidia.com", ("gpuclusterpolicies/status",)),
+    ("sluice.dev", ("rolloutstrategies/status",)),
+)
+_READ_POLICIES: Final = tuple(
+    Right(group=group, resources=resources, verbs=LOOK) for group, resources in _POLICIES
+)
+_FOREIGN_LEASES: Final = Right(group="coordination.k8s.io", resources=("leases",), verbs=LOOK)
+"""Those of a GPU Operator, in whatever namespace it is."""
+
+_TELL: Final = Right(group="", resources=("events",), verbs=("create", "patch"))
+_READ_NODES: Final = Right(group="", resources=("nodes",), verbs=LOOK)
+_WRITE_NODES: Final = Right(group="", resources=("nodes",), verbs=(*LOOK, "patch"))
+
+
+def _here(group: str, resources: tuple[str, ...], verbs: tuple[str, ...]) -> Right:
+    return Right(group=group, resources=resources, verbs=verbs, reach=Reach.NAMESPACE)
+
+
+RIGHTS: Final[Mapping[Writer, tuple[Right, ...]]] = {
+    Writer.DISCOVERY_CLUSTER: (
+        *_READ_POLICIES,
+        _FOREIGN_LEASES,
+        _WRITE_NODES,
+        Right(group="sluice.dev", resources=("devices",), verbs=OWN),
+        Right(group="sluice.dev", resources=("devices/status",), verbs=("get", "patch")),
+    ),
+    Writer.DRIVER_CLUSTER: (
+        *_READ_POLICIES,
+        _FOREIGN_LEASES,
+        _WRITE_NODES,
+        *(
+            Right(group=group, resources=resources, verbs=("get", "patch"))
+            for group, resources in _STATUSES
+        ),
+        Right(group="node.k8s.io", resources=("runtimeclasses",), verbs=OWN),
+        _here("apps", ("daemonsets",), OWN),
+        _here("", ("configmaps",), OWN),
+        _here("", ("pods",), LOOK),
+    ),
+    Writer.SCHEDULER: (
+        *_READ_POLICIES,
+        _FOREIGN_LEASES,
+        _WRITE_NODES,
+        _TELL,
+        Right(group="sluice.dev", resources=("rollouts",), verbs=("create", "patch", "update")),
+        Right(group="sluice.dev", resources=("rollouts/status",), verbs=("get", "update")),
+        Right(group="", resources=("pods",), verbs=LOOK),
+        Right(group="", resources=("pods/eviction",), verbs=("create",)),
+        _here("", ("pods",), ("delete",)),
+        _here("", ("configmaps",), LOOK),
+        _here("apps", ("daemonsets", "controllerrevisions"), LOOK),
+        _here("coordination.k8s.io", ("leases",), ("get", "create", "update")),
+    ),
+    Writer.VALIDATOR_CLUSTER: (
+        *_READ_POLICIES,
+        _READ_NODES,
+        _here("", ("pods",), (*LOOK, "create", "delete")),
+    ),
+    Writer.TELEMETRY_CLUSTER: (_READ_NODES,),
+}
+"""By service. Pods of people are evicted, whatever the grace period: nobody may delete them."""

@@ -1,0 +1,356 @@
+"""Which field changes which digest, and that a digest is the same for ever."""
+
+import copy
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.policy.digest import LENGTH, driver_label, identity, install_digest, target
+from sluice.policy.kinds.common import EnvVar, Image, Probe, Resources, Toleration
+from sluice.policy.kinds.driver import Gdrcopy, Gds, KernelModuleType, Rdma
+from sluice.policy.normal import normal
+from sluice.policy.rendering.driver import driver as rendered
+from sluice.policy.rendering.rendered import Rendered
+from sluice.policy.shapes import Form, Shape, shape
+from sluice.policy.variants import Variant
+from sluice.policy.wanted import Method, PodWishes, WantedDriver
+from tests.unit.policy.situations import FILES, SETTINGS, Situation, cluster_policy
+
+UBUNTU = Variant(system="ubuntu", version="22.04")
+ALL = WantedDriver(
+    method=Method.CONTAINER,
+    image=Image(repository="r.example/nvidia", image="driver", version="580.95.05"),
+    rdma=Rdma(enabled=True),
+    gds=Gds(enabled=True, image="r.example/nvidia-fs:2.26"),
+    gdrcopy=Gdrcopy(enabled=True, image="r.example/gdrdrv:2.5"),
+)
+ENV = (EnvVar(name="A", value="1"),)
+NEEDS = Resources(limits={"cpu": 2})
+PROBE = Probe(period_seconds=7)
+
+Change = tuple[str, Any]
+BOTH, POD_ALONE, NONE = ("target", "install"), ("target",), ()
+
+TABLE: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "method": (Method.PRE_INSTALLED, BOTH),
+    "version": ("580", NONE),
+    "cuda": ("13.0", NONE),
+    "image.repository": ("other.example", BOTH),
+    "image.image": ("other", BOTH),
+    "image.version": ("590", BOTH),
+    "image.imagePullPolicy": ("Always", POD_ALONE),
+    "image.imagePullSecrets": (("s",), POD_ALONE),
+    "usePrecompiled": (True, BOTH),
+    "kernelModuleType": (KernelModuleType.OPEN, BOTH),
+    "args": (("a",), BOTH),
+    "env": (ENV, BOTH),
+    "managerEnv": (ENV, POD_ALONE),
+    "secretEnv": ("s", BOTH),
+    "resources.limits": ({"cpu": 2}, POD_ALONE),
+    "resources.requests": ({"cpu": 2}, POD_ALONE),
+    "hostNetwork": (True, POD_ALONE),
+    "startupProbe": (PROBE, POD_ALONE),
+    "livenessProbe": (PROBE, POD_ALONE),
+    "readinessProbe": (PROBE, POD_ALONE),
+    "rdma.enabled": (False, BOTH),
+    "rdma.useHostMofed": (True, BOTH),
+    **{
+        f"{part}.{field}": change
+        for part in ("gds", "gdrcopy")
+        for field, change in {
+            "enabled": (False, BOTH),
+            "repository": ("other.example", BOTH),
+            "image": ("r.example/other:1", BOTH),
+            "version": ("9", BOTH),
+            "imagePullPolicy": ("Always", POD_ALONE),
+            "imagePullSecrets": (("s",), POD_ALONE),
+            "resources.limits": ({"cpu": 2}, POD_ALONE),
+            "resources.requests": ({"cpu": 2}, POD_ALONE),
+            "args": (("a",), BOTH),
+            "env": (ENV, BOTH),
+            "hostNetwork": (True, POD_ALONE),
+        }.items()
+    },
+    "repoConfig": ("apt-sources", BOTH),
+    "certConfig": ("registry-ca", BOTH),
+    "kernelModuleConfig": ("kernel-module-params", BOTH),
+    "hostRoot": ("/host", BOTH),
+    "installDir": ("/run/driver", BOTH),
+    "pods.labels": ({"a": "b"}, POD_ALONE),
+    "pods.annotations": ({"a": "b"}, POD_ALONE),
+    "pods.tolerations": ((Toleration(key="a"),), POD_ALONE),
+    "pods.priorityClassName": ("p", POD_ALONE),
+    "pods.securityContext": ({"fsGroup": 7}, POD_ALONE),
+}
+"""Of each field another value, and which digests it changes."""
+
+
+def changed(driver: Any, path: str, value: Any) -> Any:
+    name, _, rest = path.partition(".")
+    names = {one.encode_name: one.name for one in msgspec.structs.fields(driver)}
+    inner = changed(getattr(driver, names[name]), rest, value) if rest else value
+    return msgspec.structs.replace(driver, **{names[name]: inner})
+
+
+def leaves(of: Shape, path: str = "") -> Iterator[str]:
+    for field in of.fields:
+        at = f"{path}.{field.name}".lstrip(".")
+        if field.shape.form is Form.OBJECT and not at.endswith("Probe"):
+            yield from leaves(field.shape, at)
+        else:
+            yield at
+
+
+@pytest.mark.parametrize("path", TABLE)
+def test_which_digests_a_field_changes(path: str) -> None:
+    value, expected = TABLE[path]
+    other = changed(ALL, path, value)
+    changes: list[str] = []
+    if target(other) != target(ALL):
+        changes.append("target")
+    if install_digest(other, UBUNTU) != install_digest(ALL, UBUNTU):
+        changes.append("install")
+    assert tuple(changes) == expected
+
+
+def test_the_table_has_every_field() -> None:
+    assert set(leaves(shape(WantedDriver, {}))) == set(TABLE)
+
+
+HOST = WantedDriver(method=Method.HOST, version="580.95.05", cuda="13.0")
+THERE = WantedDriver(method=Method.PRE_INSTALLED, cuda="13.0")
+
+
+@pytest.mark.parametrize(
+    ("driver", "path", "value", "expected"),
+    [
+        (HOST, "version", "590", BOTH),
+        (HOST, "cuda", "12.9", POD_ALONE),
+        (HOST, "env", ENV, NONE),
+        (HOST, "image.image", "x", NONE),
+        (THERE, "version", "590", NONE),
+        (THERE, "cuda", "12.9", POD_ALONE),
+        (THERE, "hostRoot", "/host", NONE),
+    ],
+)
+def test_other_methods_have_fewer_fields(
+    driver: WantedDriver, path: str, value: Any, expected: tuple[str, ...]
+) -> None:
+    other = changed(driver, path, value)
+    same = (
+        target(other) == target(driver),
+        install_digest(other, UBUNTU) == install_digest(driver, UBUNTU),
+    )
+    assert same == ("target" not in expected, "install" not in expected)
+
+
+PLAIN = WantedDriver(method=Method.CONTAINER, image=ALL.image)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (PLAIN, changed(PLAIN, "image", Image(image="r.example/nvidia/driver:580.95.05"))),
+        (PLAIN, changed(PLAIN, "image.imagePullPolicy", "IfNotPresent")),
+        (PLAIN, changed(PLAIN, "gds.version", "2.26")),
+        (PLAIN, changed(PLAIN, "gdrcopy.env", ENV)),
+        (PLAIN, changed(PLAIN, "rdma.useHostMofed", True)),
+        (PLAIN, changed(PLAIN, "startupProbe", Probe())),
+        (PLAIN, changed(PLAIN, "env", (EnvVar(name="DRIVER_CONFIG_DIGEST", value="x"),))),
+        (PLAIN, changed(PLAIN, "managerEnv", (EnvVar(name="NODE_NAME", value="x"),))),
+        (PLAIN, changed(PLAIN, "pods.labels", {"app": "x", "sluice.dev/driver": "y"})),
+        (PLAIN, changed(PLAIN, "pods.annotations", {"sluice.dev/driver": "y"})),
+        (
+            PLAIN,
+            changed(
+                PLAIN,
+                "pods.tolerations",
+                (Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"),),
+            ),
+        ),
+        (
+            changed(PLAIN, "resources.limits", {"cpu": 2}),
+            changed(PLAIN, "resources.limits", {"cpu": "2"}),
+        ),
+        (
+            changed(PLAIN, "env", (EnvVar(name="A", value="1"), EnvVar(name="B", value="2"))),
+            changed(
+                PLAIN,
+                "env",
+                (
+                    EnvVar(name="B", value="2"),
+                    EnvVar(name="A", value="0"),
+                    EnvVar(name="A", value="1"),
+                ),
+            ),
+        ),
+        (
+            changed(
+                PLAIN, "pods.securityContext", {"fsGroup": 1, "seccompProfile": {"a": 1, "b": 2}}
+            ),
+            changed(
+                PLAIN, "pods.securityContext", {"seccompProfile": {"b": 2, "a": 1}, "fsGroup": 1}
+            ),
+        ),
+    ],
+)
+def test_what_makes_no_difference_changes_no_digest(one: WantedDriver, other: WantedDriver) -> None:
+    assert identity("u", one, UBUNTU) == identity("u", other, UBUNTU)
+
+
+def test_an_order_that_a_reference_needs_is_kept() -> None:
+    refers = (EnvVar(name="A", value="$(B)"), EnvVar(name="B", value="2"))
+    one = changed(PLAIN, "env", refers)
+    other = changed(PLAIN, "env", refers[::-1])
+    assert target(one) != target(other)
+    assert normal(one).env == refers
+
+
+def test_a_label_is_of_one_pool_target_and_variant() -> None:
+    variants = [
+        UBUNTU,
+        Variant(system="ubuntu", version="24.04"),
+        Variant(system="ubuntu", version="22.04", kernel="5.15.0-139-generic"),
+        Variant(system="ubuntu", version="22.04", architecture="arm64"),
+    ]
+    labels = {driver_label(uid, of, v) for uid in "ab" for of in "cd" for v in variants}
+    assert len(labels) == 16
+    assert all(len(label) == LENGTH and label.isalnum() for label in labels)
+
+
+def test_an_installation_is_of_one_variant_and_of_any_pool() -> None:
+    other = Variant(system="ubuntu", version="24.04")
+    assert install_digest(PLAIN, UBUNTU) != install_digest(PLAIN, other)
+    one, two = identity("a", PLAIN, UBUNTU), identity("b", PLAIN, UBUNTU)
+    assert (one.target, one.install_digest) == (two.target, two.install_digest)
+    assert one.label != two.label
+
+
+@pytest.mark.parametrize(
+    ("driver", "variant", "digests"),
+    [
+        (
+            PLAIN,
+            UBUNTU,
+            (
+                "8a32b609e9955220eaeb8a1d92bddf8e",
+                "9287c7d33a88c235b27a87c9cb48f3b9",
+                "e311dab33795ea92efc52e6e318fe8b3",
+            ),
+        ),
+        (
+            ALL,
+            UBUNTU,
+            (
+                "66cf6aa02beee0aac7ae5c1ed6e58c81",
+                "e8de517392ab7bf425a90ed572ef6f8c",
+                "1dbdfcc9e4dc89a1503d9d188d07b430",
+            ),
+        ),
+        (
+            HOST,
+            Variant(system="ubuntu", version="22.04", architecture="amd64"),
+            (
+                "0754fe242b8a3e018e2b6af4c846764d",
+                "80eec5f5e65d8b3b1489b8d24d16adc3",
+                "622dd8aec7de71bc90bc38dce3e99b70",
+            ),
+        ),
+        (
+            THERE,
+            Variant(),
+            (
+                "911526393115002447082bcb72e2031a",
+                "df60df93467685aa2b05a34a47038523",
+                "a37126b1001327742f490538d7206c8c",
+            ),
+        ),
+    ],
+    ids=["container", "all parts", "host", "pre-installed"],
+)
+def test_digests_are_the_same_in_every_release(
+    driver: WantedDriver, variant: Variant, digests: tuple[str, str, str]
+) -> None:
+    """A change here restarts the drivers of every fleet: mend the code, not the values."""
+    known = identity("bfac7359-6033-45ce-88d6-53db0078526e", driver, variant)
+    assert (known.target, known.label, known.install_digest) == digests
+
+
+words = st.sampled_from(["", "a", "b"])
+envs = st.lists(
+    st.builds(EnvVar, name=words, value=st.sampled_from(["1", "2", "$(a)"])), max_size=3
+)
+maps = st.dictionaries(st.sampled_from(["a", "b", "app", "sluice.dev/x"]), words, max_size=3)
+amounts = st.dictionaries(st.just("cpu"), st.sampled_from([1, 2, "1", "2"]), max_size=1)
+needs = st.builds(Resources, limits=amounts, requests=amounts)
+probes = st.none() | st.builds(Probe, period_seconds=st.sampled_from([None, 3, 4]))
+images = st.sampled_from(
+    [Image(image="r/d:1"), Image(repository="r", image="d", version="1"), Image(image="r/d:2")]
+)
+drivers = st.builds(
+    WantedDriver,
+    method=st.just(Method.CONTAINER),
+    image=images,
+    args=st.lists(words, max_size=2).map(tuple),
+    env=envs.map(tuple),
+    manager_env=envs.map(tuple),
+    secret_env=words,
+    resources=needs,
+    host_network=st.booleans(),
+    startup_probe=probes,
+    liveness_probe=probes,
+    rdma=st.builds(Rdma, enabled=st.booleans(), use_host_mofed=st.booleans()),
+    gds=st.builds(
+        Gds,
+        enabled=st.booleans(),
+        image=st.sampled_from(["r/fs:1", "r/fs:2"]),
+        env=envs.map(tuple),
+        host_network=st.booleans(),
+    ),
+    pods=st.builds(PodWishes, labels=maps, annotations=maps),
+)
+POOL = Situation([cluster_policy()]).pools().pools[0]
+DIGESTS = ("sluice.dev/driver", "sluice.dev/target", "sluice.dev/install-digest")
+
+
+def template(driver: WantedDriver) -> Any:
+    """The pod of a driver without what its digests say."""
+    pool = msgspec.structs.replace(POOL, driver=driver)
+    made = rendered(pool, UBUNTU, SETTINGS, FILES)
+    assert isinstance(made, Rendered)
+    pod = copy.deepcopy(made.object["spec"]["template"])
+    for container in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
+        kept = [one for one in container.get("env", []) if one["name"] != "DRIVER_CONFIG_DIGEST"]
+        container["env"] = kept
+    for words_of in (pod["metadata"]["labels"], pod["metadata"]["annotations"]):
+        for name in DIGESTS:
+            words_of.pop(name, None)
+    del pod["spec"]["nodeSelector"]
+    return pod
+
+
+@given(drivers, drivers)
+def test_two_drivers_have_one_target_if_and_only_if_their_pods_are_the_same(
+    one: WantedDriver, other: WantedDriver
+) -> None:
+    assert (target(one) == target(other)) == (template(one) == template(other))
+
+
+@given(drivers)
+def test_a_normal_form_is_its_own(driver: WantedDriver) -> None:
+    assert normal(normal(driver)) == normal(driver)
+    assert target(normal(driver)) == target(driver)
+    assert install_digest(normal(driver), UBUNTU) == install_digest(driver, UBUNTU)
+
+
+@given(drivers, st.randoms())
+def test_the_order_of_keys_is_nothing(driver: WantedDriver, source: random.Random) -> None:
+    keys = list(driver.pods.labels)
+    source.shuffle(keys)
+    labels = {key: driver.pods.labels[key] for key in keys}
+    assert target(changed(driver, "pods.labels", labels)) == target(driver)

@@ -1,0 +1,124 @@
+"""What is installed: every right of every service in one table, and none for agents."""
+
+from sluice.contracts.identities import COMPONENTS, Writer
+from sluice.policy.accounts import account_of
+from sluice.policy.installation.rights import RIGHTS
+from sluice.policy.installation.whole import installation
+
+LOOK = "get list watch"
+POLICIES = {
+    "nvidia.com/clusterpolicies": LOOK,
+    "nvidia.com/nvidiadrivers": LOOK,
+    "nvidia.com/gpuclusters": LOOK,
+    "gpu.nvidia.com/gpuclusterpolicies": LOOK,
+    "sluice.dev/rolloutstrategies": LOOK,
+    "sluice.dev/rollouts": LOOK,
+}
+TABLE: dict[str, dict[str, str]] = {
+    "sluice-discovery-cluster": {
+        **POLICIES,
+        "coordination.k8s.io/leases": LOOK,
+        "nodes": f"{LOOK} patch",
+        "sluice.dev/devices": f"{LOOK} create patch delete",
+        "sluice.dev/devices/status": "get patch",
+    },
+    "sluice-driver-cluster": {
+        **POLICIES,
+        "coordination.k8s.io/leases": LOOK,
+        "nodes": f"{LOOK} patch",
+        "nvidia.com/clusterpolicies/status": "get patch",
+        "nvidia.com/nvidiadrivers/status": "get patch",
+        "gpu.nvidia.com/gpuclusterpolicies/status": "get patch",
+        "sluice.dev/rolloutstrategies/status": "get patch",
+        "node.k8s.io/runtimeclasses": f"{LOOK} create patch delete",
+        "here: apps/daemonsets": f"{LOOK} create patch delete",
+        "here: configmaps": f"{LOOK} create patch delete",
+        "here: pods": LOOK,
+    },
+    "sluice-scheduler": {
+        **POLICIES,
+        "sluice.dev/rollouts": f"{LOOK} create patch update",
+        "sluice.dev/rollouts/status": "get update",
+        "coordination.k8s.io/leases": LOOK,
+        "nodes": f"{LOOK} patch",
+        "events": "create patch",
+        "pods": LOOK,
+        "pods/eviction": "create",
+        "here: pods": "delete",
+        "here: configmaps": LOOK,
+        "here: apps/daemonsets": LOOK,
+        "here: apps/controllerrevisions": LOOK,
+        "here: coordination.k8s.io/leases": "get create update",
+    },
+    "sluice-validator-cluster": {
+        **POLICIES,
+        "nodes": LOOK,
+        "here: pods": f"{LOOK} create delete",
+    },
+    "sluice-telemetry-cluster": {"nodes": LOOK},
+}
+"""By account: what it may do to what; `here` is the namespace of the operands."""
+
+
+def granted() -> dict[str, dict[str, str]]:
+    """The same table, read from the objects that are applied."""
+    objects = installation("gpu-operator")
+    rules = {
+        (obj["kind"], obj["metadata"]["name"]): obj["rules"] for obj in objects if "rules" in obj
+    }
+    table: dict[str, dict[str, str]] = {}
+    for binding in (obj for obj in objects if "roleRef" in obj):
+        (subject,) = binding["subjects"]
+        role = binding["roleRef"]
+        here = "here: " if role["kind"] == "Role" else ""
+        for rule in rules[role["kind"], role["name"]]:
+            (group,) = rule["apiGroups"]
+            for resource in rule["resources"]:
+                key = f"{here}{group}/{resource}".replace(" /", " ").removeprefix("/")
+                row = table.setdefault(subject["name"], {})
+                verbs = [*row.get(key, "").split(), *rule["verbs"]]
+                row[key] = " ".join(dict.fromkeys(verbs))
+    return table
+
+
+def test_every_right_of_every_service() -> None:
+    assert granted() == TABLE
+
+
+def test_agents_have_an_account_and_no_right() -> None:
+    objects = installation("gpu-operator")
+    accounts = {obj["metadata"]["name"]: obj for obj in objects if obj["kind"] == "ServiceAccount"}
+    assert set(accounts) == {
+        "nvidia-driver",
+        *(account_of(writer) for writer in Writer if writer is not Writer.CTL),
+    }
+    assert all(one["automountServiceAccountToken"] is False for one in accounts.values())
+    assert not {account_of(writer) for writer in COMPONENTS} & set(granted())
+    assert not set(RIGHTS) & set(COMPONENTS)
+
+
+def test_nobody_reads_secrets_or_deletes_what_is_people_s() -> None:
+    for rights in granted().values():
+        assert not [key for key in rights if "secrets" in key or "*" in key]
+        for key, verbs in rights.items():
+            assert "*" not in verbs
+            if "delete" in verbs.split():
+                assert key.startswith(("here: ", "sluice.dev/devices", "node.k8s.io/runtime"))
+
+
+def test_the_namespace_lets_privileged_pods_in() -> None:
+    namespace = installation("gpus")[0]
+    assert namespace["metadata"]["name"] == "gpus"
+    for mode in ("enforce", "audit", "warn"):
+        label = f"pod-security.kubernetes.io/{mode}"
+        assert namespace["metadata"]["labels"][label] == "privileged"
+
+
+def test_two_installations_share_no_object() -> None:
+    def keys(namespace: str) -> set[tuple[str, str, str]]:
+        return {
+            (obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+            for obj in installation(namespace)
+        }
+
+    assert not keys("a") & keys("b")

@@ -1,0 +1,328 @@
+"""Status and conditions: what people's scripts wait for, and operand, node and cause behind it."""
+
+from typing import Any
+
+import pytest
+
+from sluice.policy.kinds import KINDS
+from sluice.policy.kinds.common import Condition
+from sluice.policy.observed import Observation, ObservedDaemonSet, ObservedNode, Trouble
+from sluice.policy.owners import NodeFacts
+from sluice.policy.status import Said, Status, conditions, standing
+from tests.unit.policy.fields import put
+from tests.unit.policy.situations import (
+    UBUNTU,
+    Situation,
+    cluster_policy,
+    node,
+    nvidia_driver,
+)
+
+ONE = Situation([cluster_policy()], [UBUNTU, node("c")])
+READY = "ClusterPolicy is ready as all resources have been successfully reconciled"
+NOT_READY = "ClusterPolicy is not ready; states not ready: [state-driver]; "
+
+
+def well(situation: Situation) -> dict[str, Any]:
+    """An observation in which everything is as it should be."""
+    rendering, placement = situation.rendering(), situation.placement()
+    labels = {
+        (made.pool, made.driver.variant): made.driver.label
+        for made in rendering.objects
+        if made.driver
+    }
+    owners = situation.pools().owners
+    return {
+        "daemon_sets": {
+            made.name: ObservedDaemonSet(desired=2, updated=2, available=2)
+            for made in rendering.objects
+            if made.kind == "DaemonSet"
+        },
+        "nodes": {
+            name: ObservedNode(state="upgrade-done", label=labels.get((owners[name], variant), ""))
+            for name, variant in placement.nodes.items()
+        },
+    }
+
+
+def stand(situation: Situation, **seen: Any) -> dict[str, Status]:
+    made = standing(
+        situation.pools(),
+        situation.placement(),
+        situation.rendering(),
+        Observation(**{**well(situation), **seen}),
+    )
+    return {status.name: status for status in made}
+
+
+def only(situation: Situation, **seen: Any) -> Status:
+    (status,) = stand(situation, **seen).values()
+    return status
+
+
+def said(status: Status, kind: str) -> Said:
+    (found,) = [one for one in status.conditions if one.type == kind]
+    return found
+
+
+def on(status: Status) -> list[str]:
+    return [one.type for one in status.conditions if one.status]
+
+
+def driver_name(situation: Situation) -> str:
+    (name,) = [made.name for made in situation.rendering().objects if made.driver]
+    return name
+
+
+def test_a_policy_whose_nodes_are_done_is_ready() -> None:
+    status = only(ONE)
+    assert status.state == "ready"
+    assert on(status) == ["Ready", "Accepted"]
+    ready, error = said(status, "Ready"), said(status, "Error")
+    assert (ready.reason, ready.message) == ("Reconciled", READY)
+    assert (error.reason, error.message) == ("Ready", "")
+
+
+def test_every_lifecycle_word_is_a_condition() -> None:
+    words = ["Ready", "Error", "NotReady", "Upgrading", "Degraded", "Disabled", "Accepted"]
+    assert [one.type for one in only(ONE).conditions] == words
+    assert all(one.reason for one in only(ONE).conditions)
+
+
+def test_a_node_on_its_way_is_named_with_its_cause() -> None:
+    nodes = {**well(ONE)["nodes"]}
+    nodes["c"] = ObservedNode(state="drain-required", label="old", cause="waits for a budget")
+    status = only(ONE, nodes=nodes)
+    assert status.state == "notReady"
+    assert on(status) == ["Error", "NotReady", "Upgrading", "Accepted"]
+    error = said(status, "Error")
+    words = "state-driver on c: waits for a budget"
+    assert (error.reason, error.message) == ("OperandNotReady", NOT_READY + words)
+    assert said(status, "Ready").reason == "Error"
+    assert said(status, "Upgrading").message == f"1 of 2 nodes are done; {words}"
+
+
+def test_a_node_that_failed_makes_it_degraded() -> None:
+    nodes = {**well(ONE)["nodes"], "c": ObservedNode(state="upgrade-failed", cause="busy: sshd")}
+    status = only(ONE, nodes=nodes)
+    assert on(status) == ["Error", "NotReady", "Degraded", "Accepted"]
+    assert said(status, "Degraded").message == "state-driver on c: busy: sshd"
+
+
+@pytest.mark.parametrize(
+    ("seen", "cause"),
+    [
+        (ObservedNode(), "no driver has been brought up yet"),
+        (ObservedNode(state="upgrade-required"), "upgrade-required"),
+        (
+            ObservedNode(state="upgrade-done", label="other"),
+            "has another driver than its policy wants",
+        ),
+    ],
+)
+def test_a_node_without_a_cause_says_where_it_is(seen: ObservedNode, cause: str) -> None:
+    status = only(ONE, nodes={**well(ONE)["nodes"], "c": seen})
+    assert said(status, "Error").message == f"{NOT_READY}state-driver on c: {cause}"
+
+
+def test_a_node_that_a_person_took_out_keeps_nobody_waiting() -> None:
+    nodes = {**well(ONE)["nodes"], "c": ObservedNode(state="upgrade-required", skipped=True)}
+    assert only(ONE, nodes=nodes).state == "ready"
+
+
+def test_a_node_whose_system_is_not_known_is_named() -> None:
+    labels = {"nvidia.com/gpu.present": "true", "kubernetes.io/arch": "amd64"}
+    bare = Situation([cluster_policy()], [NodeFacts(name="a", labels=labels)])
+    assert said(only(bare), "Error").message == (
+        f"{NOT_READY}state-driver on a: its system is not known: it has no label"
+        " feature.node.kubernetes.io/system-os_release.ID"
+    )
+
+
+def test_operands_that_are_missing_old_or_in_trouble_are_named() -> None:
+    sets = {**well(ONE)["daemon_sets"]}
+    del sets["nvidia-dcgm-exporter"]
+    sets["gpu-feature-discovery"] = ObservedDaemonSet(generation=2)
+    sets["nvidia-device-plugin-daemonset"] = ObservedDaemonSet(desired=4, updated=3, available=1)
+    trouble = Trouble(
+        daemon_set="nvidia-device-plugin-daemonset", node="c", cause="ImagePullBackOff"
+    )
+    status = only(ONE, daemon_sets=sets, troubles=(trouble,))
+    assert said(status, "Error").message == (
+        "ClusterPolicy is not ready; states not ready: [state-device-plugin state-dcgm-exporter"
+        " gpu-feature-discovery]; state-device-plugin on c: ImagePullBackOff; state-device-plugin:"
+        " 3 of 4 pods of DaemonSet/nvidia-device-plugin-daemonset are not available;"
+        " state-device-plugin: 1 of 4 pods of DaemonSet/nvidia-device-plugin-daemonset are of an"
+        " older version; state-dcgm-exporter: DaemonSet/nvidia-dcgm-exporter is not there yet;"
+        " gpu-feature-discovery: DaemonSet/gpu-feature-discovery has changed, and its controller"
+        " has not seen it yet"
+    )
+
+
+def test_a_driver_s_pods_may_be_of_an_older_version_while_they_are_there() -> None:
+    sets = {**well(ONE)["daemon_sets"]}
+    sets[driver_name(ONE)] = ObservedDaemonSet(desired=2, updated=0, available=2)
+    assert only(ONE, daemon_sets=sets).state == "ready"
+
+
+def test_what_the_api_server_refused_is_said() -> None:
+    key = f"DaemonSet/{driver_name(ONE)}"
+    status = only(ONE, refused={key: "spec.template: Invalid value"})
+    words = f"state-driver: the API server refused {key}: spec.template: Invalid value"
+    assert said(status, "Error").message == NOT_READY + words
+    assert said(status, "Degraded").message == words
+
+
+def test_more_than_can_be_read_is_counted() -> None:
+    many = Situation([cluster_policy()], [node(f"n{number}") for number in range(9)])
+    message = said(only(many, nodes={}), "Error").message
+    assert message.count("no driver has been brought up yet") == 5
+    assert message.endswith("; and 4 more")
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason", "message"),
+    [
+        (True, "NoGPUNodes", "No GPU node found, watching for new nodes to join the cluster."),
+        (False, "NFDLabelsMissing", "No NFD labels found"),
+    ],
+)
+def test_without_gpu_nodes_it_is_ready_and_says_why(
+    labels: bool, reason: str, message: str
+) -> None:
+    status = only(Situation([cluster_policy()], []), feature_labels=labels)
+    assert status.state == "ready"
+    ready = said(status, "Ready")
+    assert (ready.status, ready.reason, ready.message) == (True, reason, message)
+
+
+# Errors, warnings and notes
+
+
+def test_an_error_names_field_value_and_remedy() -> None:
+    policy = cluster_policy()
+    put(policy["spec"], "driver.kernelModuleType", "closed")
+    status = only(Situation([policy]))
+    error, accepted = said(status, "Error"), said(status, "Accepted")
+    assert error.reason == "ReconcileFailed"
+    for words in ('spec.driver.kernelModuleType ("closed")', 'write one of "auto"'):
+        assert words in error.message
+        assert words in accepted.message
+    assert (accepted.status, accepted.reason) == (False, "Invalid")
+
+
+def test_warnings_are_listed_and_notes_are_counted() -> None:
+    policy = cluster_policy(
+        nodeStatusExporter={"enabled": True}, toolkit={"version": "1", "image": "i"}
+    )
+    accepted = said(only(Situation([policy])), "Accepted")
+    assert (accepted.status, accepted.reason) == (True, "Warnings")
+    assert "spec.nodeStatusExporter.enabled (true) is switched on, but" in accepted.message
+    assert accepted.message.endswith("; 2 fields that are set have no effect here")
+    assert "spec.toolkit" not in accepted.message
+
+
+def test_a_driver_that_cannot_be_rendered_is_the_cause() -> None:
+    status = only(Situation([cluster_policy(driver={})], [UBUNTU]))
+    assert "spec.driver.image names no image to run" in said(status, "Error").message
+    assert said(status, "Degraded").status
+
+
+# Several policies
+
+
+def test_the_younger_policy_is_ignored_in_words() -> None:
+    objects = [cluster_policy(), cluster_policy()]
+    for at, name in enumerate(("first", "second")):
+        stamp = f"2026-01-01T00:00:0{at}Z"
+        objects[at]["metadata"] = {"name": name, "uid": name, "creationTimestamp": stamp}
+    second = stand(Situation(objects))["second"]
+    assert second.state == "ignored"
+    assert 'ClusterPolicy "first" is older' in said(second, "Ready").message
+    assert on(second) == ["NotReady", "Accepted"]
+
+
+def test_a_driver_that_nobody_asks_for_is_disabled() -> None:
+    status = stand(Situation([cluster_policy(), nvidia_driver("a")]))["a"]
+    assert status.state == "disabled"
+    assert on(status) == ["Error", "NotReady", "Disabled", "Accepted"]
+    error = said(status, "Error")
+    assert error.reason == "Reconciled"
+    assert "useNvidiaDriverCRD is not enabled in ClusterPolicy" in error.message
+
+
+def test_drivers_in_conflict_say_on_which_node() -> None:
+    objects = [nvidia_driver(name, nodeSelector={"rack": "1"}) for name in "xy"]
+    for status in stand(Situation(objects, [node("n", rack="1")])).values():
+        assert status.state == "notReady"
+        error = said(status, "Error")
+        assert error.reason == "ConflictingNodeSelector"
+        assert "multiple NVIDIADrivers match the same node n: [x y]" in error.message
+
+
+def test_the_cluster_s_policy_waits_for_the_rollouts_of_its_drivers() -> None:
+    crd = cluster_policy(driver={"useNvidiaDriverCRD": True})
+    both = Situation([crd, nvidia_driver("a", default=True)], [UBUNTU])
+    done = stand(both)
+    assert {name: one.state for name, one in done.items()} == {
+        "cluster-policy": "ready",
+        "a": "ready",
+    }
+    assert said(done["a"], "Ready").message == "All resources have been successfully reconciled"
+    behind = stand(both, nodes={"a": ObservedNode(state="wait-for-jobs-required")})
+    error = said(behind["a"], "Error")
+    assert (error.reason, error.message) == (
+        "DriverNotReady",
+        "Waiting for driver pod to be ready; state-driver on a: wait-for-jobs-required",
+    )
+    assert said(behind["cluster-policy"], "Error").message == (
+        "ClusterPolicy is not ready; NVIDIADriver upgrade has not completed; one or more"
+        " NVIDIADriver-owned Nodes are marked pending, in-progress, or failed;"
+        " state-driver on a: wait-for-jobs-required"
+    )
+
+
+def test_a_strategy_with_an_error_holds_its_pool_and_says_so() -> None:
+    broken = {
+        "apiVersion": "sluice.dev/v1alpha1",
+        "kind": "RolloutStrategy",
+        "metadata": {"name": "s"},
+        "spec": {"pool": "clusterpolicy-cluster-policy", "retries": "many"},
+    }
+    held = Situation([cluster_policy(), broken], [UBUNTU])
+    made = stand(held, nodes={})
+    strategy = made["s"]
+    assert (strategy.state, [one.type for one in strategy.conditions]) == ("", ["Accepted"])
+    assert "spec.retries" in said(strategy, "Accepted").message
+    words = "nothing new starts until somebody mends this: spec.retries of RolloutStrategy"
+    assert words in said(made["cluster-policy"], "Error").message
+
+
+def test_what_is_being_deleted_says_nothing_any_more() -> None:
+    policy = cluster_policy()
+    policy["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert stand(Situation([policy])) == {}
+
+
+def test_every_state_is_a_word_of_its_kind() -> None:
+    for situation in (ONE, Situation([cluster_policy(), nvidia_driver("a")])):
+        for status in stand(situation).values():
+            shape = next(
+                f.shape for f in KINDS[status.kind].status_shape.fields if f.name == "state"
+            )
+            assert status.state in shape.words
+
+
+# Times
+
+
+def test_a_condition_keeps_its_time_while_it_says_the_same() -> None:
+    nodes = {**well(ONE)["nodes"], "c": ObservedNode(state="upgrade-failed")}
+    first = conditions((), only(ONE), now="2026-01-01T00:00:01Z")
+    assert {one.last_transition_time for one in first} == {"2026-01-01T00:00:01Z"}
+    second = conditions(first, only(ONE, nodes=nodes), now="2026-01-01T00:00:02Z")
+    changed = {one.type for one in second if one.last_transition_time == "2026-01-01T00:00:02Z"}
+    assert changed == {"Ready", "Error", "NotReady", "Degraded"}
+    foreign = Condition(type="Else", status="True", last_transition_time="x", reason="r")
+    again = conditions((*second, foreign), only(ONE, nodes=nodes), now="2026-01-01T00:00:03Z")
+    assert again == second
