@@ -11,6 +11,7 @@ from sluice.kube.client import Kube
 from sluice.kube.http import HttpTransport, Token
 from sluice.kube.resources import NAMESPACES
 from sluice.kube.transport import Transport
+from sluice.policy.rules import RULES
 from sluice.rollout.world import Steady
 from sluice.runtime.clock import SystemClock
 from sluice.runtime.ids import SeededIds
@@ -158,7 +159,7 @@ async def simulated() -> AsyncGenerator[Server]:
         clock=clock,
         ids=SeededIds(random.Random(2)),
         random=source,
-        rules={widgets.IMMUTABLE: widgets.pool_stays},
+        rules={widgets.IMMUTABLE: widgets.pool_stays, **RULES},
     )
 
     def inside(user: str, manager: str) -> Kube:

@@ -80,10 +80,13 @@ class Truth(Journal):
         super().add(revision)
         if self._glass is None:
             return
+        # Not by the record's revision: where only the answer would tell it, there is none.
+        last = self._seen
         for resource in RESOURCES:
             for change in self._glass.changes(resource, after=self._seen):
                 self._note(resource, change)
-        self._seen = revision.revision
+                last = max(last, change.revision)
+        self._seen = last
 
     def now(self, resource: Resource[Any]) -> list[Any]:
         """All objects of a kind."""

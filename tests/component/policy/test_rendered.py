@@ -1,54 +1,28 @@
 """What is rendered is taken by an API server as it is: every field known, nothing warned of."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
-import msgspec
 import pytest
 
-from sluice.kube.transport import Request, Transport
+from sluice.kube.transport import Transport
 from sluice.policy.installation.whole import installation
+from tests.component.policy.strictly import apply, sent
 from tests.unit.policy import goldens
 from tests.unit.policy.situations import SETTINGS, SITUATIONS
 
 Object = dict[str, Any]
 
-APPLY = "application/apply-patch+yaml"
 RBAC = "rbac.authorization.k8s.io/v1"
 
 
-def path_of(obj: Object) -> str:
-    """Where an object is applied."""
-    api, metadata = obj["apiVersion"], obj["metadata"]
-    root = f"/apis/{api}" if "/" in api else f"/api/{api}"
-    within = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
-    kind = obj["kind"].lower()
-    plural = f"{kind}es" if kind.endswith("s") else f"{kind}s"
-    return f"{root}{within}/{plural}/{metadata['name']}"
-
-
-async def sent(
-    wire: Transport, method: str, path: str, body: Object, **query: str
-) -> tuple[int, list[str], Object]:
-    """Status, warnings and answer to a strict write."""
-    content = APPLY if method == "PATCH" else "application/json"
-    request = Request(
-        method=method,
-        path=path,
-        query={"fieldManager": "sluice-driver", "fieldValidation": "Strict", **query},
-        headers={"accept": "application/json", "content-type": content},
-        body=msgspec.json.encode(body),
-    )
-    async with wire.open(request) as answer:
-        headers = answer.headers.items()
-        warnings = [value for name, value in headers if name.lower() == "warning"]
-        return answer.status, warnings, msgspec.json.decode(await answer.body())
-
-
-async def apply(wire: Transport, obj: Object) -> Object:
-    """Ours is what holds, as when a service does it."""
-    status, warnings, answer = await sent(wire, "PATCH", path_of(obj), obj, force="true")
-    assert (status in (200, 201), warnings) == (True, []), answer
-    return answer
+@pytest.fixture
+async def wire(wire: Transport) -> AsyncIterator[Transport]:
+    """The daemons do not outlive the test: some would run on the machines of others."""
+    yield wire
+    path = f"/apis/apps/v1/namespaces/{SETTINGS.namespace}/daemonsets"
+    status, _, answer = await sent(wire, "DELETE", path)
+    assert status == 200, answer
 
 
 async def installed(wire: Transport, *, rights: bool) -> None:

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from aiohttp import web
-from aiohttp.web_request import BaseRequest
 
 from sluice.kube.http import HttpTransport, Token
 from sluice.runtime.clock import SystemClock
 from sluice.runtime.ids import SeededIds
-from sluice.sim.apiserver.http import Front, front
+from sluice.sim.apiserver.http import front
 from sluice.sim.apiserver.server import ApiServer
 from sluice.sim.realkube.binaries import find
 from sluice.sim.realkube.cluster import RealKube
@@ -43,23 +41,8 @@ def plane_or_none(request: pytest.FixtureRequest) -> RealKube | None:
     return request.getfixturevalue("plane") if request.param == "real" else None
 
 
-class TrustingFront(Front):
-    """Takes whoever comes without a token for him who may do everything.
-
-    Over plain HTTP, kubectl does not send the token of its kubeconfig.
-    """
-
-    async def handle(self, incoming: BaseRequest) -> web.StreamResponse:
-        """Answer one request."""
-        token = self._server.token_of(ADMIN)
-        headers = {"authorization": f"Bearer {token}", **incoming.headers}
-        return await super().handle(incoming.clone(headers=headers))
-
-
 @pytest.fixture
-async def door(
-    plane_or_none: RealKube | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Door]:
+async def door(plane_or_none: RealKube | None, tmp_path: Path) -> AsyncIterator[Door]:
     """To the server of this test."""
     if plane_or_none is not None:
         plane = plane_or_none
@@ -71,7 +54,6 @@ async def door(
         return
     source = random.Random(7)
     server = ApiServer(clock=SystemClock(), ids=SeededIds(source), random=source)
-    monkeypatch.setattr("sluice.sim.apiserver.http.Front", TrustingFront)
     async with front(server) as door:
         yield Door(
             name="simulated",

@@ -76,7 +76,7 @@ def test_a_kind_is_served_from_its_definition_on() -> None:
         assert (await town.ask("GET", THINGS))[0] == 404
         assert (await town.ask("POST", DEFINITIONS, definition()))[0] == 201
         made = await town.kube.get(resources.CUSTOM_RESOURCES, "things.x.dev")
-        assert {each.type: each.status for each in made.status.conditions} == {
+        assert {each.type: each.status for each in made.status.conditions or ()} == {
             "NamesAccepted": "True",
             "Established": "True",
         }

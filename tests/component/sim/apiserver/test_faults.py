@@ -272,3 +272,44 @@ def test_a_request_can_bring_the_server_down() -> None:
         await town.node("n1")
 
     play(main)
+
+
+def test_a_watch_that_is_cut_as_it_opens_listens_no_more() -> None:
+    async def main(town: Town) -> int:
+        town.server.faults.add(Fault(does=Cut("after"), verbs=("watch",), times=1))
+        with pytest.raises(Unavailable):
+            async with town.kube.stream(NODES, query={"watch": "1"}):
+                pass
+        return town.server.watching
+
+    assert play(main) == 0
+
+
+def test_a_watch_whose_asker_goes_as_it_opens_listens_no_more() -> None:
+    async def main(town: Town) -> list[int]:
+        found: list[int] = []
+        for turns in range(8):
+
+            async def listen() -> None:
+                async with town.kube.stream(NODES, query={"watch": "1"}) as answer:
+                    await anext(events(answer))
+
+            asking = asyncio.create_task(listen())
+            for _ in range(turns):
+                await town.sim.clock.sleep(0)
+            asking.cancel()
+            await asyncio.wait({asking})
+            found.append(town.server.watching)
+        return found
+
+    assert play(main) == [0] * 8
+
+
+def test_an_error_says_which_server_it_was() -> None:
+    async def main(town: Town) -> str:
+        town.server.faults.add(Fault(does=Hang(), verbs=("get",)))
+        with pytest.raises(Unavailable) as caught:
+            await town.kube.get(resources.NODES, "n1")
+        return str(caught.value)
+
+    assert "the simulated server" in play(main)

@@ -193,7 +193,11 @@ def test_a_dry_run_answers_and_stores_nothing() -> None:
         assert dry["data"] == {"k": "v"}
         assert (await town.ask("DELETE", f"{CONFIG}/a", dryRun="All"))[0] == 200
         assert town.server.revision == at
-        assert [each.changed for each in town.server.journal.revisions][1:] == [{}, {}, {}]
+        options = {"dryRun": ["All"]}
+        assert (await town.ask("DELETE", f"{CONFIG}/a", options))[0] == 200
+        assert (await town.ask("DELETE", f"{CONFIG}/b", dryRun="All"))[0] == 404
+        assert town.server.revision == at
+        assert len(town.server.journal) == 1
 
     play(main)
 

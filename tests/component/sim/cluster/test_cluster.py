@@ -16,7 +16,7 @@ from sluice.kube.client import Kube
 from sluice.rollout.world import Steady
 from sluice.runtime.clock import SystemClock
 from sluice.runtime.ids import SeededIds
-from sluice.sim.apiserver.server import ApiServer
+from sluice.sim.apiserver.server import FIRST_NAMESPACES, ApiServer
 from sluice.sim.cluster.cluster import CONTROLLERS, INFORMERS, KUBELETS, Cluster
 from sluice.sim.cluster.kinds import DAEMON_SETS, NODES, PODS, REPLICA_SETS
 from sluice.sim.cluster.kubelet.hardware import Hardware
@@ -46,7 +46,7 @@ def test_a_thousand_kubelets_cost_a_bounded_number_of_writes() -> None:
             await there.until(ready, every=0.5)
             took = there.now - begun
             tasks = len(asyncio.all_tasks())
-            assert tasks < 120
+            assert tasks < 140
         writes = collections.Counter(
             f"{each.kind} {each.verb} {each.code}"
             for each in there.journal()
@@ -59,11 +59,14 @@ def test_a_thousand_kubelets_cost_a_bounded_number_of_writes() -> None:
     leases = writes.pop("Lease update 200", 0)
     assert leases <= nodes
     assert writes == {
+        "ServiceAccount create 201": len(FIRST_NAMESPACES),
+        "ConfigMap create 201": len(FIRST_NAMESPACES),
         "Node create 201": nodes,
         "Lease create 201": nodes,
         "Node patch 200": 2 * nodes,  # its time to live, and its taint
         "ControllerRevision create 201": 2,
-        "Pod create 201": 2 * 2 * nodes,  # created, and bound
+        "Pod create 201": 2 * nodes,
+        "Binding create 201": 2 * nodes,
         "Pod patch 200": 3 * 2 * nodes,  # creating, running, ready
     }
 

@@ -78,6 +78,7 @@ def test_what_does_not_apply_is_invalid(operation: dict[str, Any]) -> None:
     status = refused.value
     assert (status.code, status.reason) == (422, "Invalid")
     assert status.message == "the server rejected our request due to an error in our request"
+    assert status.status()["details"] == {}
 
 
 @pytest.mark.parametrize("operations", [{}, ["x"], [{"op": 1, "path": "/a"}], [{"path": ["a"]}]])

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sluice.runtime.ids import Ids
-from sluice.sim.apiserver import identity
+from sluice.sim.apiserver import accounts, identity
 from sluice.sim.apiserver.encoding import decoded
 from sluice.sim.apiserver.parts import Thing
 from sluice.sim.apiserver.refusals import (
@@ -88,13 +88,25 @@ class Births:
         metadata["creationTimestamp"] = now
         return metadata
 
+    def admit(self, write: Write, thing: Thing) -> None:
+        """A pod speaks as somebody; nobody asks whether that account is there."""
+        if write.kind.resource != "pods":
+            return
+        name = accounts.name(thing)
+        account = self._store.accounts().get(write.namespace, name)
+        given = {} if account is None else decoded(account.raw)
+        accounts.speak(thing, as_=name, account=given, suffix=self._suffix())
+
     def _generated(self, write: Write, prefix: str) -> str:
         shelf = self._store.shelf(write.kind)
         for _ in range(_TRIES):
-            name = prefix[:58] + "".join(self._random.choice(_LETTERS) for _ in range(5))
+            name = prefix[:58] + self._suffix()
             if shelf.get(write.namespace, name) is None:
                 return name
         raise exists(write.kind, f"{prefix}*")
+
+    def _suffix(self) -> str:
+        return "".join(self._random.choice(_LETTERS) for _ in range(5))
 
 
 def _uid(digits: str) -> str:

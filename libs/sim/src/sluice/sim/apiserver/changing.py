@@ -179,7 +179,7 @@ class Changes:
                 self._definitions.establish(stored)
             if definition["metadata"].get("deletionTimestamp"):
                 self._empty(definition)
-        elif kind.custom and outcome.after is None:
+        elif kind.custom and outcome.gone:
             definition = self._definitions.of(kind)
             if definition is not None and definition["metadata"].get("deletionTimestamp"):
                 self._end(definition)

@@ -78,7 +78,9 @@ class Evictor:
             options = options.beyond_revision()
         outcome = self._deleter.delete(write, live, options)
         done = encoded(success())
-        return msgspec.structs.replace(outcome, code=201, raw=done, bare=True, before=pod)
+        return msgspec.structs.replace(
+            outcome, code=201, raw=done, bare=True, revision=0, before=pod
+        )
 
     def _spend(self, write: Write, pod: Thing) -> None:
         budgets = self._budgets(pod)
@@ -153,7 +155,8 @@ def bind(write: Write, live: Stored, binding: Binding, *, writer: Writer) -> Out
         },
     }
     outcome = writer.put(write, live, bound)
-    return msgspec.structs.replace(outcome, code=201, raw=encoded(success()), bare=True)
+    raw = encoded(success())
+    return msgspec.structs.replace(outcome, code=201, raw=raw, bare=True, revision=0)
 
 
 def success() -> Thing:

@@ -27,6 +27,9 @@ class InProcess:
         self._user = user
         self._clock = clock
 
+    def __str__(self) -> str:
+        return "the simulated server"
+
     def open(self, request: Request) -> AbstractAsyncContextManager[Answer]:
         """Send it, and give the answer's head."""
         return self._open(request)

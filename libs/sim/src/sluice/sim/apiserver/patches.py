@@ -37,6 +37,7 @@ def json_patch(obj: dict[str, Any], operations: list[Any]) -> dict[str, Any]:
             422,
             "Invalid",
             "the server rejected our request due to an error in our request",
+            details={},
         ) from error
     if not isinstance(document, dict):
         raise Refused(422, "Invalid", f"a patched object must be an object, not {document!r}")

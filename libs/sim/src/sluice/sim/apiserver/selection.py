@@ -49,7 +49,7 @@ def _by_fields(kind: Kind, text: str) -> Callable[[Callable[[str], str]], bool]:
         return field_selector(text, supported=kind.selectable)
     except Refused as refusal:
         path = refusal.message.removeprefix("field label not supported: ")
-        if kind.custom or len(kind.selectable) > len(NAME_FIELDS) or path == refusal.message:
+        if kind.custom or set(kind.selectable) - set(NAME_FIELDS) or path == refusal.message:
             raise
         known = ", ".join(f'"{each}"' for each in NAME_FIELDS)
         raise bad(f'"{path}" is not a known field selector: only {known}') from refusal

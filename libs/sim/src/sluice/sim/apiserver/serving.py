@@ -5,8 +5,6 @@ Knows nothing of how requests come in, nor when the server runs.
 
 from collections.abc import Awaitable, Callable
 
-from sluice.contracts.journal import Revision, Verb
-from sluice.kube.changes import changed_paths
 from sluice.kube.transport import Request
 from sluice.runtime.clock import Clock
 from sluice.sim.apiserver import discovery, striking
@@ -21,16 +19,17 @@ from sluice.sim.apiserver.lists import Page, as_version, written
 from sluice.sim.apiserver.negotiation import OBJECT, content_type, form
 from sluice.sim.apiserver.options import allotted, list_options
 from sluice.sim.apiserver.reading import Ask, Reader
+from sluice.sim.apiserver.records import aimed_at, is_dry, turned_down, written_down
 from sluice.sim.apiserver.replies import Reply
 from sluice.sim.apiserver.reviews import review
 from sluice.sim.apiserver.status import Refused
 from sluice.sim.apiserver.store import Store
 from sluice.sim.apiserver.under_way import UnderWay
+from sluice.sim.apiserver.watches import Severed
 from sluice.sim.apiserver.writes import Outcome
 
 _TEXT = "text/plain; charset=utf-8"
 _PROBES = ("/healthz", "/livez", "/readyz")
-_SAID_AS = {"bind": "create", "deletecollection": "delete"}
 
 
 class Serving:
@@ -76,7 +75,11 @@ class Serving:
         else:
             work, outlives = self._write(call, strikes, limit), True
         reply = await self._under_way.run(work, outlives=outlives)
-        return striking.after(reply, strikes, clock=self._clock)
+        try:
+            return striking.after(reply, strikes, clock=self._clock)
+        except Severed:
+            await reply.close()  # of a watch, that listens already
+            raise
 
     def _about(self, request: Request) -> Reply | None:
         """The server itself: is it there, and what does it serve."""
@@ -145,24 +148,17 @@ class Serving:
 
     def _note(self, call: Call, code: int, outcome: Outcome | None) -> None:
         """Put a write, or what would have been one, into the journal."""
-        route, done = call.route, outcome
-        if done is not None and "dryRun" in call.request.query:
-            done = None
-        self._journal.add(
-            Revision(
-                revision=self._store.revision,
-                time=self._clock.now(),
-                user=call.user,
-                manager=call.manager,
-                verb=Verb(_SAID_AS.get(call.verb, call.verb)),
-                code=code,
-                kind=route.kind.kind,
-                namespace=route.namespace,
-                name=outcome.name if outcome is not None else route.name,
-                uid=outcome.uid if outcome is not None else "",
-                changed={} if done is None else changed_paths(done.before, done.after),
-            )
-        )
+        if is_dry(call):
+            return
+        now = self._clock.now()
+        if outcome is not None:
+            self._journal.add(written_down(call, outcome, now=now))
+            return
+        name, uid = aimed_at(call)
+        live = self._store.shelf(call.route.kind).get(call.route.namespace, name)
+        if not uid and live is not None:
+            uid = live.uid
+        self._journal.add(turned_down(call, code, name=name, uid=uid, now=now))
 
 
 def _order(call: Call) -> Order:

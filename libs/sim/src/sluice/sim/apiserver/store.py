@@ -178,6 +178,10 @@ class Store:
         """Into which everything namespaced must go."""
         return self._shelf(("", "namespaces"))
 
+    def accounts(self) -> Shelf:
+        """As which pods speak."""
+        return self._shelf(("", "serviceaccounts"))
+
     def put(self, kind: Kind, thing: Mapping[str, Any], *, before: Stored | None) -> Stored:
         """Write an object down as it is from now on."""
         revision = self._next()

@@ -26,8 +26,7 @@ class UnderWay:
             await asyncio.wait({task})
         except asyncio.CancelledError:
             if not outlives:
-                task.cancel()
-                await asyncio.wait({task})
+                await _drop(task)
             raise
         if task.cancelled():
             raise Severed
@@ -45,3 +44,11 @@ class UnderWay:
         del self._tasks[task]
         if not task.cancelled():
             task.exception()  # perhaps nobody else looks
+
+
+async def _drop(task: asyncio.Task[Reply]) -> None:
+    """Nobody takes its reply, which may be there already."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled() and task.exception() is None:
+        await task.result().close()

@@ -6,6 +6,7 @@ real server does. Knows nothing of requests; `watching` makes streams of these.
 
 import asyncio
 from collections import deque
+from typing import cast
 
 from sluice.sim.apiserver.encoding import line
 from sluice.sim.apiserver.kinds import Kind
@@ -64,9 +65,8 @@ class Watch:
         self.user = user
         self._selection = selection
         self._after = after
-        self._waiting: deque[tuple[str, Event]] = deque()
+        self._waiting: deque[tuple[str, Event] | int] = deque()
         self._news = asyncio.Event()
-        self._bookmark: int | None = None
         self._over = False
         self._severed = False
         self.left: int | None = None
@@ -87,10 +87,16 @@ class Watch:
         self._news.set()
 
     def mark(self, revision: int) -> None:
-        """All up to this revision has been offered; said only where that is news."""
-        if revision <= self._after:
+        """All up to this revision has been offered; said only where that is news.
+
+        A bookmark stands in the line with the events: handed out before its turn it would come
+        before events that are older than it, and after its turn behind newer ones.
+        """
+        if self._over or revision <= self._after:
             return
-        self._bookmark = revision
+        if self._waiting and isinstance(self._waiting[-1], int):
+            self._waiting.pop()
+        self._waiting.append(revision)
         self._news.set()
 
     def end(self, *, clean: bool = True) -> None:
@@ -110,10 +116,8 @@ class Watch:
                 self.end(clean=self.ends_clean)
                 continue
             if self._waiting:
-                return self._some()
-            if self._bookmark is not None:
-                revision, self._bookmark = self._bookmark, None
-                return revision
+                first = self._waiting.popleft()
+                return first if isinstance(first, int) else self._some(first)
             if self._over:
                 return None
             self._news.clear()
@@ -124,9 +128,14 @@ class Watch:
         if self.left is not None:
             self.left -= events
 
-    def _some(self) -> list[tuple[str, Event]]:
+    def _some(self, first: tuple[str, Event]) -> list[tuple[str, Event]]:
+        """As many as go out together, up to the next bookmark."""
         most = _AT_ONCE if self.left is None else min(_AT_ONCE, self.left)
-        some = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+        some = [first]
+        while self._waiting and len(some) < most:
+            if isinstance(self._waiting[0], int):
+                break
+            some.append(cast("tuple[str, Event]", self._waiting.popleft()))
         self.hear(len(some))
         return some
 

@@ -32,5 +32,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the body is no object of the kind."""
     name: str = ""
     uid: str = ""
+    revision: int = 0
+    """Of the object in the answer; 0 where that shows none."""
+    gone: bool = False
     before: Mapping[str, Any] | None = None
     after: Mapping[str, Any] | None = None
+    """As the answer has it where it shows the object."""

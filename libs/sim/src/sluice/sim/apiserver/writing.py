@@ -73,6 +73,7 @@ class Writer:
         if status is not None and strategy.keeps_status:
             thing["status"] = status
         strategy.begin(thing)
+        self._births.admit(write, thing)
         thing = typed(thing, kind.shape)
         self._judge(kind, strategy, thing, None)
         if self._store.shelf(kind).get(write.namespace, metadata["name"]) is not None:
@@ -117,15 +118,18 @@ class Writer:
     def remove(self, write: Write, live: Stored, *, code: int = 200, raw: bytes = b"") -> Outcome:
         """The object is gone; the body is `raw`, or else the object as it is last seen."""
         before = decoded(live.raw)
-        last = live.raw
+        last, revision = live.raw, live.revision
         if not write.dry_run:
-            last = self._store.remove(write.kind, live).gone()
+            change = self._store.remove(write.kind, live)
+            last, revision = change.gone(), change.revision
         return Outcome(
             code=code,
             raw=raw or last,
             bare=bool(raw),
             name=live.name,
             uid=live.uid,
+            revision=0 if raw else revision,
+            gone=True,
             before=before,
         )
 
@@ -194,17 +198,18 @@ class Writer:
             raise invalid_object(kind, new["metadata"]["name"], causes)
 
     def _released(self, write: Write, live: Stored, new: Thing, old: Thing) -> Outcome:
-        """Its last finalizer is gone, and so is the object."""
+        """Its last finalizer is gone, and so is the object: the answer does not show that."""
         new["metadata"]["resourceVersion"] = str(live.revision)
-        raw = encoded(ordered(new))
-        gone = self.remove(write, live, raw=raw)
-        return msgspec.structs.replace(gone, bare=False, before=old)
+        gone = self.remove(write, live, raw=encoded(ordered(new)))
+        revision = live.revision
+        return msgspec.structs.replace(gone, bare=False, revision=revision, before=old, after=new)
 
     def _unchanged(self, live: Stored, old: Thing) -> Outcome:
         return Outcome(
             raw=live.raw,
             name=live.name,
             uid=live.uid,
+            revision=live.revision,
             before=old,
             after=old,
         )
@@ -224,15 +229,17 @@ class Writer:
             if live is not None:
                 kept = {**thing["metadata"], "resourceVersion": str(live.revision)}
                 thing["metadata"] = kept
-            raw = encoded(ordered(thing))
+            raw, revision = encoded(ordered(thing)), 0
         else:
-            raw = self._store.put(kind, thing, before=live).raw
+            stored = self._store.put(kind, thing, before=live)
+            raw, revision = stored.raw, stored.revision
         metadata = thing["metadata"]
         return Outcome(
             code=code,
             raw=raw,
             name=metadata["name"],
             uid=metadata["uid"],
+            revision=revision,
             before=before,
             after=thing,
         )

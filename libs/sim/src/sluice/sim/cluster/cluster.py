@@ -19,6 +19,7 @@ from sluice.sim.cluster.daemonsets import controller as daemonsets
 from sluice.sim.cluster.informers import Informers
 from sluice.sim.cluster.kubelet.fleet import KubeFor, KubeletFleet
 from sluice.sim.cluster.kubelet.occupants import Occupants, nobody
+from sluice.sim.cluster.namespaces import ending, furniture
 from sluice.sim.cluster.nodes import leaving, lifecycle, ttl
 from sluice.sim.cluster.workloads import controllers as workloads
 
@@ -49,6 +50,9 @@ CONTROLLERS: dict[str, tuple[_Kind, str, str]] = {
     "taint-eviction": (leaving.TaintEviction, leaving.EVICTION_USER, MANAGER),
     "pod-collector": (leaving.PodCollector, leaving.COLLECTOR_USER, MANAGER),
     "garbage-collector": (garbage.GarbageCollector, garbage.USER, MANAGER),
+    "namespaces": (ending.NamespaceEnding, ending.USER, MANAGER),
+    "accounts": (furniture.Accounts, furniture.ACCOUNT_USER, MANAGER),
+    "certificates": (furniture.Certificates, furniture.CERTIFICATE_USER, MANAGER),
 }
 """By name: what it is, as whom it speaks, and what it calls itself."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sluice.kube.cache import Cache
 from sluice.kube.client import Kube
+from sluice.kube.resources import CONFIG_MAPS, SERVICE_ACCOUNTS
 from sluice.kube.views import Object
 from sluice.runtime.clock import Clock
 from sluice.sim.cluster.kinds import (
@@ -14,6 +15,7 @@ from sluice.sim.cluster.kinds import (
     DAEMON_SETS,
     JOBS,
     LEASES,
+    NAMESPACES,
     NODES,
     PODS,
     REPLICA_SETS,
@@ -21,6 +23,10 @@ from sluice.sim.cluster.kinds import (
     Pod,
 )
 from sluice.sim.cluster.kubelet.hardware import LEASES_IN
+
+DEFAULT_ACCOUNT = "default"
+ROOT_CERTIFICATE = "kube-root-ca.crt"
+"""What stands in every namespace."""
 
 
 class Informers:
@@ -38,6 +44,10 @@ class Informers:
         self.replica_sets = Cache(kube, REPLICA_SETS, **common)
         self.jobs = Cache(kube, JOBS, **common)
         self.budgets = Cache(kube, BUDGETS, **common)
+        self.namespaces = Cache(kube, NAMESPACES, **common)
+        named = "metadata.name={}".format
+        self.accounts = Cache(kube, SERVICE_ACCOUNTS, **common, fields=named(DEFAULT_ACCOUNT))
+        self.certificates = Cache(kube, CONFIG_MAPS, **common, fields=named(ROOT_CERTIFICATE))
 
     async def run(self) -> None:
         """Until it is cancelled."""

@@ -100,7 +100,7 @@ class Pod(Object, frozen=True, kw_only=True):
 class NodeCondition(Condition, frozen=True, kw_only=True):
     """A condition that is said again although nothing changed."""
 
-    last_heartbeat_time: str = ""
+    last_heartbeat_time: str | None = None
 
 
 class NodeSpec(View, frozen=True, kw_only=True):
@@ -278,6 +278,19 @@ class Lease(Object, frozen=True, kw_only=True):
     spec: LeaseSpec = LeaseSpec()
 
 
+class NamespaceSpec(View, frozen=True, kw_only=True):
+    """Who still has to let it go."""
+
+    finalizers: tuple[str, ...] = ()
+
+
+class Namespace(Object, frozen=True, kw_only=True):
+    """Where other objects live."""
+
+    metadata: Meta
+    spec: NamespaceSpec = NamespaceSpec()
+
+
 NODES = Resource(plural="nodes", kind="Node", namespaced=False, ours_to_create=False, view=Node)
 PODS = Resource(plural="pods", kind="Pod", view=Pod)
 LEASES = Resource(group="coordination.k8s.io", plural="leases", kind="Lease", view=Lease)
@@ -290,4 +303,4 @@ JOBS = Resource(group="batch", plural="jobs", kind="Job", view=Job)
 BUDGETS = Resource(
     group="policy", plural="poddisruptionbudgets", kind="PodDisruptionBudget", view=Budget
 )
-NAMESPACES = Resource(plural="namespaces", kind="Namespace", namespaced=False, view=Object)
+NAMESPACES = Resource(plural="namespaces", kind="Namespace", namespaced=False, view=Namespace)

@@ -19,7 +19,8 @@ def available(pod: Pod, *, min_ready: int, now: float) -> bool:
     found = pod.condition("Ready")
     if found is None or found.status != "True":
         return False
-    return not min_ready or seconds(found.last_transition_time) + min_ready <= now
+    since = found.last_transition_time
+    return not min_ready or bool(since and seconds(since) + min_ready <= now)
 
 
 def replaceable(

@@ -33,7 +33,8 @@ def sign_of_life(node: Node, lease: Lease | None) -> tuple[str, str]:
     """Changes with each heartbeat; its value means nothing."""
     ready = node.condition("Ready")
     renewed = lease.spec.renew_time if lease is not None else None
-    return (renewed or "", ready.last_heartbeat_time if ready is not None else "")
+    beat = ready.last_heartbeat_time if ready is not None else None
+    return (renewed or "", beat or "")
 
 
 def unknown(node: Node, *, now: float) -> list[dict[str, Any]]:

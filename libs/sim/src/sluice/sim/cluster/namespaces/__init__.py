@@ -1,0 +1,1 @@
+"""What a cluster does about its namespaces: furnished for pods while they last, emptied to end."""

@@ -1,0 +1,108 @@
+"""What stands in every namespace: the default account of its pods, and the server's certificate.
+
+Both are put back when somebody takes them away.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any
+
+from sluice.kube.client import Kube
+from sluice.kube.errors import AlreadyExists, Forbidden, NotFound
+from sluice.kube.resources import CONFIG_MAPS, SERVICE_ACCOUNTS, Resource
+from sluice.kube.views import Object
+from sluice.runtime.clock import Clock
+from sluice.sim.cluster.informers import DEFAULT_ACCOUNT, ROOT_CERTIFICATE, Informers
+from sluice.sim.cluster.kinds import Namespace
+from sluice.sim.cluster.work import Work
+
+if TYPE_CHECKING:
+    from sluice.kube.cache import Cache
+
+ACCOUNT_USER = "system:serviceaccount:kube-system:service-account-controller"
+CERTIFICATE_USER = "system:serviceaccount:kube-system:root-ca-certificate-publisher"
+
+_WHAT_FOR = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal "
+    "endpoints such as the internal service IP or kubernetes.default.svc. No other usage is "
+    "guaranteed across distributions of Kubernetes clusters."
+)
+
+
+class _Furniture:
+    """One object of a fixed name in each namespace that is not ending."""
+
+    def __init__(
+        self,
+        seen: Informers,
+        kube: Kube,
+        *,
+        clock: Clock,
+        pieces: "Cache[Object]",
+        resource: Resource[Object],
+        piece: Mapping[str, Any],
+    ) -> None:
+        self._namespaces = seen.namespaces
+        self._kube = kube
+        self._pieces = pieces
+        self._resource = resource
+        self._piece = piece
+        self._work = Work(resource.plural, self._put, clock=clock, hands=1)
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        with ExitStack() as stack:
+            stack.callback(self._namespaces.on_change(self._namespace_changed))
+            stack.callback(self._pieces.on_change(self._piece_changed))
+            for namespace in self._namespaces:
+                self._namespace_changed(None, namespace)
+            await self._work.run()
+
+    def _namespace_changed(self, _before: Namespace | None, after: Namespace | None) -> None:
+        if after is not None:
+            self._work.queue.add(after.metadata.name)
+
+    def _piece_changed(self, before: Object | None, after: Object | None) -> None:
+        if before is not None and after is None:
+            self._work.queue.add(before.metadata.namespace)
+
+    async def _put(self, name: str) -> None:
+        namespace = self._namespaces.get(name)
+        if namespace is None or namespace.metadata.deletion_timestamp:
+            return
+        if self._pieces.get(f"{name}/{self._piece['metadata']['name']}") is None:
+            # There already, or no place any more.
+            with suppress(AlreadyExists, Forbidden, NotFound):
+                await self._kube.create(self._resource, self._piece, namespace=name)
+
+
+class Accounts(_Furniture):
+    """As whom pods speak that name nobody."""
+
+    def __init__(self, seen: Informers, kube: Kube, *, clock: Clock) -> None:
+        super().__init__(
+            seen,
+            kube,
+            clock=clock,
+            pieces=seen.accounts,
+            resource=SERVICE_ACCOUNTS,
+            piece={"metadata": {"name": DEFAULT_ACCOUNT}},
+        )
+
+
+class Certificates(_Furniture):
+    """By what pods would know the server; the simulated one has none."""
+
+    def __init__(self, seen: Informers, kube: Kube, *, clock: Clock) -> None:
+        told = {"kubernetes.io/description": _WHAT_FOR}
+        super().__init__(
+            seen,
+            kube,
+            clock=clock,
+            pieces=seen.certificates,
+            resource=CONFIG_MAPS,
+            piece={
+                "metadata": {"name": ROOT_CERTIFICATE, "annotations": told},
+                "data": {"ca.crt": ""},
+            },
+        )

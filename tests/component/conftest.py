@@ -1,0 +1,42 @@
+"""A Kubernetes API to try: simulated, and a real control plane where its binaries are found."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from sluice.sim.realkube.binaries import find
+from sluice.sim.realkube.cluster import RealKube
+from tests.component.kube.places import USERS, Server
+from tests.component.kube.servers import real, simulated
+
+SEARCH = find(os.environ)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Which servers were there to try."""
+    terminalreporter.write_line(f"Kubernetes: a simulated API server; {SEARCH.words}")
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[RealKube]:
+    """The one real control plane of this session; a test may restart it, and none stops it."""
+    if SEARCH.binaries is None:
+        pytest.skip(SEARCH.words)
+    plane = asyncio.run(RealKube.start(binaries=SEARCH.binaries, users=USERS))
+    yield plane
+    asyncio.run(plane.stop())
+
+
+@pytest.fixture(params=["simulated", "real"])
+def ground(request: pytest.FixtureRequest) -> RealKube | None:
+    """The real control plane, or none: then the test has a simulated server of its own."""
+    return request.getfixturevalue("plane") if request.param == "real" else None
+
+
+@pytest.fixture
+async def server(ground: RealKube | None) -> AsyncIterator[Server]:
+    """Made anew for each test, but for the real one's processes."""
+    async with simulated() if ground is None else real(ground) as server:
+        yield server

@@ -1,0 +1,182 @@
+"""A server that has our CRDs takes what people write, completes it, and refuses what it should."""
+
+import copy
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from sluice.kube.transport import Transport
+from sluice.policy.crds import definitions, schema
+from sluice.policy.kinds import KINDS
+from tests.component.kube.hands import JSON_PATCH
+from tests.component.policy.strictly import apply, create, path_of, sent, serves
+from tests.support import eventually
+from tests.unit.policy.crd_schemas import accepted, corpus
+from tests.unit.policy.fields import cases, put, smallest
+
+Object = dict[str, Any]
+
+DEFAULT = "default NVIDIADriver must not use nodeSelector"
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A field that stays what it was made."""
+
+    kind: str
+    field: str
+    before: Any
+    after: Any
+    words: str
+
+    def made(self, name: str, value: Any) -> Object:
+        """An object with this field."""
+        obj = smallest(self.kind)
+        obj["metadata"]["name"] = name
+        obj["spec"][self.field] = value
+        return obj
+
+
+FIXED = [
+    Fixed("NVIDIADriver", "driverType", "gpu", "vgpu", "driverType is an immutable field"),
+    Fixed("NVIDIADriver", "usePrecompiled", False, True, "usePrecompiled is an immutable field"),
+    Fixed(
+        "RolloutStrategy",
+        "pool",
+        "clusterpolicy-a",
+        "clusterpolicy-b",
+        "pool cannot be changed: make another strategy",
+    ),
+]
+
+
+@pytest.fixture
+async def policies(wire: Transport) -> AsyncIterator[Transport]:
+    """To a server that serves all kinds; the definitions stay, what is made of them does not."""
+    for definition in definitions().values():
+        await apply(wire, definition)
+    places = [path_of(smallest(kind), named=False) for kind in KINDS]
+
+    async def served() -> bool:
+        return all([await serves(wire, place) for place in places])
+
+    await eventually(served)
+    yield wire
+    for place in places:
+        assert (await sent(wire, "DELETE", place))[0] == 200
+
+
+def said(obj: Object) -> Object:
+    """All of an object but what the server keeps about it."""
+    return {name: value for name, value in obj.items() if name != "metadata"}
+
+
+def causes(answer: Object) -> list[tuple[str, str]]:
+    """Where and why something was refused."""
+    return [(cause["field"], cause["message"]) for cause in answer["details"]["causes"]]
+
+
+def with_unknown() -> Object:
+    """A policy that says what no schema has."""
+    obj = smallest("ClusterPolicy")
+    put(obj["spec"], "driver.virtualization.mode", "x")
+    return obj
+
+
+async def test_every_definition_is_established(policies: Transport) -> None:
+    for definition in definitions().values():
+        _, _, now = await sent(policies, "GET", path_of(definition))
+        conditions = {each["type"]: each["status"] for each in now["status"]["conditions"]}
+        # A schema that is not structural has a condition of its own.
+        assert conditions == {"NamesAccepted": "True", "Established": "True"}
+        assert now["status"]["acceptedNames"] == definition["spec"]["names"]
+
+
+async def test_the_corpus_is_taken_and_completed(policies: Transport) -> None:
+    for name, obj in corpus():
+        made = await create(policies, obj)
+        assert said(made) == said(accepted(obj)), name
+        assert (await sent(policies, "GET", path_of(obj)))[2] == made
+        assert (await sent(policies, "DELETE", path_of(obj)))[0] == 200
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_field_is_taken(policies: Transport, kind: str) -> None:
+    for case in cases():
+        if case.kind == kind:
+            obj = case.manifest()
+            made = await create(policies, obj, dryRun="All")
+            assert said(made) == said(accepted(obj)), case
+
+
+async def test_a_field_that_is_not_known_is_dropped(policies: Transport) -> None:
+    made = await create(policies, with_unknown(), fieldValidation="Ignore")
+    assert said(made) == said(accepted(smallest("ClusterPolicy")))
+
+
+@pytest.mark.parametrize("ground", ["real"], indirect=True)
+async def test_a_field_that_is_not_known_is_told_of(policies: Transport) -> None:
+    obj = with_unknown()
+    place = path_of(obj, named=False)
+    unknown = 'unknown field "spec.driver.virtualization"'
+    status, warnings, _ = await sent(policies, "POST", place, obj, fieldValidation="Warn")
+    assert (status, warnings) == (201, [f"299 - {json.dumps(unknown)}"])
+    status, _, answer = await sent(policies, "POST", place, obj)
+    assert (status, answer["reason"]) == (400, "BadRequest")
+    assert answer["message"].endswith(f"strict decoding error: {unknown}")
+
+
+async def test_a_version_is_patched_as_the_documentation_says(policies: Transport) -> None:
+    obj = next(obj for name, obj in corpus() if name.startswith("cluster-policy-rendered/"))
+    made = await create(policies, obj)
+    change = [{"op": "replace", "path": "/spec/driver/version", "value": "590.44.01"}]
+    status, warnings, now = await sent(policies, "PATCH", path_of(obj), change, content=JSON_PATCH)
+    assert (status, warnings) == (200, [])
+    made["spec"]["driver"]["version"] = "590.44.01"
+    assert said(now) == said(made)
+    assert now["metadata"]["generation"] == made["metadata"]["generation"] + 1
+
+
+# Rules.
+
+
+def test_every_rule_is_tried() -> None:
+    found = [message for kind in KINDS.values() for message in messages(schema(kind))]
+    assert sorted(found) == sorted([DEFAULT, *(fixed.words for fixed in FIXED)])
+
+
+def messages(part: Any) -> Iterator[str]:
+    """What the rules in a part of a schema say."""
+    if isinstance(part, dict):
+        known = cast(Object, part)
+        yield from (rule["message"] for rule in known.get("x-kubernetes-validations", []))
+        for below in known.values():
+            yield from messages(below)
+
+
+async def test_a_default_driver_has_no_selector(policies: Transport) -> None:
+    obj = smallest("NVIDIADriver")
+    obj["spec"] |= {"default": True, "nodeSelector": {"a": "b"}}
+    status, _, answer = await sent(policies, "POST", path_of(obj, named=False), obj)
+    assert (status, answer["reason"]) == (422, "Invalid")
+    assert causes(answer) == [("spec", f"Invalid value: {DEFAULT}")]
+
+    for allowed in ({"nodeSelector": {}}, {"default": False}):
+        await create(policies, obj | {"spec": obj["spec"] | allowed}, dryRun="All")
+
+
+@pytest.mark.parametrize("fixed", FIXED, ids=lambda fixed: f"{fixed.kind} {fixed.field}")
+async def test_what_cannot_be_changed(policies: Transport, fixed: Fixed) -> None:
+    made = await create(policies, fixed.made("a", fixed.before))
+    other = copy.deepcopy(made)
+    other["spec"][fixed.field] = fixed.after
+    status, _, answer = await sent(policies, "PUT", path_of(other), other)
+    assert (status, answer["reason"]) == (422, "Invalid")
+    why = f"Invalid value: {json.dumps(fixed.after)}: {fixed.words}"
+    assert causes(answer) == [(f"spec.{fixed.field}", why)]
+
+    assert (await sent(policies, "PUT", path_of(made), made))[0] == 200
+    await create(policies, fixed.made("b", fixed.after))
