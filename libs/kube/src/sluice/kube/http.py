@@ -4,6 +4,7 @@ How to reach the server and who we are is given (`Credentials`, for each request
 comes from is `sluice.kube.config`'s business. It has no deadlines: the client has them.
 """
 
+import asyncio
 import errno
 import os
 import ssl
@@ -101,6 +102,7 @@ class HttpTransport:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+            await asyncio.sleep(0)  # what was aborted is closed in the loop's next turn
         await self._credentials.close()
 
     @asynccontextmanager
@@ -114,12 +116,11 @@ class HttpTransport:
         response = await self._send(request, shown)
         try:
             if response.status == 401 and (other := await self._credentials.renew(shown)):
-                response.close()
+                _leave(response)
                 response = await self._send(request, other)
             yield HttpAnswer(response, request, url=self.url)
         finally:
-            # A connection whose answer was read to its end went back to the pool by itself.
-            response.close()
+            _leave(response)
 
     async def _send(self, request: Request, shown: Pass) -> aiohttp.ClientResponse:
         if self._closed:
@@ -170,6 +171,15 @@ class HttpAnswer:
     def _cut(self, error: Exception) -> Unavailable:
         why = f"{self._url}: the answer broke off: {words(error)}"
         return Unavailable(tried(self._request), why)
+
+
+def _leave(response: aiohttp.ClientResponse) -> None:
+    # A connection whose answer was read to its end went back to the pool by itself. Another is of
+    # no more use; under TLS a mere close would wait for the server's farewell, out of our sight.
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
 
 
 def words(error: Exception) -> str:

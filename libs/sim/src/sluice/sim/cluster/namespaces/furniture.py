@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sluice.kube.cache import Cache
 
 ACCOUNT_USER = "system:serviceaccount:kube-system:service-account-controller"
-CERTIFICATE_USER = "system:serviceaccount:kube-system:root-ca-certificate-publisher"
+CERTIFICATE_USER = "system:serviceaccount:kube-system:root-ca-cert-publisher"
 
 _WHAT_FOR = (
     "Contains a CA bundle that can be used to verify the kube-apiserver when using internal "
