@@ -52,7 +52,7 @@ class _AtHand:
         return self._body
 
     def chunks(self) -> AsyncIterator[bytes]:
-        raise NotImplementedError("nothing is watched here")
+        raise AssertionError("a bench of lists opens no watch")
 
 
 async def _decode(report: Report) -> None:

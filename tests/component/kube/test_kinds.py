@@ -195,6 +195,7 @@ async def test_an_event_about_a_node_is_in_the_default_namespace(place: Place, k
     name = f"{place.prefix}e"
     about = {"kind": "Node", "name": f"{place.prefix}n"}
     made = await kube.create(EVENTS, event(name, about), namespace="default")
+    assert made.metadata.namespace == "default"
     await kube.delete(EVENTS, name, uid=made.metadata.uid, namespace="default")
 
 

@@ -16,13 +16,13 @@ SCRIPT_TEXT: Final = f"""#!/bin/sh
 # The driver has started once its kernel module, its daemons and nvidia-smi say so. What the
 # validator reads of the driver's extra modules is written then.
 if [ ! -f /sys/module/nvidia/refcnt ]; then
-  echo "NVIDIA kernel module not loaded"
+  echo "the kernel module nvidia is not loaded yet"
   exit 1
 fi
 if [ -f {DAEMONS_FILE} ]; then
   status=$(cat {DAEMONS_FILE})
   if [ "$status" != Ready ]; then
-    echo "NVIDIA driver daemons are not ready; Current status: $status"
+    echo "the driver's daemons say '$status', not Ready"
     exit 1
   fi
 fi
