@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sluice.kube.times import unix
 from sluice.kube.views import Taint
 from sluice.sim.cluster.daemonsets import revisions, rolling
 from sluice.sim.cluster.daemonsets.nodes import (
@@ -18,10 +19,9 @@ from sluice.sim.cluster.daemonsets.nodes import (
 )
 from sluice.sim.cluster.daemonsets.status import as_patch, status
 from sluice.sim.cluster.kinds import ControllerRevision, DaemonSet, Pod
-from sluice.sim.cluster.times import seconds
 from tests.component.sim.cluster.objects import EPOCH, node, pod, seen_daemon_set
 
-NOW = seconds(EPOCH) + 1_000.0
+NOW = unix(EPOCH) + 1_000.0
 GPU = {"gpu": "yes"}
 
 
@@ -207,8 +207,8 @@ def test_an_old_pod_that_does_not_work_goes_whatever_the_limit() -> None:
 
 def test_a_pod_is_available_when_it_was_ready_for_long_enough() -> None:
     one = pod("a", since=EPOCH)
-    assert rolling.available(one, min_ready=10, now=seconds(EPOCH) + 10)
-    assert not rolling.available(one, min_ready=10, now=seconds(EPOCH) + 9)
+    assert rolling.available(one, min_ready=10, now=unix(EPOCH) + 10)
+    assert not rolling.available(one, min_ready=10, now=unix(EPOCH) + 9)
     assert not rolling.available(pod("b", ready=False), min_ready=0, now=NOW)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sluice.kube.times import unix
 from sluice.kube.views import OwnerReference, Taint
 from sluice.sim.cluster.budgets import judge, look_again
 from sluice.sim.cluster.kinds import (
@@ -22,7 +23,6 @@ from sluice.sim.cluster.nodes.health import sign_of_life, taints, unknown
 from sluice.sim.cluster.nodes.ttl import seconds_for
 from sluice.sim.cluster.placing import Nowhere, place
 from sluice.sim.cluster.taints import borne_for
-from sluice.sim.cluster.times import seconds
 from sluice.sim.cluster.workloads.wishes import job_status, job_wants_pod, replicas
 from tests.component.sim.cluster.objects import (
     EPOCH,
@@ -33,7 +33,7 @@ from tests.component.sim.cluster.objects import (
     replica_set,
 )
 
-NOW = seconds(EPOCH)
+NOW = unix(EPOCH)
 
 # Placing
 

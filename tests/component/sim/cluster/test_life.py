@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from sluice.kube.times import unix
 from sluice.rollout.world import NEVER, Ending, Model, Oddity, Span, Steady
 from sluice.runtime.ids import SeededIds
 from sluice.sim.cluster.kinds import Pod
 from sluice.sim.cluster.kubelet.box import State
 from sluice.sim.cluster.kubelet.life import Life, Machine
 from sluice.sim.cluster.kubelet.occupants import Instance, Occupant, Voice, nobody
-from sluice.sim.cluster.times import seconds
 from tests.component.sim.cluster.objects import pod
 
 T0 = 1_800_000_000.0
@@ -97,7 +97,7 @@ def test_it_is_pulled_starts_and_gets_ready() -> None:
     assert _conditions(status)["Ready"] == "True"
     assert world.life.next is None
     ready = next(each for each in status["conditions"] if each["type"] == "Ready")
-    assert seconds(ready["lastTransitionTime"]) == T0 + 5
+    assert unix(ready["lastTransitionTime"]) == T0 + 5
 
 
 def test_init_containers_run_one_by_one_before_the_others() -> None:
@@ -317,7 +317,7 @@ def test_an_occupant_that_exits_is_started_again_and_its_old_voice_is_not_heard(
     assert _conditions(world.at(7))["Ready"] == "True"
     assert agent.told == ["begin 0", "end 0", "begin 1"]
     finished = world.main()["lastState"]["terminated"]["finishedAt"]
-    assert seconds(finished) == T0 + 5
+    assert unix(finished) == T0 + 5
 
 
 def test_an_occupant_is_asked_once_to_stop_and_killed_when_the_grace_is_over() -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from sluice.kube.times import unix
 from sluice.sim.apiserver.printing.durations import duration as words
-from sluice.sim.apiserver.printing.durations import since, unix
+from sluice.sim.apiserver.printing.durations import since
 
 S, M, H, D, Y = 1, 60, 3600, 86_400, 365 * 86_400
 

@@ -11,3 +11,9 @@ def to_second(seconds: float) -> str:
 def to_microsecond(seconds: float) -> str:
     """`metav1.MicroTime` of Unix seconds: leases."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def unix(text: str) -> float:
+    """The way back: Unix seconds of either; where no zone is named, it is UTC."""
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()

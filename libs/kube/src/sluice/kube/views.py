@@ -4,7 +4,7 @@ Attributes are in our spelling, the wire keeps Kubernetes'. Nothing here is ever
 what we write are plain objects that hold only what we own.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -111,10 +111,7 @@ class NodeInfo(View, frozen=True, kw_only=True):
 
     boot_id: str = msgspec.field(name="bootID", default="")
     kernel_version: str = ""
-    os_image: str = ""
     architecture: str = ""
-    container_runtime_version: str = ""
-    kubelet_version: str = ""
 
 
 class NodeStatus(View, frozen=True, kw_only=True):
@@ -198,20 +195,12 @@ class Container(View, frozen=True, kw_only=True):
     resources: ResourceNeeds = ResourceNeeds()
 
 
-class Volume(View, frozen=True, kw_only=True):
-    """A volume, as far as a drain asks: whether its data die with the pod."""
-
-    name: str
-    empty_dir: dict[str, Any] | None = None
-
-
 class PodSpec(View, frozen=True, kw_only=True):
     """What is wanted of a pod."""
 
     node_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
-    volumes: tuple[Volume, ...] = ()
     termination_grace_period_seconds: int | None = None
 
 
@@ -237,7 +226,6 @@ class LeaseSpec(View, frozen=True, kw_only=True):
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
     renew_time: str | None = None
     lease_transitions: int | None = None
 

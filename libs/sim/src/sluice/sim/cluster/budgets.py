@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from sluice.kube.conditions import set_condition
+from sluice.kube.times import unix
 from sluice.kube.views import OwnerReference
 from sluice.sim.cluster.daemonsets.rolling import share
 from sluice.sim.cluster.kinds import Budget, BudgetStatus, Pod
-from sluice.sim.cluster.times import seconds
 
 DISRUPTED_FOR = 120.0
 """How long an eviction that was granted counts although nobody has seen the pod go."""
@@ -72,7 +72,7 @@ def judge(budget: Budget, pods: Sequence[Pod], scale: Scale, *, now: float) -> B
 
 def look_again(status: BudgetStatus, *, now: float) -> float | None:
     """Seconds until the next granted eviction counts no more."""
-    ends = [seconds(at) + DISRUPTED_FOR - now for at in status.disrupted_pods.values()]
+    ends = [unix(at) + DISRUPTED_FOR - now for at in status.disrupted_pods.values()]
     return max(0.0, min(ends)) if ends else None
 
 
@@ -106,5 +106,5 @@ def _scale(pods: Sequence[Pod], scale: Scale) -> int | Unanswerable:
 def _disrupted(known: Mapping[str, str], pods: Sequence[Pod], *, now: float) -> dict[str, str]:
     here = {pod.metadata.name for pod in pods if not pod.deleting}
     return {
-        name: at for name, at in known.items() if name in here and seconds(at) + DISRUPTED_FOR > now
+        name: at for name, at in known.items() if name in here and unix(at) + DISRUPTED_FOR > now
     }

@@ -3,8 +3,9 @@
 The fewer figures the longer it is, cut and never rounded, as the real server cuts.
 """
 
-from datetime import UTC, datetime
 from typing import Any
+
+from sluice.kube.times import unix
 
 MINUTE = 60
 HOUR = 60 * MINUTE
@@ -41,12 +42,6 @@ def _in_units(seconds: int, unit: int, rest: int) -> str:
     words = f"{seconds // unit}{_LETTERS[unit]}"
     small = seconds % unit // rest if rest else 0
     return f"{words}{small}{_LETTERS[rest]}" if small else words
-
-
-def unix(timestamp: str) -> float:
-    """Of a timestamp as objects carry it."""
-    moment = datetime.fromisoformat(timestamp)
-    return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
 
 
 def since(timestamp: Any, now: float) -> str:

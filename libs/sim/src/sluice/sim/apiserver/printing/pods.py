@@ -8,6 +8,7 @@ first container that has something to say; a deletion drowns all of them.
 from dataclasses import dataclass, field
 from typing import Any
 
+from sluice.kube.times import unix
 from sluice.sim.apiserver.printing.columns import (
     AGE,
     NAME,
@@ -22,7 +23,7 @@ from sluice.sim.apiserver.printing.columns import (
     true_condition,
     wide,
 )
-from sluice.sim.apiserver.printing.durations import since, unix
+from sluice.sim.apiserver.printing.durations import since
 
 _OVER = ("Succeeded", "Failed")
 _ENDED = {

@@ -1,5 +1,6 @@
 """What makes pods, in a table: DaemonSets with their revisions, ReplicaSets, Deployments, Jobs."""
 
+from sluice.kube.times import unix
 from sluice.sim.apiserver.printing.columns import (
     AGE,
     NAME,
@@ -15,7 +16,7 @@ from sluice.sim.apiserver.printing.columns import (
     true_condition,
     wide,
 )
-from sluice.sim.apiserver.printing.durations import duration, unix
+from sluice.sim.apiserver.printing.durations import duration
 
 _JOB_WORDS = (
     ("Complete", "Complete"),

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from sluice.kube.times import unix
 from sluice.sim.cluster.daemonsets.nodes import HASH_LABEL, PodsByNode, Wanted
 from sluice.sim.cluster.kinds import DaemonSet, Node, Pod
-from sluice.sim.cluster.times import seconds
 
 
 def share(value: int | str, total: int) -> int:
@@ -20,7 +20,7 @@ def available(pod: Pod, *, min_ready: int, now: float) -> bool:
     if found is None or found.status != "True":
         return False
     since = found.last_transition_time
-    return not min_ready or bool(since and seconds(since) + min_ready <= now)
+    return not min_ready or bool(since and unix(since) + min_ready <= now)
 
 
 def replaceable(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from sluice.kube.conditions import set_condition
-from sluice.kube.times import to_second
+from sluice.kube.times import to_second, unix
 from sluice.sim.cluster.kinds import (
     Job,
     JobStatus,
@@ -14,7 +14,6 @@ from sluice.sim.cluster.kinds import (
     ReplicaSetStatus,
 )
 from sluice.sim.cluster.templates import Plain, labels_of, owned_by, pod_of
-from sluice.sim.cluster.times import seconds
 
 FIRST_RETRY = 10.0
 LONGEST_RETRY = 600.0
@@ -139,8 +138,8 @@ def _creation(pod: Pod) -> tuple[str, str]:
 
 def _ended(pod: Pod) -> float:
     ends = [
-        seconds(status.state.terminated.finished_at)
+        unix(status.state.terminated.finished_at)
         for status in pod.status.container_statuses
         if status.state.terminated is not None and status.state.terminated.finished_at
     ]
-    return max(ends, default=seconds(pod.metadata.creation_timestamp))
+    return max(ends, default=unix(pod.metadata.creation_timestamp))
