@@ -1,5 +1,7 @@
 """Examples of what is no message: what is on a Node, in a Rollout and in the journals."""
 
+import msgspec
+
 from sluice.contracts.journal import Entry, EntryPhase, Revision, Verb
 from sluice.contracts.node import MANAGER, Lease, Operation, Owner, Record
 from sluice.contracts.reports import Outcome, Result
@@ -56,7 +58,10 @@ RECORD = Record(
     seen={"nodes": "884200", "rollout": "884190"},
 )
 
+GROWN = msgspec.structs.replace(RECORD, since=story.T0 + 21, boot_id=story.BOOT, outside=True)
+
 EXAMPLES = {
+    "node.record@outside": Example(GROWN),
     "node.lease": Example(
         Lease(node_uid=story.NODE_UID, owner=Owner.UPGRADE, token=story.TOKEN, since=story.T0)
     ),
@@ -90,6 +95,20 @@ EXAMPLES = {
             },
             counts=COUNTS,
             observed_generation=9,
+        )
+    ),
+    "rollout.status@outside": Example(
+        RolloutStatus(
+            target=story.TARGET,
+            in_flight={
+                story.NODE_UID: InFlight(
+                    node=story.NODE,
+                    token=story.TOKEN,
+                    target=story.TARGET,
+                    since=story.T0,
+                    outside=True,
+                )
+            },
         )
     ),
     "journal.revision": Example(

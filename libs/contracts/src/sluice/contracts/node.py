@@ -95,12 +95,19 @@ class Record(Message, frozen=True, kw_only=True):
     """The driver label that the operation leads to."""
     label_before: str = ""
     state: str = ""
+    since: float = 0.0
+    """When it came into this state."""
+    boot_id: str = ""
+    """The boot in which it came into this state."""
     started: bool = False
     """Whether the first irreversible step was taken: the driver label moved."""
     old_pod_uid: str = ""
     attempt: int = 0
     cause: str = ""
     """Why the last attempt failed, or why this one was begun."""
+    outside: bool = False
+    """What becomes of it counts for and against no target: it had failed on an earlier one, or is
+    merely validated again."""
     deadline: float | None = None
     """When the state ends by itself, in unix seconds; None: never."""
     deadline_renewed: bool = False

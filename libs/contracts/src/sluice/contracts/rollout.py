@@ -58,6 +58,8 @@ class InFlight(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     target: str
     since: float
     """When it was granted."""
+    outside: bool = False
+    """Outside the counts of bounded harm and of `maxParallelUpgrades`."""
 
 
 class TargetRecord(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

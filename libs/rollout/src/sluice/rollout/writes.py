@@ -1,0 +1,83 @@
+"""One write to a Node: the whole of what we own on it, put together in one place.
+
+Every step that writes goes through `written`, so that state, driver label, lease, record and cordon
+cannot come apart. Which write it is to be is decided elsewhere.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from sluice.contracts.node import Lease, Owner, Record
+from sluice.rollout.decision import Action, Applied, Note, Step, Wait, WriteNode
+from sluice.rollout.views.fleet import Instant
+from sluice.rollout.views.node import Field, NodeView
+
+
+def readable(node: NodeView) -> Record | None:
+    """The record, if there is one of this Node and not of an earlier one of its name."""
+    record = node.record
+    return record if isinstance(record, Record) and record.node_uid == node.uid else None
+
+
+def lease_of(node: NodeView) -> Lease | None:
+    """The lease, if there is one for this Node and not for an earlier one of its name."""
+    lease = node.lease
+    return lease if isinstance(lease, Lease) and lease.node_uid == node.uid else None
+
+
+def upgrading(node: NodeView) -> Lease | None:
+    """The lease, if it is the engine's own."""
+    lease = lease_of(node)
+    return lease if lease and lease.owner is Owner.UPGRADE else None
+
+
+def moved(record: Record, node: NodeView, now: Instant, **changes: Any) -> Record:
+    """The record in another state, or attempt: since now, in this boot, under this epoch."""
+    fresh = {"since": now.at, "boot_id": node.boot_id, "epoch": now.epoch, "node_uid": node.uid}
+    return msgspec.structs.replace(record, **{**fresh, "deadline_renewed": False, **changes})
+
+
+def cordon_kept(node: NodeView) -> bool | None:
+    """What we apply of the cordon if nothing about it is to change."""
+    return True if node.owned(Field.CORDON) and node.cordoned else None
+
+
+def written(
+    node: NodeView,
+    record: Record | None,
+    now: Instant,
+    *,
+    because: str,
+    lease: Lease | None,
+    cordon: bool | None,
+    driver_label: str | None = None,
+    initially_cordoned: bool | None = None,
+    cleared: tuple[str, ...] = (),
+    lowers: bool = False,
+    notes: Sequence[Note] = (),
+    before: Sequence[Action] = (),
+    wait: Wait | None = None,
+) -> Step:
+    """The step that writes this; the state label is the record's. None keeps what is there.
+
+    `before` are actions that must have succeeded before the write, `lowers` says that it may make
+    the node unavailable: the record then names what was seen.
+    """
+    if lowers and record is not None:
+        seen = {name: source.revision for name, source in now.sight.sources.items()}
+        record = msgspec.structs.replace(record, seen=seen)
+    applied = Applied(
+        state="" if record is None else record.state,
+        driver_label=node.driver_label if driver_label is None else driver_label,
+        lease=lease,
+        record=record,
+        unschedulable=cordon,
+        initially_cordoned=node.initially_cordoned
+        if initially_cordoned is None
+        else initially_cordoned,
+        cleared=cleared,
+    )
+    write = WriteNode(uid=node.uid, revision=node.revision, applied=applied, lowers=lowers)
+    return Step(actions=(*before, write, *notes), because=because, wait=wait)
