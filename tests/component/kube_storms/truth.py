@@ -16,7 +16,7 @@ from sluice.kube.views import Object
 from sluice.runtime.clock import Clock
 from sluice.sim.apiserver.journal import Journal
 from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.apiserver.store import Change
+from sluice.sim.apiserver.storage.store import Change
 from tests.component.kube.widgets import WIDGETS
 
 LOOKER = "truth"

@@ -9,7 +9,7 @@ import pytest
 from sluice.policy.crds import definitions, schema
 from sluice.policy.kinds import KINDS
 from sluice.policy.rules import RULES
-from sluice.sim.apiserver.rules import rule_texts
+from sluice.sim.apiserver.schemas.rules import rule_texts
 from tests.unit.policy.crd_schemas import accepted, corpus, refused, served
 from tests.unit.policy.fields import get, put, smallest
 

@@ -7,9 +7,9 @@ import msgspec
 
 from sluice.kube.http import HttpTransport
 from sluice.kube.transport import Request
-from sluice.sim.apiserver import discovery
 from sluice.sim.apiserver.kinds import Kinds
-from sluice.sim.apiserver.negotiation import Form, content_type
+from sluice.sim.apiserver.showing import discovery
+from sluice.sim.apiserver.showing.negotiation import Form, content_type
 from tests.component.kube.kubectl.person import Kubectl
 
 KINDS = tuple(Kinds())

@@ -3,7 +3,7 @@
 from typing import Any
 
 from sluice.kube import resources
-from sluice.sim.apiserver.rules import Predicate
+from sluice.sim.apiserver.schemas.rules import Predicate
 from tests.component.sim.apiserver.town import (
     APPLY,
     DEFINITIONS,

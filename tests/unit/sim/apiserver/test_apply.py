@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from sluice.sim.apiserver.apply import apply
-from sluice.sim.apiserver.managed import track
-from sluice.sim.apiserver.shapes import Shape, builtin, from_schema
+from sluice.sim.apiserver.objects.apply import apply
+from sluice.sim.apiserver.objects.managed import track
+from sluice.sim.apiserver.objects.shapes import Shape, builtin, from_schema
 from sluice.sim.apiserver.status import Refused
 
 NODE = builtin("Node")

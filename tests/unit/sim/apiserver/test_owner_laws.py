@@ -6,10 +6,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.sim.apiserver.apply import apply
-from sluice.sim.apiserver.fields import difference, paths, stated, union
-from sluice.sim.apiserver.managed import stripped, track
-from sluice.sim.apiserver.shapes import Shape, from_schema
+from sluice.sim.apiserver.objects.apply import apply
+from sluice.sim.apiserver.objects.fields import difference, paths, stated, union
+from sluice.sim.apiserver.objects.managed import stripped, track
+from sluice.sim.apiserver.objects.shapes import Shape, from_schema
 from sluice.sim.apiserver.status import Refused
 
 Object = dict[str, Any]

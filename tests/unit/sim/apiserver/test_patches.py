@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.sim.apiserver.patches import json_patch, merge_patch
+from sluice.sim.apiserver.objects.patches import json_patch, merge_patch
 from sluice.sim.apiserver.status import Refused
 
 LEAVES = st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["", "x", "y"])

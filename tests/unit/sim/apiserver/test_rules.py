@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from sluice.sim.apiserver.rules import Predicate
 from sluice.sim.apiserver.schemas import structural
+from sluice.sim.apiserver.schemas.rules import Predicate
 
 Object = dict[str, Any]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.sim.apiserver.selectors import (
+from sluice.sim.apiserver.objects.selectors import (
     field_selector,
     from_object,
     label_selector,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.sim.apiserver.shapes import builtin, encoded, from_schema
+from sluice.sim.apiserver.objects.shapes import builtin, encoded, from_schema
 
 KINDS = [
     "Node",

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.sim.apiserver.shapes import builtin
+from sluice.sim.apiserver.objects.shapes import builtin
+from sluice.sim.apiserver.objects.strategic import strategic_patch
 from sluice.sim.apiserver.status import Refused
-from sluice.sim.apiserver.strategic import strategic_patch
 
 POD = builtin("Pod")
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from sluice.sim.apiserver.managed import track
-from sluice.sim.apiserver.shapes import Shape, builtin, from_schema
+from sluice.sim.apiserver.objects.managed import track
+from sluice.sim.apiserver.objects.shapes import Shape, builtin, from_schema
 
 NODE = builtin("Node")
 WIDGET = from_schema(

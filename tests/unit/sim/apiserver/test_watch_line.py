@@ -2,11 +2,11 @@
 
 import pytest
 
-from sluice.sim.apiserver import watches
 from sluice.sim.apiserver.kinds import Kind, Kinds
-from sluice.sim.apiserver.selection import Selection
-from sluice.sim.apiserver.store import Change, Stored
-from sluice.sim.apiserver.watches import Event, Severed, Watch
+from sluice.sim.apiserver.storage import watches
+from sluice.sim.apiserver.storage.selection import Selection
+from sluice.sim.apiserver.storage.store import Change, Stored
+from sluice.sim.apiserver.storage.watches import Event, Severed, Watch
 
 
 def kind() -> Kind:

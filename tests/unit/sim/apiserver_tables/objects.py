@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from sluice.sim.apiserver import tables
 from sluice.sim.apiserver.kinds import Kind, Kinds
+from sluice.sim.apiserver.showing import tables
 
 NOW = 1_800_000_000.0
 

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.sim.apiserver import tables
 from sluice.sim.apiserver.kinds import Column, Kind
 from sluice.sim.apiserver.schemas import Schema
+from sluice.sim.apiserver.showing import tables
 from sluice.sim.apiserver.status import Refused
 from tests.unit.sim.apiserver_tables.objects import NOW, ago, cells, kind, made
 

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.sim.apiserver import discovery
 from sluice.sim.apiserver.kinds import Kind, Kinds
 from sluice.sim.apiserver.schemas import Schema
+from sluice.sim.apiserver.showing import discovery
 from tests.unit.sim.apiserver_tables.objects import kind
 
 ALL = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")

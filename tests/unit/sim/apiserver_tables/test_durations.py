@@ -3,8 +3,8 @@
 import pytest
 
 from sluice.kube.times import unix
-from sluice.sim.apiserver.printing.durations import duration as words
-from sluice.sim.apiserver.printing.durations import since
+from sluice.sim.apiserver.showing.printing.durations import duration as words
+from sluice.sim.apiserver.showing.printing.durations import since
 
 S, M, H, D, Y = 1, 60, 3600, 86_400, 365 * 86_400
 

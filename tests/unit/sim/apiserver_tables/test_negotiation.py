@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.sim.apiserver.negotiation import GROUPS, LIST, OBJECT, Form, content_type, form
+from sluice.sim.apiserver.showing.negotiation import GROUPS, LIST, OBJECT, Form, content_type, form
 from sluice.sim.apiserver.status import Refused
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sluice.sim.apiserver.printing.paths import Path, PathRefused
+from sluice.sim.apiserver.showing.printing.paths import Path, PathRefused
 
 THING: dict[str, Any] = {
     "metadata": {"labels": {"a.b/c": "lab", "plain": "p"}},

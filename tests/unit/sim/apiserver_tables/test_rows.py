@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sluice.sim.apiserver.tables import COLUMNS
+from sluice.sim.apiserver.showing.tables import COLUMNS
 from tests.unit.sim.apiserver_tables.objects import ago, cells, kind, made
 
 RBAC = "rbac.authorization.k8s.io"

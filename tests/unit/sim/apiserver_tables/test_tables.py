@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sluice.sim.apiserver import tables
+from sluice.sim.apiserver.showing import tables
 from sluice.sim.apiserver.status import Refused
 from tests.unit.sim.apiserver_tables.objects import NOW, kind, made
 

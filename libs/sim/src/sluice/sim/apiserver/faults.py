@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from sluice.sim.apiserver.refusals import MODIFIED
+from sluice.sim.apiserver.kinds.refusals import MODIFIED
 from sluice.sim.apiserver.status import Refused
-from sluice.sim.apiserver.watches import Watches
+from sluice.sim.apiserver.storage.watches import Watches
 
 _BUSY = "the server has received too many requests and has asked us to try again later"
 _MODIFIED = f"Operation cannot be fulfilled: {MODIFIED}"

@@ -14,11 +14,11 @@ from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
 from sluice.kube.transport import Request
-from sluice.sim.apiserver.encoding import encoded
-from sluice.sim.apiserver.replies import JSON, Reply
+from sluice.sim.apiserver.objects.encoding import encoded
+from sluice.sim.apiserver.requests.replies import JSON, Reply
 from sluice.sim.apiserver.server import ApiServer
 from sluice.sim.apiserver.status import Refused
-from sluice.sim.apiserver.watches import Severed
+from sluice.sim.apiserver.storage.watches import Severed
 from sluice.sim.ports import HOST, Port
 
 _AS = "/as/"

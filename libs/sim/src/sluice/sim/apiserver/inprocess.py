@@ -7,8 +7,8 @@ from typing import Protocol
 from sluice.kube.errors import Unavailable
 from sluice.kube.transport import Answer, Request
 from sluice.runtime.clock import Clock
-from sluice.sim.apiserver.replies import Reply
-from sluice.sim.apiserver.watches import Severed
+from sluice.sim.apiserver.requests.replies import Reply
+from sluice.sim.apiserver.storage.watches import Severed
 
 
 class Server(Protocol):

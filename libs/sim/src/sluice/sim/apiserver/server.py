@@ -10,25 +10,25 @@ from collections.abc import Mapping
 from sluice.kube.transport import Request, Transport
 from sluice.runtime.clock import Clock
 from sluice.runtime.ids import Ids
-from sluice.sim.apiserver.changing import Changes
-from sluice.sim.apiserver.custom import Definitions
-from sluice.sim.apiserver.deleting import Deleter
-from sluice.sim.apiserver.evicting import Evictor
 from sluice.sim.apiserver.faults import Faults
 from sluice.sim.apiserver.inprocess import InProcess
 from sluice.sim.apiserver.journal import Journal
 from sluice.sim.apiserver.kinds import Kinds
-from sluice.sim.apiserver.reading import Reader
-from sluice.sim.apiserver.registry import Registry
-from sluice.sim.apiserver.replies import Reply, refused
-from sluice.sim.apiserver.rules import Predicate
+from sluice.sim.apiserver.kinds.registry import Registry
+from sluice.sim.apiserver.reads.reading import Reader
+from sluice.sim.apiserver.requests.replies import Reply, refused
+from sluice.sim.apiserver.schemas.rules import Predicate
 from sluice.sim.apiserver.serving import Serving
+from sluice.sim.apiserver.serving.under_way import UnderWay
 from sluice.sim.apiserver.status import Refused
-from sluice.sim.apiserver.store import Store
-from sluice.sim.apiserver.under_way import UnderWay
-from sluice.sim.apiserver.watches import Severed, Watches
+from sluice.sim.apiserver.storage.store import Store
+from sluice.sim.apiserver.storage.watches import Severed, Watches
 from sluice.sim.apiserver.writes import Write
-from sluice.sim.apiserver.writing import Writer
+from sluice.sim.apiserver.writes.changing import Changes
+from sluice.sim.apiserver.writes.defining import Definitions
+from sluice.sim.apiserver.writes.deleting import Deleter
+from sluice.sim.apiserver.writes.evicting import Evictor
+from sluice.sim.apiserver.writes.writing import Writer
 
 FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 """There from the start."""

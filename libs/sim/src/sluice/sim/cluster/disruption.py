@@ -11,7 +11,7 @@ import msgspec
 from sluice.kube.client import Kube
 from sluice.kube.views import OwnerReference
 from sluice.runtime.clock import Clock
-from sluice.sim.apiserver.selectors import from_object
+from sluice.sim.apiserver.objects.selectors import from_object
 from sluice.sim.cluster.budgets import judge, look_again
 from sluice.sim.cluster.informers import Informers
 from sluice.sim.cluster.kinds import BUDGETS, Budget, Pod, ReplicaSet

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from sluice.kube.views import Taint
-from sluice.sim.apiserver.selectors import node_affinity
+from sluice.sim.apiserver.objects.selectors import node_affinity
 from sluice.sim.cluster.kinds import Node, Pod, PodSpec
 from sluice.sim.cluster.taints import NO_EXECUTE, NO_SCHEDULE, UNSCHEDULABLE, unbearable
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from sluice.kube.client import Kube
 from sluice.kube.errors import AlreadyExists, NotFound
 from sluice.runtime.clock import Clock
-from sluice.sim.apiserver.selectors import from_object
+from sluice.sim.apiserver.objects.selectors import from_object
 from sluice.sim.cluster.daemonsets import revisions, rolling
 from sluice.sim.cluster.daemonsets.nodes import (
     Orders,
