@@ -75,6 +75,7 @@ class Reads(Requests):
             try:
                 await asyncio.sleep(0)  # it is sent before this part is read
                 parts.append(read_page(body, resource, path=path))
+                del body  # megabytes: they are of use again for what comes in now
                 body = await task
             finally:
                 if not task.done():

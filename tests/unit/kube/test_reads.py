@@ -1,0 +1,65 @@
+"""Lists in parts: what is asked for when, and what is held meanwhile."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from sluice.kube.client import Kube
+from sluice.kube.resources import NODES
+from sluice.kube.transport import Request
+from sluice.sim.loop import Sim, run
+from tests.unit.kube.small_server import encode
+
+
+class Body(bytes):
+    """Keeps its number in `held` for as long as somebody has it."""
+
+    number: int
+    held: set[int]
+
+    def __del__(self) -> None:
+        self.held.discard(self.number)
+
+
+class Parts:
+    """A list of `count` parts, each of which takes a second to come and is held by nobody else."""
+
+    status = 200
+    headers: Mapping[str, str] = {}
+
+    def __init__(self, sim: Sim, *, count: int) -> None:
+        self._sim = sim
+        self._count = count
+        self._asked = 0
+        self._held: set[int] = set()
+        self.held_meanwhile: list[set[int]] = []
+        """As each part came in: of which others the bytes were still there."""
+
+    @asynccontextmanager
+    async def open(self, request: Request) -> AsyncGenerator["Parts"]:
+        self._asked = int(request.query.get("continue", "0"))
+        yield self
+
+    async def body(self) -> bytes:
+        await self._sim.clock.sleep(1.0)
+        self.held_meanwhile.append(set(self._held))
+        number, last = self._asked, self._asked == self._count - 1
+        metadata = {"resourceVersion": "7", "continue": "" if last else str(number + 1)}
+        items = [{"metadata": {"name": f"n{number}", "uid": "u", "resourceVersion": "7"}}]
+        made = Body(encode({"metadata": metadata, "items": items}))
+        made.number, made.held = number, self._held
+        self._held.add(number)
+        return made
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        raise AssertionError("a list is no stream")
+
+
+def test_the_bytes_of_a_part_are_let_go_before_the_next_comes_in() -> None:
+    async def main(sim: Sim) -> None:
+        parts = Parts(sim, count=3)
+        kube = Kube(parts, manager="sluice-test", clock=sim.clock)
+        listed = await kube.everything(NODES, limit=1)
+        assert [node.metadata.name for node in listed.items] == ["n0", "n1", "n2"]
+        assert parts.held_meanwhile == [set(), set(), set()]
+
+    run(main, seed=1)
