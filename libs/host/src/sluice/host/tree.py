@@ -1,0 +1,83 @@
+"""A machine's files as they are read: everything below one root, and nothing outside of it.
+
+In a pod the host's root is mounted at `/host`, in a test it is a folder. A path is written as the
+machine itself would write it; a link of the machine is followed within its root. What cannot be
+read is not there: the kernel's own files come and go while one looks.
+"""
+
+import os
+from pathlib import Path, PurePosixPath
+
+LINKS = 32
+"""So many links are followed, one after another, before they are taken for a circle."""
+
+
+class Tree:
+    """A machine's files, below `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def at(self, path: str) -> Path:
+        """Where that file is for us, every link in it followed within the root."""
+        return self._resolved(path, last=True)
+
+    def text(self, path: str) -> str | None:
+        """The content as text, or None if there is nothing to read."""
+        data = self.data(path)
+        return None if data is None else data.decode(errors="replace")
+
+    def word(self, path: str) -> str | None:
+        """The content of a file that holds one value."""
+        text = self.text(path)
+        return None if text is None else text.strip()
+
+    def data(self, path: str) -> bytes | None:
+        """The content, or None if there is nothing to read."""
+        try:
+            return self.at(path).read_bytes()
+        except OSError:
+            return None
+
+    def names(self, path: str) -> tuple[str, ...]:
+        """What is in a folder, in order; nothing, if there is none."""
+        try:
+            return tuple(sorted(os.listdir(self.at(path))))
+        except OSError:
+            return ()
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder, at the end of whatever links."""
+        return self.at(path).exists()
+
+    def link(self, path: str) -> str | None:
+        """What a link says, as it says it; None if it is no link."""
+        try:
+            return os.readlink(self._resolved(path, last=False))
+        except OSError:
+            return None
+
+    def _resolved(self, path: str, *, last: bool) -> Path:
+        """`path` below the root; `last` says whether a link at its very end is followed too."""
+        waiting = _parts(path)
+        gone: list[str] = []
+        links = 0
+        while waiting:
+            name = waiting.pop(0)
+            if name == "..":
+                gone = gone[:-1]
+                continue
+            here = self.root.joinpath(*gone, name)
+            if (waiting or last) and links < LINKS and here.is_symlink():
+                links += 1
+                target = os.readlink(here)
+                if target.startswith("/"):
+                    gone = []
+                waiting = [*_parts(target), *waiting]
+                continue
+            gone.append(name)
+        return self.root.joinpath(*gone)
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in PurePosixPath(path).parts if part not in ("/", ".")]

@@ -1,0 +1,29 @@
+import threading
+
+import pytest
+
+from sluice.host.access import Inline, Threads
+
+
+def raising() -> None:
+    raise LookupError("gone")
+
+
+async def test_inline_is_done_on_the_spot() -> None:
+    here = threading.current_thread()
+    assert await Inline().do(threading.current_thread) is here
+    with pytest.raises(LookupError, match="gone"):
+        await Inline().do(raising)
+
+
+async def test_threads_do_it_elsewhere() -> None:
+    threads = Threads("disk")
+    try:
+        there = await threads.do(threading.current_thread)
+        assert there is not threading.current_thread()
+        assert there.name.startswith("disk")
+        with pytest.raises(LookupError, match="gone"):
+            await threads.do(raising)
+    finally:
+        threads.close()
+    there.join()

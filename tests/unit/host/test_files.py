@@ -1,0 +1,139 @@
+"""Every change can be taken back, also if it was cut off, and what others did since stays."""
+
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.host.files import LIST, Files, Unreadable
+from sluice.host.tree import Tree
+from tests.unit.host.trees import put
+
+
+def picture(root: Path) -> dict[str, tuple[int, bytes | None]]:
+    """Every file and folder with mode and content."""
+    return {
+        str(path.relative_to(root)): (
+            stat.S_IMODE(path.stat().st_mode),
+            path.read_bytes() if path.is_file() else None,
+        )
+        for path in sorted(root.rglob("*"))
+    }
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    put(tmp_path, "/etc/containerd/config.toml", "version = 2\n")
+    put(tmp_path, "/etc/modprobe.d/blacklist.conf", "blacklist nouveau\n")
+    (tmp_path / "etc/modprobe.d/blacklist.conf").chmod(0o600)
+    (tmp_path / "var/lib").mkdir(parents=True)
+    return tmp_path
+
+
+def test_what_was_written_is_taken_back(root: Path) -> None:
+    before = picture(root)
+    files = Files(Tree(root))
+    assert files.write("/etc/containerd/config.toml", b"version = 3\n")
+    assert files.write("/etc/cdi/nvidia.yaml", b"kind: x\n", mode=0o640)
+    assert files.remove("/etc/modprobe.d/blacklist.conf")
+    assert (root / "etc/cdi/nvidia.yaml").read_bytes() == b"kind: x\n"
+    assert stat.S_IMODE((root / "etc/cdi/nvidia.yaml").stat().st_mode) == 0o640
+    assert Files(Tree(root)).undo() == ()
+    assert picture(root) == before
+
+
+def test_nothing_is_written_twice(root: Path) -> None:
+    files = Files(Tree(root))
+    files.write("/etc/a", b"1")
+    told = (root / LIST.lstrip("/") / "list").read_bytes()
+    assert not files.write("/etc/a", b"1")
+    assert not files.remove("/etc/b")
+    assert (root / LIST.lstrip("/") / "list").read_bytes() == told
+
+
+def test_a_file_written_often_goes_back_to_what_it_was_at_first(root: Path) -> None:
+    before = picture(root)
+    for word in (b"1", b"2", b"3"):
+        Files(Tree(root)).write("/etc/containerd/config.toml", word)
+    Files(Tree(root)).undo()
+    assert picture(root) == before
+
+
+def test_what_somebody_else_changed_since_stays(root: Path) -> None:
+    files = Files(Tree(root))
+    files.write("/etc/containerd/config.toml", b"ours")
+    files.write("/etc/cdi/nvidia.yaml", b"ours")
+    files.remove("/etc/modprobe.d/blacklist.conf")
+    put(root, "/etc/containerd/config.toml", "theirs")
+    put(root, "/etc/cdi/other.yaml", "theirs")
+    put(root, "/etc/modprobe.d/blacklist.conf", "theirs")
+    assert Files(Tree(root)).undo() == (
+        "/etc/containerd/config.toml",
+        "/etc/cdi",
+        "/etc/modprobe.d/blacklist.conf",
+    )
+    assert (root / "etc/containerd/config.toml").read_text() == "theirs"
+    assert (root / "etc/cdi/other.yaml").read_text() == "theirs"
+    assert not (root / "etc/cdi/nvidia.yaml").exists()
+    assert (root / "etc/modprobe.d/blacklist.conf").read_text() == "theirs"
+
+
+def test_what_somebody_else_removed_stays_away(root: Path) -> None:
+    Files(Tree(root)).write("/etc/containerd/config.toml", b"ours")
+    (root / "etc/containerd/config.toml").unlink()
+    assert Files(Tree(root)).undo() == ("/etc/containerd/config.toml",)
+    assert not (root / "etc/containerd/config.toml").exists()
+
+
+def test_a_change_that_was_written_down_and_not_made_is_taken_back_too(root: Path) -> None:
+    before = picture(root)
+    Files(Tree(root)).write("/etc/cdi/nvidia.yaml", b"ours")
+    (root / "etc/cdi/nvidia.yaml").unlink()
+    Files(Tree(root)).undo()
+    assert picture(root) == before
+
+
+def test_a_list_that_was_cut_off_goes_on_after_its_last_whole_line(root: Path) -> None:
+    before = picture(root)
+    Files(Tree(root)).write("/etc/a", b"1")
+    place = root / LIST.lstrip("/") / "list"
+    place.write_bytes(place.read_bytes() + b'{"v":1,"pat')
+    Files(Tree(root)).write("/etc/b", b"2")
+    Files(Tree(root)).undo()
+    assert picture(root) == before
+
+
+def test_nothing_is_changed_on_top_of_a_list_that_cannot_be_read(root: Path) -> None:
+    put(root, f"{LIST}/list", '{"v": 2, "path": "/etc/a"}\n')
+    with pytest.raises(Unreadable, match="newer release"):
+        Files(Tree(root)).write("/etc/a", b"1")
+    assert not (root / "etc/a").exists()
+
+
+_PATHS = st.sampled_from(["/etc/a", "/etc/x/b", "/etc/containerd/config.toml", "/opt/y/z/c"])
+_ACTS = st.lists(
+    st.tuples(_PATHS, st.sampled_from([b"", b"1", b"22", None]), st.sampled_from([0o600, 0o755])),
+    max_size=12,
+)
+
+
+@given(acts=_ACTS)
+def test_any_changes_at_all_are_taken_back(
+    acts: list[tuple[str, bytes | None, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("machine")
+    put(root, "/etc/containerd/config.toml", "version = 2\n")
+    (root / "var/lib").mkdir(parents=True)
+    before = picture(root)
+    for path, data, mode in acts:
+        files = Files(Tree(root))
+        if data is None:
+            files.remove(path)
+        else:
+            files.write(path, data, mode=mode)
+    assert Files(Tree(root)).undo() == ()
+    assert picture(root) == before
+    shutil.rmtree(root)

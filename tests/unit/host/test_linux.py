@@ -1,0 +1,31 @@
+"""The real kernel is out of reach of a test; what it would be asked is not."""
+
+from pathlib import Path
+
+import pytest
+
+from sluice.host.linux import ForbiddenHere, RealLinux, _mounts_below  # pyright: ignore[reportPrivateUsage]
+from sluice.host.tree import Tree
+from tests.unit.host.trees import tree
+
+
+def test_the_real_kernel_needs_permission(tmp_path: Path) -> None:
+    with pytest.raises(ForbiddenHere, match="SLUICE_CHANGE_THIS_MACHINE"):
+        RealLinux(Tree(tmp_path), change_this_machine=False)
+
+
+def test_what_is_mounted_at_and_below_a_path(tmp_path: Path) -> None:
+    lines = (
+        "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        "40 22 0:40 / /host/run/nvidia/driver rw - overlay overlay rw\n"
+        "41 40 0:41 / /host/run/nvidia/driver/proc rw - proc proc rw\n"
+        "42 22 0:42 / /host/run/nvidia/driver-of-another rw - tmpfs tmpfs rw\n"
+        "43 40 0:43 / /host/run/nvidia/driver/with\\040space rw - tmpfs tmpfs rw\n"
+        "short\n"
+    )
+    own = tree(tmp_path, {"/proc/self/mountinfo": lines})
+    assert _mounts_below(own, "/host/run/nvidia/driver") == [
+        "/host/run/nvidia/driver",
+        "/host/run/nvidia/driver/proc",
+        "/host/run/nvidia/driver/with space",
+    ]

@@ -1,0 +1,70 @@
+import pytest
+
+from sluice.contracts.facts import Gpu
+from sluice.contracts.telemetry import GpuSample
+from sluice.host.gpus.memory import MemoryGpus
+from sluice.host.gpus.port import Library, Unavailable
+from tests.unit.host.gpus_suite import GpusSuite
+
+
+def gpu(index: int) -> Gpu:
+    return Gpu(
+        uuid=f"GPU-{index}",
+        index=index,
+        minor=index,
+        pci=f"0000:{index:02x}:00.0",
+        name="H100",
+        memory_mib=81559,
+    )
+
+
+class Thought:
+    """Two GPUs that are only thought of."""
+
+    def __init__(self) -> None:
+        self.driver: Library | None = Library(driver_version="570.86.15")
+        self.holds = 0
+        self.gpus = MemoryGpus(
+            [gpu(0), gpu(1)],
+            driver=lambda: self.driver,
+            samples=lambda one: GpuSample(uuid=one.uuid, index=one.index, pci=one.pci),
+            held=self._held,
+        )
+
+    def _held(self, held: bool) -> None:
+        self.holds += 1 if held else -1
+
+    def load(self, version: str) -> None:
+        self.driver = Library(driver_version=version)
+
+    def unload(self) -> None:
+        self.driver = None
+
+    def held(self) -> bool:
+        return self.holds > 0
+
+    def fail(self, uuid: str, xid: int) -> None:
+        self.gpus.fail(uuid, xid)
+
+
+@pytest.fixture
+def bench() -> Thought:
+    return Thought()
+
+
+class TestMemoryGpus(GpusSuite):
+    """The suite, in memory."""
+
+
+def test_a_driver_that_was_pulled_from_under_its_library_is_said(bench: Thought) -> None:
+    bench.gpus.open()
+    bench.unload()
+    with pytest.raises(Unavailable, match="unloaded while"):
+        bench.gpus.sample()
+
+
+def test_a_gpu_that_hangs_is_one_item(bench: Thought) -> None:
+    bench.gpus.open()
+    hung = Gpu(uuid="GPU-1", index=1, minor=1, pci="p", name="H100", memory_mib=0, hung=True)
+    bench.gpus.change([gpu(0), hung])
+    assert [one.hung for one in bench.gpus.describe()] == [False, True]

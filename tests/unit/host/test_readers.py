@@ -1,0 +1,260 @@
+"""What each reader makes of a machine's files; the files are as kernels write them."""
+
+from pathlib import Path
+
+import pytest
+
+from sluice.contracts.facts import Cpu, Kernel, Memory, OperatingSystem, PciDevice
+from sluice.host import holders, modules, pci, system
+from sluice.host.tree import Tree
+from tests.unit.host.trees import link, put, tree
+
+H100 = {
+    "class": "0x030200",
+    "vendor": "0x10de",
+    "device": "0x2330",
+    "subsystem_vendor": "0x10de",
+    "subsystem_device": "0x16c1",
+    "numa_node": "1",
+}
+POD = "0f5b7a0e-3333-4c1d-8f2e-0a1b2c3d4e03"
+CONTAINER = "ab" * 32
+
+
+def found(machine: Tree) -> tuple[PciDevice, ...]:
+    devices = pci.devices(machine)
+    assert devices is not None
+    return devices
+
+
+def with_device(root: Path, address: str, files: dict[str, str]) -> Tree:
+    return tree(
+        root,
+        {f"/sys/bus/pci/devices/{address}/{name}": f"{text}\n" for name, text in files.items()},
+    )
+
+
+def test_a_device_is_as_its_files_say(tmp_path: Path) -> None:
+    place = "/sys/bus/pci/devices/0000:1b:00.0"
+    link(tmp_path, f"{place}/driver", "../../../../bus/pci/drivers/nvidia")
+    link(tmp_path, f"{place}/iommu_group", "../../../../kernel/iommu_groups/42")
+    machine = with_device(tmp_path, "0000:1b:00.0", {**H100, "sriov_totalvfs": "16"})
+    device = found(machine)[0]
+    assert device == PciDevice(
+        address="0000:1b:00.0",
+        vendor="10de",
+        device="2330",
+        device_class="0302",
+        subsystem_vendor="10de",
+        subsystem_device="16c1",
+        driver="nvidia",
+        numa_node=1,
+        sriov_total_vfs=16,
+        iommu_group="42",
+    )
+    assert pci.is_gpu(device)
+
+
+@pytest.mark.parametrize(
+    "lacking", ["class", "vendor", "device", "subsystem_vendor", "subsystem_device"]
+)
+def test_a_device_that_is_not_told_whole_is_left_out(tmp_path: Path, lacking: str) -> None:
+    files = {name: text for name, text in H100.items() if name != lacking}
+    assert pci.devices(with_device(tmp_path, "0000:1b:00.0", files)) == ()
+
+
+@pytest.mark.parametrize(
+    ("vendor", "kind", "gpu"),
+    [
+        ("0x10de", "0x030000", True),
+        ("0x10de", "0x030200", True),
+        ("0x10de", "0x040300", False),
+        ("0x10de", "0x068000", False),
+        ("0x1002", "0x030200", False),
+    ],
+)
+def test_which_devices_are_gpus(tmp_path: Path, vendor: str, kind: str, gpu: bool) -> None:
+    machine = with_device(tmp_path, "a", {**H100, "vendor": vendor, "class": kind})
+    device = found(machine)[0]
+    assert pci.is_gpu(device) is gpu
+
+
+def test_no_bus_is_not_an_empty_one(tmp_path: Path) -> None:
+    assert pci.devices(tree(tmp_path)) is None
+    (tmp_path / "sys/bus/pci/devices").mkdir(parents=True)
+    assert pci.devices(tree(tmp_path)) == ()
+
+
+def test_modules_with_users_and_version(tmp_path: Path) -> None:
+    machine = tree(
+        tmp_path,
+        {
+            "/proc/modules": (
+                "nvidia_uvm 4956160 2 - Live 0x0000000000000000 (OE)\n"
+                "nvidia 62738432 34 nvidia_uvm,nvidia_modeset, Live 0x0000000000000000 (OE)\n"
+                "half a line\n"
+            ),
+            "/sys/module/nvidia/version": "570.86.15\n",
+        },
+    )
+    assert modules.loaded(machine) == {
+        "nvidia_uvm": modules.Module(name="nvidia_uvm", references=2),
+        "nvidia": modules.Module(
+            name="nvidia",
+            references=34,
+            users=("nvidia_uvm", "nvidia_modeset"),
+            version="570.86.15",
+        ),
+    }
+
+
+def test_modules_of_a_kernel_that_does_not_tell(tmp_path: Path) -> None:
+    assert modules.loaded(tree(tmp_path)) is None
+    assert modules.loaded(tree(tmp_path, {"/proc/modules": ""})) == {}
+
+
+def test_the_driver_goes_last() -> None:
+    assert modules.UNLOADED[-1] == modules.DRIVER
+
+
+def test_the_kernel(tmp_path: Path) -> None:
+    secure = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+    machine = tree(
+        tmp_path,
+        {
+            "/proc/sys/kernel/osrelease": "6.8.0-48-generic\n",
+            "/proc/modules": "nouveau 1 0 - Live 0x0\next4 1 0 - Live 0x0\n",
+            "/sys/fs/selinux/enforce": "1",
+            secure: "\x06\x00\x00\x00\x01",
+            "/boot/config-6.8.0-48-generic": (
+                "CONFIG_NO_HZ=y\n# CONFIG_PREEMPT is not set\nCONFIG_HZ=250\n"
+            ),
+        },
+    )
+    assert system.kernel(machine) == Kernel(
+        release="6.8.0-48-generic",
+        selinux=True,
+        secure_boot=True,
+        config={"NO_HZ": "y"},
+        modules=("nouveau",),
+    )
+
+
+def test_a_kernel_that_tells_little(tmp_path: Path) -> None:
+    assert system.kernel(tree(tmp_path)) is None
+    machine = tree(tmp_path, {"/proc/sys/kernel/osrelease": "6.1"})
+    assert system.kernel(machine) == Kernel(release="6.1")
+
+
+def test_the_boot(tmp_path: Path) -> None:
+    machine = tree(tmp_path, {"/proc/sys/kernel/random/boot_id": "6a1d2f0b\n"})
+    assert system.boot_id(machine) == "6a1d2f0b"
+    assert system.boot_id(tree(tmp_path / "other")) == ""
+
+
+@pytest.mark.parametrize("path", ["/etc/os-release", "/usr/lib/os-release"])
+def test_the_operating_system(tmp_path: Path, path: str) -> None:
+    text = "ID=rhel\nVERSION_ID=\"9.4\"\nPRETTY_NAME='Red Hat'\nOSTREE_VERSION=417\n\nnonsense\n"
+    machine = tree(tmp_path, {path: text})
+    assert system.operating_system(machine) == OperatingSystem(
+        id="rhel", version_id="9.4", name="Red Hat", ostree_version="417"
+    )
+
+
+def test_an_os_release_without_an_id_is_none(tmp_path: Path) -> None:
+    assert system.operating_system(tree(tmp_path, {"/etc/os-release": "NAME=x\n"})) is None
+
+
+def test_the_processors(tmp_path: Path) -> None:
+    one = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nflags\t\t: sse avx\n\n"
+    machine = tree(
+        tmp_path,
+        {
+            "/proc/cpuinfo": f"processor\t: 0\n{one}processor\t: 1\n{one}",
+            "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list": "0,96\n",
+            "/sys/devices/system/cpu/cpufreq/x": "",
+        },
+    )
+    assert system.cpu(machine, "x86_64") == Cpu(
+        architecture="x86_64",
+        vendor="AuthenticAMD",
+        family=25,
+        model=17,
+        count=2,
+        multithreading=True,
+        flags=("avx", "sse"),
+    )
+    assert system.cpu(tree(tmp_path / "other"), "x86_64") is None
+
+
+def test_the_memory(tmp_path: Path) -> None:
+    machine = tree(
+        tmp_path,
+        {
+            "/proc/meminfo": "MemTotal:       2113407800 kB\nMemFree: 1 kB\n",
+            "/proc/swaps": "Filename Type\n/swapfile file\n",
+            "/sys/devices/system/node/node0/x": "",
+            "/sys/devices/system/node/node1/x": "",
+            "/sys/devices/system/node/online": "0-1",
+        },
+    )
+    assert system.memory(machine) == Memory(bytes=2113407800 * 1024, numa_nodes=2, swap=True)
+    assert system.memory(tree(tmp_path / "other")) is None
+
+
+def test_the_model(tmp_path: Path) -> None:
+    machine = tree(tmp_path, {"/sys/class/dmi/id/product_name": "DGX H100 \n"})
+    assert system.machine(machine) == "DGX H100"
+    assert system.machine(tree(tmp_path / "other")) is None
+
+
+def process(root: Path, pid: int, comm: str, cgroup: str, *open_files: str) -> None:
+    put(root, f"/proc/{pid}/comm", f"{comm}\n")
+    put(root, f"/proc/{pid}/cgroup", f"0::{cgroup}\n")
+    for number, path in enumerate(open_files):
+        link(root, f"/proc/{pid}/fd/{number}", path)
+
+
+CGROUPS = [
+    f"/kubepods/burstable/pod{POD}/{CONTAINER}",
+    f"/kubepods.slice/kubepods-pod{POD.replace('-', '_')}.slice/cri-containerd-{CONTAINER}.scope",
+    f"/../../kubepods/besteffort/pod{POD}/{CONTAINER}",
+]
+
+
+@pytest.mark.parametrize("cgroup", CGROUPS)
+def test_a_process_of_a_pod_holds_a_gpu(tmp_path: Path, cgroup: str) -> None:
+    process(tmp_path, 4711, "python", cgroup, "/dev/nvidia0", "/dev/nvidiactl", "/dev/null")
+    process(tmp_path, 12, "sshd", "/system.slice/ssh.service", "/dev/null")
+    (holder,) = holders.holders(Tree(tmp_path))
+    assert (holder.pid, holder.comm) == (4711, "python")
+    assert holder.devices == ("/dev/nvidia0", "/dev/nvidiactl")
+    assert (holder.pod_uid, holder.container_id) == (POD, CONTAINER)
+
+
+def test_a_process_of_the_machine_holds_a_gpu(tmp_path: Path) -> None:
+    process(tmp_path, 900, "Xorg", "/user.slice/session-1.scope", "/dev/nvidia0")
+    (holder,) = holders.holders(Tree(tmp_path))
+    assert (holder.comm, holder.pod_uid, holder.container_id) == ("Xorg", "", "")
+
+
+def test_a_pod_from_a_file_has_a_hash_for_uid(tmp_path: Path) -> None:
+    process(tmp_path, 5, "x", f"/kubepods/pod{'0a' * 16}/{CONTAINER}", "/dev/nvidia-uvm")
+    (holder,) = holders.holders(Tree(tmp_path))
+    assert holder.pod_uid == "0a" * 16
+
+
+def test_holders_are_in_order_of_their_numbers(tmp_path: Path) -> None:
+    for pid in (100, 9, 20):
+        process(tmp_path, pid, "x", "/", "/dev/nvidia0")
+    assert [holder.pid for holder in holders.holders(Tree(tmp_path))] == [9, 20, 100]
+
+
+def test_containers_of_a_pod_that_still_live(tmp_path: Path) -> None:
+    other = "cd" * 32
+    process(tmp_path, 1, "a", f"/kubepods/pod{POD}/{CONTAINER}")
+    process(tmp_path, 2, "b", f"/kubepods/pod{POD}/{CONTAINER}")
+    process(tmp_path, 3, "c", f"/kubepods/pod{POD}/{other}")
+    process(tmp_path, 4, "d", f"/kubepods/pod{POD.replace('3333', '4444')}/{CONTAINER}")
+    assert holders.containers(Tree(tmp_path), POD) == (CONTAINER, other)
+    assert holders.containers(Tree(tmp_path), "nobody") == ()

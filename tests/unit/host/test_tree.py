@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import pytest
+
+from tests.unit.host.trees import link, put, tree
+
+
+def test_a_file_is_read_below_the_root(tmp_path: Path) -> None:
+    machine = tree(tmp_path, {"/etc/os-release": "ID=ubuntu\n"})
+    assert machine.text("/etc/os-release") == "ID=ubuntu\n"
+    assert machine.word("/etc/os-release") == "ID=ubuntu"
+    assert machine.exists("/etc/os-release")
+
+
+def test_what_is_not_there_is_nothing(tmp_path: Path) -> None:
+    machine = tree(tmp_path)
+    assert machine.text("/etc/os-release") is None
+    assert machine.word("/etc") is None
+    assert machine.names("/sys") == ()
+    assert machine.link("/etc/localtime") is None
+    assert not machine.exists("/etc")
+
+
+@pytest.mark.parametrize(
+    ("says", "leads_to"),
+    [
+        ("/usr/lib/os-release", "usr/lib/os-release"),
+        ("../usr/lib/os-release", "usr/lib/os-release"),
+        ("../../../../usr/lib/os-release", "usr/lib/os-release"),
+        ("/../../usr/lib/os-release", "usr/lib/os-release"),
+    ],
+)
+def test_a_link_is_followed_within_the_root(tmp_path: Path, says: str, leads_to: str) -> None:
+    root = tmp_path / "root"
+    put(root, "/usr/lib/os-release", "ID=theirs")
+    put(tmp_path, "usr/lib/os-release", "ID=outside")
+    link(root, "/etc/os-release", says)
+    machine = tree(root)
+    assert machine.text("/etc/os-release") == "ID=theirs"
+    assert machine.at("/etc/os-release") == root / leads_to
+    assert machine.link("/etc/os-release") == says
+
+
+def test_a_path_never_leaves_the_root(tmp_path: Path) -> None:
+    put(tmp_path, "secret", "outside")
+    machine = tree(tmp_path / "root", {"/a": "in"})
+    assert machine.text("/../secret") is None
+    assert machine.text("../../secret") is None
+    assert machine.text("/x/../a") == "in"
+
+
+def test_a_linked_folder_is_followed_within_the_root(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    put(root, "/run/nvidia/driver/x", "there")
+    link(root, "/var/run", "/run")
+    assert tree(root).text("/var/run/nvidia/driver/x") == "there"
+
+
+def test_links_in_a_circle_are_nothing(tmp_path: Path) -> None:
+    link(tmp_path, "/a", "/b")
+    link(tmp_path, "/b", "/a")
+    machine = tree(tmp_path)
+    assert machine.text("/a") is None
+    assert not machine.exists("/a")
+
+
+def test_names_are_in_order(tmp_path: Path) -> None:
+    machine = tree(tmp_path, {"/d/c": "", "/d/a": "", "/d/b/x": ""})
+    assert machine.names("/d") == ("a", "b", "c")
+
+
+def test_bytes_that_are_no_text_are_read_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"\xffx")
+    assert tree(tmp_path).text("/f") == "\ufffdx"
