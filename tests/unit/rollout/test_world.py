@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.rollout.world import NEVER, RUNS_ON, Ending, Model, Oddity, Span, Steady
+from sluice.rollout.world import NEVER, RUNS_ON, Ending, Model, Oddity, Span, Steady, Verdict
 
 
 def test_everything_takes_its_usual_time() -> None:
@@ -63,3 +63,43 @@ def test_a_spread_lengthens_each_time_differently_and_always_the_same() -> None:
 
 def test_another_seed_is_another_world() -> None:
     assert _spans(Steady(seed=7, spread=0.5)) != _spans(Steady(seed=8, spread=0.5))
+
+
+def test_an_upgrade_takes_its_usual_time() -> None:
+    world: Model = Steady(unloading=2.0, loading=30.0, validating=8.0, working=100.0, stopping=4.0)
+    assert world.unload("n1", 0) == Ending(2.0)
+    assert world.load("n1", "a", 0) == Ending(30.0)
+    assert world.validation("n1", "a", 0) == Verdict(8.0)
+    assert world.refusal("ml/train") == Span(0.0)
+    assert world.eviction("ml/train", 30.0) == Span(4.0)
+    assert world.eviction("ml/train", 3.0) == Span(3.0)
+    assert world.remainder("ml/train", 30.0) == Span(70.0)
+    assert world.remainder("ml/train", 130.0) == Span(0.0)
+
+
+def test_a_driver_may_be_odd_and_so_may_a_pod() -> None:
+    world = Steady(
+        oddities=(
+            Oddity(driver="bad", load=Ending(5.0, 1)),
+            Oddity(node="n1", attempts=1, unload=Ending(9.0, 1)),
+            Oddity(driver="hollow", validation=Verdict(6.0, "cuda")),
+            Oddity(pod="ml/gang", refusal=NEVER, eviction=NEVER, remainder=NEVER),
+        )
+    )
+    assert [world.load("n1", driver, 3).exit_code for driver in ("bad", "good")] == [1, 0]
+    assert [world.unload("n1", attempt).exit_code for attempt in (0, 1)] == [1, 0]
+    assert [world.validation("n1", driver, 0).failed for driver in ("hollow", "bad")] == [
+        "cuda",
+        "",
+    ]
+    for pod, known in (("ml/gang", False), ("ml/train", True)):
+        assert (world.refusal(pod) != NEVER) == known
+        assert (world.eviction(pod, 30.0) != NEVER) == known
+        assert (world.remainder(pod, 0.0) != NEVER) == known
+
+
+def test_a_spread_does_not_take_a_pod_beyond_its_grace() -> None:
+    world = Steady(seed=7, stopping=10.0, spread=0.5)
+    spans = [world.eviction(f"ml/train-{number}", 12.0).seconds for number in range(50)]
+    assert max(span for span in spans if span is not None) == 12.0
+    assert len(set(spans)) > 10

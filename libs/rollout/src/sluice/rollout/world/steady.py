@@ -1,70 +1,13 @@
-"""How long things take on a machine, and how they end: the questions, and a simple world.
+"""A simple world: everything works and takes its usual time, but for what it was told is odd.
 
-Whoever simulates a machine asks here instead of rolling dice himself, and whoever foresees a
-rollout asks the same. The same question always has the same answer. Must not know who asks, what
-the time is, or what an answer sets in motion.
+For tests that tell one story. Must not know of distributions: a test names what it wants to see.
 """
 
 import hashlib
-from typing import Protocol
 
 import msgspec
 
-
-class Span(msgspec.Struct, frozen=True):
-    """How long something takes; no seconds: it never comes to an end."""
-
-    seconds: float | None
-
-
-class Ending(msgspec.Struct, frozen=True):
-    """After how long a process ends by itself, and how; no time: it runs until it is stopped."""
-
-    after: float | None
-    exit_code: int = 0
-
-
-NEVER = Span(None)
-RUNS_ON = Ending(None)
-
-
-class Model(Protocol):
-    """What a machine can be asked.
-
-    A workload is what made the pod (a DaemonSet, a Job), by its name. An attempt counts the starts
-    of that container of that workload on that node, from 0 on, over all of its pods.
-    """
-
-    def pull(self, node: str, workload: str, container: str) -> Span:
-        """From the container's turn until it can start: its image, mostly."""
-        ...
-
-    def init(self, node: str, workload: str, container: str, attempt: int) -> Ending:
-        """How a start of an init container ends."""
-        ...
-
-    def ready(self, node: str, workload: str, container: str, attempt: int) -> Span:
-        """From a container's start until it is ready."""
-        ...
-
-    def run(self, node: str, workload: str, container: str, attempt: int) -> Ending:
-        """How a container ends that is meant to run for ever."""
-        ...
-
-    def job(self, node: str, workload: str, container: str, attempt: int) -> Ending:
-        """How a container ends that is meant to come to an end."""
-        ...
-
-    def stop(self, node: str, workload: str, container: str) -> Span:
-        """From the request to stop until the container has ended; it has no longer than its grace.
-
-        Of all that run in a pod the slowest counts.
-        """
-        ...
-
-    def boot(self, node: str, attempt: int) -> Span:
-        """From a machine's going down until its kubelet speaks again."""
-        ...
+from sluice.rollout.world.questions import RUNS_ON, Ending, Span, Verdict
 
 
 class Oddity(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +16,9 @@ class Oddity(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     workload: str = ""
     container: str = ""
+    driver: str = ""
+    pod: str = ""
+    """Where a pod is asked about, it alone is compared."""
     attempts: int | None = None
     """So many first attempts are odd, the later ones as usual; None: all are."""
 
@@ -83,6 +29,13 @@ class Oddity(msgspec.Struct, frozen=True, kw_only=True):
     job: Ending | None = None
     stop: Span | None = None
     boot: Span | None = None
+
+    unload: Ending | None = None
+    load: Ending | None = None
+    validation: Verdict | None = None
+    refusal: Span | None = None
+    eviction: Span | None = None
+    remainder: Span | None = None
 
     def concerns(self, node: str, workload: str, container: str, attempt: int) -> bool:
         """Whether it is about this start."""
@@ -111,6 +64,9 @@ class Steady(msgspec.Struct, frozen=True, kw_only=True):
     working: float = 60.0
     stopping: float = 1.0
     booting: float = 90.0
+    unloading: float = 3.0
+    loading: float = 20.0
+    validating: float = 10.0
 
     def pull(self, node: str, workload: str, container: str) -> Span:
         """As usual, or odd."""
@@ -160,6 +116,48 @@ class Steady(msgspec.Struct, frozen=True, kw_only=True):
             if odd.boot is not None:
                 return odd.boot
         return Span(self._usual(self.booting, "boot", node, attempt))
+
+    def unload(self, node: str, attempt: int) -> Ending:
+        """As usual nobody holds the modules."""
+        for odd in self._odd(node, "", "", attempt):
+            if odd.unload is not None:
+                return odd.unload
+        return Ending(self._usual(self.unloading, "unload", node, attempt))
+
+    def load(self, node: str, driver: str, attempt: int) -> Ending:
+        """As usual it works."""
+        for odd in self._odd(node, "", "", attempt):
+            if odd.load is not None and odd.driver in ("", driver):
+                return odd.load
+        return Ending(self._usual(self.loading, "load", node, driver, attempt))
+
+    def validation(self, node: str, driver: str, attempt: int) -> Verdict:
+        """As usual it passes."""
+        for odd in self._odd(node, "", "", attempt):
+            if odd.validation is not None and odd.driver in ("", driver):
+                return odd.validation
+        return Verdict(self._usual(self.validating, "validation", node, driver, attempt))
+
+    def refusal(self, pod: str) -> Span:
+        """As usual no budget is in the way."""
+        for odd in self.oddities:
+            if odd.refusal is not None and odd.pod in ("", pod):
+                return odd.refusal
+        return Span(0.0)
+
+    def eviction(self, pod: str, grace: float) -> Span:
+        """As usual it stops like any container, and never after its grace."""
+        for odd in self.oddities:
+            if odd.eviction is not None and odd.pod in ("", pod):
+                return odd.eviction
+        return Span(min(grace, self._usual(self.stopping, "eviction", pod)))
+
+    def remainder(self, pod: str, age: float) -> Span:
+        """As usual a job takes as long as any other, and one that took longer is at its end."""
+        for odd in self.oddities:
+            if odd.remainder is not None and odd.pod in ("", pod):
+                return odd.remainder
+        return Span(max(0.0, self._usual(self.working, "remainder", pod) - age))
 
     def _odd(self, node: str, workload: str, container: str, attempt: int) -> list[Oddity]:
         return [odd for odd in self.oddities if odd.concerns(node, workload, container, attempt)]

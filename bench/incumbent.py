@@ -1,0 +1,149 @@
+"""The incumbent's rules played on a fleet: how long, at what cost, and what a bad driver does.
+
+The rules are those of the upgrade controller of the NVIDIA GPU Operator (v26.7.0), by reading; they
+are in `incumbent_pass` and `incumbent_nodes`, their time in `incumbent_controller` and
+`incumbent_hands`, the nodes under them in `incumbent_machine`. It is a simulation: no figure here
+was measured on a cluster. What reading does not tell is assumed in the incumbent's favour, and said
+at its constant; besides: no request ever fails, the operator is never restarted, nobody touches a
+node meanwhile, and a pass sees the nodes as they are when it has read the last of them.
+"""
+
+import time
+
+from bench.comparing import CALM, Figures, FleetSpec, Work
+from bench.incumbent_controller import Controller
+from bench.incumbent_hands import TimedHands
+from bench.incumbent_machine import Agenda, Machine, Tally
+from bench.incumbent_nodes import DriverPod, Node
+from bench.report import Report
+from sluice.contracts.node import UpgradeState as State
+from sluice.rollout.world import Model, Seeded
+
+TITLE = "the GPU Operator's upgrade rules on simulated fleets (a simulation, nothing is measured)"
+SEED = 7
+SIZES = (10, 100, 1_000)
+HOUR = 3600.0
+HORIZON = 90 * 24 * HOUR
+"""No rollout is watched for longer."""
+
+
+def incumbent(fleet: FleetSpec, world: Model, *, target: str = "new") -> Figures:
+    """Play a rollout to its end, or until nothing moves any more; `target` names the driver."""
+    agenda, tally = Agenda(), Tally()
+    nodes = [_node(name, fleet) for name in fleet.names]
+    machines = [
+        Machine(node, fleet=fleet, world=world, target=target, agenda=agenda, tally=tally)
+        for node in nodes
+    ]
+    works = [Work(name, at, fleet=fleet, world=world) for at, name in enumerate(fleet.names)]
+    controller = Controller(
+        nodes,
+        fleet=fleet,
+        hands=lambda wake: TimedHands(
+            machines, works, fleet=fleet, world=world, agenda=agenda, tally=tally, wake=wake
+        ),
+        agenda=agenda,
+        tally=tally,
+    )
+    for machine in machines:
+        at = fleet.podless.get(machine.node.name, 0.0)
+        if 0.0 < at < HORIZON:
+            machine.appear(at)
+    agenda.at(0.0, controller.wake)
+    while len(agenda) and agenda.now < HORIZON:
+        agenda.step()
+        if controller.over:
+            break
+    return _figures(fleet, machines, works, controller.hands, tally)
+
+
+def _node(name: str, fleet: FleetSpec) -> Node:
+    old = DriverPod(same_install=fleet.restart_only)
+    return Node(
+        name=name,
+        state=State.UPGRADE_DONE,
+        pod=None if name in fleet.podless else old,
+        validators=[True],
+        cordoned=name in fleet.cordoned,
+        ready=name not in fleet.not_ready,
+        skipped=name in fleet.skipped,
+    )
+
+
+def _figures(
+    fleet: FleetSpec, machines: list[Machine], works: list[Work], hands: TimedHands, tally: Tally
+) -> Figures:
+    for work in works:
+        work.settle(hands.changed)
+    started = [machine for machine in machines if machine.course.started is not None]
+    starts = [machine.course.started or 0.0 for machine in started]
+    named = [each.course.failed for each in started if each.course.failed is not None]
+    states = [_outcome(machine.node) for machine in machines]
+    return Figures(
+        nodes=fleet.nodes,
+        done=states.count("done"),
+        failed=states.count("failed"),
+        waiting=states.count("waiting"),
+        unproven=hands.unproven,
+        lasted=hands.changed,
+        idle=sum(each.course.idle for each in started) / max(1, len(started)),
+        reads=tally.reads / fleet.nodes,
+        writes=tally.writes / fleet.nodes,
+        events=tally.events / fleet.nodes,
+        evictions=tally.evictions,
+        refusals=tally.refusals,
+        gpu_hours_idle=sum(work.idle for work in works) / HOUR,
+        gpu_hours_redone=sum(work.redone for work in works) / HOUR,
+        harmed=sum(not (each.node.pod and each.node.pod.in_sync) for each in started),
+        started_for=max(starts) - min(starts) if starts else None,
+        named_after=min(named) - min(starts) if named else None,
+    )
+
+
+def _outcome(node: Node) -> str:
+    if node.state == State.UPGRADE_FAILED:
+        return "failed"
+    if node.state == State.UPGRADE_DONE and node.pod is not None and node.pod.synced:
+        return "done"
+    return "skipped" if node.skipped else "waiting"
+
+
+async def run(report: Report) -> None:
+    """Nothing goes wrong; things go wrong as usual; a driver that never loads."""
+    calm, usual = Seeded(SEED, habits=CALM), Seeded(SEED)
+    bad = Seeded(SEED, habits=CALM, bad_drivers=frozenset({"bad"}))
+    for size in SIZES:
+        print(f"  {size} nodes, one at a time, nothing goes wrong", flush=True)
+        _print(report, FleetSpec(nodes=size), calm)
+    for size in SIZES:
+        print(f"  {size} nodes, 25 % at a time, things go wrong as usual", flush=True)
+        _print(report, FleetSpec(nodes=size, max_parallel=0), usual)
+    print("  100 nodes, one at a time, things go wrong as usual", flush=True)
+    _print(report, FleetSpec(nodes=100), usual)
+    print("  100 nodes, one at a time, a driver that never loads", flush=True)
+    _print(report, FleetSpec(nodes=100), bad, target="bad")
+    print("  100 nodes, 25 % at a time, a driver that never loads", flush=True)
+    _print(report, FleetSpec(nodes=100, max_parallel=0), bad, target="bad")
+
+
+def _print(report: Report, fleet: FleetSpec, world: Model, *, target: str = "new") -> None:
+    began = time.perf_counter()
+    figures = incumbent(fleet, world, target=target)
+    took = time.perf_counter() - began
+    ended = f"{figures.done} done, {figures.failed} failed, {figures.waiting} wait"
+    report.figure("until nothing moved any more", figures.lasted / HOUR, "h", note=ended)
+    report.figure("idle, per node that was started", figures.idle, "s")
+    report.figure("API reads per node", figures.reads, "")
+    report.figure(
+        "API writes per node", figures.writes, "", note=f"and {figures.events:.1f} Events"
+    )
+    refused = f"{figures.refusals} requests were refused"
+    report.figure("evictions", figures.evictions, "", note=refused)
+    report.figure("GPU-hours lost", figures.gpu_hours_lost, "")
+    if figures.unproven:
+        report.figure("in service without a passed validation", figures.unproven, "nodes")
+    if figures.named_after is not None:
+        harm = f"the last start {figures.started_for or 0.0:.0f} s after the first"
+        report.figure("nodes harmed", figures.harmed, "", note=harm)
+        report.figure("first said to have failed after", figures.named_after, "s")
+    report.figure("simulated in", took, "s")

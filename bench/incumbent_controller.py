@@ -1,0 +1,118 @@
+"""The incumbent's controller in time: what wakes it, and how long a pass takes.
+
+One worker and one key. A change of a node's state label wakes it, and so do two minutes; driver
+pods, validators, jobs and readiness do not. A pass that ends in an error is tried again after a
+back-off. Must not know what a rule says.
+"""
+
+from collections.abc import Callable, Sequence
+
+from bench.comparing import FleetSpec
+from bench.incumbent_hands import REQUEST, TimedHands
+from bench.incumbent_machine import Agenda, Tally
+from bench.incumbent_nodes import Node, Stalled, complete, grouped
+from bench.incumbent_pass import apply
+
+TICK = 120.0
+FIRST_BACKOFF = 0.1
+LONGEST_BACKOFF = 3.0
+
+
+class Controller:
+    """Passes, one after the other."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        *,
+        fleet: FleetSpec,
+        hands: Callable[[Callable[[], None]], TimedHands],
+        agenda: Agenda,
+        tally: Tally,
+    ) -> None:
+        self.hands = hands(self.wake)
+        self._nodes = nodes
+        self._fleet = fleet
+        self._agenda = agenda
+        self._tally = tally
+        self._busy = False
+        self._woken = False
+        self._failures = 0
+        self._ticks = 0
+        self._retries = 0
+        """Entered in the agenda."""
+        self._still = False
+        self._written = 0
+        """When the last pass began: nothing else was to come, and so much had been written."""
+
+    def wake(self) -> None:
+        """Something that it watches has changed."""
+        self._woken = True
+        if not self._busy:
+            self._begin()
+
+    @property
+    def over(self) -> bool:
+        """Nothing will ever happen but that it looks again, and does nothing again."""
+        if self._busy or not (self._still and self._alone):
+            return False
+        if self._written != self._tally.writes:
+            return False
+        return not any(map(self.hands.waits_for_time, self._nodes))
+
+    @property
+    def _alone(self) -> bool:
+        return len(self._agenda) == self._ticks + self._retries
+
+    def _begin(self) -> None:
+        """Lists, then a read for each node, unless something is missing in the lists."""
+        self._busy, self._woken = True, False
+        self._still = self._alone
+        self._written = self._tally.writes
+        self._tally.reads += 2
+        listed = self._agenda.now + 2 * REQUEST
+        try:
+            complete(self._nodes)
+        except Stalled:
+            self._agenda.at(listed, self._failed)
+        else:
+            self._tally.reads += len(self._nodes)
+            self._agenda.at(listed + len(self._nodes) * REQUEST, self._apply)
+
+    def _apply(self) -> None:
+        self.hands.now = self._agenda.now
+        try:
+            apply(grouped(self._nodes), self._fleet, self.hands)
+        except Stalled:
+            self._agenda.at(self.hands.now, self._failed)
+        else:
+            self._agenda.at(self.hands.now, self._finished)
+
+    def _finished(self) -> None:
+        """Of two ticks the earlier counts, so one is enough."""
+        self._failures = 0
+        if not self._ticks:
+            self._ticks = 1
+            self._agenda.at(self._agenda.now + TICK, self._ticked)
+        self._end()
+
+    def _failed(self) -> None:
+        backoff = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0**self._failures)
+        self._failures = min(self._failures + 1, 10)
+        self._retries += 1
+        self._agenda.at(self._agenda.now + backoff, self._retried)
+        self._end()
+
+    def _end(self) -> None:
+        wrote, self.hands.wrote = self.hands.wrote, False
+        self._busy = False
+        if wrote or self._woken:
+            self._begin()
+
+    def _ticked(self) -> None:
+        self._ticks -= 1
+        self.wake()
+
+    def _retried(self) -> None:
+        self._retries -= 1
+        self.wake()

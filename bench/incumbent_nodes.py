@@ -1,0 +1,130 @@
+"""What the incumbent's controller sees of a fleet, and how much of it may be upgraded at once.
+
+A snapshot is the nodes by state, as they are when a pass begins; the budget follows from it. All of
+it is pure. Must not know how long anything takes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from sluice.contracts.node import UpgradeState as State
+
+MANAGED = frozenset(State) - {State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED}
+RESTING = frozenset({State.UNKNOWN, State.UPGRADE_DONE, State.UPGRADE_REQUIRED})
+MOST_RESTARTS = 10
+
+
+class Stalled(Exception):
+    """The pass ends here, for every node."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class DriverPod:
+    """The driver pod of a node."""
+
+    synced: bool = False
+    """Of the newest revision of its DaemonSet."""
+    orphan: bool = False
+    same_install: bool = False
+    """Its install digest is that of the newest revision."""
+    terminating: bool = False
+    ready: bool = True
+    restarts: int = 0
+    """Of the container that is not ready."""
+
+    @property
+    def in_sync(self) -> bool:
+        """The new driver, running and ready."""
+        return self.synced and not self.orphan and self.ready
+
+    @property
+    def failing(self) -> bool:
+        """It has been restarted too often."""
+        return not self.ready and self.restarts > MOST_RESTARTS
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Node:
+    """A node, its driver pod and its validators."""
+
+    name: str
+    state: str = State.UNKNOWN
+    pod: DriverPod | None = field(default_factory=DriverPod)
+    validators: list[bool] = field(default_factory=list[bool])
+    """For each validator pod, whether it is ready."""
+    cordoned: bool = False
+    ready: bool = True
+    gone: bool = False
+    """The Node object is not there, but its driver pod still is."""
+    skipped: bool = False
+
+    initially_cordoned: bool = False
+    """This and the next are annotations, by what they say; times are whole seconds."""
+    requested: bool = False
+    safe_load: bool = False
+    jobs_since: int | None = None
+    validating_since: int | None = None
+
+
+Annotation = Literal[
+    "initially_cordoned", "requested", "safe_load", "jobs_since", "validating_since"
+]
+"""By the attribute that stands for it."""
+
+Groups = Mapping[str, Sequence[Node]]
+
+
+def complete(nodes: Sequence[Node]) -> None:
+    """`Stalled` unless every node has its pod and every pod its node: one is enough to stop all."""
+    for node in nodes:
+        if node.pod is None:
+            raise Stalled("driver DaemonSet should not have Unscheduled pods")
+        if node.gone:
+            raise Stalled(f"unable to get node {node.name}")
+
+
+def grouped(nodes: Iterable[Node]) -> Groups:
+    """By state, each group in the order of the list."""
+    groups: dict[str, list[Node]] = {}
+    for node in nodes:
+        groups.setdefault(node.state, []).append(node)
+    return groups
+
+
+class Budget(NamedTuple):
+    """The budget of one pass."""
+
+    managed: int
+    in_progress: int
+    unavailable: int
+    limit: int
+    slots: int
+
+
+def scaled(value: int | str, whole: int) -> int:
+    """Percent rounded up; a text without a percent sign is an error."""
+    if isinstance(value, int):
+        return value
+    if not value.endswith("%"):
+        raise Stalled(f"maxUnavailable: {value!r} is a text, but no percentage")
+    return -(-whole * int(value[:-1]) // 100)
+
+
+def budget(groups: Groups, *, max_parallel: int, max_unavailable: int | str | None) -> Budget:
+    """How many nodes may start; fewer than none when more are under way than may be."""
+    counts = {state: len(nodes) for state, nodes in groups.items()}
+    managed = sum(count for state, count in counts.items() if state in MANAGED)
+    in_progress = managed - sum(counts.get(state, 0) for state in RESTING)
+    limit = managed if max_unavailable is None else scaled(max_unavailable, managed)
+    required = counts.get(State.UPGRADE_REQUIRED, 0)
+    slots = required if max_parallel == 0 else max_parallel - in_progress
+    unavailable = counts.get(State.CORDON_REQUIRED, 0) + sum(
+        node.cordoned or not node.ready for nodes in groups.values() for node in nodes
+    )
+    slots = min(slots, limit)
+    if unavailable >= limit:
+        slots = 0
+    elif limit < managed and unavailable + slots > limit:
+        slots = limit - unavailable
+    return Budget(managed, in_progress, unavailable, limit, slots)

@@ -1,0 +1,108 @@
+"""The incumbent's budget: its table of examples, and what its arithmetic lets through."""
+
+import re
+
+import pytest
+
+from bench.comparing import FleetSpec
+from bench.incumbent_nodes import Budget, DriverPod, Node, Stalled, budget, grouped, scaled
+from bench.incumbent_pass import apply
+from sluice.contracts.node import UpgradeState as State
+from tests.unit.bench.noting import Noting
+
+GOLDEN = """\
+| 10 required | 1 | 25% | 10 | 0 | 0 | 3 | 1 | 1 |
+| 10 required | 0 | 25% | 10 | 0 | 0 | 3 | 3 | 3 |
+| 10 required | 5 | 25% | 10 | 0 | 0 | 3 | 3 | 3 |
+| 1 required | 1 | 25% | 1 | 0 | 0 | 1 | 1 | 1 |
+| 3 required | 0 | 1% | 3 | 0 | 0 | 1 | 1 | 1 |
+| 4 required | 0 | 0 | 4 | 0 | 0 | 0 | 0 | 0 |
+| 6 done + 3 done NotReady + 1 required | 1 | 25% | 10 | 0 | 3 | 3 | 0 | 0 |
+| 8 required + 2 failed (cordoned) | 2 | 50% | 10 | 2 | 2 | 5 | 0 | 0 |
+| 8 required, first 2 have skip label | 2 | 100% | 8 | 0 | 0 | 8 | 2 | 2 (skips use no slot) |
+| 5 required + 3 required cordoned | 0 | 8 (= managed) | 8 | 0 | 3 | 8 | 8 | 8 |
+| 5 required | 0 | 20 (int > managed) | 5 | 0 | 0 | 20 | 5 | 5 |
+"""
+"""Snapshot, maxParallel, maxUnavailable; the five figures of a `Budget`; how many are started."""
+
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in GOLDEN.splitlines()]
+STATES = {
+    "required": State.UPGRADE_REQUIRED,
+    "done": State.UPGRADE_DONE,
+    "failed": State.UPGRADE_FAILED,
+}
+
+
+def _nodes(words: str) -> list[Node]:
+    """As a snapshot is written in the table."""
+    words, _, skipped = words.partition(", first ")
+    nodes: list[Node] = []
+    for part in words.split(" + "):
+        count, state, *rest = part.split()
+        for _ in range(int(count)):
+            nodes.append(
+                Node(
+                    name=f"n{len(nodes)}",
+                    state=STATES[state],
+                    pod=DriverPod(synced=state == "done"),
+                    cordoned="cordoned" in " ".join(rest),
+                    ready="NotReady" not in rest,
+                )
+            )
+    for node in nodes[: int(skipped.split()[0]) if skipped else 0]:
+        node.skipped = True
+    return nodes
+
+
+def _value(cell: str) -> int | str:
+    value = re.sub(r" \(.*", "", cell)
+    return value if value.endswith("%") else int(value)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} | {row[1]} | {row[2]}")
+def test_an_example(row: list[str]) -> None:
+    words, parallel, unavailable, *figures, started = row
+    nodes = _nodes(words)
+    fleet = FleetSpec(
+        nodes=len(nodes), max_parallel=int(parallel), max_unavailable=_value(unavailable)
+    )
+    groups = grouped(nodes)
+    assert budget(
+        groups, max_parallel=fleet.max_parallel, max_unavailable=fleet.max_unavailable
+    ) == Budget(*map(int, figures))
+    apply(groups, fleet, Noting())
+    assert sum(node.state == State.CORDON_REQUIRED for node in nodes) == _value(started)
+
+
+def _budget(nodes: list[Node], parallel: int, unavailable: int | str | None) -> Budget:
+    return budget(grouped(nodes), max_parallel=parallel, max_unavailable=unavailable)
+
+
+def test_without_a_limit_every_node_may_be_unavailable() -> None:
+    nodes = [Node(name=f"n{n}", state=State.UPGRADE_REQUIRED, cordoned=n < 3) for n in range(8)]
+    assert _budget(nodes, 0, None) == Budget(8, 0, 3, 8, 8)
+
+
+def test_more_under_way_than_may_be_leaves_fewer_than_no_slots() -> None:
+    nodes = [Node(name=f"n{n}", state=State.VALIDATION_REQUIRED) for n in range(3)]
+    assert _budget(nodes, 1, "100%").slots == -2
+
+
+def test_a_cordoned_node_that_waits_for_its_cordon_counts_twice() -> None:
+    nodes = [
+        Node(name="n0", state=State.CORDON_REQUIRED, cordoned=True),
+        *(Node(name=f"n{n}", state=State.UPGRADE_REQUIRED) for n in range(1, 4)),
+    ]
+    assert _budget(nodes, 0, 2) == Budget(4, 1, 2, 2, 0)
+
+
+def test_nodes_in_maintenance_or_with_a_foreign_state_are_not_managed() -> None:
+    states = (State.NODE_MAINTENANCE_REQUIRED, "somebody's", State.UPGRADE_REQUIRED)
+    nodes = [Node(name=state, state=state) for state in states]
+    assert _budget(nodes, 0, None).managed == 1
+
+
+def test_what_is_no_percentage_stops_the_pass() -> None:
+    assert (scaled("1%", 150), scaled("100%", 7), scaled(20, 5)) == (2, 7, 20)
+    with pytest.raises(Stalled, match="'5' is a text, but no percentage"):
+        scaled("5", 10)
