@@ -68,7 +68,8 @@ def _labels(number: int, node: Node) -> dict[str, str]:
 
 
 def _wishes() -> list[Read]:
-    made: list[Read] = []
+    asking = {"metadata": {"name": "a"}, "spec": {"driver": {"useNvidiaDriverCRD": True}}}
+    made = [read("ClusterPolicy", asking)]
     for number in range(POOLS):
         spec = {
             "default": False,

@@ -60,8 +60,11 @@ RECORD = Record(
 
 GROWN = msgspec.structs.replace(RECORD, since=story.T0 + 21, boot_id=story.BOOT, outside=True)
 
+ADOPTED = msgspec.structs.replace(RECORD, asked=True, cordon_adopted=True)
+
 EXAMPLES = {
     "node.record@outside": Example(GROWN),
+    "node.record@adopted": Example(ADOPTED),
     "node.lease": Example(
         Lease(node_uid=story.NODE_UID, owner=Owner.UPGRADE, token=story.TOKEN, since=story.T0)
     ),
@@ -107,6 +110,22 @@ EXAMPLES = {
                     target=story.TARGET,
                     since=story.T0,
                     outside=True,
+                )
+            },
+        )
+    ),
+    "rollout.status@complete": Example(
+        RolloutStatus(
+            target=story.TARGET,
+            phase=Phase.COMPLETE,
+            last_good=story.TARGET,
+            targets={
+                story.TARGET: TargetRecord(
+                    threshold=1,
+                    validated=(story.NODE_UID,),
+                    proven=True,
+                    proven_at=story.T0 + 60,
+                    complete=True,
                 )
             },
         )

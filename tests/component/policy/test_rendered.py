@@ -3,13 +3,18 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
+from sluice.kube.client import APPLY_PATCH
 from sluice.kube.transport import Transport
 from sluice.policy.installation.whole import installation
-from tests.component.policy.strictly import apply, sent
+from tests.component.policy.strictly import apply, path_of, sent
 from tests.unit.policy import goldens
-from tests.unit.policy.situations import SETTINGS, SITUATIONS
+from tests.unit.policy.fields import MODEL, put
+from tests.unit.policy.selectors import SELECTORS
+from tests.unit.policy.situations import FILES, SETTINGS, SITUATIONS, Situation
+from tests.unit.policy.test_rendering import FIELDS, whole
 
 Object = dict[str, Any]
 
@@ -45,6 +50,27 @@ async def test_every_object_is_taken_and_unchanged_the_second_time(
         assert again["metadata"][same] == first["metadata"][same]
 
 
+@pytest.mark.parametrize("ground", ["real"], indirect=True)
+async def test_no_field_that_has_an_effect_makes_an_object_that_is_refused(wire: Transport) -> None:
+    await installed(wire, rights=False)
+    files = {**FILES, "r": ["a.list"], "c": ["ca.crt"], "k": ["nvidia.conf"]}
+    tried: set[bytes] = set()
+    for kind, path in FIELDS:
+        objects = whole(kind, path)
+        put(objects[-1]["spec"], path, MODEL[kind][path])
+        for made in Situation(objects, config_maps=files).rendering().objects:
+            text = msgspec.json.encode(made.object)
+            if text in tried:
+                continue
+            tried.add(text)
+            where = path_of(made.object)
+            status, warnings, answer = await sent(
+                wire, "PATCH", where, made.object, content=APPLY_PATCH, force="true", dryRun="All"
+            )
+            assert (status in (200, 201), warnings) == (True, []), (kind, path, answer)
+    assert len(tried) > len(FIELDS)
+
+
 @pytest.mark.parametrize("name", SITUATIONS)
 @pytest.mark.parametrize("ground", ["real"], indirect=True)
 async def test_the_namespace_lets_every_pod_in(wire: Transport, name: str) -> None:
@@ -64,7 +90,9 @@ async def test_the_namespace_lets_every_pod_in(wire: Transport, name: str) -> No
 async def test_services_may_do_their_work_and_no_more(wire: Transport) -> None:
     await installed(wire, rights=True)
 
-    async def may(account: str, verb: str, resource: str, *, group: str = "", at: str = "") -> bool:
+    async def may(
+        account: str, verb: str, resource: str, *, group: str = "", at: str = "", name: str = ""
+    ) -> bool:
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
@@ -75,6 +103,7 @@ async def test_services_may_do_their_work_and_no_more(wire: Transport) -> None:
                     "group": group,
                     "resource": resource,
                     "namespace": at,
+                    "name": name,
                 },
             },
         }
@@ -88,5 +117,23 @@ async def test_services_may_do_their_work_and_no_more(wire: Transport) -> None:
     assert not await may("sluice-scheduler", "delete", "pods", at="default")
     assert await may("sluice-driver-cluster", "patch", "daemonsets", group="apps", at=here)
     assert not await may("sluice-driver-cluster", "patch", "daemonsets", group="apps", at="default")
+    leases = {"group": "coordination.k8s.io", "at": "elsewhere"}
+    for account in ("sluice-scheduler", "sluice-driver-cluster", "sluice-discovery-cluster"):
+        for verb in ("get", "list", "watch"):
+            assert await may(account, verb, "leases", name="53822513.nvidia.com", **leases)
+            assert not await may(account, verb, "leases", name="somebody", **leases)
+            assert not await may(account, verb, "leases", **leases)
     assert not await may("sluice-driver", "get", "nodes")
     assert not await may("nvidia-driver", "get", "nodes")
+
+
+async def test_a_selector_that_is_taken_here_is_taken_by_a_server(
+    wire: Transport, ground: object
+) -> None:
+    for selector, fits in SELECTORS:
+        status, _, answer = await sent(wire, "GET", "/api/v1/pods", labelSelector=selector)
+        expected = (200,) if fits else (400,)
+        # The simulated server looks less closely at the part of a key before the slash.
+        if ground is None and "/" in selector:
+            expected = (200, 400)
+        assert status in expected, (selector, answer)

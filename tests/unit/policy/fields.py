@@ -93,7 +93,7 @@ PROBE = {
 }
 POD_DELETION: Object = {"force": True, "timeoutSeconds": 30, "deleteEmptyDir": True}
 WITH_IMAGE = ("repository", "image", "version")
-TOLERATIONS = [{"key": "a", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 3}]
+TOLERATIONS = [{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3}]
 
 
 def smallest(kind: str) -> Object:
@@ -178,6 +178,7 @@ def _cluster_model() -> Object:
         "migManager.config.name": "layouts",
         "migManager.config.default": "",
         "cdi.enabled": False,
+        "sandboxWorkloads.defaultWorkload": "vm-vgpu",
         "hostPaths.rootFS": "/host",
         "hostPaths.driverInstallDir": "/run/driver",
         "hostPaths.kubeletRootDir": "/data/kubelet",
@@ -235,7 +236,6 @@ def _cluster_notes() -> Object:
         "validator.vfioPCI.env": ENV,
         "validator.vgpuManager.env": ENV,
         "validator.vgpuDevices.env": ENV,
-        "sandboxWorkloads.defaultWorkload": "vm-vgpu",
         "sandboxWorkloads.mode": "kata",
         **below("vgpuManager.driverManager", {**IMAGE, "env": ENV}),
         "vgpuManager.kernelModuleConfig.name": "k",
@@ -314,6 +314,7 @@ NOTES: dict[str, Object] = {
     "ClusterPolicy": _cluster_notes(),
     "NVIDIADriver": {
         **below("manager", IMAGE),
+        "useOpenKernelModules": True,
         "licensingConfig.name": "l",
         "licensingConfig.secretName": "l",
         "licensingConfig.nlsEnabled": False,

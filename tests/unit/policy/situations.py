@@ -97,6 +97,11 @@ def cluster_policy(**spec: Any) -> Object:
     return deepcopy(policy)
 
 
+def asking(**spec: Any) -> Object:
+    """A policy for the whole cluster that leaves drivers to NVIDIADrivers."""
+    return cluster_policy(driver={"useNvidiaDriverCRD": True}, **spec)
+
+
 def nvidia_driver(name: str, **spec: Any) -> Object:
     """A driver for nodes of its own."""
     return {
@@ -118,6 +123,20 @@ def of_corpus(name: str) -> list[Object]:
 def drivers(rendering: Rendering) -> list[Object]:
     """The DaemonSets of drivers."""
     return [made.object for made in rendering.objects if made.driver]
+
+
+def without_digests(daemon_set: Object) -> Object:
+    """The pod of a driver but for its digests, which change with every field of a wish."""
+    template = deepcopy(daemon_set["spec"]["template"])
+    pod, metadata = template["spec"], template["metadata"]
+    for container in (*pod["initContainers"], *pod["containers"]):
+        variables = container.get("env", [])
+        container["env"] = [one for one in variables if one["name"] != "DRIVER_CONFIG_DIGEST"]
+    for words in (metadata["labels"], metadata["annotations"]):
+        for name in ("sluice.dev/driver", "sluice.dev/target", "sluice.dev/install-digest"):
+            words.pop(name, None)
+    del pod["nodeSelector"]
+    return template
 
 
 def pod_of(rendering: Rendering, app: str) -> Object:
@@ -153,7 +172,7 @@ SITUATIONS: dict[str, Situation] = {
     ),
     "two-drivers": Situation(
         [
-            cluster_policy(driver={"useNvidiaDriverCRD": True}),
+            asking(),
             nvidia_driver("canary", nodeSelector={"pool": "canary"}, version="590.10"),
             nvidia_driver("rest", default=True, kernelModuleType="open", labels={"team": "ml"}),
         ],

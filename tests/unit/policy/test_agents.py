@@ -6,6 +6,7 @@ from sluice.policy.rendering.rendered import Operand
 from tests.unit.policy.situations import (
     SETTINGS,
     SITUATIONS,
+    Object,
     Situation,
     cluster_policy,
     drivers,
@@ -43,6 +44,7 @@ def test_what_is_switched_off_is_not_rendered() -> None:
     rendering = SITUATIONS["pre-installed-and-switched-off"].rendering()
     assert names(rendering) == [
         ("RuntimeClass", "nvidia"),
+        ("ConfigMap", "nvidia-driver-startup-probe"),
         ("DaemonSet", "nvidia-container-toolkit-daemonset"),
         ("DaemonSet", "nvidia-operator-validator"),
         ("DaemonSet", "gpu-feature-discovery"),
@@ -54,7 +56,6 @@ def test_what_is_switched_off_is_not_rendered() -> None:
 def test_a_driver_on_the_host_has_no_daemon_set_but_artefacts_by_name() -> None:
     rendering = SITUATIONS["driver-on-the-host"].rendering()
     assert drivers(rendering) == []
-    assert not any(kind == "ConfigMap" for kind, _ in names(rendering))
     volumes = pod_of(rendering, "nvidia-container-toolkit-daemonset")["volumes"]
     assert {
         "name": "artefacts",
@@ -71,6 +72,73 @@ def test_without_a_policy_agents_are_there_and_drivers_are_not() -> None:
         "nvidia-dcgm-exporter",
         "gpu-feature-discovery",
     ]
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_each_agent_keeps_a_journal_of_its_own_where_it_may_write(name: str) -> None:
+    rendering = SITUATIONS[name].rendering()
+    kept: list[str] = []
+    for app in APPS:
+        if ("DaemonSet", app) not in names(rendering):
+            continue
+        pod = pod_of(rendering, app)
+        (container,) = pod["containers"]
+        folder = env_of(container)["SLUICE_STATE_DIR"]
+        (mount,) = [one for one in container["volumeMounts"] if one["mountPath"] == folder]
+        (volume,) = [one for one in pod["volumes"] if one["name"] == mount["name"]]
+        assert "readOnly" not in mount
+        assert volume["hostPath"]["type"] == "DirectoryOrCreate"
+        kept.append(volume["hostPath"]["path"])
+    assert len(set(kept)) == len(kept) >= 3
+
+
+def test_who_asks_the_kubelet_what_pods_have_sees_its_socket() -> None:
+    for said, folder in (
+        ("/data/kubelet", "/data/kubelet"),
+        ("/data/kubelet/", "/data/kubelet"),
+        ("", "/var/lib/kubelet"),
+    ):
+        policy = cluster_policy(hostPaths={"kubeletRootDir": said})
+        rendering = Situation([policy]).rendering()
+        wanted = {
+            "nvidia-container-toolkit-daemonset": "pod-resources",
+            "nvidia-operator-validator": "pod-resources",
+            "nvidia-dcgm-exporter": "pod-resources",
+            "nvidia-device-plugin-daemonset": "device-plugins",
+        }
+        for app, name in wanted.items():
+            pod = pod_of(rendering, app)
+            (path,) = [one["hostPath"]["path"] for one in pod["volumes"] if one["name"] == name]
+            assert path == f"{folder}/{name}"
+            mounts = pod["containers"][0]["volumeMounts"]
+            assert f"/var/lib/kubelet/{name}" in [one["mountPath"] for one in mounts]
+
+
+def test_an_empty_text_is_not_a_place_nor_a_name() -> None:
+    policy = cluster_policy(
+        operator={"runtimeClass": ""},
+        toolkit={"installDir": ""},
+        hostPaths={"rootFS": "", "driverInstallDir": ""},
+    )
+    assert Situation([policy]).rendering() == Situation([cluster_policy()]).rendering()
+
+
+@pytest.mark.parametrize(
+    ("objects", "strategy"),
+    [
+        ([cluster_policy()], "none"),
+        ([cluster_policy(mig={"strategy": "mixed"})], "mixed"),
+        (SITUATIONS["driver-on-the-host"].objects, "single"),
+    ],
+)
+def test_slices_are_offered_as_the_policy_says(objects: list[Object], strategy: str) -> None:
+    rendering = Situation(objects).rendering()
+    for app in (
+        "gpu-feature-discovery",
+        "nvidia-device-plugin-daemonset",
+        "nvidia-operator-validator",
+    ):
+        assert env_of(pod_of(rendering, app)["containers"][0])["MIG_STRATEGY"] == strategy
 
 
 def test_the_agent_of_two_sections_takes_the_toolkit_s_words_first() -> None:

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from sluice.policy.reading import read
+from sluice.policy.selectors import is_selector
 from tests.unit.policy.fields import put, smallest
+from tests.unit.policy.selectors import SELECTORS
 
 IMAGE = {"repository": "r.example", "image": "driver", "version": "1"}
 
@@ -73,15 +75,24 @@ def test_newer_gds_asks_for_open_modules(version: str, module: str, refused: boo
     assert [field for field, _ in found] == (["spec.gds.version"] if refused else [])
 
 
-def test_the_nri_plugin_needs_cdi_and_the_toolkit() -> None:
-    at = "spec.cdi.nriPluginEnabled"
-    assert errors("ClusterPolicy", cdi={"nriPluginEnabled": True, "enabled": False}) == [
-        (at, "the NRI Plugin cannot be enabled when CDI is disabled")
-    ]
-    off = {"enabled": False}
-    assert errors("ClusterPolicy", cdi={"nriPluginEnabled": True}, toolkit=off) == [
-        (at, "the NRI Plugin cannot be enabled when the Container Toolkit is disabled")
-    ]
+@pytest.mark.parametrize(
+    ("without", "words"),
+    [
+        ("cdi.enabled", "the NRI Plugin cannot be enabled when CDI is disabled"),
+        (
+            "toolkit.enabled",
+            "the NRI Plugin cannot be enabled when the Container Toolkit is disabled",
+        ),
+    ],
+)
+def test_the_nri_plugin_needs_cdi_and_the_toolkit(without: str, words: str) -> None:
+    obj = smallest("ClusterPolicy")
+    put(obj["spec"], "cdi.nriPluginEnabled", True)
+    put(obj["spec"], without, False)
+    (found,) = read("ClusterPolicy", obj).errors
+    assert (found.field, found.quoted) == ("spec.cdi.nriPluginEnabled", words)
+    assert found.for_scripts.startswith(f"{words}; spec.cdi.nriPluginEnabled (true) ")
+    assert f"set spec.{without} to true" in str(found)
 
 
 @pytest.mark.parametrize("kind", ["vgpu", "vgpu-host-manager"])
@@ -110,6 +121,50 @@ def test_who_owns_a_node_cannot_select_it() -> None:
 def test_a_driver_on_hosts_has_a_version() -> None:
     assert [field for field, _ in errors("GPUClusterPolicy", driver={})] == ["spec.driver.version"]
     assert errors("GPUClusterPolicy", driver={"enabled": False}) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"),
+    [("13.0", True), ("12", True), ("12.9.1", True), ("v13", False), ("13.x", False), ("", True)],
+)
+def test_a_cuda_version_can_be_compared(version: str, fits: bool) -> None:
+    at = "spec.cuda.version"
+    found = [field for field, _ in errors("GPUClusterPolicy", cuda={"version": version})]
+    assert found == ([] if fits else [at])
+    assert errors("GPUClusterPolicy", cuda={"version": version, "enabled": False}) == []
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "hostPaths.rootFS",
+        "hostPaths.driverInstallDir",
+        "hostPaths.kubeletRootDir",
+        "toolkit.installDir",
+    ],
+)
+@pytest.mark.parametrize(
+    ("place", "fits"),
+    [("/opt/a", True), ("/", True), ("", True), ("opt/a", False), ("/a/../b", False), (".", False)],
+)
+def test_a_place_on_the_host_is_told_from_its_root(field: str, place: str, fits: bool) -> None:
+    found = errors("ClusterPolicy", **{field.replace(".", "__"): place})
+    assert [at for at, _ in found] == ([] if fits else [f"spec.{field}"])
+
+
+@pytest.mark.parametrize(("selector", "fits"), SELECTORS)
+def test_a_label_selector_is_tried_before_a_node_is_cordoned(selector: str, fits: bool) -> None:
+    for kind, at in (("ClusterPolicy", "driver."), ("NVIDIADriver", "")):
+        for field in ("waitForCompletion.podSelector", "drain.podSelector"):
+            path = f"{at}upgradePolicy.{field}"
+            found = errors(kind, **{path.replace(".", "__"): selector})
+            assert [name for name, _ in found] == ([] if fits else [f"spec.{path}"])
+
+
+def test_a_long_selector_takes_no_time_to_refuse() -> None:
+    gap = " " * 100_000
+    assert not is_selector(f"a={gap},{gap}!!")
+    assert is_selector(f"a={gap},{gap}b in ({gap}c{gap})")
 
 
 @pytest.mark.parametrize("probe", ["startupProbe", "livenessProbe"])

@@ -1,6 +1,5 @@
 """Which field changes which digest, and that a digest is the same for ever."""
 
-import copy
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -13,13 +12,19 @@ from hypothesis import strategies as st
 from sluice.policy.digest import LENGTH, driver_label, identity, install_digest, target
 from sluice.policy.kinds.common import EnvVar, Image, Probe, Resources, Toleration
 from sluice.policy.kinds.driver import Gdrcopy, Gds, KernelModuleType, Rdma
-from sluice.policy.normal import normal
+from sluice.policy.normal import ALIVE, READY, STARTUP, normal
 from sluice.policy.rendering.driver import driver as rendered
 from sluice.policy.rendering.rendered import Rendered
 from sluice.policy.shapes import Form, Shape, shape
 from sluice.policy.variants import Variant
 from sluice.policy.wanted import Method, PodWishes, WantedDriver
-from tests.unit.policy.situations import FILES, SETTINGS, Situation, cluster_policy
+from tests.unit.policy.situations import (
+    FILES,
+    SETTINGS,
+    Situation,
+    cluster_policy,
+    without_digests,
+)
 
 UBUNTU = Variant(system="ubuntu", version="22.04")
 ALL = WantedDriver(
@@ -150,6 +155,8 @@ def test_other_methods_have_fewer_fields(
 
 
 PLAIN = WantedDriver(method=Method.CONTAINER, image=ALL.image)
+OPEN = EnvVar(name="KERNEL_MODULE_TYPE", value="open")
+RDMA = EnvVar(name="GPU_DIRECT_RDMA_ENABLED", value="true")
 
 
 @pytest.mark.parametrize(
@@ -161,6 +168,13 @@ PLAIN = WantedDriver(method=Method.CONTAINER, image=ALL.image)
         (PLAIN, changed(PLAIN, "gdrcopy.env", ENV)),
         (PLAIN, changed(PLAIN, "rdma.useHostMofed", True)),
         (PLAIN, changed(PLAIN, "startupProbe", Probe())),
+        (PLAIN, changed(PLAIN, "startupProbe", changed(STARTUP, "successThreshold", 1))),
+        (
+            changed(PLAIN, "livenessProbe", Probe(success_threshold=1)),
+            changed(PLAIN, "livenessProbe", ALIVE),
+        ),
+        (PLAIN, changed(PLAIN, "args", ("init",))),
+        (PLAIN, changed(PLAIN, "pods.priorityClassName", "system-node-critical")),
         (PLAIN, changed(PLAIN, "env", (EnvVar(name="DRIVER_CONFIG_DIGEST", value="x"),))),
         (PLAIN, changed(PLAIN, "managerEnv", (EnvVar(name="NODE_NAME", value="x"),))),
         (PLAIN, changed(PLAIN, "pods.labels", {"app": "x", "sluice.dev/driver": "y"})),
@@ -172,6 +186,24 @@ PLAIN = WantedDriver(method=Method.CONTAINER, image=ALL.image)
                 "pods.tolerations",
                 (Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"),),
             ),
+        ),
+        (
+            changed(PLAIN, "kernelModuleType", KernelModuleType.OPEN),
+            changed(PLAIN, "env", (OPEN,)),
+        ),
+        (
+            changed(changed(PLAIN, "env", (OPEN,)), "kernelModuleType", KernelModuleType.OPEN),
+            changed(
+                changed(PLAIN, "env", (OPEN,)), "kernelModuleType", KernelModuleType.PROPRIETARY
+            ),
+        ),
+        (
+            changed(PLAIN, "rdma", Rdma(enabled=True)),
+            changed(changed(PLAIN, "rdma", Rdma(enabled=True)), "env", (RDMA,)),
+        ),
+        (
+            changed(PLAIN, "rdma", Rdma(enabled=True)),
+            changed(changed(PLAIN, "rdma", Rdma(enabled=True)), "managerEnv", (RDMA,)),
         ),
         (
             changed(PLAIN, "resources.limits", {"cpu": 2}),
@@ -201,6 +233,23 @@ PLAIN = WantedDriver(method=Method.CONTAINER, image=ALL.image)
 )
 def test_what_makes_no_difference_changes_no_digest(one: WantedDriver, other: WantedDriver) -> None:
     assert identity("u", one, UBUNTU) == identity("u", other, UBUNTU)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (PLAIN, changed(PLAIN, "livenessProbe", ALIVE)),
+        (PLAIN, changed(PLAIN, "readinessProbe", Probe(success_threshold=1))),
+        (PLAIN, changed(PLAIN, "pods.annotations", {"app": "x"})),
+        (
+            changed(PLAIN, "env", (OPEN, EnvVar(name="A", value="$(KERNEL_MODULE_TYPE)"))),
+            changed(PLAIN, "env", (EnvVar(name="A", value="$(KERNEL_MODULE_TYPE)"), OPEN)),
+        ),
+    ],
+)
+def test_what_makes_a_difference_changes_the_target(one: WantedDriver, other: WantedDriver) -> None:
+    assert target(one) != target(other)
+    assert template(one) != template(other)
 
 
 def test_an_order_that_a_reference_needs_is_kept() -> None:
@@ -282,40 +331,102 @@ def test_digests_are_the_same_in_every_release(
 
 
 words = st.sampled_from(["", "a", "b"])
+NUMBERS = ("initial_delay_seconds", "timeout_seconds", "period_seconds", "failure_threshold")
+NAMES = ["", "a", "KERNEL_MODULE_TYPE", "GDS_ENABLED", "GPU_DIRECT_RDMA_ENABLED"]
+VALUES = ["true", "open", "auto", "1", "$(a)"]
 envs = st.lists(
-    st.builds(EnvVar, name=words, value=st.sampled_from(["1", "2", "$(a)"])), max_size=3
-)
+    st.builds(EnvVar, name=st.sampled_from(NAMES), value=st.sampled_from(VALUES)), max_size=3
+).map(tuple)
 maps = st.dictionaries(st.sampled_from(["a", "b", "app", "sluice.dev/x"]), words, max_size=3)
 amounts = st.dictionaries(st.just("cpu"), st.sampled_from([1, 2, "1", "2"]), max_size=1)
 needs = st.builds(Resources, limits=amounts, requests=amounts)
-probes = st.none() | st.builds(Probe, period_seconds=st.sampled_from([None, 3, 4]))
 images = st.sampled_from(
     [Image(image="r/d:1"), Image(repository="r", image="d", version="1"), Image(image="r/d:2")]
 )
+secrets = st.lists(words, max_size=2).map(tuple)
+pulled = st.sampled_from(["", "IfNotPresent", "Always"])
+tolerations = st.builds(
+    Toleration,
+    key=st.sampled_from(["a", "nvidia.com/gpu"]),
+    operator=st.sampled_from(["", "Equal", "Exists"]),
+    effect=st.sampled_from(["", "NoSchedule"]),
+)
+places = st.sampled_from(["/a", "/b"])
+
+
+@st.composite
+def pulled_images(draw: st.DrawFn) -> Image:
+    """Images in several spellings, pulled in several ways."""
+    how = {"image_pull_policy": draw(pulled), "image_pull_secrets": draw(secrets)}
+    return msgspec.structs.replace(draw(images), **how)
+
+
+def probes(ours: Probe) -> st.SearchStrategy[Probe | None]:
+    """None, and probes that say some numbers, of which some are ours."""
+    said = {
+        name: st.sampled_from(sorted({1, getattr(ours, name) or 1})) | st.none() for name in NUMBERS
+    }
+    return st.none() | st.builds(Probe, success_threshold=st.sampled_from([None, 1]), **said)
+
+
+def parts(kind: type[Gds] | type[Gdrcopy]) -> st.SearchStrategy[Any]:
+    """A container beside the driver's, on or off."""
+    return st.builds(
+        kind,
+        enabled=st.booleans(),
+        image=st.sampled_from(["r/fs:1", "r/fs:2"]),
+        image_pull_policy=pulled,
+        image_pull_secrets=secrets,
+        args=secrets,
+        env=envs,
+        resources=needs,
+        host_network=st.booleans(),
+    )
+
+
 drivers = st.builds(
     WantedDriver,
     method=st.just(Method.CONTAINER),
-    image=images,
-    args=st.lists(words, max_size=2).map(tuple),
-    env=envs.map(tuple),
-    manager_env=envs.map(tuple),
+    image=pulled_images(),
+    kernel_module_type=st.sampled_from(KernelModuleType),
+    args=st.sampled_from([(), ("init",), ("a",)]),
+    env=envs,
+    manager_env=envs,
     secret_env=words,
     resources=needs,
     host_network=st.booleans(),
-    startup_probe=probes,
-    liveness_probe=probes,
+    startup_probe=probes(STARTUP),
+    liveness_probe=probes(ALIVE),
+    readiness_probe=probes(READY),
     rdma=st.builds(Rdma, enabled=st.booleans(), use_host_mofed=st.booleans()),
-    gds=st.builds(
-        Gds,
-        enabled=st.booleans(),
-        image=st.sampled_from(["r/fs:1", "r/fs:2"]),
-        env=envs.map(tuple),
-        host_network=st.booleans(),
+    gds=parts(Gds),
+    gdrcopy=parts(Gdrcopy),
+    repo_config=st.sampled_from(["", "apt-sources"]),
+    cert_config=st.sampled_from(["", "registry-ca"]),
+    kernel_module_config=st.sampled_from(["", "kernel-module-params"]),
+    host_root=places,
+    install_dir=places,
+    pods=st.builds(
+        PodWishes,
+        labels=maps,
+        annotations=maps,
+        tolerations=st.lists(tolerations, max_size=2).map(tuple),
+        priority_class_name=st.sampled_from(["", "system-node-critical", "p"]),
+        security_context=st.sampled_from([{}, {"fsGroup": 1}]),
     ),
-    pods=st.builds(PodWishes, labels=maps, annotations=maps),
 )
+
+
+@st.composite
+def wishes(draw: st.DrawFn) -> tuple[WantedDriver, WantedDriver]:
+    """Two that differ in a few fields, or in none: any two would hardly ever be the same."""
+    one, other = draw(drivers), draw(drivers)
+    names = [field.name for field in msgspec.structs.fields(WantedDriver)]
+    new = {name: getattr(other, name) for name in draw(st.sets(st.sampled_from(names), max_size=2))}
+    return one, msgspec.structs.replace(one, **new)
+
+
 POOL = Situation([cluster_policy()]).pools().pools[0]
-DIGESTS = ("sluice.dev/driver", "sluice.dev/target", "sluice.dev/install-digest")
 
 
 def template(driver: WantedDriver) -> Any:
@@ -323,21 +434,14 @@ def template(driver: WantedDriver) -> Any:
     pool = msgspec.structs.replace(POOL, driver=driver)
     made = rendered(pool, UBUNTU, SETTINGS, FILES)
     assert isinstance(made, Rendered)
-    pod = copy.deepcopy(made.object["spec"]["template"])
-    for container in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
-        kept = [one for one in container.get("env", []) if one["name"] != "DRIVER_CONFIG_DIGEST"]
-        container["env"] = kept
-    for words_of in (pod["metadata"]["labels"], pod["metadata"]["annotations"]):
-        for name in DIGESTS:
-            words_of.pop(name, None)
-    del pod["spec"]["nodeSelector"]
-    return pod
+    return without_digests(made.object)
 
 
-@given(drivers, drivers)
+@given(wishes())
 def test_two_drivers_have_one_target_if_and_only_if_their_pods_are_the_same(
-    one: WantedDriver, other: WantedDriver
+    both: tuple[WantedDriver, WantedDriver],
 ) -> None:
+    one, other = both
     assert (target(one) == target(other)) == (template(one) == template(other))
 
 

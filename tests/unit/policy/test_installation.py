@@ -6,6 +6,7 @@ from sluice.policy.installation.rights import RIGHTS
 from sluice.policy.installation.whole import installation
 
 LOOK = "get list watch"
+GPU_OPERATOR = "coordination.k8s.io/leases 53822513.nvidia.com"
 POLICIES = {
     "nvidia.com/clusterpolicies": LOOK,
     "nvidia.com/nvidiadrivers": LOOK,
@@ -17,14 +18,14 @@ POLICIES = {
 TABLE: dict[str, dict[str, str]] = {
     "sluice-discovery-cluster": {
         **POLICIES,
-        "coordination.k8s.io/leases": LOOK,
+        GPU_OPERATOR: LOOK,
         "nodes": f"{LOOK} patch",
         "sluice.dev/devices": f"{LOOK} create patch delete",
         "sluice.dev/devices/status": "get patch",
     },
     "sluice-driver-cluster": {
         **POLICIES,
-        "coordination.k8s.io/leases": LOOK,
+        GPU_OPERATOR: LOOK,
         "nodes": f"{LOOK} patch",
         "nvidia.com/clusterpolicies/status": "get patch",
         "nvidia.com/nvidiadrivers/status": "get patch",
@@ -39,7 +40,7 @@ TABLE: dict[str, dict[str, str]] = {
         **POLICIES,
         "sluice.dev/rollouts": f"{LOOK} create patch update",
         "sluice.dev/rollouts/status": "get update",
-        "coordination.k8s.io/leases": LOOK,
+        GPU_OPERATOR: LOOK,
         "nodes": f"{LOOK} patch",
         "events": "create patch",
         "pods": LOOK,
@@ -57,7 +58,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "sluice-telemetry-cluster": {"nodes": LOOK},
 }
-"""By account: what it may do to what; `here` is the namespace of the operands."""
+"""By account: what it may do to what, and to which alone; `here` is the operands' namespace."""
 
 
 def granted() -> dict[str, dict[str, str]]:
@@ -75,6 +76,7 @@ def granted() -> dict[str, dict[str, str]]:
             (group,) = rule["apiGroups"]
             for resource in rule["resources"]:
                 key = f"{here}{group}/{resource}".replace(" /", " ").removeprefix("/")
+                key = " ".join([key, *rule.get("resourceNames", [])])
                 row = table.setdefault(subject["name"], {})
                 verbs = [*row.get(key, "").split(), *rule["verbs"]]
                 row[key] = " ".join(dict.fromkeys(verbs))

@@ -119,7 +119,7 @@ def test_a_gpu_cluster_beside_a_policy_holds_everything(kind: str) -> None:
     assert words in problems(result, "c")
     assert result.owner_labels is None
     (pool,) = result.pools
-    assert [words in found.problem for found in pool.held] == [True]
+    assert [found.quoted for found in pool.held] == [words]
 
 
 def test_a_gpu_cluster_holds_the_pools_of_drivers_and_their_labels() -> None:
@@ -128,10 +128,11 @@ def test_a_gpu_cluster_holds_the_pools_of_drivers_and_their_labels() -> None:
     result = pools(reads, nodes, gpu_clusters=["gpu-cluster"])
     assert nodes_of(result) == {"nvidiadriver-x": ("a",)}
     assert result.owner_labels is None
+    assert (result.unowned, result.undecided) == ((), ("b",))
     assert len(result.pools[0].held) == 1
     alone = pools(reads[1:], nodes, gpu_clusters=["gpu-cluster"])
     assert nodes_of(alone) == {"nvidiadriver-x": ("b",)}
-    assert alone.pools[0].held == ()
+    assert (alone.pools[0].held, alone.unowned) == ((), ("a",))
 
 
 # Pools by NVIDIADriver.
@@ -148,10 +149,82 @@ def test_a_node_has_the_driver_that_selects_it_else_the_default_else_none() -> N
     assert without.owner_labels == {"a": "x"}
 
 
-def test_a_driver_without_selector_has_every_gpu_node_and_none_needs_a_cluster_policy() -> None:
-    result = pools([driver("x")], [node("a"), NodeFacts(name="b")])
+def test_a_driver_without_selector_has_every_gpu_node() -> None:
+    result = pools([CRD_MODE, driver("x")], [node("a"), NodeFacts(name="b")])
     assert nodes_of(result) == {"nvidiadriver-x": ("a",)}
-    assert result.cluster is None
+
+
+@pytest.mark.parametrize("crd", [True, False])
+@pytest.mark.parametrize("there", [True, False])
+def test_without_a_policy_of_the_cluster_no_node_moves(crd: bool, there: bool) -> None:
+    """It was deleted, or is being deleted; before, drivers were asked or not."""
+    paths = {"driverInstallDir": "/opt/driver"}
+    switch = {"driver__useNvidiaDriverCRD": crd}
+    gone = obj("ClusterPolicy", "cp", deleting=True, hostPaths=paths, **switch)
+    nodes = [owned("a", "x"), node("b"), owned("c", "deleted")]
+    result = pools([gone, driver("x")] if there else [driver("x")], nodes)
+    assert nodes_of(result) == {"nvidiadriver-x": ("a",)}
+    assert (result.unowned, result.undecided) == ((), ("b", "c"))
+    assert result.owner_labels is None
+    (held,) = result.pools[0].held
+    assert str(held) == (
+        'metadata.name ("x") is not followed: no ClusterPolicy asks for NVIDIADrivers: make one'
+        " with spec.driver.useNvidiaDriverCRD true, or delete this"
+    )
+    assert told(result, "x").errors == result.pools[0].held
+
+
+def test_until_there_is_a_first_driver_no_node_is_left() -> None:
+    result = pools([CRD_MODE, driver("x", deleting=True)], [owned("a", "x"), node("b")])
+    assert (result.pools, result.unowned, result.undecided) == ((), (), ("a", "b"))
+    assert result.owner_labels is None
+    assert problems(result, "cp") == (
+        "spec.driver.useNvidiaDriverCRD (true) leaves GPU nodes without a driver: no NVIDIADriver"
+        " selects a and 1 more: make one that selects them, or one with spec.default true"
+    )
+
+
+def test_nodes_that_no_driver_selects_are_told_of() -> None:
+    reads = [CRD_MODE, driver("x", nodeSelector={"rack": "1"})]
+    result = pools(reads, [node("a", rack="1"), node("b")])
+    assert (result.unowned, result.undecided) == (("b",), ())
+    assert "no NVIDIADriver selects b: make one" in problems(result, "cp")
+    assert problems(pools(reads, [node("a", rack="1")]), "cp") == ""
+
+
+def test_a_path_that_cannot_be_read_moves_no_driver() -> None:
+    paths = {"driverInstallDir": "opt/driver"}
+    cluster = obj("ClusterPolicy", "cp", driver__useNvidiaDriverCRD=True, hostPaths=paths)
+    (pool,) = pools([cluster, driver("x")], [node("a")]).pools
+    assert pool.nodes == ("a",)
+    assert [found.field for found in pool.held] == ["spec.hostPaths.driverInstallDir"]
+
+
+@pytest.mark.parametrize("crd", [True, False])
+@pytest.mark.parametrize(
+    ("default", "kept"),
+    [
+        ("container", ("plain", "said", "slip")),
+        ("vm-vgpu", ("said",)),
+        (None, ("plain", "said", "slip", "vm")),
+    ],
+)
+def test_nodes_for_virtual_machines_are_in_no_pool(
+    crd: bool, default: str | None, kept: tuple[str, ...]
+) -> None:
+    label = "nvidia.com/gpu.workload.config"
+    nodes = [
+        node("plain"),
+        node("said", **{label: "container"}),
+        node("slip", **{label: "vm"}),
+        node("vm", **{label: "vm-passthrough"}),
+    ]
+    on = {"enabled": True, "defaultWorkload": default} if default else {"enabled": False}
+    cluster = obj("ClusterPolicy", "cp", driver__useNvidiaDriverCRD=crd, sandboxWorkloads=on)
+    result = pools([cluster, driver("x")], nodes)
+    (pool,) = result.pools
+    assert pool.nodes == kept
+    assert result.unowned == tuple(one.name for one in nodes if one.name not in kept)
 
 
 def test_drivers_are_not_asked_unless_the_cluster_policy_says_so() -> None:
@@ -161,7 +234,10 @@ def test_drivers_are_not_asked_unless_the_cluster_policy_says_so() -> None:
     assert "useNvidiaDriverCRD is not enabled in ClusterPolicy" in problems(result, "x")
     result = pools([obj("GPUClusterPolicy", "g"), driver("x")], [node("n")])
     assert told(result, "x").standing is Standing.DISABLED
-    assert 'GPUClusterPolicy "g" names the driver' in problems(result, "x")
+    assert problems(result, "x") == (
+        'metadata.name ("x") is not asked: GPUClusterPolicy "g" names the driver: delete this one,'
+        ' or GPUClusterPolicy "g"'
+    )
 
 
 def test_two_drivers_for_one_node_change_nobodys_hands_and_hold_both() -> None:
@@ -185,11 +261,15 @@ def test_two_drivers_for_one_node_change_nobodys_hands_and_hold_both() -> None:
         "nvidiadriver-y": (),
         "nvidiadriver-z": ("b",),
     }
-    assert result.unowned == ("c", "d", "e")
-    words = "multiple NVIDIADrivers match the same node a (and 1 more): [x y]"
+    assert (result.unowned, result.undecided) == ((), ("c", "d", "e"))
+    words = (
+        "spec.nodeSelector contradicts another on 2 nodes:"
+        " multiple NVIDIADrivers match the same node a: [x y]: select by labels that no node of"
+        " the other has; until then no node changes hands"
+    )
     for name in ("x", "y"):
         assert told(result, name).standing is Standing.CONFLICTING
-        assert words in problems(result, name)
+        assert problems(result, name) == words
     assert told(result, "z").standing is Standing.ACTIVE
     assert "NVIDIADrivers [x y] are in conflict" in problems(result, "z")
     assert [len(pool.held) for pool in result.pools] == [1, 1, 0]
@@ -201,7 +281,7 @@ def test_two_defaults_are_a_conflict_of_both() -> None:
     assert nodes_of(result) == {"nvidiadriver-a": ("n",), "nvidiadriver-b": ()}
     for name in ("a", "b"):
         assert told(result, name).standing is Standing.CONFLICTING
-        assert "multiple default NVIDIADrivers found: [b a]" in problems(result, name)
+        assert "multiple default NVIDIADrivers found: [a b]" in problems(result, name)
 
 
 def test_a_default_that_is_being_deleted_is_none() -> None:
@@ -214,15 +294,24 @@ def test_a_default_that_is_being_deleted_is_none() -> None:
     [
         driver("x", nodeSelector={OWNER: "x"}),
         driver("x", default=True, nodeSelector={"a": "b"}),
-        driver("x" * 64),
+        driver("x", nodeSelector={"rack": 7}),
+        driver("x", nodeSelector="rack=7"),
+        driver("x", default="no"),
+        driver("x" * 64, nodeSelector={"r": "2"}),
     ],
 )
-def test_a_driver_that_cannot_select_holds_all_hands(broken: Read) -> None:
-    result = pools([CRD_MODE, broken, driver("y", nodeSelector={"r": "1"})], [node("n", r="1")])
+def test_a_driver_of_which_it_cannot_be_told_what_it_selects_holds_all_hands(broken: Read) -> None:
+    reads = [CRD_MODE, broken, driver("y", nodeSelector={"r": "1"})]
+    result = pools(reads, [node("n", r="1"), owned("m", "y")])
     assert result.owner_labels is None
-    assert nodes_of(result)["nvidiadriver-y"] == ()
+    assert (nodes_of(result)["nvidiadriver-y"], result.undecided) == (("m",), ("n",))
     assert broken.policy is not None
-    assert told(result, broken.policy.metadata.name).standing is Standing.CONFLICTING
+    found = told(result, broken.policy.metadata.name)
+    assert found.standing is Standing.CONFLICTING
+    assert told(result, "y").standing is Standing.ACTIVE
+    assert len(found.because) == 1
+    assert found.findings.count(found.because[0]) == 1
+    assert all(one.remedy for one in found.errors)
 
 
 # What is wanted.
@@ -268,7 +357,7 @@ def test_a_driver_keeps_its_own_wishes_and_the_clusters_paths_and_operands() -> 
         "ClusterPolicy",
         "cp",
         driver={"useNvidiaDriverCRD": True},
-        hostPaths={"rootFS": "/host"},
+        hostPaths={"rootFS": "/host/"},
         toolkit={"enabled": False},
         daemonsets={"labels": {"theirs": "1"}},
     )
@@ -338,7 +427,7 @@ def test_a_strategy_that_cannot_be_read_holds_its_pool() -> None:
 
 def test_nothing_wanted_is_no_pools() -> None:
     result = pools([], [node("a")])
-    assert (result.pools, result.unowned, result.told) == ((), ("a",), ())
+    assert (result.pools, result.unowned, result.undecided, result.told) == ((), (), ("a",), ())
     assert pools([read("ClusterPolicy", None)], []).told == ()
 
 
@@ -369,7 +458,9 @@ def test_every_node_has_one_owner_or_none_whatever_the_order(
     chance.shuffle(others)
     assert pools(shuffled, others) == result
     names = [name for pool in result.pools for name in pool.nodes]
-    assert sorted([*names, *result.unowned]) == sorted(one.name for one in nodes)
+    assert all(found.remedy for one in result.told for found in one.errors)
+    left = result.unowned if result.owner_labels is not None else result.undecided
+    assert sorted([*names, *left]) == sorted(one.name for one in nodes)
     live = [(f"d{at}", *one) for at, one in enumerate(wanted) if not one[2]]
     for one in nodes:
         specific = [

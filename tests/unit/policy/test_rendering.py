@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sluice.policy.kinds.common import EnvVar
 from sluice.policy.observed import Observation
+from sluice.policy.rendering.rendered import Rendering
 from sluice.policy.status import standing
 from tests.unit.policy import goldens
 from tests.unit.policy.fields import MODEL, put
@@ -22,11 +23,14 @@ from tests.unit.policy.situations import (
     SITUATIONS,
     UBUNTU,
     Situation,
+    asking,
     cluster_policy,
     drivers,
     env_of,
+    names,
     node,
     nvidia_driver,
+    without_digests,
 )
 
 Object = dict[str, Any]
@@ -85,6 +89,19 @@ def test_the_image_is_pulled_before_the_gate_which_asks_for_its_own_pod() -> Non
     ]
 
 
+def test_who_loads_modules_is_told_of_the_network_driver_and_of_parameters() -> None:
+    spec = {**DRIVER, "kernelModuleConfig": {"name": "kernel-module-params"}}
+    said = {False: {}, True: {"USE_HOST_MOFED": "true"}}
+    for on_host, more in said.items():
+        rdma = {"enabled": True, "useHostMofed": on_host}
+        (made,) = drivers(Situation([cluster_policy(driver={**spec, "rdma": rdma})]).rendering())
+        driver, peermem = made["spec"]["template"]["spec"]["containers"]
+        assert env_of(peermem) == {"GPU_DIRECT_RDMA_ENABLED": "true", **more}
+        for container in (driver, peermem):
+            paths = [one["mountPath"] for one in container["volumeMounts"]]
+            assert "/drivers/nvidia.conf" in paths
+
+
 def test_people_s_words_hold_over_ours_but_not_over_what_is_selected_by() -> None:
     spec = {
         **DRIVER,
@@ -127,11 +144,12 @@ def test_a_release_of_ours_leaves_labels_and_pods_as_they_are_but_for_the_gate()
 
 # What each field does
 
+STARTUP_PROBE = ("ConfigMap", "nvidia-driver-startup-probe")
 OTHER = {"repository": "other.example", "image": "other", "version": "1"}
 
 
-def whole(kind: str, path: str) -> Object:
-    """A policy with everything on, but for the field itself."""
+def whole(kind: str, path: str) -> list[Object]:
+    """Policies with everything on, but for the field itself; the field is in the last."""
     parts = {
         part: {**OTHER, "enabled": path != f"{part}.enabled"}
         for part in ("gds", "gdrcopy")
@@ -139,12 +157,14 @@ def whole(kind: str, path: str) -> Object:
     }
     driver = {**OTHER, "rdma": {"enabled": not path.endswith("rdma.enabled")}}
     if kind == "ClusterPolicy":
-        return cluster_policy(driver=driver, **parts)
-    return nvidia_driver("a", **driver, **parts)
+        return [cluster_policy(driver=driver, **parts)]
+    return [asking(), nvidia_driver("a", **driver, **parts)]
 
 
-ELSEWHERE = ("upgradePolicy", "default", "nodeSelector")
-"""Beginnings of fields of a driver that change no object: they say which nodes, and how."""
+ELSEWHERE = ("upgradePolicy", "default", "nodeSelector", "sandboxWorkloads", "startupProbe.success")
+"""Beginnings of fields that change no object: they say which nodes, and how. A startup probe has
+one number that Kubernetes takes no other of.
+"""
 
 FIELDS = [
     (kind, path)
@@ -158,13 +178,20 @@ FIELDS = [
 def test_a_field_with_an_effect_changes_what_is_rendered(kind: str, path: str) -> None:
     base = whole(kind, path)
     other = copy.deepcopy(base)
-    put(other["spec"], path, MODEL[kind][path])
+    put(other[-1]["spec"], path, MODEL[kind][path])
     files = {**FILES, "r": ["a.list"], "c": ["ca.crt"], "k": ["nvidia.conf"]}
-    before = Situation([base], config_maps=files).rendering()
-    after = Situation([other], config_maps=files).rendering()
-    assert [made.object for made in before.objects] != [made.object for made in after.objects]
+    before = Situation(base, config_maps=files).rendering()
+    after = Situation(other, config_maps=files).rendering()
+    assert said(before) != said(after)
     assert (before.unrendered, after.unrendered) == ((), ())
     assert drivers(before)
+
+
+def said(rendering: Rendering) -> list[Object]:
+    """All that is rendered, but for digests: those would change for a field that does nothing."""
+    return [
+        without_digests(made.object) if made.driver else made.object for made in rendering.objects
+    ]
 
 
 # What cannot be rendered is said
@@ -175,7 +202,10 @@ def test_a_field_with_an_effect_changes_what_is_rendered(kind: str, path: str) -
     [
         ([cluster_policy(driver={})], FILES, "spec.driver.image", "names no image to run"),
         (
-            [nvidia_driver("a", repository="", version="", image="nvcr.io/nvidia/driver")],
+            [
+                asking(),
+                nvidia_driver("a", repository="", version="", image="nvcr.io/nvidia/driver"),
+            ],
             FILES,
             "spec.image",
             "names no version",
@@ -187,7 +217,7 @@ def test_a_field_with_an_effect_changes_what_is_rendered(kind: str, path: str) -
             "names no version",
         ),
         (
-            [nvidia_driver("a", repoConfig={"name": "apt-sources"})],
+            [asking(), nvidia_driver("a", repoConfig={"name": "apt-sources"})],
             {},
             "spec.repoConfig",
             "names a ConfigMap that is not there",
@@ -225,11 +255,24 @@ def test_files_go_where_the_system_looks_for_them() -> None:
 def test_with_errors_in_the_cluster_s_policy_everything_stays_as_it_is() -> None:
     policy = cluster_policy(toolkit={"enabled": "no"})
     rendering = Situation([policy]).rendering()
-    assert (rendering.objects, rendering.held) == ((), True)
+    assert (names(rendering), rendering.held) == ([STARTUP_PROBE], True)
+
+
+def test_what_drivers_mount_is_there_whether_or_not_one_is_wanted_now() -> None:
+    held = [asking(), *(nvidia_driver(name, nodeSelector={"a": "b"}) for name in "xy")]
+    for situation in (
+        Situation(held, [node("n", a="b")]),
+        SITUATIONS["driver-on-the-host"],
+        Situation([]),
+    ):
+        rendering = situation.rendering()
+        assert drivers(rendering) == []
+        assert STARTUP_PROBE in names(rendering)
 
 
 def test_a_driver_in_conflict_is_left_alone_and_another_s_is_not() -> None:
     objects = [
+        asking(),
         nvidia_driver("a", nodeSelector={"rack": "1"}),
         nvidia_driver("b", nodeSelector={"rack": "1"}),
         nvidia_driver("c", nodeSelector={"rack": "2"}),
@@ -274,8 +317,8 @@ JUNK = st.recursive(
 def test_no_policy_however_broken_raises(
     cluster: list[tuple[str, Any]], pool: list[tuple[str, Any]]
 ) -> None:
-    objects = [cluster_policy(), nvidia_driver("a")]
-    for obj, changes in zip(objects, (cluster, pool), strict=True):
+    objects = [cluster_policy(), nvidia_driver("a"), nvidia_driver("b", default=True)]
+    for obj, changes in zip(objects, (cluster, pool), strict=False):
         for path, value in changes:
             try:
                 put(obj["spec"], path, value)

@@ -31,6 +31,8 @@ STATUS = RolloutStatus(
             failed=("uid-2", "uid-3"),
             validated=("uid-4",),
             proven=True,
+            proven_at=1700000000.75,
+            complete=True,
             halted_because="too many",
         ),
         "3c4": TargetRecord(threshold=1),

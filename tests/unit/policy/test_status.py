@@ -8,14 +8,18 @@ from sluice.policy.kinds import KINDS
 from sluice.policy.kinds.common import Condition
 from sluice.policy.observed import Observation, ObservedDaemonSet, ObservedNode, Trouble
 from sluice.policy.owners import NodeFacts
+from sluice.policy.pools import pools
+from sluice.policy.reading import read
 from sluice.policy.status import Said, Status, conditions, standing
 from tests.unit.policy.fields import put
 from tests.unit.policy.situations import (
     UBUNTU,
     Situation,
+    asking,
     cluster_policy,
     node,
     nvidia_driver,
+    of_corpus,
 )
 
 ONE = Situation([cluster_policy()], [UBUNTU, node("c")])
@@ -159,6 +163,40 @@ def test_operands_that_are_missing_old_or_in_trouble_are_named() -> None:
     )
 
 
+def test_states_that_are_not_ready_are_named_in_their_order() -> None:
+    sets = {**well(ONE)["daemon_sets"]}
+    del sets["gpu-feature-discovery"], sets["nvidia-container-toolkit-daemonset"]
+    status = only(ONE, daemon_sets=sets, nodes={})
+    assert said(status, "Error").message.startswith(
+        "ClusterPolicy is not ready; states not ready:"
+        " [state-driver state-container-toolkit gpu-feature-discovery]; "
+    )
+
+
+def test_trouble_of_agents_says_nothing_of_upgrades() -> None:
+    elsewhere = [
+        Trouble(daemon_set="gpu-feature-discovery", node=f"cpu-{number}", cause="ImagePullBackOff")
+        for number in range(4)
+    ]
+    sets = {**well(ONE)["daemon_sets"]}
+    sets["gpu-feature-discovery"] = ObservedDaemonSet(desired=6, updated=6, available=2)
+    status = only(ONE, daemon_sets=sets, troubles=tuple(elsewhere))
+    assert on(status) == ["Error", "NotReady", "Accepted"]
+    nodes = {**well(ONE)["nodes"], "c": ObservedNode(state="drain-required")}
+    status = only(ONE, daemon_sets=sets, troubles=tuple(elsewhere), nodes=nodes)
+    assert said(status, "Upgrading").message == (
+        "1 of 2 nodes are done; state-driver on c: drain-required"
+    )
+
+
+def test_a_failed_node_is_degraded_whatever_its_pod_says() -> None:
+    nodes = {**well(ONE)["nodes"], "c": ObservedNode(state="upgrade-failed", cause="no headers")}
+    trouble = Trouble(daemon_set=driver_name(ONE), node="c", cause="CrashLoopBackOff")
+    status = only(ONE, nodes=nodes, troubles=(trouble,))
+    assert said(status, "Degraded").message == "state-driver on c: no headers"
+    assert "state-driver on c: CrashLoopBackOff" in said(status, "Error").message
+
+
 def test_a_driver_s_pods_may_be_of_an_older_version_while_they_are_there() -> None:
     sets = {**well(ONE)["daemon_sets"]}
     sets[driver_name(ONE)] = ObservedDaemonSet(desired=2, updated=0, available=2)
@@ -232,13 +270,18 @@ def test_a_driver_that_cannot_be_rendered_is_the_cause() -> None:
 
 
 def test_the_younger_policy_is_ignored_in_words() -> None:
-    objects = [cluster_policy(), cluster_policy()]
+    # With so many notes on the second that the reason would not be among the first ten findings.
+    (rendered,) = of_corpus("cluster-policy-rendered.yaml")
+    objects = [cluster_policy(), rendered]
     for at, name in enumerate(("first", "second")):
         stamp = f"2026-01-01T00:00:0{at}Z"
         objects[at]["metadata"] = {"name": name, "uid": name, "creationTimestamp": stamp}
     second = stand(Situation(objects))["second"]
     assert second.state == "ignored"
-    assert 'ClusterPolicy "first" is older' in said(second, "Ready").message
+    assert said(second, "Ready").message == (
+        'metadata.name ("second") is ignored: ClusterPolicy "first" is older, and one policy'
+        ' decides for the whole cluster: delete this one, or ClusterPolicy "first"'
+    )
     assert on(second) == ["NotReady", "Accepted"]
 
 
@@ -252,17 +295,52 @@ def test_a_driver_that_nobody_asks_for_is_disabled() -> None:
 
 
 def test_drivers_in_conflict_say_on_which_node() -> None:
-    objects = [nvidia_driver(name, nodeSelector={"rack": "1"}) for name in "xy"]
-    for status in stand(Situation(objects, [node("n", rack="1")])).values():
-        assert status.state == "notReady"
-        error = said(status, "Error")
+    objects = [asking(), *(nvidia_driver(name, nodeSelector={"rack": "1"}) for name in "yx")]
+    made = stand(Situation(objects, [node(name, rack="1") for name in "nm"]))
+    for name in "xy":
+        assert made[name].state == "notReady"
+        error = said(made[name], "Error")
         assert error.reason == "ConflictingNodeSelector"
-        assert "multiple NVIDIADrivers match the same node n: [x y]" in error.message
+        words = "multiple NVIDIADrivers match the same node m: [x y]; "
+        assert error.message.startswith(words)
+
+
+def test_a_policy_beside_a_gpu_cluster_says_so_first() -> None:
+    read_policy = read("ClusterPolicy", cluster_policy(operator={"defaultRuntime": "crio"}))
+    both = pools([read_policy], [UBUNTU], gpu_clusters=["gpu-cluster"])
+    (status,) = standing(both, ONE.placement(), ONE.rendering(), Observation())
+    error = said(status, "Error")
+    assert (status.state, error.reason) == ("notReady", "ReconcileFailed")
+    assert error.message == (
+        'conflicting GPUCluster resource "gpu-cluster" detected; ClusterPolicy and GPUCluster'
+        ' cannot co-exist; metadata.name ("cluster-policy") is not followed: delete one of the two'
+    )
+
+
+@pytest.mark.parametrize(
+    ("objects", "words"),
+    [
+        (
+            [
+                cluster_policy(),
+                nvidia_driver("a", nodeAffinity={"x": {}}, useOpenKernelModules=True),
+            ],
+            "useNvidiaDriverCRD is not enabled in ClusterPolicy; ",
+        ),
+        (
+            [asking(), *(nvidia_driver(name, default=True) for name in "ba")],
+            "multiple default NVIDIADrivers found: [a b]; ",
+        ),
+    ],
+)
+def test_what_scripts_look_for_comes_first_whatever_else_there_is(
+    objects: list[dict[str, Any]], words: str
+) -> None:
+    assert said(stand(Situation(objects))["a"], "Error").message.startswith(words)
 
 
 def test_the_cluster_s_policy_waits_for_the_rollouts_of_its_drivers() -> None:
-    crd = cluster_policy(driver={"useNvidiaDriverCRD": True})
-    both = Situation([crd, nvidia_driver("a", default=True)], [UBUNTU])
+    both = Situation([asking(), nvidia_driver("a", default=True)], [UBUNTU])
     done = stand(both)
     assert {name: one.state for name, one in done.items()} == {
         "cluster-policy": "ready",

@@ -108,6 +108,10 @@ class Record(Message, frozen=True, kw_only=True):
     outside: bool = False
     """What becomes of it counts for and against no target: it had failed on an earlier one, or is
     merely validated again."""
+    asked: bool = False
+    """A person asked for this attempt: it is made although nothing is wrong with the evidence."""
+    cordon_adopted: bool = False
+    """The cordon was set by the upgrade that was taken over, not by a person: it ends with ours."""
     deadline: float | None = None
     """When the state ends by itself, in unix seconds; None: never."""
     deadline_renewed: bool = False

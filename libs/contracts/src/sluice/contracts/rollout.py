@@ -73,6 +73,10 @@ class TargetRecord(_Part, frozen=True, kw_only=True, omit_defaults=True, rename=
     validated: tuple[str, ...] = ()
     """Node uids with evidence, up to T."""
     proven: bool = False
+    proven_at: float = 0.0
+    """When it was proven last: the newest is the last-good."""
+    complete: bool = False
+    """It was proven and complete when the pool last wanted it: kept only while it is last-good."""
     halted_because: str = ""
 
 

@@ -11,11 +11,13 @@ import msgspec
 
 from sluice.policy.amounts import part_of
 from sluice.policy.findings import Finding, Severity, shown
-from sluice.policy.kinds.cluster_policy import ClusterPolicy
+from sluice.policy.kinds.cluster_policy import ClusterPolicy, ClusterPolicySpec
 from sluice.policy.kinds.common import Image
 from sluice.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType
 from sluice.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from sluice.policy.kinds.nvidia_driver import DriverType, NvidiaDriver
+from sluice.policy.kinds.upgrades import UpgradePolicy
+from sluice.policy.selectors import is_selector
 
 OWNER_LABEL: Final = "nvidia.com/gpu-operator.driver.owner"
 """Which NVIDIADriver a node has; written by us alone."""
@@ -24,6 +26,7 @@ PRESENT_LABEL: Final = "nvidia.com/gpu.present"
 _OPEN_ONLY_FROM: Final = (2, 17, 5)
 """From this version GPUDirect Storage works with open kernel modules alone."""
 
+_CUDA: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){0,2}", re.ASCII)
 
 _OF_MACHINES: Final = frozenset(
     (
@@ -65,6 +68,8 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
     spec = policy.spec
     if spec.driver.enabled and not spec.driver.use_nvidia_driver_crd:
         yield from _driver(spec.driver, spec.gds, spec.gdrcopy, at="spec.driver", beside="spec")
+        yield from _upgrades(spec.driver.upgrade_policy, "spec.driver.upgradePolicy")
+    yield from _directories(spec)
     at_a_time = spec.daemonsets.rolling_update.max_unavailable
     if at_a_time and not part_of(at_a_time, 100):
         yield Finding(
@@ -78,14 +83,16 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
         yield Finding(
             field="spec.cdi.nriPluginEnabled",
             value="true",
-            problem="the NRI Plugin cannot be enabled when CDI is disabled",
+            problem="does not go with spec.cdi.enabled false",
+            quoted="the NRI Plugin cannot be enabled when CDI is disabled",
             remedy="set spec.cdi.enabled to true, or this to false",
         )
     if spec.cdi.nri_plugin_enabled and not spec.toolkit.enabled:
         yield Finding(
             field="spec.cdi.nriPluginEnabled",
             value="true",
-            problem="the NRI Plugin cannot be enabled when the Container Toolkit is disabled",
+            problem="does not go with spec.toolkit.enabled false",
+            quoted="the NRI Plugin cannot be enabled when the Container Toolkit is disabled",
             remedy="set spec.toolkit.enabled to true, or this to false",
         )
 
@@ -121,6 +128,7 @@ def _nvidia_driver(policy: NvidiaDriver) -> Iterator[Finding]:
             remedy="select nodes by spec.nodeSelector, and remove it",
         )
     yield from _driver(spec, spec.gds, spec.gdrcopy, at="spec", beside="spec")
+    yield from _upgrades(spec.upgrade_policy, "spec.upgradePolicy")
 
 
 def _gpu_cluster_policy(policy: GpuClusterPolicy) -> Iterator[Finding]:
@@ -131,6 +139,48 @@ def _gpu_cluster_policy(policy: GpuClusterPolicy) -> Iterator[Finding]:
             problem="is not set: there is no version to install",
             remedy="name one, or set spec.driver.enabled to false",
         )
+    cuda = policy.spec.cuda
+    if cuda.enabled and cuda.version and not _CUDA.fullmatch(cuda.version):
+        yield Finding(
+            field="spec.cuda.version",
+            value=shown(cuda.version),
+            problem="is no version of CUDA: no driver could be held against it",
+            remedy="write one like 13.0, or set spec.cuda.enabled to false",
+        )
+
+
+def _directories(spec: ClusterPolicySpec) -> Iterator[Finding]:
+    """Places of the host; one that says nothing is where it is by default."""
+    places = {
+        "spec.hostPaths.rootFS": spec.host_paths.root_fs,
+        "spec.hostPaths.driverInstallDir": spec.host_paths.driver_install_dir,
+        "spec.hostPaths.kubeletRootDir": spec.host_paths.kubelet_root_dir,
+        "spec.toolkit.installDir": spec.toolkit.install_dir,
+    }
+    for field, place in places.items():
+        if place and (not place.startswith("/") or ".." in place.split("/")):
+            yield Finding(
+                field=field,
+                value=shown(place),
+                problem="is no place on the host: it is not told from the root",
+                remedy="write the whole path, from / and without ..",
+            )
+
+
+def _upgrades(policy: UpgradePolicy, at: str) -> Iterator[Finding]:
+    """What would be found out only when a node is cordoned already."""
+    selectors = {
+        f"{at}.waitForCompletion.podSelector": policy.wait_for_completion.pod_selector,
+        f"{at}.drain.podSelector": policy.drain.pod_selector,
+    }
+    for field, selector in selectors.items():
+        if not is_selector(selector):
+            yield Finding(
+                field=field,
+                value=shown(selector),
+                problem="is no label selector: no pod could be found by it",
+                remedy='write one like "app=train" or "app in (train, tune), tier!=test"',
+            )
 
 
 def _driver(

@@ -28,13 +28,24 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     value: str = ""
     """What stands there, short; empty where nothing does."""
     problem: str
+    quoted: str = ""
+    """The problem in the very words of the GPU Operator, which people's scripts look for."""
     remedy: str = ""
     severity: Severity = Severity.ERROR
 
     def __str__(self) -> str:
+        return ": ".join(filter(None, (self._where, self.quoted, self.remedy)))
+
+    @property
+    def for_scripts(self) -> str:
+        """The same, with the words that scripts look for first."""
+        ours = ": ".join(filter(None, (self._where, self.remedy)))
+        return "; ".join(filter(None, (self.quoted, ours)))
+
+    @property
+    def _where(self) -> str:
         value = f" ({self.value})" if self.value else ""
-        remedy = f": {self.remedy}" if self.remedy else ""
-        return f"{self.field}{value} {self.problem}{remedy}"
+        return f"{self.field}{value} {self.problem}"
 
 
 def shown(value: Any) -> str:

@@ -59,7 +59,8 @@ def of_pool(
     wanted = _labels(pool, placement)
     for name in pool.nodes:
         node = seen.nodes.get(name, ObservedNode())
-        if name in named or node.skipped:
+        failed = node.state == UpgradeState.UPGRADE_FAILED
+        if node.skipped or (name in named and not failed):
             continue
         if name in placement.unknown:
             missing = placement.unknown[name]
@@ -76,7 +77,7 @@ def of_pool(
 
 
 def done(pool: Pool, lacks: Iterable[Lack]) -> int:
-    """How many nodes of a pool are where it wants them."""
+    """How many nodes of a pool are where it wants them, of which these are the lacks."""
     return len(pool.nodes) - len({lack.node for lack in lacks if lack.node})
 
 

@@ -9,11 +9,16 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from sluice.policy.checks import OWNER_LABEL
-from sluice.policy.findings import Finding, Severity, shown
+from sluice.policy.findings import Finding, shown
+from sluice.policy.kinds.cluster_policy import ClusterPolicy
+from sluice.policy.kinds.elsewhere import CONTAINERS, WORKLOADS
 from sluice.policy.kinds.nvidia_driver import NvidiaDriver
 
 LONGEST_NAME = 63
 """Characters of a label's value: an owner's name must fit into one."""
+
+WORKLOAD_LABEL = "nvidia.com/gpu.workload.config"
+"""A person's: what the GPUs of a node are for."""
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +40,14 @@ class Ownership(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
+def for_containers(node: NodeFacts, cluster: ClusterPolicy) -> bool:
+    """Whether a GPU node is not for virtual machines, as the cluster's policy reads its label."""
+    workloads = cluster.spec.sandbox_workloads
+    said = node.labels.get(WORKLOAD_LABEL, "")
+    wanted = said if said in WORKLOADS else workloads.default_workload
+    return not workloads.enabled or wanted == CONTAINERS
+
+
 def kept(drivers: Sequence[NvidiaDriver], nodes: Sequence[NodeFacts]) -> Mapping[str, str]:
     """Who has which of these nodes already, as their labels say it."""
     live = {driver.metadata.name for driver in drivers}
@@ -42,11 +55,38 @@ def kept(drivers: Sequence[NvidiaDriver], nodes: Sequence[NodeFacts]) -> Mapping
     return {node: owner for node, owner in owners.items() if owner in live}
 
 
-def assigned(drivers: Sequence[NvidiaDriver], nodes: Sequence[NodeFacts]) -> Ownership:
-    """Who has which of these GPU nodes. `drivers` are live ones, each name once."""
-    conflicts: dict[str, list[Finding]] = {}
-    for name, finding in [*_unfit(drivers), *_defaults(drivers)]:
+def assigned(
+    drivers: Sequence[NvidiaDriver],
+    nodes: Sequence[NodeFacts],
+    *,
+    unfit: Mapping[str, Sequence[Finding]],
+) -> Ownership:
+    """Who has which of these GPU nodes. `drivers` are live ones, each name once; `unfit` says by
+    name what is wrong with a selection, which then cannot be told.
+    """
+    conflicts: dict[str, list[Finding]] = {name: list(found) for name, found in unfit.items()}
+    for name, finding in [*_too_long(drivers), *_defaults(drivers)]:
         conflicts.setdefault(name, []).append(finding)
+    fit = sorted(
+        (driver for driver in drivers if driver.metadata.name not in unfit),
+        key=lambda driver: driver.metadata.name,
+    )
+    owners, clashes = _selected(fit, nodes)
+    for names, where in clashes.items():
+        for name in names:
+            conflicts.setdefault(name, []).append(_clash(names, where))
+    if not conflicts:
+        return Ownership(owners=owners, conflicts={})
+    return Ownership(
+        owners=kept(drivers, nodes),
+        conflicts={name: tuple(conflicts[name]) for name in sorted(conflicts)},
+    )
+
+
+def _selected(
+    drivers: Sequence[NvidiaDriver], nodes: Sequence[NodeFacts]
+) -> tuple[dict[str, str], dict[tuple[str, ...], list[str]]]:
+    """Owners by node, and the nodes that several drivers select, by those."""
     specific = [
         (driver.metadata.name, driver.spec.node_selector.items())
         for driver in drivers
@@ -64,57 +104,42 @@ def assigned(drivers: Sequence[NvidiaDriver], nodes: Sequence[NodeFacts]) -> Own
             owners[node.name] = matching[0]
         elif default is not None:
             owners[node.name] = default
-    for names, where in clashes.items():
-        for name in names:
-            conflicts.setdefault(name, []).append(_clash(names, where))
-    if not conflicts:
-        return Ownership(owners=owners, conflicts={})
-    return Ownership(
-        owners=kept(drivers, nodes),
-        conflicts={name: tuple(conflicts[name]) for name in sorted(conflicts)},
-    )
+    return owners, clashes
 
 
-def _unfit(drivers: Sequence[NvidiaDriver]) -> list[tuple[str, Finding]]:
-    """Drivers whose selection means nothing."""
-    found: list[tuple[str, Finding]] = []
-    for driver in drivers:
-        name, spec = driver.metadata.name, driver.spec
-        if OWNER_LABEL in spec.node_selector or (spec.default and spec.node_selector):
-            problem = "selects nothing that can be told: no node changes hands until it is mended"
-            found.append((name, _finding("spec.nodeSelector", spec.node_selector, problem, "")))
-        if len(name) > LONGEST_NAME:
-            problem = f"is longer than {LONGEST_NAME} characters: a node's label cannot hold it"
-            remedy = "make the object under a shorter name"
-            found.append((name, _finding("metadata.name", name, problem, remedy)))
-    return found
+def _too_long(drivers: Sequence[NvidiaDriver]) -> list[tuple[str, Finding]]:
+    problem = f"is longer than {LONGEST_NAME} characters: a node's label cannot hold it"
+    remedy = "make the object under a shorter name; until then no node changes hands"
+    names = [driver.metadata.name for driver in drivers]
+    return [
+        (
+            name,
+            Finding(field="metadata.name", value=shown(name), problem=problem, remedy=remedy),
+        )
+        for name in names
+        if len(name) > LONGEST_NAME
+    ]
 
 
 def _defaults(drivers: Sequence[NvidiaDriver]) -> list[tuple[str, Finding]]:
-    names = [driver.metadata.name for driver in drivers if driver.spec.default]
+    names = sorted(driver.metadata.name for driver in drivers if driver.spec.default)
     if len(names) < 2:
         return []
-    problem = f"is true in several: multiple default NVIDIADrivers found: [{' '.join(names)}]"
-    finding = _finding("spec.default", True, problem, "leave one, set it to false in the others")
+    finding = Finding(
+        field="spec.default",
+        value=shown(True),
+        problem="is so in several",
+        quoted=f"multiple default NVIDIADrivers found: [{' '.join(names)}]",
+        remedy="leave one, set it to false in the others; until then no node changes hands",
+    )
     return [(name, finding) for name in names]
 
 
 def _clash(names: Sequence[str], nodes: Sequence[str]) -> Finding:
-    first, more = nodes[0], len(nodes) - 1
-    others = f" (and {more} more)" if more else ""
-    problem = (
-        f"contradicts another: multiple NVIDIADrivers match the same node {first}{others}:"
-        f" [{' '.join(names)}]"
-    )
-    remedy = "select by labels that no node of the other has; until then no node changes hands"
-    return _finding("spec.nodeSelector", None, problem, remedy)
-
-
-def _finding(field: str, value: object, problem: str, remedy: str) -> Finding:
+    more = f" on {len(nodes)} nodes" if len(nodes) > 1 else ""
     return Finding(
-        field=field,
-        value="" if value is None else shown(value),
-        problem=problem,
-        remedy=remedy,
-        severity=Severity.ERROR,
+        field="spec.nodeSelector",
+        problem=f"contradicts another{more}",
+        quoted=f"multiple NVIDIADrivers match the same node {nodes[0]}: [{' '.join(names)}]",
+        remedy="select by labels that no node of the other has; until then no node changes hands",
     )

@@ -5,19 +5,28 @@ policies contradict each other, no node changes hands.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
 
 import msgspec
 
 from sluice.policy.checks import PRESENT_LABEL
-from sluice.policy.findings import Finding, Severity, shown
-from sluice.policy.kinds.cluster_policy import CLUSTER_POLICY, ClusterPolicy
-from sluice.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY, GpuClusterPolicy
+from sluice.policy.findings import Finding, shown
+from sluice.policy.kinds.cluster_policy import ClusterPolicy
+from sluice.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from sluice.policy.kinds.nvidia_driver import NVIDIA_DRIVER, NvidiaDriver
 from sluice.policy.kinds.rollout import ROLLOUT
 from sluice.policy.kinds.strategy import ROLLOUT_STRATEGY, RolloutStrategy, StrategySpec
 from sluice.policy.kinds.upgrades import UpgradePolicy, WillingUpgradePolicy
-from sluice.policy.owners import NodeFacts, Ownership, assigned, kept
+from sluice.policy.owners import NodeFacts, Ownership, assigned, for_containers, kept
+from sluice.policy.precedence import (
+    Cluster,
+    deciding,
+    disable,
+    foreign,
+    living,
+    of_kind,
+    unasked,
+    warning,
+)
 from sluice.policy.reading import Read
 from sluice.policy.told import Ledger, Standing, Told
 from sluice.policy.wanted import (
@@ -28,9 +37,6 @@ from sluice.policy.wanted import (
     driver_on_hosts,
     operands_of,
 )
-
-Cluster = ClusterPolicy | GpuClusterPolicy
-S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +65,9 @@ class Pools(msgspec.Struct, frozen=True, kw_only=True):
     owners: Mapping[str, str]
     """Keys of pools by names of nodes."""
     unowned: tuple[str, ...]
-    """GPU nodes that are in no pool."""
+    """GPU nodes that nobody wants: a driver of ours on one is to go."""
+    undecided: tuple[str, ...]
+    """GPU nodes of which it cannot be told who wants them: nothing is to happen to them."""
     owner_labels: Mapping[str, str] | None
     """What the owner label of each node should be, and of others absent; None: leave them all."""
     cluster: ClusterPolicy | GpuClusterPolicy | None
@@ -77,7 +85,7 @@ def pools(
     reads: Iterable[Read], nodes: Iterable[NodeFacts], *, gpu_clusters: Sequence[str] = ()
 ) -> Pools:
     """What all policies together want. `gpu_clusters` are the names of GPUCluster objects, which
-    belong to a GPU Operator that must not be at work beside a ClusterPolicy.
+    belong to a GPU Operator that must not be at work beside a policy for the whole cluster.
     """
     return _Assembly(reads, nodes, gpu_clusters).made()
 
@@ -89,104 +97,59 @@ class _Assembly:
         self._ledger = Ledger()
         self._reads = [read for read in reads if read.policy and read.kind != ROLLOUT.name]
         self._reads.sort(key=lambda read: read.policy.metadata.age if read.policy else ("", ""))
-        self._nodes = sorted(
+        self._present = sorted(
             (node for node in nodes if node.labels.get(PRESENT_LABEL) == "true"),
             key=lambda node: node.name,
         )
+        self._nodes = self._present
         self._gpu_clusters = sorted(gpu_clusters)
         self._pools: dict[str, Pool] = {}
         self._owner_labels: Mapping[str, str] | None = {}
+        self._undecided = False
 
     def made(self) -> Pools:
         for read in self._reads:
             self._ledger.open(read)
-        self._reads = [read for read in self._reads if not self._deleting(read)]
-        drivers = self._of(NVIDIA_DRIVER.name, NvidiaDriver)
-        whole = self._singleton()
+        self._reads = living(self._reads, self._ledger)
+        drivers = of_kind(self._reads, NVIDIA_DRIVER.name, NvidiaDriver)
+        whole = deciding(self._reads, self._ledger)
         if whole is None:
-            self._by_drivers(drivers, None, ())
+            self._alone(drivers)
         else:
             self._under(*whole, drivers)
         self._strategies()
         return self._sum(whole[1] if whole else None)
 
+    def _alone(self, drivers: Sequence[tuple[Read, NvidiaDriver]]) -> None:
+        """Pools without a policy of the whole cluster. Whether it was deleted by mistake or is yet
+        to come: drivers that it did not ask for, or paths that it does not say, move no node.
+        """
+        if not self._gpu_clusters:
+            unasked(drivers, self._ledger)
+        self._by_drivers(drivers, None, (), settled=bool(self._gpu_clusters))
+
     def _under(
         self, read: Read, cluster: Cluster, drivers: Sequence[tuple[Read, NvidiaDriver]]
     ) -> None:
         """Pools as the policy of the whole cluster wants them."""
-        foreign = self._foreign(read)
+        beside = foreign(read, self._gpu_clusters, self._ledger)
+        self._owner_labels = None if beside else {}
         if isinstance(cluster, GpuClusterPolicy):
-            self._disable(drivers, f'GPUClusterPolicy "{cluster.metadata.name}" names the driver')
+            disable(drivers, read, cluster, self._ledger)
             self._whole(read, cluster, driver_on_hosts(cluster), WillingUpgradePolicy())
-        elif cluster.spec.driver.use_nvidia_driver_crd:
-            self._by_drivers(drivers, cluster, foreign)
-        else:
-            self._disable(drivers, "useNvidiaDriverCRD is not enabled in ClusterPolicy")
-            upgrade = cluster.spec.driver.upgrade_policy
-            self._whole(read, cluster, driver_of_cluster(cluster), upgrade)
-
-    def _of(self, kind: str, made: type[S]) -> list[tuple[Read, S]]:
-        """Live objects of a kind, the oldest first."""
-        return [
-            (read, read.policy)
-            for read in self._reads
-            if read.kind == kind and isinstance(read.policy, made)
-        ]
-
-    def _deleting(self, read: Read) -> bool:
-        if not read.policy or not read.policy.metadata.deleting:
-            return False
-        problem = "is set: the object is being deleted, and decides nothing any more"
-        at = read.policy.metadata.deletion_timestamp
-        self._ledger.stand(
-            read, Standing.DELETING, _warning("metadata.deletionTimestamp", at, problem)
-        )
-        return True
-
-    def _singleton(self) -> tuple[Read, Cluster] | None:
-        """The oldest policy for the whole cluster; the others are told that they are ignored."""
-        whole: list[tuple[Read, Cluster]] = [
-            *self._of(CLUSTER_POLICY.name, ClusterPolicy),
-            *self._of(GPU_CLUSTER_POLICY.name, GpuClusterPolicy),
-        ]
-        whole.sort(key=lambda one: (*one[1].metadata.age, one[0].kind))
-        for read, policy in whole[1:]:
-            first, oldest = whole[0]
-            name = policy.metadata.name
-            problem = (
-                f'is ignored: {first.kind} "{oldest.metadata.name}" is older, and one policy'
-                " decides for the whole cluster"
+            return
+        self._nodes = [node for node in self._nodes if for_containers(node, cluster)]
+        if cluster.spec.driver.use_nvidia_driver_crd:
+            paths = [one for one in read.errors if one.field.startswith("spec.hostPaths")]
+            # Until there is a first one nobody has said what nodes should have.
+            self._by_drivers(
+                drivers, cluster, (*beside, *paths), settled=bool(drivers) and not beside
             )
-            remedy = f'delete this one, or {first.kind} "{oldest.metadata.name}"'
-            found = _warning("metadata.name", shown(name), problem, remedy)
-            self._ledger.stand(read, Standing.IGNORED, found)
-        return whole[0] if whole else None
-
-    def _foreign(self, read: Read) -> tuple[Finding, ...]:
-        """Objects of a GPU Operator that work on the same nodes."""
-        found = tuple(
-            Finding(
-                field="metadata.name",
-                value=shown(read.policy.metadata.name if read.policy else ""),
-                problem=(
-                    f'is not followed: conflicting GPUCluster resource "{name}" detected;'
-                    f" {read.kind} and GPUCluster cannot co-exist"
-                ),
-                remedy="delete one of the two",
-            )
-            for name in self._gpu_clusters
-        )
-        if found:
-            self._ledger.stand(read, Standing.CONFLICTING, *found)
-            self._owner_labels = None
-        return found
-
-    def _disable(self, drivers: Sequence[tuple[Read, NvidiaDriver]], because: str) -> None:
-        for read, driver in drivers:
-            problem = f"is not asked: {because}"
-            remedy = "set spec.driver.useNvidiaDriverCRD of the ClusterPolicy to true, or delete it"
-            found = _warning("metadata.name", shown(driver.metadata.name), problem, remedy)
-            self._ledger.stand(read, Standing.DISABLED, found)
+            self._tell_without(read, drivers)
+            return
+        disable(drivers, read, cluster, self._ledger)
+        upgrade = cluster.spec.driver.upgrade_policy
+        self._whole(read, cluster, driver_of_cluster(cluster), upgrade)
 
     def _whole(
         self, read: Read, policy: Cluster, driver: WantedDriver, upgrade: UpgradePolicy
@@ -210,14 +173,18 @@ class _Assembly:
         self,
         drivers: Sequence[tuple[Read, NvidiaDriver]],
         cluster: ClusterPolicy | None,
-        foreign: tuple[Finding, ...],
+        held: tuple[Finding, ...],
+        *,
+        settled: bool,
     ) -> None:
-        """Every NVIDIADriver has the nodes that it selects."""
+        """Every NVIDIADriver has the nodes that it selects; unless `settled`, those it has."""
         live = [driver for _, driver in drivers]
-        ownership = assigned(live, self._nodes)
-        settled = not (ownership.conflicts or foreign)
+        unfit = {driver.metadata.name: found for read, driver in drivers if (found := _unfit(read))}
+        ownership = assigned(live, self._nodes, unfit=unfit)
+        settled = settled and not ownership.conflicts
         owners = ownership.owners if settled else kept(live, self._nodes)
         self._owner_labels = owners if settled else None
+        self._undecided = not settled
         nodes: dict[str, list[str]] = {driver.metadata.name: [] for driver in live}
         for node, owner in owners.items():
             nodes[owner].append(node)
@@ -235,8 +202,20 @@ class _Assembly:
                 upgrade=driver.spec.upgrade_policy,
                 strategy=StrategySpec(pool=key),
                 nodes=tuple(nodes[name]),
-                held=(*foreign, *self._ledger.errors(read)),
+                held=(*held, *self._ledger.errors(read)),
             )
+
+    def _tell_without(self, read: Read, drivers: Sequence[tuple[Read, NvidiaDriver]]) -> None:
+        """The policy of the whole cluster is told of nodes that no driver selects."""
+        owned = {node for pool in self._pools.values() for node in pool.nodes}
+        without = [node.name for node in self._nodes if node.name not in owned]
+        if not without or (drivers and self._undecided):
+            return
+        more = f" and {len(without) - 1} more" if len(without) > 1 else ""
+        problem = f"leaves GPU nodes without a driver: no NVIDIADriver selects {without[0]}{more}"
+        remedy = "make one that selects them, or one with spec.default true"
+        found = warning("spec.driver.useNvidiaDriverCRD", "true", problem, remedy)
+        self._ledger.add(read, found)
 
     def _tell_owner(self, read: Read, name: str, ownership: Ownership) -> None:
         if name in ownership.conflicts:
@@ -245,12 +224,12 @@ class _Assembly:
             others = " ".join(ownership.conflicts)
             problem = f"keeps the nodes that it has: NVIDIADrivers [{others}] are in conflict"
             remedy = "mend those; new nodes get their driver then"
-            self._ledger.add(read, _warning("metadata.name", shown(name), problem, remedy))
+            self._ledger.add(read, warning("metadata.name", shown(name), problem, remedy))
 
     def _strategies(self) -> None:
         """The oldest strategy that names a pool holds for it; one that cannot be read holds it."""
         first: dict[str, str] = {}
-        for read, strategy in self._of(ROLLOUT_STRATEGY.name, RolloutStrategy):
+        for read, strategy in of_kind(self._reads, ROLLOUT_STRATEGY.name, RolloutStrategy):
             key, name = strategy.spec.pool, strategy.metadata.name
             pool = self._pools.get(key)
             if pool is None:
@@ -266,25 +245,29 @@ class _Assembly:
                     pool, strategy=strategy.spec, held=(*pool.held, *held)
                 )
                 continue
-            found = _warning("spec.pool", shown(key), problem, remedy)
+            found = warning("spec.pool", shown(key), problem, remedy)
             self._ledger.stand(read, Standing.IGNORED, found)
 
     def _sum(self, cluster: Cluster | None) -> Pools:
         made = tuple(self._pools[key] for key in sorted(self._pools))
         owners = {node: pool.key for pool in made for node in pool.nodes}
+        among = {node.name for node in self._nodes} if self._undecided else set[str]()
+        without = [node.name for node in self._present if node.name not in owners]
         return Pools(
             pools=made,
             owners=owners,
-            unowned=tuple(node.name for node in self._nodes if node.name not in owners),
+            unowned=tuple(name for name in without if name not in among),
+            undecided=tuple(name for name in without if name in among),
             owner_labels=self._owner_labels,
             cluster=cluster,
             told=self._ledger.told(),
         )
 
 
-def _warning(field: str, value: str, problem: str, remedy: str = "") -> Finding:
-    return Finding(
-        field=field, value=value, problem=problem, remedy=remedy, severity=Severity.WARNING
+def _unfit(read: Read) -> tuple[Finding, ...]:
+    """Why it cannot be told which nodes a driver selects."""
+    return tuple(
+        one for one in read.errors if one.field.startswith(("spec.nodeSelector", "spec.default"))
     )
 
 

@@ -16,7 +16,7 @@ from sluice.policy.kinds.strategy import ROLLOUT_STRATEGY
 from sluice.policy.lacks import Lack, done, listed, of_agents, of_pool
 from sluice.policy.observed import Observation
 from sluice.policy.pools import Pool, Pools, pool_key
-from sluice.policy.rendering.rendered import Rendering
+from sluice.policy.rendering.rendered import Operand, Rendering
 from sluice.policy.told import Standing, Told
 from sluice.policy.variants import Placement
 
@@ -109,12 +109,12 @@ def conditions(before: Sequence[Condition], status: Status, *, now: str) -> tupl
 
 def _set_aside(told: Told) -> _Verdict:
     """One that is not followed, whatever the cluster is like."""
-    words = _words(told.errors or told.findings)
+    words = _words(told.because)
     if told.standing is Standing.DISABLED:
         return _Verdict(state="disabled", ready=False, reason="Reconciled", message=words)
     if told.standing is Standing.IGNORED:
         return _Verdict(state="ignored", ready=False, reason="Ignored", message=words)
-    selectors = any(found.field.startswith("spec.nodeSelector") for found in told.errors)
+    selectors = any(found.field.startswith("spec.nodeSelector") for found in told.because)
     reason = "ConflictingNodeSelector" if selectors else "ReconcileFailed"
     return _Verdict(state="notReady", ready=False, reason=reason, message=words)
 
@@ -154,7 +154,8 @@ def _cluster(
         return None
     parts = [f"{told.kind} is not ready"]
     if lacks:
-        names = dict.fromkeys(lack.operand.value for lack in lacks)
+        lacking = {lack.operand for lack in lacks}
+        names = [operand.value for operand in Operand if operand in lacking]
         parts[0] += f"; states not ready: [{' '.join(names)}]"
     parts += [_INCOMPLETE] if behind else []
     return _Verdict(
@@ -185,10 +186,11 @@ def _degraded(lacks: Sequence[Lack]) -> str:
 
 def _upgrading(pool: Pool | None, lacks: Sequence[Lack]) -> str:
     """How far the nodes are, while any is on its way."""
-    on_the_way = [lack for lack in lacks if lack.node and not lack.failed]
+    drivers = [lack for lack in lacks if lack.operand is Operand.DRIVER and lack.node]
+    on_the_way = [lack for lack in drivers if not lack.failed]
     if pool is None or not on_the_way:
         return ""
-    return f"{done(pool, lacks)} of {len(pool.nodes)} nodes are done; {listed(on_the_way)}"
+    return f"{done(pool, drivers)} of {len(pool.nodes)} nodes are done; {listed(on_the_way)}"
 
 
 def _said(told: Told, verdict: _Verdict) -> tuple[Said, ...]:
@@ -247,5 +249,5 @@ def _words(findings: Sequence[Finding]) -> str:
     """All that can be read at once, and how many more there are."""
     most = 10
     more = len(findings) - most
-    words = [str(found) for found in findings[:most]]
+    words = [found.for_scripts for found in findings[:most]]
     return "; ".join([*words, f"and {more} more"] if more > 0 else words)

@@ -29,6 +29,8 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     generation: int
     standing: Standing
+    because: tuple[Finding, ...] = ()
+    """Why it stands there; empty for one that is active."""
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -43,6 +45,7 @@ class Ledger:
     def __init__(self) -> None:
         self._reads: dict[tuple[str, str], Read] = {}
         self._standings: dict[tuple[str, str], Standing] = {}
+        self._because: dict[tuple[str, str], list[Finding]] = {}
         self._findings: dict[tuple[str, str], list[Finding]] = {}
 
     def open(self, read: Read) -> None:
@@ -50,12 +53,15 @@ class Ledger:
         key = _key(read)
         self._reads[key] = read
         self._standings[key] = Standing.ACTIVE
+        self._because[key] = []
         self._findings[key] = list(read.findings)
 
-    def stand(self, read: Read, standing: Standing, *findings: Finding) -> None:
+    def stand(self, read: Read, standing: Standing, *because: Finding) -> None:
         """It stands so, for these reasons."""
-        self._standings[_key(read)] = standing
-        self._findings[_key(read)].extend(findings)
+        key = _key(read)
+        self._standings[key] = standing
+        self._because[key].extend(because)
+        self._findings[key].extend(one for one in because if one not in self._findings[key])
 
     def add(self, read: Read, *findings: Finding) -> None:
         """More to say of it, wherever it stands."""
@@ -78,6 +84,7 @@ class Ledger:
             uid=policy.metadata.uid if policy else "",
             generation=policy.metadata.generation if policy else 0,
             standing=self._standings[key],
+            because=tuple(self._because[key]),
             findings=tuple(self._findings[key]),
         )
 

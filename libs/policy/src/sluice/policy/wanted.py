@@ -91,7 +91,7 @@ def driver_of_cluster(policy: ClusterPolicy) -> WantedDriver:
         security_context=spec.daemonsets.pod_security_context,
     )
     if not driver.enabled:
-        return WantedDriver(method=Method.PRE_INSTALLED, host_root=_root(policy), pods=pods)
+        return WantedDriver(method=Method.PRE_INSTALLED, pods=pods)
     return _container(
         driver,
         gds=spec.gds,
@@ -184,11 +184,22 @@ def _container(
         repo_config=repo_config,
         cert_config=driver.cert_config.name,
         kernel_module_config=driver.kernel_module_config.name,
-        host_root=_root(cluster),
-        install_dir=(cluster and cluster.spec.host_paths.driver_install_dir) or INSTALL_DIR,
+        host_root=host_root(cluster) if cluster else HOST_ROOT,
+        install_dir=install_dir(cluster) if cluster else INSTALL_DIR,
         pods=pods,
     )
 
 
-def _root(cluster: ClusterPolicy | None) -> str:
-    return (cluster and cluster.spec.host_paths.root_fs) or HOST_ROOT
+def host_root(policy: ClusterPolicy) -> str:
+    """The host's root, as containers mount it."""
+    return place(policy.spec.host_paths.root_fs, HOST_ROOT)
+
+
+def install_dir(policy: ClusterPolicy) -> str:
+    """The root of the installed driver, on the host."""
+    return place(policy.spec.host_paths.driver_install_dir, INSTALL_DIR)
+
+
+def place(said: str, otherwise: str) -> str:
+    """A directory in one spelling; one that nobody names is the other."""
+    return (said.rstrip("/") or "/") if said else otherwise

@@ -30,6 +30,8 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    """Of the only objects; empty: all. To list or watch one is to name it in a field selector."""
     reach: Reach = Reach.CLUSTER
 
 
@@ -46,8 +48,13 @@ _STATUSES: Final = (
 _READ_POLICIES: Final = tuple(
     Right(group=group, resources=resources, verbs=LOOK) for group, resources in _POLICIES
 )
-_FOREIGN_LEASES: Final = Right(group="coordination.k8s.io", resources=("leases",), verbs=LOOK)
-"""Those of a GPU Operator, in whatever namespace it is."""
+_FOREIGN_LEASE: Final = Right(
+    group="coordination.k8s.io",
+    resources=("leases",),
+    verbs=LOOK,
+    names=("53822513.nvidia.com",),
+)
+"""That of a GPU Operator, in whatever namespace it is."""
 
 _TELL: Final = Right(group="", resources=("events",), verbs=("create", "patch"))
 _READ_NODES: Final = Right(group="", resources=("nodes",), verbs=LOOK)
@@ -61,14 +68,14 @@ def _here(group: str, resources: tuple[str, ...], verbs: tuple[str, ...]) -> Rig
 RIGHTS: Final[Mapping[Writer, tuple[Right, ...]]] = {
     Writer.DISCOVERY_CLUSTER: (
         *_READ_POLICIES,
-        _FOREIGN_LEASES,
+        _FOREIGN_LEASE,
         _WRITE_NODES,
         Right(group="sluice.dev", resources=("devices",), verbs=OWN),
         Right(group="sluice.dev", resources=("devices/status",), verbs=("get", "patch")),
     ),
     Writer.DRIVER_CLUSTER: (
         *_READ_POLICIES,
-        _FOREIGN_LEASES,
+        _FOREIGN_LEASE,
         _WRITE_NODES,
         *(
             Right(group=group, resources=resources, verbs=("get", "patch"))
@@ -81,7 +88,7 @@ RIGHTS: Final[Mapping[Writer, tuple[Right, ...]]] = {
     ),
     Writer.SCHEDULER: (
         *_READ_POLICIES,
-        _FOREIGN_LEASES,
+        _FOREIGN_LEASE,
         _WRITE_NODES,
         _TELL,
         Right(group="sluice.dev", resources=("rollouts",), verbs=("create", "patch", "update")),

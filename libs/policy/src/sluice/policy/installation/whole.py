@@ -74,8 +74,6 @@ def _roles(account: str, namespace: str, rights: tuple[Right, ...]) -> Iterator[
 
 
 def _rule(right: Right) -> Object:
-    return {
-        "apiGroups": [right.group],
-        "resources": list(right.resources),
-        "verbs": list(right.verbs),
-    }
+    made: Object = {"apiGroups": [right.group], "resources": list(right.resources)}
+    made |= {"resourceNames": list(right.names)} if right.names else {}
+    return made | {"verbs": list(right.verbs)}

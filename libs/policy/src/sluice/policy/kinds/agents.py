@@ -154,7 +154,7 @@ class Mig(Part, frozen=True, kw_only=True):
         About(
             "How slices are offered to pods.",
             effect="names of the device plugin's resources and of the GPUs' labels",
-            unset="single",
+            unset="none",
         ),
     ] = None
 

@@ -18,6 +18,7 @@ from sluice.policy.kinds.agents import (
 from sluice.policy.kinds.common import NO_OPERATOR, Conditions, Labels, Metadata, Toleration
 from sluice.policy.kinds.driver import DriverSection, Gdrcopy, Gds
 from sluice.policy.kinds.elsewhere import (
+    NO_VMS,
     CcManager,
     Dcgm,
     InitContainer,
@@ -36,7 +37,6 @@ from sluice.policy.shapes import About, Open, Part
 
 NO_DCGM = "there is no DCGM host engine: the telemetry agent measures by NVML"
 NO_NODE_STATUS = "the telemetry service exports what it would"
-NO_VMS = "GPUs for virtual machines are not built: every node is for containers"
 NO_VFIO = "VFIO is not built"
 NO_VGPU = "vGPU is not built"
 NO_KATA = "Kata is not built"
@@ -230,9 +230,7 @@ class ClusterPolicySpec(Part, frozen=True, kw_only=True):
     validator: Annotated[Validator, About("The checks.")] = Validator()
     gds: Annotated[Gds, About("GPUDirect Storage.")] = Gds()
     gdrcopy: Annotated[Gdrcopy, About("GDRCopy.")] = Gdrcopy()
-    sandbox_workloads: Annotated[SandboxWorkloads, About("Virtual machines.", moot=NO_VMS)] = (
-        SandboxWorkloads()
-    )
+    sandbox_workloads: Annotated[SandboxWorkloads, About("Virtual machines.")] = SandboxWorkloads()
     vfio_manager: Annotated[VfioManager, About("VFIO.", moot=NO_VFIO)] = VfioManager()
     sandbox_device_plugin: Annotated[
         SandboxDevicePlugin, About("GPUs for virtual machines.", moot=NO_VMS)

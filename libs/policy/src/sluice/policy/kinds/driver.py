@@ -131,6 +131,14 @@ class DriverBase(Operand, frozen=True, kw_only=True):
         KernelModuleType,
         About("Which kernel modules.", effect="KERNEL_MODULE_TYPE of the container", stored=True),
     ] = KernelModuleType.AUTO
+    use_open_kernel_modules: Annotated[
+        bool,
+        About(
+            "Whether open kernel modules are used.",
+            moot="kernelModuleType replaced it",
+            deprecated="use kernelModuleType",
+        ),
+    ] = False
     startup_probe: Annotated[Probe | None, About("When the driver counts as started.")] = None
     liveness_probe: Annotated[Probe | None, About("When the driver is restarted.")] = None
     readiness_probe: Annotated[Probe | None, About("When the driver counts as ready.")] = None
@@ -166,14 +174,6 @@ class DriverSection(DriverBase, frozen=True, kw_only=True):
             effect="true: this section names no driver, nodes belong to NVIDIADrivers",
         ),
     ] = msgspec.field(name="useNvidiaDriverCRD", default=False)
-    use_open_kernel_modules: Annotated[
-        bool,
-        About(
-            "Whether open kernel modules are used.",
-            moot="kernelModuleType replaced it",
-            deprecated="use kernelModuleType",
-        ),
-    ] = False
     upgrade_policy: Annotated[UpgradePolicy, About("How nodes are upgraded.")] = UpgradePolicy()
     repo_config: Annotated[RepoConfig, About("Package repositories.")] = RepoConfig()
     licensing_config: Annotated[Licensing, About("The licence of a vGPU guest.", moot=NO_VGPU)] = (

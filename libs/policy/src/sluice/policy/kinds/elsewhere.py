@@ -100,20 +100,29 @@ class CcManager(Operand, frozen=True, kw_only=True):
     ] = ""
 
 
+NO_VMS = "GPUs for virtual machines are not built: nodes for them are left alone"
+CONTAINERS = "container"
+WORKLOADS = (CONTAINERS, "vm-passthrough", "vm-vgpu")
+"""What the GPUs of a node may be for."""
+
+
 class SandboxWorkloads(Part, frozen=True, kw_only=True):
     """GPUs for virtual machines."""
 
-    enabled: Annotated[bool, About("Whether nodes may be for them.", absent=True)] = False
+    enabled: Annotated[bool, About("Whether nodes may be for them.", moot=NO_VMS, absent=True)] = (
+        False
+    )
     default_workload: Annotated[
         str,
         About(
-            "What a node is for that does not say it.",
+            "What a node is for that has no label nvidia.com/gpu.workload.config.",
+            effect="where enabled is true, nodes that are not for containers are in no pool",
             stored=True,
-            words=("container", "vm-passthrough", "vm-vgpu"),
+            words=WORKLOADS,
         ),
-    ] = "container"
+    ] = CONTAINERS
     mode: Annotated[
-        str, About("Which virtual machines.", stored=True, words=("kubevirt", "kata"))
+        str, About("Which virtual machines.", moot=NO_VMS, stored=True, words=("kubevirt", "kata"))
     ] = "kubevirt"
 
 

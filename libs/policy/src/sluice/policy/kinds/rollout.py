@@ -53,6 +53,8 @@ _TOLD: Told = {
         "failed": About("Uids of nodes that were healthy and failed on it.", atomic=True),
         "validated": About("Uids of nodes with evidence, up to the threshold.", atomic=True),
         "proven": About("Whether enough nodes proved it."),
+        "proven_at": About("When they had, in unix seconds."),
+        "complete": About("Whether it was proven and complete when it was wanted last."),
         "halted_because": About("Why nothing starts on it."),
     },
     rollout.Counts: {

@@ -14,12 +14,12 @@ from sluice.policy.accounts import account_of
 from sluice.policy.amounts import part_of
 from sluice.policy.kinds.cluster_policy import ClusterPolicy, Daemonsets, UpdateStrategy
 from sluice.policy.kinds.common import EnvVar, Resources
-from sluice.policy.normal import not_ours, once, variables
+from sluice.policy.normal import PRIORITY, annotations, labels, once, variables
 from sluice.policy.rendering import work
 from sluice.policy.rendering.parts import (
     COMMON,
-    PRIORITY,
     Part,
+    host,
     literal,
     mount,
     names,
@@ -36,6 +36,9 @@ AUDIENCE: Final = "sluice"
 """Whom an agent's token is for: the bus, never the API server."""
 
 TOKEN_DIR: Final = "/var/run/secrets/sluice"
+STATE_DIR: Final = "/var/lib/sluice"
+"""Where an agent keeps its journal, on the host: it outlives the pod, and a reboot."""
+
 _TOKEN_SECONDS: Final = 3600
 _POD: Final = {
     "SLUICE_NODE": "spec.nodeName",
@@ -106,15 +109,15 @@ def _daemon_set(
     agent: Agent, policy: ClusterPolicy, operands: Operands, settings: Settings
 ) -> Part:
     common, does = policy.spec.daemonsets, agent.work(policy, operands, settings)
-    labels = {**not_ours(common.labels), **COMMON, "app": agent.app}
-    annotations = not_ours(common.annotations)
+    named = {**labels(common.labels), **COMMON, "app": agent.app}
+    said = annotations(common.annotations)
     metadata = {
         "name": agent.app,
         "namespace": settings.namespace,
-        "labels": labels,
-        "annotations": annotations,
+        "labels": named,
+        "annotations": said,
     }
-    pod = {"labels": labels, "annotations": {**annotations, **not_ours(does.annotations)}}
+    pod = {"labels": named, "annotations": {**said, **annotations(does.annotations)}}
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -146,7 +149,7 @@ def _pod(agent: Agent, does: work.Work, common: Daemonsets, settings: Settings) 
             "securityContext": common.pod_security_context,
             "imagePullSecrets": names(once((*secrets, *settings.pull_secrets))),
             "containers": [_container(agent, does, settings)],
-            "volumes": [*does.volumes, _token()],
+            "volumes": [*does.volumes, _state(agent), _token()],
         }
     )
 
@@ -155,7 +158,11 @@ def _container(agent: Agent, does: work.Work, settings: Settings) -> Part:
     policies = [section.image_pull_policy for section in does.sections]
     given = [one for section in reversed(does.sections) for one in section.env]
     ours = [EnvVar(name=name, value=value) for name, value in does.told.items()]
-    paths = {"SLUICE_HOST_ROOT": work.HOST, "SLUICE_TOKEN_FILE": f"{TOKEN_DIR}/token"}
+    paths = {
+        "SLUICE_HOST_ROOT": work.HOST,
+        "SLUICE_STATE_DIR": STATE_DIR,
+        "SLUICE_TOKEN_FILE": f"{TOKEN_DIR}/token",
+    }
     said = variables(given, without=(*_POD, *paths), below=(*settings.env, *ours))
     fixed = [EnvVar(name=name, value=value) for name, value in paths.items()]
     return some(
@@ -171,7 +178,11 @@ def _container(agent: Agent, does: work.Work, settings: Settings) -> Part:
             "securityContext": {"privileged": True, "readOnlyRootFilesystem": True},
             # The host's /dev is mounted over the place where Kubernetes would put it.
             "terminationMessagePath": "/run/termination-log",
-            "volumeMounts": [*does.mounts, mount("bus-token", TOKEN_DIR, read_only=True)],
+            "volumeMounts": [
+                *does.mounts,
+                mount("state", STATE_DIR),
+                mount("bus-token", TOKEN_DIR, read_only=True),
+            ],
         }
     )
 
@@ -183,6 +194,11 @@ def _resources(said: Iterable[Resources]) -> Resources:
         limits={name: amount for one in both for name, amount in one.limits.items()},
         requests={name: amount for one in both for name, amount in one.requests.items()},
     )
+
+
+def _state(agent: Agent) -> Part:
+    """Each has its own: a journal belongs to one process."""
+    return host("state", f"{STATE_DIR}/{agent.component.value}", "DirectoryOrCreate")
 
 
 def _token() -> Part:

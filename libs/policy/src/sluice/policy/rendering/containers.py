@@ -7,10 +7,17 @@ import msgspec
 
 from sluice.policy.digest import DriverIdentity
 from sluice.policy.images import NoImage, image_for
-from sluice.policy.kinds.common import EnvVar, Image, Operand
-from sluice.policy.kinds.driver import KernelModuleType
-from sluice.policy.normal import DIGEST_VARIABLE, PULLED, variables
+from sluice.policy.kinds.common import Image, Operand
+from sluice.policy.normal import (
+    ARGUMENTS,
+    DIGEST_VARIABLE,
+    PULLED,
+    of_driver,
+    of_rdma,
+    variables,
+)
 from sluice.policy.rendering import probes
+from sluice.policy.rendering.files import Files
 from sluice.policy.rendering.parts import Part, literal, mount, needs, of_pod, some
 from sluice.policy.rendering.settings import Settings
 from sluice.policy.rendering.volumes import GATE_DIR, Volumes
@@ -68,7 +75,7 @@ def init_containers(
         "imagePullPolicy": settings.pull_policy,
         "args": ["gate"],
         "env": [
-            *literal(variables(wanted.manager_env, below=_rdma(wanted))),
+            *literal(variables(wanted.manager_env, below=of_rdma(wanted))),
             *of_pod(
                 NODE_NAME="spec.nodeName",
                 POD_NAME="metadata.name",
@@ -94,13 +101,14 @@ def containers(
     identity: DriverIdentity,
     images: Paths,
     volumes: Volumes,
-    files: Sequence[Part],
+    files: Files,
 ) -> list[Part]:
     """What runs once the gate is open."""
-    made = [_driver(wanted, identity, images.driver, [*volumes.driver, *files])]
+    mounts = [*volumes.driver, *files.places, *files.modules]
+    made = [_driver(wanted, identity, images.driver, mounts)]
     mounts = list(volumes.beside)
     if wanted.rdma.enabled:
-        made.append(_peermem(wanted, images.driver, mounts))
+        made.append(_peermem(wanted, images.driver, [*mounts, *files.modules]))
     if images.gds:
         made.append(_beside(wanted.gds, "nvidia-fs", "nvidia_fs", images.gds, mounts))
     if images.gdrcopy:
@@ -116,7 +124,7 @@ def _driver(
         "image": image,
         "imagePullPolicy": wanted.image.image_pull_policy or PULLED,
         "command": ["nvidia-driver"],
-        "args": list(wanted.args) or ["init"],
+        "args": list(wanted.args or ARGUMENTS),
         "env": _environment(wanted, identity),
         "envFrom": [{"secretRef": {"name": wanted.secret_env}}] if wanted.secret_env else [],
         "resources": needs(wanted.resources),
@@ -132,14 +140,7 @@ def _driver(
 
 def _environment(wanted: WantedDriver, identity: DriverIdentity) -> list[Part]:
     """Ours, with people's over it; the digest is what the driver writes into its state file."""
-    ours = [*_rdma(wanted)]
-    if wanted.gds.enabled:
-        ours.append(EnvVar(name="GDS_ENABLED", value="true"))
-    if wanted.gdrcopy.enabled:
-        ours.append(EnvVar(name="GDRCOPY_ENABLED", value="true"))
-    if wanted.kernel_module_type is not KernelModuleType.AUTO:
-        ours.append(EnvVar(name="KERNEL_MODULE_TYPE", value=wanted.kernel_module_type.value))
-    said = variables(wanted.env, below=ours)
+    said = variables(wanted.env, below=of_driver(wanted))
     given = {variable.name for variable in said}
     node = {"NODE_NAME": "spec.nodeName", "NODE_IP": "status.hostIP"}
     return [
@@ -149,13 +150,6 @@ def _environment(wanted: WantedDriver, identity: DriverIdentity) -> list[Part]:
     ]
 
 
-def _rdma(wanted: WantedDriver) -> list[EnvVar]:
-    if not wanted.rdma.enabled:
-        return []
-    host = [EnvVar(name="USE_HOST_MOFED", value="true")] if wanted.rdma.use_host_mofed else []
-    return [EnvVar(name="GPU_DIRECT_RDMA_ENABLED", value="true"), *host]
-
-
 def _peermem(wanted: WantedDriver, image: str, mounts: list[Part]) -> Part:
     return {
         "name": "nvidia-peermem-ctr",
@@ -163,6 +157,8 @@ def _peermem(wanted: WantedDriver, image: str, mounts: list[Part]) -> Part:
         "imagePullPolicy": wanted.image.image_pull_policy or PULLED,
         "command": ["nvidia-driver"],
         "args": ["reload_nvidia_peermem"],
+        # It waits for the network driver where these say that it is.
+        "env": literal(of_rdma(wanted)),
         "securityContext": _PRIVILEGED,
         "volumeMounts": mounts,
         **probes.of_module("nvidia_peermem"),

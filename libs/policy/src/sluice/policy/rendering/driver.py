@@ -7,11 +7,11 @@ from sluice.policy.accounts import DRIVER_ACCOUNT
 from sluice.policy.digest import DriverIdentity, identity
 from sluice.policy.findings import Finding, Severity, shown
 from sluice.policy.images import path_of
-from sluice.policy.normal import normal, once
+from sluice.policy.normal import PRIORITY, normal, once
 from sluice.policy.pools import Pool
 from sluice.policy.rendering.containers import Paths, containers, init_containers, paths
 from sluice.policy.rendering.files import ConfigMaps, files
-from sluice.policy.rendering.parts import COMMON, PRIORITY, Part, names, some, tolerated
+from sluice.policy.rendering.parts import COMMON, Part, names, some, tolerated
 from sluice.policy.rendering.probes import SCRIPT, SCRIPT_CONFIG_MAP, SCRIPT_TEXT
 from sluice.policy.rendering.rendered import (
     INSTALL_ANNOTATION,
@@ -71,8 +71,8 @@ def driver(
         "securityContext": wanted.pods.security_context,
         "imagePullSecrets": names(once((*wanted.image.image_pull_secrets, *settings.pull_secrets))),
         "initContainers": init_containers(wanted, known, settings, images.driver),
-        "containers": containers(wanted, known, images, of_host, given[1]),
-        "volumes": [*of_host.pod, *given[0]],
+        "containers": containers(wanted, known, images, of_host, given),
+        "volumes": [*of_host.pod, *given.volumes],
     }
     made = _daemon_set(pool, wanted, known, settings, some(pod))
     return Rendered(operand=Operand.DRIVER, pool=pool.key, driver=known, object=made)

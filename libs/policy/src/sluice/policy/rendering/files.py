@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping
 from typing import Final
 
+import msgspec
+
 from sluice.policy.findings import Finding, shown
 from sluice.policy.rendering.parts import Part
 from sluice.policy.variants import Variant
@@ -12,52 +14,62 @@ _DEBIANS: Final = frozenset(("debian", "ubuntu"))
 _RED_HATS: Final = frozenset(("centos", "fedora", "ol", "rhel", "rocky"))
 _SUSES: Final = frozenset(("sl-micro", "sles"))
 
+_MODULES: Final = "kernel-module-config"
+
 ConfigMaps = Mapping[str, Collection[str]]
 """The keys of each ConfigMap of the operands' namespace, by its name."""
 
 
-def files(
-    driver: WantedDriver, variant: Variant, config_maps: ConfigMaps
-) -> tuple[list[Part], list[Part]] | Finding:
+class Files(msgspec.Struct, frozen=True, kw_only=True):
     """Volumes, and a mount for each file: a whole directory would hide what the image has there."""
+
+    volumes: tuple[Part, ...]
+    places: tuple[Part, ...]
+    """What the driver's container alone reads."""
+    modules: tuple[Part, ...]
+    """Parameters, for whoever loads a kernel module of the driver's."""
+
+
+def files(driver: WantedDriver, variant: Variant, config_maps: ConfigMaps) -> Files | Finding:
+    """All of them; else what one is missing."""
+    wanted = {
+        "repoConfig": (driver.repo_config, "repo-config", _repositories(variant)),
+        "certConfig": (driver.cert_config, "cert-config", _certificates(variant)),
+        "kernelModuleConfig": (driver.kernel_module_config, _MODULES, "/drivers"),
+    }
     volumes: list[Part] = []
     mounts: list[Part] = []
-    for field, name, folder in (
-        ("repoConfig", driver.repo_config, _repositories(variant)),
-        ("certConfig", driver.cert_config, _certificates(variant)),
-        ("kernelModuleConfig", driver.kernel_module_config, "/drivers"),
-    ):
+    for field, (name, volume, folder) in wanted.items():
         if not name:
             continue
-        if not folder:
-            return Finding(
-                field=field,
-                value=shown(name),
-                problem=f"has no place in the driver image of {variant.system}",
-                remedy="remove it for the pool with such nodes",
-            )
-        if not config_maps.get(name):
-            there = "is empty" if name in config_maps else "is not there"
-            return Finding(
-                field=field,
-                value=shown(name),
-                problem=f"names a ConfigMap that {there}",
-                remedy="make it in the namespace of the operands, a key for each file",
-            )
-        volume = _VOLUMES[field]
+        problem = _problem(name, folder, variant, config_maps)
+        if problem:
+            what, remedy = problem
+            return Finding(field=field, value=shown(name), problem=what, remedy=remedy)
         volumes.append({"name": volume, "configMap": {"name": name}})
         mounts += [
             {"name": volume, "mountPath": f"{folder}/{key}", "subPath": key, "readOnly": True}
             for key in sorted(config_maps[name])
         ]
-    return volumes, mounts
+    return Files(
+        volumes=tuple(volumes),
+        places=tuple(part for part in mounts if part["name"] != _MODULES),
+        modules=tuple(part for part in mounts if part["name"] == _MODULES),
+    )
 
 
-_VOLUMES: Final = {
-    "repoConfig": "repo-config",
-    "certConfig": "cert-config",
-    "kernelModuleConfig": "kernel-module-config",
-}
+def _problem(
+    name: str, folder: str, variant: Variant, config_maps: ConfigMaps
+) -> tuple[str, str] | None:
+    """Why a ConfigMap cannot be mounted, and what to do."""
+    if not folder:
+        place = f"has no place in the driver image of {variant.system}"
+        return place, "remove it for the pool with such nodes"
+    if not config_maps.get(name):
+        there = "is empty" if name in config_maps else "is not there"
+        remedy = "make it in the namespace of the operands, a key for each file"
+        return f"names a ConfigMap that {there}", remedy
+    return None
 
 
 def _repositories(variant: Variant) -> str:

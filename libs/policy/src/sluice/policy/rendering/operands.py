@@ -7,7 +7,8 @@ is switched off is not rendered; what is wanted and cannot be built is said.
 from collections.abc import Iterator
 from typing import Final
 
-from sluice.policy.kinds.cluster_policy import CLUSTER_POLICY, ClusterPolicy
+from sluice.policy.kinds.agents import Mig, MigStrategy
+from sluice.policy.kinds.cluster_policy import CLUSTER_POLICY, ClusterPolicy, ClusterPolicySpec
 from sluice.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY, GpuClusterPolicy
 from sluice.policy.pools import Pools
 from sluice.policy.rendering.agents import agents
@@ -21,10 +22,13 @@ from sluice.policy.rendering.rendered import (
     Unrendered,
 )
 from sluice.policy.rendering.settings import Settings
+from sluice.policy.rendering.work import runtime_class
 from sluice.policy.variants import Placement
 from sluice.policy.wanted import Method, operands_of
 
 _ORDER: Final = {operand: at for at, operand in enumerate(Operand)}
+_UNSAID: Final = ClusterPolicy(spec=ClusterPolicySpec(mig=Mig(strategy=MigStrategy.SINGLE)))
+"""What agents are told where no ClusterPolicy says it."""
 
 
 def operands(
@@ -45,8 +49,8 @@ def operands(
                 objects.append(made)
             else:
                 unrendered.append(made)
-    if any(made.driver for made in objects):
-        objects.append(startup_probe_script(settings))
+    # Drivers outlive their pools, and start again: what they mount stays, whoever wants one now.
+    objects.append(startup_probe_script(settings))
     objects.sort(key=lambda made: (_ORDER[made.operand], made.kind, made.name))
     return Rendering(objects=tuple(objects), unrendered=tuple(unrendered), held=held)
 
@@ -63,13 +67,13 @@ def _held(pools: Pools) -> bool:
 def _common(pools: Pools, settings: Settings) -> Iterator[Rendered]:
     """What the cluster has once; where no policy says something, as it is by default."""
     cluster = pools.cluster
-    policy = cluster if isinstance(cluster, ClusterPolicy) else ClusterPolicy()
+    policy = cluster if isinstance(cluster, ClusterPolicy) else _UNSAID
     yield from _runtime_classes(policy)
     yield from agents(policy, operands_of(cluster), settings)
 
 
 def _runtime_classes(policy: ClusterPolicy) -> Iterator[Rendered]:
-    names = {policy.spec.operator.runtime_class or "nvidia"}
+    names = {runtime_class(policy)}
     if policy.spec.cdi.enabled:
         names |= {"nvidia-cdi", "nvidia-legacy"}
     for name in sorted(names):

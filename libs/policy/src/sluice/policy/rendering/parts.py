@@ -11,7 +11,6 @@ from sluice.policy.rendering.rendered import MANAGED_BY
 
 Part = dict[str, Any]
 
-PRIORITY: Final = "system-node-critical"
 COMMON: Final = {
     "app.kubernetes.io/managed-by": MANAGED_BY,
     "app.kubernetes.io/part-of": "gpu-operator",

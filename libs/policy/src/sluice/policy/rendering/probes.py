@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from sluice.policy.kinds.common import Probe
+from sluice.policy.normal import ALIVE, READY, STARTUP
 from sluice.policy.rendering.parts import Part
 
 SCRIPT: Final = "/usr/local/bin/startup-probe.sh"
@@ -39,13 +40,6 @@ END
 mv {READY_FILE}.new {READY_FILE}
 """
 
-_STARTUP: Final = Probe(
-    initial_delay_seconds=60, timeout_seconds=60, period_seconds=10, failure_threshold=120
-)
-_ALIVE: Final = Probe(
-    initial_delay_seconds=30, timeout_seconds=10, period_seconds=30, failure_threshold=3
-)
-_READY: Final = Probe(timeout_seconds=5, period_seconds=10, failure_threshold=3)
 _MODULE: Final = Probe(
     initial_delay_seconds=10, timeout_seconds=10, period_seconds=10, failure_threshold=120
 )
@@ -55,13 +49,13 @@ def of_driver(startup: Probe | None, liveness: Probe | None, readiness: Probe | 
     """The driver container's. Liveness and readiness only where people ask for them: a driver
     that is restarted is an interruption.
     """
-    probes = {"startupProbe": _probe(["sh", "-c", SCRIPT], _STARTUP, startup)}
+    probes = {"startupProbe": _probe(["sh", "-c", SCRIPT], STARTUP, startup)}
     if liveness:
         probes["livenessProbe"] = _probe(
-            ["test", "-f", "/sys/module/nvidia/refcnt"], _ALIVE, liveness
+            ["test", "-f", "/sys/module/nvidia/refcnt"], ALIVE, liveness
         )
     if readiness:
-        probes["readinessProbe"] = _probe(["test", "-f", READY_FILE], _READY, readiness)
+        probes["readinessProbe"] = _probe(["test", "-f", READY_FILE], READY, readiness)
     return probes
 
 
@@ -70,7 +64,7 @@ def of_module(module: str) -> Part:
     command = ["test", "-d", f"/sys/module/{module}"]
     return {
         "startupProbe": _probe(command, _MODULE, None),
-        "livenessProbe": _probe(command, _ALIVE, None),
+        "livenessProbe": _probe(command, ALIVE, None),
     }
 
 

@@ -5,13 +5,13 @@ from typing import Final
 
 import msgspec
 
-from sluice.policy.kinds.agents import MigStrategy
-from sluice.policy.kinds.cluster_policy import ClusterPolicy
+from sluice.policy.kinds.agents import MigStrategy, Toolkit
+from sluice.policy.kinds.cluster_policy import ClusterPolicy, HostPaths, Operator
 from sluice.policy.kinds.common import Agent as Section
 from sluice.policy.rendering.parts import Part, host, mount
 from sluice.policy.rendering.settings import Settings
 from sluice.policy.rendering.volumes import BOTH_WAYS, FROM_HOST
-from sluice.policy.wanted import HOST_ROOT, INSTALL_DIR, Operands
+from sluice.policy.wanted import Operands, host_root, install_dir, place
 
 HOST: Final = "/host"
 """Where an agent sees the host's root."""
@@ -51,13 +51,19 @@ def discovery(policy: ClusterPolicy, operands: Operands, settings: Settings) -> 
     )
 
 
+def runtime_class(policy: ClusterPolicy) -> str:
+    """The name of the RuntimeClass, and of its handler in the container runtime."""
+    return policy.spec.operator.runtime_class or Operator().runtime_class
+
+
 def driver_agent(policy: ClusterPolicy, operands: Operands, settings: Settings) -> Work:
-    """Changes a node: drivers, toolkit, CDI, slices. Keeps the gate."""
+    """Changes a node: drivers, toolkit, CDI, slices. Keeps the gate; says which pods have GPUs."""
     spec = policy.spec
     volumes, mounts = _host(policy, read_only=False)
+    resources, listed = _pod_resources(policy)
     optional: Part = {"name": settings.artefacts, "optional": True}
-    extra: list[Part] = [{"name": "artefacts", "configMap": optional}]
-    seen = [mount("artefacts", "/etc/sluice/artefacts", read_only=True)]
+    extra: list[Part] = [resources, {"name": "artefacts", "configMap": optional}]
+    seen = [listed, mount("artefacts", "/etc/sluice/artefacts", read_only=True)]
     if spec.mig_manager.config.name:
         layouts: Part = {"name": spec.mig_manager.config.name, "optional": True}
         extra.append({"name": "mig-layouts", "configMap": layouts})
@@ -67,12 +73,12 @@ def driver_agent(policy: ClusterPolicy, operands: Operands, settings: Settings) 
         sections=(spec.toolkit, spec.mig_manager),
         told={
             "CDI_ENABLED": _word(spec.cdi.enabled),
-            "SLUICE_DRIVER_DIR": spec.host_paths.driver_install_dir or INSTALL_DIR,
+            "SLUICE_DRIVER_DIR": install_dir(policy),
             "SLUICE_MIG_DEFAULT": spec.mig_manager.config.default,
             "SLUICE_MIG_MANAGER": _word(operands.mig_manager),
-            "SLUICE_RUNTIME_CLASS": spec.operator.runtime_class,
+            "SLUICE_RUNTIME_CLASS": runtime_class(policy),
             "SLUICE_TOOLKIT": _word(operands.toolkit),
-            "SLUICE_TOOLKIT_DIR": spec.toolkit.install_dir,
+            "SLUICE_TOOLKIT_DIR": _toolkit_dir(policy),
         },
         volumes=(*volumes, *extra),
         mounts=(*mounts, *seen),
@@ -84,13 +90,13 @@ def device_plugin(policy: ClusterPolicy, _operands: Operands, settings: Settings
     """Offers GPUs to the kubelet."""
     spec = policy.spec
     volumes, mounts = _host(policy, read_only=True)
-    folder = f"{spec.host_paths.kubelet_root_dir}/device-plugins"
+    folder = f"{_kubelet_dir(policy)}/device-plugins"
     told = {"DEVICE_LIST_STRATEGY": "envvar", "MIG_STRATEGY": _mig(policy)}
     if spec.cdi.enabled:
         told |= {
             "CDI_ANNOTATION_PREFIX": "cdi.k8s.io/",
             "DEVICE_LIST_STRATEGY": "cdi-annotations,cdi-cri",
-            "NVIDIA_CDI_HOOK_PATH": f"{spec.toolkit.install_dir}/toolkit/nvidia-cdi-hook",
+            "NVIDIA_CDI_HOOK_PATH": f"{_toolkit_dir(policy)}/toolkit/nvidia-cdi-hook",
         }
     return Work(
         image=settings.images.driver,
@@ -114,6 +120,7 @@ def validator(policy: ClusterPolicy, operands: Operands, settings: Settings) -> 
     env = {name: {one.name: one.value for one in check.env} for name, check in named.items()}
     said = {name: values for name, values in env.items() if values}
     volumes, mounts = _host(policy, read_only=True)
+    resources, listed = _pod_resources(policy)
     return Work(
         image=settings.images.validator,
         sections=(checks,),
@@ -122,22 +129,22 @@ def validator(policy: ClusterPolicy, operands: Operands, settings: Settings) -> 
             "SLUICE_CHECK_PLUGIN": _word(operands.device_plugin),
             "SLUICE_CHECK_TOOLKIT": _word(operands.toolkit),
             "SLUICE_CHECK_VARIABLES": msgspec.json.encode(said, order="deterministic").decode(),
-            "SLUICE_DRIVER_DIR": policy.spec.host_paths.driver_install_dir or INSTALL_DIR,
+            "SLUICE_DRIVER_DIR": install_dir(policy),
         },
-        volumes=(*volumes, host("validations", VALIDATIONS, "DirectoryOrCreate")),
-        mounts=(*mounts, mount("validations", VALIDATIONS)),
+        volumes=(*volumes, resources, host("validations", VALIDATIONS, "DirectoryOrCreate")),
+        mounts=(*mounts, listed, mount("validations", VALIDATIONS)),
     )
 
 
 def telemetry(policy: ClusterPolicy, _operands: Operands, settings: Settings) -> Work:
     """Measures GPUs, and tells which pod has which."""
     volumes, mounts = _host(policy, read_only=True)
-    folder = f"{policy.spec.host_paths.kubelet_root_dir}/pod-resources"
+    resources, listed = _pod_resources(policy)
     return Work(
         image=settings.images.telemetry,
         sections=(policy.spec.dcgm_exporter,),
-        volumes=(*volumes, host("pod-resources", folder, "DirectoryOrCreate")),
-        mounts=(*mounts, mount("pod-resources", "/var/lib/kubelet/pod-resources", read_only=True)),
+        volumes=(*volumes, resources),
+        mounts=(*mounts, listed),
         annotations=policy.spec.dcgm_exporter.annotations,
         ports=({"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},),
     )
@@ -145,14 +152,29 @@ def telemetry(policy: ClusterPolicy, _operands: Operands, settings: Settings) ->
 
 def _host(policy: ClusterPolicy, *, read_only: bool) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     """Its root, with what is mounted there later; and its devices, which come and go."""
-    root = policy.spec.host_paths.root_fs or HOST_ROOT
     way = FROM_HOST if read_only else BOTH_WAYS
     seen = mount("host-root", HOST, propagation=way, read_only=read_only)
-    return (host("host-root", root), host("dev", "/dev")), (seen, mount("dev", "/dev"))
+    root = host("host-root", host_root(policy))
+    return (root, host("dev", "/dev")), (seen, mount("dev", "/dev"))
+
+
+def _pod_resources(policy: ClusterPolicy) -> tuple[Part, Part]:
+    """The socket on which the kubelet says what it can allocate, and which pod has which GPU."""
+    folder = f"{_kubelet_dir(policy)}/pod-resources"
+    seen = mount("pod-resources", "/var/lib/kubelet/pod-resources", read_only=True)
+    return host("pod-resources", folder, "DirectoryOrCreate"), seen
+
+
+def _kubelet_dir(policy: ClusterPolicy) -> str:
+    return place(policy.spec.host_paths.kubelet_root_dir, HostPaths().kubelet_root_dir)
+
+
+def _toolkit_dir(policy: ClusterPolicy) -> str:
+    return place(policy.spec.toolkit.install_dir, Toolkit().install_dir)
 
 
 def _mig(policy: ClusterPolicy) -> str:
-    return (policy.spec.mig.strategy or MigStrategy.SINGLE).value
+    return (policy.spec.mig.strategy or MigStrategy.NONE).value
 
 
 def _word(switch: bool) -> str:
