@@ -49,6 +49,7 @@ class Op:
         steps: tuple[str, ...],
         away: float,
         confirm: Confirm,
+        heed: Callable[["Op"], None],
         progress: Callable[["Op", str, str], None],
     ) -> None:
         self.command = command
@@ -60,6 +61,7 @@ class Op:
         self.away = away
         """The link's time away when this process took it up."""
         self._confirm = confirm
+        self._heed = heed
         self._progress = progress
 
     async def checkpoint(self, step: str) -> None:
@@ -70,6 +72,10 @@ class Op:
         the time that the bus is away. Let both pass.
         """
         await self._confirm(self, step)
+
+    def heed(self) -> None:
+        """Raise `Superseded` if the slot is known to say something else: for an op that waits."""
+        self._heed(self)
 
     def progress(self, phase: str, detail: str = "") -> None:
         """Say what is being done now, and what it waits for."""

@@ -139,6 +139,7 @@ class Work:
             steps=begun.steps,
             away=self._link.away,
             confirm=self._confirm,
+            heed=self._heed,
             progress=self._progress,
         )
         return begun, op

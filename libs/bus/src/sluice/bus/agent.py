@@ -1,0 +1,83 @@
+"""One component on a node: its desk, its voice and its pulse, as one thing that a service runs.
+
+What it is told to do and asked is done by the handlers that it is given; it knows none of them.
+"""
+
+import random as randomness
+from collections.abc import Mapping
+from importlib.metadata import version
+
+from sluice.bus.desk import Desk
+from sluice.bus.desk.checks import CheckHandler
+from sluice.bus.desk.op import Handler
+from sluice.bus.journal import Journal
+from sluice.bus.port import Bus
+from sluice.bus.pulse import Pulse
+from sluice.bus.reporter import Reporter
+from sluice.contracts.beats import Beat
+from sluice.contracts.commands import CheckKind, CommandKind
+from sluice.runtime.clock import Clock
+from sluice.runtime.service import Service
+
+
+class Agent:
+    """A component in one boot of one node; `journal` is open to it alone."""
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        clock: Clock,
+        random: randomness.Random,
+        journal: Journal,
+        node_uid: str,
+        boot_id: str,
+        handlers: Mapping[CommandKind, Handler],
+        checks: Mapping[CheckKind, CheckHandler],
+    ) -> None:
+        self._me = bus.identity
+        self._node_uid = node_uid
+        self._boot_id = boot_id
+        self.reporter = Reporter(
+            bus=bus, clock=clock, random=random, node_uid=node_uid, boot_id=boot_id
+        )
+        self.desk = Desk(
+            bus=bus,
+            clock=clock,
+            random=random,
+            journal=journal,
+            reporter=self.reporter,
+            node_uid=node_uid,
+            boot_id=boot_id,
+            handlers=handlers,
+            checks=checks,
+        )
+        self._pulse = Pulse(bus=bus, clock=clock, random=random, beat=self._beat)
+
+    async def open(self) -> CommandKind | None:
+        """Read the journal: the command whose effect stands, before the bus is there to say it."""
+        await self.desk.open()
+        return self.desk.standing
+
+    def start(self, service: Service) -> None:
+        """Live as long as the service."""
+        me = self._me.writer
+        service.run_forever(f"reports of {me}", self.reporter.run())
+        service.run_forever(f"desk of {me}", self.desk.run())
+        service.run_forever(f"pulse of {me}", self._pulse.run())
+        service.ready_when("slot", lambda: self.desk.trouble or None)
+        service.ready_when("reports", lambda: self.reporter.trouble or None)
+
+    def _beat(self) -> Beat:
+        highest = self.desk.highest
+        return Beat(
+            node=self._me.node,
+            node_uid=self._node_uid,
+            boot_id=self._boot_id,
+            component=self._me.writer,
+            release=version("sluice-bus"),
+            knows=self.desk.knows,
+            epoch=highest.epoch,
+            token=highest.token,
+            op=highest.op,
+        )

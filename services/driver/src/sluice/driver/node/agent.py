@@ -1,0 +1,78 @@
+"""The driver agent of a node: desk, gate, checks and reports around one machine.
+
+It is the only one who changes the machine's driver, and does so by command alone.
+"""
+
+import random as randomness
+
+from sluice.bus.agent import Agent
+from sluice.bus.desk.op import Done, Failed, Handler, Op
+from sluice.bus.journal import Journal
+from sluice.bus.port import Bus
+from sluice.contracts.commands import CheckKind, CommandKind
+from sluice.driver.node.checks import Checks
+from sluice.driver.node.keeper import Keeper
+from sluice.driver.node.saying import Saying
+from sluice.driver.node.settings import DriverAgentSettings
+from sluice.driver.node.swap import Swapping
+from sluice.host import system
+from sluice.host.machine import Machine
+from sluice.runtime.clock import Clock
+from sluice.runtime.fatal import Fatal
+from sluice.runtime.service import Service
+
+
+async def run(
+    settings: DriverAgentSettings,
+    *,
+    bus: Bus,
+    host: Machine,
+    journal: Journal,
+    clock: Clock,
+    random: randomness.Random,
+    service: Service,
+) -> None:
+    """Live as long as the service: one boot of the machine."""
+    if host.linux is None:
+        raise Fatal("the driver agent was given no kernel: it cannot unload a driver")
+    boot_id = await host.access.do(lambda: system.boot_id(host.tree))
+    if not boot_id:
+        raise Fatal(
+            f"the machine's boot id cannot be read below {settings.host_root}:"
+            " mount the host's root there, with its /proc"
+        )
+    checks = Checks(machine=host)
+    swapping = Swapping(machine=host, linux=host.linux, clock=clock, root=settings.driver_dir)
+    handlers: dict[CommandKind, Handler] = {
+        CommandKind.QUIESCE: _at_rest,
+        CommandKind.IDLE: _at_rest,
+    }
+
+    async def swap(op: Op) -> Done | Failed:
+        ended = await swapping(op)
+        await saying.say()
+        return ended
+
+    handlers[CommandKind.SWAP] = swap
+    agent = Agent(
+        bus=bus,
+        clock=clock,
+        random=random,
+        journal=journal,
+        node_uid=settings.uid_of_node(),
+        boot_id=boot_id,
+        handlers=handlers,
+        checks={CheckKind.PREFLIGHT: checks.preflight, CheckKind.HOLDERS: checks.holders},
+    )
+    keeper = Keeper(machine=host, desk=agent.desk, clock=clock)
+    saying = Saying(machine=host, reporter=agent.reporter, keeper=keeper, clock=clock)
+    await agent.open()
+    agent.start(service)
+    service.run_forever("gate", keeper.run())
+    service.run_forever("facts", saying.run())
+    service.ready_when("gate", lambda: keeper.why or None)
+
+
+async def _at_rest(_op: Op) -> Done:
+    """It holds no device itself; what an `idle` says of what is proven is the keeper's to read."""
+    return Done()

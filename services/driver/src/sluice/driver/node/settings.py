@@ -1,0 +1,13 @@
+"""What the driver agent can be told; the names are those that its pod is rendered with."""
+
+from sluice.bus.place import AgentSettings
+from sluice.host import driver_files
+
+
+class DriverAgentSettings(AgentSettings, frozen=True, kw_only=True):
+    """Settings of the driver agent."""
+
+    driver_dir: str = driver_files.ROOT
+    """Where the machine sees the driver container's root."""
+    change_this_machine: bool = False
+    """Whether the real kernel may be asked to unload modules."""

@@ -1,0 +1,43 @@
+"""The program in a driver pod: it asks, and ends when it is answered."""
+
+from pathlib import Path
+
+from sluice.driver.node.gate import wait
+from sluice.host import gate
+from sluice.host.gate import Answer
+from sluice.host.tree import Tree
+
+ENVIRON = {"POD_UID": "new", "SLUICE_DRIVER_LABEL": "d-2"}
+
+
+def test_it_ends_when_it_is_answered(tmp_path: Path) -> None:
+    tree, slept, said = Tree(tmp_path), list[float](), list[str]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 90:
+            gate.answer(tree, Answer(pod_uid="new", label="d-2", at=1.0))
+
+    assert wait(tree, ENVIRON, now=lambda: 7.0, sleep=sleep, say=said.append) == 0
+    assert [(one.pod_uid, one.label, one.started) for one in gate.asked(tree)] == [
+        ("new", "d-2", 7.0)
+    ]
+    assert len(slept) == 90
+    assert [line for line in said if "still waits" in line] == [
+        "still waits after 60 s: see what the driver agent of this node says"
+    ]
+
+
+def test_it_says_what_it_was_not_told(tmp_path: Path) -> None:
+    said = list[str]()
+    assert wait(Tree(tmp_path), {"POD_UID": "new"}, say=said.append) == 2
+    assert said == [
+        "the gate cannot ask: SLUICE_DRIVER_LABEL not set; the driver pod must name them"
+    ]
+
+
+def test_it_says_where_it_cannot_write(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file where the folder should be")
+    said = list[str]()
+    assert wait(Tree(tmp_path), ENVIRON, say=said.append) == 1
+    assert "mount the host's folder there" in said[0]

@@ -1,0 +1,114 @@
+"""Outside of an op the gate opens for what is proven, and for nothing else."""
+
+from collections.abc import Callable
+
+import pytest
+
+from sluice.contracts.commands import CommandBody, Idle, Proven, Quiesce
+from sluice.contracts.facts import Facts
+from sluice.host import gate
+from sluice.host.gate import Answer
+from tests.unit.driver.node.agents import Ground, play
+from tests.unit.driver.node.machines import KERNEL
+
+OLD, NEW = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
+PROVEN = Idle(proven=Proven(label="d-1", kernel=KERNEL))
+
+
+def why(ground: Ground) -> str:
+    """What the agent last said of its gate."""
+    gates = [one.gate for one in ground.said if isinstance(one, Facts) and one.gate]
+    return gates[-1].why if gates else ""
+
+
+async def opened(ground: Ground) -> None:
+    async with ground.agent():
+        await ground.order(PROVEN)
+        ground.box.pod(NEW, "d-1", at=1.0)
+        await ground.until(lambda: ground.box.open_to(NEW, "d-1"))
+        await ground.clock.sleep(10)
+        assert why(ground) == ""
+
+
+def test_it_opens_for_what_is_proven() -> None:
+    play(opened)
+
+
+def shut(body: CommandBody | None, label: str, expected: str) -> Callable[[Ground], object]:
+    async def story(ground: Ground) -> None:
+        async with ground.agent():
+            if body is not None:
+                await ground.order(body)
+            ground.box.pod(NEW, label, at=1.0)
+            await ground.until(lambda: expected in why(ground))
+            assert not ground.box.open_to(NEW, label)
+
+    return story
+
+
+@pytest.mark.parametrize(
+    ("body", "label", "expected"),
+    [
+        (None, "d-1", "the slot of this agent cannot be read: it is empty"),
+        (Idle(), "d-1", "nothing is proven on this node"),
+        (Quiesce(), "d-1", "nothing is proven on this node"),
+        (PROVEN, "d-2", "the pod asks with label d-2, and d-1 is proven"),
+        (
+            Idle(proven=Proven(label="d-1", kernel="6.8.0-50-generic")),
+            "d-1",
+            "kernel 6.8.0-48-generic runs, and the driver is proven under 6.8.0-50-generic",
+        ),
+    ],
+)
+def test_it_stays_shut_and_says_why(body: CommandBody | None, label: str, expected: str) -> None:
+    play(shut(body, label, expected))  # type: ignore[arg-type]
+
+
+async def one_at_a_time(ground: Ground) -> None:
+    box = ground.box
+    gate.answer(box.tree, Answer(pod_uid=OLD, label="d-1", at=1.0))
+    box.process(100, OLD, comm="nvidia-driver")
+    async with ground.agent():
+        await ground.order(PROVEN)
+        box.pod(NEW, "d-1", at=2.0)
+        await ground.until(lambda: "are still on the machine" in why(ground))
+        assert not box.open_to(NEW, "d-1")
+        box.ended(100)
+        await ground.until(lambda: box.open_to(NEW, "d-1"))
+    assert [one.pod_uid for one in gate.answered(box.tree)] == [NEW]
+
+
+def test_nobody_is_let_in_beside_a_driver_that_lives() -> None:
+    play(one_at_a_time)
+
+
+async def not_read_since_the_start(ground: Ground) -> None:
+    async with ground.agent():
+        await ground.order(PROVEN)
+        await ground.clock.sleep(5)
+    ground.server.stop()
+    async with ground.agent():
+        ground.box.pod(NEW, "d-1", at=1.0)
+        await ground.clock.sleep(120)
+        assert not ground.box.open_to(NEW, "d-1")
+        ground.server.start()
+        await ground.until(lambda: ground.box.open_to(NEW, "d-1"))
+
+
+def test_what_an_earlier_process_read_opens_nothing() -> None:
+    play(not_read_since_the_start)
+
+
+async def reads_late(ground: Ground) -> None:
+    async with ground.agent():
+        await ground.order(PROVEN)
+        ground.box.pod(NEW, "d-1", at=1.0)
+        await ground.until(lambda: ground.box.open_to(NEW, "d-1"))
+        await ground.order(Idle())
+        ground.box.pod(OLD, "d-1", at=3.0)
+        await ground.until(lambda: "nothing is proven" in why(ground))
+        assert not ground.box.open_to(OLD, "d-1")
+
+
+def test_what_was_proven_is_taken_back_by_the_next_idle() -> None:
+    play(reads_late)
