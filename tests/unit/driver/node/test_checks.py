@@ -10,8 +10,8 @@ from sluice.contracts.reports import Finding, Holders, Preflight, Usage
 from sluice.driver.node import checks
 from sluice.host import gate
 from sluice.host.gate import Answer
-from tests.unit.driver.node.agents import Ground, play
-from tests.unit.driver.node.machines import Box
+from tests.unit.boxes import Box
+from tests.unit.driver.node.driving import Ground, play
 from tests.unit.host.trees import put
 
 JOB = "0f5b7a0e-3333-4c1d-8f2e-0a1b2c3d4e03"

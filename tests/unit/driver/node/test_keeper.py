@@ -8,8 +8,8 @@ from sluice.contracts.commands import CommandBody, Idle, Proven, Quiesce
 from sluice.contracts.facts import Facts
 from sluice.host import gate
 from sluice.host.gate import Answer
-from tests.unit.driver.node.agents import Ground, play
-from tests.unit.driver.node.machines import KERNEL
+from tests.unit.boxes import KERNEL
+from tests.unit.driver.node.driving import Ground, play
 
 OLD, NEW = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
 PROVEN = Idle(proven=Proven(label="d-1", kernel=KERNEL))

@@ -4,8 +4,8 @@ from sluice.contracts.commands import Idle, Proven, Swap
 from sluice.contracts.reports import Outcome, Progress
 from sluice.host import driver_files, gate
 from sluice.host.gate import Answer
-from tests.unit.driver.node.agents import Ground, play
-from tests.unit.driver.node.machines import KERNEL
+from tests.unit.boxes import KERNEL
+from tests.unit.driver.node.driving import Ground, play
 from tests.unit.host.trees import put
 
 OLD, NEW = "0f5b7a0e-1111-4c1d-8f2e-0a1b2c3d4e01", "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"

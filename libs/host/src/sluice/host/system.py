@@ -6,6 +6,7 @@ from typing import Final
 from sluice.contracts.facts import Cpu, Kernel, Memory, OperatingSystem
 from sluice.host import modules
 from sluice.host.tree import Tree
+from sluice.runtime.fatal import Fatal
 
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 RELEASE: Final = "/proc/sys/kernel/osrelease"
@@ -19,6 +20,16 @@ _CPUS: Final = "/sys/devices/system/cpu"
 def boot_id(tree: Tree) -> str:
     """Another one after each boot; empty where the kernel does not tell."""
     return tree.word(BOOT_ID) or ""
+
+
+def certain_boot_id(tree: Tree) -> str:
+    """The same, or a `Fatal`: an agent that does not know its boot can be told nothing."""
+    known = boot_id(tree)
+    if not known:
+        raise Fatal(
+            f"{BOOT_ID} cannot be read below {tree.root}: mount the host's root there, with /proc"
+        )
+    return known
 
 
 def kernel(tree: Tree) -> Kernel | None:

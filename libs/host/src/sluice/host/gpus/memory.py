@@ -48,6 +48,11 @@ class MemoryGpus:
             self._under = None
             self._held(False)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody holds it."""
+        return self._under is not None
+
     def describe(self) -> tuple[Gpu, ...]:
         """What each is, by index; one that hangs is said to. Raises `Unavailable` unless open."""
         self._asked()

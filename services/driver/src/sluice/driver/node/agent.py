@@ -35,12 +35,7 @@ async def run(
     """Live as long as the service: one boot of the machine."""
     if host.linux is None:
         raise Fatal("the driver agent was given no kernel: it cannot unload a driver")
-    boot_id = await host.access.do(lambda: system.boot_id(host.tree))
-    if not boot_id:
-        raise Fatal(
-            f"the machine's boot id cannot be read below {settings.host_root}:"
-            " mount the host's root there, with its /proc"
-        )
+    boot_id = await host.access.do(lambda: system.certain_boot_id(host.tree))
     checks = Checks(machine=host)
     swapping = Swapping(machine=host, linux=host.linux, clock=clock, root=settings.driver_dir)
     handlers: dict[CommandKind, Handler] = {

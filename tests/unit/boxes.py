@@ -1,4 +1,4 @@
-"""A machine for tests of the driver agent: a folder of files, and a kernel that obeys them."""
+"""A machine for tests of agents: a folder of files, and a kernel that obeys them."""
 
 from pathlib import Path
 

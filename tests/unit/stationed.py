@@ -1,13 +1,17 @@
-"""The driver agent of one machine on an in-process bus, and who gives it commands."""
+"""An agent on one machine, on an in-process bus, and who gives it commands: for any component."""
 
+import random as randomness
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from sluice.bus.journal import MemoryJournal
 from sluice.bus.local import LocalServer
+from sluice.bus.local.bus import LocalBus
 from sluice.bus.slots import Slots
 from sluice.contracts import subjects
 from sluice.contracts.commands import Check, CheckBody, Command, CommandBody, Order
@@ -16,25 +20,38 @@ from sluice.contracts.journal import Entry
 from sluice.contracts.message import decode, encode
 from sluice.contracts.reports import Progress, Report, Result, StateBody
 from sluice.contracts.streams import COMMANDS, STREAMS
-from sluice.driver.node import agent
-from sluice.driver.node.settings import DriverAgentSettings
+from sluice.host.gpus.port import Gpus
+from sluice.host.machine import Machine
+from sluice.runtime.clock import Clock
 from sluice.runtime.service import Service
 from sluice.sim.loop import Sim, run
-from tests.unit.driver.node.machines import BOOT, Box
+from tests.unit.boxes import BOOT, Box
 
 NODE = "a.example"
 UID = "uid-1"
-SLOT = subjects.Command(cluster="default", node=NODE, component=Writer.DRIVER)
-CHECK = subjects.Check(
-    cluster="default", node=NODE, component=Writer.DRIVER, asker=Writer.SCHEDULER
-)
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process of an agent is started with."""
+
+    bus: LocalBus
+    host: Machine
+    journal: MemoryJournal
+    clock: Clock
+    random: randomness.Random
+    service: Service
+
+
+Start = Callable[[Given], Coroutine[Any, Any, None]]
 
 
 class Ground:
-    """Machine, bus and scheduler; agents come and go."""
+    """Machine, bus and scheduler; processes of the agent come and go."""
 
-    def __init__(self, sim: Sim, root: Path) -> None:
+    def __init__(self, sim: Sim, root: Path, writer: Writer, start: Start) -> None:
         self.sim = sim
+        self.writer = writer
+        self._start = start
         self.clock = sim.clock
         self.box = Box(root)
         self.server = LocalServer(clock=sim.clock, random=sim.random_for("bus"))
@@ -54,22 +71,21 @@ class Ground:
     async def agent(self) -> AsyncGenerator[Service]:
         """One process of the agent, while this is entered; it ends as if it were killed."""
         self._starts += 1
-        bus = self.server.connect(Identity(writer=Writer.DRIVER, node=NODE))
+        bus = self.server.connect(Identity(writer=self.writer, node=NODE))
         journal = MemoryJournal(self.kept, pause=lambda: self.clock.sleep(0.001))
-        service = Service("driver", clock=self.clock)
-        settings = DriverAgentSettings(node=NODE, node_uid=UID, pod_uid="", namespace="")
+        service = Service(self.writer, clock=self.clock)
+        given = Given(
+            bus=bus,
+            host=self.box.machine,
+            journal=journal,
+            clock=self.clock,
+            random=self.sim.random_for(f"agent {self._starts}"),
+            service=service,
+        )
 
         async def live() -> None:
             async with service:
-                await agent.run(
-                    settings,
-                    bus=bus,
-                    host=self.box.machine,
-                    journal=journal,
-                    clock=self.clock,
-                    random=self.sim.random_for(f"agent {self._starts}"),
-                    service=service,
-                )
+                await self._start(given)
 
         task = self.sim.loop.create_task(live())
         try:
@@ -93,7 +109,8 @@ class Ground:
             order=order,
             deadline=self.clock.now() + deadline,
         )
-        await self.slots.write(SLOT, command)
+        slot = subjects.Command(cluster="default", node=NODE, component=self.writer)
+        await self.slots.write(slot, command)
         return order
 
     async def ask(self, body: CheckBody) -> None:
@@ -101,7 +118,10 @@ class Ground:
         check = Check.of(
             body, id="c-1", node=NODE, node_uid=UID, boot_id=BOOT, now=self.clock.now()
         )
-        await self.scheduler.store(COMMANDS, str(CHECK), encode(check))
+        slot = subjects.Check(
+            cluster="default", node=NODE, component=self.writer, asker=Writer.SCHEDULER
+        )
+        await self.scheduler.store(COMMANDS, str(slot), encode(check))
 
     def result(self, order: Order) -> Result | None:
         """How an op ended, if it did."""
@@ -125,15 +145,20 @@ class Ground:
 Story = Callable[[Ground], Coroutine[Any, Any, None]]
 
 
-def play(story: Story) -> None:
-    """A story in virtual time."""
+def play(story: Story, *, writer: Writer, start: Start) -> None:
+    """A story of this component in virtual time."""
 
     async def main(sim: Sim) -> None:
         with tempfile.TemporaryDirectory(prefix="sluice-machine-") as folder:
-            ground = Ground(sim, Path(folder))
+            ground = Ground(sim, Path(folder), writer, start)
             for stream in STREAMS:
                 await ground.scheduler.ensure(stream)
             await story(ground)
             ground.scheduler.kill()
 
     run(main, seed=0)
+
+
+def with_gpus(machine: Machine, gpus: Gpus) -> Machine:
+    """The same machine with these GPUs in it."""
+    return msgspec.structs.replace(machine, gpus=gpus)
