@@ -68,6 +68,9 @@ EXAMPLES = {
             steps=("driver", "toolkit", "cuda", "plugin"),
         )
     ),
+    "command.validate@started": _command(
+        Validate(label=story.LABEL, pod_uid=story.NEW_POD, started=story.T0 + 20)
+    ),
     "check.preflight": _check(
         PreflightCheck(
             label=story.LABEL,

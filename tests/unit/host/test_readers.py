@@ -7,6 +7,7 @@ import pytest
 from sluice.contracts.facts import Cpu, Kernel, Memory, OperatingSystem, PciDevice
 from sluice.host import holders, modules, pci, system
 from sluice.host.tree import Tree
+from sluice.runtime.fatal import Fatal
 from tests.unit.host.trees import link, put, tree
 
 H100 = {
@@ -258,3 +259,33 @@ def test_containers_of_a_pod_that_still_live(tmp_path: Path) -> None:
     process(tmp_path, 4, "d", f"/kubepods/pod{POD.replace('3333', '4444')}/{CONTAINER}")
     assert holders.containers(Tree(tmp_path), POD) == (CONTAINER, other)
     assert holders.containers(Tree(tmp_path), "nobody") == ()
+
+
+def began(root: Path, pid: int, comm: str, ticks: int) -> None:
+    fields = " ".join(["S", *["0"] * 18, str(ticks), *["0"] * 10])
+    put(root, f"/proc/{pid}/stat", f"{pid} ({comm}) {fields}\n")
+
+
+def test_when_the_containers_of_a_pod_began(tmp_path: Path) -> None:
+    other = "cd" * 32
+    put(tmp_path, "/proc/stat", "cpu 1 2 3\nbtime 1790000000\nprocesses 9\n")
+    for pid, container, ticks in ((1, CONTAINER, 5025), (2, CONTAINER, 9000), (3, other, 100)):
+        process(tmp_path, pid, "a", f"/kubepods/pod{POD}/{container}")
+        began(tmp_path, pid, "odd) (name", ticks)
+    process(tmp_path, 4, "without a stat", f"/kubepods/pod{POD}/{CONTAINER}")
+    assert holders.container_starts(Tree(tmp_path), POD) == {
+        CONTAINER: 1790000050.25,
+        other: 1790000001.0,
+    }
+    assert holders.container_starts(Tree(tmp_path), "nobody") == {}
+
+
+def test_a_kernel_that_does_not_say_when_it_booted(tmp_path: Path) -> None:
+    process(tmp_path, 1, "a", f"/kubepods/pod{POD}/{CONTAINER}")
+    began(tmp_path, 1, "a", 100)
+    assert holders.container_starts(Tree(tmp_path), POD) == {}
+
+
+def test_a_boot_that_must_be_known(tmp_path: Path) -> None:
+    with pytest.raises(Fatal, match="mount the host's root there"):
+        system.certain_boot_id(tree(tmp_path))

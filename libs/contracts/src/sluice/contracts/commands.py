@@ -74,6 +74,8 @@ class Validate(Data, frozen=True, kw_only=True):
     label: str
     install_digest: str = ""
     pod_uid: str = ""
+    started: float = 0.0
+    """Start of the driver's container, as Kubernetes has it: this run is to be proven."""
     steps: tuple[str, ...] = ()
     """Which steps of the chain; empty means all of them."""
 

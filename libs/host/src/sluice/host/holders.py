@@ -4,13 +4,16 @@ The list explains what the kernel decided; it decides nothing itself (docs/invar
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from sluice.contracts.reports import Holder
 from sluice.host.tree import Tree
 
 DEVICE: Final = "/dev/nvidia"
+TICKS: Final = 100
+"""In which parts of a second the kernel tells when a process began, on every Linux we know."""
+
 _POD: Final = re.compile(
     r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})"
 )
@@ -35,6 +38,33 @@ def containers(tree: Tree, pod_uid: str) -> tuple[str, ...]:
     """Ids of the containers of this pod in which a process lives."""
     places = (_place(tree, pid) for pid in _processes(tree))
     return tuple(sorted({place.container_id for place in places if place.pod_uid == pod_uid}))
+
+
+def container_starts(tree: Tree, pod_uid: str) -> Mapping[str, float]:
+    """When the first process of each living container of this pod began, in unix seconds."""
+    booted = _booted(tree)
+    starts: dict[str, float] = {}
+    for pid in _processes(tree):
+        place = _place(tree, pid)
+        began = _began(tree, pid)
+        if place.pod_uid == pod_uid and booted is not None and began is not None:
+            known = starts.get(place.container_id, booted + began)
+            starts[place.container_id] = min(known, booted + began)
+    return starts
+
+
+def _booted(tree: Tree) -> float | None:
+    for line in (tree.text("/proc/stat") or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name == "btime" and value.strip().isdigit():
+            return float(value)
+    return None
+
+
+def _began(tree: Tree, pid: str) -> float | None:
+    """Seconds after the boot. A process may be named anything, so what follows its name counts."""
+    fields = (tree.text(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
+    return int(fields[19]) / TICKS if len(fields) > 19 and fields[19].isdigit() else None
 
 
 def _processes(tree: Tree) -> Iterator[str]:

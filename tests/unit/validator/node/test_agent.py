@@ -1,0 +1,262 @@
+"""The validator agent: evidence says what was proven, and a failure what it means."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from sluice.contracts.commands import Idle, Order, Validate
+from sluice.contracts.facts import Gpu
+from sluice.contracts.identities import Writer
+from sluice.contracts.reports import Evidence, Outcome, Result
+from sluice.contracts.telemetry import GpuSample
+from sluice.host import driver_files
+from sluice.host.gpus.memory import MemoryGpus
+from sluice.host.gpus.port import Library
+from sluice.validator.node import agent
+from sluice.validator.node.agent import ValidatorSettings
+from tests.unit import stationed
+from tests.unit.boxes import BOOT, KERNEL, Box
+from tests.unit.host.trees import put
+from tests.unit.stationed import NODE, UID, Given, Ground, Story
+
+POD = "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
+BOOTED = 1_790_000_000
+STARTED = BOOTED + 500.25
+ASKED = Validate(label="d-2", install_digest="i-2", pod_uid=POD, started=BOOTED + 500.0)
+VERSION = "570.86.15"
+
+
+class Node:
+    """A machine with two GPUs and a driver that is all right, until a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.library: Library | None = Library(driver_version=VERSION)
+        self.held = 0
+        self.gpus = MemoryGpus(
+            [_gpu(0), _gpu(1)],
+            driver=lambda: self.library,
+            samples=lambda one: GpuSample(uuid=one.uuid, index=one.index, pci=one.pci),
+            held=self._held,
+        )
+
+    def _held(self, held: bool) -> None:
+        self.held += 1 if held else -1
+
+    def prepare(self, box: Box) -> None:
+        box.driver_up(VERSION)
+        put(box.root, driver_files.STATE, "i-2")
+        put(box.root, "/proc/stat", f"cpu 1 2 3\nbtime {BOOTED}\n")
+        box.process(100, POD, comm="nvidia-driver")
+        fields = " ".join(["S", *["0"] * 18, "50025", *["0"] * 10])
+        put(box.root, "/proc/100/stat", f"100 (nvidia (driver) x) {fields}")
+        for number in (0, 1):
+            for name, text in _PCI.items():
+                put(box.root, f"/sys/bus/pci/devices/0000:0{number}:00.0/{name}", text)
+
+
+_PCI = {
+    "class": "0x030200",
+    "vendor": "0x10de",
+    "device": "0x2330",
+    "subsystem_vendor": "0x10de",
+    "subsystem_device": "0x16c1",
+}
+
+
+def _gpu(index: int) -> Gpu:
+    address = f"00000000:0{index}:00.0"
+    return Gpu(
+        uuid=f"GPU-{index}", index=index, minor=index, pci=address, name="H100", memory_mib=81559
+    )
+
+
+def play(story: Story, node: Node) -> None:
+    async def start(given: Given) -> None:
+        await agent.run(
+            ValidatorSettings(node=NODE, node_uid=UID),
+            bus=given.bus,
+            host=stationed.with_gpus(given.host, node.gpus),
+            journal=given.journal,
+            clock=given.clock,
+            random=given.random,
+            service=given.service,
+        )
+
+    stationed.play(story, writer=Writer.VALIDATOR, start=start)
+
+
+def validated(change: "Change | None" = None, asked: Validate = ASKED) -> tuple[Evidence, Result]:
+    """The evidence and the result, on a machine with this change."""
+    node, got = Node(), list[tuple[Evidence, Result]]()
+
+    async def story(ground: Ground) -> None:
+        node.prepare(ground.box)
+        if change is not None:
+            change(ground.box, node)
+        async with ground.agent():
+            order = await ground.order(asked)
+            await ground.until(lambda: ground.result(order))
+            result = ground.result(order)
+            assert result is not None
+            (evidence,) = {one for one in ground.said if isinstance(one, Evidence)}
+            assert ground.said.index(evidence) < ground.said.index(result)
+            assert evidence.order == order == Order(1, 1)
+            got.append((evidence, result))
+        assert node.held == 0
+
+    play(story, node)
+    return got[0]
+
+
+def test_the_evidence_names_exactly_what_was_proven() -> None:
+    evidence, result = validated()
+    assert result.outcome is Outcome.DONE
+    assert [(step.name, step.passed) for step in evidence.steps] == [("driver", True)]
+    assert msgspec.structs.replace(evidence, steps=(), at=0.0) == Evidence(
+        epoch=1,
+        token=1,
+        op=1,
+        passed=True,
+        label="d-2",
+        node_uid=UID,
+        boot_id=BOOT,
+        kernel=KERNEL,
+        driver_pod_uid=POD,
+        driver_started=BOOTED + 500.0,
+        driver_version=VERSION,
+        driver_digest="i-2",
+        runtime_digest="none",
+        mig_digest="none",
+    )
+
+
+def test_where_nobody_says_the_start_the_kernels_word_counts() -> None:
+    evidence, _ = validated(asked=msgspec.structs.replace(ASKED, started=0.0))
+    assert evidence.passed
+    assert evidence.driver_started == STARTED
+
+
+def test_a_driver_on_the_host_has_no_pod() -> None:
+    asked = Validate(label="d-2", started=BOOTED + 9.0)
+    evidence, _ = validated(_ended, asked)
+    assert evidence.passed
+    assert (evidence.driver_pod_uid, evidence.driver_started) == ("", BOOTED + 9.0)
+
+
+Change = Callable[[Box, Node], None]
+
+
+def _ended(box: Box, _node: Node) -> None:
+    box.ended(100)
+
+
+def _unloaded(box: Box, _node: Node) -> None:
+    box.modules()
+
+
+def _installed_before(box: Box, _node: Node) -> None:
+    put(box.root, driver_files.STATE, "i-1")
+
+
+def _without(path: str) -> Change:
+    def change(box: Box, _node: Node) -> None:
+        box.tree.at(path).unlink()
+
+    return change
+
+
+def _library(version: str | None) -> Change:
+    def change(_box: Box, node: Node) -> None:
+        node.library = None if version is None else Library(driver_version=version)
+
+    return change
+
+
+def _gpus(*gpus: Gpu) -> Change:
+    def change(_box: Box, node: Node) -> None:
+        node.gpus.change(gpus)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (_ended, "it ended again"),
+        (_without(driver_files.READY), "does not say that it is up"),
+        (_unloaded, "module nvidia is not in the kernel"),
+        (_library(None), "the driver's library does not answer (no NVIDIA driver is loaded)"),
+        (_library("550.54"), "the library is of driver 550.54, and the kernel has 570.86.15"),
+        (_gpus(_gpu(0)), "1 of 2 GPUs; 0000:01:00.0 did not come"),
+        (_gpus(), "0 of 2 GPUs"),
+        (_gpus(_gpu(0), msgspec.structs.replace(_gpu(1), hung=True)), "GPU-1 does not answer"),
+        (_installed_before, "was installed from i-1"),
+        (_without(driver_files.STATE), "from nobody knows what, and i-2 is wanted"),
+    ],
+)
+def test_each_failure_says_what_it_means(change: Callable[[Box, Node], object], says: str) -> None:
+    evidence, result = validated(change)
+    assert not evidence.passed
+    assert says in evidence.steps[0].message
+    assert (result.outcome, result.code) == (Outcome.FAILED, "driver")
+    assert result.message == evidence.steps[0].message
+
+
+def test_a_container_that_was_started_anew_is_not_the_one_that_was_asked_about() -> None:
+    evidence, _ = validated(asked=msgspec.structs.replace(ASKED, started=BOOTED + 400.0))
+    assert not evidence.passed
+    assert "started anew" in evidence.steps[0].message
+
+
+def test_gpus_that_come_up_one_after_another_are_waited_for() -> None:
+    node = Node()
+
+    async def story(ground: Ground) -> None:
+        node.prepare(ground.box)
+        node.gpus.change([_gpu(0)])
+        async with ground.agent():
+            order = await ground.order(ASKED)
+            await ground.until(lambda: ground.phases(order))
+            node.gpus.change([_gpu(0), _gpu(1)])
+            await ground.until(lambda: ground.result(order))
+            result = ground.result(order)
+            assert result is not None
+            assert result.outcome is Outcome.DONE
+
+    play(story, node)
+
+
+def test_a_validation_that_is_no_longer_wanted_ends() -> None:
+    node = Node()
+
+    async def story(ground: Ground) -> None:
+        node.prepare(ground.box)
+        node.library = None
+        async with ground.agent():
+            order = await ground.order(ASKED)
+            await ground.until(lambda: ground.phases(order))
+            after = await ground.order(Idle())
+            await ground.until(lambda: ground.result(after))
+            result = ground.result(order)
+            assert result is not None
+            assert result.outcome is Outcome.SUPERSEDED
+        assert not any(isinstance(one, Evidence) for one in ground.said)
+
+    play(story, node)
+
+
+def test_a_step_that_it_does_not_have_is_refused_in_words() -> None:
+    node = Node()
+
+    async def story(ground: Ground) -> None:
+        node.prepare(ground.box)
+        async with ground.agent():
+            order = await ground.order(Validate(label="d-2", steps=("driver", "nccl")))
+            await ground.until(lambda: ground.result(order))
+            result = ground.result(order)
+            assert result is not None
+            assert (result.outcome, result.code) == (Outcome.FAILED, "unknown-step")
+            assert "nccl" in result.message
+
+    play(story, node)
