@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.host.files import LIST, Files, Unreadable
@@ -120,6 +120,7 @@ _ACTS = st.lists(
 )
 
 
+@settings(max_examples=30, deadline=None)  # each change waits for the disk, several times
 @given(acts=_ACTS)
 def test_any_changes_at_all_are_taken_back(
     acts: list[tuple[str, bytes | None, int]], tmp_path_factory: pytest.TempPathFactory

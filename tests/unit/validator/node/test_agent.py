@@ -64,6 +64,9 @@ _PCI = {
 }
 
 
+Change = Callable[[Box, Node], None]
+
+
 def _gpu(index: int) -> Gpu:
     address = f"00000000:0{index}:00.0"
     return Gpu(
@@ -86,7 +89,7 @@ def play(story: Story, node: Node) -> None:
     stationed.play(story, writer=Writer.VALIDATOR, start=start)
 
 
-def validated(change: "Change | None" = None, asked: Validate = ASKED) -> tuple[Evidence, Result]:
+def validated(change: Change | None = None, asked: Validate = ASKED) -> tuple[Evidence, Result]:
     """The evidence and the result, on a machine with this change."""
     node, got = Node(), list[tuple[Evidence, Result]]()
 
@@ -144,9 +147,6 @@ def test_a_driver_on_the_host_has_no_pod() -> None:
     assert (evidence.driver_pod_uid, evidence.driver_started) == ("", BOOTED + 9.0)
 
 
-Change = Callable[[Box, Node], None]
-
-
 def _ended(box: Box, _node: Node) -> None:
     box.ended(100)
 
@@ -195,7 +195,7 @@ def _gpus(*gpus: Gpu) -> Change:
         (_without(driver_files.STATE), "from nobody knows what, and i-2 is wanted"),
     ],
 )
-def test_each_failure_says_what_it_means(change: Callable[[Box, Node], object], says: str) -> None:
+def test_each_failure_says_what_it_means(change: Change, says: str) -> None:
     evidence, result = validated(change)
     assert not evidence.passed
     assert says in evidence.steps[0].message
