@@ -63,6 +63,14 @@ def test_a_driver_that_was_pulled_from_under_its_library_is_said(bench: Thought)
         bench.gpus.sample()
 
 
+def test_whether_somebody_holds_it_is_said(bench: Thought) -> None:
+    said = [bench.gpus.is_open]
+    bench.gpus.open()
+    said.append(bench.gpus.is_open)
+    bench.gpus.close()
+    assert [*said, bench.gpus.is_open] == [False, True, False]
+
+
 def test_a_gpu_that_hangs_is_one_item(bench: Thought) -> None:
     bench.gpus.open()
     hung = Gpu(uuid="GPU-1", index=1, minor=1, pci="p", name="H100", memory_mib=0, hung=True)
