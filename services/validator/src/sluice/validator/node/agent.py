@@ -73,17 +73,17 @@ class Validation:
         )
 
     async def _found(self, op: Op, asked: Validate) -> driver.Found:
-        for trial in range(TRIES):
-            if trial:
-                await self._clock.sleep(PAUSE)
+        trial = 1
+        while True:
             op.heed()
             found = await self._machine.access.do(
                 lambda: driver.find(self._machine.tree, self._machine.gpus, asked)
             )
             op.progress(STEP, found.trouble)
-            if not found.trouble:
-                break
-        return found
+            if not found.trouble or trial == TRIES:
+                return found
+            trial += 1
+            await self._clock.sleep(PAUSE)
 
 
 async def run(
