@@ -62,7 +62,10 @@ GROWN = msgspec.structs.replace(RECORD, since=story.T0 + 21, boot_id=story.BOOT,
 
 ADOPTED = msgspec.structs.replace(RECORD, asked=True, cordon_adopted=True)
 
+UNPROVEN = msgspec.structs.replace(RECORD, unproven=True)
+
 EXAMPLES = {
+    "node.record@unproven": Example(UNPROVEN),
     "node.record@outside": Example(GROWN),
     "node.record@adopted": Example(ADOPTED),
     "node.lease": Example(

@@ -108,6 +108,8 @@ class Record(Message, frozen=True, kw_only=True):
     outside: bool = False
     """What becomes of it counts for and against no target: it had failed on an earlier one, or is
     merely validated again."""
+    unproven: bool = False
+    """It failed since it was last validated: it is not given back before it is validated anew."""
     asked: bool = False
     """A person asked for this attempt: it is made although nothing is wrong with the evidence."""
     cordon_adopted: bool = False

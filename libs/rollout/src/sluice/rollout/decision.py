@@ -14,7 +14,7 @@ from sluice.contracts.rollout import Brake, RolloutStatus
 from sluice.contracts.waits import WaitCode
 
 
-class Wait(msgspec.Struct, frozen=True, kw_only=True):
+class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why a node is not where its policy wants it, and who can change that."""
 
     code: WaitCode
@@ -125,7 +125,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     wake_at: float | None = None
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A node that could start now, as far as it alone is concerned. The pool says whether."""
 
     operation: Operation

@@ -9,10 +9,15 @@ from typing import Any
 
 import msgspec
 
-from sluice.contracts.node import Lease, Owner, Record
+from sluice.contracts.node import Lease, Operation, Owner, Record, UpgradeState
+from sluice.rollout import limits
 from sluice.rollout.decision import Action, Applied, Note, Step, Wait, WriteNode
 from sluice.rollout.views.fleet import Instant
+from sluice.rollout.views.machine import DriverPod
 from sluice.rollout.views.node import Field, NodeView
+from sluice.rollout.views.pool import PoolView
+
+_NO_CORDON = frozenset({Operation.BRING_UP, Operation.VALIDATE})
 
 
 def readable(node: NodeView) -> Record | None:
@@ -39,9 +44,56 @@ def moved(record: Record, node: NodeView, now: Instant, **changes: Any) -> Recor
     return msgspec.structs.replace(record, **{**fresh, "deadline_renewed": False, **changes})
 
 
+def entered(
+    state: UpgradeState,
+    record: Record,
+    node: NodeView,
+    pool: PoolView,
+    now: Instant,
+    **changes: Any,
+) -> Record:
+    """The record in a state that begins now, with the limit of that state."""
+    limited = {
+        "state": state,
+        "deadline": limits.deadline(state, pool, now),
+        "frozen_seconds": pool.standing.frozen_seconds,
+    }
+    return moved(record, node, now, **{**limited, **changes})
+
+
+def present_pod(node: NodeView) -> DriverPod | None:
+    """The driver pod that the machine has now, rather than one that is about to go."""
+    admitted = node.gate.admitted_pod_uid if node.gate is not None else ""
+    pods = sorted(node.driver_pods, key=lambda pod: (pod.deleting, pod.uid != admitted))
+    return pods[0] if pods else None
+
+
 def cordon_kept(node: NodeView) -> bool | None:
     """What we apply of the cordon if nothing about it is to change."""
     return True if node.owned(Field.CORDON) and node.cordoned else None
+
+
+def cordons(record: Record) -> bool:
+    """Whether the operation under way keeps its node cordoned."""
+    return record.operation not in _NO_CORDON
+
+
+def back_to_restart(
+    node: NodeView, record: Record, pool: PoolView, now: Instant, **changes: Any
+) -> Record:
+    """The record back where its driver is started: what came after is void.
+
+    Modules that are loaded have to come out once more, for which operands are paused again.
+    """
+    old = present_pod(node)
+    loaded = node.loaded is not None and record.operation is not Operation.RESTART
+    again = {
+        "old_pod_uid": old.uid if old is not None else record.old_pod_uid,
+        "paused": record.paused or loaded,
+        "evidence": None,
+    }
+    state = UpgradeState.POD_RESTART_REQUIRED
+    return entered(state, record, node, pool, now, **{**again, **changes})
 
 
 def written(

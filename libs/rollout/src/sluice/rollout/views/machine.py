@@ -60,7 +60,7 @@ class DriverPod(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def instance(self) -> str:
         """This run of this pod's driver: what evidence is about."""
-        return "" if self.started is None else f"{self.uid}/{self.started:g}"
+        return "" if self.started is None else f"{self.uid}/{self.started}"
 
 
 class Shelter(StrEnum):
@@ -96,6 +96,10 @@ class WorkPod(msgspec.Struct, frozen=True, kw_only=True):
     """Nobody would make it anew."""
     empty_dir: bool = False
     deleting: bool = False
+    gang: str = ""
+    """The group that stops as a whole when one of it is lost; empty: it is in none."""
+    budget: str = ""
+    """The disruption budget that would refuse its eviction as things stand; empty: none known."""
 
     @property
     def shown(self) -> str:
@@ -110,6 +114,8 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     refused: str = ""
     """Why the API server does not let it go now: a disruption budget, in its words."""
+    by_force: bool = False
+    """It is deleted, not evicted."""
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,89 @@
+"""What the audit is given, and what it answers.
+
+Data only. What a journal must contain for which invariant is said at the field that brings it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from sluice.contracts.events import Event
+from sluice.contracts.journal import Entry, Revision
+from sluice.policy.shapes import Amount
+
+
+class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for a pool from a moment on, where no policy object in the journal says it.
+
+    Several of one key follow each other by `since`; for that key policy objects are not asked.
+    """
+
+    key: str
+    since: float = 0.0
+    members: frozenset[str] | None = None
+    """Node uids; None: the nodes whose records name the pool, at whatever time they do."""
+    max_unavailable: Amount = "25%"
+    failure_threshold: Amount = "5%"
+    base: int | None = None
+    """None: as the status of its Rollout says, else the nodes that are there."""
+    accepted: Mapping[str, int] = {}
+    """Failures that people accept by target, where there is no Rollout in the journal to say it."""
+    shut_out: frozenset[str] = frozenset()
+    """Node uids without a driver behind a shut gate: no revision shows that."""
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A process had a GPU's device file open; only a simulated machine knows all of them."""
+
+    node_uid: str
+    since: float
+    until: float | None = None
+    """None: still."""
+    who: str = ""
+
+
+class Journal(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened, by source; of a source that is None nothing is known."""
+
+    revisions: tuple[Revision, ...] | None = None
+    """In the order of the API server. Nodes, Pods, Rollouts, policies and strategies are replayed;
+    of Kubernetes Events the creations are counted."""
+    entries: tuple[Entry, ...] | None = None
+    """Of all agents, those of one component of one node in the order in which it wrote them."""
+    events: tuple[Event, ...] | None = None
+    start: tuple[Mapping[str, Any], ...] = ()
+    """Whole objects, with their kind, as they were before the first revision."""
+    pools: tuple[PoolFacts, ...] = ()
+    held: tuple[Held, ...] = ()
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """A promise that was not kept."""
+
+    invariant: str
+    node: str = ""
+    time: float = 0.0
+    revision: int = 0
+    """Where it can be seen; 0: in no revision."""
+    message: str
+    """One sentence for a person."""
+
+
+class Lack(msgspec.Struct, frozen=True, kw_only=True):
+    """An invariant, or a part of it, that nobody could judge."""
+
+    invariant: str
+    source: str
+    """What is missing, and for which part."""
+
+
+Finding = Violation | Lack
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a journal says of the invariants."""
+
+    violations: tuple[Violation, ...] = ()
+    unjudged: Mapping[str, str] = {}
+    """By invariant: which source is missing. Violations that show all the same are still named."""

@@ -1,0 +1,60 @@
+"""Where a node is on its way, as the counts of its pool's Rollout tell it to people.
+
+Must not know what is done about it.
+"""
+
+from enum import Enum
+
+from sluice.contracts.node import Operation, UpgradeState
+from sluice.contracts.rollout import Counts
+from sluice.contracts.waits import WaitCode
+from sluice.rollout.decision import Outcome, Wait
+from sluice.rollout.views.node import NodeView
+from sluice.rollout.views.pool import PoolView
+from sluice.rollout.writes import readable, upgrading
+
+_DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
+
+
+class Place(Enum):
+    """Each node is in one."""
+
+    UNDER_WAY = "under way"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    EXCLUDED = "excluded"
+    WAITING = "waiting"
+
+
+def place(node: NodeView, pool: PoolView, outcome: Outcome) -> Place:
+    """Where the node is, whether or not something is done about it."""
+    if outcome is None:
+        return Place.EXCLUDED if node.excluded else Place.DONE
+    if node.lease is not None and upgrading(node) is not None:
+        record = readable(node)
+        if record is not None and record.operation is Operation.VALIDATE and record.evidence:
+            return Place.DONE
+        return Place.UNDER_WAY
+    if node.excluded:
+        return Place.WAITING if node.driver_label else Place.EXCLUDED
+    if node.state == _FAILED:
+        return Place.FAILED
+    if node.state == _DONE:
+        build = pool.build(pool.target, node.variant)
+        if build is not None and node.driver_label == build.label:
+            return Place.DONE
+    skipped = isinstance(outcome, Wait) and outcome.code is WaitCode.SKIPPED
+    return Place.SKIPPED if skipped or node.skip else Place.WAITING
+
+
+def counts(places: dict[Place, int]) -> Counts:
+    """All that follows from the places alone."""
+    return Counts(
+        total=sum(places.values()),
+        done=places[Place.DONE],
+        failed=places[Place.FAILED],
+        skipped=places[Place.SKIPPED],
+        excluded=places[Place.EXCLUDED],
+        waiting=places[Place.WAITING],
+    )

@@ -1,0 +1,82 @@
+"""One play: the engine decides, a stage lives on in a world, and somebody looks on.
+
+What is decided is decided by the same code that decides in earnest. Must not know what its story
+is for.
+"""
+
+from sluice.rollout.deciding import Deciding, News
+from sluice.rollout.forecast.leaping import Leaps
+from sluice.rollout.forecast.remaining import remain
+from sluice.rollout.forecast.story import Story
+from sluice.rollout.forecast.watching import Watch
+from sluice.rollout.stage import Stage
+from sluice.rollout.stage.stage import News as Changes
+from sluice.rollout.views.fleet import Fleet, Instant
+from sluice.rollout.world import Model
+
+_MADE = 10**9
+"""What comes to be in a play is numbered from here, and called as nothing that was seen."""
+_LARGE = 200
+"""With more nodes than this there is always something to decide."""
+_PAUSE = 0.25
+"""Seconds between two decisions then: it costs a node as much for each of three steps."""
+
+
+def play(fleet: Fleet, now: Instant, *, pool: str, world: Model, leaping: bool = True) -> Story:
+    """What becomes of a pool from now on, if the world is like this.
+
+    Leaping, nodes whose way is plain are decided about less often. It takes them just as long, but
+    for fractions of a second.
+    """
+    return _Play(fleet, now, pool, world, leaping=leaping).to_the_end()
+
+
+class _Play:
+    def __init__(
+        self, fleet: Fleet, now: Instant, pool: str, world: Model, *, leaping: bool
+    ) -> None:
+        self._stage = Stage.of(fleet, world=world, now=now.at)
+        self._stage.state.foreign_operator = now.sight.foreign_operator
+        self._stage.state.made = _MADE
+        remain(self._stage.state, fleet)
+        self._pause = _PAUSE if leaping and len(fleet.nodes) > _LARGE else 0.0
+        self._leaps = Leaps(self._stage.state) if leaping else None
+        self._deciding = Deciding(self._stage.fleet())
+        self._watch = Watch(fleet, pool, now.at)
+
+    def to_the_end(self) -> Story:
+        """Decide, let time pass, and so on, until nothing more is to come."""
+        stage, deciding, watch = self._stage, self._deciding, self._watch
+        looked_at = stage.news().nodes
+        while True:
+            news = deciding.decide(stage.instant())
+            stage.carry_out(news, rested=news.rested)
+            watch.decided(stage.now, news, deciding.waits, looked_at)
+            changes = self._next(news)
+            if changes is None:
+                return watch.story(deciding.waits, news.steps)
+            watch.seen(stage.now, changes.nodes, changes.pools)
+            deciding.update(changes.nodes, changes.nodes_gone, changes.pools)
+            looked_at = changes.nodes
+
+    def _next(self, news: News) -> Changes | None:
+        """Let time pass until there is something to decide; None: there never will be."""
+        stage, state = self._stage, self._stage.state
+        while True:
+            due = [at for at in (stage.next, news.wake_at) if at is not None]
+            if not due or self._watch.over(min(due), self._deciding.waits):
+                return None
+            stage.until(min(due))
+            woken = news.wake_at is not None and stage.now >= news.wake_at
+            if self._leaps is not None:
+                self._look(self._leaps)
+                if self._leaps.all_aloft and not woken:
+                    continue
+                stage.until(stage.now + self._pause)
+                self._look(self._leaps)
+            if woken or state.dirty or state.dirty_pools:
+                return stage.news()
+
+    def _look(self, leaps: Leaps) -> None:
+        for name, way in leaps.begun():
+            self._watch.leaps(self._stage.now, name, way.leaving)

@@ -1,0 +1,105 @@
+"""The slots of a node at rest: `idle`, with what is proven (docs/states.md#gate-3).
+
+A node without a lease has this in its slots whoever leads, so that a lost journal, a reboot and a
+deleted driver pod heal by themselves. How a command is built and numbered is known elsewhere.
+"""
+
+from functools import lru_cache
+
+import msgspec
+
+from sluice.contracts.commands import Command, CommandKind, Idle, Proven
+from sluice.contracts.identities import Writer
+from sluice.contracts.message import raw
+from sluice.contracts.node import Record
+from sluice.contracts.reports import Evidence
+from sluice.rollout.decision import Step
+from sluice.rollout.rest.driver import proven
+from sluice.rollout.slots import idle
+from sluice.rollout.views.fleet import Instant
+from sluice.rollout.views.machine import Component
+from sluice.rollout.views.node import NodeView
+
+_IDLE = CommandKind.IDLE
+_DRIVER, _VALIDATOR = str(Writer.DRIVER), str(Writer.VALIDATOR)
+_NOTHING = raw(Idle())
+
+
+@lru_cache(maxsize=1024)
+def _told(label: str, kernel: str) -> msgspec.Raw:
+    return raw(Idle(proven=Proven(label=label, kernel=kernel)))
+
+
+def quiet(node: NodeView, evidence: Evidence | None) -> bool:
+    """Whether every slot of a node with a record says what it should."""
+    told = _NOTHING if evidence is None else _told(evidence.label, evidence.kernel)
+    uid = node.uid
+    for name, component in node.components.items():
+        slot = component.slot
+        if (
+            slot is None
+            or slot.kind is not _IDLE
+            or slot.body != (told if name in (_DRIVER, _VALIDATOR) else _NOTHING)
+            or slot.node_uid != uid
+            or (slot.token, slot.op) < component.highest
+        ):
+            return False
+    return True
+
+
+def settle(node: NodeView, record: Record | None, now: Instant) -> Step | None:
+    """The step that puts right what a slot says; None: all is quiet.
+
+    Without a record nothing is known of the node: then only a command to do something is ended.
+    """
+    if now.sight.away_since is not None:
+        return None
+    evidence = proven(node, record)
+    if record is not None and quiet(node, evidence):
+        return None
+    told = None if evidence is None else Proven(label=evidence.label, kernel=evidence.kernel)
+    actions = tuple(
+        idle(
+            node,
+            name,
+            now,
+            token=_token(record, component),
+            proven=told if name in (_DRIVER, _VALIDATOR) else None,
+        )
+        for name, component in node.components.items()
+        if _disquiet(name, component, node, record, told)
+    )
+    if not actions:
+        return None
+    names = ", ".join(action.component for action in actions)
+    return Step(actions=actions, because=f"nothing is being done here: `idle` to {names}")
+
+
+def _disquiet(
+    name: str, component: Component, node: NodeView, record: Record | None, told: Proven | None
+) -> bool:
+    slot = component.slot
+    if slot is None or slot.node_uid != node.uid:
+        return record is not None
+    if slot.kind is not _IDLE:
+        return True
+    if record is None:
+        return False
+    if slot.order < component.highest:
+        return True
+    return _proven_in(slot) != (told if name in (_DRIVER, _VALIDATOR) else None)
+
+
+def _proven_in(slot: Command) -> Proven | None:
+    """What an `idle` names as proven, however it was written down."""
+    return msgspec.json.decode(slot.body, type=Idle).proven
+
+
+def _token(record: Record | None, component: Component) -> int:
+    """The lease's last token, or a higher one that the component has seen."""
+    slot = component.slot
+    return max(
+        0 if record is None else record.token,
+        0 if slot is None else slot.token,
+        component.highest.token,
+    )

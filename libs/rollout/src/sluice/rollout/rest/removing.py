@@ -1,0 +1,50 @@
+"""Nodes that are to have no driver of ours: excluded, or selected by this pool no more.
+
+docs/states.md#v-remove.
+"""
+
+from sluice.contracts.node import Operation, Record, UpgradeState
+from sluice.contracts.waits import WaitCode
+from sluice.rollout.decision import Outcome
+from sluice.rollout.rest import failing
+from sluice.rollout.rest.starting import remove
+from sluice.rollout.views.fleet import Instant
+from sluice.rollout.views.node import NodeView
+from sluice.rollout.views.pool import PoolView
+from sluice.rollout.waiting import wait
+from sluice.rollout.writes import written
+
+
+def unwanted(node: NodeView, pool: PoolView) -> bool:
+    """Whether this pool's driver is to leave it."""
+    return node.excluded or node.pool != pool.key
+
+
+def nothing_of_ours(node: NodeView, record: Record | None, pool: PoolView) -> bool:
+    """Whether there is nothing to be taken away, and nothing to be brought."""
+    return record is None and not node.driver_label and (unwanted(node, pool) or pool.gone)
+
+
+def leaving(node: NodeView, record: Record | None, pool: PoolView, now: Instant) -> Outcome:
+    """The driver goes as it came, under a lease. Where none is, what we wrote goes at once."""
+    if record is not None and not _has_driver(node, record):
+        return written(
+            node,
+            None,
+            now,
+            because="it is to have no driver of ours, and has none",
+            lease=None,
+            cordon=None,
+            driver_label="",
+            initially_cordoned=False,
+        )
+    failed = record is not None and record.state == UpgradeState.UPGRADE_FAILED
+    if record is not None and failed and record.operation is Operation.REMOVE:
+        again = failing.retried(node, record, pool, now)
+        return again or wait(WaitCode.FAILED, record.cause or "its removal failed", now)
+    return remove(node, record, pool, now)
+
+
+def _has_driver(node: NodeView, record: Record) -> bool:
+    """Whether a driver of ours may be on the machine; a label can have been stripped."""
+    return bool(node.driver_label) or record.started or record.evidence is not None

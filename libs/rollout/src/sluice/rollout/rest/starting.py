@@ -1,0 +1,133 @@
+"""Whether a node could start now, as far as it alone is concerned, and why not.
+
+The reasons stand in the order in which a person would want to hear them. How many may start, and on
+what, is decided elsewhere.
+"""
+
+from sluice.contracts.commands import CheckKind, CommandKind
+from sluice.contracts.identities import Writer
+from sluice.contracts.node import Operation, Record
+from sluice.contracts.waits import WaitCode
+from sluice.policy.kinds.strategy import CordonedNodes
+from sluice.policy.wanted import Method
+from sluice.rollout.decision import Candidate, Wait
+from sluice.rollout.rest import preflight
+from sluice.rollout.rest.operations import operation
+from sluice.rollout.rest.targets import Goal
+from sluice.rollout.views.fleet import Instant
+from sluice.rollout.views.node import Field, NodeView
+from sluice.rollout.views.pool import PoolView
+from sluice.rollout.waiting import wait
+
+
+def start(
+    node: NodeView, record: Record | None, pool: PoolView, goal: Goal, now: Instant
+) -> Candidate | Wait:
+    """The node is to get this."""
+    wanted = operation(node, record, pool, goal.build, now)
+    if isinstance(wanted, Wait):
+        return wanted
+    if wanted is Operation.VALIDATE:
+        return validate(node, pool, goal, now)
+    if wanted is Operation.REMOVE:
+        return remove(node, record, pool, now)
+    why = _held_up(node, record, pool, goal.target, now) or _silent(node, pool, wanted, now)
+    asked = preflight.applies(node, wanted)
+    if why is None and asked:
+        why = preflight.stuck(node, pool, wanted, now)
+    if why is not None:
+        return why
+    return Candidate(
+        operation=wanted,
+        target=goal.target,
+        label=goal.label,
+        outside=_outside(node, record, goal.target),
+        check=preflight.question(node, pool, goal.build) if asked else None,
+    )
+
+
+def validate(node: NodeView, pool: PoolView, goal: Goal, now: Instant) -> Candidate | Wait:
+    """What runs is to be proven. That takes nothing away: skip and back-off are not about it."""
+    wanted = Operation.VALIDATE
+    why = _not_ready(node, now) or _silent(node, pool, wanted, now)
+    return why or Candidate(operation=wanted, target=goal.target, label=goal.label, outside=True)
+
+
+def remove(node: NodeView, record: Record | None, pool: PoolView, now: Instant) -> Candidate | Wait:
+    """The node is to have no driver of ours."""
+    wanted = Operation.REMOVE
+    why = _held_up(node, record, pool, "", now) or _silent(node, pool, wanted, now)
+    asked = preflight.applies(node, wanted)
+    if why is None and asked:
+        why = preflight.stuck(node, pool, wanted, now)
+    check = preflight.question(node, pool, None) if asked else None
+    return why or Candidate(operation=wanted, target="", label="", check=check)
+
+
+def broken(record: Record) -> bool:
+    """Whether its last attempt left it without a proven driver."""
+    changed = record.started or record.unproven
+    return changed and (record.evidence is None or not record.evidence.passed)
+
+
+def _outside(node: NodeView, record: Record | None, target: str) -> bool:
+    """Whether it failed on an earlier target, its label moved, and has not worked since."""
+    if record is None or (record.evidence is not None and record.evidence.passed):
+        return False
+    moved = record.started or (record.unproven and bool(node.driver_label))
+    return record.outside or (moved and record.target != target)
+
+
+def _held_up(
+    node: NodeView, record: Record | None, pool: PoolView, target: str, now: Instant
+) -> Wait | None:
+    """What somebody wants of it, or what it is in."""
+    if node.skip:
+        return wait(WaitCode.SKIPPED, "it has the label to be skipped", now)
+    skips = pool.strategy.cordoned_nodes is CordonedNodes.SKIP
+    if skips and node.cordoned and not _cordon_is_ours(node, record):
+        return wait(WaitCode.SKIPPED, "it is cordoned, and the strategy skips such nodes", now)
+    if record is not None and record.target == target and now.at < record.back_off_until:
+        why = f"it was given back: {record.cause or 'it could not be finished in time'}"
+        return wait(WaitCode.BACK_OFF, why, now, record.back_off_until)
+    return _not_ready(node, now)
+
+
+def _cordon_is_ours(node: NodeView, record: Record | None) -> bool:
+    if record is not None and record.cordon_adopted:
+        return True
+    return node.owned(Field.CORDON) and not node.others(Field.CORDON)
+
+
+def _not_ready(node: NodeView, now: Instant) -> Wait | None:
+    if node.ready:
+        return None
+    return wait(WaitCode.NOT_READY, "the Node is not Ready; it may come back at any moment", now)
+
+
+def _silent(node: NodeView, pool: PoolView, wanted: Operation, now: Instant) -> Wait | None:
+    """Whether those who would have to do it are there, and can."""
+    away = now.sight.away_since
+    if away is not None:
+        return wait(WaitCode.BUS, "nothing is heard of its agents while NATS is away", now)
+    for name, kinds in _needed(node, pool, wanted):
+        component = node.components.get(name)
+        if component is None or component.heard is None:
+            return wait(WaitCode.AGENT_SILENT, f"{name} has not been heard on it yet", now)
+        if component.silent(now.at):
+            return wait(WaitCode.AGENT_SILENT, f"{name} has missed its beats", now)
+        if lacking := [kind for kind in kinds if kind not in component.knows]:
+            said = f"{name} does not know {', '.join(lacking)}: upgrade that agent"
+            return wait(WaitCode.AGENT_SILENT, said, now)
+    return None
+
+
+def _needed(node: NodeView, pool: PoolView, wanted: Operation) -> list[tuple[str, tuple[str, ...]]]:
+    """Which components must be there, and for which commands and checks."""
+    validator = (Writer.VALIDATOR.value, (CommandKind.VALIDATE.value,))
+    if wanted is Operation.VALIDATE:
+        return [validator]
+    change = CommandKind.INSTALL if pool.method is Method.HOST else CommandKind.SWAP
+    asked = (CheckKind.PREFLIGHT.value,) if preflight.applies(node, wanted) else ()
+    driver = (Writer.DRIVER.value, (change.value, *asked))
+    return [driver] if wanted is Operation.REMOVE else [driver, validator]

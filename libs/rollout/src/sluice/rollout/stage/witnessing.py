@@ -1,0 +1,86 @@
+"""What only a simulated cluster can testify to an audit: who had the devices open, whose node is
+whose, and who is without a driver behind a shut gate.
+
+Watches, and changes nothing.
+"""
+
+from sluice.contracts.node import Operation
+from sluice.rollout.audit.journal import Held, Journal, PoolFacts
+from sluice.rollout.stage import api, driving
+from sluice.rollout.stage.chronicle import Chronicle
+from sluice.rollout.stage.objects import Machine, Node
+from sluice.rollout.stage.state import State
+
+_UNCOUNTED = frozenset({Operation.BRING_UP})
+
+
+def look(state: State, machine: Machine) -> None:
+    """Who holds the devices of this machine, from now on."""
+    chronicle = state.chronicle
+    node = state.nodes.get(machine.name)
+    if chronicle is None or node is None:
+        return
+    now = dict.fromkeys(driving.holders(machine), True)
+    before = chronicle.holders.get(node.uid, ())
+    if before != tuple(now):
+        chronicle.holders[node.uid] = tuple(now)
+        chronicle.held(state.now, node.uid, {**dict.fromkeys(before, False), **now})
+    testify(state)
+
+
+def watch(state: State, _name: str, _paths: frozenset[str]) -> None:
+    """A Node came, went, or changed: pools may have other members."""
+    testify(state)
+
+
+def testify(state: State) -> None:
+    """What holds for each pool from now on, if that is news."""
+    chronicle = state.chronicle
+    if chronicle is None:
+        return
+    shut = frozenset(node.uid for node in state.nodes.values() if _without_driver(state, node))
+    for key, pool in state.pools.items():
+        facts = PoolFacts(
+            key=key,
+            since=state.now,
+            members=frozenset(node.uid for node in state.nodes.values() if node.pool == key),
+            max_unavailable=pool.upgrade.max_unavailable,
+            failure_threshold=pool.strategy.failure_threshold,
+            shut_out=shut,
+        )
+        said = (facts.members, facts.max_unavailable, facts.failure_threshold, shut)
+        if chronicle.testified.get(key) != said:
+            chronicle.testified[key] = said
+            chronicle.pools = [
+                each for each in chronicle.pools if (each.key, each.since) != (key, state.now)
+            ]
+            chronicle.pools.append(facts)
+
+
+def _without_driver(state: State, node: Node) -> bool:
+    told = state.reported.get(node.name)
+    if told is None or told.loaded is not None:
+        return False
+    record = api.record_of(node)
+    if record is not None and record.operation in _UNCOUNTED:
+        return False
+    return bool(api.driver_label(node)) or (record is not None and record.evidence is not None)
+
+
+def journal(chronicle: Chronicle) -> Journal:
+    """All of it, in the audit's form."""
+    held = [
+        Held(node_uid=uid, since=since, until=until, who=who)
+        for uid, who, since, until in chronicle.holds
+    ]
+    held += [
+        Held(node_uid=uid, since=since, who=who)
+        for (uid, who), since in chronicle.open_holds.items()
+    ]
+    return Journal(
+        revisions=tuple(chronicle.revisions),
+        entries=tuple(chronicle.entries),
+        start=tuple(chronicle.start),
+        pools=tuple(chronicle.pools),
+        held=tuple(held),
+    )

@@ -1,0 +1,110 @@
+"""The grants of one round: one write for all, in the order, with tokens of their own."""
+
+from msgspec.structs import replace
+
+from sluice.contracts.commands import Idle, Order
+from sluice.contracts.rollout import InFlight
+from sluice.contracts.waits import WaitCode
+from sluice.rollout.allocate.granting import next_token
+from tests.unit.rollout.allocate.starting import (
+    checked,
+    clear,
+    code_of,
+    decided,
+    many,
+    of_target,
+    open_pool,
+)
+from tests.unit.rollout.building import (
+    NEW,
+    NOW,
+    TOKEN,
+    command,
+    component,
+    lease,
+    node,
+    required,
+)
+
+ALL = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
+
+
+def test_all_starts_of_a_round_are_one_write() -> None:
+    decision = decided(open_pool(upgrade=ALL, record=of_target(), base=3), *many(3))
+    (write,) = decision.rollouts
+    assert write.granted == ("node-00", "node-01", "node-02")
+    assert write.status.in_flight == {
+        f"uid-node-0{n}": InFlight(node=f"node-0{n}", token=TOKEN + 1, target=NEW, since=NOW)
+        for n in range(3)
+    }
+    assert write.because == "starts: 3"
+    assert decision.steps == {}
+    assert {wait.code for wait in decision.waits.values()} == {WaitCode.BUDGET}
+
+
+def test_places_go_by_rank_across_lines_that_are_held_by_other_limits() -> None:
+    """The middle one is cordoned already, so that it stands in another line."""
+    nodes = [clear("a"), clear("b", cordoned=True), clear("c")]
+    one = open_pool(upgrade={"max_parallel_upgrades": 2}, record=of_target(), base=3)
+    assert decided(one, *nodes).rollouts[0].granted == ("b",)
+    wide = open_pool(
+        upgrade={"max_parallel_upgrades": 2, "max_unavailable": "100%"}, record=of_target(), base=3
+    )
+    assert decided(wide, *nodes).rollouts[0].granted == ("a", "b")
+
+
+def test_what_holds_one_line_does_not_hold_the_next() -> None:
+    nodes = [clear("a"), clear("b", cordoned=True)]
+    none = open_pool(
+        upgrade={"max_parallel_upgrades": 0, "max_unavailable": 1}, record=of_target(), base=2
+    )
+    decision = decided(none, *nodes)
+    assert decision.rollouts[0].granted == ("b",)
+    assert code_of(decision, "a") is WaitCode.BUDGET
+
+
+def test_a_token_is_more_than_the_node_and_all_its_agents_know() -> None:
+    assert next_token(node("n")) == 1
+    assert next_token(required("n")) == TOKEN + 1
+    assert next_token(node("n", lease=lease("n", token=30))) == 31
+    heard = component(highest=Order(40, 2))
+    assert next_token(node("n", components={"driver": heard})) == 41
+    told = component(command(Idle(), node="n", order=(50, 1)), highest=Order(0, 0))
+    assert next_token(node("n", components={"driver": told})) == 51
+    of_another = component(command(Idle(), node="other", order=(60, 1)), highest=Order(0, 0))
+    assert next_token(node("n", components={"driver": of_another})) == 1
+
+
+def test_nothing_starts_on_a_pool_whose_write_is_not_answered() -> None:
+    pool = open_pool(upgrade=ALL, record=of_target(), base=3)
+    assert pool.rollout is not None
+    writing = replace(pool, rollout=replace(pool.rollout, writing=True))
+    assert decided(writing, *many(3)).rollouts == ()
+
+
+def test_reasons_are_shared_by_all_who_wait_in_a_line() -> None:
+    none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
+    waits = decided(none, *many(50)).waits
+    assert len({id(wait) for wait in waits.values()}) == 1
+    assert waits["node-00"].detail == "maxUnavailable is 0: nothing that is available starts"
+    assert waits["node-00"].who == "whoever edits the limits"
+
+
+def test_since_is_when_that_code_came() -> None:
+    none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
+    first = decided(none, clear("node-1")).waits["node-1"]
+    before = replace(first, since=NOW - 500, detail="what it was then")
+    again = decided(none, clear("node-1", waiting=before)).waits["node-1"]
+    assert again == replace(first, since=NOW - 500)
+    other = replace(before, code=WaitCode.PROOF)
+    assert decided(none, clear("node-1", waiting=other)).waits["node-1"].since == NOW
+
+
+def test_who_uses_the_budget_is_named() -> None:
+    away = [checked(node(f"away-{n}", ready=False)) for n in range(5)]
+    pool = open_pool(upgrade={**ALL, "max_unavailable": 2}, record=of_target(), base=9)
+    detail = decided(pool, clear("node-1"), *away).waits["node-1"].detail
+    assert detail == (
+        "of 2 nodes that may be unavailable 5 are:"
+        " away-0 (not ready), away-1 (not ready), away-2 (not ready) and 2 more"
+    )

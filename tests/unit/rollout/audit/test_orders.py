@@ -1,0 +1,118 @@
+"""I2 on machines: what an agent begins is in order, and under the lease of the moment."""
+
+import pytest
+
+from sluice.contracts.journal import EntryPhase
+from tests.unit.rollout.audit.journals import Story, messages
+
+STARTED = EntryPhase.STARTED
+
+
+def leased() -> Story:
+    story = Story("n1")
+    story.take("n1")
+    story.wait(10)
+    return story
+
+
+def test_an_older_epoch() -> None:
+    story = leased()
+    story.entry("n1", "driver", "swap", STARTED, op=1, epoch=3)
+    story.entry("n1", "driver", "swap", STARTED, op=2, epoch=2)
+    assert messages(story.journal()) == [
+        "driver of n1 began swap 1.2 under epoch 2, after it had seen epoch 3"
+    ]
+
+
+def test_an_epoch_that_was_seen_midway_counts() -> None:
+    story = leased()
+    story.entry("n1", "driver", "swap", STARTED, op=1, epoch=2)
+    story.entry("n1", "driver", "swap", EntryPhase.STEP, op=1, epoch=3, detail="gate: open")
+    story.entry("n1", "driver", "swap", STARTED, op=2, epoch=2)
+    assert messages(story.journal()) == [
+        "driver of n1 began swap 1.2 under epoch 2, after it had seen epoch 3"
+    ]
+
+
+def test_an_older_op() -> None:
+    story = leased()
+    story.entry("n1", "driver", "swap", STARTED, op=3)
+    story.entry("n1", "driver", "swap", STARTED, op=2)
+    assert messages(story.journal()) == [
+        "driver of n1 began swap 1.2 after it had seen the later op 1.3"
+    ]
+
+
+def test_an_op_that_is_resumed_or_refused_is_none() -> None:
+    story = leased()
+    story.entry("n1", "driver", "swap", STARTED, op=2, epoch=2)
+    story.entry("n1", "driver", "swap", EntryPhase.REFUSED, op=1, epoch=1)
+    story.entry("n1", "driver", "swap", STARTED, op=2, epoch=2)
+    assert messages(story.journal()) == []
+
+
+def test_every_boot_and_every_component_begins_for_itself() -> None:
+    story = leased()
+    story.entry("n1", "driver", "swap", STARTED, op=5, epoch=5)
+    story.entry("n1", "validator", "validate", STARTED, op=1, epoch=4)
+    story.reboot("n1", "another boot")
+    story.entry("n1", "driver", "swap", STARTED, op=6, epoch=4)
+    assert messages(story.journal()) == []
+
+
+def test_two_components_under_two_tokens() -> None:
+    story = Story("n1")
+    story.take("n1", token=1)
+    story.release_unchanged("n1")
+    story.take("n1", token=2)
+    story.wait(10)
+    story.entry("n1", "driver", "swap", STARTED, op=1)
+    story.entry("n1", "plugin", "quiesce", STARTED, op=1, token=1)
+    assert messages(story.journal()) == [
+        "plugin of n1 began quiesce 1.1 under token 1 when the lease had token 2",
+        "plugin of n1 began quiesce 1.1 when driver was under token 2",
+    ]
+
+
+@pytest.mark.parametrize("command", ["swap", "install", "validate", "quiesce"])
+def test_a_token_that_was_never_leased(command: str) -> None:
+    story = leased()
+    story.entry("n1", "driver", command, STARTED, op=1, token=2)
+    assert messages(story.journal(), "I2") == [
+        f"driver of n1 began {command} 2.1 under token 2 when the lease had token 1"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "late"),
+    [("swap", True), ("install", True), ("validate", False), ("quiesce", False)],
+)
+def test_an_op_that_begins_when_the_lease_has_ended(command: str, late: bool) -> None:
+    story = leased()
+    story.release_unchanged("n1")
+    story.wait(1)
+    story.entry("n1", "driver", command, STARTED, op=1)
+    assert messages(story.journal()) == []
+    story.wait(2)
+    story.entry("n1", "driver", command, STARTED, op=2)
+    assert messages(story.journal()) == (
+        [f"driver of n1 began {command} 1.2 under token 1 when the node had no lease"]
+        if late
+        else []
+    )
+
+
+def test_idle_needs_no_lease() -> None:
+    story = leased()
+    story.release_unchanged("n1")
+    story.wait(100)
+    story.entry("n1", "driver", "idle", STARTED, op=1)
+    story.entry("n1", "plugin", "idle", STARTED, op=1, token=0)
+    assert messages(story.journal()) == []
+
+
+def test_a_node_of_which_no_revision_tells_is_not_judged_by_its_lease() -> None:
+    story = leased()
+    story.entry("n1", "driver", "swap", STARTED, op=1)
+    strange = story.journal(revisions=())
+    assert messages(strange) == []

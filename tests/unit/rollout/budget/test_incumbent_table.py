@@ -1,0 +1,89 @@
+"""The GPU Operator's own table of its budget, on a target that is proven: what starts here.
+
+A row in which we differ stands in a test of its own, which says why.
+"""
+
+import pytest
+from msgspec.structs import replace
+
+from sluice.policy.kinds.strategy import StrategySpec
+from sluice.rollout.views.node import NodeView
+from tests.unit.rollout.allocate.starting import clear, granted_to, many, of_target, open_pool
+from tests.unit.rollout.building import done, failed
+
+TEN = many(10)
+
+
+def cordoned(nodes: list[NodeView]) -> list[NodeView]:
+    return [replace(node, cordoned=True) for node in nodes]
+
+
+AWAY = [done(f"away-{n}", ready=False) for n in range(3)]
+FAILED = [failed(f"failed-{n}") for n in range(2)]
+SKIPPED = [replace(node, skip=True) for node in many(8)[:2]]
+
+
+@pytest.mark.parametrize(
+    ("parallel", "most", "nodes", "started"),
+    [
+        (1, "25%", TEN, 1),
+        (0, "25%", TEN, 3),
+        (5, "25%", TEN, 3),
+        (1, "25%", TEN[:1], 1),
+        (0, "1%", TEN[:3], 1),
+        (0, 0, TEN[:4], 0),
+        (1, "25%", [*(done(f"done-{n}") for n in range(6)), *AWAY, TEN[0]], 0),
+        (2, "100%", [*SKIPPED, *many(8)[2:]], 2),
+        (0, 8, [*many(8)[:5], *cordoned(many(8)[5:])], 8),
+        (0, 20, TEN[:5], 5),
+    ],
+)
+def test_how_many_start(
+    parallel: int, most: int | str, nodes: list[NodeView], started: int
+) -> None:
+    pool = open_pool(
+        upgrade={"max_parallel_upgrades": parallel, "max_unavailable": most},
+        record=of_target(),
+        base=len(nodes),
+    )
+    assert len(granted_to(pool, *nodes)) == started
+
+
+def test_failed_nodes_hold_no_place_in_parallel() -> None:
+    """8 required, 2 failed, maxParallel 2, 50 %: none starts there, and the rollout never ends.
+
+    Here a failed node gives its place back; it stays unavailable.
+    """
+    pool = open_pool(
+        upgrade={"max_parallel_upgrades": 2, "max_unavailable": "50%"},
+        record=of_target(threshold=3),
+        base=10,
+        strategy=StrategySpec(retries=0),
+    )
+    assert len(granted_to(pool, *many(8), *FAILED)) == 2
+
+
+def test_nodes_that_are_cordoned_start_first_of_all_where_they_cost_nothing() -> None:
+    """There they start whatever the slots say; here they cost a place in parallel."""
+    nodes = [*many(3), *cordoned(many(6)[3:])]
+    pool = open_pool(
+        upgrade={"max_parallel_upgrades": 2, "max_unavailable": 1}, record=of_target(), base=6
+    )
+    assert granted_to(pool, *nodes) == ["node-03", "node-04"]
+
+
+def test_at_a_hundred_percent_a_node_that_is_not_ready_does_not_start() -> None:
+    """There it does."""
+    nodes = [*many(4), clear("away", ready=False)]
+    pool = open_pool(
+        upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"},
+        record=of_target(),
+        base=5,
+    )
+    assert granted_to(pool, *nodes) == ["node-00", "node-01", "node-02", "node-03"]
+
+
+def test_there_is_always_a_limit() -> None:
+    """There an absent maxUnavailable is all nodes; here it is the default, a quarter."""
+    pool = open_pool(upgrade={"max_parallel_upgrades": 0}, record=of_target(), base=8)
+    assert len(granted_to(pool, *many(8))) == 2

@@ -1,0 +1,109 @@
+"""Who counts as unavailable, and how many may be (docs/states.md#budget): a case for each row."""
+
+import pytest
+from msgspec.structs import replace
+
+from sluice.contracts.facts import Gate
+from sluice.contracts.node import Lease, Operation, Owner, UpgradeState
+from sluice.policy.kinds.upgrades import UpgradePolicy
+from sluice.rollout import budget
+from sluice.rollout.views.node import Garbled, NodeView
+from sluice.rollout.writes import readable
+from tests.unit.rollout.building import (
+    done,
+    failed,
+    lease,
+    node,
+    record,
+    under_way,
+    without_driver,
+)
+
+
+def why(node: NodeView) -> str:
+    return budget.unavailable(node, readable(node))
+
+
+WAITS = UpgradeState.WAIT_FOR_JOBS_REQUIRED
+STARTS = UpgradeState.POD_RESTART_REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (done(), ""),
+        (done(cordoned=True), "cordoned"),
+        (done(ready=False), "not ready"),
+        (under_way(WAITS), "in an upgrade"),
+        (under_way(WAITS, cordoned=False), "in an upgrade"),
+        (done(lease=Lease(node_uid="uid-node-1", owner=Owner.MIG, token=1, since=0.0)), "leased"),
+        (done(lease=Garbled("no JSON")), "leased"),
+        (done(lease=lease("node-1", node_uid="of another node")), ""),
+        (failed(), "failed"),
+        (failed(cordoned=False), "failed"),
+        (failed(record=None), "failed"),
+        (failed(state=""), "failed"),
+        (without_driver(done()), "without a driver"),
+        (replace(without_driver(done()), gate=Gate(waiting_pod_uid="new")), "without a driver"),
+        (replace(without_driver(done()), driver_label=""), "without a driver"),
+        (replace(without_driver(done()), seen_by_agent=False), ""),
+        (node(), ""),
+    ],
+)
+def test_a_node_counts_for_what_is_the_matter_with_it(given: NodeView, expected: str) -> None:
+    assert why(given) == expected
+
+
+@pytest.mark.parametrize("operation", [Operation.BRING_UP, Operation.VALIDATE])
+def test_a_first_bring_up_and_a_mere_validation_cost_nothing(operation: Operation) -> None:
+    fresh = node(lease=lease(), record=record(operation=operation, started=True))
+    assert why(fresh) == ""
+    assert why(replace(fresh, driver_label="label-target-new-ubuntu24.04")) == ""
+    assert why(replace(fresh, cordoned=True)) == "cordoned"
+
+
+def test_any_other_operation_costs_while_its_lease_lasts() -> None:
+    for operation in set(Operation) - {Operation.BRING_UP, Operation.VALIDATE}:
+        given = node(lease=lease(), record=record(operation=operation))
+        assert why(given) == "in an upgrade", operation
+
+
+@pytest.mark.parametrize(
+    ("most", "base", "present", "expected"),
+    [
+        ("25%", 10, 10, 3),  # rounded up
+        ("1%", 3, 3, 1),
+        ("100%", 8, 8, 8),
+        ("25%", 100, 10, 3),  # of those that are there
+        ("25%", 10, 100, 3),  # a node that joined counts later
+        ("25%", 0, 10, 3),  # no base yet
+        ("25%", 0, 0, 1),  # never less than 1
+        (0, 10, 10, 0),
+        ("0", 10, 10, 0),
+        ("0%", 10, 10, 0),
+        (20, 5, 5, 20),  # a number is no part of anything
+        (2, 10, 10, 2),
+    ],
+)
+def test_the_limit(most: int | str, base: int, present: int, expected: int) -> None:
+    upgrade = UpgradePolicy(max_unavailable=most)
+    assert budget.limit(upgrade, base=base, present=present) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (done(), True),
+        (done(state="upgrade-required"), True),
+        (under_way(WAITS), True),
+        (node(), False),
+        (node(record=record(operation=Operation.BRING_UP, started=True), lease=lease()), False),
+        (node(driver_label="x", record=record(operation=Operation.BRING_UP)), False),
+        (node(driver_label="x", record=record(operation=Operation.TAKE_OVER)), False),
+        (node(driver_label="x"), True),
+    ],
+)
+def test_a_node_that_joined_enters_the_base_when_it_is_done(
+    given: NodeView, expected: bool
+) -> None:
+    assert budget.entered(given, readable(given)) is expected

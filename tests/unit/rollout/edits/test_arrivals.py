@@ -1,0 +1,205 @@
+"""Nodes that come from the GPU Operator, with its state and without a sign of us."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from sluice.contracts.commands import Idle
+from sluice.contracts.facts import LoadedDriver
+from sluice.contracts.node import MANAGER, REQUEST_ANNOTATION, Operation, Owner, Request
+from sluice.policy.kinds.strategy import CordonedNodes, StrategySpec
+from sluice.rollout.decision import Applied, Candidate, Note, Step, Told, Wait, WriteNode
+from sluice.rollout.edits import edits
+from sluice.rollout.rest import rest
+from sluice.rollout.views.node import Field, Garbled, NodeView
+from sluice.rollout.views.pool import PoolView
+from tests.unit.rollout.building import (
+    BOOT,
+    EPOCH,
+    NEW,
+    NOW,
+    OPERATOR,
+    PERSON,
+    POOL,
+    after,
+    command,
+    component,
+    idle_components,
+    instant,
+    label_of,
+    lease,
+    node,
+    pool,
+)
+
+LOADED = LoadedDriver(version="570.1", loaded_at=NOW - 9999)
+
+
+def came(state: str, **changes: Any) -> NodeView:
+    owners: dict[Field, tuple[str, ...]] = {Field.STATE: (OPERATOR,)}
+    if changes.get("cordoned"):
+        owners[Field.CORDON] = (OPERATOR,)
+    if changes.get("initially_cordoned"):
+        owners[Field.INITIALLY_CORDONED] = (OPERATOR,)
+    return replace(node(state=state, loaded=LOADED, owners=owners), **changes)
+
+
+def adopted(made: NodeView) -> Applied:
+    step = edits(made, pool(), instant())
+    assert isinstance(step, Step)
+    write, note = step.actions
+    assert isinstance(write, WriteNode)
+    assert isinstance(note, Note)
+    assert (note.told, note.manager) == (Told.EDIT, OPERATOR)
+    assert (note.before, note.after) == (made.state, "upgrade-required")
+    later = after(made, step)
+    assert later.cordoned is made.cordoned
+    assert edits(later, pool(), instant()) is None
+    return write.applied
+
+
+STATES: dict[str, tuple[bool, bool, bool]] = {
+    # state: cordoned, cordoned before, so that the cordon ends with ours
+    "upgrade-done": (False, False, False),
+    "upgrade-required": (False, False, False),
+    "cordon-required": (False, False, False),
+    "wait-for-jobs-required": (True, False, True),
+    "pod-deletion-required": (True, False, True),
+    "drain-required": (True, False, True),
+    "pod-restart-required": (True, False, True),
+    "validation-required": (True, False, True),
+    "uncordon-required": (True, False, True),
+    "upgrade-failed": (True, False, True),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_it_is_adopted_in_whatever_state_it_came(state: str) -> None:
+    cordoned, before, ends = STATES[state]
+    applied = adopted(came(state, cordoned=cordoned, initially_cordoned=before))
+    record = applied.record
+    assert record is not None
+    assert (record.state, record.pool, record.token) == ("upgrade-required", POOL, 0)
+    assert (record.since, record.boot_id, record.epoch) == (NOW, BOOT, EPOCH)
+    assert (record.evidence, record.started) == (None, False)
+    assert record.cordon_adopted is ends
+    assert applied.unschedulable is None
+    assert applied.lease is None
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_cordon_that_was_there_before_stays_a_persons(state: str) -> None:
+    applied = adopted(came(state, cordoned=True, initially_cordoned=True))
+    assert applied.record is not None
+    assert applied.record.cordon_adopted is False
+    assert applied.initially_cordoned is True
+
+
+@pytest.mark.parametrize("state", ["upgrade-done", "upgrade-required", "cordon-required"])
+def test_a_cordon_where_that_operator_had_set_none_is_a_persons(state: str) -> None:
+    applied = adopted(came(state, cordoned=True))
+    assert applied.record is not None
+    assert applied.record.cordon_adopted is False
+
+
+def test_it_is_then_taken_over_like_any_machine_that_is_in_use() -> None:
+    made = came("upgrade-done", components=idle_components())
+    step = edits(made, pool(), instant())
+    assert isinstance(step, Step)
+    outcome = rest(after(made, step), pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert (outcome.operation, outcome.outside) == (Operation.TAKE_OVER, False)
+
+
+def test_and_its_cordon_is_no_reason_to_skip_it() -> None:
+    skips = replace(pool(), strategy=StrategySpec(cordoned_nodes=CordonedNodes.SKIP))
+    outcomes: list[object] = []
+    for before in (False, True):
+        made = came(
+            "drain-required",
+            cordoned=True,
+            initially_cordoned=before,
+            components=idle_components(),
+        )
+        step = edits(made, skips, instant())
+        assert isinstance(step, Step)
+        outcomes.append(rest(after(made, step), skips, instant()))
+    ours, persons = outcomes
+    assert isinstance(ours, Candidate)
+    assert isinstance(persons, Wait)
+    assert persons.code == "skipped"
+
+
+def test_its_token_is_above_what_agents_have_seen() -> None:
+    seen = {"driver": component(command(Idle(), order=(9, 1)))}
+    applied = adopted(came("upgrade-done", components=seen))
+    assert applied.record is not None
+    assert applied.record.token == 9
+
+
+def test_the_request_to_adopt_it_is_answered_by_that() -> None:
+    applied = adopted(came("upgrade-done", request=Request.ADOPT))
+    assert applied.cleared == (REQUEST_ANNOTATION,)
+
+
+LEFT: dict[str, tuple[NodeView, PoolView, Any]] = {
+    "that operator is still at work": (
+        came("upgrade-done"),
+        pool(),
+        instant(foreign_operator="its Lease is live"),
+    ),
+    "autoUpgrade was never on": (
+        came("upgrade-done"),
+        pool(standing={"stamps": False}),
+        instant(),
+    ),
+    "it is to have no driver": (came("upgrade-done", excluded=True), pool(), instant()),
+    "no policy of ours selects it": (came("upgrade-done", pool=""), pool(), instant()),
+    "the policy is gone": (came("upgrade-done"), replace(pool(), gone=True), instant()),
+    "a person has it leased": (
+        came("upgrade-done", lease=lease(owner=Owner.HUMAN)),
+        pool(),
+        instant(),
+    ),
+    "somebody's lease cannot be read": (
+        came("upgrade-done", lease=Garbled("{")),
+        pool(),
+        instant(),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_until_then_it_is_left_alone(case: str) -> None:
+    made, here, now = LEFT[case]
+    assert edits(made, here, now) is None
+
+
+def test_while_that_operator_works_that_is_the_reason() -> None:
+    outcome = rest(came("upgrade-done"), pool(), instant(foreign_operator="its Lease is live"))
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "foreign-operator"
+
+
+def test_a_note_of_somebody_in_place_of_a_record_does_not_hinder_it() -> None:
+    made = came("upgrade-done", record=Garbled("hello"))
+    step = edits(replace(made, owners={**made.owners, Field.RECORD: (PERSON,)}), pool(), instant())
+    assert isinstance(step, Step)
+
+
+def test_a_cordon_that_is_ours_all_the_same_is_not_dropped_by_it() -> None:
+    made = came("upgrade-done", cordoned=True)
+    step = edits(replace(made, owners={**made.owners, Field.CORDON: (MANAGER,)}), pool(), instant())
+    assert isinstance(step, Step)
+    write = step.actions[0]
+    assert isinstance(write, WriteNode)
+    assert write.applied.unschedulable is True
+
+
+def test_a_driver_label_of_ours_beside_it_is_a_sign_of_us() -> None:
+    made = came("upgrade-done", driver_label=label_of(NEW))
+    made = replace(made, owners={**made.owners, Field.DRIVER: (MANAGER,)})
+    outcome = edits(made, pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "record-lost"

@@ -1,0 +1,298 @@
+"""A record that is gone, unreadable or not ours: nothing is done until a person says what."""
+
+import pytest
+from msgspec.structs import replace
+
+from sluice.contracts.commands import Order, Quiesce
+from sluice.contracts.node import (
+    MANAGER,
+    REQUEST_ANNOTATION,
+    Operation,
+    Owner,
+    Request,
+)
+from sluice.rollout.decision import Applied, Candidate, Note, Step, Told, Wait, WriteNode
+from sluice.rollout.edits import edits
+from sluice.rollout.rest import rest
+from sluice.rollout.views.node import Field, Garbled, NodeView
+from sluice.rollout.views.pool import PoolView
+from tests.unit.rollout.building import (
+    NEW,
+    NOW,
+    OLD,
+    PERSON,
+    POOL,
+    TOKEN,
+    after,
+    command,
+    component,
+    done,
+    driver_pod,
+    failed,
+    granted,
+    instant,
+    label_of,
+    lease,
+    node,
+    pool,
+    record,
+    required,
+    under_way,
+)
+
+
+def without(node: NodeView, *fields: Field) -> NodeView:
+    """The node, with nobody owning these fields any more."""
+    owners = {field: names for field, names in node.owners.items() if field not in fields}
+    return replace(node, owners=owners)
+
+
+def no_record(made: NodeView) -> NodeView:
+    return replace(without(made, Field.RECORD), record=None)
+
+
+def no_lease(made: NodeView) -> NodeView:
+    return replace(without(made, Field.LEASE), lease=None)
+
+
+def with_token(made: NodeView, token: int) -> NodeView:
+    held = component(command(Quiesce(), order=(token, 1)))
+    return replace(made, components={**made.components, "plugin": held})
+
+
+IN_FLIGHT = granted(pool(), node())
+"""The grant of node-1 has token 1."""
+
+LOST: dict[str, tuple[NodeView, PoolView]] = {
+    "gone, done": (no_record(done(target=OLD)), pool()),
+    "gone, failed": (no_record(failed()), pool()),
+    "gone, stamped": (no_record(required()), pool()),
+    "gone, in flight": (no_record(under_way("pod-deletion-required")), pool()),
+    "gone, and the state too, with a label that is not wanted": (
+        replace(without(no_record(done(target=OLD)), Field.STATE), state=""),
+        pool(),
+    ),
+    "gone, and all but the lease": (
+        node(lease=lease(), owners={Field.LEASE: (MANAGER,)}),
+        pool(),
+    ),
+    "garbled, done": (done(record=Garbled("not JSON")), pool()),
+    "garbled by somebody, with a lease of ours": (
+        replace(under_way("drain-required", owners={Field.RECORD: (PERSON,)}), record=Garbled("{")),
+        pool(),
+    ),
+    "garbled by somebody, who then removed the state": (
+        replace(
+            without(done(), Field.STATE),
+            record=Garbled("{"),
+            state="",
+            owners={Field.RECORD: (PERSON,), Field.DRIVER: (MANAGER,)},
+        ),
+        pool(),
+    ),
+    "rewritten by somebody": (
+        done(owners={**done().owners, Field.RECORD: (PERSON,)}),
+        pool(),
+    ),
+    "the lease is gone": (no_lease(under_way("pod-deletion-required")), pool()),
+    "the lease is garbled": (
+        replace(under_way("validation-required"), lease=Garbled("{")),
+        pool(),
+    ),
+    "the lease is of an earlier node": (
+        under_way("validation-required", lease=lease(node_uid="uid-of-earlier")),
+        pool(),
+    ),
+    "a lease of ours that the record does not know": (done(lease=lease()), pool()),
+    "nothing on it, but an agent has heard of what the Rollout has in flight": (
+        with_token(node(), 1),
+        IN_FLIGHT,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_it_is_not_ours_any_more_until_a_person_says_so(case: str) -> None:
+    node, pool = LOST[case]
+    outcome = edits(node, pool, instant())
+    assert isinstance(outcome, Wait), outcome
+    assert (outcome.code, outcome.until, outcome.since) == ("record-lost", None, NOW)
+    assert "adopt" in outcome.who
+    assert "forget" in outcome.who
+
+
+NOT_LOST: dict[str, tuple[NodeView, PoolView]] = {
+    "a new node": (node(), pool()),
+    "a new node that was granted a start": (node(), IN_FLIGHT),
+    "a new node whose agents know an earlier token": (
+        replace(
+            node(),
+            components={name: component(highest=Order(4, 2)) for name in node().components},
+        ),
+        granted(pool(), node(), token=5),
+    ),
+    "a Node made anew: record and lease of another uid": (
+        replace(
+            done(),
+            uid="uid-new",
+            lease=lease(),
+            owners=dict.fromkeys((Field.RECORD, Field.STATE, Field.DRIVER), ("velero",)),
+        ),
+        pool(),
+    ),
+    "a record that somebody has too": (
+        done(owners={**done().owners, Field.RECORD: (MANAGER, PERSON)}),
+        pool(),
+    ),
+    "nobody knows who owns what": (done(owners={}), pool()),
+    "its lease was taken over by a person": (
+        under_way("drain-required", lease=lease(owner=Owner.HUMAN)),
+        pool(),
+    ),
+    "it is gone, and a person has the node leased": (
+        no_record(done(lease=lease(owner=Owner.HUMAN))),
+        pool(),
+    ),
+    "somebody's note in place of a record, on a node that was never ours": (
+        node(record=Garbled("hello"), owners={Field.RECORD: (PERSON,)}),
+        pool(),
+    ),
+    "left over from what was cleared": (node(owners={Field.REQUEST: (MANAGER,)}), pool()),
+    "its cordon alone is ours": (
+        node(cordoned=True, owners={Field.CORDON: (MANAGER,)}),
+        pool(),
+    ),
+    "removed, no record, and the driver label is right": (
+        replace(without(no_record(done()), Field.STATE), state=""),
+        pool(),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_LOST)
+def test_without_a_sign_of_us_nothing_is_lost(case: str) -> None:
+    node, pool = NOT_LOST[case]
+    assert edits(node, pool, instant()) is None
+
+
+def test_removed_without_record_and_the_label_right_is_validated_as_at_first() -> None:
+    stripped, here = NOT_LOST["removed, no record, and the driver label is right"]
+    outcome = rest(stripped, here, instant())
+    assert isinstance(outcome, Candidate)
+    assert (outcome.operation, outcome.label) == (Operation.VALIDATE, label_of(NEW))
+    shut = replace(stripped, driver_pods=(driver_pod(started=None),), loaded=None)
+    at_first = rest(shut, here, instant())
+    assert isinstance(at_first, Candidate)
+    assert at_first.operation is Operation.BRING_UP
+
+
+# What a person then asks for.
+
+
+def asking(case: str, request: Request) -> NodeView:
+    made, _ = LOST[case]
+    owners = {**made.owners, Field.REQUEST: (PERSON,)}
+    return replace(made, request=request, owners=owners, writers={Field.REQUEST: PERSON})
+
+
+def answer(node: NodeView, here: PoolView) -> tuple[Applied, Note, NodeView]:
+    step = edits(node, here, instant())
+    assert isinstance(step, Step)
+    write, told = step.actions
+    assert isinstance(write, WriteNode)
+    assert isinstance(told, Note)
+    assert write.applied.cleared[0] == REQUEST_ANNOTATION
+    assert (told.told, told.field, told.manager) == (Told.REQUEST, "request", PERSON)
+    later = after(node, step)
+    assert later.request is None
+    return write.applied, told, later
+
+
+ADOPTED = {
+    "gone, done": ("upgrade-done", False),
+    "garbled, done": ("upgrade-done", False),
+    "rewritten by somebody": ("upgrade-done", False),
+    "gone, failed": ("upgrade-failed", True),
+    "gone, stamped": ("upgrade-required", False),
+    "gone, in flight": ("upgrade-required", False),
+    "the lease is gone": ("upgrade-required", False),
+    "the lease is garbled": ("upgrade-required", True),
+}
+
+
+@pytest.mark.parametrize("case", ADOPTED)
+def test_adopt_takes_it_as_its_labels_have_it_with_nothing_proven(case: str) -> None:
+    state, started = ADOPTED[case]
+    node = asking(case, Request.ADOPT)
+    here = LOST[case][1]
+    applied, _, later = answer(node, here)
+    made = applied.record
+    assert made is not None
+    assert (made.state, made.started, made.evidence) == (state, started, None)
+    assert (made.node_uid, made.pool, made.label) == (node.uid, POOL, node.driver_label)
+    assert made.token >= TOKEN
+    assert applied.driver_label == node.driver_label
+    assert applied.lease is None
+    assert applied.unschedulable is (True if node.cordoned else None)
+    assert later.cordoned is node.cordoned
+    assert edits(later, here, instant()) is None
+
+
+def test_adopted_as_done_it_has_to_be_validated() -> None:
+    node = asking("garbled, done", Request.ADOPT)
+    _, _, later = answer(node, pool())
+    quiet = rest(later, pool(), instant())
+    assert isinstance(quiet, Step)
+    outcome = rest(after(later, quiet), pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.operation is Operation.VALIDATE
+
+
+def test_adopted_it_knows_of_which_target_its_label_is() -> None:
+    applied, _, _ = answer(asking("gone, done", Request.ADOPT), pool())
+    assert applied.record is not None
+    assert applied.record.target == OLD
+
+
+def test_forget_leaves_what_may_be_in_use_and_our_cordon() -> None:
+    case = "the lease is garbled"
+    applied, told, later = answer(asking(case, Request.FORGET), pool())
+    assert applied == Applied(
+        driver_label=label_of(NEW), unschedulable=True, cleared=(REQUEST_ANNOTATION,)
+    )
+    assert told.message == "state, lease and record are gone"
+    assert later.cordoned
+    assert edits(later, pool(), instant()) is None
+
+
+@pytest.mark.parametrize("request_", [Request.ADOPT, Request.FORGET])
+def test_what_others_wrote_over_ours_is_taken_away_with_it(request_: Request) -> None:
+    """Left out of an apply it would stay, and be in the way for ever."""
+    case = "garbled by somebody, who then removed the state"
+    made = asking(case, request_)
+    made = replace(
+        made,
+        state="nonsense",
+        lease=Garbled("{"),
+        owners={**made.owners, Field.STATE: (PERSON,), Field.LEASE: (PERSON,)},
+    )
+    _, _, later = answer(made, pool())
+    assert later.lease is None
+    assert not isinstance(later.record, Garbled)
+    assert later.state == ("upgrade-required" if request_ is Request.ADOPT else "")
+    assert edits(later, pool(), instant()) is None
+
+
+def test_forget_gives_up_a_label_that_is_not_wanted() -> None:
+    applied, told, later = answer(asking("gone, done", Request.FORGET), pool())
+    assert applied == Applied(cleared=(REQUEST_ANNOTATION,))
+    assert "driver label" in told.message
+    assert edits(later, pool(), instant()) is None
+    outcome = rest(later, pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.operation is Operation.TAKE_OVER
+
+
+def test_a_state_beside_a_record_of_an_earlier_node_is_void_with_it() -> None:
+    said = record(node_uid="uid-of-earlier")
+    assert edits(node(record=said, state="upgrade-done"), pool(), instant()) is None

@@ -1,0 +1,206 @@
+"""Any node at rest, in any pool: what can be there, in every mixture, for properties."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from sluice.contracts.commands import Idle, Order, Quiesce, Swap
+from sluice.contracts.facts import Gate, LoadedDriver
+from sluice.contracts.node import MANAGER, Operation, Owner, Request
+from sluice.contracts.reports import PodUse, Usage
+from sluice.policy.kinds.strategy import CordonedNodes, StrategySpec
+from sluice.policy.wanted import Method
+from sluice.rollout.views.machine import Component, Shelter, WorkPod
+from sluice.rollout.views.node import Field, Garbled, NodeView
+from sluice.rollout.views.pool import PoolView, Readiness
+from tests.unit.rollout.building import (
+    COMPONENTS,
+    KERNEL,
+    NEW,
+    NOW,
+    OLD,
+    OPERATOR,
+    PERSON,
+    POOL,
+    TOKEN,
+    VARIANT,
+    build,
+    command,
+    component,
+    done,
+    driver_pod,
+    evidence,
+    failed,
+    idle_components,
+    instant,
+    label_of,
+    lease,
+    node,
+    on_host,
+    pool,
+    record,
+    required,
+    version_of,
+)
+
+TARGETS = st.sampled_from([OLD, NEW])
+LABELS = st.sampled_from(["", label_of(OLD), label_of(NEW), "nonsense"])
+STATES = st.sampled_from(
+    [
+        "",
+        "upgrade-done",
+        "upgrade-failed",
+        "upgrade-required",
+        "drain-required",
+        "validation-required",
+        "nonsense",
+    ]
+)
+MANAGERS = st.sampled_from([(), (MANAGER,), (PERSON,), (MANAGER, PERSON), (OPERATOR,)])
+
+
+def sometimes(strategy: st.SearchStrategy[Any], default: Any) -> st.SearchStrategy[Any]:
+    """Mostly what fits."""
+    return st.one_of(st.just(default), st.just(default), strategy)
+
+
+@st.composite
+def records(draw: st.DrawFn) -> Any:
+    target, proof = draw(TARGETS), draw(st.sampled_from([None, OLD, NEW]))
+    return record(
+        node_uid=draw(sometimes(st.just("uid-of-earlier"), "uid-node-1")),
+        state=draw(STATES),
+        target=target,
+        label=draw(LABELS),
+        operation=draw(st.sampled_from([None, *Operation])),
+        token=draw(st.sampled_from([TOKEN, TOKEN + 1])),
+        started=draw(st.booleans()),
+        attempt=draw(st.integers(0, 3)),
+        asked=draw(st.booleans()),
+        outside=draw(st.booleans()),
+        edits=draw(st.integers(0, 2)),
+        back_off_until=NOW + draw(st.sampled_from([-1.0, 0.0, 600.0])),
+        back_off_seconds=draw(st.sampled_from([0.0, 600.0])),
+        restarts=draw(st.sampled_from([(), (NOW - 60,), (NOW - 900, NOW - 600, NOW - 60)])),
+        revalidated=draw(st.sampled_from(["", driver_pod(NEW).instance])),
+        evidence=evidence(proof, passed=draw(sometimes(st.just(False), True))) if proof else None,
+    )
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> Component:
+    bodies = [Idle(), Quiesce(), Swap(label="x")]
+    slot = draw(
+        st.one_of(
+            st.none(),
+            st.builds(
+                command, st.sampled_from(bodies), order=st.tuples(st.just(TOKEN), st.integers(1, 3))
+            ),
+        )
+    )
+    return component(
+        slot,
+        heard=draw(sometimes(st.just(NOW - 500), NOW - 20)),
+        highest=Order(TOKEN, draw(st.integers(0, 4))),
+    )
+
+
+PODS = st.lists(
+    st.builds(
+        driver_pod,
+        TARGETS,
+        uid=st.sampled_from(["a", "b", f"pod-{NEW}-node-1"]),
+        started=st.sampled_from([None, NOW - 3600, NOW - 60]),
+        ready=st.booleans(),
+        deleting=st.booleans(),
+    ),
+    max_size=2,
+    unique_by=lambda pod: pod.uid,
+).map(tuple)
+
+WORK = WorkPod(namespace="ml", name="train-0", uid="pod-train", gpu=True)
+
+CHANGES: dict[str, st.SearchStrategy[Any]] = {
+    "boot_id": st.just("boot-2"),
+    "kernel": st.just("6.8.0-48-generic"),
+    "pool": st.sampled_from(["", "nvidiadriver-a"]),
+    "variant": st.sampled_from(["", "rhel9"]),
+    "excluded": st.just(True),
+    "ready": st.just(False),
+    "cordoned": st.just(True),
+    "state": STATES,
+    "driver_label": LABELS,
+    "lease": st.sampled_from([None, Garbled("{"), lease(owner=Owner.HUMAN), lease()]),
+    "record": st.one_of(st.none(), st.just(Garbled("{")), records()),
+    "initially_cordoned": st.just(True),
+    "owners": st.dictionaries(st.sampled_from(list(Field)), MANAGERS),
+    "writers": st.dictionaries(st.sampled_from(list(Field)), st.just(PERSON)),
+    "skip": st.just(True),
+    "request": st.sampled_from(list(Request)),
+    "requested": st.just(True),
+    "safe_load": st.just(True),
+    "components": st.fixed_dictionaries({name: parts() for name in COMPONENTS}),
+    "driver_pods": PODS,
+    "loaded": st.sampled_from([None, LoadedDriver(version=version_of(NEW), loaded_at=NOW - 60)]),
+    "seen_by_agent": st.just(False),
+    "gate": st.sampled_from([None, Gate(waiting_pod_uid="a", why="its slot cannot be read")]),
+    "evidence": st.just(evidence(NEW, passed=False)),
+    "usage": st.sampled_from([None, Usage(pods=(PodUse(pod_uid="p", gpus=1),))]),
+    "pods": st.sampled_from(
+        [(), (WORK,), (replace(WORK, bare=True),), (replace(WORK, shelter=Shelter.OURS),)]
+    ),
+}
+
+BASES = st.sampled_from(
+    [node(), done(), done(target=OLD), required(), failed(), failed(target=OLD)]
+)
+
+
+@st.composite
+def nodes(draw: st.DrawFn, *, most: int = 5) -> NodeView:
+    """A node in one of the usual situations, with some of it otherwise."""
+    base = draw(BASES)
+    names = draw(st.lists(st.sampled_from(sorted(CHANGES)), unique=True, max_size=most))
+    return replace(base, **{name: draw(CHANGES[name]) for name in names})
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> PoolView:
+    """A pool that wants OLD or NEW, in whatever standing."""
+    target = draw(TARGETS)
+    made = pool(
+        target,
+        standing={
+            "stamps": draw(sometimes(st.just(False), True)),
+            "paused": draw(sometimes(st.just("the brake is Pause"), "")),
+            "halted": draw(sometimes(st.just({target: "1 of 1 failures"}), {})),
+            "proven": draw(st.sampled_from([frozenset(), frozenset({OLD}), frozenset({NEW})])),
+            "last_good": draw(st.sampled_from(["", OLD])),
+        },
+    )
+    readiness = draw(sometimes(st.sampled_from(list(Readiness)), Readiness.SETTLED))
+    builds = {
+        **made.builds,
+        target: {VARIANT: build(target, readiness=readiness)},
+    }
+    cordoned = draw(sometimes(st.just(CordonedNodes.SKIP), CordonedNodes.UPGRADE))
+    strategy = StrategySpec(retries=draw(st.integers(0, 2)), cordoned_nodes=cordoned)
+    made = replace(
+        made, builds=builds, strategy=strategy, gone=draw(sometimes(st.just(True), False))
+    )
+    method = draw(sometimes(st.sampled_from(list(Method)), Method.CONTAINER))
+    return on_host(made) if method is Method.HOST else replace(made, method=method)
+
+
+INSTANTS = st.sampled_from(
+    [
+        instant(),
+        instant(),
+        instant(NOW + 3000),
+        instant(away_since=NOW - 10),
+        instant(foreign_operator="its Lease is live"),
+    ]
+)
+
+__all__ = ["INSTANTS", "KERNEL", "POOL", "idle_components", "nodes", "pools"]

@@ -1,0 +1,114 @@
+"""When a node is where its policy wants it: only if everything fits (docs/states.md#d-12)."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from sluice.contracts.facts import LoadedDriver
+from sluice.contracts.node import Operation, Owner, Record
+from sluice.contracts.waits import WaitCode
+from sluice.policy.wanted import Method
+from sluice.rollout.decision import Candidate, Step, Wait
+from sluice.rollout.rest import rest
+from sluice.rollout.views.node import NodeView
+from sluice.rollout.views.pool import Readiness
+from tests.unit.rollout.building import (
+    NEW,
+    NOW,
+    OLD,
+    done,
+    driver_pod,
+    evidence,
+    instant,
+    label_of,
+    lease,
+    on_host,
+    pool,
+    with_build,
+)
+
+
+def proof(node: NodeView, **changes: Any) -> NodeView:
+    assert isinstance(node.record, Record)
+    return replace(node, record=replace(node.record, evidence=evidence(**changes)))
+
+
+def test_a_done_node_that_runs_what_was_proven_is_in_place() -> None:
+    assert rest(done(), pool(), instant()) is None
+
+
+@pytest.mark.parametrize(
+    "lease_of",
+    [lease(owner=Owner.HUMAN), lease(owner=Owner.REPAIR), lease(node_uid="uid-of-earlier")],
+    ids=["human", "repair", "of an earlier node"],
+)
+def test_a_lease_of_somebody_else_changes_nothing_about_that(lease_of: Any) -> None:
+    assert rest(done(lease=lease_of), pool(), instant()) is None
+
+
+def test_whole_seconds_and_fractions_name_the_same_start() -> None:
+    node = proof(done(), driver_started=NOW - 3600 + 0.7)
+    assert rest(node, pool(), instant()) is None
+
+
+RUNNING = driver_pod()
+
+DIFFERENT = {
+    "not passed": proof(done(), passed=False),
+    "another label": proof(done(), label=label_of(OLD)),
+    "another node": proof(done(), node_uid="uid-of-earlier"),
+    "another boot": done(boot_id="boot-2"),
+    "another kernel": done(kernel="6.8.0-48-generic"),
+    "another pod": done(driver_pods=(driver_pod(uid="pod-other"),)),
+    "another start": done(driver_pods=(driver_pod(started=NOW - 60),)),
+    "no pod": done(driver_pods=()),
+    "a pod that goes": done(driver_pods=(driver_pod(deleting=True),)),
+    "a pod that is not ready": done(driver_pods=(driver_pod(ready=False),)),
+    "a pod that does not run": done(driver_pods=(driver_pod(started=None),)),
+    "a pod of another label": done(driver_pods=(driver_pod(label=label_of(OLD)),)),
+    "excluded": done(excluded=True),
+    "waits for safe load": done(safe_load=True),
+    "of another pool": done(pool="nvidiadriver-other"),
+    "of an unknown variant": done(variant=""),
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_what_differs_in_anything_is_not_in_place(case: str) -> None:
+    assert isinstance(rest(DIFFERENT[case], pool(), instant()), Step | Wait | Candidate)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"readiness": Readiness.UNSETTLED, "detail": "generation 3 of 4"}, "target-unsettled"),
+        ({"readiness": Readiness.MISSING}, "target-missing"),
+    ],
+)
+def test_an_unsettled_target_is_never_taken_for_in_sync(changes: Any, code: str) -> None:
+    outcome = rest(done(), with_build(pool(), **changes), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == code
+    assert changes.get("detail", "there is no driver") in outcome.detail
+
+
+def test_with_the_host_method_what_is_loaded_is_what_was_proven() -> None:
+    loaded = LoadedDriver(version="580.1", loaded_at=NOW - 100)
+    node = done(driver_pods=(), loaded=loaded)
+    node = proof(node, driver_pod_uid="", driver_started=NOW - 100)
+    assert rest(node, on_host(pool()), instant()) is None
+    assert rest(node, replace(pool(), method=Method.PRE_INSTALLED), instant()) is None
+    again = replace(node, loaded=replace(loaded, loaded_at=NOW - 50))
+    assert isinstance(rest(again, on_host(pool()), instant()), Step)
+    gone = rest(replace(node, loaded=None), on_host(pool()), instant())
+    assert isinstance(gone, Wait)
+    assert (gone.code, gone.detail) == (WaitCode.DRIVER_START, "no driver is loaded")
+
+
+def test_a_done_node_on_another_target_is_not_in_place() -> None:
+    step = rest(done(target=OLD), pool(NEW), instant())
+    assert isinstance(step, Step)
+    again = rest(done(target=OLD), pool(NEW, standing={"stamps": False}), instant())
+    assert isinstance(again, Candidate)
+    assert again.operation is Operation.UPGRADE

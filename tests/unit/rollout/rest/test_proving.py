@@ -1,0 +1,168 @@
+"""Done nodes whose proof is not about what runs now (docs/states.md#people)."""
+
+import pytest
+from msgspec.structs import replace
+
+from sluice.contracts.facts import Gate, LoadedDriver
+from sluice.contracts.node import Operation, Record
+from sluice.rollout.decision import Candidate, Step, Wait, WriteNode
+from sluice.rollout.rest import rest
+from sluice.rollout.views.node import NodeView
+from tests.unit.rollout.building import (
+    HOUR,
+    NEW,
+    NOW,
+    OLD,
+    after,
+    component,
+    done,
+    driver_pod,
+    idle_components,
+    instant,
+    label_of,
+    on_host,
+    pool,
+)
+
+AGAIN = Candidate(operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True)
+
+
+def restarted(
+    *, at: float = NOW - 60, known: tuple[float, ...] = (), **changes: object
+) -> NodeView:
+    made = done(driver_pods=(replace(driver_pod(), started=at, **changes),))
+    assert isinstance(made.record, Record)
+    return replace(made, record=replace(made.record, restarts=known))
+
+
+def test_a_driver_that_restarted_is_counted_and_then_validated_without_a_cordon() -> None:
+    node = restarted()
+    step = rest(node, pool(), instant())
+    assert isinstance(step, Step)
+    (write,) = step.actions
+    assert isinstance(write, WriteNode)
+    assert isinstance(node.record, Record)
+    assert write.applied.record == replace(node.record, restarts=(NOW - 60,))
+    assert (write.applied.state, write.applied.unschedulable) == ("upgrade-done", None)
+    assert rest(after(node, step), pool(), instant()) == AGAIN
+
+
+def test_a_pod_that_was_deleted_counts_as_well() -> None:
+    gone = done(driver_pods=(driver_pod(deleting=True),))
+    assert isinstance(rest(gone, pool(), instant()), Wait)
+    back = done(driver_pods=(driver_pod(deleting=True), driver_pod(uid="pod-b", started=NOW - 9)))
+    step = rest(back, pool(), instant())
+    assert isinstance(step, Step)
+    assert rest(after(back, step), pool(), instant()) == AGAIN
+
+
+def test_another_pod_is_another_run_though_it_started_in_the_same_second() -> None:
+    other = (driver_pod(OLD, uid="pod-old"), driver_pod(uid="pod-b", started=NOW - HOUR))
+    assert rest(done(driver_pods=other), pool(), instant()) == AGAIN
+
+
+def test_one_that_was_not_seen_for_an_hour_is_validated_but_not_counted() -> None:
+    assert rest(restarted(at=NOW - 2 * HOUR), pool(), instant()) == AGAIN
+
+
+def test_three_within_an_hour_are_too_many() -> None:
+    known = (NOW - 3000, NOW - 2000, NOW - 1000)
+    outcome = rest(restarted(at=NOW - 1000, known=known, trouble="it crashed"), pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert (outcome.code, outcome.until) == ("driver-restarting", NOW - 3000 + HOUR)
+    assert outcome.detail == "its driver restarted 3 times within an hour: it crashed"
+    over = instant(NOW + 601)
+    node = restarted(at=NOW - 1000, known=known)
+    alive = {name: replace(one, silent_at=NOW + HOUR) for name, one in node.components.items()}
+    assert rest(replace(node, components=alive), pool(), over) == AGAIN
+
+
+def test_the_third_is_written_down_before_it_is_waited_for() -> None:
+    node = restarted(known=(NOW - 5000, NOW - 2000, NOW - 1000))
+    step = rest(node, pool(), instant())
+    assert isinstance(step, Step)
+    later = after(node, step)
+    assert isinstance(later.record, Record)
+    assert later.record.restarts == (NOW - 2000, NOW - 1000, NOW - 60)
+    outcome = rest(later, pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "driver-restarting"
+
+
+def test_a_boot_is_no_restart() -> None:
+    node = replace(restarted(), boot_id="boot-2")
+    assert rest(node, pool(), instant()) == AGAIN
+
+
+def test_a_new_module_load_of_the_host_method_is_a_restart() -> None:
+    node = done(driver_pods=(), loaded=LoadedDriver(version="580.1", loaded_at=NOW - 60))
+    step = rest(node, on_host(pool()), instant())
+    assert isinstance(step, Step)
+    assert rest(after(node, step), on_host(pool()), instant()) == AGAIN
+
+
+# It comes back by itself: what is waited for until then.
+
+WAITS: dict[str, tuple[NodeView, str, str]] = {
+    "its pod is not there": (done(driver_pods=()), "gate", "its driver pod is not there"),
+    "its pod waits at the gate": (
+        done(boot_id="boot-2", driver_pods=(driver_pod(started=None),), gate=None),
+        "gate",
+        "its driver pod waits at the gate",
+    ),
+    "its agent says why the gate is shut": (
+        done(
+            boot_id="boot-2",
+            driver_pods=(driver_pod(started=None),),
+            gate=Gate(waiting_pod_uid="p", why="its slot cannot be read"),
+        ),
+        "gate",
+        "its slot cannot be read",
+    ),
+    "its image is missing": (
+        done(driver_pods=(driver_pod(started=None, trouble="ImagePullBackOff"),)),
+        "driver-start",
+        "ImagePullBackOff",
+    ),
+    "it starts": (
+        done(boot_id="boot-2", driver_pods=(driver_pod(ready=False, started=NOW - 5),)),
+        "driver-start",
+        "its driver is not ready yet",
+    ),
+    "it runs, and is not ready": (
+        done(driver_pods=(driver_pod(ready=False),)),
+        "driver-start",
+        "its driver is not ready yet",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WAITS)
+def test_until_it_is_back(case: str) -> None:
+    node, code, detail = WAITS[case]
+    outcome = rest(node, pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert (outcome.code, outcome.detail, outcome.until) == (code, detail, None)
+
+
+def test_with_the_host_method_unknown_is_not_unloaded() -> None:
+    booted = done(boot_id="boot-2", loaded=None, seen_by_agent=False)
+    outcome = rest(booted, on_host(pool()), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "agent-silent"
+
+
+def test_who_validates_has_to_be_there() -> None:
+    deaf = {**idle_components(proven=label_of(NEW)), "validator": component(heard=NOW - 200)}
+    node = replace(restarted(at=NOW - 2 * HOUR), components=deaf)
+    settled = rest(node, pool(), instant())
+    assert isinstance(settled, Step)
+    outcome = rest(after(node, settled), pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "agent-silent"
+
+
+def test_the_target_has_to_be_settled_for_a_validation_too() -> None:
+    outcome = rest(restarted(), pool(targets=()), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "target-missing"

@@ -1,0 +1,77 @@
+"""Nodes whose driver label has moved, for the tests of what follows."""
+
+from typing import Any
+
+from sluice.contracts.commands import Idle, Quiesce
+from sluice.contracts.facts import Gate, LoadedDriver
+from sluice.contracts.node import Record, UpgradeState
+from sluice.rollout.decision import Outcome
+from sluice.rollout.underway import underway
+from sluice.rollout.views.machine import DriverPod
+from sluice.rollout.views.node import NodeView
+from sluice.rollout.views.pool import PoolView
+from tests.unit.rollout.building import (
+    NEW,
+    NOW,
+    command,
+    component,
+    driver_pod,
+    granted,
+    instant,
+    pool,
+)
+from tests.unit.rollout.underway.carrying import (
+    TOKEN,
+    answered,
+    carried,
+    in_flight,
+    record_in,
+    slot_writes,
+    the,
+)
+
+S = UpgradeState
+QUIET = ("plugin", "telemetry", "discovery", "validator")
+LOADED = LoadedDriver(version="580.1", loaded_at=NOW - 30)
+END = NOW - 60 + 1800
+
+
+def quiet_components(order: tuple[int, int] = (TOKEN, 1)) -> dict[str, Any]:
+    """The driver agent as it was before, the others quiesced."""
+    proven = component(command(Idle(), order=(7, 2)))
+    parts = {name: component(command(Quiesce(), order=order)) for name in QUIET}
+    return {"driver": proven, **parts}
+
+
+def restarting(*pods: DriverPod, record: dict[str, Any] | None = None, **changes: Any) -> NodeView:
+    """The label has moved; the components are quiet."""
+    shown: dict[str, Any] = {
+        "driver_pods": pods,
+        "components": quiet_components(),
+        "gate": Gate(),
+        **changes,
+    }
+    view = in_flight(S.POD_RESTART_REQUIRED, record={"deadline": END, **(record or {})}, **shown)
+    return answered(view, *QUIET)
+
+
+def look(view: NodeView, at: float = NOW, where: PoolView | None = None, **sight: Any) -> Outcome:
+    return underway(view, where or granted(pool(), view), instant(at, **sight))
+
+
+def swapping(*pods: DriverPod, **changes: Any) -> NodeView:
+    """The swap is in the slot."""
+    view = restarting(*pods, **changes)
+    return carried(view, the(look(view)))
+
+
+def failing_with(outcome: Outcome, view: NodeView, at: float = NOW) -> Record:
+    """The record of the failure that begins here, when the driver agent has answered."""
+    step = the(outcome)
+    assert slot_writes(step) == {"driver": Idle()}
+    assert record_in(step).state == S.POD_RESTART_REQUIRED
+    after = answered(carried(view, step), "driver")
+    return record_in(look(after, at))
+
+
+WAITS_AT_GATE = driver_pod(NEW, started=None, ready=False)

@@ -1,0 +1,285 @@
+"""Components let go of the devices, and the label moves: steps 5 and 6."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from sluice.contracts.commands import CommandKind, Idle, Order, Quiesce
+from sluice.contracts.node import SAFE_LOAD_ANNOTATION, Operation, Record, UpgradeState
+from sluice.contracts.reports import Refusal, RefusalCode
+from sluice.contracts.waits import WaitCode
+from sluice.rollout.decision import Outcome
+from sluice.rollout.underway import underway
+from sluice.rollout.views.node import NodeView
+from sluice.rollout.views.pool import PoolView, Readiness
+from tests.unit.rollout.building import (
+    BOOT,
+    NEW,
+    NOW,
+    OLD,
+    component,
+    driver_pod,
+    granted,
+    instant,
+    label_of,
+    pool,
+    with_build,
+)
+from tests.unit.rollout.underway.carrying import (
+    TOKEN,
+    answered,
+    carried,
+    heard,
+    in_flight,
+    node_write,
+    record_in,
+    silent,
+    slot_writes,
+    the,
+    wait_of,
+    with_component,
+)
+
+S = UpgradeState
+LOUD = ("plugin", "telemetry", "discovery", "validator")
+LIMIT = 240.0
+
+
+def emptied(**changes: Any) -> NodeView:
+    """No pod is left on it."""
+    return in_flight(S.POD_DELETION_REQUIRED, record={"deadline": NOW + 300}, **changes)
+
+
+def look(view: NodeView, at: float = NOW, where: PoolView | None = None, **sight: Any) -> Outcome:
+    return underway(view, where or granted(pool(), view), instant(at, **sight))
+
+
+def quiescing(**changes: Any) -> NodeView:
+    view = emptied(**changes)
+    return carried(view, the(look(view)))
+
+
+def quiet(**changes: Any) -> NodeView:
+    return answered(quiescing(**changes), *LOUD)
+
+
+def test_every_component_but_the_driver_agent_is_told_to_let_go() -> None:
+    step = the(look(emptied()))
+    assert slot_writes(step) == dict.fromkeys(LOUD, Quiesce())
+    assert step.wait is not None
+    assert (step.wait.code, step.wait.until) == (WaitCode.QUIESCE, NOW + LIMIT)
+    view = carried(emptied(), step)
+    for name in LOUD:
+        slot = view.components[name].slot
+        assert slot is not None
+        assert (slot.order, slot.deadline) == (Order(TOKEN, 1), NOW + LIMIT)
+        assert (slot.boot_id, slot.epoch, slot.node_uid) == (BOOT, 3, view.uid)
+
+
+def test_components_that_are_not_expected_are_told_nothing() -> None:
+    view = emptied()
+    few = {name: part for name, part in view.components.items() if name in ("driver", "plugin")}
+    assert set(slot_writes(look(replace(view, components=few)))) == {"plugin"}
+
+
+def test_those_that_have_not_answered_are_named() -> None:
+    view = answered(quiescing(), "plugin", "validator")
+    wait = wait_of(look(view, NOW + 10))
+    assert wait.code == WaitCode.QUIESCE
+    assert wait.detail == "telemetry, discovery not let go of the devices yet"
+    assert wait.until == NOW + LIMIT
+
+
+def test_a_silent_component_is_told_and_not_awaited() -> None:
+    view = silent(emptied(), "telemetry")
+    assert set(slot_writes(look(view))) == set(LOUD)
+    view = answered(silent(quiescing(), "telemetry"), "plugin", "discovery", "validator")
+    assert record_in(look(view)).state == S.POD_RESTART_REQUIRED
+
+
+def test_one_that_falls_silent_is_looked_at_when_it_counts_as_silent() -> None:
+    view = answered(quiescing(), "plugin", "discovery", "validator")
+    step = the(look(view))
+    assert (step.actions, step.wake_at) == ((), view.components["telemetry"].silent_at)
+    beats = heard(view, NOW + 160)
+    beats = with_component(beats, "telemetry", view.components["telemetry"])
+    assert record_in(look(beats, NOW + 160)).state == S.POD_RESTART_REQUIRED
+
+
+def test_a_component_that_cannot_let_go_says_why() -> None:
+    view = answered(quiescing(), "plugin", "discovery", "validator")
+    view = answered(view, "telemetry", outcome="failed", message="NVML hangs")
+    assert "telemetry could not: NVML hangs" in wait_of(look(view)).detail
+
+
+def test_a_refusal_is_shown() -> None:
+    view = answered(quiescing(), "plugin", "discovery", "validator")
+    refusal = Refusal(code=RefusalCode.UNKNOWN_KIND, message="too old", token=TOKEN, op=1)
+    view = with_component(view, "telemetry", replace(view.components["telemetry"], refusal=refusal))
+    assert wait_of(look(view)).detail == "telemetry: it refused quiesce 8.1: too old"
+
+
+def test_the_limit_for_quiesce_releases_with_a_back_off() -> None:
+    at = NOW + LIMIT
+    view = heard(answered(quiescing(), "plugin", "discovery", "validator"), at)
+    assert wait_of(look(view, at - 1)).code == WaitCode.QUIESCE
+    step = the(look(view, at))
+    assert slot_writes(step) == dict.fromkeys(LOUD, Idle())
+    released = carried(view, step)
+    assert wait_of(look(released, at + 1)).code == WaitCode.QUIESCE
+    record = record_in(look(answered(released, *LOUD), at + 2))
+    assert record.state == S.UPGRADE_REQUIRED
+    assert record.cause.startswith("quiesce: ")
+    assert record.back_off_until == at + 2 + 600
+
+
+def test_a_reboot_before_the_start_has_them_told_again() -> None:
+    view = replace(quiet(), boot_id="boot-2")
+    step = the(look(view))
+    assert slot_writes(step) == dict.fromkeys(LOUD, Quiesce())
+    slot = carried(view, step).components["plugin"].slot
+    assert slot is not None
+    assert (slot.order, slot.boot_id) == (Order(TOKEN, 2), "boot-2")
+
+
+def test_while_nats_is_away_nobody_is_told() -> None:
+    wait = wait_of(look(emptied(), away_since=NOW - 30))
+    assert (wait.code, wait.until) == (WaitCode.BUS, None)
+
+
+# The start.
+
+
+def test_the_start_moves_the_label_and_names_the_old_pod() -> None:
+    write = node_write(look(quiet()))
+    record = write.applied.record
+    assert record is not None
+    assert (write.applied.driver_label, record.label) == (label_of(NEW), label_of(NEW))
+    assert (record.started, record.old_pod_uid) == (True, f"pod-{OLD}-node-1")
+    assert (record.evidence, record.paused) == (None, True)
+    assert (record.since, record.deadline) == (NOW, NOW + 1800)
+    assert (write.applied.unschedulable, write.lowers) == (True, False)
+
+
+def test_the_old_pod_is_the_one_that_was_let_in() -> None:
+    view = quiet()
+    late = driver_pod(OLD, uid="late", started=None, ready=False)
+    going = driver_pod(OLD, uid="going", deleting=True)
+    view = replace(view, driver_pods=(going, late, *view.driver_pods))
+    assert record_in(look(view)).old_pod_uid == f"pod-{OLD}-node-1"
+    assert record_in(look(replace(view, driver_pods=(going,)))).old_pod_uid == "going"
+    assert record_in(look(replace(view, driver_pods=()))).old_pod_uid == ""
+
+
+def test_a_pod_in_sync_that_waits_to_load_is_let_load_and_not_swapped() -> None:
+    view = quiet(safe_load=True, driver_pods=(driver_pod(NEW, started=None, ready=False),))
+    view = replace(view, driver_label=label_of(NEW))
+    write = node_write(look(view))
+    assert write.applied.cleared == (SAFE_LOAD_ANNOTATION,)
+    assert write.applied.record is not None
+    assert write.applied.record.old_pod_uid == ""
+
+
+def placed(view: NodeView, **standing: Any) -> PoolView:
+    where = granted(pool(), view)
+    return replace(where, standing=replace(where.standing, **standing))
+
+
+@pytest.mark.parametrize(
+    ("where", "sight", "code"),
+    [
+        ({}, {"ages": {"pods": 91.0}}, WaitCode.STALE),
+        ({}, {"away_since": NOW - 1}, WaitCode.BUS),
+        ({"in_flight": {}}, {}, WaitCode.BUDGET),
+        ({"halted": {NEW: "3 failed"}}, {}, WaitCode.HALTED),
+    ],
+)
+def test_why_a_node_that_is_ready_is_not_started(
+    where: dict[str, Any], sight: dict[str, Any], code: WaitCode
+) -> None:
+    view = quiet()
+    wait = wait_of(look(view, where=placed(view, **where), **sight))
+    assert (wait.code, wait.until) == (code, None)
+
+
+def test_an_unsettled_target_is_never_moved_to() -> None:
+    view = quiet()
+    where = with_build(granted(pool(), view), readiness=Readiness.UNSETTLED, detail="generation 4")
+    wait = wait_of(look(view, where=where))
+    assert (wait.code, wait.detail) == (WaitCode.TARGET_UNSETTLED, "generation 4")
+
+
+def test_a_target_that_is_missing_gives_the_node_back() -> None:
+    view = quiet()
+    where = with_build(granted(pool(), view), readiness=Readiness.MISSING)
+    released = carried(view, the(look(view, where=where)))
+    record = record_in(look(answered(released, *LOUD), where=where))
+    assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
+
+
+def test_a_node_of_which_nobody_knows_what_it_needs_is_not_started() -> None:
+    wait = wait_of(look(quiet(variant="")))
+    assert (wait.code, wait.until) == (WaitCode.TARGET_UNSETTLED, None)
+
+
+def test_nobody_is_started_whose_driver_agent_is_silent() -> None:
+    released = carried(view := silent(quiet(), "driver"), the(look(view)))
+    assert slot_writes(look(view)) == dict.fromkeys(LOUD, Idle())
+    record = record_in(look(answered(released, *LOUD)))
+    assert (record.state, record.cause) == (
+        S.UPGRADE_REQUIRED,
+        "agent-silent: its driver agent is silent",
+    )
+
+
+def test_nobody_is_started_who_is_not_ready() -> None:
+    view = quiet(ready=False)
+    wait = wait_of(look(view))
+    assert (wait.code, wait.until) == (WaitCode.NOT_READY, NOW + 300)
+    view = heard(view, NOW + 300)
+    released = carried(view, the(look(view, NOW + 300)))
+    record = record_in(look(answered(released, *LOUD), NOW + 301))
+    assert (record.state, record.cause) == (
+        S.UPGRADE_REQUIRED,
+        "not-ready: the Node did not become Ready in time",
+    )
+
+
+def test_a_removal_is_started_in_a_halt() -> None:
+    view = in_flight(
+        S.POD_DELETION_REQUIRED,
+        record={"operation": Operation.REMOVE, "target": "", "label": ""},
+        excluded=True,
+    )
+    view = answered(carried(view, the(look(view))), *LOUD)
+    where = placed(view, halted={"": "no target", NEW: "3 failed"})
+    write = node_write(look(view, where=where))
+    assert (write.applied.driver_label, write.applied.state) == ("", S.POD_RESTART_REQUIRED)
+
+
+def test_an_op_is_numbered_above_all_that_was_shown_under_its_token() -> None:
+    view = emptied()
+    view = with_component(view, "plugin", component(highest=Order(TOKEN, 5)))
+    slot = carried(view, the(look(view))).components["plugin"].slot
+    assert slot is not None
+    assert (slot.order, slot.kind) == (Order(TOKEN, 6), CommandKind.QUIESCE)
+
+
+def test_a_new_leader_puts_its_epoch_into_the_slots_first() -> None:
+    view = quiescing()
+    step = the(underway(view, granted(pool(), view), instant(epoch=4)))
+    after = carried(view, step)
+    for name, part in view.components.items():
+        old, new = part.slot, after.components[name].slot
+        assert old is not None
+        assert new == replace(old, epoch=4)
+    assert isinstance(after.record, Record)
+    wait = wait_of(underway(after, granted(pool(), after), instant(epoch=4)))
+    assert wait.code == WaitCode.QUIESCE
+
+
+def test_a_new_leader_that_hears_nothing_writes_no_slot() -> None:
+    view = quiescing()
+    now = instant(epoch=4, away_since=NOW - 5)
+    assert wait_of(underway(view, granted(pool(), view), now)).code == WaitCode.BUS
