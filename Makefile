@@ -66,8 +66,8 @@ demo: ## (not yet) run the main job on a simulated fleet
 bench: $(READY) ## measure, and print ratios (ARGS='slots' for one; ARGS='--list' names them)
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: ## (not yet) long randomised runs
-	@echo "make soak: nothing behind it yet; it comes with the engine" >&2; exit 1
+soak: $(READY) ## long randomised runs (ARGS='engine --seeds 10000'; ARGS='engine --only 7' tells one)
+	@$(BIN)/python -m tools.soak $(or $(ARGS),engine)
 
 clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .cache .hypothesis

@@ -7,7 +7,19 @@ import sys
 
 from bench.report import Report
 
-BENCHES = ("nodes", "fleet", "slots", "mirror", "fanin", "memory", "identities", "policy")
+BENCHES = (
+    "nodes",
+    "fleet",
+    "slots",
+    "mirror",
+    "fanin",
+    "memory",
+    "identities",
+    "policy",
+    "decide",
+    "plan",
+    "incumbent",
+)
 
 
 def main() -> int:

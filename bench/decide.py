@@ -1,0 +1,140 @@
+"""What a decision costs, beside decoding the Nodes that it is about."""
+
+import time
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from bench.recorded import NODES as COUNT
+from bench.recorded import pages
+from bench.report import Report, ratio
+from sluice.contracts.reports import PodUse, Usage
+from sluice.contracts.rollout import RolloutStatus
+from sluice.kube.answers import read_page
+from sluice.kube.resources import NODES
+from sluice.policy.kinds.upgrades import UpgradePolicy
+from sluice.rollout.deciding import Deciding, decide
+from sluice.rollout.stage import NodePlan, Stage
+from sluice.rollout.views.fleet import Fleet, Instant
+from sluice.rollout.views.node import NodeView
+from sluice.rollout.views.pool import Build, PoolView, RolloutView
+from sluice.rollout.world import Steady
+
+TITLE = "5,000 nodes in mid-rollout: decided anew and kept, beside decoding them (CPU seconds)"
+ROUNDS = 7
+SECONDS_IN = 55.0
+WHOLE = 1.0
+"""The budget of a whole decision, in the time of decoding."""
+ONE = 1 / 300
+"""The budget of a decision after one change, in the time of decoding."""
+
+_POOL = "nvidiadriver-all"
+_VARIANT = "ubuntu24.04"
+
+
+async def run(report: Report) -> None:
+    """In turns, within one run."""
+    fleet, now = _midway()
+    bodies = pages()
+    decoding: list[float] = []
+    whole: list[float] = []
+    for _ in range(ROUNDS):
+        decoding.append(
+            _took(lambda: [len(read_page(body, NODES, path="/").items) for body in bodies])
+        )
+        whole.append(_took(lambda: decide(fleet, now)))
+    waits = decide(fleet, now).waits
+    report.figure("nodes decoded", min(decoding) * 1000, "ms", note=f"{COUNT} of them")
+    report.figure("decided anew", min(whole) * 1000, "ms", note=f"{len(waits)} wait")
+    report.at_most("whole, in time of decoding", ratio(whole, decoding), WHOLE, "x")
+    for name, change in _CHANGES.items():
+        ours = _one(fleet, now, change)
+        share = ratio(ours, decoding) / ONE
+        report.figure(f"one change: {name}", min(ours) * 1e6, "us")
+        report.at_most("of a 300th of the time of decoding", share, 1.0, "x")
+
+
+def _took(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def _one(fleet: Fleet, now: Instant, change: Callable[[NodeView], NodeView]) -> list[float]:
+    """There and back again, on as many nodes as there are rounds."""
+    deciding = Deciding(fleet)
+    deciding.decide(now)
+    times: list[float] = []
+    for name in _some(fleet, change):
+        for view in (change(fleet.nodes[name]), fleet.nodes[name]):
+            began = time.process_time()
+            deciding.update([view])
+            deciding.decide(now)
+            times.append(time.process_time() - began)
+    return times
+
+
+def _some(fleet: Fleet, change: Callable[[NodeView], NodeView]) -> list[str]:
+    """Nodes that it changes."""
+    names = [name for name, node in sorted(fleet.nodes.items()) if change(node) != node]
+    return names[:: max(1, len(names) // 20)]
+
+
+def _busy(node: NodeView) -> NodeView:
+    """A node that waits has other work: it stands elsewhere in the order."""
+    return replace(node, usage=Usage(pods=(PodUse(pod_uid="work", gpus=8),)))
+
+
+def _away(node: NodeView) -> NodeView:
+    """It is not Ready: the budget is another one for all."""
+    return replace(node, ready=False)
+
+
+def _heard(node: NodeView) -> NodeView:
+    """Of a node in flight, its agents are heard."""
+    if node.lease is None:
+        return node
+    parts = {
+        name: replace(part, silent_at=part.silent_at + 60) for name, part in node.components.items()
+    }
+    return replace(node, components=parts)
+
+
+_CHANGES: dict[str, Callable[[NodeView], NodeView]] = {
+    "a node's work": _busy,
+    "a node that is not Ready": _away,
+    "a beat of a node in flight": _heard,
+}
+
+
+def _midway() -> tuple[Fleet, Instant]:
+    """A fleet of which half is done; of the rest, those are under way that may be."""
+    plans = [
+        NodePlan(name=f"gpu-{n:05}", pool=_POOL, runs="old" if n % 2 else "new")
+        for n in range(COUNT)
+    ]
+    stage = Stage([_pool()], plans, world=Steady(spread=0.5), start=1.8e9, journalled=False)
+    deciding = Deciding(stage.fleet())
+    until = stage.now + SECONDS_IN
+    while stage.now < until:
+        news = deciding.decide(stage.instant())
+        stage.carry_out(news, rested=news.rested)
+        stage.until(stage.now + 0.5)
+        deciding.update(*stage.news())
+    stage.carry_out(deciding.decide(stage.instant()))
+    return stage.fleet(), stage.instant()
+
+
+def _pool() -> PoolView:
+    builds = {
+        target: {_VARIANT: Build(label=f"label-{target}", install_digest=f"install-{target}")}
+        for target in ("old", "new")
+    }
+    return PoolView(
+        key=_POOL,
+        uid="uid",
+        target="new",
+        builds=builds,
+        upgrade=UpgradePolicy(auto_upgrade=True, max_parallel_upgrades=0),
+        rollout=RolloutView(uid="rollout", revision="1", status=RolloutStatus(epoch=1)),
+    )

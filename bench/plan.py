@@ -1,0 +1,97 @@
+"""What a forecast costs: the rollout of a whole fleet, foreseen from a snapshot of it."""
+
+import time
+
+from bench.report import Report
+from sluice.policy.kinds.upgrades import UpgradePolicy
+from sluice.rollout.forecast import Likely, Plan, Usual, plan
+from sluice.rollout.stage import NodePlan, Stage
+from sluice.rollout.stage.objects import Tenant
+from sluice.rollout.views.fleet import Fleet, Instant
+from sluice.rollout.views.pool import Build, PoolView, RolloutView
+from sluice.rollout.world import Steady
+
+TITLE = "the plan of a rollout of 1,000 and of 5,000 nodes, from a snapshot (CPU seconds)"
+HOUR = 3600.0
+BUSY = 3, 5
+"""So many of so many nodes have work: two pods with four GPUs each."""
+
+_POOL = "nvidiadriver-all"
+_VARIANT = "ubuntu24.04"
+
+
+async def run(report: Report) -> None:
+    """With the defaults of a plan, in a world in which things go wrong as usual."""
+    _foreseen(report, 1_000, parallel=0, budget=5.0)
+    _foreseen(report, 1_000, parallel=1, budget=5.0)
+    _foreseen(report, 5_000, parallel=0, budget=30.0)
+    _searched(report, 30)
+
+
+def _foreseen(report: Report, nodes: int, *, parallel: int, budget: float) -> None:
+    limits = "25 % at a time" if parallel == 0 else "one at a time"
+    print(f"  {nodes} nodes, {limits}", flush=True)
+    made, took = _timed(nodes, parallel=parallel)
+    report.at_most("foreseen in", took, budget, "s", note=f"{made.plays} plays")
+    _told(report, made)
+
+
+def _searched(report: Report, nodes: int) -> None:
+    """What maxUnavailable has to be, so that it takes a third of the time."""
+    serial, _ = _timed(nodes, parallel=1)
+    soon = (serial.makespan.p95 or HOUR) / 3
+    print(f"  {nodes} nodes one at a time, and to be through in a third of the time", flush=True)
+    made, took = _timed(nodes, parallel=1, within=soon)
+    number = made.needed.max_unavailable if made.needed is not None else None
+    report.figure("foreseen and searched in", took, "s", note=f"{made.plays} plays each")
+    report.figure("maxUnavailable needed", number or 0, "nodes")
+
+
+def _timed(nodes: int, *, parallel: int, within: float | None = None) -> tuple[Plan, float]:
+    fleet, now = _fleet(nodes, parallel=parallel)
+    by = None if within is None else now.at + within
+    began = time.process_time()
+    made = plan(fleet, now, pool=_POOL, assumptions=Usual(), finish_by=by)
+    return made, time.process_time() - began
+
+
+def _told(report: Report, made: Plan) -> None:
+    report.figure("until the last node", _hours(made.makespan), "h", note="half of the plays")
+    report.figure("at the worst out of service", made.loss.nodes, "nodes")
+    report.figure("GPU-hours lost", made.gpu_hours_lost, "")
+
+
+def _hours(time: Likely) -> float:
+    return -1.0 if time.p50 is None else time.p50 / HOUR
+
+
+def _fleet(nodes: int, *, parallel: int) -> tuple[Fleet, Instant]:
+    some, of = BUSY
+    work = tuple(Tenant(name=f"train-{number}", gpus=4) for number in range(2))
+    plans = [
+        NodePlan(
+            name=f"gpu-{number:05}",
+            pool=_POOL,
+            runs="old",
+            tenants=work if number % of < some else (),
+        )
+        for number in range(nodes)
+    ]
+    pools = [_pool(parallel)]
+    stage = Stage(pools, plans, world=Steady(), start=1.8e9, journalled=False)
+    return stage.fleet(), stage.instant()
+
+
+def _pool(parallel: int) -> PoolView:
+    builds = {
+        target: {_VARIANT: Build(label=f"label-{target}", install_digest=f"install-{target}")}
+        for target in ("old", "new")
+    }
+    return PoolView(
+        key=_POOL,
+        uid="uid",
+        target="new",
+        builds=builds,
+        upgrade=UpgradePolicy(auto_upgrade=True, max_parallel_upgrades=parallel),
+        rollout=RolloutView(uid="rollout", revision="1"),
+    )

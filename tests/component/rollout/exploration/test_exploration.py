@@ -1,0 +1,41 @@
+"""One node, every order of events within a bound, every fault and every act at every moment.
+
+How many states there are is part of what is asserted: an exploration that suddenly finds few has
+lost sight of something. `python -m tools.soak explore` goes further.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from sluice.rollout.stage import Stage
+from tests.component.rollout.exploration.explorer import Explored, Scene, explore
+from tests.component.rollout.exploration.scenes import ACTS, FAULTS, bring_up, each, upgrade
+
+MOST = 20_000
+
+
+def explored(scene: Scene, *, swaps: int, at_least: int) -> Explored:
+    found = explore(scene, swaps=swaps, most=MOST)
+    assert not found.wrong, found.wrong
+    assert found.whole
+    assert found.states >= at_least
+    assert found.ends
+    return found
+
+
+@pytest.mark.parametrize(
+    ("opened", "at_least"), [(upgrade, 300), (bring_up, 400)], ids=["upgrade", "bring-up"]
+)
+def test_any_two_events_may_swap_places(opened: Callable[[], Stage], at_least: int) -> None:
+    explored(Scene(name="calm", opened=opened), swaps=1, at_least=at_least)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_may_strike_at_any_moment(fault: str) -> None:
+    explored(Scene(name=fault, opened=upgrade, faults=each([fault])), swaps=0, at_least=150)
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_person_may_act_at_any_moment(act: str) -> None:
+    explored(Scene(name=act, opened=upgrade, acts=each([act])), swaps=0, at_least=150)

@@ -1,0 +1,234 @@
+"""A story told: the engine decides, the stage lives on, acts befall it, until nothing happens any
+more; then everything is put right, and every reason to wait is taken away.
+
+Stops at the first thing that is wrong. What is wrong is judged in `judging`.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from traceback import format_exception
+
+import msgspec
+
+from sluice.rollout.deciding import Deciding
+from sluice.rollout.deciding import decide as whole
+from sluice.rollout.decision import AskPreflight, Decision
+from sluice.rollout.stage import News, Pace, Stage
+from sluice.rollout.views.fleet import Fleet, Instant
+from sluice.rollout.world import Habits, Seeded, Steady
+from tests.component.rollout.simulation import curing, fates, judging
+from tests.component.rollout.simulation.acts import Act, Hands, perform
+from tests.component.rollout.simulation.scenario import ACTS_UNTIL, START, Scenario, Strike
+
+Decide = Callable[[Fleet, Instant], Decision]
+COMPARED = 8
+"""Each so-many-th decision on what changed is compared with one on everything."""
+HEALED_AT = ACTS_UNTIL + 1800.0
+"""When all that was broken is put right."""
+PATIENCE = 9 * 3600.0
+"""Virtual seconds within which everything must come to rest: the longest back-off is 6 hours."""
+ROUNDS = 8
+"""So many times reasons to wait are taken away."""
+MOST_DECISIONS = 6000
+MOST_STEPS = 400
+"""On one node, but for preflights, which are asked again every minute: what does more than that
+goes round in circles."""
+
+_ROUGH = Habits(
+    crashes=0.05, job_endless=0.1, unload_busy=0.05, load_fails=0.1, load_hangs=0.02,
+    unfit=0.05, unsound=0.05, validation_fails=0.1, validation_hangs=0.03, boot_lost=0.05,
+)  # fmt: skip
+
+
+class Played(msgspec.Struct, kw_only=True):
+    """How a story went."""
+
+    scenario: Scenario
+    wrong: judging.Wrong | None
+    stage: Stage
+    strikes: tuple[Strike, ...] = ()
+    """The faults of effects that were met."""
+    decisions: int = 0
+    done: int = 0
+    """Nodes in place at the end."""
+
+
+def play(scenario: Scenario, decide: Decide | None = None) -> Played:
+    """All of it. With a `decide` that is asked about everything each time; without, the engine
+    decides on what changed, as it does in a service, and is compared with itself now and then.
+    """
+    told = Telling(scenario, decide)
+    wrong: judging.Wrong | None = None
+    try:
+        told.tell()
+    except judging.Wrong as found:
+        wrong = found
+    except Exception as error:  # noqa: BLE001 - whatever the engine raises is what was looked for
+        last = format_exception(error)[-2:]
+        wrong = judging.Wrong("raises", f"{type(error).__name__}: {error}\n{''.join(last)}")
+    if wrong is None or wrong.kind in judging.LATE:
+        wrong = judging.audited(told.stage, scenario) or wrong
+    return Played(
+        scenario=scenario,
+        wrong=wrong,
+        stage=told.stage,
+        strikes=tuple(told.struck.met),
+        decisions=told.decisions,
+        done=told.done,
+    )
+
+
+class Telling:
+    """One story on its way."""
+
+    def __init__(self, scenario: Scenario, decide: Decide | None) -> None:
+        self.scenario = scenario
+        self._given = decide
+        self.decide = decide or whole
+        self._mind: Deciding | None = None
+        world = Seeded(
+            scenario.seed,
+            habits=_ROUGH if scenario.rough else Habits(),
+            bad_drivers=scenario.bad,
+            unsound_drivers=scenario.unsound,
+        )
+        self.stage = Stage(scenario.pools, scenario.nodes, world=world, start=START, pace=Pace())
+        self.hands = Hands.on(self.stage.state)
+        self.struck = fates.Struck(scenario)
+        self.decisions = 0
+        self.done = 0
+        self.last = Decision()
+        self._steps: Counter[str] = Counter()
+        self._zombie: tuple[int, int, Fleet, float] | None = None
+        self._leader = self.stage.state.leader
+
+    def tell(self) -> None:
+        """The story, and what comes after."""
+        for act in self.scenario.acts:
+            self._live_until(START + act.at)
+            self._act(act)
+        self._live_until(START + HEALED_AT if self.scenario.acts else self.stage.now)
+        self.struck.stops()
+        curing.heal(self.hands)
+        self._come_to_rest()
+        self.stage.state.world = Steady()
+        for _ in range(ROUNDS):
+            waiting = judging.at_rest(self.stage, self.last)
+            if not waiting:
+                break
+            curing.cure(self.hands, waiting)
+            self._come_to_rest()
+            judging.cured(self.stage, waiting, self.last)
+        judging.in_place(self.stage, self.last)
+        self.done = len(self.stage.state.nodes)
+        self._lead_again()
+
+    def _act(self, act: Act) -> None:
+        self.stage.state.tell(f"--- {act.what} {act.node or act.pool} {act.value}".rstrip())
+        before = self.stage.state.leader
+        seen = self.stage.fleet()
+        perform(self.hands, act)
+        if self.stage.state.leader != before:
+            self._mind = None
+        if self.stage.state.leader != before and self.scenario.zombie:
+            until = self.stage.now + self.scenario.zombie
+            self._zombie = (before, self._epoch, seen, until)
+        self._epoch = self.stage.epoch
+        self._look()
+
+    _epoch = 1
+
+    # Living.
+
+    def _live_until(self, end: float) -> None:
+        while True:
+            due = self._next()
+            if due is None or due > end:
+                self.stage.until(end)
+                return
+            self.stage.until(due)
+            self._look()
+
+    def _come_to_rest(self) -> None:
+        """Until nothing is to happen; things that happen for ever are wrong."""
+        end = self.stage.now + PATIENCE
+        self._look()
+        while (due := self._next()) is not None:
+            if due > end:
+                return
+            self.stage.until(due)
+            self._look()
+
+    def _next(self) -> float | None:
+        """When there is something to decide next, or to see."""
+        state, think = self.stage.state, self.scenario.think
+        if state.dirty or state.dirty_pools:
+            return self.stage.now + think
+        times = [time for time in (self.stage.next, self.last.wake_at) if time is not None]
+        return max(min(times), self.stage.now) if times else None
+
+    def _look(self) -> None:
+        """Decide, if there is a reason to."""
+        stage = self.stage
+        due = self.last.wake_at is not None and self.last.wake_at <= stage.now
+        judging.machines(stage)
+        if not (stage.state.dirty or stage.state.dirty_pools or due):
+            return
+        news = stage.news()
+        self.decisions += 1
+        if self.decisions > MOST_DECISIONS:
+            raise judging.Wrong("restless", f"more than {MOST_DECISIONS} decisions")
+        fleet, now = stage.fleet(), stage.instant()
+        decision, rested = self._decided(fleet, now, news)
+        judging.decided(fleet, now, decision)
+        self._count(decision)
+        if due and decision.wake_at is not None and decision.wake_at <= stage.now:
+            raise judging.Wrong("restless", f"it wants to decide again at {decision.wake_at}")
+        self.last = decision
+        stage.carry_out(decision, self.struck.fate, rested=rested)
+        self._haunt(now)
+
+    def _decided(
+        self, fleet: Fleet, now: Instant, news: News
+    ) -> tuple[Decision, tuple[str, ...] | None]:
+        """And who waits no more, if the decision does not name everybody."""
+        if self._given is not None:
+            return self._given(fleet, now), None
+        if self._mind is None:
+            self._mind = Deciding(fleet)
+        else:
+            self._mind.update(*news)
+        told = self._mind.decide(now)
+        decision = msgspec.structs.replace(told, waits=dict(self._mind.waits))
+        if self.decisions % COMPARED == 0:
+            judging.same(decision, whole(fleet, now))
+        return decision, told.rested
+
+    def _count(self, decision: Decision) -> None:
+        for name, step in decision.steps.items():
+            if any(not isinstance(action, AskPreflight) for action in step.actions):
+                self._steps[name] += 1
+                if self._steps[name] > MOST_STEPS:
+                    said = f"{name}: {step.because}"
+                    raise judging.Wrong("circles", f"more than {MOST_STEPS} steps; {said}")
+
+    def _haunt(self, now: Instant) -> None:
+        """A deposed leader decides too, on what it saw when it was deposed."""
+        if self._zombie is None:
+            return
+        leader, epoch, seen, until = self._zombie
+        if now.at > until:
+            self._zombie = None
+            return
+        decision = self.decide(seen, msgspec.structs.replace(now, epoch=epoch))
+        self.stage.carry_out(decision, self.struck.fate, leader=leader)
+
+    def _lead_again(self) -> None:
+        """A restart of ours writes nothing to a Node that is in place."""
+        before = {name: node.revision for name, node in self.stage.state.nodes.items()}
+        self.stage.elect()
+        self._mind = None
+        self._come_to_rest()
+        for name, node in self.stage.state.nodes.items():
+            if node.revision != before[name]:
+                raise judging.Wrong("restart", f"{name} was written by a leader who found it done")

@@ -1,0 +1,120 @@
+"""The policies of a story: what pools want, how, and what their builds are."""
+
+from random import Random
+
+from msgspec.structs import replace
+
+from sluice.contracts.rollout import Phase, RolloutStatus, TargetRecord
+from sluice.policy.amounts import part_of
+from sluice.policy.kinds.strategy import (
+    CordonedNodes,
+    OnEvictionTimeout,
+    OnJobTimeout,
+    StrategySpec,
+)
+from sluice.policy.kinds.upgrades import Drain, PodDeletion, UpgradePolicy, WaitForCompletion
+from sluice.policy.wanted import Method
+from sluice.rollout.stage import NodePlan
+from sluice.rollout.views.pool import Build, PoolView, RolloutView
+
+TARGETS = ("A", "B", "C")
+"""Nodes run the first; the pools want the second when the story begins."""
+VARIANTS = ("u24", "u22")
+
+
+def label_of(pool: str, target: str, variant: str) -> str:
+    """The driver label that a pool's builds have."""
+    return f"{pool}-{target}-{variant}"
+
+
+def builds_of(pool: str, target: str, method: Method) -> dict[str, Build]:
+    """A target of a pool. C is installed as B is: from one to the other is a restart only."""
+    install = {"C": "B"}.get(target, target)
+    return {
+        variant: Build(
+            label=label_of(pool, target, variant),
+            install_digest=f"install-{install}-{variant}",
+            artefact=f"sha256:{install}" if method is Method.HOST else "",
+        )
+        for variant in VARIANTS
+    }
+
+
+def drawn_pools(random: Random) -> tuple[PoolView, ...]:
+    """One, or two beside each other."""
+    keys = ("p",) if random.random() < 0.8 else ("p", "q")
+    return tuple(_pool(random, key) for key in keys)
+
+
+def _pool(random: Random, key: str) -> PoolView:
+    method = random.choices(
+        (Method.CONTAINER, Method.HOST, Method.PRE_INSTALLED), weights=(8, 1, 0.3)
+    )[0]
+    return PoolView(
+        key=key,
+        uid=f"uid-{key}",
+        target=TARGETS[1],
+        method=method,
+        builds={target: builds_of(key, target, method) for target in TARGETS[:2]},
+        upgrade=upgrade_policy(random),
+        strategy=StrategySpec(
+            pool=key,
+            failure_threshold=random.choice(("5%", "30%", 1, 2, 3)),
+            retries=random.choice((0, 1, 1, 3)),
+            on_job_timeout=random.choice(tuple(OnJobTimeout)),
+            on_eviction_timeout=random.choice(tuple(OnEvictionTimeout)),
+            cordoned_nodes=random.choices(tuple(CordonedNodes), weights=(3, 1))[0],
+        ),
+    )
+
+
+def proven_before(pool: PoolView, nodes: tuple[NodePlan, ...]) -> PoolView:
+    """The pool with its Rollout, in which the first target was proven and complete."""
+    base = sum(plan.pool == pool.key for plan in nodes)
+    threshold = max(1, part_of(pool.strategy.failure_threshold, base))
+    earlier = tuple(f"earlier-{number}" for number in range(threshold))
+    status = RolloutStatus(
+        target=TARGETS[0],
+        phase=Phase.COMPLETE,
+        epoch=1,
+        base=base,
+        last_good=TARGETS[0],
+        targets={
+            TARGETS[0]: TargetRecord(
+                threshold=threshold, validated=earlier, proven=True, complete=True
+            )
+        },
+    )
+    return replace(pool, rollout=RolloutView(uid=f"rollout-{pool.key}", revision="", status=status))
+
+
+def upgrade_policy(random: Random) -> UpgradePolicy:
+    """Any that a person might write."""
+    return UpgradePolicy(
+        auto_upgrade=random.random() < 0.97,
+        max_parallel_upgrades=random.choice((0, 0, 1, 1, 2, 4)),
+        max_unavailable=random.choice(("25%", "50%", "100%", 1, 1, 2, 0)),
+        pod_deletion=PodDeletion(
+            force=random.random() < 0.5,
+            timeout_seconds=random.choice((0, 60, 300)),
+            delete_empty_dir=random.random() < 0.5,
+        ),
+        wait_for_completion=WaitForCompletion(
+            pod_selector=random.choice(("", "", "kind=job")),
+            timeout_seconds=random.choice((0, 120, 3600)),
+        ),
+        drain=Drain(enable=random.random() < 0.3, timeout_seconds=random.choice((60, 300))),
+    )
+
+
+def failing_drivers(
+    random: Random, pools: tuple[PoolView, ...]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Labels of drivers that never load, and of those that never pass."""
+    dice = random.random()
+    labels = frozenset(label_of(pool.key, "B", variant) for pool in pools for variant in VARIANTS)
+    if dice < 0.12:
+        return labels, frozenset()
+    if dice < 0.24:
+        return frozenset(), labels
+    return frozenset(), frozenset()
