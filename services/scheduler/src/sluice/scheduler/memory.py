@@ -1,0 +1,77 @@
+"""What the scheduler keeps about nodes by itself, while it leads: no other process knows it.
+
+All of it can be lost: then it is asked, evicted or waited for anew.
+"""
+
+import msgspec
+
+from sluice.contracts.reports import Preflight
+from sluice.rollout.decision import Wait
+from sluice.rollout.views.machine import Checked
+
+
+class Asked(msgspec.Struct, kw_only=True):
+    """A preflight that was asked for."""
+
+    id: str
+    boot_id: str
+    label: str
+    at: float
+    answered: float | None = None
+    answer: Preflight | None = None
+
+    def shown(self) -> Checked:
+        """As the engine sees it."""
+        return Checked(label=self.label, asked=self.at, answered=self.answered, answer=self.answer)
+
+
+class Going(msgspec.Struct, kw_only=True):
+    """A pod that is being evicted."""
+
+    since: float
+    by_force: bool = False
+    refused: str = ""
+
+
+class Known(msgspec.Struct, kw_only=True):
+    """About one node."""
+
+    uid: str = ""
+    writing: bool = False
+    asked: Asked | None = None
+    going: dict[str, Going] = {}
+    waiting: Wait | None = None
+
+
+class Memory:
+    """About all of them, by name."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Known] = {}
+        self.writing_rollouts: set[str] = set()
+
+    def of(self, name: str) -> Known:
+        """What is kept about a node; it can be changed."""
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = Known(going={})
+        return known
+
+    def see(self, name: str, uid: str) -> Known:
+        """The same, of the Node of that uid: what was kept of an earlier one is void."""
+        known = self.of(name)
+        if known.uid != uid:
+            known = self._known[name] = Known(uid=uid, going={}, writing=known.writing)
+        return known
+
+    def answered(self, name: str, answer: Preflight, *, at: float) -> None:
+        """The answer to a question, if it is the one that counts."""
+        asked = self.of(name).asked
+        if asked is not None and asked.id == answer.check and asked.answer is not answer:
+            if asked.answered is None or asked.answered < asked.at:
+                asked.answered = at
+            asked.answer = answer
+
+    def forget(self, name: str) -> None:
+        """The Node is gone."""
+        self._known.pop(name, None)

@@ -1,0 +1,90 @@
+"""What the command slots hold, read as the stream tells it. Nothing is written here."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Self
+
+from sluice.bus.port import Bus, Closable, LastPerSubject, Stored
+from sluice.contracts import streams, subjects
+from sluice.contracts.commands import Command
+from sluice.contracts.message import Unreadable, decode
+
+
+class SlotBook:
+    """Follows the slots of a cluster while it is entered."""
+
+    def __init__(self, *, bus: Bus, changed: Callable[[str], None]) -> None:
+        self._bus = bus
+        self._changed = changed
+        self._pattern = subjects.of_cluster(subjects.Command, bus.identity.cluster)
+        self._held: dict[str, dict[str, tuple[int, Command]]] = {}
+        self._seen: set[tuple[str, str]] = set()
+        self._current = asyncio.Event()
+        self._following: Closable | None = None
+
+    async def __aenter__(self) -> Self:
+        self._following = await self._bus.follow(
+            streams.COMMANDS, self._pattern, self, start=LastPerSubject()
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._following is not None:
+            await self._following.close()
+
+    @property
+    def current(self) -> bool:
+        """Whether everything that the stream holds has been read."""
+        return self._current.is_set()
+
+    def of(self, node: str) -> Mapping[str, Command]:
+        """By component, the slots of a node."""
+        return {name: command for name, (_, command) in self._held.get(node, {}).items()}
+
+    def nodes(self) -> tuple[str, ...]:
+        """Every node that has a slot."""
+        return tuple(self._held)
+
+    def learn(self, node: str, component: str, command: Command, sequence: int) -> None:
+        """What was written by us is there before the stream says so."""
+        slots = self._held.setdefault(node, {})
+        there = slots.get(component)
+        if there is None or there[0] <= sequence:
+            slots[component] = (sequence, command)
+            self._changed(node)
+
+    def forget(self, node: str) -> None:
+        """It was deleted, and its slots purged."""
+        self._held.pop(node, None)
+
+    # What the bus calls (`Follower`).
+
+    def began(self) -> None:
+        """Everything will be repeated."""
+        self._seen.clear()
+        self._current.clear()
+
+    def received(self, message: Stored) -> None:
+        """A slot holds this now."""
+        try:
+            of = subjects.parse(message.subject)
+            command = decode(Command, message.data)
+        except (Unreadable, subjects.NotASubject):
+            return
+        if isinstance(of, subjects.Command):
+            self._seen.add((of.node, of.component))
+            self.learn(of.node, of.component, command, message.sequence)
+
+    def caught_up(self) -> None:
+        """What was not repeated is gone."""
+        for node, slots in list(self._held.items()):
+            for component in [one for one in slots if (node, one) not in self._seen]:
+                del slots[component]
+                self._changed(node)
+            if not slots:
+                del self._held[node]
+        self._current.set()
+
+    def lost(self) -> None:
+        """What comes next may be late."""
+        self._current.clear()

@@ -1,0 +1,165 @@
+"""Schedulers that die, meet each other, or cannot reach anybody: the node ends where it should."""
+
+import pytest
+
+from sluice.contracts.events import EventKind
+from sluice.contracts.events import Wait as Waits
+from sluice.contracts.streams import COMMANDS, STATE
+from sluice.contracts.subjects import Command, State
+from sluice.kube.resources import LEASES
+from sluice.scheduler.role import LEASE
+from sluice.sim.apiserver.faults import Cut, Delay, Fault, Hang, Refuse, Strike
+from tests.component.scheduler.test_upgrades import CORDON, LABEL, STATES, brought_up, upgraded
+from tests.component.scheduler.world import NAMESPACE, NEW, USER, World, play
+
+WRITES = 22
+"""Of a whole upgrade of one node, by whatever kind: after each of them a scheduler may die."""
+
+
+def nothing_twice(world: World, name: str, *, since: int) -> None:
+    """Each state was shown once, in order; one cordon, one eviction, one unload."""
+    written = [one for one in world.committed(name) if one.revision > since]
+    shown = [one.changed[LABEL][1] for one in written if LABEL in one.changed]
+    assert shown == STATES
+    assert [one.changed[CORDON] for one in written if CORDON in one.changed] == [
+        (None, True),
+        (True, None),
+    ]
+    assert len(written) <= 7
+    assert len([one for one in world.revisions("Pod") if one.code < 300]) == 1
+    machine = world.crew.machines[name]
+    assert machine.unloads == 1
+    assert machine.loaded is not None
+
+
+@pytest.mark.parametrize("after", range(0, WRITES, 3))
+def test_killed_after_any_write_another_goes_on_and_nothing_is_done_twice(after: int) -> None:
+    async def story(world: World) -> None:
+        scheduler, target = await brought_up(world, "a")
+        await world.job("train", "a")
+        await scheduler.stop()
+        since = world.server.revision
+        doomed = world.start(cut_after=after)
+        await world.sleep(70)
+        await world.want(NEW)
+
+        async def dead() -> bool:
+            return doomed.wire.cut.is_set() or (await world.state("a")) == "upgrade-done"
+
+        await world.sleep(1)
+        await world.until(dead)
+        await doomed.kill()
+        world.start()
+        await upgraded(world, "a", before=target)
+        await world.sleep(60)
+        nothing_twice(world, "a", since=since)
+
+    play(story, seed=after)
+
+
+def test_two_that_believe_they_lead_do_nothing_twice() -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a")
+        await world.job("train", "a")
+        since = world.server.revision
+        other = world.start()
+        await world.sleep(5)
+        await world.want(NEW)
+        path = LEASES.path(namespace=NAMESPACE, name=LEASE)
+        taken = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
+        merge = "application/merge-patch+json"
+        await world.kube.request("PATCH", path, body=taken, content_type=merge)
+        await upgraded(world, "a", before=target)
+        await world.sleep(60)
+        nothing_twice(world, "a", since=since)
+        assert (await world.rollout()).status.epoch == 2
+        assert other.value("sluice_scheduler_leading") == 1
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "strike",
+    [Refuse(409), Refuse(429, retry_after=1), Refuse(500), Hang(), Cut("after"), Delay(2.0)],
+    ids=lambda strike: f"{type(strike).__name__}{getattr(strike, 'code', '')}",
+)
+def test_writes_that_go_wrong_are_made_in_the_end_and_once(strike: Strike) -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a")
+        await world.job("train", "a")
+        since = world.server.revision
+        for kind in ("Node", "Rollout"):
+            fault = Fault(
+                does=strike,
+                verbs=("apply", "update", "patch"),
+                kind=kind,
+                user=USER,
+                probability=0.5,
+            )
+            world.server.faults.add(fault)
+        await world.want(NEW)
+        await upgraded(world, "a", before=target, within=1200)
+        world.server.faults.clear()
+        nothing_twice(world, "a", since=since)
+
+    play(story)
+
+
+def test_while_nats_is_away_it_waits_and_says_so_and_then_goes_on() -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a")
+        await world.job("train", "a")
+        since = world.server.revision
+        await world.want(NEW)
+
+        async def started() -> bool:
+            return await world.state("a") == "pod-restart-required"
+
+        await world.until(started)
+        world.bus.stop()
+        await world.sleep(600)
+        assert await world.state("a") == "pod-restart-required"
+        world.bus.start()
+        await upgraded(world, "a", before=target)
+        nothing_twice(world, "a", since=since)
+        await world.sleep(30)
+        waits = [one.open() for one in await world.told() if one.kind is EventKind.WAIT]
+        assert "bus" in [one.code for one in waits if isinstance(one, Waits)]
+
+    play(story)
+
+
+def test_a_sick_node_holds_up_nobody() -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a", "b")
+        for verb in ("apply", "get"):
+            world.server.faults.add(
+                Fault(does=Hang(), verbs=(verb,), kind="Node", name="a", user=USER)
+            )
+        await world.want(NEW, maxUnavailable=2, maxParallelUpgrades=2)
+
+        async def other() -> bool:
+            return await world.state("b") == "upgrade-done" and len(world.committed("b")) > 4
+
+        await world.until(other, within=120)
+        world.server.faults.clear()
+        await upgraded(world, "a", "b", before=target)
+
+    play(story)
+
+
+def test_a_node_that_is_deleted_leaves_nothing_on_the_bus() -> None:
+    async def story(world: World) -> None:
+        scheduler, _ = await brought_up(world, "a", "b")
+        await world.crew.end()
+        slot = Command(cluster="default", node="a", component="driver")
+        report = State(cluster="default", node="a", component="driver", kind="facts")
+        assert await scheduler.bus.last(COMMANDS, str(slot)) is not None
+        world.cluster.fleet["a"].power_off()
+        await world.kube.request("DELETE", "/api/v1/nodes/a", body={})
+        await world.sleep(30)
+        assert await scheduler.bus.last(COMMANDS, str(slot)) is None
+        assert await scheduler.bus.last(STATE, str(report)) is None
+        assert scheduler.value("gpu_operator_nodes_upgrades_done") == 1
+
+    play(story)

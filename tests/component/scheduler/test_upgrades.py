@@ -1,0 +1,213 @@
+"""From a person's patch to the release: what is written, told and asked, and nothing else."""
+
+from collections import Counter
+
+from sluice.bus.asks import ask
+from sluice.contracts.asks import PlanAsk, StatusAnswer, StatusAsk, WhyAnswer, WhyAsk
+from sluice.contracts.events import EventKind
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.message import decode
+from sluice.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, Record
+from sluice.contracts.reports import Finding
+from sluice.scheduler import things
+from tests.component.scheduler.world import NEW, POOL, STATE, Scheduler, World, play
+
+STATES = [
+    "upgrade-required",
+    "pod-deletion-required",
+    "pod-restart-required",
+    "validation-required",
+    "upgrade-done",
+]
+LABEL = f'metadata.labels["{STATE}"]'
+CORDON = "spec.unschedulable"
+
+
+async def brought_up(world: World, *nodes: str) -> tuple[Scheduler, str]:
+    """A fleet that is where its policy wants it, and the target that it is on."""
+    await world.install(*nodes)
+    scheduler = world.start()
+    await world.done(*nodes)
+    return scheduler, (await world.rollout()).status.target
+
+
+async def upgraded(world: World, *nodes: str, before: str, within: float = 600.0) -> None:
+    """Until all nodes are on another target than before."""
+
+    async def so() -> bool:
+        status = (await world.rollout()).status
+        finished = status.phase == "Complete" and status.counts.done == len(nodes)
+        return status.target != before and finished
+
+    await world.until(so, within=within)
+
+
+def test_a_bare_node_is_brought_up_in_three_writes_and_without_a_cordon() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world, "a")
+        written = world.revisions()
+        shown = [one.changed[LABEL][1] for one in written]
+        assert shown == ["pod-restart-required", "validation-required", "upgrade-done"]
+        assert not any(CORDON in one.changed for one in written)
+        assert world.crew.machines["a"].swaps == 1
+
+    play(story)
+
+
+def test_an_upgrade_is_five_writes_one_eviction_and_an_event_for_each_state() -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a")
+        await world.job("train", "a")
+        await world.sleep(130)  # what is said again sooner is the same event once more
+        first, events = len(world.revisions()), len(await world.events())
+        await world.want(NEW)
+        await upgraded(world, "a", before=target)
+        written = world.revisions()[first:]
+        assert [one.code for one in written] == [200] * 5
+        assert [one.changed[LABEL][1] for one in written] == STATES
+        cordons = [one.changed[CORDON] for one in written if CORDON in one.changed]
+        assert cordons == [(None, True), (True, None)]
+        assert {one.verb for one in written} == {"apply"}
+        assert [one.verb for one in world.revisions("Pod")] == ["evict"]
+        said = (await world.events())[events:]
+        assert said == [("a", f"Successfully updated node state label to {one}") for one in STATES]
+        machine = world.crew.machines["a"]
+        assert (machine.swaps, machine.unloads) == (2, 1)
+
+    play(story)
+
+
+def test_what_is_left_on_the_node_is_the_proof_and_nothing_more() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world, "a")
+        node = await world.kube.get(things.NODES, "a")
+        assert LEASE_ANNOTATION not in node.metadata.annotations
+        assert not node.spec.unschedulable
+        record = decode(Record, node.metadata.annotations[RECORD_ANNOTATION].encode())
+        assert record.evidence is not None
+        assert record.evidence.passed
+        assert record.evidence.boot_id == node.status.node_info.boot_id
+        proven = world.crew.machines["a"].proven
+        assert proven is not None
+        assert proven.label == record.label
+
+    play(story)
+
+
+def test_one_after_the_other_where_the_budget_says_so() -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a", "b", "c")
+        first = len(world.revisions())
+        await world.want(NEW)
+        await upgraded(world, "a", "b", "c", before=target)
+        cordoned = set[str]()
+        most = 0
+        for one in world.revisions()[first:]:
+            if CORDON in one.changed:
+                (cordoned.add if one.changed[CORDON][1] else cordoned.discard)(one.name)
+                most = max(most, len(cordoned))
+        assert most == 1
+        per_node = Counter(one.name for one in world.revisions()[first:] if one.code < 300)
+        assert set(per_node) == {"a", "b", "c"}
+        assert max(per_node.values()) <= 7
+
+    play(story)
+
+
+def test_a_restart_writes_nothing_when_nothing_changed() -> None:
+    async def story(world: World) -> None:
+        scheduler, _ = await brought_up(world, "a", "b")
+        for kindly in (True, False):
+            nodes = len(world.committed())
+            events = len(await world.events())
+            await (scheduler.stop() if kindly else scheduler.kill())
+            scheduler = world.start()
+            await world.sleep(400)
+            assert scheduler.value("sluice_scheduler_leading") == 1
+            assert len(world.committed()) == nodes
+            assert len(await world.events()) == events
+            assert (await world.rollout()).status.phase == "Complete"
+
+    play(story)
+
+
+def test_what_happened_is_told_on_the_bus_once_and_in_order() -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a")
+        await world.want(NEW)
+        await upgraded(world, "a", before=target)
+        await world.sleep(1)
+        told = await world.told()
+        assert len({one.id for one in told}) == len(told)
+        steps = [one.open() for one in told if one.kind is EventKind.STEP]
+        after = [getattr(one, "after", "") for one in steps]
+        assert after[-5:] == STATES
+        kinds = Counter(one.kind for one in told)
+        assert kinds[EventKind.LEADER] == 1
+        assert kinds[EventKind.GRANT] == 2
+        assert all(one.message for one in told)
+
+    play(story)
+
+
+def test_a_finding_holds_its_node_up_and_says_why() -> None:
+    async def story(world: World) -> None:
+        scheduler, _ = await brought_up(world, "a")
+        finding = Finding(code="nouveau", message="nouveau is loaded", remedy="blacklist it")
+        machine = world.crew.machines["a"]
+        machine.findings = (finding,)
+        await world.want(NEW)
+        await world.sleep(90)
+        assert await world.state("a") == "upgrade-required"
+        answer = await asked(world, WhyAsk(node="a"))
+        assert isinstance(answer, WhyAnswer)
+        assert answer.wait is not None
+        assert (answer.wait.code, answer.wait.detail) == ("preflight", "nouveau is loaded")
+        assert scheduler.value("sluice_scheduler_nodes_waiting", code="preflight") == 1
+        target = (await world.rollout()).status.target
+        machine.findings = ()
+        await world.done("a", target=target)
+
+    play(story)
+
+
+def test_a_validation_that_fails_fails_the_node_and_halts() -> None:
+    async def story(world: World) -> None:
+        scheduler, _ = await brought_up(world, "a", "b")
+        world.crew.machines["a"].fails = True
+        await world.want(NEW)
+        await world.sleep(900)
+        assert await world.state("a") == "upgrade-failed"
+        assert await world.state("b") == "upgrade-required"
+        assert (await world.rollout()).status.phase == "Halted"
+        assert scheduler.value("gpu_operator_nodes_upgrades_failed") == 1
+        assert scheduler.value("gpu_operator_nodes_upgrades_pending") == 1
+        node = await world.kube.get(things.NODES, "a")
+        assert node.spec.unschedulable
+
+    play(story)
+
+
+async def asked(world: World, question: StatusAsk | WhyAsk | PlanAsk) -> object:
+    """As a person asks."""
+    bus = world.bus.connect(Identity(writer=Writer.CTL))
+    given = {"bus": bus, "clock": world.sim.clock, "cluster": "default", "service": "scheduler"}
+    try:
+        return await ask(question, **given, timeout=10.0)  # type: ignore[call-overload]
+    finally:
+        bus.kill()
+
+
+def test_status_is_answered_and_who_asks_for_nothing_that_is_there_is_told_so() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world, "a", "b")
+        status = await asked(world, StatusAsk())
+        assert isinstance(status, StatusAnswer)
+        (pool,) = status.pools
+        assert (pool.pool, pool.phase, pool.counts.done) == (POOL, "Complete", 2)
+        assert status.epoch == 1
+        assert max(status.sources.values()) < 90
+        unknown = await asked(world, PlanAsk(pool="nobody"))
+        assert getattr(unknown, "code", "") == "not-found"
+
+    play(story)

@@ -1,0 +1,148 @@
+"""Pods as the engine sees them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from sluice.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
+from sluice.policy.kinds.upgrades import Drain, UpgradePolicy, WaitForCompletion
+from sluice.rollout.views.machine import Shelter
+from sluice.scheduler.pods import driver_pod, is_over, work_pod
+from sluice.scheduler.things import Pod
+
+HOME = "gpu-operator"
+SET = {"kind": "DaemonSet", "name": "d", "uid": "x", "controller": True}
+REPLICAS = {**SET, "kind": "ReplicaSet"}
+
+
+def pod(*, metadata: dict[str, Any] | None = None, spec: Any = None, status: Any = None) -> Pod:
+    """Read from JSON, as from a server."""
+    told = {"name": "p", "namespace": "ml", "uid": "u", **(metadata or {})}
+    whole = {"metadata": told, "spec": spec or {}, "status": status or {"phase": "Running"}}
+    return msgspec.json.decode(msgspec.json.encode(whole), type=Pod)
+
+
+def with_gpus(name: str, amount: str = "1") -> Any:
+    """A spec."""
+    return {"containers": [{"name": "c", "resources": {"limits": {name: amount}}}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "gpu"),
+    [
+        (with_gpus("nvidia.com/gpu"), True),
+        (with_gpus("nvidia.com/mig-1g.10gb"), True),
+        (with_gpus("nvidia.com/gpu", "0"), False),
+        (with_gpus("cpu"), False),
+        ({"containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": "2"}}}]}, True),
+        ({"initContainers": with_gpus("nvidia.com/gpu")["containers"]}, False),
+    ],
+)
+def test_who_computes(spec: Any, gpu: bool) -> None:
+    assert work_pod(pod(spec=spec), None, namespace=HOME).gpu is gpu
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec", "shelter"),
+    [
+        ({}, {}, Shelter.NONE),
+        ({"annotations": {"kubernetes.io/config.mirror": "x"}}, {}, Shelter.MIRROR),
+        ({"ownerReferences": [SET]}, {}, Shelter.DAEMON_SET),
+        (
+            {"ownerReferences": [SET]},
+            {"nodeSelector": {"nvidia.com/gpu.deploy.dcgm": "true"}},
+            Shelter.OPERAND,
+        ),
+        (
+            {"ownerReferences": [SET]},
+            {"nodeSelector": {"nvidia.com/gpu.deploy.operator-validator": "true"}},
+            Shelter.DAEMON_SET,
+        ),
+        ({"namespace": HOME}, {}, Shelter.OURS),
+        (
+            {"namespace": HOME, "ownerReferences": [SET], "labels": {"app": "nvidia-dcgm"}},
+            {"nodeSelector": {"nvidia.com/gpu.deploy.dcgm": "true"}},
+            Shelter.OPERAND,
+        ),
+        (
+            {
+                "namespace": HOME,
+                "ownerReferences": [SET],
+                "labels": {"app": "nvidia-dcgm-exporter"},
+            },
+            {"nodeSelector": {"nvidia.com/gpu.deploy.dcgm-exporter": "true"}},
+            Shelter.OURS,
+        ),
+        ({"labels": {DRAIN_SKIP_LABEL: "true"}}, {}, Shelter.DRAIN_SKIP),
+        ({"labels": {DRAIN_SKIP_LABEL: "false"}}, {}, Shelter.NONE),
+    ],
+)
+def test_who_is_left_alone(metadata: dict[str, Any], spec: Any, shelter: Shelter) -> None:
+    assert work_pod(pod(metadata=metadata, spec=spec), None, namespace=HOME).shelter is shelter
+
+
+def test_what_the_policy_says_of_it() -> None:
+    upgrade = UpgradePolicy(
+        wait_for_completion=WaitForCompletion(pod_selector="kind=job"),
+        drain=Drain(enable=True, pod_selector="team=ml"),
+    )
+    job = work_pod(pod(metadata={"labels": {"kind": "job"}}), upgrade, namespace=HOME)
+    assert (job.job, job.drained) == (True, False)
+    other = work_pod(pod(metadata={"labels": {"team": "ml"}}), upgrade, namespace=HOME)
+    assert (other.job, other.drained) == (False, True)
+    ending = {"labels": {"kind": "job"}, "deletionTimestamp": "2027-01-15T08:00:00Z"}
+    going = work_pod(pod(metadata=ending), upgrade, namespace=HOME)
+    assert (going.job, going.deleting) == (False, True)
+    none = work_pod(pod(metadata={"labels": {"kind": "job"}}), UpgradePolicy(), namespace=HOME)
+    assert (none.job, none.drained) == (False, False)
+
+
+def test_what_eviction_would_cost() -> None:
+    kept = work_pod(pod(metadata={"ownerReferences": [REPLICAS]}), None, namespace=HOME)
+    assert (kept.bare, kept.empty_dir) == (False, False)
+    spec = {"volumes": [{"name": "v", "emptyDir": {}}]}
+    bare = work_pod(pod(spec=spec), None, namespace=HOME)
+    assert (bare.bare, bare.empty_dir) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("phase", "over"), [("Succeeded", True), ("Failed", True), ("Running", False), ("", False)]
+)
+def test_what_has_ended(phase: str, over: bool) -> None:
+    assert is_over(pod(status={"phase": phase})) is over
+
+
+def test_a_driver_pod() -> None:
+    metadata = {
+        "labels": {DRIVER_LABEL: "l"},
+        "annotations": {"sluice.dev/install-digest": "d"},
+        "deletionTimestamp": "2027-01-15T08:00:00Z",
+    }
+    running = {
+        "name": "nvidia-driver-ctr",
+        "restartCount": 2,
+        "state": {"running": {"startedAt": "2027-01-15T08:00:00Z"}},
+    }
+    conditions = [{"type": "Ready", "status": "True"}]
+    found = driver_pod(
+        pod(metadata=metadata, status={"conditions": conditions, "containerStatuses": [running]})
+    )
+    assert (found.label, found.install_digest, found.deleting, found.ready) == (
+        "l",
+        "d",
+        True,
+        True,
+    )
+    assert (found.started, found.restarts, found.trouble) == (1_800_000_000.0, 2, "")
+
+
+def test_a_driver_pod_in_trouble() -> None:
+    waiting = {
+        "name": "image-pull",
+        "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no"}},
+    }
+    found = driver_pod(pod(status={"initContainerStatuses": [waiting]}))
+    assert (found.started, found.ready, found.trouble) == (None, False, "ImagePullBackOff: no")
+    creating = {"name": "x", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    assert driver_pod(pod(status={"containerStatuses": [creating]})).trouble == ""
