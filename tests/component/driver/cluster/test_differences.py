@@ -1,0 +1,75 @@
+"""What was applied differs in nothing from what is rendered, whatever a server makes of it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from sluice.driver.cluster import things
+from sluice.driver.cluster.differing import difference
+from sluice.kube.client import APPLY_PATCH
+from sluice.kube.transport import Transport
+from sluice.kube.views import Object
+from sluice.policy.installation.whole import installation
+from tests.component.kube.places import ADMIN, Server
+from tests.component.policy.strictly import apply, path_of, sent
+from tests.unit.policy import goldens
+from tests.unit.policy.fields import MODEL, put
+from tests.unit.policy.situations import FILES, SETTINGS, SITUATIONS, Situation
+from tests.unit.policy.test_rendering import FIELDS, whole
+
+RBAC = "rbac.authorization.k8s.io/v1"
+AMOUNTS = {"limits": {"cpu": 2, "memory": "2e9"}, "requests": {"cpu": "0.5", "memory": 1073741824}}
+
+
+@pytest.fixture
+async def wire(server: Server) -> Transport:
+    """To a server with the namespace of the operands, as somebody who may do everything."""
+    wire = server.wire(ADMIN)
+    for obj in installation(SETTINGS.namespace):
+        if obj["apiVersion"] != RBAC:
+            await apply(wire, obj)
+    return wire
+
+
+async def kept(wire: Transport, obj: dict[str, Any]) -> Object:
+    """The object as the server would keep it."""
+    path = path_of(obj)
+    status, _, answer = await sent(
+        wire, "PATCH", path, obj, content=APPLY_PATCH, force="true", dryRun="All"
+    )
+    assert status in (200, 201), answer
+    view = things.OPERANDS[obj["kind"]].view
+    return msgspec.json.decode(msgspec.json.encode(answer), type=view)
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+async def test_what_was_applied_differs_in_nothing(wire: Transport, name: str) -> None:
+    for obj in goldens.objects(name):
+        there = await kept(wire, obj)
+        assert things.is_ours(there)
+        assert difference(obj, there) == "", obj["metadata"]["name"]
+
+
+@pytest.mark.parametrize("ground", ["real"], indirect=True)
+async def test_no_field_of_any_policy_is_kept_in_another_form(wire: Transport) -> None:
+    files = {**FILES, "r": ["a.list"], "c": ["ca.crt"], "k": ["nvidia.conf"]}
+    tried: dict[bytes, str] = {}
+    for kind, path in FIELDS:
+        objects = whole(kind, path)
+        put(objects[-1]["spec"], path, MODEL[kind][path])
+        for made in Situation(objects, config_maps=files).rendering().objects:
+            text = msgspec.json.encode(made.object)
+            if text not in tried:
+                tried[text] = difference(made.object, await kept(wire, made.object))
+                assert tried[text] == "", (kind, path, made.name)
+    assert len(tried) > len(FIELDS)
+
+
+@pytest.mark.parametrize("ground", ["real"], indirect=True)
+async def test_amounts_are_the_same_however_they_are_written(wire: Transport) -> None:
+    toolkit = {"resources": AMOUNTS, "env": [{"name": "EMPTY", "value": ""}]}
+    objects = [{**one} for one in SITUATIONS["one-driver-for-all"].objects]
+    objects[0]["spec"] = {**objects[0]["spec"], "toolkit": toolkit}
+    for made in Situation(objects).rendering().objects:
+        assert difference(made.object, await kept(wire, made.object)) == "", made.name

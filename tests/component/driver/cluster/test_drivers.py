@@ -1,0 +1,262 @@
+"""Driver DaemonSets: another target is another one, and the old one goes when nobody names it."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from sluice.driver.cluster import collecting, things
+from sluice.driver.cluster.deciding import delete
+from sluice.driver.cluster.hands import Hands
+from sluice.driver.cluster.meters import DriverMeters
+from sluice.driver.cluster.plan import Key
+from sluice.driver.cluster.sources import Sources
+from sluice.kube.errors import Conflict
+from sluice.policy.rendering.rendered import TARGET_ANNOTATION
+from sluice.runtime.metrics import Metrics
+from sluice.sim.apiserver.faults import Fault, Hang, Refuse
+from tests.component.driver.cluster.world import SAID, World, play
+from tests.unit.policy.situations import cluster_policy
+
+POLICY = "cluster-policy"
+HOUR = 600.0
+"""An hour is shorter in tests that are not about its length."""
+ROLLOUT = f"clusterpolicy-{POLICY}"
+
+
+@pytest.fixture
+def short_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They pass sooner."""
+    monkeypatch.setattr(collecting, "HOUR", HOUR)
+
+
+async def begun(world: World) -> str:
+    """One node that runs the driver of its policy; the name of that driver's DaemonSet."""
+    await world.install()
+    world.machine("a")
+    await world.apply(cluster_policy())
+    await world.sleep(5)
+    await world.lead()
+    old = await world.driver()
+    await world.stamp("a", old)
+    await world.sleep(10)
+    return old
+
+
+async def moved_on(world: World, version: str = "590.10") -> None:
+    """A person wants another version."""
+    change = {"spec": {"driver": {"version": version}}}
+    await world.change(things.POLICIES["ClusterPolicy"], POLICY, change)
+    await world.sleep(5)
+
+
+async def target_of(world: World, name: str) -> str:
+    return (await world.daemon_sets())[name].metadata.annotations[TARGET_ANNOTATION]
+
+
+def test_another_version_makes_a_second_one_beside_the_first() -> None:
+    async def story(world: World) -> None:
+        old = await begun(world)
+        before = (await world.daemon_sets())[old]
+        await moved_on(world)
+        new = await world.driver(but=[old])
+        found = await world.daemon_sets()
+        assert found[old].metadata.generation == before.metadata.generation == 1
+        assert found[old].status.desired_number_scheduled == 1
+        assert found[new].status.desired_number_scheduled == 0
+        assert await target_of(world, new) != await target_of(world, old)
+
+    play(story)
+
+
+def test_the_old_one_goes_an_hour_after_the_last_node_has_left_it_and_not_before() -> None:
+    async def story(world: World) -> None:
+        old = await begun(world)
+        await moved_on(world)
+        new = await world.driver(but=[old])
+        await world.sleep(collecting.HOUR + 300)
+        assert await world.there(things.DAEMON_SETS, old)
+        await world.stamp("a", new)
+        await world.sleep(collecting.HOUR - 60)
+        assert await world.there(things.DAEMON_SETS, old)
+        await world.sleep(120)
+        assert await world.drivers() == [new]
+        assert [one[1:] for one in world.written if one[0] == "delete"] == [("DaemonSet", old)]
+        assert (await world.daemon_sets())[new].status.number_available == 1
+
+    play(story)
+
+
+@pytest.mark.usefixtures(short_hours.__name__)
+def test_the_hour_begins_anew_when_a_node_goes_back() -> None:
+    async def story(world: World) -> None:
+        old = await begun(world)
+        await moved_on(world)
+        new = await world.driver(but=[old])
+        await world.stamp("a", new)
+        await world.sleep(HOUR - 60)
+        await world.stamp("a", old)
+        await world.sleep(60)
+        await world.stamp("a", new)
+        await world.sleep(HOUR - 60)
+        assert await world.there(things.DAEMON_SETS, old)
+        await world.sleep(120)
+        assert not await world.there(things.DAEMON_SETS, old)
+
+    play(story)
+
+
+async def by_rollout(world: World, old: str) -> None:
+    about = {"apiVersion": things.ROLLOUTS.api_version, "kind": things.ROLLOUTS.kind}
+    made = {**about, "metadata": {"name": ROLLOUT}, "spec": {}}
+    await world.kube.create(things.ROLLOUTS, made)
+    status = {"status": {"lastGood": await target_of(world, old)}}
+    await world.change(things.ROLLOUTS, ROLLOUT, status, subresource="status")
+
+
+async def by_commands_that_nobody_knows(world: World, old: str) -> None:
+    world.commanded = None
+
+
+@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.parametrize("named", [by_rollout, by_commands_that_nobody_knows])
+def test_one_that_is_named_stays(
+    named: Callable[[World, str], Coroutine[Any, Any, None]],
+) -> None:
+    async def story(world: World) -> None:
+        old = await begun(world)
+        await moved_on(world)
+        await named(world, old)
+        await world.stamp("a", await world.driver(but=[old]))
+        await world.sleep(HOUR + 300)
+        assert await world.there(things.DAEMON_SETS, old)
+
+    play(story)
+
+
+@pytest.mark.usefixtures(short_hours.__name__)
+def test_what_was_wanted_before_the_nodes_moved_is_wanted_again_at_no_cost() -> None:
+    async def story(world: World) -> None:
+        old = await begun(world)
+        await moved_on(world)
+        before = len(world.revisions)
+        await moved_on(world, "580.95.05")
+        await world.sleep(60)
+        assert {kind for _, kind, _ in world.written[before:]} == {"ClusterPolicy"}
+        new = await world.driver(but=[old])
+        await world.sleep(HOUR + 60)
+        assert await world.drivers() == [old]
+        assert not await world.there(things.DAEMON_SETS, new)
+
+    play(story)
+
+
+@pytest.mark.usefixtures(short_hours.__name__)
+@pytest.mark.parametrize(
+    ("kind", "does"),
+    [("Node", Refuse(500)), ("Rollout", Hang()), ("ClusterPolicy", Refuse(500))],
+)
+def test_nothing_goes_while_it_cannot_be_seen_what_there_is(kind: str, does: Refuse | Hang) -> None:
+    async def story(world: World) -> None:
+        old = await begun(world)
+        await moved_on(world)
+        await world.stamp("a", await world.driver(but=[old]))
+        await world.sleep(HOUR - 60)
+        blind = [
+            world.server.faults.add(Fault(does=does, kind=kind, verbs=(verb,)))
+            for verb in ("get", "list", "watch")
+        ]
+        world.server.faults.drop_watches(kind=kind, clean=False)
+        await world.sleep(HOUR)
+        assert await world.there(things.DAEMON_SETS, old)
+        for fault in blind:
+            world.server.faults.remove(fault)
+        await world.sleep(900)
+        assert not await world.there(things.DAEMON_SETS, old)
+
+    play(story)
+
+
+@pytest.mark.usefixtures(short_hours.__name__)
+def test_a_node_that_was_missed_for_a_moment_takes_nothing_with_it() -> None:
+    """Its system is not known any more, so its driver is not rendered; its target is wanted."""
+
+    async def story(world: World) -> None:
+        old = await begun(world)
+        label = {"feature.node.kubernetes.io/system-os_release.ID": None, "sluice.dev/driver": None}
+        await world.label("a", **label)
+        await world.sleep(HOUR + 300)
+        assert await world.drivers() == [old]
+
+    play(story)
+
+
+@pytest.mark.usefixtures(short_hours.__name__)
+def test_the_drivers_of_a_policy_that_is_deleted_stay_and_go_on() -> None:
+    async def story(world: World) -> None:
+        old = await begun(world)
+        await moved_on(world)
+        new = await world.driver(but=[old])
+        others = set(await world.daemon_sets()) - {old, new}
+        await world.remove(things.POLICIES["ClusterPolicy"], POLICY)
+        await world.sleep(HOUR + 300)
+        found = await world.daemon_sets()
+        assert set(found) == {old, new, *others}
+        assert all(one.metadata.owner_references == () for one in found.values())
+        assert found[old].status.number_available == 1
+        assert [one for one in world.written if one[0] == "delete"] == []
+
+    play(story)
+
+
+@pytest.mark.usefixtures(short_hours.__name__)
+def test_a_policy_that_is_made_anew_has_drivers_of_its_own_and_the_old_ones_go() -> None:
+    async def story(world: World) -> None:
+        old = await begun(world)
+        await world.remove(things.POLICIES["ClusterPolicy"], POLICY)
+        await world.sleep(60)
+        await world.apply(cluster_policy())
+        await world.sleep(10)
+        new = await world.driver(but=[old])
+        await world.sleep(HOUR + 300)
+        assert await world.drivers() == [old, new]
+        await world.stamp("a", new)
+        await world.sleep(HOUR + 60)
+        assert await world.drivers() == [new]
+
+    play(story)
+
+
+@pytest.mark.usefixtures(short_hours.__name__)
+def test_a_delete_that_the_server_does_not_take_is_tried_again() -> None:
+    async def story(world: World) -> None:
+        old = await begun(world)
+        await moved_on(world)
+        await world.stamp("a", await world.driver(but=[old]))
+        await world.sleep(HOUR - 60)
+        fault = Fault(does=Refuse(409), kind="DaemonSet", verbs=("delete",), times=2)
+        world.server.faults.add(fault)
+        await world.sleep(600)
+        assert not await world.there(things.DAEMON_SETS, old)
+        assert [one.code for one in world.revisions if one.verb == "delete"] == [409, 409, 200]
+
+    play(story)
+
+
+def test_one_that_changed_since_it_was_looked_at_is_not_deleted() -> None:
+    async def story(world: World) -> None:
+        old = await begun(world)
+        clock, namespace = world.sim.clock, SAID.namespace
+        meters = DriverMeters(Metrics(version="1"), clock=clock)
+        sources = Sources(world.kube, namespace=namespace, clock=clock, random=world.sim.random)
+        hands = Hands(world.kube, sources=sources, namespace=namespace, meters=meters)
+        there = (await world.daemon_sets())[old]
+        await world.change(things.DAEMON_SETS, old, {"metadata": {"labels": {"new": "1"}}})
+        key = Key("DaemonSet", old)
+        with pytest.raises(Conflict):
+            await hands.delete(key, delete(there, orphan=False, because="nobody names it"))
+        there = (await world.daemon_sets())[old]
+        await hands.delete(key, delete(there, orphan=False, because="nobody names it"))
+        await hands.delete(key, delete(there, orphan=False, because="it is gone already"))
+
+    play(story)

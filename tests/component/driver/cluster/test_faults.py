@@ -1,0 +1,237 @@
+"""What goes wrong on the way: one object's trouble is its own, and a death between two writes."""
+
+from typing import Any
+
+import pytest
+
+from sluice.driver.cluster import deciding, things, work
+from sluice.driver.cluster.differing import difference
+from sluice.sim.apiserver.faults import Cut, Fault, Hang, Refuse, Strike
+from tests.component.driver.cluster.test_bringing_up import AGENTS, POLICY, brought_up
+from tests.component.driver.cluster.world import USER, World, play
+from tests.unit.policy.situations import asking, nvidia_driver
+
+SICK = "nvidia-dcgm-exporter"
+
+
+@pytest.mark.parametrize("does", [Refuse(409), Refuse(429), Refuse(500), Hang()])
+def test_an_object_that_fails_holds_up_no_other_and_is_made_when_it_can_be(does: Strike) -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        struck = world.server.faults.add(Fault(does=does, name=SICK, user=USER, verbs=("apply",)))
+        await world.lead()
+        found = await world.daemon_sets()
+        assert set(found) == {*AGENTS, *await world.drivers()} - {SICK}
+        # Doubling, the waits allow a dozen tries in that time and no more.
+        assert 2 <= struck.struck <= 16
+        world.server.faults.clear()
+        await world.sleep(300)
+        assert SICK in await world.daemon_sets()
+
+    play(story)
+
+
+def test_what_was_carried_out_without_an_answer_is_not_written_again() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        world.server.faults.add(Fault(does=Cut("after"), user=USER, verbs=("apply",)))
+        await world.lead()
+        assert len(await world.daemon_sets()) == 6
+        names = [name for verb, _, name in world.written if verb == "apply"]
+        assert sorted(names) == sorted(set(names))
+
+    play(story)
+
+
+def test_an_object_that_is_refused_is_said_by_name_and_tried_again_each_minute() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        refused = Fault(does=Refuse(403), name=SICK, user=USER, verbs=("apply",))
+        struck = world.server.faults.add(refused)
+        role = await world.lead()
+        await world.sleep(600)
+        assert 10 <= struck.struck <= 12
+        said = await world.conditions("ClusterPolicy", POLICY)
+        words = f"state-dcgm-exporter: the API server refused DaemonSet/{SICK}"
+        assert words in said["Degraded"]["message"]
+        ((reason, message),) = await world.events()
+        assert reason == "Refused"
+        assert message.startswith(f"DaemonSet/{SICK}: ")
+        known = {"kind": "DaemonSet", "outcome": "refused"}
+        assert role.value("sluice_driver_api_writes_total", **known) == struck.struck
+        world.server.faults.clear()
+        await world.sleep(120)
+        said = await world.conditions("ClusterPolicy", POLICY)
+        assert said["Degraded"]["status"] == "False"
+        assert SICK in await world.daemon_sets()
+
+    play(story)
+
+
+def test_changes_elsewhere_do_not_hurry_what_is_refused() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        refused = Fault(does=Refuse(403), name=SICK, user=USER, verbs=("apply",))
+        struck = world.server.faults.add(refused)
+        await world.lead()
+        for number in range(100):
+            await world.label("a", team=str(number))
+            await world.sleep(1)
+        assert struck.struck <= 4
+
+    play(story)
+
+
+def test_another_wish_is_tried_at_once() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        refused = Fault(does=Refuse(403), name=SICK, user=USER, verbs=("apply",), times=1)
+        world.server.faults.add(refused)
+        await world.lead()
+        assert SICK not in await world.daemon_sets()
+        env = [{"name": "A", "value": "b"}]
+        change = {"spec": {"dcgmExporter": {"env": env}}}
+        await world.change(things.POLICIES["ClusterPolicy"], POLICY, change)
+        await world.sleep(2)
+        assert SICK in await world.daemon_sets()
+
+    play(story)
+
+
+def test_what_a_server_keeps_in_another_form_is_sent_once_for_each_wish(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def otherwise(wanted: Any, there: Any) -> str:
+        """As where a webhook changes what is sent, each time."""
+        sick = there.metadata.name == SICK
+        return "spec.template.spec.schedulerName" if sick else difference(wanted, there)
+
+    monkeypatch.setattr(deciding, "difference", otherwise)
+    monkeypatch.setattr(work, "difference", otherwise)
+
+    async def story(world: World) -> None:
+        await brought_up(world)
+        await world.lead()
+        made = [one for one in world.revisions if one.name == SICK]
+        assert [one.verb for one in made] == ["apply"]
+        for number in range(20):
+            await world.label("a", team=str(number))
+            await world.sleep(1)
+        assert len([one for one in world.revisions if one.name == SICK]) == 1
+        edit = {"spec": {"template": {"spec": {"priorityClassName": "low"}}}}
+        await world.change(things.DAEMON_SETS, SICK, edit)
+        await world.sleep(10)
+        assert len([one for one in world.revisions if one.name == SICK]) == 2
+
+    play(story)
+
+
+def test_a_status_that_cannot_be_written_holds_up_nothing() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        fault = Fault(does=Refuse(500), kind="ClusterPolicy", user=USER, verbs=("patch",))
+        world.server.faults.add(fault)
+        await world.lead()
+        assert len(await world.daemon_sets()) == 6
+        assert await world.state("ClusterPolicy", POLICY) == ""
+        world.server.faults.clear()
+        await world.sleep(300)
+        assert await world.state("ClusterPolicy", POLICY) == "notReady"
+
+    play(story)
+
+
+def test_a_server_that_restarts_and_forgets_changes_nothing() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        await world.lead()
+        before = len(world.revisions)
+        for _ in range(3):
+            await world.server.restart()
+            await world.sleep(100)
+            await world.server.compact()
+            world.server.faults.drop_watches(clean=False)
+            await world.sleep(100)
+        assert len(world.revisions) == before
+
+    play(story)
+
+
+async def two_drivers(world: World) -> None:
+    """What writes to every kind: operands, owner labels and statuses."""
+    await world.install()
+    world.machine("a")
+    world.machine("b", version="24.04", pool="canary")
+    for policy in (
+        asking(),
+        nvidia_driver("canary", nodeSelector={"pool": "canary"}, version="590.10"),
+        nvidia_driver("rest", default=True),
+    ):
+        await world.apply(policy)
+    await world.sleep(5)
+
+
+async def picture(world: World) -> dict[str, Any]:
+    """Everything that the role wrote, but for what is the server's."""
+    made = {
+        name: (one.spec, one.metadata.labels) for name, one in (await world.daemon_sets()).items()
+    }
+    nodes = await world.kube.page(things.NODES)
+    owners = {
+        one.metadata.name: one.metadata.labels.get("nvidia.com/gpu-operator.driver.owner")
+        for one in nodes.items
+    }
+    states = {
+        (kind, name): await world.state(kind, name)
+        for kind, name in (
+            ("ClusterPolicy", POLICY),
+            ("NVIDIADriver", "canary"),
+            ("NVIDIADriver", "rest"),
+        )
+    }
+    return {"made": made, "owners": owners, "states": states}
+
+
+def test_killed_between_any_two_writes_the_next_one_goes_on() -> None:
+    uids = ("canary", "rest", POLICY)
+
+    async def whole(world: World) -> tuple[int, list[str]]:
+        await two_drivers(world)
+        role = await world.lead()
+        names = sorted(name for _, _, name in world.written if name not in uids)
+        return role.wire.writes, [_plain(name) for name in names]
+
+    writes, names = play(whole)
+    assert writes >= 13
+
+    async def cut(world: World, after: int) -> None:
+        await two_drivers(world)
+        role = world.start(cut_after=after)
+        await world.until(lambda: _cut(role.wire))
+        await role.kill()
+        await world.lead()
+        seen = await picture(world)
+        assert sorted(_plain(name) for name in seen["made"]) == [
+            name for name in names if "nvidia-driver-startup" not in name and _is_daemon(name)
+        ]
+        assert seen["owners"] == {"a": "rest", "b": "canary"}
+        assert set(seen["states"].values()) == {"notReady"}
+        # Each was written once, whichever process it was: but for statuses, nothing twice.
+        again = [_plain(name) for _, _, name in world.written if name not in uids]
+        assert sorted(again) == names
+
+    for after in range(writes):
+        play(lambda world, after=after: cut(world, after))
+
+
+async def _cut(wire: Any) -> bool:
+    return wire.is_cut
+
+
+def _plain(name: str) -> str:
+    """Without the digest: the uids of policies differ from run to run."""
+    return "nvidia-driver-daemonset" if name.startswith("nvidia-driver-daemonset-") else name
+
+
+def _is_daemon(name: str) -> bool:
+    return name in AGENTS or name == "nvidia-driver-daemonset"

@@ -1,0 +1,251 @@
+"""A GPU Operator in the same cluster: while it is at work, we stand back, and say so."""
+
+from typing import Any
+
+from sluice.driver.cluster import things
+from sluice.kube.resources import LEASES, PODS
+from sluice.sim.apiserver.faults import Fault, Refuse
+from tests.component.driver.cluster.test_bringing_up import AGENTS, POLICY, brought_up
+from tests.component.driver.cluster.world import NAMESPACE, USER, World, play
+
+ITS_NAMESPACE = "default"
+LEASE = {
+    "metadata": {"name": things.FOREIGN_LEASE},
+    "spec": {
+        "holderIdentity": "gpu-operator_1",
+        "leaseDurationSeconds": 15,
+        "renewTime": "2027-01-15T08:00:00.000000Z",
+        "leaseTransitions": 1,
+    },
+}
+WORDS = f"gpu-operator_1 holds lease {ITS_NAMESPACE}/{things.FOREIGN_LEASE}"
+
+
+async def renew(world: World, *, holder: str = "gpu-operator_1") -> None:
+    """As who holds it does every few seconds."""
+    stamp = f"2027-01-15T09:00:{int(world.sim.clock.monotonic()) % 60:02d}.000000Z"
+    spec = {"holderIdentity": holder, "renewTime": stamp}
+    path = LEASES.path(namespace=ITS_NAMESPACE, name=things.FOREIGN_LEASE)
+    await world.kube.request(
+        "PATCH", path, body={"spec": spec}, content_type="application/merge-patch+json"
+    )
+
+
+async def at_work(world: World, *, seconds: float) -> None:
+    """It holds its lease for so long."""
+    for _ in range(int(seconds / 5)):
+        await renew(world)
+        await world.sleep(5)
+
+
+def its_daemon_set(name: str, *, uid: str) -> dict[str, Any]:
+    """As the GPU Operator makes it."""
+    owner = {
+        "apiVersion": "nvidia.com/v1",
+        "kind": "ClusterPolicy",
+        "name": POLICY,
+        "uid": uid,
+        "controller": True,
+    }
+    labels = {"app": name, "app.kubernetes.io/part-of": "gpu-operator"}
+    container = {"name": "c", "image": "r.example/its:1"}
+    spec = {"nodeSelector": {"nvidia.com/gpu.present": "true"}, "containers": [container]}
+    return {
+        "metadata": {"name": name, "labels": labels, "ownerReferences": [owner]},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+async def its_pods(world: World, app: str) -> list[str]:
+    """Uids of the pods of an operand that the GPU Operator made."""
+    page = await world.kube.page(PODS, namespace=NAMESPACE, labels=f"app={app}")
+    return [
+        pod.metadata.uid
+        for pod in page.items
+        if pod.spec.containers[0].name == "c" and not pod.metadata.deletion_timestamp
+    ]
+
+
+async def taken_over(world: World) -> None:
+    """It has labelled the nodes and made a validator, and holds its lease."""
+    await brought_up(world)
+    for name in ("a", "b"):
+        await world.label(name, **{"nvidia.com/gpu.deploy.operator-validator": "true"})
+    await world.kube.create(LEASES, LEASE, namespace=ITS_NAMESPACE)
+    policy = await world.kube.get(things.POLICIES["ClusterPolicy"], POLICY)
+    await world.kube.create(
+        things.DAEMON_SETS,
+        its_daemon_set("nvidia-operator-validator", uid=policy.metadata.uid),
+        namespace=NAMESPACE,
+    )
+    await world.sleep(10)
+
+
+def test_while_it_is_at_work_nothing_is_touched_and_the_status_says_so() -> None:
+    async def story(world: World) -> None:
+        await taken_over(world)
+        role = world.start()
+        await at_work(world, seconds=200)
+        assert {kind for _, kind, _ in world.written} == {"ClusterPolicy"}
+        assert len(world.revisions) == 1
+        said = await world.conditions("ClusterPolicy", POLICY)
+        assert list(said) == ["ForeignOperator"]
+        assert said["ForeignOperator"]["status"] == "True"
+        assert WORDS in said["ForeignOperator"]["message"]
+        assert list(await world.daemon_sets()) == ["nvidia-operator-validator"]
+        assert role.value("gpu_operator_reconciliation_status") == 0
+
+    play(story)
+
+
+def test_what_it_says_of_a_policy_stays_as_it_said_it() -> None:
+    async def story(world: World) -> None:
+        await taken_over(world)
+        world.start()
+        its = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Reconciled",
+            "message": "",
+            "lastTransitionTime": "2027-01-15T08:00:00Z",
+        }
+        status = {"status": {"state": "ready", "conditions": [its]}}
+        kind = things.POLICIES["ClusterPolicy"]
+        await world.change(kind, POLICY, status, subresource="status")
+        await at_work(world, seconds=60)
+        said = await world.conditions("ClusterPolicy", POLICY)
+        assert list(said) == ["Ready", "ForeignOperator"]
+        assert said["Ready"] == its
+        assert await world.state("ClusterPolicy", POLICY) == "ready"
+
+    play(story)
+
+
+def test_when_its_lease_runs_out_what_it_made_is_replaced_pod_by_pod() -> None:
+    async def story(world: World) -> None:
+        await taken_over(world)
+        world.start()
+        await at_work(world, seconds=60)
+        assert len(await its_pods(world, "nvidia-operator-validator")) == 2
+        await world.sleep(11)
+        assert len(await world.daemon_sets()) == 1
+        await world.sleep(60)
+        found = await world.daemon_sets()
+        assert sorted(found) == sorted([*AGENTS, *await world.drivers()])
+        assert found["nvidia-operator-validator"].status.updated_number_scheduled == 2
+        assert await its_pods(world, "nvidia-operator-validator") == []
+        assert all(one.metadata.owner_references == () for one in found.values())
+        said = await world.conditions("ClusterPolicy", POLICY)
+        assert "ForeignOperator" not in said
+        assert said["Ready"]["reason"] == "Error"
+        deleted = [name for verb, _, name in world.written if verb == "delete"]
+        assert deleted == ["nvidia-operator-validator"]
+
+    play(story)
+
+
+def test_its_pods_outlive_its_daemon_set_and_are_adopted() -> None:
+    async def story(world: World) -> None:
+        await taken_over(world)
+        before = await its_pods(world, "nvidia-operator-validator")
+        assert len(before) == 2
+        policy = things.POLICIES["ClusterPolicy"]
+        await world.change(policy, POLICY, {"spec": {"daemonsets": {"updateStrategy": "OnDelete"}}})
+        await renew(world, holder="")
+        await world.lead()
+        assert await its_pods(world, "nvidia-operator-validator") == before
+        ours = (await world.daemon_sets())["nvidia-operator-validator"]
+        page = await world.kube.page(
+            PODS, namespace=NAMESPACE, labels="app=nvidia-operator-validator"
+        )
+        owners = {owner.uid for pod in page.items for owner in pod.metadata.owner_references}
+        assert owners == {ours.metadata.uid}
+
+    play(story)
+
+
+def test_killed_after_the_old_one_went_the_next_one_makes_ours() -> None:
+    async def story(world: World) -> None:
+        await taken_over(world)
+        await renew(world, holder="")
+        for after in range(20):
+            role = world.start(cut_after=after)
+            await world.sleep(30)
+            await role.kill()
+        found = await world.daemon_sets()
+        assert sorted(found) == sorted([*AGENTS, *await world.drivers()])
+        names = [name for _, kind, name in world.written if kind == "DaemonSet"]
+        assert names.count("nvidia-operator-validator") == 2
+        assert len(names) == len(found) + 1
+
+    play(story)
+
+
+def test_one_that_comes_later_stops_us_at_once_and_leaves_again() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        await world.lead()
+        await world.kube.create(LEASES, LEASE, namespace=ITS_NAMESPACE)
+        await world.sleep(2)
+        await world.remove(things.DAEMON_SETS, "nvidia-dcgm-exporter")
+        await at_work(world, seconds=60)
+        assert "nvidia-dcgm-exporter" not in await world.daemon_sets()
+        said = await world.conditions("ClusterPolicy", POLICY)
+        assert set(said) == {"Ready", "Error", "ForeignOperator"}
+        # Deleted by a person, a lease counts for as long as its holder may take to make it anew.
+        path = LEASES.path(namespace=ITS_NAMESPACE, name=things.FOREIGN_LEASE)
+        await world.kube.request("DELETE", path)
+        await world.sleep(15)
+        assert "nvidia-dcgm-exporter" not in await world.daemon_sets()
+        await world.sleep(10)
+        assert "nvidia-dcgm-exporter" in await world.daemon_sets()
+        assert "ForeignOperator" not in await world.conditions("ClusterPolicy", POLICY)
+
+    play(story)
+
+
+def test_while_its_lease_cannot_be_seen_nothing_is_touched() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        await world.lead()
+        blind = Fault(does=Refuse(500), kind="Lease", user=USER, verbs=("list", "watch"))
+        world.server.faults.add(blind)
+        world.server.faults.drop_watches(kind="Lease", clean=False)
+        await world.sleep(120)
+        await world.remove(things.DAEMON_SETS, "nvidia-dcgm-exporter")
+        await world.sleep(60)
+        assert "nvidia-dcgm-exporter" not in await world.daemon_sets()
+        world.server.faults.clear()
+        await world.sleep(60)
+        assert "nvidia-dcgm-exporter" in await world.daemon_sets()
+
+    play(story)
+
+
+def test_what_somebody_else_made_under_our_names_is_left_alone_and_said() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        theirs = its_daemon_set("nvidia-dcgm-exporter", uid="x")
+        del theirs["metadata"]["ownerReferences"]
+        await world.kube.create(things.DAEMON_SETS, theirs, namespace=NAMESPACE)
+        for name, handler in (("nvidia", "nvidia"), ("nvidia-cdi", "mine")):
+            told = {"metadata": {"name": name}, "handler": handler}
+            await world.kube.create(things.RUNTIME_CLASSES, told)
+        await world.lead()
+        touched = [name for _, _, name in world.written]
+        assert not {"nvidia-dcgm-exporter", "nvidia", "nvidia-cdi"} & set(touched)
+        said = await world.conditions("ClusterPolicy", POLICY)
+        assert "DaemonSet nvidia-dcgm-exporter that somebody else made" in said["Error"]["message"]
+        assert 'the handler "mine" instead of "nvidia-cdi"' in said["Error"]["message"]
+        assert len(await world.events()) == 2
+        await world.remove(things.DAEMON_SETS, "nvidia-dcgm-exporter")
+        await world.remove(things.RUNTIME_CLASSES, "nvidia-cdi")
+        await world.sleep(30)
+        said = await world.conditions("ClusterPolicy", POLICY)
+        assert said["Degraded"]["status"] == "False"
+        assert set(AGENTS) < set(await world.daemon_sets())
+
+    play(story)

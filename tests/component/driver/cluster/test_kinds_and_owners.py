@@ -1,0 +1,177 @@
+"""Kinds that nobody has installed, and which driver has which node."""
+
+import logging
+
+import pytest
+
+from sluice.driver.cluster import things
+from sluice.policy.checks import OWNER_LABEL
+from sluice.policy.crds import definitions
+from sluice.sim.apiserver.faults import Fault, Refuse
+from tests.component.driver.cluster.test_bringing_up import AGENTS, POLICY
+from tests.component.driver.cluster.world import USER, World, play
+from tests.unit.policy.situations import asking, cluster_policy, nvidia_driver
+
+
+def test_kinds_that_are_not_there_are_waited_for_in_silence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(world: World) -> None:
+        await world.install(crds=[])
+        world.machine("a")
+        await world.sleep(5)
+        role = await world.lead()
+        assert role.service.unready() == []
+        assert sorted(await world.daemon_sets()) == AGENTS
+        assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
+        # Each of the kinds is asked for every ten seconds, and nothing else.
+        await world.install_kinds(["clusterpolicies.nvidia.com"])
+        await world.apply(cluster_policy())
+        await world.sleep(30)
+        assert len(await world.drivers()) == 1
+        await world.install_kinds(definitions())
+        await world.sleep(60)
+        assert await world.state("ClusterPolicy", POLICY) == "notReady"
+        assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
+
+    play(story)
+
+
+def test_nothing_is_decided_before_it_is_known_what_there_is() -> None:
+    async def story(world: World) -> None:
+        await world.install()
+        await world.apply(cluster_policy())
+        blind = Fault(does=Refuse(500), kind="ClusterPolicy", verbs=("get", "list"), user=USER)
+        world.server.faults.add(blind)
+        role = await world.lead()
+        assert world.revisions == []
+        (why,) = role.service.unready()
+        assert "clusterpolicies" in why
+        world.server.faults.clear()
+        await world.sleep(60)
+        assert role.service.unready() == []
+        assert sorted(await world.daemon_sets()) == AGENTS
+
+    play(story)
+
+
+async def owners(world: World) -> dict[str, str | None]:
+    page = await world.kube.page(things.NODES)
+    return {one.metadata.name: one.metadata.labels.get(OWNER_LABEL) for one in page.items}
+
+
+async def two_pools(world: World) -> None:
+    await world.install()
+    world.machine("a")
+    world.machine("b", pool="canary")
+    world.cluster.fleet.add("plain")
+    await world.apply(asking())
+    await world.apply(nvidia_driver("canary", nodeSelector={"pool": "canary"}, version="590.10"))
+    await world.apply(nvidia_driver("rest", default=True))
+    await world.sleep(5)
+
+
+def test_each_node_is_told_its_driver_once() -> None:
+    async def story(world: World) -> None:
+        await two_pools(world)
+        await world.lead()
+        assert await owners(world) == {"a": "rest", "b": "canary", "plain": None}
+        assert [name for _, kind, name in world.written if kind == "Node"] == ["a", "b"]
+        assert len(await world.drivers()) == 2
+        await world.label("b", pool="other")
+        await world.sleep(10)
+        assert (await owners(world))["b"] == "rest"
+        assert [name for _, kind, name in world.written if kind == "Node"] == ["a", "b", "b"]
+
+    play(story)
+
+
+def test_a_contradiction_moves_no_node_and_both_are_told() -> None:
+    async def story(world: World) -> None:
+        await two_pools(world)
+        await world.lead()
+        before = len([one for one in world.written if one[1] == "Node"])
+        await world.apply(nvidia_driver("second", nodeSelector={"pool": "canary"}))
+        await world.label("a", **{OWNER_LABEL: "rest"})
+        await world.sleep(10)
+        assert await owners(world) == {"a": "rest", "b": "canary", "plain": None}
+        assert len([one for one in world.written if one[1] == "Node"]) == before
+        for name in ("canary", "second"):
+            said = await world.conditions("NVIDIADriver", name)
+            assert said["Error"]["reason"] == "ConflictingNodeSelector"
+
+    play(story)
+
+
+def test_an_owner_that_nobody_is_any_more_is_taken_off_only_on_fresh_news() -> None:
+    async def story(world: World) -> None:
+        await two_pools(world)
+        await world.lead()
+        blind = [
+            world.server.faults.add(
+                Fault(does=Refuse(500), kind="GPUClusterPolicy", verbs=(verb,), user=USER)
+            )
+            for verb in ("list", "watch")
+        ]
+        world.server.faults.drop_watches(kind="GPUClusterPolicy", clean=False)
+        await world.sleep(60)
+        await world.label("a", **{"nvidia.com/gpu.present": None})
+        await world.sleep(60)
+        assert (await owners(world))["a"] == "rest"
+        for fault in blind:
+            world.server.faults.remove(fault)
+        await world.sleep(300)
+        assert (await owners(world))["a"] is None
+
+    play(story)
+
+
+def test_a_gpu_cluster_beside_a_policy_stops_both() -> None:
+    async def story(world: World) -> None:
+        await world.install()
+        world.machine("a")
+        await world.apply(cluster_policy())
+        definition = _gpu_clusters()
+        await world.apply(definition)
+        await world.sleep(5)
+        api = things.GPU_CLUSTERS
+        made = {
+            "apiVersion": api.api_version,
+            "kind": api.kind,
+            "metadata": {"name": "gpu-cluster"},
+        }
+        await world.kube.create(api, made)
+        await world.lead()
+        assert await world.drivers() == []
+        said = await world.conditions("ClusterPolicy", POLICY)
+        assert 'conflicting GPUCluster resource "gpu-cluster" detected' in said["Error"]["message"]
+
+    play(story)
+
+
+def _gpu_clusters() -> dict[str, object]:
+    """A kind of somebody else's, as far as it matters."""
+    api = things.GPU_CLUSTERS
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": api.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{api.plural}.{api.group}"},
+        "spec": {
+            "group": api.group,
+            "names": {
+                "kind": api.kind,
+                "listKind": "GPUClusterList",
+                "plural": api.plural,
+                "singular": "gpucluster",
+            },
+            "scope": "Cluster",
+            "versions": [version],
+        },
+    }

@@ -1,0 +1,96 @@
+"""What is done about an operand, by who made it and whether anybody wants it."""
+
+from typing import Any
+
+import pytest
+
+from sluice.driver.cluster.deciding import (
+    Apply,
+    Delete,
+    Refuse,
+    of_operand,
+    of_unwanted,
+    owner_change,
+)
+from sluice.driver.cluster.plan import Key
+from sluice.policy.checks import OWNER_LABEL
+from sluice.policy.rendering.rendered import Rendered
+from tests.unit.driver.cluster.making import driver_of, kept, plan
+
+MADE = plan().objects
+AGENT = MADE[Key("DaemonSet", "nvidia-dcgm-exporter")]
+FILE = MADE[Key("ConfigMap", "nvidia-driver-startup-probe")]
+CLASS = MADE[Key("RuntimeClass", "nvidia")]
+DRIVER = driver_of(plan())
+OWNER = [{"kind": "ClusterPolicy", "name": "p", "uid": "1"}]
+
+
+@pytest.mark.parametrize("made", [AGENT, FILE, CLASS, DRIVER])
+def test_what_is_not_there_is_made_and_what_is_right_is_left(made: Rendered) -> None:
+    assert isinstance(of_operand(made, None), Apply)
+    assert of_operand(made, kept(made.object)) is None
+
+
+@pytest.mark.parametrize("made", [AGENT, FILE, CLASS, DRIVER])
+def test_an_edit_is_taken_back_and_what_is_going_is_waited_for(made: Rendered) -> None:
+    edited = kept(made.object, labels={})
+    action = of_operand(made, edited)
+    assert isinstance(action, Apply)
+    assert action.because.startswith("metadata.labels")
+    gone = "2027-01-15T08:00:00Z"
+    assert of_operand(made, kept(made.object, labels={}, deletionTimestamp=gone)) is None
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [{"ownerReferences": OWNER}, {"annotations": {"nvidia.com/last-applied-hash": "1"}}],
+)
+@pytest.mark.parametrize("ours", [True, False])
+def test_what_the_gpu_operator_made_is_replaced_and_its_pods_stay(
+    sign: dict[str, Any], ours: bool
+) -> None:
+    action = of_operand(AGENT, kept(AGENT.object, ours=ours, **sign))
+    assert isinstance(action, Delete)
+    assert (action.uid, action.revision, action.orphan) == ("u", "7", True)
+
+
+def test_what_somebody_else_made_under_our_name_is_refused() -> None:
+    action = of_operand(AGENT, kept(AGENT.object, ours=False))
+    assert isinstance(action, Refuse)
+    assert "nvidia-dcgm-exporter that somebody else made" in action.why
+
+
+def test_a_file_under_our_name_is_ours_whoever_made_it() -> None:
+    action = of_operand(FILE, kept({**FILE.object, "data": {}}, ours=False))
+    assert isinstance(action, Apply)
+
+
+def test_a_runtime_class_of_somebody_else_serves_if_it_means_the_same() -> None:
+    assert of_operand(CLASS, kept(CLASS.object, ours=False, labels={})) is None
+    other = {**CLASS.object, "handler": "mine"}
+    action = of_operand(CLASS, kept(other, ours=False))
+    assert isinstance(action, Refuse)
+    assert '"mine" instead of "nvidia"' in action.why
+
+
+@pytest.mark.parametrize("made", [AGENT, CLASS])
+def test_what_nobody_wants_goes_if_a_policy_says_so(made: Rendered) -> None:
+    there = kept(made.object)
+    action = of_unwanted(there, kind=made.kind, decided=True)
+    assert isinstance(action, Delete)
+    assert not action.orphan
+    assert of_unwanted(there, kind=made.kind, decided=False) is None
+    theirs = kept(made.object, ours=False)
+    assert of_unwanted(theirs, kind=made.kind, decided=True) is None
+
+
+def test_neither_drivers_nor_files_go_because_nobody_wants_them() -> None:
+    for made in (DRIVER, FILE):
+        assert of_unwanted(kept(made.object), kind=made.kind, decided=True) is None
+
+
+def test_an_owner_is_written_only_where_it_is_another() -> None:
+    assert owner_change({OWNER_LABEL: "a"}, "a") is None
+    assert owner_change({}, None) is None
+    assert owner_change({}, "a") == {OWNER_LABEL: "a"}
+    assert owner_change({OWNER_LABEL: "a"}, None) == {OWNER_LABEL: None}
