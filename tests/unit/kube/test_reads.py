@@ -3,6 +3,9 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
+import pytest
+
+from sluice.kube.answers import rest_of
 from sluice.kube.client import Kube
 from sluice.kube.resources import NODES
 from sluice.kube.transport import Request
@@ -63,3 +66,15 @@ def test_the_bytes_of_a_part_are_let_go_before_the_next_comes_in() -> None:
         assert parts.held_meanwhile == [set(), set(), set()]
 
     run(main, seed=1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"kind":"List","metadata":{"resourceVersion":"7","continue":"x"},"items":[{"a":1}]}',
+        b'{"items":[{"metadata":{"continue":"no"}}],"kind":"List","metadata":{"continue":"x"}}',
+    ],
+    ids=["as of built-in kinds", "as of custom kinds"],
+)
+def test_what_is_left_is_read_wherever_the_server_says_it(body: bytes) -> None:
+    assert rest_of(body, path="/apis/x") == "x"

@@ -35,6 +35,8 @@ TABLE: dict[str, dict[str, str]] = {
         "here: apps/daemonsets": f"{LOOK} create patch delete",
         "here: configmaps": f"{LOOK} create patch delete",
         "here: pods": LOOK,
+        "events": "create patch",
+        "here: coordination.k8s.io/leases": "get create patch",
     },
     "sluice-scheduler": {
         **POLICIES,
@@ -49,7 +51,7 @@ TABLE: dict[str, dict[str, str]] = {
         "here: configmaps": LOOK,
         "here: apps/daemonsets": LOOK,
         "here: apps/controllerrevisions": LOOK,
-        "here: coordination.k8s.io/leases": "get create update",
+        "here: coordination.k8s.io/leases": "get create patch",
     },
     "sluice-validator-cluster": {
         **POLICIES,

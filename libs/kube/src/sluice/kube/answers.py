@@ -107,9 +107,10 @@ def joined(parts: Sequence[Page[V]], *, path: str) -> Page[V]:
 
 def rest_of(body: bytes, *, path: str) -> str:
     """What asks for the part after this one, without reading the objects of this one."""
-    # A server writes it before the objects, as a rule, and those are megabytes.
+    # A server writes it before the objects, which are megabytes; but of custom kinds after them.
     head, objects, _ = body[:_HEAD].partition(b',"items":')
-    return read(head + b"}" if objects else body, _Head, tried=f"GET {path}").metadata.rest
+    before = objects and b'"metadata":' in head
+    return read(head + b"}" if before else body, _Head, tried=f"GET {path}").metadata.rest
 
 
 @contextmanager

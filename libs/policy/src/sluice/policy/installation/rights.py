@@ -65,6 +65,10 @@ def _here(group: str, resources: tuple[str, ...], verbs: tuple[str, ...]) -> Rig
     return Right(group=group, resources=resources, verbs=verbs, reach=Reach.NAMESPACE)
 
 
+_LEAD: Final = _here("coordination.k8s.io", ("leases",), ("get", "create", "patch"))
+"""Of several processes one leads."""
+
+
 RIGHTS: Final[Mapping[Writer, tuple[Right, ...]]] = {
     Writer.DISCOVERY_CLUSTER: (
         *_READ_POLICIES,
@@ -85,6 +89,8 @@ RIGHTS: Final[Mapping[Writer, tuple[Right, ...]]] = {
         _here("apps", ("daemonsets",), OWN),
         _here("", ("configmaps",), OWN),
         _here("", ("pods",), LOOK),
+        _TELL,
+        _LEAD,
     ),
     Writer.SCHEDULER: (
         *_READ_POLICIES,
@@ -98,7 +104,7 @@ RIGHTS: Final[Mapping[Writer, tuple[Right, ...]]] = {
         _here("", ("pods",), ("delete",)),
         _here("", ("configmaps",), LOOK),
         _here("apps", ("daemonsets", "controllerrevisions"), LOOK),
-        _here("coordination.k8s.io", ("leases",), ("get", "create", "update")),
+        _LEAD,
     ),
     Writer.VALIDATOR_CLUSTER: (
         *_READ_POLICIES,
