@@ -128,11 +128,6 @@ class Room:
             return _Limit.PARALLEL
         return _Limit.UNAVAILABLE if lot.costs and self._available <= 0 else None
 
-    def _unproven(self, lot: Lot) -> bool:
-        """Whether all places of the proof are taken. A node that failed on it has one already."""
-        left = self._proof_left(lot.target)
-        return left is not None and left < (0 if lot.again else 1)
-
     def _halted(self, target: str) -> Stop:
         why = harm.because(self._record(target))
         return because(WaitCode.HALTED, f"target {target} is halted: {why}")
