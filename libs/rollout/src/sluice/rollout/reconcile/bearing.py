@@ -15,8 +15,10 @@ from sluice.rollout.budget import entered, unavailable
 from sluice.rollout.rest.operations import occupied
 from sluice.rollout.rest.starting import broken
 from sluice.rollout.rest.targets import joins
-from sluice.rollout.views.node import Garbled, NodeView
+from sluice.rollout.views.node import Field, NodeView
 from sluice.rollout.writes import readable, upgrading
+
+_BEGINNING: Final = (Field.CORDON, Field.STATE, Field.DRIVER, Field.LEASE, Field.RECORD)
 
 UNBEGUN_SECONDS: Final = 60.0
 """So long a place is kept for a node that does not begin."""
@@ -147,7 +149,7 @@ def _unleased(
     if record is None:
         if not entry.target and not node.driver_label:
             return _out(made)
-        if isinstance(node.record, Garbled) or node.bears_our_sign or _heard_of(node, entry):
+        if _was_begun(node) or _heard_of(node, entry):
             return _ended(made, Ending.FAILED, entry, entry.target)
         return _unbegun(made, node, None, entry, now)
     if record.token < entry.token:
@@ -156,6 +158,11 @@ def _unleased(
     if proof is not None and proof.passed and proof.token >= entry.token:
         return _ended(made, Ending.VALIDATED, entry, entry.target)
     return _ended(made, Ending.FAILED, entry, record.target) if record.started else _out(made)
+
+
+def _was_begun(node: NodeView) -> bool:
+    """Whether it bears what a beginning leaves: what somebody else wrote there says nothing."""
+    return node.lease is not None or any(node.owned(field) for field in _BEGINNING)
 
 
 def _heard_of(node: NodeView, entry: InFlight) -> bool:
