@@ -77,7 +77,7 @@ class StrategySpec(Part, frozen=True, kw_only=True):
         OnEvictionTimeout,
         About(
             "When podDeletion or drain ran out.",
-            effect="Fail fails the node; Release gives it back; ForceDelete deletes the pods",
+            effect="Fail fails the node; Release gives it back; ForceDelete evicts without grace",
             stored=True,
         ),
     ] = OnEvictionTimeout.FAIL
