@@ -122,6 +122,16 @@ EXAMPLES = {
             target=story.TARGET,
             phase=Phase.COMPLETE,
             last_good=story.TARGET,
+            in_flight={
+                story.NODE_UID: InFlight(
+                    node=story.NODE,
+                    token=story.TOKEN,
+                    target=story.TARGET,
+                    since=story.T0,
+                    outside=True,
+                    validates=True,
+                )
+            },
             targets={
                 story.TARGET: TargetRecord(
                     threshold=1,

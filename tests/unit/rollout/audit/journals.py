@@ -268,11 +268,13 @@ class Story:
         )
         return self.apply(name, state(record.state), leased(None), *changes, record=record)
 
-    def release_unchanged(self, name: str) -> Revision:
+    def release_unchanged(self, name: str, *changes: Change) -> Revision:
         record = msgspec.structs.replace(
             self.records[name], state=UpgradeState.UPGRADE_REQUIRED, operation=None
         )
-        return self.apply(name, state(record.state), leased(None), _cordon(None), record=record)
+        return self.apply(
+            name, state(record.state), leased(None), _cordon(None), *changes, record=record
+        )
 
     def upgrade(self, name: str) -> None:
         """All of it, with what the agents write down and the events that tell of it."""

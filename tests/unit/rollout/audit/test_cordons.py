@@ -88,9 +88,12 @@ def test_a_node_that_fails_is_cordoned_though_somebody_uncordoned_it_midway() ->
     assert found(story.journal()) == []
 
 
-def from_the_gpu_operator(state: UpgradeState, *, initially_cordoned: bool) -> Story:
+def from_the_gpu_operator(
+    state: UpgradeState, *, initially_cordoned: bool, now: bool = True
+) -> Story:
     story = Story("n1")
-    story.cordon("n1", by="gpu-operator")
+    if now:
+        story.cordon("n1", by="gpu-operator")
     story.label("n1", STATE_LABEL, state, by="gpu-operator")
     if initially_cordoned:
         story.annotate("n1", INITIALLY_CORDONED_ANNOTATION, "true", by="gpu-operator")
@@ -117,6 +120,12 @@ def test_the_cordon_of_the_gpu_operator_ends_and_that_of_a_person_stays(
     story = from_the_gpu_operator(state, initially_cordoned=initially)
     finish(story, cordoned(stays), annotated(INITIALLY_CORDONED_ANNOTATION, None))
     assert len(of_i4(story)) == problems
+
+
+def test_a_mark_of_a_cordon_that_is_there_no_more_means_nothing() -> None:
+    story = from_the_gpu_operator(UpgradeState.DRAIN_REQUIRED, initially_cordoned=True, now=False)
+    finish(story, annotated(INITIALLY_CORDONED_ANNOTATION, None))
+    assert of_i4(story) == []
 
 
 def managed(story: Story, owners: dict[str, list[str]]) -> list[dict[str, object]]:

@@ -6,7 +6,15 @@ import msgspec
 import pytest
 
 from sluice.contracts.journal import Revision
-from sluice.contracts.node import DRIVER_LABEL, MANAGER, STATE_LABEL, Operation
+from sluice.contracts.node import (
+    DRIVER_LABEL,
+    LEASE_ANNOTATION,
+    MANAGER,
+    RECORD_ANNOTATION,
+    REQUEST_ANNOTATION,
+    STATE_LABEL,
+    Operation,
+)
 from sluice.rollout.audit import Journal, PoolFacts, judge
 from tests.unit.rollout.audit.journals import (
     LABEL,
@@ -148,6 +156,12 @@ def test_not_even_a_retry_or_a_node_that_joins() -> None:
     story.node("n10", driver="")
     joined = story.take("n10", operation=Operation.BRING_UP, cordon=False)
     assert of_i8(story) == [retry.revision, joined.revision]
+
+
+def test_a_start_that_is_not_called_one_is_one() -> None:
+    story = halted()
+    start = story.apply("n4", labelled(DRIVER_LABEL, LABEL), record=story.records["n4"])
+    assert of_i8(story) == [start.revision]
 
 
 def test_who_was_started_before_finishes() -> None:
@@ -330,6 +344,21 @@ def outside(story: Story, name: str) -> Revision:
     return story.take(name)
 
 
+def test_who_lost_its_record_in_flight_counts_as_one_of_them() -> None:
+    story = Story(*FLEET)
+    story.take("n0", target="t1", label="label-1")
+    story.start("n0")
+    story.annotate("n0", RECORD_ANNOTATION, "garbled")
+    story.annotate("n0", LEASE_ANNOTATION, None)
+    story.annotate("n0", REQUEST_ANNOTATION, "adopt")
+    story.take("n1")
+    story.take("n2")
+    outside(story, "n0")
+    assert of_i8(story) == []
+    over = story.take("n3")
+    assert of_i8(story) == [over.revision]
+
+
 def test_it_can_neither_halt_a_target_nor_be_started_on_a_halted_one() -> None:
     story = Story(*FLEET)
     for name in ("n0", "n1", "n2"):
@@ -411,15 +440,18 @@ def test_a_rollout_that_forgets_a_failure() -> None:
     ]
 
 
-@pytest.mark.parametrize(("proven", "problems"), [(True, 0), (False, 1)])
-def test_a_rollout_that_drops_a_target(proven: bool, problems: int) -> None:
+@pytest.mark.parametrize(
+    ("proven", "failed", "problems"), [(True, 1, 0), (True, 2, 1), (False, 1, 1), (False, 0, 0)]
+)
+def test_a_rollout_that_drops_a_target(proven: bool, failed: int, problems: int) -> None:
     story = Story(*FLEET)
     story.rollout(targets(t2=[]))
     if proven:
         prove(story, "n0")
         prove(story, "n1")
-    harm(story, "n2")
-    story.rollout(targets(t2=["uid-n2"]))
+    for name in ("n2", "n3")[:failed]:
+        harm(story, name)
+    story.rollout(targets(t2=["uid-n2", "uid-n3"][:failed]))
     write = story.rollout(targets(t3=[]))
     assert of_i8(story) == [write.revision] * problems
 

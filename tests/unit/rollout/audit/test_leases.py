@@ -7,6 +7,7 @@ from sluice.contracts.message import encode
 from sluice.contracts.node import (
     DRIVER_LABEL,
     LEASE_ANNOTATION,
+    RECORD_ANNOTATION,
     REQUEST_ANNOTATION,
     Lease,
     Operation,
@@ -42,6 +43,19 @@ def test_tokens_of_other_owners_count_too() -> None:
     assert messages(story.journal(), "I2") == [
         "n1: a lease began with token 1, after 7 had been given"
     ]
+
+
+@pytest.mark.parametrize(("heard", "problems"), [(False, 0), (True, 1)])
+def test_a_token_of_which_nobody_is_left_who_knows(heard: bool, problems: int) -> None:
+    story = Story("n1")
+    story.take("n1")
+    if heard:
+        story.op("n1", "plugin", "quiesce", op=1)
+    story.release_unchanged("n1")
+    story.annotate("n1", RECORD_ANNOTATION, "garbled")
+    story.annotate("n1", REQUEST_ANNOTATION, "adopt")
+    story.take("n1", token=1)
+    assert len(messages(story.journal(), "I2")) == problems
 
 
 def test_a_second_lease_before_the_first_has_ended() -> None:
@@ -89,6 +103,20 @@ def test_a_lease_of_an_earlier_node_of_that_name_is_void() -> None:
     story.annotate("n1", LEASE_ANNOTATION, encode(void).decode())
     story.take("n1", token=1)
     assert found(story.journal()) == []
+
+
+def test_and_so_is_its_record() -> None:
+    story = Story("n1")
+    story.take("n1")
+    story.start("n1")
+    story.fail("n1")
+    record = encode(story.records["n1"]).decode()
+    story.delete("Node", "n1")
+    story.node("n1", uid="uid-other")
+    story.annotate("n1", RECORD_ANNOTATION, record)
+    lease = story.take("n1", token=1)
+    story.revisions = story.revisions[-3:]
+    assert found(story.journal(max_unavailable=0)) == [("I1", "n1", lease.revision)]
 
 
 def test_a_lease_that_is_written_anew_with_its_token_is_the_same() -> None:

@@ -74,6 +74,17 @@ def test_two_components_under_two_tokens() -> None:
     ]
 
 
+def test_what_one_began_before_it_may_end_when_the_other_is_further_on() -> None:
+    story = Story("n1")
+    story.take("n1", token=1)
+    story.entry("n1", "plugin", "quiesce", STARTED, op=1)
+    story.release_unchanged("n1")
+    story.take("n1", token=2)
+    story.entry("n1", "driver", "swap", STARTED, op=1)
+    story.entry("n1", "plugin", "quiesce", EntryPhase.FINISHED, op=1, token=1)
+    assert messages(story.journal()) == []
+
+
 @pytest.mark.parametrize("command", ["swap", "install", "validate", "quiesce"])
 def test_a_token_that_was_never_leased(command: str) -> None:
     story = leased()

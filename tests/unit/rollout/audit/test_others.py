@@ -101,6 +101,20 @@ def test_an_edited_state_is_taken_back_once() -> None:
     assert of_i4(story) == [f'n1: metadata.labels["{STATE_LABEL}"], which kubectl wrote, {AGAIN}']
 
 
+def test_who_puts_it_right_again_himself_has_not_edited_it() -> None:
+    story = Story("n1")
+    story.take("n1")
+    right = story.records["n1"].state
+    for _ in range(3):
+        story.label("n1", STATE_LABEL, UpgradeState.DRAIN_REQUIRED)
+        story.label("n1", STATE_LABEL, right)
+    story.start("n1")
+    story.label("n1", STATE_LABEL, "")
+    story.label("n1", STATE_LABEL, story.records["n1"].state)
+    story.validate("n1")
+    assert found(story.journal()) == []
+
+
 def test_and_once_again_in_the_next_attempt() -> None:
     story = rested()
     take_back(story)

@@ -135,6 +135,41 @@ def test_a_record_that_says_no_state_leaves_it_to_the_label() -> None:
     assert len(proof_of(story)) == 1
 
 
+@pytest.mark.parametrize("operation", [Operation.SAME_LABEL, Operation.VALIDATE])
+def test_a_failed_node_whose_retry_comes_to_nothing_keeps_its_cordon(operation: Operation) -> None:
+    story = underway()
+    story.fail("n1")
+    story.take("n1", operation=operation, cordon=False)
+    story.release_unchanged("n1", cordoned(True))
+    assert found(story.journal(failure_threshold=2)) == []
+    story.take("n1", operation=operation, cordon=False)
+    story.release_unchanged("n1")
+    assert len(proof_of(story)) == 1
+
+
+def test_but_one_that_a_person_uncordoned_is_his() -> None:
+    story = underway()
+    story.fail("n1")
+    story.cordon("n1", False)
+    for _ in range(2):
+        story.take("n1", operation=Operation.SAME_LABEL)
+        story.release_unchanged("n1")
+    assert found(story.journal(failure_threshold=2)) == []
+    story.take("n1", operation=Operation.SAME_LABEL)
+    story.start("n1", restart=True)
+    story.release_unchanged("n1")
+    assert len(proof_of(story)) == 1
+
+
+def test_a_change_is_released_on_proof_alone_even_cordoned() -> None:
+    story = Story("n1")
+    story.cordon("n1")
+    story.take("n1")
+    story.start("n1")
+    story.release_unchanged("n1", cordoned(True))
+    assert len(proof_of(story)) == 1
+
+
 def test_a_failed_node_is_done_after_a_new_validation() -> None:
     story = underway()
     story.fail("n1")
@@ -257,6 +292,16 @@ def test_how_a_node_stood_at_the_start_counts(failed: bool) -> None:
     story.apply("n1", cordoned(None), record=story.records["n1"])
     journal = story.journal(revisions=tuple(story.revisions[begun:]), start=start)
     assert messages(journal, "I3") == [f"{WITHOUT} its record has no evidence"]
+
+
+def test_who_was_merely_leased_at_the_start_needs_no_proof() -> None:
+    story = Story("n1")
+    story.take("n1")
+    start = tuple({"kind": kind, **whole} for (kind, _), whole in story.objects.items())
+    begun = len(story.revisions)
+    story.release_unchanged("n1")
+    journal = story.journal(revisions=tuple(story.revisions[begun:]), start=start)
+    assert messages(journal, "I3") == []
 
 
 def test_a_first_bring_up_needs_proof_too() -> None:

@@ -73,29 +73,44 @@ _RECORD: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+PLAIN: Final[dict[str, dict[str, Any]]] = {
+    "away": {"ready": False},
+    "cordoned": {"cordoned": True},
+    "skip": {"skip": True},
+    "excluded": {"excluded": True},
+    "writing": {"writing": True},
+    "last": {"last": True},
+    "lost": {"record": None},
+    "garbled": {"record": Garbled("no JSON")},
+    "busy": {"usage": Usage(pods=(PodUse(pod_uid="p", gpus=4),))},
+    "elsewhere": {"pool": OTHER},
+    "nowhere": {"pool": ""},
+}
+WRITTEN: Final[dict[str, dict[str, Any]]] = {
+    "outside": {"outside": True},
+    "again": {"operation": Operation.VALIDATE},
+    "asked": {"asked": True, "state": UpgradeState.UPGRADE_REQUIRED},
+}
+CHANGES: Final = (*PLAIN, *WRITTEN, "leased", "driverless")
+
+
 def _changed(made: NodeView, change: str) -> NodeView:
+    if change in PLAIN:
+        return replace(made, **PLAIN[change])
+    if change == "driverless":
+        return without_driver(made)
     if change == "leased":
         lease = Lease(node_uid=made.uid, owner=Owner.HUMAN, token=1, since=0.0)
         return replace(made, lease=lease)
-    if change == "driverless":
-        return without_driver(made)
-    if change in _FIELDS:
-        return replace(made, **_FIELDS[change])
     if not isinstance(made.record, Record):
         return made
-    record = replace(made.record, **_RECORD[change])
-    return replace(made, record=record, state=record.state if change == "asked" else made.state)
-
-
-CHANGES: Final = (
-    *("away", "cordoned", "skip", "excluded", "writing", "last", "lost", "garbled", "leased"),
-    *("driverless", "busy", "elsewhere", "nowhere", "outside", "again", "asked"),
-)
+    record = replace(made.record, **WRITTEN[change])
+    return replace(made, record=record, state=record.state)
 
 
 def nodes(r: Random, name: str) -> NodeView:
     """One of this name."""
-    kind = r.choice(("clear",) * 4 + ("bare", "done", "required", "failed", "busy"))
+    kind = r.choice(("clear",) * 4 + ("bare", "done", "required", "failed", "broken", "busy"))
     target = r.choice(TARGETS)
     match kind:
         case "clear":
@@ -108,9 +123,11 @@ def nodes(r: Random, name: str) -> NodeView:
             made = _in_question(r, required(name))
         case "failed":
             made = failed(name, target)
+        case "broken":
+            made = checked(_changed(failed(name, OLD), "asked"))
         case _:
             made = under_way(r.choice(STATES), name)
-    for change in r.sample(CHANGES, r.randint(0, 2)):
+    for change in r.sample(CHANGES, r.choice((0, 0, 0, 1, 2))):
         made = _changed(made, change)
     return made
 
@@ -126,9 +143,9 @@ def places(r: Random, name: str) -> InFlight:
     """A place in flight of a node of this name."""
     return InFlight(
         node=name,
-        token=r.choice((7, 8)),
+        token=r.choice((7, 8, 8, 8)),
         target=r.choice((NEW, NEW, OLD, "")),
-        since=NOW - r.choice((5.0, 59.0, 500.0)),
+        since=NOW - r.choice((5.0, 5.0, 5.0, 59.0, 500.0)),
         outside=r.random() < 0.25,
     )
 
@@ -157,7 +174,7 @@ def pools(r: Random, names: list[str], key: str = POOL) -> PoolView:
         phase=r.choice((Phase.PROVING, Phase.PROVEN, Phase.COMPLETE)),
         epoch=r.choice((EPOCH,) * 9 + (EPOCH - 1,)),
         base=r.randint(0, 6),
-        frozen_since=r.choice((None,) * 9 + (NOW - 9,)),
+        frozen_since=r.choice((None,) * 19 + (NOW - 9,)),
         in_flight={f"uid-{name}": places(r, name) for name in flying},
         targets={target: records(r, uids) for target in TARGETS if r.random() < 0.5},
     )
@@ -178,7 +195,7 @@ def rollouts(r: Random, status: RolloutStatus) -> RolloutView | None:
         return None
     release = Release(target=NEW, failures=r.randint(0, 3))
     spec = RolloutSpec(
-        brake=r.choice((Brake.NONE,) * 8 + (Brake.PAUSE, Brake.FREEZE)),
+        brake=r.choice((Brake.NONE,) * 18 + (Brake.PAUSE, Brake.FREEZE)),
         release=release if r.random() < 0.5 else None,
     )
     return RolloutView(

@@ -43,13 +43,13 @@ def here(fleet: Fleet) -> list[NodeView]:
     return [
         node
         for node in fleet.nodes.values()
-        if node.pool == POOL or (upgrading(node) is not None and _is_home(node))
+        if node.pool == POOL or (upgrading(node) is not None and _begun_here(node))
     ]
 
 
-def _is_home(node: NodeView) -> bool:
+def _begun_here(node: NodeView) -> bool:
     record = readable(node)
-    return record is None or record.pool in {POOL, ""}
+    return record is not None and record.pool == POOL
 
 
 def away(fleet: Fleet) -> set[str]:
@@ -88,7 +88,7 @@ def promised(fleet: Fleet, status: RolloutStatus, now: Instant) -> set[str]:
     found = set[str]()
     for node in fleet.nodes.values():
         borne = bearing(node, status.in_flight.get(node.uid), POOL, now.at)
-        if borne.entry is not None and not (borne.leased or borne.bare or borne.validates):
+        if borne.entry is not None and not (borne.leased or borne.bare):
             found.add(node.uid)
     return found
 

@@ -161,7 +161,7 @@ def test_what_is_merely_validated_goes_on_in_a_halt() -> None:
         upgrade=ALL,
         base=9,
         record=HALTED,
-        in_flight={again.uid: entry(again, token=7, outside=True)},
+        in_flight={again.uid: entry(again, token=7, outside=True, validates=True)},
         phase=Phase.HALTED,
     )
     made = reckoned(pool, again)
@@ -170,7 +170,7 @@ def test_what_is_merely_validated_goes_on_in_a_halt() -> None:
 
 def test_a_grant_to_validate_is_begun_in_a_halt_and_not_in_a_pause() -> None:
     broken = failed("broken")
-    place = {broken.uid: entry(broken, outside=True)}
+    place = {broken.uid: entry(broken, outside=True, validates=True)}
     pool = open_pool(upgrade=ALL, base=9, record=HALTED, in_flight=place, phase=Phase.HALTED)
     assert reckoned(pool, broken).standing.lowered == {broken.uid}
     paused = replace(pool, upgrade=replace(pool.upgrade, auto_upgrade=False))

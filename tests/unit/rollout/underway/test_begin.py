@@ -63,6 +63,7 @@ def first(
         "target": what.target,
         "token": 8,
         "outside": what.outside,
+        "validates": operation is Operation.VALIDATE,
         **(place or {}),
     }
     where = granted(where or pool(upgrade=SELECTS), view, **options)
@@ -144,6 +145,9 @@ def test_a_gate_that_let_somebody_in_is_no_shut_gate() -> None:
         (required(), Operation.UPGRADE, {"ages": {"nodes": 91.0}}, WaitCode.STALE),
         (done(), Operation.VALIDATE, {"standing": {"lowered": frozenset()}}, WaitCode.BUDGET),
         (required(), Operation.UPGRADE, {"place": {"token": 7}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"place": {"outside": True}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"place": {"validates": True}}, WaitCode.BUDGET),
+        (done(), Operation.VALIDATE, {"place": {"validates": False}}, WaitCode.BUDGET),
     ],
 )
 def test_why_a_place_is_not_used(

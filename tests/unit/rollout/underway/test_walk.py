@@ -58,7 +58,14 @@ def begun(
 ) -> tuple[NodeView, PoolView, Step]:
     """The node after its first write, with its pool."""
     what = candidate(operation, target)
-    where = granted(where, start, target=what.target, outside=what.outside, token=8)
+    where = granted(
+        where,
+        start,
+        target=what.target,
+        outside=what.outside,
+        validates=operation is Operation.VALIDATE,
+        token=8,
+    )
     entry = where.standing.in_flight[start.uid]
     step = the(begin(start, what, entry, where, instant(at)))
     return reacted(carried(start, step), instant(at)), where, step

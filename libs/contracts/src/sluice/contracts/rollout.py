@@ -60,6 +60,8 @@ class InFlight(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="cam
     """When it was granted."""
     outside: bool = False
     """Outside the counts of bounded harm and of `maxParallelUpgrades`."""
+    validates: bool = False
+    """It is merely validated again: nothing is taken from it."""
 
 
 class TargetRecord(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

@@ -46,6 +46,7 @@ _TOLD: Told = {
         "target": About("What it moves to.", required=True),
         "since": About("When it was granted, in unix seconds.", required=True),
         "outside": About("Whether it counts for and against no target, and takes no place."),
+        "validates": About("Whether it is merely validated again."),
     },
     rollout.TargetRecord: {
         "threshold": About("So many nodes prove it, and so many failures halt it.", required=True),

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from sluice.contracts.node import Lease, Record
+from sluice.contracts.node import Lease, Operation, Record
 from sluice.contracts.rollout import InFlight
 from sluice.contracts.waits import WaitCode
 from sluice.rollout.allocate.preflight import Stage, inquiry
@@ -154,6 +154,7 @@ class _Walk:
                 target=candidate.target,
                 since=at,
                 outside=candidate.outside,
+                validates=candidate.operation is Operation.VALIDATE,
             )
         why = f"its start is being written into Rollout {self._pool.key}"
         self._grant.waits[node.name] = wait(WaitCode.BUDGET, why, self._now, who=NOBODY)

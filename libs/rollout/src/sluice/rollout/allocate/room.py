@@ -10,7 +10,7 @@ from sluice.contracts.rollout import TargetRecord
 from sluice.contracts.waits import WaitCode
 from sluice.rollout import harm
 from sluice.rollout.allocate.queues import Lot
-from sluice.rollout.reconcile.reckoning import Reckoning
+from sluice.rollout.reconcile.reckoning import Reckoning, costs
 from sluice.rollout.reconcile.stops import Stop, because
 from sluice.rollout.reconcile.tally import Tally
 from sluice.rollout.views.pool import PoolView
@@ -45,7 +45,7 @@ class Room:
     def _promised(self) -> int:
         """Available nodes that were granted, and will be unavailable when they begin."""
         return sum(
-            not (one.unavailable or one.bare or one.validates)
+            costs(one)
             for uid, one in self._tally.pending.items()
             if uid not in self._reckoning.dropped
         )

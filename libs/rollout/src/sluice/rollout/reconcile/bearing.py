@@ -13,7 +13,6 @@ from sluice.contracts.node import Lease, Operation, Record, UpgradeState
 from sluice.contracts.rollout import InFlight
 from sluice.rollout.budget import entered, unavailable
 from sluice.rollout.rest.operations import occupied
-from sluice.rollout.rest.starting import broken
 from sluice.rollout.rest.targets import joins
 from sluice.rollout.views.node import Field, NodeView
 from sluice.rollout.writes import readable, upgrading
@@ -66,8 +65,6 @@ class Bearing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The target that its place in flight validated."""
     heals: bool = False
     """In flight, and it had failed on an earlier target."""
-    validates: bool = False
-    """In flight, and it is merely validated again; of one that has not begun: perhaps so."""
     due: float | None = None
     """When its place ends by time."""
 
@@ -121,6 +118,7 @@ def _leased(
         target=record.target,
         since=lease.since,
         outside=record.outside,
+        validates=record.operation is Operation.VALIDATE,
     )
     begun = record.started or record.operation in {Operation.VALIDATE, Operation.REMOVE}
     if entry is None:
@@ -128,7 +126,8 @@ def _leased(
     elif entry.token != lease.token:
         kept = replace(as_is, since=entry.since)
     else:
-        kept = replace(entry, target=record.target) if begun else entry
+        target = record.target if begun else entry.target
+        kept = replace(as_is, target=target, since=entry.since)
     return replace(
         made,
         entry=kept,
@@ -137,8 +136,7 @@ def _leased(
         started=begun,
         joining=joins(node, record),
         counted=tuple({*_targets(kept), *_targets(as_is)}),
-        heals=kept.outside and record.operation is not Operation.VALIDATE,
-        validates=record.operation is Operation.VALIDATE,
+        heals=kept.outside and not kept.validates,
     )
 
 
@@ -177,15 +175,13 @@ def _unbegun(
     if now >= due and not node.writing:
         return _out(made)
     joining = joins(node, record)
-    had_failed = entry.outside and record is not None and broken(record)
     return replace(
         made,
         entry=entry,
         bare=joining and occupied(node) is False,
         joining=joining,
         counted=_targets(entry),
-        heals=had_failed,
-        validates=entry.outside and (record is None or record.target == entry.target),
+        heals=entry.outside and not entry.validates,
         due=due,
     )
 

@@ -166,7 +166,7 @@ def _drops(pool: PoolView, made: Reckoning, bearing: Bearing) -> bool:
     entry = bearing.entry
     if made.stop is not None:
         return True
-    if entry is None or bearing.validates or not entry.target:
+    if entry is None or entry.validates or not entry.target:
         return False
     return entry.target in made.standing.halted or not _wanted(pool, made, bearing, entry.target)
 
@@ -228,7 +228,7 @@ def _held_back(
     """Of those that were granted: whose cordon does not fit any more, or cannot be judged."""
     waiting = [one for uid, one in tally.pending.items() if uid not in dropped]
     held = {one.uid for one in waiting if not one.ready}
-    costly = [one for one in waiting if one.ready and _costs(one)]
+    costly = [one for one in waiting if one.ready and costs(one)]
     if costly and stale(now):
         return frozenset(held.union(one.uid for one in costly))
     under_way = sum(one.writing for one in costly)
@@ -237,9 +237,10 @@ def _held_back(
     return frozenset(held.union(one.uid for one in rest[max(0, free) :]))
 
 
-def _costs(bearing: Bearing) -> bool:
+def costs(bearing: Bearing) -> bool:
     """Whether beginning makes an available node unavailable."""
-    return not (bearing.unavailable or bearing.bare or bearing.validates)
+    validates = bearing.entry is not None and bearing.entry.validates
+    return not (bearing.unavailable or bearing.bare or validates)
 
 
 def _turn(bearing: Bearing) -> tuple[float, str]:

@@ -49,6 +49,10 @@ def _held_up(
     if target != candidate.target:
         why = f"its place was given for target {target or 'none'}, and it wants another now"
         return waiting.wait(WaitCode.BUDGET, why, now)
+    validates = candidate.operation is Operation.VALIDATE
+    if (validates, candidate.outside) != (entry.validates, entry.outside):
+        why = "its place was given for another kind of change than the one it needs now"
+        return waiting.wait(WaitCode.BUDGET, why, now)
     record = readable(node)
     if record is not None and record.token >= entry.token:
         why = "its last place has ended, and is being taken out of the Rollout"

@@ -65,7 +65,7 @@ class Case:
         places = change.place - 1, change.place if seen is None else self.timeline.place_of(seen)
         if any(self.accounts.shut_out(uid, place) for place in places):
             return False
-        return after.leased_away or (after.cordoned and not before.cordoned)
+        return after.leased_away or after.cordoned
 
     def seen(self, change: Change, source: str = NODES) -> int | None:
         """The revision on which a write says it was decided."""

@@ -31,6 +31,8 @@ class Wish(msgspec.Struct):
     """None: nobody knows."""
     ours: bool
     """Whether we ever wrote on it."""
+    failed: bool = False
+    """It failed since it was last well: our cordon stays through a retry that comes to nothing."""
 
     @classmethod
     def of(cls, life: Life) -> "Wish":
@@ -38,7 +40,7 @@ class Wish(msgspec.Struct):
         known = life.cordoned_by_others
         if life.whole and not life.at(-1).exists:
             known = False  # it is made in this journal
-        return cls(cordoned=known, ours=life.signed)
+        return cls(cordoned=known, ours=life.signed, failed=life.at(-1).failed)
 
     def learn_before(self, change: Change) -> None:
         """What follows from our taking the node up."""
@@ -48,12 +50,14 @@ class Wish(msgspec.Struct):
         before = change.before
         if before.state in IN_PROGRESS and before.record is None:
             # Without that mark the cordon was the GPU Operator's, and ends with what we took over.
-            self.cordoned = before.initially_cordoned
+            self.cordoned = before.initially_cordoned and before.cordoned
 
     def learn_after(self, change: Change) -> None:
-        """What somebody else wrote."""
+        """What somebody else wrote, and how what we did ended."""
         if not change.ours and UNSCHEDULABLE in change.revision.changed:
             self.cordoned = change.after.cordoned
+        if change.ours and (change.after.failed or change.shows == UpgradeState.UPGRADE_DONE):
+            self.failed = change.after.failed
 
 
 def cordons(case: Case) -> Iterator[Finding]:
@@ -80,7 +84,8 @@ def _message(change: Change, wish: Wish) -> str:
         return f"was cordoned without a lease, after {_owner(change)} had uncordoned it"
     # A person who has us adopt or forget a node decides about its cordon himself.
     released = change.ended and not after.failed and after.lease is None and not before.request
-    if released and after.cordoned and wish.cordoned is False and not before.keeps_cordon:
+    kept = before.keeps_cordon or (wish.failed and after.state == UpgradeState.UPGRADE_REQUIRED)
+    if released and after.cordoned and wish.cordoned is False and not kept:
         return "was released, and our cordon is still on it"
     return ""
 

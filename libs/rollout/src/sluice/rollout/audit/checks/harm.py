@@ -151,6 +151,9 @@ class _Ledger:
         node = self._nodes.setdefault(uid, _Node())
         if change.ours:
             self._ending(change, node)
+        elif change.lost and node.book:
+            # Nobody knows how it ended: it has failed, and is outside the counts from now on.
+            node.failed_on, node.proven_label = node.failed_on or node.book.target, ""
         target = _target(change.after)
         pool = change.after.pool if target else ""
         if node.book and (node.book.pool, node.book.target) != (pool, target):
@@ -259,11 +262,10 @@ def _target(facts: Facts) -> str:
 
 
 def _starts(change: Change, node: _Node) -> bool:
-    record, before = change.after.record, change.before.record
+    record = change.after.record
     if record is None or node.started == record.token:
         return False
-    newly = record.started and not (before and before.started and before.token == record.token)
-    return newly or (change.moved and bool(change.after.driver))
+    return record.started or change.moved
 
 
 def _restarts(node: _Node, label: str) -> bool:

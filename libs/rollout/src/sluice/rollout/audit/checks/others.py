@@ -65,9 +65,7 @@ def others(case: Case) -> Iterator[Finding]:
         node.known = node.known or change.node.signed
         for message in _messages(change, node):
             yield flaw("I4", change, f"{change.node.name}: {message}")
-        had = change.before.record is not None and change.after.exists
-        if had and change.after.record is None and not change.ours:
-            node.lost = True
+        node.lost = node.lost or change.lost
 
 
 def _messages(change: Change, node: _Node) -> Iterator[str]:
@@ -118,7 +116,8 @@ def _state(change: Change, node: _Node, _: str) -> str:
     asked = before.state == UpgradeState.UPGRADE_REQUIRED or before.request in _OWNED
     if asked or not node.known or before.record is None:
         return ""
-    return _edit(change, node)
+    # Who puts it right again himself has edited nothing that is left.
+    return _edit(change, node) if before.state != before.record.state else ""
 
 
 def _driver(change: Change, node: _Node, _: str) -> str:

@@ -29,7 +29,11 @@ class _Past(msgspec.Struct):
     unproven: bool = False
     token: int = 0
     """Evidence of an older token proves nothing."""
+    changed: int = -1
+    """The token under which its driver was changed last."""
     changed_at: float = float("-inf")
+    excused: bool = False
+    """A person uncordoned it as it was, failed."""
     shown: str = ""
     """The state that we showed last."""
 
@@ -55,10 +59,14 @@ class Return(msgspec.Struct, frozen=True):
 def returns(case: Case) -> Iterator[Return]:
     """Every write of ours that needs proof."""
     pasts: dict[str, _Past] = {}
-    for change in case.writes:
+    for change in case.timeline.changes:
         past = pasts.get(change.node.uid)
         if past is None:
             past = pasts[change.node.uid] = _Past.of(change.before)
+        if not change.ours:
+            freed = change.before.cordoned and not change.after.cordoned
+            past.excused = past.excused or (freed and change.before.failed)
+            continue
         _learn_change(past, change)
         if _returns(past, change):
             removed = change.before.operation == Operation.REMOVE and change.after.state != _DONE
@@ -72,12 +80,15 @@ def returns(case: Case) -> Iterator[Return]:
 
 def _learn_change(past: _Past, change: Change) -> None:
     lease, record = change.after.upgrade, change.after.record
-    if lease is None or not (change.moved or (record and record.started)):
+    validates = change.after.operation == Operation.VALIDATE
+    if lease is None or validates or not (change.moved or (record and record.started)):
         return
     before = change.before.record
     newly = not (before and before.started and before.token == lease.token)
     if newly or change.moved:
-        past.unproven, past.token, past.changed_at = True, lease.token, change.revision.time
+        past.unproven, past.excused = True, False
+        past.token = past.changed = lease.token
+        past.changed_at = change.revision.time
 
 
 def _returns(past: _Past, change: Change) -> bool:
@@ -86,11 +97,15 @@ def _returns(past: _Past, change: Change) -> bool:
         return past.unproven and uncordoned
     if change.shows == _DONE and past.shown != _DONE:
         return True  # else a label that somebody edited is put back
-    if change.ended and change.before.operation == Operation.VALIDATE:
-        return past.unproven or change.after.state == _DONE
+    validated = change.ended and change.before.operation == Operation.VALIDATE
+    if validated and change.after.state == _DONE:
+        return True
     # A person who has us adopt or forget a node gets it as it is, and cordoned.
-    released = change.ended and not change.before.request
-    return past.unproven and bool(released or uncordoned)
+    ended = change.ended if not change.before.request else None
+    if ended and ended.token == past.changed:
+        return past.unproven
+    back = uncordoned or (ended and not change.after.cordoned)
+    return past.unproven and not past.excused and bool(back)
 
 
 def proof(case: Case) -> Iterator[Finding]:

@@ -33,6 +33,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the driver label is another one."""
     shows: str | None = None
     """The state, if it is another one."""
+    lost: bool = False
+    """Whether somebody else took its record away, or garbled it."""
 
     @classmethod
     def of(cls, place: int, revision: Revision, node: Life, after: Facts, **paths: Any) -> "Change":
@@ -50,8 +52,13 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
             taken=lease if held is None else None,
             moved=before.driver != after.driver,
             shows=after.state if after.state != before.state else None,
+            lost=_is_lost(before, after) and revision.manager != MANAGER,
             **paths,
         )
+
+
+def _is_lost(before: Facts, after: Facts) -> bool:
+    return before.record is not None and after.record is None and after.exists
 
 
 class Edition(msgspec.Struct, frozen=True, kw_only=True):
