@@ -11,7 +11,8 @@ from sluice.contracts.asks import AskVerb, WhyAnswer, WhyAsk
 from sluice.contracts.identities import Writer
 from sluice.contracts.streams import STATE
 from sluice.runtime.logs import logger
-from sluice.runtime.process import Process, ProcessSettings, main
+from sluice.runtime.process import Process, ProcessSettings
+from sluice.runtime.program import Role, program
 from sluice.runtime.service import Service
 
 _log = logger()
@@ -68,4 +69,4 @@ async def _crash() -> None:
 
 
 if __name__ == "__main__":
-    main(Settings, {"example": start})
+    program({"example": Role(Settings, start)})

@@ -51,7 +51,7 @@ async def launch() -> AsyncIterator[Launch]:
 
     async def start(**environ: str) -> Program:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-W", "error", "-m", "tests.system.example"),
+            *(sys.executable, "-W", "error", "-m", "tests.system.example", "example"),
             cwd=Path(__file__).parents[2],
             env={
                 "SLUICE_HTTP_HOST": "127.0.0.1",

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 from sluice.runtime.logs import logger
-from sluice.runtime.process import Process, ProcessSettings, main
+from sluice.runtime.process import Process, ProcessSettings
+from sluice.runtime.program import Role, program
 from sluice.runtime.service import Service
 from sluice.runtime.values import Secret
 
@@ -79,4 +80,4 @@ async def _block() -> None:
 
 
 if __name__ == "__main__":
-    main(Settings, {"calm": calm, "odd": odd})
+    program({"both": Role(Settings, {"calm": calm, "odd": odd}), "chore": lambda: 7})

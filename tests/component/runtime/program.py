@@ -18,7 +18,7 @@ class Program:
     def __init__(self, *arguments: str, **environ: str) -> None:
         self.lines: list[str] = []
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "error", str(EXAMPLE), *arguments],
+            [sys.executable, "-W", "error", str(EXAMPLE), *(arguments or ["both"])],
             env={
                 "PYTHONDONTWRITEBYTECODE": "1",
                 "PATH": os.environ["PATH"],

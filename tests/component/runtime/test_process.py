@@ -11,7 +11,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.component.runtime.program import Launch
 
-BEHAVIOURS = "block, crash, hang, lost, return, serve, stuck"
 Get = Callable[[int, str], tuple[int, str, str]]
 
 
@@ -143,45 +142,6 @@ def test_a_port_that_is_taken_is_one_clear_line(launch: Launch):
         assert program.end() == 1
     (line,) = program.lines
     assert f"HTTP cannot listen on 127.0.0.1:{port}: Address already in use; choose an" in line
-
-
-def test_wrong_settings_are_said_all_at_once_and_exit_2(launch: Launch):
-    program = launch(SLUICE_BEHAVIOUR="dance", SLUICE_DRAIN="soon", SLUICE_LOGLEVEL="info")
-    assert program.end() == 2
-    assert program.lines == [
-        "SLUICE_DRAIN='soon' (environment): wants a duration such as 30s, 5m or 1h30m",
-        (
-            "SLUICE_BEHAVIOUR='dance' (environment): wants one of block, crash, hang, lost,"
-            " return, serve, stuck"
-        ),
-        "SLUICE_LOGLEVEL (environment) is no setting: did you mean SLUICE_LOG_LEVEL?",
-    ]
-
-
-def test_print_config_shows_what_holds_and_starts_nothing(launch: Launch):
-    program = launch("--print-config", SLUICE_TOKEN="hunter2", SLUICE_LOG_LEVEL="warning")
-    assert program.end() == 0
-    assert [" ".join(line.split()) for line in program.out.splitlines()] == [
-        "SLUICE_LOG_FORMAT=auto # default",
-        "SLUICE_LOG_LEVEL=warning # environment",
-        "SLUICE_HTTP_HOST=127.0.0.1 # environment",
-        "SLUICE_HTTP_PORT=0 # environment",
-        "SLUICE_DRAIN=25s # default",
-        "SLUICE_BEHAVIOUR=serve # default",
-        "SLUICE_TOKEN=*** # environment",
-    ]
-    assert program.lines == []
-
-
-def test_another_argument_is_refused(launch: Launch):
-    program = launch("--port", "80")
-    assert program.end() == 2
-    assert program.lines == [
-        (
-            "unknown argument --port: settings come from SLUICE_* variables and the file that"
-            " SLUICE_CONFIG names; --print-config shows them"
-        )
-    ]
 
 
 @pytest.mark.parametrize(

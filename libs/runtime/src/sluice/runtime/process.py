@@ -1,22 +1,21 @@
 """The process around one or several services: settings, logs, signals, HTTP, metrics, exit code.
 
 A service is handed what the process has, and never reaches for it. What services do is not known
-here; that they live and die together is decided here.
+here; that they live and die together is decided here. `sluice.runtime.program` starts one.
 """
 
 import asyncio
-import os
 import random
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import version
-from typing import Generic, NoReturn, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 from prometheus_client import ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from sluice.runtime import health, settings
+from sluice.runtime import health
 from sluice.runtime.clock import Clock, SystemClock
 from sluice.runtime.ending import Ending
 from sluice.runtime.fatal import Fatal
@@ -137,30 +136,8 @@ Start = Callable[[Process[S], Service], Awaitable[None]]
 """The body of a service's start: open what it needs, start its tasks, return when it is ready."""
 
 
-def main(kind: type[S], services: Mapping[str, Start[S]]) -> NoReturn:
-    """The whole of a program: settings from the environment, services until a signal, exit code.
-
-    0 after a stop, 1 after a failure, 2 when it cannot start for its settings.
-    """
-    arguments = sys.argv[1:]
-    if arguments not in ([], ["--print-config"]):
-        sys.stderr.write(
-            f"unknown argument {arguments[0]}: settings come from SLUICE_* variables and the file"
-            " that SLUICE_CONFIG names; --print-config shows them\n"
-        )
-        sys.exit(2)
-    try:
-        resolved = settings.resolve(kind, environ=os.environ)
-    except settings.SettingsError as error:
-        sys.stderr.write(f"{error}\n")
-        sys.exit(2)
-    if arguments:
-        sys.stdout.write(settings.describe(resolved))
-        sys.exit(0)
-    sys.exit(_run(resolved.settings, services))
-
-
-def _run(told: S, services: Mapping[str, Start[S]]) -> int:
+def live(told: S, services: Mapping[str, Start[S]]) -> int:
+    """These services until a signal or a failure, in a process of their own; its exit code."""
     clock = SystemClock()
     configure(told.log, stream=sys.stderr, clock=clock)
     ending = Ending(patience=told.drain + HANG_SECONDS)

@@ -8,6 +8,8 @@ from sluice.runtime.process import ProcessSettings
 class DriverClusterSettings(ProcessSettings, frozen=True, kw_only=True):
     """Settings of driver's cluster role."""
 
+    kubeconfig: str = ""
+    """Empty: as the environment or the pod says."""
     namespace: str
     """Of the operands, and of the lease."""
     pod_name: str = "driver-cluster"

@@ -11,3 +11,11 @@ class DriverAgentSettings(AgentSettings, frozen=True, kw_only=True):
     """Where the machine sees the driver container's root."""
     change_this_machine: bool = False
     """Whether the real kernel may be asked to unload modules."""
+    toolkit: bool = True
+    """Whether the container runtime is to be told of GPUs."""
+    toolkit_dir: str = "/usr/local/nvidia"
+    runtime_class: str = "nvidia"
+    mig_manager: bool = False
+    """Whether GPUs are sliced as their node's label says."""
+    mig_default: str = ""
+    """The layout of a node without that label."""

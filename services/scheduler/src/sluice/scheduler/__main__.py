@@ -8,7 +8,8 @@ from sluice.contracts.identities import Writer
 from sluice.kube.config import connect
 from sluice.kube.errors import Misconfigured
 from sluice.runtime.fatal import Fatal
-from sluice.runtime.process import Process, main
+from sluice.runtime.process import Process
+from sluice.runtime.program import Role, program
 from sluice.runtime.service import Service
 from sluice.scheduler.role import run
 from sluice.scheduler.settings import SchedulerSettings
@@ -43,4 +44,4 @@ async def start(process: Process[SchedulerSettings], service: Service) -> None:
 
 
 if __name__ == "__main__":
-    main(SchedulerSettings, {"scheduler": start})
+    program({"scheduler": Role(SchedulerSettings, start)})

@@ -1,0 +1,113 @@
+"""Driver's program: wiring only."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from sluice.bus.joining import join
+from sluice.bus.journal import FileJournal
+from sluice.contracts.facts import Gpu
+from sluice.contracts.identities import Writer
+from sluice.contracts.telemetry import GpuSample
+from sluice.driver.cluster import role
+from sluice.driver.cluster.settings import DriverClusterSettings
+from sluice.driver.node import agent, gate
+from sluice.driver.node.settings import DriverAgentSettings
+from sluice.host.access import Threads
+from sluice.host.gpus.memory import MemoryGpus
+from sluice.host.linux import ForbiddenHere, RealLinux
+from sluice.host.machine import Machine
+from sluice.host.tree import Tree
+from sluice.kube.config import connect
+from sluice.kube.errors import Misconfigured
+from sluice.runtime.fatal import Fatal
+from sluice.runtime.process import Process
+from sluice.runtime.program import Role, program
+from sluice.runtime.service import Service
+
+
+async def on_node(process: Process[DriverAgentSettings], service: Service) -> None:
+    """The agent: its machine, its journal and its bus."""
+    settings, clock = process.settings, process.clock
+    tree = Tree(settings.host_root)
+    try:
+        linux = RealLinux(tree, change_this_machine=settings.change_this_machine)
+    except ForbiddenHere as error:
+        raise Fatal(str(error)) from error
+    access = await service.enter("machine", _threads())
+    bus = await join(
+        process=cast("Process[Any]", process),
+        service=service,
+        settings=settings.bus,
+        writer=Writer.DRIVER,
+    )
+    await agent.run(
+        settings,
+        bus=bus,
+        host=Machine(tree=tree, access=access, gpus=_no_library(), linux=linux),
+        journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
+        clock=clock,
+        random=process.random,
+        service=service,
+    )
+
+
+async def in_cluster(process: Process[DriverClusterSettings], service: Service) -> None:
+    """The cluster role: its way to the API server."""
+    settings, clock = process.settings, process.clock
+    try:
+        transport = await connect(
+            clock=clock, kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None
+        )
+    except Misconfigured as error:
+        raise Fatal(str(error)) from error
+    await role.run(
+        settings,
+        kube=await service.enter("kube", transport),
+        slots=_nobody_says,
+        clock=clock,
+        random=process.random,
+        ids=process.ids,
+        metrics=process.metrics,
+        service=service,
+    )
+
+
+def at_the_gate() -> int:
+    """The gate of a driver pod, where the machine's folder is mounted at its own path."""
+    return gate.wait(Tree(Path("/")), os.environ)
+
+
+@asynccontextmanager
+async def _threads() -> AsyncGenerator[Threads]:
+    threads = Threads("machine")
+    try:
+        yield threads
+    finally:
+        threads.close()
+
+
+def _no_library() -> MemoryGpus:
+    """The driver agent asks the kernel, and never opens a GPU itself."""
+
+    def sampled(gpu: Gpu) -> GpuSample:
+        raise LookupError(f"{gpu.uuid} was sampled by the driver agent, which holds no GPU")
+
+    return MemoryGpus((), driver=lambda: None, samples=sampled)
+
+
+def _nobody_says() -> None:
+    """The slots are the scheduler's to read: what they name is not known, so every driver stays."""
+
+
+if __name__ == "__main__":
+    program(
+        {
+            "agent": Role(DriverAgentSettings, on_node),
+            "cluster": Role(DriverClusterSettings, in_cluster),
+            "gate": at_the_gate,
+        }
+    )

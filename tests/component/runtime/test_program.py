@@ -1,0 +1,74 @@
+"""What a program makes of its arguments and its settings, before anything of it runs."""
+
+import pytest
+
+from tests.component.runtime.program import Launch
+
+
+def test_wrong_settings_are_said_all_at_once_and_exit_2(launch: Launch):
+    program = launch(SLUICE_BEHAVIOUR="dance", SLUICE_DRAIN="soon", SLUICE_LOGLEVEL="info")
+    assert program.end() == 2
+    assert program.lines == [
+        "SLUICE_DRAIN='soon' (environment): wants a duration such as 30s, 5m or 1h30m",
+        (
+            "SLUICE_BEHAVIOUR='dance' (environment): wants one of block, crash, hang, lost,"
+            " return, serve, stuck"
+        ),
+        "SLUICE_LOGLEVEL (environment) is no setting: did you mean SLUICE_LOG_LEVEL?",
+    ]
+
+
+def test_print_config_shows_what_holds_and_starts_nothing(launch: Launch):
+    program = launch("both", "--print-config", SLUICE_TOKEN="hunter2", SLUICE_LOG_LEVEL="warning")
+    assert program.end() == 0
+    assert [" ".join(line.split()) for line in program.out.splitlines()] == [
+        "SLUICE_LOG_FORMAT=auto # default",
+        "SLUICE_LOG_LEVEL=warning # environment",
+        "SLUICE_HTTP_HOST=127.0.0.1 # environment",
+        "SLUICE_HTTP_PORT=0 # environment",
+        "SLUICE_DRAIN=25s # default",
+        "SLUICE_BEHAVIOUR=serve # default",
+        "SLUICE_TOKEN=*** # environment",
+    ]
+    assert program.lines == []
+
+
+def test_settings_are_not_read_for_another_role(launch: Launch):
+    program = launch("chore", SLUICE_BEHAVIOUR="dance")
+    assert program.end() == 7
+    assert program.lines == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("odd",), "unknown role odd: give one of both, chore"),
+        (("--print-config",), "unknown role --print-config: give one of both, chore"),
+        (("",), "no role given: give one of both, chore"),
+    ],
+)
+def test_who_names_no_role_is_told_which_there_are(
+    launch: Launch, arguments: tuple[str, ...], why: str
+):
+    program = launch(*arguments)
+    assert program.end() == 2
+    assert program.lines == [why]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unknown"),
+    [
+        (("both", "--port", "80"), "--port"),
+        (("both", "--print-config", "80"), "80"),
+        (("chore", "--print-config"), "--print-config"),
+    ],
+)
+def test_another_argument_is_refused(launch: Launch, arguments: tuple[str, ...], unknown: str):
+    program = launch(*arguments)
+    assert program.end() == 2
+    assert program.lines == [
+        (
+            f"unknown argument {unknown}: settings come from SLUICE_* variables and the file that"
+            " SLUICE_CONFIG names; --print-config shows those of a service"
+        )
+    ]
