@@ -106,6 +106,14 @@ def _put_back(hands: Hands, name: str, pool: str) -> None:
         _retry(hands, name, pool)
 
 
+def _start_driver(hands: Hands, name: str, pool: str) -> None:
+    """Whoever looks after the machine has its driver started anew."""
+    if hands.state.pools[pool].method is Method.CONTAINER:
+        hands.people.delete_driver_pod(name)
+    else:
+        hands.faults.reboot(name)
+
+
 def _adopt(hands: Hands, name: str, _pool: str) -> None:
     hands.people.request(name, "adopt")
 
@@ -142,6 +150,7 @@ _CURES: dict[WaitCode, Callable[[Hands, str, str], None]] = {
     WaitCode.NOT_READY: _start,
     WaitCode.TARGET_MISSING: _build,
     WaitCode.BACK_OFF: _end_work,
+    WaitCode.DRIVER_START: _start_driver,
     WaitCode.JOBS: _end_work,
     WaitCode.EVICTION: _end_work,
     WaitCode.PDB: _end_work,

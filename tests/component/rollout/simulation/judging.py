@@ -11,6 +11,7 @@ from sluice.rollout.stage import Stage
 from sluice.rollout.views.fleet import Fleet, Instant
 from sluice.rollout.views.node import NodeView
 from sluice.rollout.views.pool import PoolView
+from sluice.rollout.waiting import NOBODY
 from sluice.rollout.writes import upgrading
 from tests.component.rollout.simulation.scenario import Scenario
 
@@ -153,6 +154,9 @@ def _is_true(node: NodeView, fleet: Fleet, wait: Wait, at: float) -> None:
     elif wait.code is WaitCode.BACK_OFF:
         if wait.until is None or wait.until <= at:
             raise Wrong("untrue", f"{said}, until {wait.until}")
+    elif wait.code is WaitCode.DRIVER_START and wait.who != NOBODY:
+        if any(pod.ready for pod in node.driver_pods):
+            raise Wrong("untrue", f"{said}, and its driver is ready")
     elif wait.code in PASSING:
         raise Wrong("untrue", said)
     elif wait.code is WaitCode.NOT_READY and node.ready:

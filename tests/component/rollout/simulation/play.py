@@ -31,8 +31,10 @@ ROUNDS = 8
 """So many times reasons to wait are taken away."""
 MOST_DECISIONS = 6000
 MOST_STEPS = 400
-"""On one node, but for preflights, which are asked again every minute: what does more than that
-goes round in circles."""
+"""On one node: what does more than that goes round in circles."""
+FOR_A_QUESTION = 4
+"""So many more decisions for each preflight: they are asked again every minute, for as long as
+something stands in the way."""
 
 _ROUGH = Habits(
     crashes=0.05, job_endless=0.1, unload_busy=0.05, load_fails=0.1, load_hangs=0.02,
@@ -99,6 +101,8 @@ class Telling:
         self.done = 0
         self.last = Decision()
         self._steps: Counter[str] = Counter()
+        self._asked = 0
+        """Preflights."""
         self._zombie: tuple[int, int, Fleet, float] | None = None
         self._leader = self.stage.state.leader
 
@@ -176,8 +180,8 @@ class Telling:
             return
         news = stage.news()
         self.decisions += 1
-        if self.decisions > MOST_DECISIONS:
-            raise judging.Wrong("restless", f"more than {MOST_DECISIONS} decisions")
+        if self.decisions > MOST_DECISIONS + FOR_A_QUESTION * self._asked:
+            raise judging.Wrong("restless", f"more than {self.decisions - 1} decisions")
         fleet, now = stage.fleet(), stage.instant()
         decision, rested = self._decided(fleet, now, news)
         judging.decided(fleet, now, decision)
@@ -211,6 +215,8 @@ class Telling:
                 if self._steps[name] > MOST_STEPS:
                     said = f"{name}: {step.because}"
                     raise judging.Wrong("circles", f"more than {MOST_STEPS} steps; {said}")
+            else:
+                self._asked += 1
 
     def _haunt(self, now: Instant) -> None:
         """A deposed leader decides too, on what it saw when it was deposed."""

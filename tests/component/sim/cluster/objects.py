@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 
-from sluice.kube.views import Condition, Container, OwnerReference, Taint
+from sluice.kube.views import Condition, OwnerReference, Taint
 from sluice.sim.cluster.daemonsets.nodes import HASH_LABEL
 from sluice.sim.cluster.kinds import (
+    Container,
     DaemonSet,
     Meta,
     Node,

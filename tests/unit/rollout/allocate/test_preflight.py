@@ -112,6 +112,13 @@ def test_it_is_asked_again_when_the_answer_is_a_minute_old_a_few_at_a_time() -> 
     assert asked_of(decided(TWO, *out, *nodes[AGAIN:])) == {}
 
 
+def test_where_nothing_starts_what_was_found_long_ago_is_not_why() -> None:
+    found = checked(required("node-1"), FINDING)
+    assert code_of(decided(TWO, found), "node-1") is WaitCode.PREFLIGHT
+    paused = replace(TWO, upgrade=replace(TWO.upgrade, auto_upgrade=False))
+    assert code_of(decided(paused, found), "node-1") is WaitCode.PAUSED
+
+
 def test_nobody_is_asked_where_nothing_starts() -> None:
     nodes = [*unasked(2), checked(required("node-9"), FINDING, asked=NOW - 70, answered=NOW - 69)]
     paused = replace(TWO, upgrade=replace(TWO.upgrade, auto_upgrade=False))

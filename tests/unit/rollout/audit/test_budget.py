@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sluice.contracts.journal import Verb
 from sluice.contracts.node import Operation
 from sluice.rollout.audit import PoolFacts, judge
 from tests.unit.rollout.audit.journals import POOL, TARGET, Story, cordoned, found, messages
@@ -219,6 +220,25 @@ def test_where_nobody_says_who_belongs_to_a_pool_its_records_do() -> None:
     lease = story.revisions[-1]
     pool = facts(story, members=None, max_unavailable="50%", base=None)
     assert of_i1(story.journal(pools=(pool,))) == [lease.revision]
+
+
+def test_who_is_said_to_have_left_counts_no_more_from_that_moment_on() -> None:
+    story = Story(*FLEET)
+    story.take("n0", cordon=False)
+    story.release_unchanged("n0")
+    story.cordon("n0")
+    story.wait(1)
+    left = story.write("Pod", "p0", lambda pod: None, manager="kubelet", verb=Verb.CREATE)
+    story.wait(1)
+    story.write("Pod", "p1", lambda pod: None, manager="kubelet", verb=Verb.CREATE)
+    lease = story.take("n1", seen={"nodes": str(left.revision)})
+    both = facts(story, members=frozenset({"uid-n0", "uid-n1"}), max_unavailable=1)
+    alone = msgspec.structs.replace(both, members=frozenset({"uid-n1"}), since=left.time)
+    assert of_i1(story.journal(pools=(both,))) == [lease.revision]
+    assert of_i1(story.journal(pools=(both, alone))) == []
+    assert of_i1(
+        story.journal(pools=(both, alone, msgspec.structs.replace(both, since=left.time)))
+    ) == [lease.revision]
 
 
 def test_a_pool_without_known_limits_is_not_judged() -> None:

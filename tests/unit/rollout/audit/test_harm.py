@@ -359,6 +359,22 @@ def test_who_lost_its_record_in_flight_counts_as_one_of_them() -> None:
     assert of_i8(story) == [over.revision]
 
 
+@pytest.mark.parametrize(("started", "problems"), [(True, 0), (False, 1)])
+def test_so_does_one_that_somebody_took_the_lease_of_after_its_start(
+    started: bool, problems: int
+) -> None:
+    story = Story(*FLEET)
+    story.take("n0", target="t1", label="label-1")
+    if started:
+        story.start("n0")
+    story.annotate("n0", LEASE_ANNOTATION, None)
+    story.annotate("n0", REQUEST_ANNOTATION, "adopt")
+    story.take("n1")
+    story.take("n2")
+    outside(story, "n0")
+    assert len(of_i8(story)) == problems
+
+
 def test_it_can_neither_halt_a_target_nor_be_started_on_a_halted_one() -> None:
     story = Story(*FLEET)
     for name in ("n0", "n1", "n2"):

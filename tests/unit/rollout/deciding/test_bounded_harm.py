@@ -26,6 +26,7 @@ from tests.unit.rollout.building import (
     node,
     pool,
     under_way,
+    without_driver,
 )
 
 
@@ -106,6 +107,10 @@ class Play:
             del self.nodes[name]
         self.deciding.update(nodes_gone=names)
 
+    def lose_driver_pods(self, names: Iterable[str]) -> None:
+        """Somebody deletes them: no GPU is left there, and a start would cost nothing."""
+        self._show(without_driver(self.nodes[name]) for name in list(names))
+
     def release(self, failures: int) -> None:
         """A person accepts so many."""
         self._rollout(spec=RolloutSpec(release=Release(target=NEW, failures=failures)))
@@ -152,12 +157,15 @@ def test_not_one_node_more_than_the_threshold(count: int, threshold: int, share:
 
 
 @pytest.mark.parametrize(("count", "threshold"), [(5000, 250), (30, 2), (5, 1)])
-def test_neither_do_nodes_that_join_or_leave_make_it_more(count: int, threshold: int) -> None:
+def test_neither_do_nodes_that_join_or_leave_nor_drivers_that_go_make_it_more(
+    count: int, threshold: int
+) -> None:
     play = Play(count, max_unavailable="25%")
     play_out(play, at_a_time=threshold)
     broken = [name for name in sorted(play.nodes) if f"uid-{name}" in set(play.started)]
     for turn in range(3):
         play.leave(*broken[turn : turn + 1])
+        play.lose_driver_pods(name for name in sorted(play.nodes)[turn::7] if name not in broken)
         play.join(f"joined-{turn}-a", f"joined-{turn}-b")
         play.settle()
     assert len(play.started) == threshold

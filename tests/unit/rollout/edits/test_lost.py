@@ -9,8 +9,10 @@ from sluice.contracts.node import (
     REQUEST_ANNOTATION,
     Operation,
     Owner,
+    Record,
     Request,
 )
+from sluice.contracts.rollout import InFlight
 from sluice.rollout.decision import Applied, Candidate, Note, Step, Told, Wait, WriteNode
 from sluice.rollout.edits import edits
 from sluice.rollout.rest import rest
@@ -236,6 +238,29 @@ def test_adopt_takes_it_as_its_labels_have_it_with_nothing_proven(case: str) -> 
     assert applied.unschedulable is (True if node.cordoned else None)
     assert later.cordoned is node.cordoned
     assert edits(later, here, instant()) is None
+
+
+@pytest.mark.parametrize("known_to", ["record", "lease", "agent", "slot", "standing", "Rollout"])
+def test_adopted_it_counts_on_from_the_highest_token_that_anybody_knows(known_to: str) -> None:
+    made, here, high = asking("the lease is garbled", Request.ADOPT), pool(), TOKEN + 30
+    assert isinstance(made.record, Record)
+    place = InFlight(node=made.name, token=high, target=NEW, since=NOW)
+    match known_to:
+        case "record":
+            made = replace(made, record=replace(made.record, token=high))
+        case "lease":
+            made = replace(made, record=None, lease=lease(token=high))
+        case "agent":
+            made = replace(made, components={"driver": component(highest=Order(high, 1))})
+        case "slot":
+            made = with_token(made, high)
+        case "standing":
+            here = granted(here, made, token=high)
+        case _:
+            here = pool(status={"in_flight": {made.uid: place}})
+    applied, _, _ = answer(made, here)
+    assert applied.record is not None
+    assert applied.record.token == high
 
 
 def test_adopted_as_done_it_has_to_be_validated() -> None:

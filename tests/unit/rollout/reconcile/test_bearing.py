@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.contracts.commands import Order
-from sluice.contracts.node import Operation, Record, UpgradeState
+from sluice.contracts.node import MANAGER, Operation, Record, UpgradeState
 from sluice.contracts.rollout import InFlight
 from sluice.rollout.reconcile.bearing import Bearing, Ending, bearing
 from sluice.rollout.views.node import Field, Garbled, NodeView
@@ -23,6 +23,7 @@ from tests.unit.rollout.building import (
     done,
     evidence,
     failed,
+    label_of,
     node,
     record,
     required,
@@ -89,7 +90,13 @@ def test_a_removal_ends_with_label_and_record_gone() -> None:
     assert borne(done(), replace(removal, token=TOKEN + 1)).ending is None
 
 
-@pytest.mark.parametrize("given", [node(), required(), with_record(required(), token=TOKEN)])
+LEFT = {Field.CORDON: (MANAGER,), Field.DRIVER: (MANAGER,)}
+GIVEN_UP = node(cordoned=True, driver_label=label_of(NEW), owners=LEFT)
+
+
+@pytest.mark.parametrize(
+    "given", [node(), required(), with_record(required(), token=TOKEN), GIVEN_UP]
+)
 def test_who_has_not_begun_has_a_minute(given: NodeView) -> None:
     made = borne(given, NEXT)
     assert (made.ending, made.entry, made.leased) == (None, NEXT, False)

@@ -6,8 +6,10 @@ from msgspec.structs import replace
 from sluice.contracts.facts import Gate, LoadedDriver
 from sluice.contracts.node import Operation, Record
 from sluice.rollout.decision import Candidate, Step, Wait, WriteNode
+from sluice.rollout.limits import DRIVER_START
 from sluice.rollout.rest import rest
 from sluice.rollout.views.node import NodeView
+from sluice.rollout.waiting import NOBODY
 from tests.unit.rollout.building import (
     HOUR,
     NEW,
@@ -103,6 +105,9 @@ def test_a_new_module_load_of_the_host_method_is_a_restart() -> None:
 
 # It comes back by itself: what is waited for until then.
 
+MACHINE = "whoever looks after that machine, or the driver's image"
+OVERDUE = NOW - DRIVER_START
+SINCE_A_BOOT = NOW - 5
 WAITS: dict[str, tuple[NodeView, str, str]] = {
     "its pod is not there": (done(driver_pods=()), "gate", "its driver pod is not there"),
     "its pod waits at the gate": (
@@ -124,17 +129,23 @@ WAITS: dict[str, tuple[NodeView, str, str]] = {
         "driver-start",
         "ImagePullBackOff",
     ),
-    "it starts": (
-        done(boot_id="boot-2", driver_pods=(driver_pod(ready=False, started=NOW - 5),)),
+    "it hangs": (
+        done(boot_id="boot-2", driver_pods=(driver_pod(ready=False, started=OVERDUE),)),
         "driver-start",
-        "its driver is not ready yet",
-    ),
-    "it runs, and is not ready": (
-        done(driver_pods=(driver_pod(ready=False),)),
-        "driver-start",
-        "its driver is not ready yet",
+        "its driver has been starting for more than 30 minutes",
     ),
 }
+
+
+def test_a_driver_has_the_time_of_a_start_before_somebody_is_called() -> None:
+    starting = done(boot_id="boot-2", driver_pods=(driver_pod(ready=False, started=SINCE_A_BOOT),))
+    outcome = rest(starting, pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert (outcome.code, outcome.detail) == ("driver-start", "its driver is not ready yet")
+    assert (outcome.until, outcome.who) == (SINCE_A_BOOT + DRIVER_START, NOBODY)
+    late = rest(starting, pool(), instant(SINCE_A_BOOT + DRIVER_START))
+    assert isinstance(late, Wait)
+    assert (late.until, late.who) == (None, MACHINE)
 
 
 @pytest.mark.parametrize("case", WAITS)

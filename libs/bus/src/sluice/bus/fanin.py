@@ -32,8 +32,8 @@ class Sender:
         self.unsent = 0
         """Batches for which the bus was away: a reader counts them as missing."""
 
-    async def send(self, *, driver_version: str, gpus: list[GpuSample]) -> None:
-        """Send what was measured just now, if the bus is there."""
+    async def send(self, *, driver_version: str, gpus: list[GpuSample], xids: int = 0) -> None:
+        """Send what was measured just now, if the bus is there; `xids` as a batch counts them."""
         batch = Batch(
             v=MAJOR,
             node=self._bus.identity.node,
@@ -44,6 +44,7 @@ class Sender:
             at=self._clock.now(),
             driver_version=driver_version,
             gpus=gpus,
+            xids=xids,
         )
         self._next += 1
         try:

@@ -53,6 +53,9 @@ class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at: float
     driver_version: str
     gpus: list[GpuSample]
+    """Empty while they cannot be measured: no driver, or told to let go."""
+    xids: int = 0
+    """Errors of all GPUs in this run: it only grows, so that a lost batch loses none of them."""
 
 
 class _Head(msgspec.Struct, array_like=True):

@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from typing import Self, cast
 
 from sluice.sim.errors import ServerFailed
@@ -43,8 +44,11 @@ class Child:
         self.log = ""
 
     @classmethod
-    async def start(cls, name: str, *argv: str) -> Self:
-        """`name` is how errors call it; on Linux it dies with the thread that calls this."""
+    async def start(cls, name: str, *argv: str, environ: Mapping[str, str] | None = None) -> Self:
+        """`name` is how errors call it; on Linux it dies with the thread that calls this.
+
+        Its environment is ours, unless one is given.
+        """
         leash = [sys.executable, "-I", "-S", "-c", _LEASH, str(os.getpid())]
         process = await asyncio.create_subprocess_exec(
             *(leash if sys.platform == "linux" else ()),
@@ -52,6 +56,7 @@ class Child:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
+            env=environ,
             process_group=0,  # a Ctrl-C in the terminal is ours to pass on, or not
         )
         return cls(name, process, cast(asyncio.StreamReader, process.stdout))
@@ -86,6 +91,10 @@ class Child:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, what)
+
+    async def ended(self) -> None:
+        """Wait until it has ended, in whatever way."""
+        await asyncio.wait([self._life])
 
     async def end(self, by: signal.Signals, *, code: int) -> None:
         """End it so; anything but this exit code says that it ended by itself, or badly."""

@@ -76,6 +76,7 @@ RIGHTS: Final[Mapping[Writer, tuple[Right, ...]]] = {
         _WRITE_NODES,
         Right(group="sluice.dev", resources=("devices",), verbs=OWN),
         Right(group="sluice.dev", resources=("devices/status",), verbs=("get", "patch")),
+        _LEAD,
     ),
     Writer.DRIVER_CLUSTER: (
         *_READ_POLICIES,

@@ -7,7 +7,7 @@ to be asked.
 from sluice.contracts.waits import WaitCode
 from sluice.rollout.deciding.book import Book
 from sluice.rollout.deciding.places import Place, place
-from sluice.rollout.deciding.showing import shown
+from sluice.rollout.deciding.showing import returned, shown
 from sluice.rollout.deciding.waits import Waits
 from sluice.rollout.deciding.wakes import Wakes, moment
 from sluice.rollout.decision import Candidate, Outcome, Step, Wait
@@ -132,7 +132,9 @@ class Placing:
             asked, line = book.queues.put(
                 node, outcome, borne, book.tally, before=before, now=now.at
             )
-            self.waits.put(name, asked.wait, line)
+            stopped = asked.wait is not None and book.stands.stop is not None
+            own = returned(book.stands, now) if stopped else asked.wait
+            self.waits.put(name, own, line)
             return asked.due
         book.queues.drop(name)
         own = outcome.wait if isinstance(outcome, Step) else outcome

@@ -69,6 +69,8 @@ class Roster:
         stepper = selected
         if record is not None and record.pool != selected and record.pool in pools:
             stepper = self._torn(node, record, selected, pools)
+        elif record is None and not selected and not flying and node.bears_our_sign:
+            stepper = _maker(node, pools)
         if not flying and stepper == selected:
             return stepper, (stepper,) if stepper else ()
         if not stepper and flying:
@@ -83,4 +85,14 @@ class Roster:
         if upgrading(node) is not None:
             return record.pool
         taken_over = pools[record.pool].view.gone and selected
-        return record.pool if node.driver_label and not taken_over else selected
+        belongs = bool(node.driver_label) or not selected
+        return record.pool if belongs and not taken_over else selected
+
+
+def _maker(node: NodeView, pools: Mapping[str, Book]) -> str:
+    """Whose driver it is told to run, where no record says whose it is; else the first pool's."""
+    for key in sorted(pools):
+        builds = pools[key].view.builds.values()
+        if any(build.label == node.driver_label for each in builds for build in each.values()):
+            return key
+    return min(pools, default="")

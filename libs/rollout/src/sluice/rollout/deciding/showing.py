@@ -19,7 +19,7 @@ def shown(node: NodeView, outcome: Outcome, made: Reckoning, now: Instant) -> Ou
     if standing.frozen:
         return wait(WaitCode.FROZEN, "the brake of its Rollout is Freeze, or was a moment ago", now)
     if node.uid in made.dropped:
-        return _returned(made, now)
+        return returned(made, now)
     if isinstance(outcome, Wait):
         return outcome
     if not standing.leading:
@@ -40,13 +40,14 @@ def _step(node: NodeView, step: Step, made: Reckoning, now: Instant) -> Outcome:
 
 def _candidate(node: NodeView, candidate: Candidate, made: Reckoning, now: Instant) -> Outcome:
     if node.uid in made.stored.in_flight:
-        return _returned(made, now)
+        return returned(made, now)
     if not node.ready:
         return wait(WaitCode.NOT_READY, "the Node is not Ready", now)
     return candidate
 
 
-def _returned(made: Reckoning, now: Instant) -> Wait:
+def returned(made: Reckoning, now: Instant) -> Wait:
+    """A place that it had, or would get, is none now."""
     if made.stop is not None:
         return wait(made.stop.code, made.stop.detail, now, who=made.stop.who)
     return wait(WaitCode.BUDGET, "its place is being taken back in the Rollout", now, who=NOBODY)

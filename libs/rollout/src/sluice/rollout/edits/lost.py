@@ -77,11 +77,14 @@ def highest_token(node: NodeView, pool: PoolView) -> int:
 
 
 def _tokens(node: NodeView, pool: PoolView) -> Iterator[int]:
-    lease, entry = lease_of(node), pool.standing.in_flight.get(node.uid)
+    lease = lease_of(node)
     if lease is not None:
         yield lease.token
-    if entry is not None:
-        yield entry.token
+    # The Rollout's own word: a place that is being taken back was given all the same.
+    stored = {} if pool.rollout is None else pool.rollout.status.in_flight
+    for places in (stored, pool.standing.in_flight):
+        if node.uid in places:
+            yield places[node.uid].token
     if isinstance(node.record, Record) and node.record.node_uid == node.uid:
         yield node.record.token
     for component in node.components.values():

@@ -17,7 +17,8 @@ from sluice.rollout.rest.targets import joins
 from sluice.rollout.views.node import Field, NodeView
 from sluice.rollout.writes import readable, upgrading
 
-_BEGINNING: Final = (Field.CORDON, Field.STATE, Field.DRIVER, Field.LEASE, Field.RECORD)
+_BEGINNING: Final = (Field.STATE, Field.LEASE, Field.RECORD)
+"""A cordon and a driver label of ours can have stayed when a node was given up."""
 
 UNBEGUN_SECONDS: Final = 60.0
 """So long a place is kept for a node that does not begin."""

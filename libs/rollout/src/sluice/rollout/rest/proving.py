@@ -10,12 +10,13 @@ from sluice.contracts.node import Record
 from sluice.contracts.waits import WaitCode
 from sluice.policy.wanted import Method
 from sluice.rollout.decision import Outcome, Wait
-from sluice.rollout.limits import RESTARTS
+from sluice.rollout.limits import DRIVER_START, RESTARTS
 from sluice.rollout.rest.driver import Run, is_about, pod_of, running
 from sluice.rollout.rest.stamping import kept_label
 from sluice.rollout.rest.starting import validate
 from sluice.rollout.rest.targets import Goal
 from sluice.rollout.views.fleet import Instant
+from sluice.rollout.views.machine import DriverPod
 from sluice.rollout.views.node import NodeView
 from sluice.rollout.views.pool import PoolView
 from sluice.rollout.waiting import wait
@@ -77,10 +78,20 @@ def absent(node: NodeView, pool: PoolView, now: Instant) -> Wait:
     if pod is None:
         return wait(WaitCode.GATE, "its driver pod is not there", now)
     if pod.started is not None or pod.trouble:
-        said = pod.trouble or "its driver is not ready yet"
-        return wait(WaitCode.DRIVER_START, said, now, who=_MACHINE if pod.trouble else None)
+        return _starting(pod, now)
     said = gate.why if gate is not None and gate.why else "its driver pod waits at the gate"
     return wait(WaitCode.GATE, said, now)
+
+
+def _starting(pod: DriverPod, now: Instant) -> Wait:
+    """Nothing ends the start of a driver at rest but somebody who looks after it."""
+    due = None if pod.started is None else pod.started + DRIVER_START
+    if pod.trouble or due is None:
+        return wait(WaitCode.DRIVER_START, pod.trouble, now, who=_MACHINE)
+    if now.at < due:
+        return wait(WaitCode.DRIVER_START, "its driver is not ready yet", now, due)
+    said = f"its driver has been starting for more than {DRIVER_START / 60:.0f} minutes"
+    return wait(WaitCode.DRIVER_START, said, now, who=_MACHINE)
 
 
 _MACHINE = "whoever looks after that machine, or the driver's image"

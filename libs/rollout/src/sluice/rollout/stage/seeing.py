@@ -35,8 +35,8 @@ Part = Mapping[str, Any]
 """Fields of a view."""
 
 NODES, PODS, REPORTS, ROLLOUTS = "nodes", "pods", "reports", "rollouts"
-_FAR = 1e9
-"""Seconds until a component that beats would count as silent: each beat puts it off."""
+_FAR = 1e12
+"""When a component that beats would count as silent: each beat puts it off."""
 
 _FIELDS = {
     CORDON: Field.CORDON,
@@ -276,7 +276,7 @@ def _component(state: State, machine: Machine, node: Node, part: str) -> Compone
     slot = state.slots.get((machine.name, part))
     return Component(
         heard=agent.heard or None,
-        silent_at=agent.silent_at if agent.silent_at is not None else state.now + _FAR,
+        silent_at=_FAR if agent.silent_at is None else agent.silent_at,
         knows=agent.knows,
         slot=slot.command if slot is not None else None,
         result=said.result,

@@ -10,7 +10,6 @@ import msgspec
 from sluice.kube.resources import Resource
 from sluice.kube.views import (
     Condition,
-    Container,
     ContainerStatus,
     LeaseSpec,
     ManagedFields,
@@ -20,6 +19,7 @@ from sluice.kube.views import (
     Taint,
     View,
 )
+from sluice.kube.views import Container as PlainContainer
 
 
 class Meta(Metadata, frozen=True, kw_only=True):
@@ -42,6 +42,32 @@ class Toleration(View, frozen=True, kw_only=True):
     value: str = ""
     effect: str = ""
     toleration_seconds: int | None = None
+
+
+class FieldRef(View, frozen=True, kw_only=True):
+    """A field of the pod itself."""
+
+    field_path: str = ""
+
+
+class EnvSource(View, frozen=True, kw_only=True):
+    """Where a variable's value is to be found; from elsewhere than the pod none is read."""
+
+    field_ref: FieldRef | None = None
+
+
+class EnvVar(View, frozen=True, kw_only=True):
+    """One variable of a container."""
+
+    name: str
+    value: str = ""
+    value_from: EnvSource | None = None
+
+
+class Container(PlainContainer, frozen=True, kw_only=True):
+    """One container of a pod, as wanted, with what its program is told."""
+
+    env: tuple[EnvVar, ...] = ()
 
 
 class PodSpec(View, frozen=True, kw_only=True):

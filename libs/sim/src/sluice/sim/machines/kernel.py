@@ -13,8 +13,10 @@ from threading import RLock
 from sluice.contracts.facts import Gpu
 from sluice.host import modules as known
 from sluice.host import pci
+from sluice.host.holders import TICKS
 from sluice.host.linux import InUse, NotLoaded, Unloaded
 from sluice.host.system import BOOT_ID, RELEASE
+from sluice.runtime.clock import Clock
 from sluice.sim.machines.furniture import NIC_DRIVER, provide_kernel
 from sluice.sim.machines.ground import Ground
 
@@ -35,6 +37,7 @@ def device(index: int) -> str:
 class _Module:
     version: str
     uses: tuple[str, ...]
+    since: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,9 +49,11 @@ class _Process:
 class Kernel:
     """One machine's; it is booted before anything is asked of it."""
 
-    def __init__(self, ground: Ground, *, gpus: Sequence[Gpu]) -> None:
+    def __init__(self, ground: Ground, *, gpus: Sequence[Gpu], clock: Clock) -> None:
         self.release = ""
         self._ground = ground
+        self._clock = clock
+        self._booted = 0
         self._gpus = tuple(gpus)
         self._lock = RLock()
         self._modules: dict[str, _Module] = {}
@@ -62,7 +67,9 @@ class Kernel:
         """Up, with nothing on it."""
         with self._lock:
             self.release = release
+            self._booted = int(self._clock.now())
             self._ground.empty("/run")
+            self._ground.put("/proc/stat", f"btime {self._booted}\n")
             self.name_boot(boot_id)
             self._ground.put(RELEASE, f"{release}\n")
             provide_kernel(self._ground, release)
@@ -107,7 +114,7 @@ class Kernel:
         with self._lock:
             if module in self._modules:
                 return
-            self._modules[module] = _Module(version=version, uses=uses)
+            self._modules[module] = _Module(version=version, uses=uses, since=self._clock.now())
             self._ground.put(f"/sys/module/{module}/initstate", "live\n")
             if version:
                 self._ground.put(f"/sys/module/{module}/version", f"{version}\n")
@@ -164,6 +171,7 @@ class Kernel:
             shown = "".join(f"{user}," for user in users) or "-"
             rows.append(f"{name} 16384 {count} {shown} Live 0x0000000000000000\n")
             self._ground.put(f"/sys/module/{name}/refcnt", f"{count}\n")
+            self._ground.date(f"/sys/module/{name}", self._modules[name].since)
         self._ground.put("/proc/modules", "".join(rows))
 
     # Processes.
@@ -175,9 +183,15 @@ class Kernel:
             self._processes[pid] = _Process(comm=comm)
             place = f"/proc/{pid}"
             self._ground.put(f"{place}/comm", f"{comm[:15]}\n")
+            self._ground.put(f"{place}/stat", self._stat(pid, comm[:15]))
             self._ground.put(f"{place}/cgroup", _cgroup(pod_uid, container_id))
             self._ground.link(f"{place}/fd/0", "/dev/null")
             return pid
+
+    def _stat(self, pid: int, comm: str) -> str:
+        """Its number and name, and, so many fields later, when it began after the boot."""
+        began = int((self._clock.now() - self._booted) * TICKS)
+        return f"{pid} ({comm}) S {'0 ' * 18}{began} 0\n"
 
     def open(self, pid: int, devices: Iterable[str]) -> bool:
         """It has these open from now on; False where there is no such device, or no process."""

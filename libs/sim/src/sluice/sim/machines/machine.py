@@ -65,6 +65,11 @@ class Machine:
     # What is to be seen of it from above.
 
     @property
+    def root(self) -> Path:
+        """Its folder."""
+        return self._site.ground.root
+
+    @property
     def boot_id(self) -> str:
         """Of the present boot, or of the last one."""
         return self._site.boot_id
@@ -224,7 +229,7 @@ def occupants(machines: Mapping[str, Machine], otherwise: Occupants = nobody) ->
 def _site(root: Path, *, name: str, model: Model, clock: Clock, count: int, system: System) -> Site:
     ground = Ground(root)
     there = gpus(name, count, system.gpu)
-    kernel = Kernel(ground, gpus=there)
+    kernel = Kernel(ground, gpus=there, clock=clock)
     return Site(name=name, gpus=there, ground=ground, kernel=kernel, model=model, clock=clock)
 
 

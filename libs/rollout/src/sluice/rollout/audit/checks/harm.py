@@ -151,7 +151,7 @@ class _Ledger:
         node = self._nodes.setdefault(uid, _Node())
         if change.ours:
             self._ending(change, node)
-        elif change.lost and node.book:
+        elif node.book and _abandoned(change, node):
             # Nobody knows how it ended: it has failed, and is outside the counts from now on.
             node.failed_on, node.proven_label = node.failed_on or node.book.target, ""
         target = _target(change.after)
@@ -259,6 +259,12 @@ def _target(facts: Facts) -> str:
     if facts.upgrade is None or facts.record is None or facts.operation in _UNCOUNTED:
         return ""
     return facts.record.target
+
+
+def _abandoned(change: Change, node: _Node) -> bool:
+    """Whether somebody else took away its record, or its lease after the start."""
+    stripped = change.ended is not None and change.ended.token == node.started
+    return change.lost or (stripped and change.after.exists)
 
 
 def _starts(change: Change, node: _Node) -> bool:

@@ -80,7 +80,7 @@ class Accounts:
     def __init__(self, timeline: Timeline, facts: Sequence[PoolFacts]) -> None:
         self._timeline = timeline
         self._given = {one.key for one in facts}
-        self._waiting = sorted(facts, key=lambda one: one.since, reverse=True)
+        self._waiting = sorted(facts, key=lambda one: one.since)[::-1]
         self._facts: dict[str, PoolFacts] = {}
         self._shut: frozenset[str] = frozenset()
         self._members = Members()
@@ -171,8 +171,14 @@ class Accounts:
 
     def _apply_facts(self, place: int, until: float) -> None:
         """What came to hold up to a moment."""
-        changed = False
         while self._waiting and self._waiting[-1].since <= until:
+            since = self._waiting[-1].since
+            self._learn(since)
+            self._stand_all(min(place, self._timeline.place_at(since)))
+
+    def _learn(self, since: float) -> None:
+        """All that came to hold at a moment."""
+        while self._waiting and self._waiting[-1].since == since:
             facts = self._waiting.pop()
             self._facts[facts.key] = facts
             self._terms[facts.key].append(
@@ -183,13 +189,10 @@ class Accounts:
                     base=facts.base,
                 )
             )
-            changed = True
-        if changed:
-            self._given_members = {
-                uid: key for key, facts in self._facts.items() for uid in facts.members or ()
-            }
-            self._shut = frozenset[str]().union(*(one.shut_out for one in self._facts.values()))
-            self._stand_all(place)
+        self._given_members = {
+            uid: key for key, facts in self._facts.items() for uid in facts.members or ()
+        }
+        self._shut = frozenset[str]().union(*(one.shut_out for one in self._facts.values()))
 
     def _edition(self, edition: Edition) -> None:
         for pool in self._members.edit(edition.kind, edition.name, edition.whole):
@@ -244,9 +247,10 @@ class Accounts:
         if given := self._given_members.get(life.uid):
             return given
         named = self._named.get(life.uid, "")
-        if named in self._given or not self._members.are_told:
-            return named
-        return self._members.pool_of(life.name)
+        if named in self._given:
+            told = self._facts.get(named)
+            return named if told is None or told.members is None else ""
+        return self._members.pool_of(life.name) if self._members.are_told else named
 
 
 def in_order(timeline: Timeline) -> Iterator[Change | Edition | RolloutEdition]:
