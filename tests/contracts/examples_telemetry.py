@@ -1,5 +1,7 @@
 """Examples of telemetry. An older sender's arrays are shorter: they stay readable."""
 
+import msgspec
+
 from sluice.contracts.telemetry import Batch, GpuSample
 from tests.contracts import story
 from tests.contracts.example import Example
@@ -37,18 +39,19 @@ SAMPLE = GpuSample(
     pod_uid=story.JOB_POD,
 )
 
+BATCH = Batch(
+    v=1,
+    node=story.NODE,
+    node_uid=story.NODE_UID,
+    boot_id=story.BOOT,
+    run="r-3f9c",
+    seq=1441,
+    at=story.T0 + 5,
+    driver_version="580.95.05",
+    gpus=[SAMPLE],
+)
+
 EXAMPLES = {
-    "telemetry": Example(
-        Batch(
-            v=1,
-            node=story.NODE,
-            node_uid=story.NODE_UID,
-            boot_id=story.BOOT,
-            run="r-3f9c",
-            seq=1441,
-            at=story.T0 + 5,
-            driver_version="580.95.05",
-            gpus=[SAMPLE],
-        )
-    ),
+    "telemetry": Example(BATCH),
+    "telemetry@xids": Example(msgspec.structs.replace(BATCH, xids=3)),
 }

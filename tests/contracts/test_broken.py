@@ -31,7 +31,7 @@ def _encodable(tree: object) -> bool:
 
 
 readable = anything.filter(_encodable)
-some = settings(deadline=None, max_examples=200)
+some = settings(deadline=None, max_examples=60)
 
 
 def _read(form: Form, data: bytes) -> bool:

@@ -139,9 +139,9 @@ def test_telemetry_of_an_older_sender_is_shorter_and_read() -> None:
 
 
 def test_telemetry_of_a_newer_sender_is_longer_and_read() -> None:
-    *head, (sample,) = msgspec.msgpack.decode(path_of("telemetry").read_bytes())
-    newer = msgspec.msgpack.encode([*head, [[*sample, 1, {"x": []}]], "new", [None]])
-    assert telemetry.decode(newer) == EXAMPLES["telemetry"].message
+    *head, (sample,), xids = msgspec.msgpack.decode(path_of("telemetry@xids").read_bytes())
+    newer = msgspec.msgpack.encode([*head, [[*sample, 1, {"x": []}]], xids, "new", [None]])
+    assert telemetry.decode(newer) == EXAMPLES["telemetry@xids"].message
 
 
 @pytest.mark.parametrize("verb", asks.ASKS)

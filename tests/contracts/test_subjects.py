@@ -12,7 +12,7 @@ from sluice.contracts.catalogue import NOTIFY_SHAPES, PLANES
 from sluice.contracts.identities import COMPONENTS, Identity, Writer
 from sluice.contracts.subjects import ANY, NO_NODE, ROOT, NotASubject, matches, parse
 
-some = settings(deadline=None, max_examples=200)
+some = settings(deadline=None, max_examples=60)
 
 _label = st.from_regex(r"[a-z0-9](?:[a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 tokens = st.from_regex(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", fullmatch=True)

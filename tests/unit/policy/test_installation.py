@@ -22,6 +22,7 @@ TABLE: dict[str, dict[str, str]] = {
         "nodes": f"{LOOK} patch",
         "sluice.dev/devices": f"{LOOK} create patch delete",
         "sluice.dev/devices/status": "get patch",
+        "here: coordination.k8s.io/leases": "get create patch",
     },
     "sluice-driver-cluster": {
         **POLICIES,

@@ -1,4 +1,4 @@
-"""The cluster role of validator: evidence is gathered, and checks that need a pod are run.
+"""The cluster role of validator: evidence is gathered and shown, by node and by pool.
 
-A Deployment.
+A Deployment. Checks that need a pod of their own have their place here.
 """

@@ -14,7 +14,7 @@ from sluice.bus.place import AgentSettings
 from sluice.bus.port import Bus
 from sluice.contracts.commands import CommandKind, Validate
 from sluice.contracts.reports import Evidence, ValidationStep
-from sluice.host import system
+from sluice.host import driver_files, system
 from sluice.host.machine import Machine
 from sluice.runtime.clock import Clock
 from sluice.runtime.service import Service
@@ -31,6 +31,15 @@ PAUSE: Final = 5.0
 
 class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
     """Settings of the validator agent; the names are those that its pod is rendered with."""
+
+    driver_dir: str = driver_files.ROOT
+    """Where the machine sees the driver container's root."""
+    check_toolkit: bool = True
+    """Whether the container runtime is to be proven too."""
+    check_plugin: bool = True
+    """Whether GPUs must be offered to the kubelet."""
+    check_variables: str = "{}"
+    """By step, the variables that people name for it, as JSON."""
 
 
 class Validation:

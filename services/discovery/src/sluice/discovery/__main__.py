@@ -1,0 +1,101 @@
+"""Discovery's program: wiring only."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from sluice.bus.joining import join
+from sluice.bus.journal import FileJournal
+from sluice.contracts.identities import Writer
+from sluice.discovery.cluster import role
+from sluice.discovery.cluster.settings import DiscoveryClusterSettings
+from sluice.discovery.node import agent
+from sluice.discovery.node.agent import DiscoverySettings
+from sluice.host.access import Threads
+from sluice.host.gpus.memory import MemoryGpus
+from sluice.host.gpus.port import Unavailable
+from sluice.host.machine import Machine
+from sluice.host.tree import Tree
+from sluice.kube.config import connect
+from sluice.kube.errors import Misconfigured
+from sluice.runtime.fatal import Fatal
+from sluice.runtime.process import Process
+from sluice.runtime.program import Role, program
+from sluice.runtime.service import Service
+
+
+async def on_node(process: Process[DiscoverySettings], service: Service) -> None:
+    """The agent: its machine, its journal and its bus."""
+    settings = process.settings
+    access = await service.enter("machine", _threads())
+    bus = await join(
+        process=cast("Process[Any]", process),
+        service=service,
+        settings=settings.bus,
+        writer=Writer.DISCOVERY,
+    )
+    gpus = MemoryGpus((), driver=_unread, samples=_unread)
+    await agent.run(
+        settings,
+        bus=bus,
+        host=Machine(tree=Tree(settings.host_root), access=access, gpus=gpus),
+        journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
+        clock=process.clock,
+        random=process.random,
+        service=service,
+    )
+
+
+async def in_cluster(process: Process[DiscoveryClusterSettings], service: Service) -> None:
+    """The cluster role: its way to the API server, and to what agents report."""
+    settings, clock = process.settings, process.clock
+    try:
+        transport = await connect(
+            clock=clock, kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None
+        )
+    except Misconfigured as error:
+        raise Fatal(str(error)) from error
+    kube = await service.enter("kube", transport)
+    bus = await join(
+        process=cast("Process[Any]", process),
+        service=service,
+        settings=settings.nats,
+        writer=Writer.DISCOVERY_CLUSTER,
+    )
+    await role.run(
+        settings,
+        kube=kube,
+        bus=bus,
+        clock=clock,
+        random=process.random,
+        ids=process.ids,
+        metrics=process.metrics,
+        service=service,
+    )
+
+
+@asynccontextmanager
+async def _threads() -> AsyncGenerator[Threads]:
+    threads = Threads("machine")
+    try:
+        yield threads
+    finally:
+        threads.close()
+
+
+def _unread(*_: object) -> NoReturn:
+    raise Unavailable(
+        "the GPUs of a real machine cannot be asked what they are: this release has no reader of"
+        " the driver's library"
+    )
+
+
+if __name__ == "__main__":
+    program(
+        {
+            "agent": Role(DiscoverySettings, on_node),
+            "cluster": Role(DiscoveryClusterSettings, in_cluster),
+        }
+    )

@@ -1,0 +1,140 @@
+"""What this role reads of objects, and where they live.
+
+Of Nodes there may be thousands: what nobody here asks about is dropped as they are read. Whose a
+label is, the API server keeps: it is read from a Node's managedFields.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from sys import intern
+from typing import Any, Final
+
+import msgspec
+
+from sluice.contracts.node import RECORD_ANNOTATION
+from sluice.discovery.cluster.keys import CLAIMS, FEATURES
+from sluice.kube import views
+from sluice.kube.resources import Resource
+from sluice.policy.kinds import KINDS
+from sluice.policy.kinds.rollout import ROLLOUT
+
+MANAGER: Final = "sluice-discovery"
+"""The field manager of every write of this role."""
+
+FOREIGN_LEASE: Final = "53822513.nvidia.com"
+"""Held by a GPU Operator that is at work, in whatever namespace it is."""
+
+_NVIDIA: Final = "nvidia.com/"
+
+
+class Node(views.Object, frozen=True, kw_only=True):
+    """A Node with its labels, and who owns those that could be ours."""
+
+    status: views.NodeStatus = views.NodeStatus()
+    ours: frozenset[str] = frozenset()
+    """Labels that are as we applied them last."""
+    others: frozenset[str] = frozenset()
+    """Labels that somebody else owns, alone or together with us."""
+    claimed: frozenset[str] = frozenset()
+    """Labels that somebody else's feature discovery lists as its own."""
+
+    def __post_init__(self) -> None:
+        metadata = self.metadata
+        ours, others = self.ours, self.others
+        if metadata.managed_fields:
+            ours, others = _owned(metadata.managed_fields)
+        claimed = _claimed(metadata.annotations) or self.claimed
+        record = metadata.annotations.get(RECORD_ANNOTATION)
+        lean = msgspec.structs.replace(
+            metadata,
+            labels={intern(key): value for key, value in metadata.labels.items()},
+            annotations={} if record is None else {RECORD_ANNOTATION: record},
+            managed_fields=(),
+        )
+        status = views.NodeStatus(node_info=self.status.node_info)
+        msgspec.structs.force_setattr(self, "metadata", lean)
+        msgspec.structs.force_setattr(self, "status", status)
+        msgspec.structs.force_setattr(self, "ours", ours)
+        msgspec.structs.force_setattr(self, "others", others)
+        msgspec.structs.force_setattr(self, "claimed", claimed)
+
+    @property
+    def record(self) -> str:
+        """Where its upgrade stands, as it is written; empty where there is none."""
+        return self.metadata.annotations.get(RECORD_ANNOTATION, "")
+
+    @property
+    def matters(self) -> object:
+        """What of it counts here: the rest is a kubelet's sign of life."""
+        metadata = self.metadata
+        boot_id = self.status.node_info.boot_id
+        mine = (self.ours, self.others, self.claimed)
+        return metadata.uid, metadata.labels, self.record, boot_id, mine
+
+
+class PolicyObject(views.Object, frozen=True, kw_only=True):
+    """A policy, as people wrote it."""
+
+    spec: Any = None
+
+    def __post_init__(self) -> None:
+        lean = msgspec.structs.replace(self.metadata, managed_fields=())
+        msgspec.structs.force_setattr(self, "metadata", lean)
+
+
+NODES: Final = Resource(
+    plural="nodes", kind="Node", namespaced=False, ours_to_create=False, view=Node
+)
+GPU_CLUSTERS: Final = Resource(
+    group="nvidia.com",
+    version="v1alpha1",
+    plural="gpuclusters",
+    kind="GPUCluster",
+    namespaced=False,
+    view=views.Object,
+)
+POLICIES: Final[Mapping[str, Resource[PolicyObject]]] = {
+    kind.name: Resource(
+        group=kind.group,
+        version=kind.version,
+        plural=kind.plural,
+        kind=kind.name,
+        namespaced=False,
+        view=PolicyObject,
+    )
+    for kind in KINDS.values()
+    if kind is not ROLLOUT
+}
+"""What people say what they want in, by kind."""
+
+
+def _owned(entries: Sequence[views.ManagedFields]) -> tuple[frozenset[str], frozenset[str]]:
+    ours: set[str] = set()
+    others: set[str] = set()
+    for entry in entries:
+        if not entry.subresource:
+            mine = entry.manager == MANAGER and entry.operation == "Apply"
+            (ours if mine else others).update(_labels(entry))
+    return frozenset(ours), frozenset(others)
+
+
+def _labels(entry: views.ManagedFields) -> Iterator[str]:
+    told = bytes(entry.fields_v1)
+    # Most entries are of kubelets and controllers: to read them costs more than all the rest.
+    if _NVIDIA.encode() not in told and FEATURES.encode() not in told:
+        return
+    metadata: Mapping[str, Any] = msgspec.json.decode(told).get("f:metadata", {})
+    for field in metadata.get("f:labels", {}):
+        key = field.removeprefix("f:")
+        if key.startswith((_NVIDIA, FEATURES)):
+            yield intern(key)
+
+
+def _claimed(annotations: Mapping[str, str]) -> frozenset[str]:
+    """An instance of a feature discovery that has a name puts it before the annotation's."""
+    return frozenset(
+        intern(name if "/" in name else f"{FEATURES}{name}")
+        for key, listed in annotations.items()
+        if key.endswith(CLAIMS)
+        for name in listed.split(",")
+        if name
+    )

@@ -1,0 +1,51 @@
+"""What of a Node counts here: who it is, and which pool it belongs to."""
+
+from typing import Final
+
+import msgspec
+
+from sluice.contracts.identities import Writer
+from sluice.contracts.message import Unreadable, decode
+from sluice.contracts.node import RECORD_ANNOTATION, Record
+from sluice.kube import views
+from sluice.kube.resources import Resource
+from sluice.policy.checks import OWNER_LABEL
+from sluice.policy.kinds.nvidia_driver import NVIDIA_DRIVER
+from sluice.policy.pools import pool_key
+from sluice.policy.rendering.agents import AGENTS
+
+SELECTOR: Final = next(
+    "=".join(agent.selector) for agent in AGENTS if agent.component is Writer.TELEMETRY
+)
+"""Nodes on which a telemetry agent runs."""
+
+
+class Node(views.Object, frozen=True, kw_only=True):
+    """There may be thousands: what does not count is dropped as they are read."""
+
+    pool: str = ""
+    """The key of its pool; empty: none is known."""
+
+    def __post_init__(self) -> None:
+        metadata = self.metadata
+        if metadata.labels or metadata.annotations:
+            msgspec.structs.force_setattr(self, "pool", pool_of(metadata))
+        lean = msgspec.structs.replace(metadata, labels={}, annotations={}, managed_fields=())
+        msgspec.structs.force_setattr(self, "metadata", lean)
+
+
+NODES: Final = Resource(
+    plural="nodes", kind="Node", namespaced=False, ours_to_create=False, view=Node
+)
+
+
+def pool_of(metadata: views.Metadata) -> str:
+    """As the node's record says it; where there is none yet, by the owner that selected it."""
+    try:
+        record = decode(Record, metadata.annotations.get(RECORD_ANNOTATION, "").encode())
+    except Unreadable:
+        record = None
+    if record is not None and record.pool:
+        return record.pool
+    owner = metadata.labels.get(OWNER_LABEL, "")
+    return pool_key(NVIDIA_DRIVER.name, owner) if owner else ""

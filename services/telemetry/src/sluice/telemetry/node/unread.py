@@ -1,0 +1,38 @@
+"""The GPUs of a machine that this release cannot ask: it says so instead of measuring nothing."""
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from sluice.contracts.facts import Gpu
+from sluice.contracts.telemetry import GpuSample
+from sluice.host.gpus.port import Library, Unavailable
+
+
+class UnreadGpus:
+    """A `Gpus` behind which there is nobody."""
+
+    def open(self) -> Library:
+        """Raises `Unavailable`."""
+        _refuse()
+
+    def close(self) -> None:
+        """Nothing is ever held."""
+
+    def describe(self) -> tuple[Gpu, ...]:
+        """Raises `Unavailable`."""
+        _refuse()
+
+    def sample(self) -> tuple[GpuSample, ...]:
+        """Raises `Unavailable`."""
+        _refuse()
+
+    def errors(self) -> Mapping[str, tuple[int, ...]]:
+        """Raises `Unavailable`."""
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    raise Unavailable(
+        "the GPUs of a real machine cannot be asked: this release has no reader of the driver's"
+        " library, and measures simulated machines only"
+    )

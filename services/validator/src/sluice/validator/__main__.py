@@ -1,0 +1,100 @@
+"""Validator's program: wiring only."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from sluice.bus.joining import join
+from sluice.bus.journal import FileJournal
+from sluice.contracts.identities import Writer
+from sluice.host.access import Threads
+from sluice.host.gpus.memory import MemoryGpus
+from sluice.host.gpus.port import Unavailable
+from sluice.host.machine import Machine
+from sluice.host.tree import Tree
+from sluice.kube.config import connect
+from sluice.kube.errors import Misconfigured
+from sluice.runtime.fatal import Fatal
+from sluice.runtime.process import Process
+from sluice.runtime.program import Role, program
+from sluice.runtime.service import Service
+from sluice.validator.cluster import role
+from sluice.validator.cluster.settings import ValidatorClusterSettings
+from sluice.validator.node import agent
+from sluice.validator.node.agent import ValidatorSettings
+
+
+async def on_node(process: Process[ValidatorSettings], service: Service) -> None:
+    """The agent: its machine, its journal and its bus."""
+    settings = process.settings
+    access = await service.enter("machine", _threads())
+    bus = await join(
+        process=cast("Process[Any]", process),
+        service=service,
+        settings=settings.bus,
+        writer=Writer.VALIDATOR,
+    )
+    gpus = MemoryGpus((), driver=_unread, samples=_unread)
+    await agent.run(
+        settings,
+        bus=bus,
+        host=Machine(tree=Tree(settings.host_root), access=access, gpus=gpus),
+        journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
+        clock=process.clock,
+        random=process.random,
+        service=service,
+    )
+
+
+async def in_cluster(process: Process[ValidatorClusterSettings], service: Service) -> None:
+    """The cluster role: its way to the API server, and to the evidence."""
+    settings, clock = process.settings, process.clock
+    try:
+        transport = await connect(
+            clock=clock, kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None
+        )
+    except Misconfigured as error:
+        raise Fatal(str(error)) from error
+    kube = await service.enter("kube", transport)
+    bus = await join(
+        process=cast("Process[Any]", process),
+        service=service,
+        settings=settings.nats,
+        writer=Writer.VALIDATOR_CLUSTER,
+    )
+    await role.run(
+        settings,
+        kube=kube,
+        bus=bus,
+        clock=clock,
+        random=process.random,
+        metrics=process.metrics,
+        service=service,
+    )
+
+
+@asynccontextmanager
+async def _threads() -> AsyncGenerator[Threads]:
+    threads = Threads("machine")
+    try:
+        yield threads
+    finally:
+        threads.close()
+
+
+def _unread(*_: object) -> NoReturn:
+    raise Unavailable(
+        "this release has no reader of the driver's library on a real machine, so that nothing is"
+        " proven there"
+    )
+
+
+if __name__ == "__main__":
+    program(
+        {
+            "agent": Role(ValidatorSettings, on_node),
+            "cluster": Role(ValidatorClusterSettings, in_cluster),
+        }
+    )

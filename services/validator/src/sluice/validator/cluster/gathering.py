@@ -1,0 +1,31 @@
+"""All nodes with GPUs, each with what its evidence is worth, as they are when somebody looks."""
+
+from collections.abc import Iterator
+
+from sluice.bus.mirror import Mirror
+from sluice.contracts.identities import Writer
+from sluice.contracts.message import Unreadable
+from sluice.contracts.reports import StateKind
+from sluice.kube.cache import Cache
+from sluice.validator.cluster.judging import Judgement, judged
+from sluice.validator.cluster.things import Node
+
+
+class Gathering:
+    """Reads a cache of Nodes and a mirror of reports."""
+
+    def __init__(self, nodes: Cache[Node], mirror: Mirror) -> None:
+        self._nodes = nodes
+        self._mirror = mirror
+
+    def judgements(self) -> Iterator[Judgement]:
+        """By the names of nodes."""
+        for node in sorted(self._nodes, key=lambda one: one.metadata.name):
+            yield self._judgement(node)
+
+    def _judgement(self, node: Node) -> Judgement:
+        report = self._mirror.get(node.metadata.name, Writer.VALIDATOR, StateKind.EVIDENCE)
+        try:
+            return judged(node, report)
+        except Unreadable:
+            return judged(node, None)

@@ -1,0 +1,231 @@
+"""The same on both servers over HTTP; on the real one as the account and with the rights that an
+installation gives, and nothing more.
+"""
+
+import asyncio
+import contextlib
+import random
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+
+from sluice.bus.local import LocalServer
+from sluice.contracts import subjects
+from sluice.contracts.facts import Facts
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.journal import Revision
+from sluice.contracts.message import encode
+from sluice.contracts.reports import Report
+from sluice.contracts.streams import STATE, STREAMS
+from sluice.discovery.cluster import things
+from sluice.discovery.cluster.role import LEASE, run
+from sluice.discovery.cluster.settings import DiscoveryClusterSettings
+from sluice.kube.client import MERGE_PATCH
+from sluice.kube.http import HttpTransport, Token
+from sluice.kube.resources import LEASES
+from sluice.kube.transport import Transport
+from sluice.policy.crds import definitions
+from sluice.policy.installation.whole import installation
+from sluice.runtime.clock import SystemClock
+from sluice.runtime.ids import RandomIds
+from sluice.runtime.metrics import Metrics
+from sluice.runtime.service import Service
+from tests.component.kube.places import ADMIN, Place, Server
+from tests.component.kube.servers import Real
+from tests.component.policy.strictly import apply, sent
+from tests.support import eventually
+from tests.unit.discovery.cluster.making import CONTAINER, DEPLOY, PRESENT, SYSTEM, deployed, record
+from tests.unit.policy.situations import cluster_policy
+
+RBAC = "rbac.authorization.k8s.io"
+ACCOUNT = "sluice-discovery-cluster"
+ALL = {key.removeprefix(DEPLOY): "true" for key in CONTAINER}
+KERNEL = "feature.node.kubernetes.io/kernel-version."
+BOOT = {"status": {"nodeInfo": {"bootID": "boot-1"}}}
+
+
+class Site:
+    """One test's installation on a server, and a bus beside it."""
+
+    def __init__(self, server: Server, place: Place, namespace: str) -> None:
+        self.server = server
+        self.place = place
+        self.namespace = namespace
+        self.user = f"system:serviceaccount:{namespace}:{ACCOUNT}"
+        self.wire = server.wire(ADMIN)
+        self.kube = place.kube(manager="kubectl")
+        self.clock = SystemClock()
+        self.bus = LocalServer(clock=self.clock, random=random.Random(1))
+
+    async def install(self, *, real: bool) -> None:
+        """As whoever installs Sluice does it."""
+        scheduler = self.bus.connect(Identity(writer=Writer.SCHEDULER))
+        for stream in STREAMS:
+            await scheduler.ensure(stream)
+        scheduler.kill()
+        for obj in installation(self.namespace):
+            if real or not obj["apiVersion"].startswith(RBAC):
+                await apply(self.wire, obj)
+        await self.kube.create(LEASES, {"metadata": {"name": LEASE}}, namespace=self.namespace)
+        for definition in definitions().values():
+            await self.place.install(definition)
+
+    @contextlib.asynccontextmanager
+    async def role(self) -> AsyncGenerator[Service]:
+        """The process, until the end of the block; it stops in order."""
+        service = Service("discovery-cluster", clock=self.clock)
+        bus = self.bus.connect(Identity(writer=Writer.DISCOVERY_CLUSTER))
+        async with self._way_in() as transport:
+
+            async def live() -> None:
+                async with service:
+                    await run(
+                        DiscoveryClusterSettings(namespace=self.namespace),
+                        kube=transport,
+                        bus=bus,
+                        clock=self.clock,
+                        random=random.Random(1),
+                        ids=RandomIds(),
+                        metrics=Metrics(version="1"),
+                        service=service,
+                    )
+
+            task = asyncio.create_task(live(), name="role")
+            try:
+                yield service
+            finally:
+                service.stop("the test is over")
+                await task
+                bus.kill()
+
+    @contextlib.asynccontextmanager
+    async def _way_in(self) -> AsyncGenerator[Transport]:
+        """As the account of the role, by a token such as its pod has."""
+        if not isinstance(self.server, Real):
+            yield self.server.wire(self.user)
+            return
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{ACCOUNT}/token"
+        api = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        status, _, answer = await sent(self.wire, "POST", path, api)
+        assert status == 201, answer
+        token = Token(answer["status"]["token"], tls=self.server.tls)
+        async with HttpTransport(self.server.plane.url, credentials=token) as transport:
+            yield transport
+
+    async def say(self, name: str, facts: Facts) -> None:
+        """The discovery agent of this node reports."""
+        uid = (await self.kube.get(things.NODES, name)).metadata.uid
+        report = Report.of(
+            facts, node=name, node_uid=uid, boot_id="boot-1", component="discovery", at=1.0
+        )
+        agent = self.bus.connect(Identity(writer=Writer.DISCOVERY, node=name))
+        at = subjects.State(cluster="default", node=name, component="discovery", kind="facts")
+        await agent.store(STATE, str(at), encode(report))
+        agent.kill()
+
+    async def change(
+        self, name: str, body: Any, *, subresource: str = "", manager: str = "kubectl"
+    ) -> None:
+        """`kubectl patch`."""
+        await self.kube.request(
+            "PATCH",
+            things.NODES.path(name=name, subresource=subresource),
+            query={"fieldManager": manager},
+            body=body,
+            content_type=MERGE_PATCH,
+        )
+
+    async def label(
+        self, name: str, labels: Mapping[str, str | None], *, manager: str = "kubectl"
+    ) -> None:
+        """`kubectl label`."""
+        await self.change(name, {"metadata": {"labels": labels}}, manager=manager)
+
+    async def labels(self, name: str) -> dict[str, str]:
+        return (await self.kube.get(things.NODES, name)).metadata.labels
+
+    async def revisions(self) -> list[Revision]:
+        """What the role wrote to Nodes, or tried to."""
+        found = await self.server.revisions()
+        return [one for one in found if one.user == self.user and one.kind == "Node"]
+
+
+@pytest.fixture
+async def site(server: Server) -> AsyncIterator[Site]:
+    """An installation of its own, of which nothing is left that others would see."""
+    token = secrets.token_hex(4)
+    place = Place(server, token=token)
+    place.forget_later(things.POLICIES["ClusterPolicy"], "cluster-policy")
+    yield Site(server, place, f"t-{token}")
+    await place.close()
+
+
+async def test_a_node_is_labelled_paused_edited_and_left_behind(site: Site) -> None:
+    await site.install(real=isinstance(site.server, Real))
+    name = await site.place.node("a", labels={f"{DEPLOY}dcgm": "false"})
+    await site.change(name, BOOT, subresource="status")
+    policy = cluster_policy()
+    del policy["metadata"]["uid"]
+    await apply(site.wire, policy)
+
+    async def is_so(wanted: Mapping[str, str]) -> bool:
+        return deployed(await site.labels(name)) == wanted
+
+    mine = {**ALL, "dcgm": "false"}
+    async with site.role() as service:
+        await site.say(name, SYSTEM)
+        await eventually(lambda: is_so(mine), within=60)
+        labels = await site.labels(name)
+        assert (labels[PRESENT], labels[f"{KERNEL}full"]) == ("true", "5.15.0-139-generic")
+        assert service.unready() == []
+
+        await site.change(name, annotated(record(paused=True)))
+        aside = dict.fromkeys(
+            ("gpu-feature-discovery", "container-toolkit", "node-status-exporter", "client"),
+            "paused-for-driver-upgrade",
+        )
+        await eventually(lambda: is_so(mine | aside), within=60)
+        await site.change(name, annotated(None))
+        await eventually(lambda: is_so(mine), within=60)
+
+        # Somebody else's feature discovery takes one of ours, and an operator left one.
+        await site.label(name, {f"{KERNEL}minor": "99"}, manager="nfd-master")
+        await site.label(name, {f"{DEPLOY}vfio-manager": "true"}, manager="gpu-operator")
+        await eventually(lambda: is_so(mine), within=60)
+        off = {f"{DEPLOY}operands": "false"}
+        await site.label(name, off)
+        await eventually(lambda: is_so({"operands": "false", "dcgm": "false"}), within=60)
+        assert (await site.labels(name))[f"{KERNEL}minor"] == "99"
+
+    found = await quiet(site)
+    assert [one.verb for one in found if one.code < 300] == [
+        "apply", "apply", "apply", "patch", "apply",
+    ]  # fmt: skip
+    assert {one.code for one in found} <= {200, 409}
+
+    async with site.role() as service:
+        await eventually(lambda: service.unready() == [], within=60)
+        await site.label(name, {f"{DEPLOY}operands": None})
+        # That its operands are back shows that everything was looked at.
+        await eventually(lambda: is_so(mine), within=60)
+    after = (await quiet(site))[len(found) :]
+    assert [one.verb for one in after if one.code < 300] == ["apply"]
+
+
+def annotated(record: str | None) -> dict[str, Any]:
+    return {"metadata": {"annotations": {"sluice.dev/upgrade": record}}}
+
+
+async def quiet(site: Site) -> list[Revision]:
+    """What was written once no more is: a real server's log may lag."""
+    found = await site.revisions()
+
+    async def still() -> bool:
+        nonlocal found
+        before, found = len(found), await site.revisions()
+        return len(found) == before
+
+    await eventually(still, every=0.2)
+    return list(found)

@@ -1,0 +1,153 @@
+"""What people switch, and who else may be at work: what that changes on nodes."""
+
+import msgspec
+
+from sluice.discovery.cluster import things
+from sluice.discovery.cluster.features import OF_GPUS
+from sluice.kube.resources import LEASES
+from tests.component.discovery.world import World, play
+from tests.unit.discovery.cluster.making import CONTAINER, DEPLOY, GPU, PRESENT, SYSTEM, deployed
+from tests.unit.policy.situations import cluster_policy
+
+ALL = {key.removeprefix(DEPLOY): "true" for key in CONTAINER}
+WITH_GPUS = msgspec.structs.replace(SYSTEM, gpus=(GPU,))
+POLICY = things.POLICIES["ClusterPolicy"]
+
+
+def test_operands_wait_for_a_policy_and_stay_when_it_goes() -> None:
+    async def story(world: World) -> None:
+        await world.install(policy=False)
+        await world.node("a")
+        await world.say("a", SYSTEM)
+        await world.lead()
+        labels = await world.labels("a")
+        assert (labels[PRESENT], deployed(labels)) == ("true", {})
+        await world.apply(cluster_policy())
+        await world.sleep(2)
+        assert deployed(await world.labels("a")) == ALL
+        await world.kube.request("DELETE", POLICY.path(name="cluster-policy"))
+        await world.sleep(600)
+        assert deployed(await world.labels("a")) == ALL
+        assert len(world.revisions) == 2
+
+    play(story)
+
+
+def test_a_node_may_be_for_virtual_machines_where_that_is_switched_on() -> None:
+    async def story(world: World) -> None:
+        await world.install()
+        await world.node("a", **{"nvidia.com/gpu.workload.config": "vm-passthrough"})
+        await world.node("b")
+        for name in ("a", "b"):
+            await world.say(name, SYSTEM)
+        await world.lead()
+        assert deployed(await world.labels("a")) == ALL
+        await world.apply(cluster_policy(sandboxWorkloads={"enabled": True}))
+        await world.sleep(2)
+        assert "vfio-manager" in deployed(await world.labels("a"))
+        assert "device-plugin" not in deployed(await world.labels("a"))
+        assert deployed(await world.labels("b")) == ALL
+        assert world.written == [("apply", "a"), ("apply", "b"), ("apply", "a")]
+
+    play(story)
+
+
+def test_labels_of_gpus_can_be_switched_off() -> None:
+    async def story(world: World) -> None:
+        await world.install()
+        await world.node("a")
+        await world.say("a", WITH_GPUS)
+        await world.lead()
+        assert set(OF_GPUS) & (await world.labels("a")).keys()
+        await world.apply(cluster_policy(gfd={"enabled": False}))
+        await world.sleep(2)
+        labels = await world.labels("a")
+        assert not set(OF_GPUS) & labels.keys()
+        assert deployed(labels) == {**ALL, "mig-manager": "true"}
+
+    play(story)
+
+
+async def renew(world: World, *, times: int) -> None:
+    """A GPU Operator holds its Lease."""
+    path = LEASES.path(namespace="default", name=things.FOREIGN_LEASE)
+    for number in range(times):
+        stamp = f"2027-01-15T09:00:{number % 60:02d}.000000Z"
+        spec = {"holderIdentity": "gpu-operator_1", "leaseDurationSeconds": 15, "renewTime": stamp}
+        await world.kube.request(
+            "PATCH", path, body={"spec": spec}, content_type="application/merge-patch+json"
+        )
+        await world.sleep(5)
+
+
+def test_nobody_is_labelled_while_a_gpu_operator_is_at_work() -> None:
+    async def story(world: World) -> None:
+        await world.install()
+        lease = {"metadata": {"name": things.FOREIGN_LEASE}, "spec": {}}
+        await world.kube.create(LEASES, lease, namespace="default")
+        await world.node("a")
+        await world.lead()
+        await renew(world, times=1)
+        await world.say("a", SYSTEM)
+        await renew(world, times=60)
+        assert world.revisions == []
+        await world.sleep(20)
+        assert deployed(await world.labels("a")) == ALL
+        assert len(world.revisions) == 1
+        # It comes back under the same name: that is news although nobody else holds it.
+        await renew(world, times=2)
+        await world.label("a", {f"{DEPLOY}dcgm": None})
+        await renew(world, times=6)
+        assert len(world.revisions) == 1
+        await world.sleep(20)
+        assert deployed(await world.labels("a")) == ALL
+
+    play(story)
+
+
+def test_a_gpu_cluster_of_a_gpu_operator_leaves_operands_undecided() -> None:
+    async def story(world: World) -> None:
+        await world.install()
+        await world.apply(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {"name": "gpuclusters.nvidia.com"},
+                "spec": {
+                    "group": "nvidia.com",
+                    "scope": "Cluster",
+                    "names": {
+                        "kind": "GPUCluster",
+                        "listKind": "GPUClusterList",
+                        "plural": "gpuclusters",
+                        "singular": "gpucluster",
+                    },
+                    "versions": [
+                        {
+                            "name": "v1alpha1",
+                            "served": True,
+                            "storage": True,
+                            "schema": {"openAPIV3Schema": {"type": "object"}},
+                        }
+                    ],
+                },
+            }
+        )
+        await world.sleep(1)
+        await world.apply(
+            {
+                "apiVersion": "nvidia.com/v1alpha1",
+                "kind": "GPUCluster",
+                "metadata": {"name": "theirs"},
+            }
+        )
+        await world.node("a")
+        await world.say("a", SYSTEM)
+        await world.lead()
+        labels = await world.labels("a")
+        assert (labels[PRESENT], deployed(labels)) == ("true", {})
+        await world.kube.request("DELETE", things.GPU_CLUSTERS.path(name="theirs"))
+        await world.sleep(2)
+        assert deployed(await world.labels("a")) == ALL
+
+    play(story)

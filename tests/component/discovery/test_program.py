@@ -1,0 +1,132 @@
+"""The program as people start it: a machine's agent and the cluster's role, over NATS and HTTP."""
+
+import asyncio
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from sluice.bus.nats import connect
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.streams import STREAMS
+from sluice.discovery.cluster import things
+from sluice.discovery.cluster.role import LEASE
+from sluice.kube.client import Kube
+from sluice.kube.resources import LEASES, NAMESPACES
+from sluice.runtime.clock import SystemClock
+from sluice.runtime.ids import SeededIds
+from sluice.sim.apiserver.http import front
+from sluice.sim.apiserver.server import ApiServer
+from sluice.sim.child import Child
+from sluice.sim.nats import NatsServer
+from tests.support import eventually
+from tests.unit.boxes import BOOT, Box
+from tests.unit.host.trees import put
+
+PLAIN = {
+    "SLUICE_HTTP_HOST": "127.0.0.1",
+    "SLUICE_HTTP_PORT": "0",
+    "SLUICE_LOG_FORMAT": "text",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+
+DEVICE = {
+    "class": "0x030200",
+    "vendor": "0x10de",
+    "device": "0x2330",
+    "subsystem_vendor": "0x10de",
+    "subsystem_device": "0x16c1",
+}
+
+
+class Programs:
+    """A cluster and a bus, and the programs that were started on them."""
+
+    def __init__(self, stack: AsyncExitStack, folder: Path, nats: NatsServer) -> None:
+        self.folder = folder
+        self.nats = nats
+        self._stack = stack
+        clock = SystemClock()
+        self.server = ApiServer(
+            clock=clock, ids=SeededIds(random.Random(2)), random=random.Random(1)
+        )
+        self.kube = Kube(self.server.transport(user="person"), manager="kubectl", clock=clock)
+
+    async def start(self, role: str, **told: str) -> Child:
+        """One of them; it is killed at the end if it still lives."""
+        environ = {f"SLUICE_{name.upper()}": value for name, value in told.items()}
+        command = (sys.executable, "-W", "error", "-m", "sluice.discovery", role)
+        child = await Child.start(
+            f"discovery {role}",
+            *command,
+            environ={**PLAIN, "SLUICE_NATS_URL": self.nats.url, **environ},
+        )
+        self._stack.push_async_callback(child.destroy)
+        return child
+
+
+@pytest.fixture
+async def programs(tmp_path: Path) -> AsyncIterator[Programs]:
+    async with AsyncExitStack() as stack:
+        nats = await stack.enter_async_context(NatsServer())
+        yield Programs(stack, tmp_path, nats)
+
+
+async def test_what_an_agent_sees_becomes_labels(programs: Programs) -> None:
+    box = Box(programs.folder / "machine")
+    for name, word in DEVICE.items():
+        put(box.root, f"/sys/bus/pci/devices/0000:01:00.0/{name}", word)
+    async with front(programs.server) as door:
+        kube, kubeconfig = programs.kube, door.kubeconfig(programs.folder, "discovery")
+        await kube.create(NAMESPACES, {"metadata": {"name": "here"}})
+        await kube.create(LEASES, {"metadata": {"name": LEASE}}, namespace="here")
+        machine = {"metadata": {"name": "a"}, "status": {"nodeInfo": {"bootID": BOOT}}}
+        uid = (await kube.create(things.NODES, machine)).metadata.uid
+        # Both are there before the streams are.
+        role = await programs.start("cluster", namespace="here", kubeconfig=str(kubeconfig))
+        agent = await programs.start(
+            "agent",
+            node="a",
+            node_uid=uid,
+            host_root=str(box.root),
+            state_dir=str(programs.folder / "state"),
+        )
+        scheduler = connect(
+            url=programs.nats.url,
+            identity=Identity(writer=Writer.SCHEDULER),
+            clock=SystemClock(),
+            random=random.Random(1),
+        )
+        async with scheduler as bus:
+            for stream in STREAMS:
+                await bus.ensure(stream)
+
+            async def labelled() -> bool:
+                labels = (await kube.get(things.NODES, "a")).metadata.labels
+                return labels.get("nvidia.com/gpu.present") == "true"
+
+            await eventually(labelled, within=60, every=0.05)
+        for child in (agent, role):
+            await child.end(signal.SIGTERM, code=0)
+    await programs.server.stop()
+    found = programs.server.journal.revisions
+    assert [one.verb for one in found if one.user == "discovery" and one.kind == "Node"] == [
+        "apply"
+    ]
+
+
+@pytest.mark.parametrize("role", ["agent", "cluster"])
+async def test_it_shows_what_it_was_told(role: str) -> None:
+    told = {"SLUICE_NODE": "a"} if role == "agent" else {"SLUICE_NAMESPACE": "here"}
+    command = (sys.executable, "-W", "error", "-m", "sluice.discovery", role, "--print-config")
+    process = await asyncio.create_subprocess_exec(
+        *command, env={**PLAIN, **told}, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0
+    shown = {line.split("#")[0].strip() for line in said.decode().splitlines()}
+    assert {f"{name}={value}" for name, value in told.items()} <= shown

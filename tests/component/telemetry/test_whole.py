@@ -1,0 +1,125 @@
+"""From a simulated machine's GPUs to the page of the fleet, over the bus, in virtual time."""
+
+from pathlib import Path
+
+from sluice.bus.journal import MemoryJournal
+from sluice.bus.local import LocalServer
+from sluice.bus.slots import Slots
+from sluice.contracts import subjects
+from sluice.contracts.commands import Command, Order, Quiesce
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.streams import STREAMS
+from sluice.host.access import Inline
+from sluice.host.holders import holders
+from sluice.host.tree import Tree
+from sluice.kube.client import Kube
+from sluice.kube.resources import NODES
+from sluice.runtime.metrics import Metrics
+from sluice.runtime.service import Service
+from sluice.sim.apiserver.server import ApiServer
+from sluice.sim.loop import Sim, run
+from sluice.sim.machines.system import System
+from sluice.telemetry.cluster import role
+from sluice.telemetry.cluster.settings import TelemetryClusterSettings
+from sluice.telemetry.node import agent
+from sluice.telemetry.node.settings import TelemetrySettings
+from tests.unit.sim.machines.places import machine
+
+NAME = "n1"
+COMM = "sluice-telemetry"
+
+
+def held(root: Path) -> bool:
+    return any(one.comm.startswith(COMM[:15]) for one in holders(Tree(root)))
+
+
+def test_eight_gpus_are_measured_shown_and_let_go(tmp_path: Path) -> None:
+    async def main(sim: Sim) -> None:
+        there = machine(sim, tmp_path, system=System(driver="570.86.15"))
+        api = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random_for("api"))
+        server = LocalServer(clock=sim.clock, random=sim.random_for("bus"))
+        scheduler = server.connect(Identity(writer=Writer.SCHEDULER))
+        for stream in STREAMS:
+            await scheduler.ensure(stream)
+        kube = Kube(api.transport(user="p"), manager="kubectl", clock=sim.clock)
+        labels = {"nvidia.com/gpu.deploy.dcgm-exporter": "true"}
+        made = await kube.create(NODES, {"metadata": {"name": NAME, "labels": labels}})
+        uid = made.metadata.uid
+        fleet = Metrics(version="0")
+        agent_bus = server.connect(Identity(writer=Writer.TELEMETRY, node=NAME))
+        role_bus = server.connect(Identity(writer=Writer.TELEMETRY_CLUSTER))
+        pages: agent.Pages = {}
+
+        async def on_node(service: Service) -> None:
+            nonlocal pages
+            async with service:
+                pages = await agent.run(
+                    TelemetrySettings(node=NAME, node_uid=uid),
+                    bus=agent_bus,
+                    host=there.host(Inline(), comm=COMM),
+                    journal=MemoryJournal([], pause=lambda: sim.clock.sleep(0.001)),
+                    clock=sim.clock,
+                    random=sim.random_for("agent"),
+                    ids=sim.ids,
+                    metrics=Metrics(version="0"),
+                    service=service,
+                )
+
+        async def in_cluster(service: Service) -> None:
+            async with service:
+                await role.run(
+                    TelemetryClusterSettings(),
+                    kube=api.transport(user="telemetry-cluster"),
+                    bus=role_bus,
+                    clock=sim.clock,
+                    random=sim.random_for("role"),
+                    metrics=fleet,
+                    service=service,
+                )
+
+        def shown(name: str) -> float | None:
+            return fleet.registry.get_sample_value(name, {"node": NAME})
+
+        services = [Service(name, clock=sim.clock) for name in ("cluster", "node")]
+        tasks = [
+            sim.loop.create_task(in_cluster(services[0])),
+            sim.loop.create_task(on_node(services[1])),
+        ]
+        await sim.clock.sleep(40.0)
+        assert held(tmp_path)
+        text = pages["/metrics"]().body.decode()
+        assert text.count("\nDCGM_FI_DEV_GPU_TEMP{") == 8
+        assert 'DCGM_FI_DRIVER_VERSION="570.86.15"' in text
+        assert (shown("sluice_node_gpus"), shown("sluice_node_gpus_mute")) == (8, 0)
+        assert shown("sluice_node_gpu_utilization_ratio") == 0
+        assert 8 * 70 <= (shown("sluice_node_gpu_power_watts") or 0) <= 8 * 78
+        there.occupy(0, 1)
+        there.report(2, 79)
+        await sim.clock.sleep(30.0)
+        assert (shown("sluice_node_gpu_utilization_ratio") or 0) > 0.2
+        assert shown("sluice_node_gpu_xid_errors_total") == 1
+        assert 'err_code="79"' in pages["/metrics"]().body.decode()
+
+        command = Command.of(
+            Quiesce(),
+            node=NAME,
+            node_uid=uid,
+            boot_id=there.boot_id,
+            epoch=1,
+            order=Order(1, 1),
+            deadline=sim.clock.now() + 60.0,
+        )
+        slot = subjects.Command(cluster="default", node=NAME, component=Writer.TELEMETRY)
+        await Slots(bus=scheduler, clock=sim.clock).write(slot, command)
+        await sim.clock.sleep(1.0)
+        assert not held(tmp_path)
+        assert pages["/metrics"]().body == b""
+        assert (shown("sluice_node_gpus"), shown("sluice_node_gpu_power_watts")) == (0, None)
+
+        for service, task in zip(services, tasks, strict=True):
+            service.stop("the test is over")
+            await task
+        for bus in (agent_bus, role_bus, scheduler):
+            bus.kill()
+
+    run(main, seed=0)

@@ -1,0 +1,112 @@
+"""The program as people start it: what the cluster's role shows, and what each role was told."""
+
+import asyncio
+import random
+import re
+import signal
+import sys
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sluice.bus.nats import connect
+from sluice.contracts import subjects
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.message import encode
+from sluice.contracts.reports import Evidence, Report, ValidationStep
+from sluice.contracts.streams import STATE, STREAMS
+from sluice.kube.client import Kube
+from sluice.runtime.clock import SystemClock
+from sluice.runtime.ids import SeededIds
+from sluice.sim.apiserver.http import front
+from sluice.sim.apiserver.server import ApiServer
+from sluice.sim.child import Child
+from sluice.sim.nats import NatsServer
+from tests.support import eventually
+
+PLAIN = {
+    "SLUICE_HTTP_HOST": "127.0.0.1",
+    "SLUICE_HTTP_PORT": "0",
+    "SLUICE_LOG_FORMAT": "text",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+PROGRAM = (sys.executable, "-W", "error", "-m", "sluice.validator")
+NODE = {
+    "metadata": {"name": "a", "labels": {"nvidia.com/gpu.present": "true"}},
+    "status": {"nodeInfo": {"bootID": "b"}},
+}
+
+
+def evidence(uid: str) -> bytes:
+    """Of a node without a driver of ours."""
+    step = ValidationStep(name="driver", passed=True)
+    proof = Evidence(
+        epoch=1, token=1, op=1, passed=True, label="", node_uid=uid, boot_id="b", kernel="5.15",
+        steps=(step,), at=1.0,
+    )  # fmt: skip
+    return encode(
+        Report.of(proof, node="a", node_uid=uid, boot_id="b", component="validator", at=1.0)
+    )
+
+
+async def test_what_a_validator_proved_is_on_the_page(tmp_path: Path) -> None:
+    clock = SystemClock()
+    server = ApiServer(clock=clock, ids=SeededIds(random.Random(2)), random=random.Random(1))
+    kube = Kube(server.transport(user="person"), manager="kubectl", clock=clock)
+    made = await kube.request("POST", "/api/v1/nodes", body=NODE)
+    uid = msgspec.json.decode(made)["metadata"]["uid"]
+    async with NatsServer() as nats, front(server) as door, aiohttp.ClientSession() as session:
+        told = {
+            "SLUICE_NATS_URL": nats.url,
+            "SLUICE_KUBECONFIG": str(door.kubeconfig(tmp_path, "validator")),
+        }
+        role = await Child.start("validator", *PROGRAM, "cluster", environ={**PLAIN, **told})
+        try:
+            await role.said("phase=ready", "phase='ready'")
+            (port,) = re.findall(r"http server started.* port=([0-9]+)", role.log)
+            for writer, node in ((Writer.SCHEDULER, ""), (Writer.VALIDATOR, "a")):
+                identity = Identity(writer=writer, node=node)
+                joining = connect(
+                    url=nats.url, identity=identity, clock=clock, random=random.Random(1)
+                )
+                async with joining as bus:
+                    if not node:
+                        for stream in STREAMS:
+                            await bus.ensure(stream)
+                        continue
+                    at = subjects.State(
+                        cluster="default", node="a", component="validator", kind="evidence"
+                    )
+                    await bus.store(STATE, str(at), evidence(uid))
+
+            async def shown() -> bool:
+                async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+                    text = await answer.text()
+                values = {
+                    sample.name: sample.value
+                    for family in text_string_to_metric_families(text)
+                    for sample in family.samples
+                    if sample.labels.get("node") == "a"
+                }
+                return values.get("gpu_operator_node_driver_validation") == 1
+
+            await eventually(shown, within=60, every=0.1)
+            await role.end(signal.SIGTERM, code=0)
+        finally:
+            await role.destroy()
+    await server.stop()
+
+
+@pytest.mark.parametrize("role", ["agent", "cluster"])
+async def test_it_shows_what_it_was_told(role: str) -> None:
+    told = {"SLUICE_NODE": "a"} if role == "agent" else {"SLUICE_NAMESPACE": "here"}
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM, role, "--print-config", env={**PLAIN, **told}, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0
+    shown = {line.split("#")[0].strip() for line in said.decode().splitlines()}
+    assert {f"{name}={value}" for name, value in told.items()} <= shown

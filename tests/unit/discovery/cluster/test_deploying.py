@@ -1,0 +1,249 @@
+"""Each rule by which a node is given operands, and by which they stand aside."""
+
+import pytest
+
+from sluice.discovery.cluster.deciding import Apply, Remove, Told, Wish, decide
+from tests.unit.discovery.cluster.making import (
+    CONTAINER,
+    DEPLOY,
+    FEATURES,
+    NONE,
+    ON_HOSTS,
+    OPERATOR,
+    PCI_ALONE,
+    PRESENT,
+    WISH,
+    after,
+    deployed,
+    node,
+    ours,
+    policy,
+    record,
+)
+
+PAUSED = "paused-for-driver-upgrade"
+ALL = {key.removeprefix(DEPLOY): "true" for key in CONTAINER}
+READY = {PRESENT: "true", **dict.fromkeys(CONTAINER, "true")}
+PASSTHROUGH = "sandbox-validator vfio-manager kata-manager cc-manager client"
+VGPU = "sandbox-device-plugin vgpu-manager vgpu-device-manager sandbox-validator cc-manager client"
+
+
+@pytest.mark.parametrize(
+    ("labels", "told", "present"),
+    [
+        ({}, PCI_ALONE, "true"),
+        ({PRESENT: "false"}, PCI_ALONE, "true"),
+        ({PRESENT: ""}, PCI_ALONE, "true"),
+        ({f"{FEATURES}pci-10de.present": "true"}, Told(), "true"),
+        ({f"{FEATURES}pci-0302_10de.present": "true"}, Told(), "true"),
+        ({f"{FEATURES}pci-0300_10de.present": "true"}, Told(), "true"),
+        ({f"{FEATURES}pci-10de.present": "false"}, Told(), None),
+        ({PRESENT: "true"}, NONE, "false"),
+        ({}, NONE, None),
+        ({PRESENT: "false"}, NONE, "false"),
+        ({PRESENT: "true"}, Told(), "true"),
+        ({PRESENT: "true"}, Told(facts=NONE.facts, without_gpus=179.0), "true"),
+        ({PRESENT: "true", f"{FEATURES}pci-10de.present": "true"}, NONE, "true"),
+        ({}, Told(), None),
+    ],
+)
+def test_a_node_with_gpus_is_said_to_have_them(
+    labels: dict[str, str], told: Told, present: str | None
+) -> None:
+    assert after(node(labels), told).get(PRESENT) == present
+
+
+def test_a_node_for_containers_gets_their_operands() -> None:
+    assert deployed(after(node(), PCI_ALONE)) == ALL
+    assert deployed(after(node(), PCI_ALONE, ON_HOSTS)) == ALL
+
+
+@pytest.mark.parametrize(
+    ("purpose", "mode", "operands"),
+    [
+        ("container", "kubevirt", " ".join(ALL)),
+        ("vm-passthrough", "kubevirt", f"{PASSTHROUGH} sandbox-device-plugin"),
+        ("vm-passthrough", "kata", f"{PASSTHROUGH} kata-sandbox-device-plugin"),
+        ("vm-vgpu", "kubevirt", VGPU),
+        ("vm-vgpu", "kata", VGPU),
+    ],
+)
+def test_what_the_gpus_of_a_node_are_for(purpose: str, mode: str, operands: str) -> None:
+    wish = Wish(cluster=policy(sandboxWorkloads={"enabled": True, "mode": mode}))
+    labels = {"nvidia.com/gpu.workload.config": purpose}
+    found = deployed(after(node(labels), PCI_ALONE, wish))
+    assert found == dict.fromkeys(operands.split(), "true")
+    chosen = {"enabled": True, "mode": mode, "defaultWorkload": purpose}
+    wish = Wish(cluster=policy(sandboxWorkloads=chosen))
+    assert deployed(after(node(), PCI_ALONE, wish)) == found
+    wrong = {"nvidia.com/gpu.workload.config": "pinball"}
+    assert deployed(after(node(wrong), PCI_ALONE, wish)) == found
+
+
+def test_what_gpus_are_for_counts_only_where_that_is_switched_on() -> None:
+    labels = {"nvidia.com/gpu.workload.config": "vm-vgpu"}
+    assert deployed(after(node(labels), PCI_ALONE)) == ALL
+
+
+def test_a_node_that_changes_its_purpose_loses_the_operands_of_the_old_one() -> None:
+    wish = Wish(cluster=policy(sandboxWorkloads={"enabled": True}))
+    before = ours(READY | {f"{DEPLOY}driver": "false", f"{DEPLOY}nvsm": "true"})
+    labels = {**before.metadata.labels, "nvidia.com/gpu.workload.config": "vm-vgpu"}
+    changed = node(labels, ours=tuple(before.ours))
+    kept = {"driver": "false", "nvsm": "true"}
+    assert deployed(after(changed, PCI_ALONE, wish)) == {
+        **dict.fromkeys(VGPU.split(), "true"),
+        **kept,
+    }
+
+
+@pytest.mark.parametrize("value", ["false", "pre-installed", "nightly"])
+def test_what_a_person_wrote_stays(value: str) -> None:
+    key = f"{DEPLOY}driver"
+    before = node({key: value}, owners={key: "kubectl-label"})
+    decision = decide(before, PCI_ALONE, WISH)
+    assert isinstance(decision.change, Apply)
+    assert key not in decision.change.labels
+    assert deployed(after(before, PCI_ALONE)) == {**ALL, "driver": value}
+
+
+def test_an_empty_value_is_none() -> None:
+    assert deployed(after(node({f"{DEPLOY}dcgm": ""}), PCI_ALONE)) == ALL
+
+
+def test_a_label_that_a_person_deleted_comes_back() -> None:
+    key = f"{DEPLOY}dcgm"
+    labels = {name: value for name, value in READY.items() if name != key}
+    assert deployed(after(ours(labels), PCI_ALONE)) == ALL
+
+
+def test_operands_that_are_not_wanted_on_a_node_go_and_its_gpus_stay() -> None:
+    labels = READY | {f"{DEPLOY}operands": "false", f"{DEPLOY}mig-manager": "true"}
+    found = after(node(labels, ours=(*READY, f"{DEPLOY}mig-manager")), PCI_ALONE)
+    assert deployed(found) == {"operands": "false"}
+    assert found[PRESENT] == "true"
+    assert deployed(after(ours(READY | {f"{DEPLOY}operands": "true"}), PCI_ALONE)) == {
+        **ALL,
+        "operands": "true",
+    }
+
+
+def test_a_node_whose_gpus_are_gone_loses_all_but_what_people_wrote() -> None:
+    more = {f"{DEPLOY}mig-manager": "true", f"{DEPLOY}nvsm": "true", f"{DEPLOY}dcgm": "false"}
+    found = after(ours(READY | more), NONE)
+    assert deployed(found) == {"nvsm": "true", "dcgm": "false"}
+    assert found[PRESENT] == "false"
+
+
+def test_what_another_operator_left_goes_too() -> None:
+    before = node(READY, owners=dict.fromkeys(READY, OPERATOR))
+    decision = decide(before, NONE, WISH)
+    assert decision.change == Remove(tuple(sorted(CONTAINER)))
+    assert after(before, NONE) == {PRESENT: "false"}
+
+
+def test_what_another_operator_left_serves() -> None:
+    before = node(READY | {f"{FEATURES}pci-10de.present": "true"},
+                  owners=dict.fromkeys(READY, OPERATOR))  # fmt: skip
+    assert decide(before, PCI_ALONE, WISH).change is None
+
+
+def test_nothing_changes_without_a_policy() -> None:
+    assert deployed(after(node(), PCI_ALONE, Wish())) == {}
+    some = {PRESENT: "true", f"{DEPLOY}dcgm": "true"}
+    assert deployed(after(ours(some), PCI_ALONE, Wish())) == {"dcgm": "true"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "capable"),
+    [
+        ({"nvidia.com/mig.capable": "true"}, True),
+        ({"nvidia.com/mig.capable": "false", "nvidia.com/gpu.product": "NVIDIA-H100"}, False),
+        ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, True),
+        ({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}, True),
+        ({"nvidia.com/gpu.product": "NVIDIA-A30"}, True),
+        ({"nvidia.com/gpu.product": "Tesla-T4"}, False),
+        ({"nvidia.com/mig.capable": "true", "nvidia.com/vgpu.host-driver-version": "1"}, False),
+        ({}, False),
+    ],
+)
+def test_the_mig_manager_goes_where_gpus_can_be_divided(
+    labels: dict[str, str], capable: bool
+) -> None:
+    found = deployed(after(node(labels), PCI_ALONE))
+    assert found.get("mig-manager") == ("true" if capable else None)
+    kept = node(labels | {f"{DEPLOY}mig-manager": "false"})
+    assert deployed(after(kept, PCI_ALONE))["mig-manager"] == "false"
+
+
+def test_the_mig_manager_is_not_swept_from_nodes_for_containers() -> None:
+    labels = READY | {f"{DEPLOY}mig-manager": "true"}
+    assert deployed(after(ours(labels), PCI_ALONE)) == {**ALL, "mig-manager": "true"}
+
+
+# Pauses.
+
+OF_OUR_AGENTS = ("device-plugin", "operator-validator", "dcgm-exporter", "driver")
+
+
+def test_what_is_not_ours_stands_aside_while_the_record_says_so() -> None:
+    before = ours(READY, upgrade=record(paused=True))
+    found = deployed(after(before, PCI_ALONE))
+    assert {name for name, value in found.items() if value == PAUSED} == set(ALL) - set(
+        OF_OUR_AGENTS
+    )
+    assert {found[name] for name in OF_OUR_AGENTS} == {"true"}
+    back = ours(after(before, PCI_ALONE), upgrade=record(paused=False))
+    assert deployed(after(back, PCI_ALONE)) == ALL
+    dropped = ours(after(before, PCI_ALONE))
+    assert deployed(after(dropped, PCI_ALONE)) == ALL
+
+
+@pytest.mark.parametrize(
+    ("value", "paused"),
+    [
+        ("true", PAUSED),
+        ("false", "false"),
+        ("", ""),
+        ("nightly", f"nightly_{PAUSED}"),
+        (PAUSED, PAUSED),
+        (f"nightly_{PAUSED}", f"nightly_{PAUSED}"),
+        ("n" * 60, "n" * 60),
+    ],
+)
+def test_each_word_has_its_way_aside_and_back(value: str, paused: str) -> None:
+    labels = READY | {f"{DEPLOY}nvsm": value}
+    before = node(labels, upgrade=record(paused=True))
+    found = after(before, PCI_ALONE)
+    assert deployed(found)["nvsm"] == paused
+    wanted = {PAUSED: "true", f"nightly_{PAUSED}": "nightly"}.get(paused, paused)
+    assert deployed(after(node(found), PCI_ALONE))["nvsm"] == wanted
+
+
+def test_a_person_who_says_no_in_the_midst_of_a_pause_is_heard() -> None:
+    labels = READY | {f"{DEPLOY}dcgm": "false"}
+    assert deployed(after(node(labels, upgrade=record(paused=True)), PCI_ALONE))["dcgm"] == "false"
+    assert deployed(after(node(labels), PCI_ALONE))["dcgm"] == "false"
+
+
+def test_an_operand_that_is_new_in_the_midst_of_a_pause_stands_aside_too() -> None:
+    labels = {key: value for key, value in READY.items() if key != f"{DEPLOY}client"}
+    found = after(node(labels, upgrade=record(paused=True)), PCI_ALONE)
+    assert deployed(found)["client"] == PAUSED
+
+
+def test_a_record_that_cannot_be_read_pauses_nothing_and_restores_nothing() -> None:
+    labels = READY | {f"{DEPLOY}client": PAUSED}
+    assert deployed(after(node(labels, upgrade="{"), PCI_ALONE)) == {**ALL, "client": PAUSED}
+
+
+@pytest.mark.parametrize("upgrade", [record(paused=True), record(paused=False), "", "{"])
+def test_our_own_agents_come_back_whatever_a_record_says(upgrade: str) -> None:
+    labels = READY | {f"{DEPLOY}operator-validator": PAUSED}
+    found = deployed(after(node(labels, upgrade=upgrade), PCI_ALONE))
+    assert found["operator-validator"] == "true"
+
+
+def test_a_pause_is_lifted_without_facts_and_without_a_policy() -> None:
+    labels = READY | {f"{DEPLOY}client": PAUSED}
+    assert deployed(after(node(labels), Told(), Wish())) == ALL

@@ -1,0 +1,54 @@
+"""Which pool a Node is in, and how little of it is kept."""
+
+import msgspec
+import pytest
+
+from sluice.contracts.message import encode
+from sluice.contracts.node import RECORD_ANNOTATION, Record
+from sluice.telemetry.cluster.nodes import SELECTOR, Node
+
+OWNER = "nvidia.com/gpu-operator.driver.owner"
+
+
+def node(*, record: str = "", owner: str = "") -> Node:
+    metadata = {
+        "name": "a",
+        "uid": "u",
+        "labels": {"kubernetes.io/os": "linux", **({OWNER: owner} if owner else {})},
+        "annotations": {"x": "y", **({RECORD_ANNOTATION: record} if record else {})},
+        "managedFields": [{"manager": "m"}],
+    }
+    return msgspec.json.decode(msgspec.json.encode({"metadata": metadata}), type=Node)
+
+
+def record(pool: str) -> str:
+    return encode(Record(node_uid="u", epoch=1, token=1, pool=pool)).decode()
+
+
+@pytest.mark.parametrize(
+    ("told", "pool"),
+    [
+        (node(), ""),
+        (node(owner="gold"), "nvidiadriver-gold"),
+        (node(record=record("clusterpolicy-x")), "clusterpolicy-x"),
+        (node(record=record("clusterpolicy-x"), owner="gold"), "clusterpolicy-x"),
+        (node(record=record(""), owner="gold"), "nvidiadriver-gold"),
+        (node(record="garbled", owner="gold"), "nvidiadriver-gold"),
+        (node(record="garbled"), ""),
+    ],
+)
+def test_the_record_says_the_pool_and_without_one_the_owner(told: Node, pool: str) -> None:
+    assert told.pool == pool
+
+
+def test_nothing_else_is_kept_and_the_pool_stays() -> None:
+    told = node(record=record("clusterpolicy-x"))
+    assert (told.metadata.name, told.metadata.uid) == ("a", "u")
+    assert (told.metadata.labels, told.metadata.annotations) == ({}, {})
+    assert told.metadata.managed_fields == ()
+    again = msgspec.structs.replace(told)
+    assert again == told
+
+
+def test_nodes_with_a_telemetry_agent_are_followed() -> None:
+    assert SELECTOR == "nvidia.com/gpu.deploy.dcgm-exporter=true"
