@@ -60,8 +60,8 @@ lock: $(READY) ## renew requirements.lock (ARGS='--upgrade' for newer versions)
 kube: $(READY) ## build a real Kubernetes control plane for tests, once, into a cache (needs Go)
 	@$(BIN)/python -m sluice.sim.realkube.build
 
-demo: ## (not yet) run the main job on a simulated fleet
-	@echo "make demo: nothing behind it yet; it comes with the five services" >&2; exit 1
+demo: $(READY) ## one driver upgrade of a simulated fleet, by all services (ARGS='--once'; ARGS='--help')
+	@$(BIN)/python -m sluice.demo $(ARGS)
 
 bench: $(READY) ## measure, and print ratios (ARGS='slots' for one; ARGS='--list' names them)
 	@$(BIN)/python -m bench $(ARGS)

@@ -18,7 +18,7 @@ BENCHES = (
     "policy",
     "decide",
     "plan",
-    "incumbent",
+    "upgrade",
 )
 
 

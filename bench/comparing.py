@@ -32,6 +32,10 @@ CALM = Habits(
 """Nothing goes wrong, but things take as long as they take."""
 
 
+_SCATTER = 0.618
+"""Multiples of it, without their whole part, are spread evenly between 0 and 1."""
+
+
 class FleetSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One pool of equal nodes, all on an old driver, whose policy asks for a new one at time 0.
 
@@ -47,7 +51,8 @@ class FleetSpec(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int = 2
     """At a time on a busy node, one pod each; they share its GPUs evenly."""
     age: float = 3600.0
-    """For how many seconds the first jobs have run at time 0."""
+    """For how many seconds the first jobs have run at time 0, at least; on other nodes than the
+    first up to a checkpoint more, so that not all have just made one."""
     checkpoint: float = 3600.0
     """Seconds between two checkpoints of a job: of one that is evicted the rest is lost."""
     grace: float = 30.0
@@ -106,6 +111,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     writes: float
     """Patch, delete, evict, those that were refused included; Events are apart."""
     events: float
+
+    commands: float = 0.0
+    """Per node, of those that are sent on a bus rather than through the API server."""
 
     evictions: int
     refusals: int
@@ -176,7 +184,8 @@ class Work:
         self._slots = fleet.jobs if fleet.works(number) and self._open else 0
         self._share = fleet.gpus / max(1, self._slots)
         self._counts = [0] * self._slots
-        self.running = [self._new(slot, -fleet.age, age=fleet.age) for slot in range(self._slots)]
+        age = fleet.age + fleet.checkpoint * (number * _SCATTER % 1.0)
+        self.running = [self._new(slot, -age, age=age) for slot in range(self._slots)]
 
     def settle(self, now: float) -> None:
         """Let end what has ended by now, and, on an open node, let the next begin in its place."""

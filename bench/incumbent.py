@@ -8,20 +8,14 @@ at its constant; besides: no request ever fails, the operator is never restarted
 node meanwhile, and a pass sees the nodes as they are when it has read the last of them.
 """
 
-import time
-
-from bench.comparing import CALM, Figures, FleetSpec, Work
+from bench.comparing import Figures, FleetSpec, Work
 from bench.incumbent_controller import Controller
 from bench.incumbent_hands import TimedHands
 from bench.incumbent_machine import Agenda, Machine, Tally
 from bench.incumbent_nodes import DriverPod, Node
-from bench.report import Report
 from sluice.contracts.node import UpgradeState as State
-from sluice.rollout.world import Model, Seeded
+from sluice.rollout.world import Model
 
-TITLE = "the GPU Operator's upgrade rules on simulated fleets (a simulation, nothing is measured)"
-SEED = 7
-SIZES = (10, 100, 1_000)
 HOUR = 3600.0
 HORIZON = 90 * 24 * HOUR
 """No rollout is watched for longer."""
@@ -106,44 +100,3 @@ def _outcome(node: Node) -> str:
     if node.state == State.UPGRADE_DONE and node.pod is not None and node.pod.synced:
         return "done"
     return "skipped" if node.skipped else "waiting"
-
-
-async def run(report: Report) -> None:
-    """Nothing goes wrong; things go wrong as usual; a driver that never loads."""
-    calm, usual = Seeded(SEED, habits=CALM), Seeded(SEED)
-    bad = Seeded(SEED, habits=CALM, bad_drivers=frozenset({"bad"}))
-    for size in SIZES:
-        print(f"  {size} nodes, one at a time, nothing goes wrong", flush=True)
-        _print(report, FleetSpec(nodes=size), calm)
-    for size in SIZES:
-        print(f"  {size} nodes, 25 % at a time, things go wrong as usual", flush=True)
-        _print(report, FleetSpec(nodes=size, max_parallel=0), usual)
-    print("  100 nodes, one at a time, things go wrong as usual", flush=True)
-    _print(report, FleetSpec(nodes=100), usual)
-    print("  100 nodes, one at a time, a driver that never loads", flush=True)
-    _print(report, FleetSpec(nodes=100), bad, target="bad")
-    print("  100 nodes, 25 % at a time, a driver that never loads", flush=True)
-    _print(report, FleetSpec(nodes=100, max_parallel=0), bad, target="bad")
-
-
-def _print(report: Report, fleet: FleetSpec, world: Model, *, target: str = "new") -> None:
-    began = time.perf_counter()
-    figures = incumbent(fleet, world, target=target)
-    took = time.perf_counter() - began
-    ended = f"{figures.done} done, {figures.failed} failed, {figures.waiting} wait"
-    report.figure("until nothing moved any more", figures.lasted / HOUR, "h", note=ended)
-    report.figure("idle, per node that was started", figures.idle, "s")
-    report.figure("API reads per node", figures.reads, "")
-    report.figure(
-        "API writes per node", figures.writes, "", note=f"and {figures.events:.1f} Events"
-    )
-    refused = f"{figures.refusals} requests were refused"
-    report.figure("evictions", figures.evictions, "", note=refused)
-    report.figure("GPU-hours lost", figures.gpu_hours_lost, "")
-    if figures.unproven:
-        report.figure("in service without a passed validation", figures.unproven, "nodes")
-    if figures.named_after is not None:
-        harm = f"the last start {figures.started_for or 0.0:.0f} s after the first"
-        report.figure("nodes harmed", figures.harmed, "", note=harm)
-        report.figure("first said to have failed after", figures.named_after, "s")
-    report.figure("simulated in", took, "s")

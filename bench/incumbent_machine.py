@@ -5,18 +5,18 @@ not know the controller.
 """
 
 import heapq
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.comparing import FleetSpec
 from bench.incumbent_nodes import MOST_RESTARTS, DriverPod, Node
+from bench.probing import probed
 from sluice.contracts.node import UpgradeState as State
-from sluice.rollout.world import Model
+from sluice.rollout.stage.drivers import CONTAINER
+from sluice.rollout.world import Ending, Model
 
-WORKLOAD = "driver"
-DRIVER = "nvidia-driver-ctr"
-MANAGER = "k8s-driver-manager"
+OLD = "old"
+"""What the driver is called that is there at first: a world is asked about drivers by name."""
 
 REMADE = 0.1
 """Assumed: from a driver pod's end until its DaemonSet's controller has made the next, and it is
@@ -27,11 +27,6 @@ MANAGER_READS = 25
 MANAGER_WRITES = 2
 """Requests of the driver manager at each start: 17 for its node, 8 to see the operands gone; labels
 that pause them, and labels that bring them back."""
-
-PROBE_DELAY = 60.0
-PROBE_PERIOD = 10.0
-PROBE_FAILURES = 120
-"""Of the startup probe. A driver is never ready before the delay, and killed after all of them."""
 
 FIRST_BACKOFF = 10.0
 LONGEST_BACKOFF = 300.0
@@ -135,7 +130,7 @@ class Machine:
         self.course.started = at
         if not self.node.ready:
             return
-        stop = self._world.stop(self.node.name, WORKLOAD, DRIVER).seconds
+        stop = self._world.stop(self.node.name, OLD, CONTAINER).seconds
         grace = self._fleet.grace
         self._agenda.at(at + (grace if stop is None else min(stop, grace)), self._ended)
 
@@ -172,7 +167,7 @@ class Machine:
         if pod is not None:
             pod.restarts = self._short_runs = 0
         self.node.validators = [False]
-        pull = self._world.pull(self.node.name, WORKLOAD, DRIVER).seconds
+        pull = self._world.pull(self.node.name, self._target, CONTAINER).seconds
         if pull is not None:
             self._agenda.at(self._agenda.now + pull, self._start)
 
@@ -181,19 +176,14 @@ class Machine:
         name, attempt = self.node.name, self._starts
         self._starts += 1
         if self._fleet.restart_only:
-            takes, code = self._world.ready(name, WORKLOAD, DRIVER, attempt).seconds, 0
+            ready = self._world.ready(name, self._target, CONTAINER, attempt).seconds
+            ending = probed(Ending(ready))
         else:
-            ending = self._world.load(name, self._target, attempt)
-            takes, code = ending.after, ending.exit_code
-        longest = PROBE_DELAY + PROBE_FAILURES * PROBE_PERIOD
-        if takes is None or takes > longest:
-            self._again(longest, self._start)
-        elif code:
-            self._again(takes, self._start)
+            ending = probed(self._world.load(name, self._target, attempt))
+        if ending.exit_code:
+            self._again(ending.after or 0.0, self._start)
         else:
-            looks = max(0, math.ceil((takes - PROBE_DELAY) / PROBE_PERIOD))
-            ready = PROBE_DELAY + looks * PROBE_PERIOD
-            self._agenda.at(self._agenda.now + ready, self._ready)
+            self._agenda.at(self._agenda.now + (ending.after or 0.0), self._ready)
 
     def _again(self, ran: float, start: Callable[[], None]) -> None:
         """A container fails after so long, and is started again after its back-off."""
@@ -216,7 +206,7 @@ class Machine:
         pod = self.node.pod
         if pod is not None:
             pod.ready, pod.restarts = True, 0
-            self._free_in(State.POD_RESTART_REQUIRED, State.UPGRADE_FAILED)
+            self._free_in(State.UPGRADE_FAILED)
             self._validate(0)
 
     def _validate(self, failures: int) -> None:
@@ -235,7 +225,7 @@ class Machine:
     def _validated(self) -> None:
         self.node.validators = [True]
         self.course.proven = True
-        self._free_in(State.VALIDATION_REQUIRED)
+        self._free_in(State.POD_RESTART_REQUIRED, State.VALIDATION_REQUIRED)
 
     def _free_in(self, *states: State) -> None:
         if self.node.state in states:

@@ -14,6 +14,12 @@ class Report:
         """A figure without a budget."""
         print(f"  {name:<52} {value:10.2f} {unit:<6} {note}".rstrip(), flush=True)
 
+    def beside(self, name: str, theirs: float | str, ours: float | str, unit: str = "") -> None:
+        """Two figures of one thing, or two words."""
+        shown = (each if isinstance(each, str) else f"{each:.2f}" for each in (theirs, ours))
+        columns = "".join(f"{each:>14}" for each in shown)
+        print(f"  {name:<52}{columns} {unit}".rstrip(), flush=True)
+
     def at_most(self, name: str, value: float, budget: float, unit: str, *, note: str = "") -> None:
         """A figure that must not be greater than its budget."""
         self._judged(name, value, unit, f"<= {budget:g}", over=value > budget, note=note)

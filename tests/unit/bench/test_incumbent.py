@@ -49,7 +49,16 @@ def test_a_ready_driver_is_seen_by_the_next_tick_and_so_is_a_validator() -> None
     just_missed = Oddity(load=Ending(109.0), validation=Verdict(130.0))
     figures = incumbent(FleetSpec(nodes=1), _steady(just_missed))
     assert figures.makespan == pytest.approx(3 * TICK, abs=1.0)
-    assert 1.8 * TICK < figures.idle < 2 * TICK
+    assert 0.8 * TICK < figures.idle < TICK
+
+
+def test_while_a_validation_goes_on_nobody_waits_for_the_controller() -> None:
+    soon, late = (
+        incumbent(FleetSpec(nodes=1), _steady(Oddity(load=Ending(109.0), validation=Verdict(took))))
+        for took in (10.0, 90.0)
+    )
+    assert soon.makespan == late.makespan
+    assert soon.idle - late.idle == pytest.approx(80.0)
 
 
 def test_a_validation_fails_at_the_tick_after_its_time_and_is_forgiven_unproven() -> None:

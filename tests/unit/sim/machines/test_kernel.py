@@ -14,6 +14,23 @@ from sluice.sim.machines.system import PLAIN, gpus
 from tests.unit.sim.machines.places import uid
 
 CARDS = gpus("n1", 2, PLAIN.gpu)
+BEGAN = 1_800_000_000.0
+
+
+class Watch:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.at = BEGAN
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at - BEGAN
+
+    async def sleep(self, seconds: float) -> None:
+        self.at += seconds
 
 
 @pytest.fixture
@@ -22,10 +39,15 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.fixture
-def kernel(tmp_path: Path) -> Kernel:
+def watch() -> Watch:
+    return Watch()
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, watch: Watch) -> Kernel:
     ground = Ground(tmp_path)
     furnish(ground, name="n1", system=PLAIN, gpus=CARDS)
-    kernel = Kernel(ground, gpus=CARDS)
+    kernel = Kernel(ground, gpus=CARDS, clock=watch)
     kernel.boot(boot_id="b-1", release="6.8.0", nouveau=False)
     return kernel
 
@@ -156,3 +178,17 @@ def test_nothing_of_memory_survives_a_halt(kernel: Kernel, tree: Tree, tmp_path:
     assert kernel.release == "6.9.0"
     driver = tree.link(f"/sys/bus/pci/devices/{CARDS[0].pci}/driver")
     assert driver == "../../../../bus/pci/drivers/nouveau"
+
+
+def test_it_is_shown_since_when_a_module_and_a_process_are_there(
+    kernel: Kernel, tree: Tree, watch: Watch
+) -> None:
+    watch.at = BEGAN + 100.25
+    with_driver(kernel)
+    pod = uid("train")
+    pid = kernel.start("nvidia-driver", pod_uid=pod, container_id="containerd://c1")
+    watch.at = BEGAN + 300.0
+    assert kernel.open(pid, (CONTROL,))
+    kernel.start("bash", pod_uid=pod, container_id="containerd://c1")
+    assert tree.at("/sys/module/nvidia").stat().st_mtime == BEGAN + 100.25
+    assert list(holders.container_starts(tree, pod).values()) == [BEGAN + 100.25]

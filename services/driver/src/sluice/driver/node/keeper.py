@@ -4,6 +4,7 @@ Proven is what an `idle` says that was read from the slot since this process beg
 (docs/states.md#gate-3). An agent that cannot read its slot keeps the gate shut and says so.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from sluice.bus.desk import Desk
@@ -11,8 +12,10 @@ from sluice.contracts.commands import Idle, Proven
 from sluice.contracts.message import Unreadable
 from sluice.driver.node.look import Look, look
 from sluice.driver.node.swap import admit
+from sluice.host import gate
 from sluice.host.gate import Answer, Asking
 from sluice.host.machine import Machine
+from sluice.host.tree import Tree
 from sluice.runtime.clock import Clock
 
 EVERY: Final = 1.0
@@ -38,10 +41,13 @@ class Keeper:
     async def keep(self) -> None:
         """Look once, and open if it may be."""
         proven = self._proven()
-        seen = await self._machine.access.do(lambda: look(self._machine.tree))
-        asking = _first(seen)
-        if asking is None:
+        tree = self._machine.tree
+        if await self._machine.access.do(lambda: _at_gate(tree)) is None:
             self.why = ""
+            return
+        seen = await self._machine.access.do(lambda: look(tree))
+        asking = _waiting(seen.asked, seen.answered)
+        if asking is None:
             return
         self.why = "" if self._working() else _shut(seen, asking, proven, self._desk)
         if self.why or self._working():
@@ -68,11 +74,15 @@ class Keeper:
         return current is not None and current.kind in ("swap", "install")
 
 
-def _first(seen: Look) -> Asking | None:
+def _at_gate(tree: Tree) -> Asking | None:
+    """A look at the gate alone: hardly ever does anybody stand there, and a whole look is dear."""
+    return _waiting(gate.asked(tree), gate.answered(tree))
+
+
+def _waiting(asked: Iterable[Asking], answered: Iterable[Answer]) -> Asking | None:
     """Who stands at the gate and was not let in: the latest."""
-    let_in = {answer.pod_uid for answer in seen.answered}
-    waiting = [asking for asking in seen.asked if asking.pod_uid not in let_in]
-    return waiting[-1] if waiting else None
+    let_in = {answer.pod_uid for answer in answered}
+    return next((one for one in reversed(tuple(asked)) if one.pod_uid not in let_in), None)
 
 
 def _shut(seen: Look, asking: Asking, proven: Proven | None, desk: Desk) -> str:

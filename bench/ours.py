@@ -1,0 +1,227 @@
+"""Our engine played on a fleet: how long, at what cost, and what a bad driver does.
+
+The code that decides is the one that decides in earnest; it is carried out on a stage, whose pace
+is that of the cluster's own machinery (`sluice.rollout.stage.pace`). World, jobs and their account
+are those that the incumbent is played with. It is a simulation: no figure here was measured on a
+cluster. As for the incumbent, no request fails but by conflict, no process is restarted, nobody
+touches a node meanwhile. What is not counted, for either: requests of validators for their own
+pods, watches of whole kinds, leaders' leases. What only we have: commands on the bus, which are
+counted apart, and each of which is answered by one to six reports that are not.
+"""
+
+from msgspec.structs import replace
+
+from bench.comparing import Figures, FleetSpec
+from bench.ours_costs import PAUSES, Requests
+from bench.ours_courses import Courses
+from bench.ours_jobs import Jobs
+from bench.probing import Probed
+from sluice.contracts.node import UpgradeState
+from sluice.policy.kinds.upgrades import PodDeletion, UpgradePolicy, WaitForCompletion
+from sluice.rollout.deciding import Deciding, News
+from sluice.rollout.decision import AskPreflight
+from sluice.rollout.forecast.watching import Watch
+from sluice.rollout.stage import NodePlan, People, Stage, api
+from sluice.rollout.stage.drivers import CONTAINER
+from sluice.rollout.stage.objects import Phase
+from sluice.rollout.stage.seeing import quiet
+from sluice.rollout.stage.stage import News as Changes
+from sluice.rollout.stage.state import SOURCES, State
+from sluice.rollout.views.fleet import Source
+from sluice.rollout.views.pool import Build, PoolView, RolloutView
+from sluice.rollout.world import Model
+
+START = 1e6
+HOUR = 3600.0
+HORIZON = 90 * 24 * HOUR
+"""No rollout is watched for longer."""
+BOOKMARK = 60.0
+"""Seconds between two bookmarks of a server to a watch on which nothing happens."""
+
+_POOL = "nvidiadriver-all"
+_OLD = "old"
+_VARIANT = "ubuntu24.04"
+
+
+def ours(fleet: FleetSpec, world: Model, *, target: str = "new") -> Figures:
+    """Play a rollout to its end, or until nothing moves any more; `target` names the driver."""
+    if fleet.podless:
+        raise ValueError(f"nodes without a driver pod cannot be played here: {[*fleet.podless]}")
+    return _Play(fleet, world, target).to_the_end()
+
+
+class _Play:
+    def __init__(self, fleet: FleetSpec, world: Model, target: str) -> None:
+        self._fleet = fleet
+        self._target = target
+        self._stage = _stage(fleet, world, target)
+        state = self._stage.state
+        self._requests = state.chronicle = Requests()
+        self._jobs = Jobs(state, fleet=fleet, world=world)
+        self._courses = Courses(state, target)
+        self._commands = _commands(state)
+        _follow(state)
+        views = self._stage.fleet()
+        self._deciding = Deciding(views)
+        self._watch = Watch(views, _POOL, START)
+
+    def to_the_end(self) -> Figures:
+        """Decide, let time pass, and so on."""
+        stage, deciding, watch = self._stage, self._deciding, self._watch
+        looked_at = stage.news().nodes
+        while True:
+            news = deciding.decide(stage.instant())
+            self._note(news)
+            stage.carry_out(news, rested=news.rested)
+            watch.decided(stage.now, news, deciding.waits, looked_at)
+            changes = self._next(news)
+            if changes is None:
+                return self._figures()
+            watch.seen(stage.now, changes.nodes, changes.pools)
+            deciding.update(changes.nodes, changes.nodes_gone, changes.pools)
+            looked_at = changes.nodes
+
+    def _next(self, news: News) -> Changes | None:
+        """Let time pass until there is something to decide; None: there never will be."""
+        stage, state = self._stage, self._stage.state
+        while True:
+            at = min(at for at in (stage.next, news.wake_at, START + HORIZON) if at is not None)
+            if at >= START + HORIZON or self._watch.over(at, self._deciding.waits):
+                return None
+            stage.until(at)
+            self._courses.moment(state)
+            woken = news.wake_at is not None and stage.now >= news.wake_at
+            if woken or state.dirty or state.dirty_pools:
+                return stage.news()
+
+    def _note(self, news: News) -> None:
+        self._requests.prove(news.probes)
+        asks = (act for step in news.steps.values() for act in step.actions)
+        if news.rollouts or any(isinstance(act, AskPreflight) for act in asks):
+            self._courses.asks()
+        self._courses.decided(self._stage.state)
+
+    def _figures(self) -> Figures:
+        state, courses, requests = self._stage.state, self._courses, self._requests
+        self._jobs.settle(courses.changed)
+        courses.looks.follow((), state.now)
+        started = [course for course in courses.of.values() if course.started is not None]
+        starts = [course.started or 0.0 for course in started]
+        named = [course.failed for course in started if course.failed is not None]
+        outcomes = [self._outcome(name) for name in state.nodes]
+        accounts = self._jobs.accounts.values()
+        nodes = self._fleet.nodes
+        return Figures(
+            nodes=nodes,
+            done=outcomes.count("done"),
+            failed=outcomes.count("failed"),
+            waiting=outcomes.count("waiting"),
+            unproven=courses.unproven,
+            lasted=courses.changed - START,
+            idle=sum(course.idle for course in started) / max(1, len(started)),
+            reads=(requests.reads + courses.looks.reads) / nodes,
+            writes=(requests.writes + PAUSES * courses.pauses) / nodes,
+            events=courses.events / nodes,
+            commands=(_commands(state) - self._commands) / nodes,
+            evictions=requests.evictions,
+            refusals=requests.refusals,
+            gpu_hours_idle=sum(account.idle for account in accounts) / HOUR,
+            gpu_hours_redone=sum(account.redone for account in accounts) / HOUR,
+            harmed=sum(
+                course.started is not None and not self._works(name)
+                for name, course in courses.of.items()
+            ),
+            started_for=max(starts) - min(starts) if starts else None,
+            named_after=min(named) - min(starts) if named else None,
+        )
+
+    def _outcome(self, name: str) -> str:
+        node = self._stage.state.nodes[name]
+        view = self._stage.node(name)
+        if view is None:
+            raise RuntimeError(f"{name} has vanished from a stage on which nobody deletes nodes")
+        if view.state == UpgradeState.UPGRADE_FAILED:
+            return "failed"
+        label = api.driver_label(node)
+        if view.state == UpgradeState.UPGRADE_DONE and label == self._target and self._works(name):
+            return "done"
+        return "skipped" if view.skip else "waiting"
+
+    def _works(self, name: str) -> bool:
+        """Whether the new driver is up on that machine."""
+        return any(
+            pod.label == self._target and pod.phase is Phase.RUNNING and pod.status.ready
+            for pod in self._stage.state.machines[name].drivers.values()
+        )
+
+
+# What is played on.
+
+
+def _stage(fleet: FleetSpec, world: Model, target: str) -> Stage:
+    plans = [
+        NodePlan(
+            name=name,
+            pool=_POOL,
+            variant=_VARIANT,
+            gpus=fleet.gpus,
+            runs=_OLD,
+            cordoned_by="kubectl-cordon" if name in fleet.cordoned else "",
+        )
+        for name in fleet.names
+    ]
+    played = Probed(world, stays=CONTAINER if fleet.restart_only else "")
+    stage = Stage([_pool(fleet, target)], plans, world=played, start=START, journalled=False)
+    stage.state.pace = replace(stage.state.pace, grace=fleet.grace)
+    people = People(stage.state)
+    for name in sorted(fleet.skipped):
+        people.skip(name, skip=True)
+    for name in sorted(fleet.not_ready):
+        stage.state.machines[name].hears = stage.state.nodes[name].ready = False
+    return stage
+
+
+def _pool(fleet: FleetSpec, target: str) -> PoolView:
+    builds = {
+        each: {
+            _VARIANT: Build(
+                label=each, install_digest="one" if fleet.restart_only else f"of {each}"
+            )
+        }
+        for each in (_OLD, target)
+    }
+    upgrade = UpgradePolicy(
+        auto_upgrade=True,
+        max_parallel_upgrades=fleet.max_parallel,
+        max_unavailable="100%" if fleet.max_unavailable is None else fleet.max_unavailable,
+        pod_deletion=PodDeletion(timeout_seconds=int(fleet.eviction_timeout)),
+        wait_for_completion=WaitForCompletion(
+            pod_selector="job" if fleet.wait_for_jobs else "",
+            timeout_seconds=int(fleet.job_timeout),
+        ),
+    )
+    return PoolView(
+        key=_POOL,
+        uid="uid",
+        target=target,
+        builds=builds,
+        upgrade=upgrade,
+        rollout=RolloutView(uid="rollout", revision="1"),
+    )
+
+
+def _follow(state: State) -> None:
+    """Nothing proves a view to be current but bookmarks, and probes when something is to start."""
+    for source in SOURCES:
+        quiet(state, source)
+    state.after(BOOKMARK, _bookmark)
+
+
+def _bookmark(state: State) -> None:
+    for source in SOURCES:
+        state.sources[source] = Source(proved=state.now, revision=str(state.revision))
+    state.after(BOOKMARK, _bookmark)
+
+
+def _commands(state: State) -> int:
+    return sum(slot.sequence for slot in state.slots.values())

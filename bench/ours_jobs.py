@@ -1,0 +1,90 @@
+"""The jobs of a fleet on our stage: the same ones, and the same account, as under any policy.
+
+A job is a pod of its own; when it is over or evicted the account says what comes in its place. Must
+not know what is decided.
+"""
+
+from bench.comparing import FleetSpec, Job, Work
+from sluice.rollout.stage import Tenant, api, works
+from sluice.rollout.stage.objects import Machine
+from sluice.rollout.stage.objects import Work as Pod
+from sluice.rollout.stage.paths import CORDON
+from sluice.rollout.stage.state import State
+from sluice.rollout.world import Model
+
+
+class Jobs:
+    """Of all nodes. It minds machines and watches Nodes of the stage that it is given to."""
+
+    def __init__(self, state: State, *, fleet: FleetSpec, world: Model) -> None:
+        self.accounts = {
+            name: Work(name, number, fleet=fleet, world=world)
+            for number, name in enumerate(fleet.names)
+        }
+        self._fleet = fleet
+        self._world = world
+        self._began = state.now
+        for name in fleet.names:
+            self._fill(state, state.machines[name])
+        state.watchers += (self._watch,)
+        state.minders += (self._look,)
+
+    def settle(self, now: float) -> None:
+        """All accounts are drawn up for this time."""
+        for account in self.accounts.values():
+            account.settle(now - self._began)
+
+    def _watch(self, state: State, name: str, paths: frozenset[str]) -> None:
+        """The scheduler of the cluster sends nothing to a cordoned node."""
+        node = state.nodes.get(name)
+        if CORDON not in paths or node is None or name in self._fleet.cordoned:
+            return
+        account, now = self.accounts[name], state.now - self._began
+        if api.cordoned(node):
+            account.close(now)
+        else:
+            account.open(now)
+            self._fill(state, state.machines[name])
+
+    def _look(self, state: State, machine: Machine) -> None:
+        """Which pods are gone: at their jobs' end, or before it."""
+        account, now = self.accounts[machine.name], state.now - self._began
+        gone = [job for job in account.running if job.pod not in machine.works]
+        if not gone:
+            return
+        ended = [now]
+        for job in gone:
+            if job.ends is not None and state.now >= self._began + job.ends:
+                ended.append(job.ends)
+            else:
+                account.evict(job, now)
+        account.settle(max(ended))
+        self._fill(state, machine)
+
+    def _fill(self, state: State, machine: Machine) -> None:
+        for job in self.accounts[machine.name].running:
+            if job.pod not in machine.works:
+                machine.works[job.pod] = Pod(uid=job.pod, tenant=self._tenant(job))
+                state.touch(machine.name)
+                if job.ends is not None:
+                    state.agenda.add(self._began + job.ends, _ends, machine.name, job.pod)
+        state.stir(machine)
+
+    def _tenant(self, job: Job) -> Tenant:
+        fleet = self._fleet
+        return Tenant(
+            name=job.pod.removeprefix("jobs/"),
+            namespace="jobs",
+            gpus=max(1, fleet.gpus // max(1, fleet.jobs)),
+            job=fleet.wait_for_jobs,
+            guarded=self._world.refusal(job.pod).seconds,
+            stops=self._world.eviction(job.pod, fleet.grace).seconds,
+        )
+
+
+def _ends(state: State, name: str, uid: str) -> None:
+    """It came to its end by itself, unless it was evicted before."""
+    machine = state.machines[name]
+    pod = machine.works.get(uid)
+    if pod is not None:
+        works.end(state, machine, pod)

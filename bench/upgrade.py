@@ -1,0 +1,102 @@
+"""One fleet, two ways to upgrade it: the incumbent's rules beside ours, in the same worlds.
+
+A simulation, which the output says. The figures of several seeds are their means.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from bench.comparing import CALM, Figures, FleetSpec
+from bench.incumbent import incumbent
+from bench.ours import ours
+from bench.report import Report
+from sluice.rollout.world import Model, Seeded
+
+TITLE = "the GPU Operator's upgrade rules beside ours, on simulated fleets (nothing is measured)"
+SEEDS = {10: (7, 8, 9, 10, 11), 100: (7, 8, 9), 1_000: (7,)}
+"""By number of nodes: the worlds in which a rollout is played."""
+HOUR = 3600.0
+
+_BAD = "bad"
+_Played = Callable[[int], Model]
+
+
+async def run(report: Report) -> None:
+    """Nothing goes wrong; things go wrong as usual; a driver that never loads."""
+    print(
+        "  This is a simulation of both: by reading of the one, by the engine itself of the other."
+    )
+    calm = partial(Seeded, habits=CALM)
+    bad = partial(Seeded, habits=CALM, bad_drivers=frozenset({_BAD}))
+    for size in SEEDS:
+        _compare(report, f"{size} nodes, one at a time, nothing goes wrong", _serial(size), calm)
+    for size in SEEDS:
+        _compare(report, f"{size} nodes, 25 % at a time, as usual", _quarter(size), Seeded)
+    _compare(report, "100 nodes, one at a time, as usual", _serial(100), Seeded)
+    _compare(report, "100 nodes, one at a time, a driver that never loads", _serial(100), bad, _BAD)
+    _compare(
+        report, "100 nodes, 25 % at a time, a driver that never loads", _quarter(100), bad, _BAD
+    )
+
+
+def _serial(nodes: int) -> FleetSpec:
+    return FleetSpec(nodes=nodes)
+
+
+def _quarter(nodes: int) -> FleetSpec:
+    return FleetSpec(nodes=nodes, max_parallel=0)
+
+
+def _compare(
+    report: Report, title: str, fleet: FleetSpec, world: _Played, target: str = "new"
+) -> None:
+    seeds = SEEDS[fleet.nodes]
+    began = time.process_time()
+    theirs = [incumbent(fleet, world(seed), target=target) for seed in seeds]
+    mine = [ours(fleet, world(seed), target=target) for seed in seeds]
+    took = time.process_time() - began
+    worlds = f"{len(seeds)} worlds" if len(seeds) > 1 else "1 world"
+    report.beside(f"{title} ({worlds})", "incumbent", "ours")
+    for name, unit, of in _ROWS:
+        them, us = _mean(of, theirs), _mean(of, mine)
+        if them is not None or us is not None:
+            report.beside(f"  {name}", _shown(them), _shown(us), unit)
+    report.figure("  simulated in", took, "s CPU")
+
+
+def _mean(of: Callable[[Figures], float | None], figures: Sequence[Figures]) -> float | None:
+    """Of those worlds in which there is such a figure."""
+    found = [value for each in figures if (value := of(each)) is not None]
+    return statistics.fmean(found) if found else None
+
+
+def _shown(figure: float | None) -> float | str:
+    return "-" if figure is None else figure
+
+
+def _bad(of: Callable[[Figures], float | None]) -> Callable[[Figures], float | None]:
+    """Only where a started node failed."""
+    return lambda each: None if each.named_after is None else of(each)
+
+
+_ROWS: tuple[tuple[str, str, Callable[[Figures], float | None]], ...] = (
+    ("nodes done", "", lambda each: each.done),
+    ("nodes failed", "", lambda each: each.failed),
+    ("nodes that wait at the end", "", lambda each: each.waiting),
+    ("in service without a passed validation", "nodes", lambda each: each.unproven),
+    ("until nothing moved any more", "h", lambda each: each.lasted / HOUR),
+    ("idle, per node that was started", "s", lambda each: each.idle),
+    ("API reads per node", "", lambda each: each.reads),
+    ("API writes per node", "", lambda each: each.writes),
+    ("  of them refused evictions", "", lambda each: each.refusals / each.nodes),
+    ("Events per node", "", lambda each: each.events),
+    ("commands on the bus per node", "", lambda each: each.commands),
+    ("evictions", "", lambda each: each.evictions),
+    ("GPU-hours lost", "", lambda each: each.gpu_hours_lost),
+    ("  of them computed twice", "", lambda each: each.gpu_hours_redone),
+    ("nodes harmed", "", lambda each: each.harmed),
+    ("first said to have failed after", "s", _bad(lambda each: each.named_after)),
+    ("last start, after the first", "s", _bad(lambda each: each.started_for)),
+)

@@ -1,0 +1,12 @@
+"""The program of what the demo simulates: the cluster, and one machine of it."""
+
+from sluice.demo import cluster, machine
+from sluice.runtime.program import Role, program
+
+if __name__ == "__main__":
+    program(
+        {
+            "cluster": Role(cluster.ClusterSettings, cluster.start),
+            "machine": Role(machine.MachineSettings, machine.start),
+        }
+    )

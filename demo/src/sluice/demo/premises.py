@@ -1,0 +1,143 @@
+"""Everything that runs in the demo, up and down: the bus, the cluster, our services, machines.
+
+Services are started by the programs of production, each under its own account and its own key.
+Must not know what is played on it.
+"""
+
+import os
+import random as chance
+import tempfile
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from sluice.bus.credentials import Credentials
+from sluice.bus.nats import NatsBus
+from sluice.bus.nats import connect as join
+from sluice.contracts.identities import Identity, Writer
+from sluice.demo import keys
+from sluice.demo.crew import Crew
+from sluice.demo.person import MANAGER, USER
+from sluice.demo.places import NAMESPACE, Places, account, kubelet_users
+from sluice.kube.client import Kube
+from sluice.kube.config import connect
+from sluice.runtime.clock import Clock, SystemClock
+from sluice.sim.nats import NatsServer
+
+PARTS = "sluice.demo.parts"
+CLUSTER = "cluster"
+_IMAGES = ("discovery", "driver", "validator", "telemetry")
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A service's cluster role: under which name, and by which program."""
+
+    writer: Writer
+    module: str
+    role: str = "cluster"
+    on_bus: bool = True
+
+
+SERVICES = (
+    Part(Writer.SCHEDULER, "sluice.scheduler", "scheduler"),
+    Part(Writer.DISCOVERY_CLUSTER, "sluice.discovery"),
+    Part(Writer.DRIVER_CLUSTER, "sluice.driver", on_bus=False),
+    Part(Writer.VALIDATOR_CLUSTER, "sluice.validator"),
+    Part(Writer.TELEMETRY_CLUSTER, "sluice.telemetry"),
+)
+
+
+class Premises:
+    """What is up, and the ways in for people."""
+
+    def __init__(
+        self, places: Places, *, crew: Crew, nats: NatsServer, clock: Clock, seed: int
+    ) -> None:
+        self.places = places
+        self.crew = crew
+        self.nats = nats
+        self.clock = clock
+        self.seed = seed
+
+    async def open(self, nodes: Sequence[str]) -> None:
+        """The cluster, without any machine and any service."""
+        users = {USER, *(account(part.writer) for part in SERVICES)}
+        users |= {user for node in nodes for user in kubelet_users(node)}
+        await self.crew.start(
+            CLUSTER,
+            PARTS,
+            "cluster",
+            folder=str(self.places.folder),
+            users=",".join(sorted(users)),
+            seed=str(self.seed),
+        )
+        await self.crew.ready(CLUSTER)
+
+    async def serve(self, part: Part) -> None:
+        """Start a service's cluster role."""
+        told = {
+            "namespace": NAMESPACE,
+            "kubeconfig": str(self.places.kubeconfig(account(part.writer))),
+            "pod_name": f"{part.writer}-1",
+        }
+        if part.on_bus:
+            key = self.places.key(Identity(writer=part.writer))
+            told |= {"nats_url": self.nats.url, "nats_nkey_seed_file": str(key)}
+        if part.writer is Writer.DRIVER_CLUSTER:
+            told |= {f"images_{name}": f"registry.example/sluice/{name}:demo" for name in _IMAGES}
+            told["agent_env"] = f"SLUICE_NATS_URL={self.nats.url}"
+        await self.crew.start(part.writer, part.module, part.role, **told)
+
+    async def switch_on(self, node: str) -> None:
+        """Start a machine."""
+        await self.crew.start(
+            node,
+            PARTS,
+            "machine",
+            folder=str(self.places.folder),
+            node=node,
+            nats_url=self.nats.url,
+            seed=str(self.seed),
+        )
+
+
+@asynccontextmanager
+async def premises(nodes: Sequence[str], *, seed: int) -> AsyncGenerator[Premises]:
+    """With bus and cluster up. At the end nothing is left: no process, no port, no file."""
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-demo-"))
+        places = Places(Path(folder))
+        for name in ("users", "keys", "machines", "oddities"):
+            (places.folder / name).mkdir()
+        config = keys.hand_out(places, nodes)
+        nats = await stack.enter_async_context(NatsServer(config=config))
+        crew = await stack.enter_async_context(Crew(os.environ))
+        up = Premises(places, crew=crew, nats=nats, clock=clock, seed=seed)
+        await up.open(nodes)
+        yield up
+
+
+@asynccontextmanager
+async def person_at(up: Premises) -> AsyncGenerator[Kube]:
+    """A client of the API server for a person."""
+    transport = await connect(clock=up.clock, kubeconfig=up.places.kubeconfig(USER))
+    async with transport:
+        yield Kube(transport, manager=MANAGER, clock=up.clock)
+
+
+@asynccontextmanager
+async def listening_at(up: Premises) -> AsyncGenerator[NatsBus]:
+    """A connection to the bus for a person: to read what happens, and to ask."""
+    identity = Identity(writer=Writer.CTL)
+    key = Credentials(nkey_seed_file=str(up.places.key(identity)))
+    async with join(
+        url=up.nats.url,
+        identity=identity,
+        clock=up.clock,
+        random=chance.Random(up.seed),
+        credentials=key,
+    ) as bus:
+        yield bus

@@ -1,0 +1,192 @@
+"""What is played: a fleet comes up, a person wants another driver, the fleet moves.
+
+It says what people do and waits for what comes of it; how that comes about is the services' affair.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from sluice.bus.chronicle import Recorded, read
+from sluice.bus.port import Bus, FromSequence
+from sluice.contracts.node import DRIVER_LABEL
+from sluice.contracts.rollout import Phase, RolloutStatus
+from sluice.demo.person import POOL, Person, path_of
+from sluice.demo.places import NAMESPACE
+from sluice.demo.premises import SERVICES, Premises
+from sluice.demo.telling import Names, Teller
+from sluice.kube.client import Kube
+from sluice.kube.errors import NotFound
+from sluice.policy.rendering.rendered import TARGET_ANNOTATION
+from sluice.runtime.fatal import Fatal
+
+OLD, NEW = "570.86.15", "580.95.05"
+LOOKS_EVERY = 0.5
+_PER_NODE = 150.0
+"""Seconds after which a node that has not moved is an error of the demo, on the slowest machine."""
+
+Say = Callable[[str], None]
+
+
+class Story:
+    """Played once, on premises that are up."""
+
+    def __init__(
+        self,
+        up: Premises,
+        *,
+        person: Person,
+        kube: Kube,
+        nodes: Sequence[str],
+        kill: str,
+        bad_driver: bool,
+        say: Say,
+    ) -> None:
+        self._up = up
+        self._person = person
+        self._kube = kube
+        self._nodes = nodes
+        self._kill = kill
+        self._bad_driver = bad_driver
+        self._say = say
+        self._clock = up.clock
+        self._names = Names()
+        self._teller = Teller(self._names, began=up.clock.now())
+
+    async def begin(self) -> None:
+        """Install, and say what is wanted; services and machines come up in whatever order."""
+        await self._person.install()
+        self._did(f"kubectl apply a ClusterPolicy with driver.version {OLD}")
+        self._teller.wanted = OLD
+        await self._person.want(OLD)
+        for part in SERVICES:
+            await self._up.serve(part)
+        for node in self._nodes:
+            await self._up.switch_on(node)
+
+    async def come_up(self) -> None:
+        """Until the first driver is proven on every node."""
+        self._say(
+            f"\nThe fleet comes up: {len(self._nodes)} machines without a driver. One proves the"
+            " driver before the others may start."
+        )
+        await self._complete(OLD)
+
+    async def move(self) -> None:
+        """Jobs run, a person patches the version, and every node moves."""
+        self._say("\nThe fleet moves: people compute on it, and somebody wants another driver.")
+        self._did("start `serve`, which may be evicted, and on the next machine a job that may not")
+        await self._person.run_for_ever("serve", self._nodes[0], gpus=2)
+        await self._person.run_to_the_end("train", self._nodes[1 % len(self._nodes)], gpus=4)
+        await self._clock.sleep(3.0)
+        self._did(f"kubectl patch clusterpolicy: driver.version {OLD} -> {NEW}")
+        self._teller.wanted = NEW
+        await self._person.change_to(NEW)
+        killing = asyncio.create_task(self._kill_midway(), name="kill midway")
+        try:
+            if self._bad_driver:
+                await self._halted()
+                self._did(f"kubectl patch clusterpolicy: driver.version {NEW} -> {OLD}, as before")
+                self._teller.wanted = OLD
+                await self._person.change_to(OLD)
+                await self._complete(OLD)
+            else:
+                await self._complete(NEW)
+            await killing
+        finally:
+            killing.cancel()
+            await asyncio.wait({killing})
+
+    @asynccontextmanager
+    async def told(self, bus: Bus) -> AsyncGenerator[None]:
+        """What is said on the bus is told, as long as this lasts."""
+        async with asyncio.TaskGroup() as group:
+            telling = [
+                group.create_task(self._hear(bus), name="hear"),
+                group.create_task(self._tell_waits(), name="tell waits"),
+            ]
+            try:
+                yield
+            finally:
+                for task in telling:
+                    task.cancel()
+
+    async def _hear(self, bus: Bus) -> None:
+        cluster = bus.identity.cluster
+        async with read(bus=bus, cluster=cluster, start=FromSequence(), follow=True) as entries:
+            async for entry in entries:
+                if isinstance(entry, Recorded):
+                    for line in self._teller.hear(entry.event):
+                        self._say(line)
+
+    async def _tell_waits(self) -> None:
+        while True:
+            await self._clock.sleep(LOOKS_EVERY)
+            await self._learn_names()
+            for line in self._teller.overdue(self._clock.now()):
+                self._say(line)
+
+    async def _learn_names(self) -> None:
+        for each in await self._items(f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"):
+            metadata = each["metadata"]
+            label = metadata.get("labels", {}).get(DRIVER_LABEL)
+            if not label:
+                continue
+            containers = each["spec"]["template"]["spec"]["containers"]
+            version = containers[0]["image"].rpartition(":")[2].partition("-")[0]
+            self._names.learn(label, version)
+            if self._bad_driver and version == NEW:
+                await asyncio.to_thread(self._up.places.bad_drivers.write_text, label)
+            self._names.learn(metadata["annotations"][TARGET_ANNOTATION], version)
+
+    async def _halted(self) -> None:
+        """Wait until no node is started on the new driver any more."""
+        until = self._clock.monotonic() + _PER_NODE * len(self._nodes)
+        while (status := await self._status()).phase != Phase.HALTED:
+            if self._clock.monotonic() > until:
+                raise Fatal(
+                    f"driver {NEW} loads on no node, and after so long its rollout is not halted:"
+                    f" {msgspec.json.encode(status).decode()}"
+                )
+            await self._clock.sleep(LOOKS_EVERY)
+
+    async def _complete(self, version: str) -> None:
+        """Wait until the Rollout says that all nodes run what the policy wants now."""
+        until = self._clock.monotonic() + _PER_NODE * len(self._nodes)
+        while True:
+            status = await self._status()
+            wanted = self._names.told(status.target).startswith(version)
+            done = status.counts.done == len(self._nodes)
+            if wanted and done and status.phase == Phase.COMPLETE:
+                return
+            if self._clock.monotonic() > until:
+                raise Fatal(
+                    f"driver {version} is not on all {len(self._nodes)} nodes yet, and the demo"
+                    f" waits no longer: {msgspec.json.encode(status).decode()}"
+                )
+            await self._clock.sleep(LOOKS_EVERY)
+
+    async def _status(self) -> RolloutStatus:
+        path = path_of("sluice.dev/v1alpha1", "Rollout", name=POOL)
+        try:
+            found = msgspec.json.decode(await self._kube.request("GET", path))
+        except NotFound:
+            return RolloutStatus()
+        return msgspec.convert(found.get("status", {}), RolloutStatus)
+
+    async def _items(self, path: str) -> list[dict[str, Any]]:
+        return msgspec.json.decode(await self._kube.request("GET", path))["items"]
+
+    async def _kill_midway(self) -> None:
+        if not self._kill:
+            return
+        while not (await self._status()).in_flight:
+            await self._clock.sleep(LOOKS_EVERY)
+        self._did(f"kill -9 {self._kill}, while a node is on its way; another is started")
+        await self._up.crew.kill(self._kill)
+
+    def _did(self, what: str) -> None:
+        self._say(self._teller.line("a person", what, at=self._clock.now()))

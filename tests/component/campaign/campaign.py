@@ -1,0 +1,258 @@
+"""A seed is played on the whole system and judged: by the audit, by the machines, by its end.
+
+Faults befall it; then they are over, and a person clears away what only a person can. Stops at
+nothing: all that is wrong is named, and told as a story in plain lines.
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from sluice.contracts.journal import Revision
+from sluice.contracts.message import Unreadable, decode
+from sluice.contracts.node import DRIVER_LABEL, RECORD_ANNOTATION, STATE_LABEL, Record
+from sluice.rollout.audit import Journal, judge
+from sluice.rollout.world import Steady
+from sluice.scheduler import things
+from tests.component.campaign import acts
+from tests.component.campaign.scenario import ACTS_UNTIL, NEW, OLD, Scenario
+from tests.component.campaign.town import POOL, Town, play
+from tests.component.campaign.witness import Witness
+
+HEALED_AT: Final = ACTS_UNTIL + 60.0
+PATIENCE: Final = 2400.0
+"""Seconds within which all comes to its end, or to what a person can end: a driver has half an hour
+to start."""
+ROUNDS: Final = 4
+LINES: Final = 120
+
+
+class Wrong(msgspec.Struct, frozen=True):
+    """A promise that was not kept."""
+
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
+
+class Played(msgspec.Struct, kw_only=True):
+    """How a seed went."""
+
+    scenario: Scenario
+    wrong: tuple[Wrong, ...]
+    journal: bytes
+    """All that the API server and the agents have written down."""
+    seconds: float
+    """Of virtual time."""
+    lines: list[str]
+    """The story."""
+    did: tuple[str, ...] = ()
+    """What a person had to do at the end."""
+
+
+def played(scenario: Scenario) -> Played:
+    """All of it."""
+    model = Steady(seed=scenario.seed, spread=0.4, oddities=scenario.oddities)
+    return play(
+        lambda town: _Story(town, scenario).tell(),
+        seed=scenario.seed,
+        model=model,
+        faults=scenario.bus,
+    )
+
+
+class _Story:
+    def __init__(self, town: Town, scenario: Scenario) -> None:
+        self._town = town
+        self._scenario = scenario
+        self._began = town.sim.clock.now()
+        self._lines: list[tuple[float, str]] = []
+        self._did: list[str] = []
+        self._witness = Witness(pool=POOL, max_unavailable=scenario.max_unavailable)
+        town.bus.tap(self._witness.hear)
+
+    async def tell(self) -> Played:
+        town, plan = self._town, self._scenario
+        await town.install()
+        acts.strike(town, plan.strikes)
+        for name in plan.nodes:
+            town.machine(name)
+        await self._want(OLD)
+        town.keep()
+        await self._acts()
+        if not plan.calm:
+            await self._reach(HEALED_AT)
+            self._heal()
+        ended = await self._come_to_rest()
+        return await self._judged(ended)
+
+    # What happens.
+
+    async def _acts(self) -> None:
+        """Faults, people, work and the patch, each at its time."""
+        plan = self._scenario
+        moments = [(act.at, str(act), act) for act in plan.acts]
+        patched = False
+        for at, said, act in sorted(moments, key=lambda one: one[:2]):
+            if at >= plan.patched_at and not patched:
+                await self._patch()
+                patched = True
+            await self._reach(at)
+            self._say(f"--- {said}")
+            await acts.perform(self._town, act)
+        if not patched:
+            await self._patch()
+
+    async def _patch(self) -> None:
+        plan = self._scenario
+        await self._reach(plan.patched_at - 30.0)
+        for work in plan.works:
+            await self._town.service_on(work.name, work.node, gpus=work.gpus)
+        await self._reach(plan.patched_at)
+        await self._want(NEW)
+
+    async def _want(self, version: str) -> None:
+        plan = self._scenario
+        self._say(f"--- a person wants driver {version}")
+        await self._town.want(
+            version, maxUnavailable=plan.max_unavailable, maxParallelUpgrades=plan.parallel
+        )
+
+    def _heal(self) -> None:
+        self._say("--- all faults are over")
+        self._town.server.faults.clear()
+        self._town.bus.start()
+
+    async def _come_to_rest(self) -> bool:
+        for _ in range(ROUNDS):
+            within = PATIENCE / ROUNDS
+            if await self._town.until(self._town.in_place, within=within, every=5.0) is not None:
+                return True
+            for done in await acts.cure(self._town):
+                self._did.append(done)
+                self._say(f"--- a person {done}")
+        within = PATIENCE
+        return await self._town.until(self._town.in_place, within=within, every=5.0) is not None
+
+    async def _reach(self, at: float) -> None:
+        await self._town.sleep(max(0.0, self._began + at - self._town.sim.clock.now()))
+
+    def _say(self, text: str) -> None:
+        self._lines.append((self._town.sim.clock.now(), text))
+
+    # What is to be said of it.
+
+    async def _judged(self, ended: bool) -> Played:
+        town, plan = self._town, self._scenario
+        # What was reported last is on its way.
+        await town.sleep(60)
+        revisions, entries, events = town.revisions(), await town.entries(), await town.events()
+        journal = Journal(
+            revisions=revisions,
+            entries=entries,
+            events=events,
+            pools=tuple(self._witness.testimony),
+        )
+        verdict = judge(journal, faults=not plan.calm)
+        wrong = [
+            Wrong(one.invariant, f"{one.time - self._began:.1f} s, {one.node}: {one.message}")
+            for one in verdict.violations
+        ]
+        lacking = set(verdict.unjudged) - ({"I10"} if not plan.calm else set())
+        wrong += [Wrong("unjudged", f"{one}: {verdict.unjudged[one]}") for one in sorted(lacking)]
+        wrong += [
+            Wrong("machine", str(one))
+            for each in town.stations.values()
+            for one in each.machine.oddities
+        ]
+        failures = [one for each in town.stations.values() for one in each.failures]
+        wrong += [Wrong("ended", one) for one in (*town.failures, *failures)]
+        if not ended:
+            wrong.append(Wrong("liveness", await self._standing()))
+        else:
+            wrong += [Wrong("proof", said) async for said in self._unproven()]
+        told = [*self._lines, *((one.at, one.message) for one in events), *_writes(revisions)]
+        told += [
+            (one.time, f"{one.node}/{one.component}: {one.command} {one.token}.{one.op}"
+             f" {one.phase} {one.detail}".rstrip())
+            for one in entries
+        ]  # fmt: skip
+        told.sort(key=lambda one: one[0])
+        return Played(
+            scenario=plan,
+            wrong=tuple(wrong),
+            journal=msgspec.json.encode((revisions, entries)),
+            seconds=town.sim.clock.monotonic(),
+            lines=[f"{at - self._began:9.2f} {text}" for at, text in told],
+            did=tuple(self._did),
+        )
+
+    async def _unproven(self) -> AsyncGenerator[str]:
+        """Nodes that are called done, and whose evidence is not of what is there."""
+        town = self._town
+        for name, station in town.stations.items():
+            node = await town.kube.get(things.NODES, name)
+            record = _record(node)
+            found = record.evidence if record is not None else None
+            driver = station.machine.driver
+            if found is None or not found.passed:
+                yield f"{name}: there is no evidence that passed"
+            elif (found.label, found.boot_id) != (town.label, station.machine.boot_id):
+                yield f"{name}: the evidence is of {found.label} in boot {found.boot_id}"
+            elif driver is None or (driver.label, driver.version) != (town.label, NEW):
+                yield f"{name}: in its kernel is {driver}"
+
+    async def _standing(self) -> str:
+        """Where each node stands, and what is said of why."""
+        said: list[str] = []
+        last = {one.node: one.message for one in await self._town.events() if one.kind == "wait"}
+        for name in self._town.stations:
+            node = await self._town.kube.get(things.NODES, name)
+            labels = node.metadata.labels
+            state = labels.get(STATE_LABEL, "no state")
+            said.append(f"{name} is {state} with {labels.get(DRIVER_LABEL)}; {last.get(name)}")
+        rollout = await self._town.rollout()
+        return f"{rollout.status.phase if rollout else 'no rollout'}; {'; '.join(said)}"
+
+
+def _record(node: things.Node) -> Record | None:
+    text = node.metadata.annotations.get(RECORD_ANNOTATION, "")
+    try:
+        return decode(Record, text.encode()) if text else None
+    except Unreadable:
+        return None
+
+
+def _writes(revisions: Iterable[Revision]) -> Iterator[tuple[float, str]]:
+    """What changed on Nodes, of what a story is about."""
+    for one in revisions:
+        shown = [f"{path.rpartition('/')[2]}={value[1]}" for path, value in one.changed.items()
+                 if one.kind == "Node" and _is_shown(path)]  # fmt: skip
+        if shown and one.code < 300:
+            yield one.time, f"{one.user.rpartition(':')[2]} writes {one.name}: {', '.join(shown)}"
+
+
+def _is_shown(path: str) -> bool:
+    words = (STATE_LABEL, DRIVER_LABEL, "unschedulable", "bootID")
+    return path.endswith(words)
+
+
+def story(played: Played) -> str:
+    """What it was, what happened when, and what is wrong."""
+    plan = played.scenario
+    lines = [
+        f"seed {plan.seed}: {', '.join(plan.nodes)}; patched at {plan.patched_at} s",
+        f"maxUnavailable {plan.max_unavailable}, maxParallelUpgrades {plan.parallel}",
+        f"work on {', '.join(one.node for one in plan.works) or 'no node'}",
+        f"bus {plan.bus}",
+        f"api {plan.strikes}",
+        *(f"odd {odd}" for odd in plan.oddities),
+    ]
+    told = played.lines
+    if len(told) > LINES:
+        middle = LINES // 2
+        told = [*told[:middle], f"… {len(told) - LINES} lines …", *told[-middle:]]
+    return "\n".join([*lines, *told, *(f"WRONG: {one}" for one in played.wrong)])

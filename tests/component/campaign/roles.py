@@ -1,0 +1,154 @@
+"""The cluster roles as processes that a story starts, cuts off and starts again."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sluice.bus.local import LocalServer
+from sluice.bus.local.bus import LocalBus
+from sluice.bus.permissions import permissions
+from sluice.contracts.asks import PlanAnswer
+from sluice.contracts.identities import Identity, Writer
+from sluice.driver.cluster import role as driver_cluster
+from sluice.driver.cluster.settings import DriverClusterSettings
+from sluice.kube.errors import Unavailable
+from sluice.kube.transport import Answer, Request, Transport
+from sluice.policy.accounts import account_of
+from sluice.runtime.fatal import Fatal
+from sluice.runtime.metrics import Metrics
+from sluice.runtime.service import Service
+from sluice.scheduler import role as scheduler
+from sluice.scheduler.settings import SchedulerSettings
+from sluice.sim.apiserver.server import ApiServer
+from sluice.sim.loop import Sim
+from tests.unit.policy.situations import SETTINGS
+
+NAMESPACE = SETTINGS.namespace
+BUS_URL = "SLUICE_NATS_URL=nats://127.0.0.1:4222"
+OPERANDS = DriverClusterSettings(namespace=NAMESPACE, images=SETTINGS.images, agent_env=(BUS_URL,))
+
+
+def user_of(writer: Writer) -> str:
+    """As whom this cluster role speaks to the API server."""
+    return f"system:serviceaccount:{NAMESPACE}:{account_of(writer)}"
+
+
+class Wire:
+    """A way to the server that can be cut: now, or after so many writes; the last one arrives."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.writes = 0
+        self.cut_after: int | None = None
+        self.cut = asyncio.Event()
+
+    def __str__(self) -> str:
+        return "a wire of a campaign"
+
+    @asynccontextmanager
+    async def open(self, request: Request) -> AsyncGenerator[Answer]:
+        """Until it is cut."""
+        if self.cut.is_set():
+            raise Unavailable(f"{request.method} {request.path}", "the process is dead")
+        self.writes += request.method != "GET" and "/leases" not in request.path
+        async with self._transport.open(request) as answer:
+            if self.cut_after is not None and self.writes > self.cut_after:
+                self.cut.set()
+            if self.cut.is_set():
+                raise Unavailable(f"{request.method} {request.path}", "the process is dead")
+            yield answer
+
+
+class Ground:
+    """What all roles live on."""
+
+    def __init__(self, sim: Sim, *, server: ApiServer, bus: LocalServer) -> None:
+        self.sim = sim
+        self.server = server
+        self.bus = bus
+
+
+class Role:
+    """One process of a cluster role."""
+
+    def __init__(self, ground: Ground, writer: Writer, *, number: int) -> None:
+        self.name = f"{writer}-{number}"
+        self.wire = Wire(ground.server.transport(user=user_of(writer)))
+        self.bus: LocalBus = _connected(ground.bus, writer)
+        self.metrics = Metrics(version="1")
+        self.service = Service(writer.value, clock=ground.sim.clock)
+        self.failure = ""
+        """Why it ended by itself."""
+        self._dead = False
+        run = _RUNS[writer](ground, self)
+        self.task = asyncio.create_task(self._live(run), name=self.name)
+
+    async def _live(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            async with self.service:
+                await run()
+        except Fatal as error:
+            if not self._dead:
+                self.failure = str(error)
+
+    async def kill(self) -> None:
+        """At once: nothing that it does from now on reaches anybody."""
+        self._dead = True
+        self.wire.cut.set()
+        self.bus.kill()
+        self.task.cancel()
+        await asyncio.wait({self.task})
+
+
+def _connected(bus: LocalServer, writer: Writer) -> LocalBus:
+    identity = Identity(writer=writer)
+    return bus.connect(identity, may=permissions(identity))
+
+
+_Run = Callable[[], Coroutine[Any, Any, None]]
+
+
+def _scheduler(ground: Ground, role: Role) -> _Run:
+    sim = ground.sim
+    return lambda: scheduler.run(
+        SchedulerSettings(namespace=NAMESPACE, pod_name=role.name),
+        kube=role.wire,
+        bus=role.bus,
+        clock=sim.clock,
+        ids=sim.ids,
+        random=sim.random_for(role.name),
+        metrics=role.metrics,
+        service=role.service,
+        aside=_inline,
+    )
+
+
+def _driver_cluster(ground: Ground, role: Role) -> _Run:
+    sim = ground.sim
+    return lambda: driver_cluster.run(
+        OPERANDS,
+        kube=role.wire,
+        slots=_unknown,
+        clock=sim.clock,
+        random=sim.random_for(role.name),
+        ids=sim.ids,
+        metrics=role.metrics,
+        service=role.service,
+    )
+
+
+_RUNS: dict[Writer, Callable[[Ground, Role], _Run]] = {
+    Writer.SCHEDULER: _scheduler,
+    Writer.DRIVER_CLUSTER: _driver_cluster,
+}
+ROLES = tuple(_RUNS)
+
+
+async def _inline(work: Callable[[], PlanAnswer]) -> PlanAnswer:
+    """There are no threads in virtual time."""
+    return work()
+
+
+def _unknown() -> None:
+    """Which drivers commands name is not told to driver's cluster role: it collects none."""

@@ -1,0 +1,27 @@
+"""The whole system by seeds: faults on every seam, judged by the audit, the machines and the end.
+
+`python -m tools.soak campaign --only SEED` tells a seed's story, `--seeds N` tries others.
+"""
+
+import pytest
+
+from tests.component.campaign.campaign import played, story
+from tests.component.campaign.scenario import scenario
+
+SEEDS = (0, 2, 3, 4, 9, 10)
+"""Calm, and with each kind of trouble at least once."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_seed_keeps_its_promises_and_comes_to_its_end(
+    seed: int, played_seeds: list[int]
+) -> None:
+    told = played(scenario(seed))
+    played_seeds.append(seed)
+    assert not told.wrong, story(told)
+
+
+def test_a_seed_is_the_same_story_each_time() -> None:
+    (one, other) = (played(scenario(12)) for _ in range(2))
+    assert one.journal == other.journal
+    assert one.lines == other.lines

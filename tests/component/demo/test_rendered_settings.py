@@ -1,0 +1,46 @@
+"""What a rendered pod tells an agent, the agent can be told: unknown settings stop a program."""
+
+import pytest
+
+from sluice.bus.place import AgentSettings
+from sluice.discovery.node.agent import DiscoverySettings
+from sluice.driver.node.settings import DriverAgentSettings
+from sluice.runtime.settings import load
+from sluice.telemetry.node.settings import TelemetrySettings
+from sluice.validator.node.agent import ValidatorSettings
+from tests.unit.policy.situations import SITUATIONS, env_of, pod_of
+
+KINDS: dict[str, type[AgentSettings]] = {
+    "gpu-feature-discovery": DiscoverySettings,
+    "nvidia-container-toolkit-daemonset": DriverAgentSettings,
+    "nvidia-operator-validator": ValidatorSettings,
+    "nvidia-dcgm-exporter": TelemetrySettings,
+}
+
+
+RENDERED = [
+    (situation, made.name)
+    for situation, there in SITUATIONS.items()
+    for made in there.rendering().objects
+    if made.name in KINDS
+]
+
+
+@pytest.mark.parametrize(("situation", "app"), RENDERED)
+def test_an_agent_starts_with_the_environment_of_its_pod(situation: str, app: str) -> None:
+    rendering = SITUATIONS[situation].rendering()
+    (container,) = pod_of(rendering, app)["containers"]
+    environ = {
+        **env_of(container),
+        "SLUICE_NODE": "a",
+        "SLUICE_POD_UID": "p-1",
+        "SLUICE_NAMESPACE": "gpu-operator",
+    }
+    settings = load(KINDS[app], environ=environ)
+    assert settings.node == "a"
+    assert str(settings.host_root) == environ["SLUICE_HOST_ROOT"]
+    assert settings.nats.url == environ["SLUICE_NATS_URL"]
+
+
+def test_every_agent_that_there_is_was_asked() -> None:
+    assert {app for _, app in RENDERED} == set(KINDS)

@@ -1,0 +1,35 @@
+"""What processes cost, read as Linux writes it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sluice.demo.usage import Cost, cost, table
+
+
+def test_memory_and_cpu_of_a_process_with_an_odd_name(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "smaps_rollup").write_text(
+        "5581-7ffe ---p 00000000 00:00 0 [rollup]\nRss:  90000 kB\nPss:  51200 kB\n"
+    )
+    ticks = os.sysconf("SC_CLK_TCK")
+    (tmp_path / "7" / "stat").write_text(
+        f"7 (a) b) S 1 7 7 0 -1 4194560 900 0 0 0 {3 * ticks} {2 * ticks} 0 0 20 0 1 0 100\n"
+    )
+    assert cost(7, proc=tmp_path) == Cost(50.0, 5.0)
+
+
+def test_this_process_costs_something() -> None:
+    assert cost(os.getpid()).memory_mib > 1
+
+
+def test_a_process_that_is_gone_is_said() -> None:
+    with pytest.raises(FileNotFoundError):
+        cost(2**22 + 1)
+
+
+def test_the_table_ends_with_the_sum() -> None:
+    *_, last = table({"a": Cost(10.0, 1.0), "b": Cost(20.0, 2.0)}, seconds=30.0)
+    assert last.startswith("  together ")
+    assert last.endswith(" 30 MiB     3.0 s of CPU in 30 s: 0.10 of a core")

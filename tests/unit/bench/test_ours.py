@@ -1,0 +1,127 @@
+"""Our engine on a small fleet: what is counted, and what is not."""
+
+import pytest
+
+from bench.comparing import CALM, FleetSpec
+from bench.incumbent import incumbent
+from bench.ours import ours
+from bench.ours_costs import PAUSES
+from sluice.rollout.world import Ending, Oddity, Seeded, Span, Steady, Verdict
+
+RETRY = 5.0
+"""Seconds between two requests to evict a pod that is refused."""
+
+
+def _steady(*oddities: Oddity) -> Steady:
+    return Steady(working=1e6, oddities=oddities)
+
+
+def test_the_same_seed_gives_the_same_figures() -> None:
+    fleet = FleetSpec(nodes=4, max_parallel=0)
+    assert ours(fleet, Seeded(3)) == ours(fleet, Seeded(3))
+    assert ours(fleet, Seeded(3)) != ours(fleet, Seeded(4))
+
+
+def test_a_fleet_in_which_nothing_fails_is_done_and_proven() -> None:
+    fleet, world = FleetSpec(nodes=10), Seeded(3, habits=CALM)
+    figures = ours(fleet, world)
+    assert (figures.done, figures.failed, figures.waiting) == (10, 0, 0)
+    assert (figures.unproven, figures.harmed, figures.named_after) == (0, 0, None)
+    assert figures.makespan == figures.lasted
+    assert figures.evictions == incumbent(fleet, world).evictions == 2 * 6
+
+
+def test_five_states_are_five_writes_and_as_many_events() -> None:
+    figures = ours(FleetSpec(nodes=1, busy=0.0), _steady())
+    rollout = 4
+    assert figures.events == 5
+    assert figures.writes == 5 + rollout + PAUSES
+    assert figures.reads == 2
+
+
+def test_each_eviction_is_one_write_more() -> None:
+    idle, busy = (ours(FleetSpec(nodes=1, busy=share), _steady()) for share in (0.0, 1.0))
+    assert busy.evictions == 2
+    assert busy.writes == idle.writes + 2
+
+
+def test_a_ready_driver_and_a_validation_that_passed_are_seen_at_once() -> None:
+    just_missed = Oddity(load=Ending(109.0), validation=Verdict(130.0))
+    figures = ours(FleetSpec(nodes=1), _steady(just_missed))
+    assert figures.makespan is not None
+    assert 110.0 + 130.0 < figures.makespan < 110.0 + 130.0 + 15.0
+    assert 0.1 < figures.idle < 1.0
+
+
+def test_what_takes_its_time_is_not_ours() -> None:
+    slow = Oddity(
+        load=Ending(500.0), validation=Verdict(200.0), pull=Span(100.0), unload=Ending(30.0)
+    )
+    usual, slowly = (ours(FleetSpec(nodes=1), world) for world in (_steady(), _steady(slow)))
+    assert slowly.lasted > usual.lasted + 500.0
+    assert slowly.idle == pytest.approx(usual.idle)
+
+
+def test_a_budget_that_refuses_is_not_ours_but_the_pause_until_the_next_request_is() -> None:
+    usual = ours(FleetSpec(nodes=1, busy=1.0), _steady())
+    refused = ours(FleetSpec(nodes=1, busy=1.0), _steady(Oddity(refusal=Span(62.0))))
+    assert refused.refusals == 2 * (62 // int(RETRY) + 1)
+    assert refused.writes == usual.writes + refused.refusals
+    assert refused.idle - usual.idle == pytest.approx(65.0 - 62.0, abs=0.01)
+
+
+def test_jobs_that_are_waited_for_end_by_themselves() -> None:
+    fleet = FleetSpec(nodes=2, busy=1.0, age=10.0, wait_for_jobs=True)
+    figures = ours(fleet, Steady(working=300.0))
+    assert (figures.done, figures.evictions, figures.gpu_hours_redone) == (2, 0, 0.0)
+    assert figures.idle < 1.0
+
+
+def test_people_keep_what_is_theirs() -> None:
+    fleet = FleetSpec(
+        nodes=6,
+        max_parallel=0,
+        max_unavailable=3,
+        cordoned=frozenset({"node-00001"}),
+        skipped=frozenset({"node-00002"}),
+        not_ready=frozenset({"node-00003"}),
+    )
+    figures = ours(fleet, _steady())
+    assert (figures.done, figures.failed, figures.waiting) == (4, 0, 1)
+    assert figures.started_for is not None
+    assert figures.started_for > 60.0
+
+
+def test_where_the_driver_may_stay_nobody_is_evicted() -> None:
+    figures = ours(FleetSpec(nodes=2, busy=1.0, restart_only=True), _steady())
+    assert (figures.done, figures.evictions) == (2, 0)
+
+
+@pytest.mark.parametrize("parallel", [0, 1])
+def test_a_bad_driver_harms_no_more_than_the_threshold(parallel: int) -> None:
+    world = Seeded(3, habits=CALM, bad_drivers=frozenset({"bad"}))
+    fleet = FleetSpec(nodes=21, max_parallel=parallel)
+    figures = ours(fleet, world, target="bad")
+    assert (figures.done, figures.failed, figures.harmed, figures.waiting) == (0, 2, 2, 19)
+    assert figures.named_after is not None
+    assert figures.makespan is None
+    theirs = incumbent(fleet, world, target="bad")
+    assert theirs.named_after is not None
+    assert figures.named_after < theirs.named_after / 5
+
+
+def test_a_driver_that_nobody_could_validate_is_put_into_service_nowhere() -> None:
+    world = Seeded(3, habits=CALM, unsound_drivers=frozenset({"hollow"}))
+    figures = ours(FleetSpec(nodes=12, max_parallel=0), world, target="hollow")
+    assert (figures.done, figures.unproven, figures.failed, figures.harmed) == (0, 0, 1, 0)
+
+
+def test_a_driver_that_hangs_fails_at_its_limit() -> None:
+    figures = ours(FleetSpec(nodes=1), _steady(Oddity(load=Ending(None))))
+    assert figures.failed == figures.harmed == 1
+    assert figures.named_after == pytest.approx(1800.0, abs=5.0)
+
+
+def test_nodes_without_a_driver_pod_are_not_played() -> None:
+    with pytest.raises(ValueError, match="node-00000"):
+        ours(FleetSpec(nodes=1, podless={"node-00000": 10.0}), _steady())
