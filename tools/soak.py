@@ -1,44 +1,114 @@
-"""Long randomised runs, on all processors: `python -m tools.soak engine --seeds N [--first M]`.
+"""Long randomised runs, on all processors: `python -m tools.soak WHAT --seeds N [--first M]`.
 
-Each seed is a small rollout on a simulated cluster, judged by the audit. What goes wrong is shrunk
-and told, once for each kind; the exit status says whether anything did.
+`engine`: each seed is a small rollout of the engine alone. `campaign`: each is the whole system,
+with all its services. Both are judged by the audit. What goes wrong is told, once for each kind;
+the exit status says whether anything did.
+
+`explore --states N [--scene WORDS]`: every order of events from scenes that are too large for a
+test, up to so many states each; a shortest story is told of what goes wrong.
 """
 
 import argparse
 import multiprocessing
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
+from tests.component.campaign import campaign
+from tests.component.campaign import scenario as campaigns
+from tests.component.rollout.exploration.further import Result, further
 from tests.component.rollout.simulation.play import play
 from tests.component.rollout.simulation.scenario import scenario
 from tests.component.rollout.simulation.shrinking import shrunk
 from tests.component.rollout.simulation.story import story
 
+Told = tuple[int, str, int]
+"""A seed, what is wrong with it, and how many nodes ended in place."""
 
-def told(seed: int) -> tuple[int, str, int]:
-    """One seed: what is wrong with it, and how many nodes ended in place."""
+
+class Part(NamedTuple):
+    """What can be soaked."""
+
+    told: Callable[[int], Told]
+    story: Callable[[int], str]
+
+
+def _engine(seed: int) -> Told:
     played = play(scenario(seed))
     wrong = played.wrong
     return seed, f"{wrong.kind}: {wrong.message}" if wrong is not None else "", played.done
 
 
+def _campaign(seed: int) -> Told:
+    played = campaign.played(campaigns.scenario(seed))
+    first = played.wrong[0] if played.wrong else None
+    return seed, str(first or ""), 0 if first else len(played.scenario.nodes)
+
+
+def _engines_story(seed: int) -> str:
+    return story(shrunk(play(scenario(seed))))
+
+
+def _campaigns_story(seed: int) -> str:
+    return campaign.story(campaign.played(campaigns.scenario(seed)))
+
+
+PARTS: Final = {
+    "engine": Part(_engine, _engines_story),
+    "campaign": Part(_campaign, _campaigns_story),
+}
+
+
+def explored(scene: tuple[str, int]) -> tuple[str, Result]:
+    """One scene, up to so many states."""
+    name, most = scene
+    return name, further()[name](most)
+
+
+def explorations(words: str, most: int) -> int:
+    """Those whose name has these words; the exit status."""
+    names = [name for name in further() if words in name]
+    states = wrong = 0
+    with multiprocessing.Pool() as pool:
+        scenes = [(name, most) for name in names]
+        for name, found in pool.imap_unordered(explored, scenes):
+            states += found.states
+            wrong += bool(found.wrong)
+            reach = "whole" if found.whole else "as far as it went"
+            print(f"{name}: {found.states} states, {reach}", flush=True)
+            if found.wrong:
+                print(found.wrong, end="\n\n", flush=True)
+    print(f"{len(names)} explorations, {states} states, {wrong} went wrong")
+    return 1 if wrong or not names else 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The exit status."""
-    parser = argparse.ArgumentParser(prog="soak", description=__doc__)
-    parser.add_argument("what", choices=["engine"])
+    parser = argparse.ArgumentParser(
+        prog="soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=[*PARTS, "explore"])
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", type=int, default=None, help="tell the story of one seed")
+    parser.add_argument("--states", type=int, default=100_000, help="so many of each scene at most")
+    parser.add_argument("--scene", default="", help="only scenes whose name has these words")
     chosen = parser.parse_args(arguments)
+    if chosen.what == "explore":
+        return explorations(chosen.scene, chosen.states)
+    part = PARTS[chosen.what]
     if chosen.only is not None:
-        print(story(shrunk(play(scenario(chosen.only)))))
+        print(part.story(chosen.only))
         return 0
     kinds: Counter[str] = Counter()
     first: dict[str, int] = {}
     nodes = 0
     seeds = range(chosen.first, chosen.first + chosen.seeds)
+    began = time.monotonic()
     with multiprocessing.Pool() as pool:
-        for seed, wrong, done in pool.imap_unordered(told, seeds, chunksize=8):
+        for seed, wrong, done in pool.imap_unordered(part.told, seeds, chunksize=8):
             nodes += done
             if wrong:
                 kind = wrong.partition(":")[0]
@@ -46,8 +116,12 @@ def main(arguments: list[str] | None = None) -> int:
                 first[kind] = min(seed, first.get(kind, seed))
     for kind, number in kinds.most_common():
         print(f"{number} of {len(seeds)} go wrong ({kind}), first {first[kind]}:")
-        print(story(shrunk(play(scenario(first[kind])))), end="\n\n")
-    print(f"{len(seeds)} rollouts, {nodes} nodes ended in place, {kinds.total()} went wrong")
+        print(part.story(first[kind]), end="\n\n")
+    took = time.monotonic() - began
+    print(
+        f"{len(seeds)} seeds in {took:.0f} s, {nodes} nodes ended in place,"
+        f" {kinds.total()} went wrong"
+    )
     return 1 if kinds else 0
 
 

@@ -1,0 +1,55 @@
+"""Harm stays within its bounds, whoever writes first (docs/states.md#harm), with T of two and more.
+
+In pools of a few nodes every order of events is tried: decisions whose writes take effect late and
+apart, policies that flap, releases, nodes that leave or come. `python -m tools.soak explore` goes
+further.
+"""
+
+import pytest
+
+from tests.component.rollout.exploration.harm.explorer import Explored, explore
+from tests.component.rollout.exploration.harm.moment import Terms
+
+MOST = 20_000
+
+
+def explored(terms: Terms, *, at_least: int) -> Explored:
+    found = explore(terms, most=MOST)
+    assert not found.wrong, found.wrong
+    assert found.whole
+    assert found.states >= at_least
+    assert found.halts
+    assert found.proofs
+    return found
+
+
+@pytest.mark.parametrize(
+    ("nodes", "threshold", "at_least"), [(2, 2, 70), (3, 2, 200), (3, 3, 200), (4, 2, 400)]
+)
+def test_a_driver_may_fail_on_any_node(nodes: int, threshold: int, at_least: int) -> None:
+    explored(Terms(name="calm", nodes=nodes, threshold=threshold), at_least=at_least)
+
+
+def test_the_policy_may_want_another_driver_at_any_moment() -> None:
+    explored(Terms(name="edited", nodes=2, threshold=2, wishes=("C",)), at_least=3000)
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        ("release B",),
+        ("a node is deleted",),
+        ("a node leaves the pool",),
+        ("a node joins",),
+        ("pods do not leave",),
+        ("a write is lost",),
+        ("a failed driver comes up",),
+    ],
+)
+def test_something_else_may_come_between(left: tuple[str, ...]) -> None:
+    explored(Terms(name="disturbed", nodes=2, threshold=2, left=left), at_least=90)
+
+
+def test_failed_nodes_may_be_tried_again() -> None:
+    terms = Terms(name="retried", nodes=2, threshold=2, left=("release B",), retries=1)
+    explored(terms, at_least=1000)
