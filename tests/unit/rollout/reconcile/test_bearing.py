@@ -77,6 +77,12 @@ def test_how_a_place_ended(given: NodeView, ending: Ending) -> None:
     assert made.failed_on == (NEW if ending is Ending.FAILED else "")
 
 
+@pytest.mark.parametrize("given", [done(), FAILED])
+def test_it_ends_on_what_it_ran_although_its_place_was_moved_meanwhile(given: NodeView) -> None:
+    made = borne(given, replace(ENTRY, target="wanted-since"))
+    assert {made.proved_on, made.failed_on} == {NEW, ""}
+
+
 def test_a_place_outside_the_counts_ends_without_counting() -> None:
     outside = replace(ENTRY, outside=True)
     for given in (done(), with_record(FAILED, outside=True)):

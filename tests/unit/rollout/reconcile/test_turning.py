@@ -108,6 +108,20 @@ def test_who_has_not_begun_gives_its_place_back() -> None:
     assert code_of(decision, "node-1") is WaitCode.BUDGET
 
 
+def test_a_place_stays_while_a_write_to_its_node_is_on_the_way() -> None:
+    """It may begin, or start, on what was granted: then that is known, and it is dealt with."""
+    beginning, starting = (
+        replace(clear("one"), writing=True),
+        replace(at(JOBS, "two"), writing=True),
+    )
+    in_flight = {beginning.uid: entry(beginning), **places(starting)}
+    made = reckoned(edited(in_flight=in_flight), beginning, starting)
+    assert (made.dropped, dict(made.moved)) == (frozenset(), {})
+    calm = [replace(one, writing=False) for one in (beginning, starting)]
+    made = reckoned(edited(in_flight=in_flight), *calm)
+    assert (made.dropped, list(made.moved)) == (frozenset({beginning.uid}), [starting.uid])
+
+
 def test_nobody_begins_under_a_place_that_has_ended() -> None:
     """It failed, and may be tried again: under a token of its own."""
     again = checked(required("again", state="upgrade-required"))

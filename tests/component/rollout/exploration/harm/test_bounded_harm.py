@@ -31,7 +31,15 @@ def test_a_driver_may_fail_on_any_node(nodes: int, threshold: int, at_least: int
 
 
 def test_the_policy_may_want_another_driver_at_any_moment() -> None:
-    explored(Terms(name="edited", nodes=2, threshold=2, wishes=("C",)), at_least=3000)
+    explored(Terms(name="edited", nodes=2, threshold=2, wishes=("C",)), at_least=2000)
+
+
+def test_the_policy_may_flap() -> None:
+    """Too many to try them all: as far as it goes."""
+    terms = Terms(name="flaps", nodes=3, threshold=2, wishes=("C", "B"))
+    found = explore(terms, most=5000)
+    assert not found.wrong, found.wrong
+    assert found.states >= 5000
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def _unleased(
         return _unbegun(made, node, record, entry, now)
     proof = record.evidence
     if proof is not None and proof.passed and proof.token >= entry.token:
-        return _ended(made, Ending.VALIDATED, entry, entry.target)
+        return _ended(made, Ending.VALIDATED, entry, record.target)
     return _ended(made, Ending.FAILED, entry, record.target) if record.started else _out(made)
 
 

@@ -164,6 +164,8 @@ def _turned(
 def _drops(pool: PoolView, made: Reckoning, bearing: Bearing) -> bool:
     """Whether a place of a node that has not begun is taken back."""
     entry = bearing.entry
+    if bearing.writing:
+        return False  # its beginning is on the way, and would land where another has its place
     if made.stop is not None:
         return True
     if entry is None or entry.validates or not entry.target:
@@ -187,7 +189,9 @@ def _adrift(
     for target, bearings in tally.unstarted.items():
         if not target:
             continue
-        lost = [one for one in bearings.values() if not _wanted(pool, made, one, target)]
+        # Where a write is on the way nobody knows whether it starts on what it was granted.
+        still = (one for one in bearings.values() if not one.writing)
+        lost = [one for one in still if not _wanted(pool, made, one, target)]
         adrift += lost
         if why := made.standing.halted.get(target):
             stay = bearings.keys() - {one.uid for one in lost}
