@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from sluice.contracts.waits import WaitCode
 from sluice.rollout.allocate.granting import AGAIN, AHEAD
 from sluice.rollout.decision import Wait
+from sluice.rollout.views.machine import Shelter, WorkPod
 from sluice.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.starting import (
     FINDING,
@@ -84,6 +85,17 @@ def test_an_answer_counts_for_a_minute_and_for_what_was_asked() -> None:
     assert asked_of(decided(TWO, old)).keys() == {"node-1"}
     other = checked(required("node-1"), target=OLD)
     assert asked_of(decided(TWO, other)).keys() == {"node-1"}
+
+
+def test_it_is_asked_again_at_once_when_more_pods_are_known_to_leave() -> None:
+    """Its agents hold the devices open too, and nobody looks at pods before it is next."""
+    agent = WorkPod(namespace="sluice", name="agent", uid="pod-agent", shelter=Shelter.OURS)
+    found = replace(checked(required("node-00"), FINDING), pods=(agent,))
+    assert found.preflight is not None
+    drivers = tuple(pod.uid for pod in found.driver_pods)
+    for removes, again in ((None, False), (drivers, True), ((*drivers, agent.uid), False)):
+        node = replace(found, preflight=replace(found.preflight, removes=removes))
+        assert list(asked_of(decided(TWO, node))) == ["node-00"] * again
 
 
 def test_what_was_found_holds_up_that_node_alone() -> None:

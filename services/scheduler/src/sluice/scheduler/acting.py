@@ -207,6 +207,7 @@ class Acting:
             id=self._ids.new(),
             boot_id=action.boot_id,
             label=label,
+            removes=action.check.removes_pods,
             at=self._clock.now(),
             answered=before.answered if before is not None and again else None,
             answer=before.answer if before is not None and again else None,

@@ -16,13 +16,20 @@ class Asked(msgspec.Struct, kw_only=True):
     id: str
     boot_id: str
     label: str
+    removes: tuple[str, ...] = ()
     at: float
     answered: float | None = None
     answer: Preflight | None = None
 
     def shown(self) -> Checked:
         """As the engine sees it."""
-        return Checked(label=self.label, asked=self.at, answered=self.answered, answer=self.answer)
+        return Checked(
+            label=self.label,
+            asked=self.at,
+            removes=self.removes,
+            answered=self.answered,
+            answer=self.answer,
+        )
 
 
 class Going(msgspec.Struct, kw_only=True):

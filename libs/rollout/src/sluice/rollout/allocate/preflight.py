@@ -1,7 +1,8 @@
 """Where the question to a candidate's driver agent stands: could this driver be brought up here?
 
-An answer counts for a minute, in its boot, for the label that was asked about; no answer in ten
-seconds is one too. Must not know how many may start.
+An answer counts for a minute, in its boot, for the label that was asked about; what it found only
+as long as no more pods are known to leave. No answer in ten seconds is one too. Must not know how
+many may start.
 """
 
 from enum import Enum, auto
@@ -9,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from sluice.contracts.commands import CHECK_VALID_SECONDS
+from sluice.contracts.commands import CHECK_VALID_SECONDS, PreflightCheck
 from sluice.contracts.waits import WaitCode
 from sluice.rollout.decision import Candidate, Wait
 from sluice.rollout.views.machine import Checked
@@ -54,15 +55,20 @@ def inquiry(node: NodeView, candidate: Candidate, before: WaitCode | None, now: 
     if asked is None or asked.label != check.label:
         return _OPEN
     if asked.answered is not None and asked.answered >= asked.asked:
-        return _answered(asked, asked.answered, now)
+        return _answered(asked, asked.answered, check, now)
     return _asked(asked, before, now)
 
 
-def _answered(asked: Checked, at: float, now: float) -> Inquiry:
+def _answered(asked: Checked, at: float, check: PreflightCheck, now: float) -> Inquiry:
     if asked.answer is not None and asked.answer.findings:
-        due = at + CHECK_VALID_SECONDS
+        due = at if _knew_less(asked, check) else at + CHECK_VALID_SECONDS
         return Inquiry(stage=Stage.BLOCKED, wait=_found(asked, now), due=due)
     return _CLEAR if now < at + CHECK_VALID_SECONDS else _OPEN
+
+
+def _knew_less(asked: Checked, check: PreflightCheck) -> bool:
+    """Whether pods may have been found of which it is known only now that they will leave."""
+    return asked.removes is not None and not set(asked.removes).issuperset(check.removes_pods)
 
 
 def _asked(asked: Checked, before: WaitCode | None, now: float) -> Inquiry:

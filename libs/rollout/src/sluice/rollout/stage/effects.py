@@ -237,7 +237,7 @@ def _ask(state: State, sent: Sent, boot_id: str, check: PreflightCheck) -> bool:
     if machine is None or not state.bus_up or sent.leader != state.leader:
         return False
     known = state.knows(sent.name)
-    known.preflight = Checked(label=check.label, asked=state.now)
+    known.preflight = Checked(label=check.label, asked=state.now, removes=check.removes_pods)
     known.preflight_boot = boot_id
     state.touch(sent.name)
     asked = (sent.name, boot_id, sent.leader, check)
@@ -260,7 +260,13 @@ def preflight(state: State, name: str, boot_id: str, leader: int, check: Preflig
         check=f"check-{name}", label=check.label, findings=tuple(_findings(machine, check))
     )
     asked = known.preflight.asked
-    known.preflight = Checked(label=check.label, asked=asked, answered=state.now, answer=answer)
+    known.preflight = Checked(
+        label=check.label,
+        asked=asked,
+        removes=check.removes_pods,
+        answered=state.now,
+        answer=answer,
+    )
     state.touch(name)
 
 

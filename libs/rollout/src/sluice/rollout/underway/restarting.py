@@ -282,7 +282,7 @@ def _standing(f: Flight) -> str:
     if slots.ended(driver, command) is None and progress is None:
         return f"the driver agent has not begun {command.kind.value} {command.order}"
     if progress is not None and slots.ended(driver, command) is None:
-        said = f"{progress.phase}: {progress.detail}" if progress.detail else progress.phase
+        said = progress.detail or progress.phase
         if progress.phase == "gate" and f.node.gate is not None and f.node.gate.why:
             said = f"{said}: {f.node.gate.why}"
         return f"{said}{_trouble(pod)}"

@@ -123,6 +123,8 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
     label: str
     asked: float
+    removes: tuple[str, ...] | None = None
+    """The pods of which it was said that they will be gone; None: nobody knows any more."""
     answered: float | None = None
     answer: Preflight | None = None
 

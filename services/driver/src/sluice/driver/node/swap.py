@@ -127,7 +127,8 @@ class Swapping:
             if seen.ready and seen.driver is not None:
                 return Done(f"driver {seen.driver.version or 'without a version'} is loaded")
             op.heed()
-            op.progress("driver-start", "" if seen.driver is None else "loaded, not yet ready")
+            where = "loaded, not yet ready" if seen.driver else "the driver is not loaded yet"
+            op.progress("driver-start", where)
             await self._clock.sleep(PAUSE)
 
     def _late(self, op: Op) -> bool:
