@@ -184,6 +184,30 @@ def test_a_pod_named_as_old_is_replaced_by_another_with_the_same_label() -> None
     play(replaced_pod)
 
 
+async def deleted_midway(ground: Ground) -> None:
+    box, newer = ground.box, NEW.replace("2222", "9999")
+    async with ground.agent():
+        order = await ground.order(SWAP)
+        box.pod(NEW, "d-2", at=ground.clock.now())
+        await ground.until(lambda: box.open_to(NEW, "d-2"))
+        box.driver_up("570.86.15")
+        box.tree.at(driver_files.READY).unlink()  # its container is stopped before it was up
+        await ground.clock.sleep(5)
+        box.pod(newer, "d-2", at=ground.clock.now())
+        await ground.until(lambda: box.open_to(newer, "d-2"))
+        assert box.unloaded[-1] == "nvidia"
+        assert [one.pod_uid for one in gate.answered(box.tree)] == [newer]
+        box.driver_up("570.86.15")
+        await ground.until(lambda: ground.result(order))
+        result = ground.result(order)
+        assert result is not None
+        assert result.outcome is Outcome.DONE
+
+
+def test_a_pod_that_is_deleted_before_its_driver_is_up_makes_room_for_the_next() -> None:
+    play(deleted_midway)
+
+
 async def stale_root(ground: Ground) -> None:
     ground.box.mount_trouble = "umount /run/nvidia/driver: Device or resource busy"
     async with ground.agent():

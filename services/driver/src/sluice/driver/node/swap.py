@@ -33,6 +33,13 @@ class Swapping:
         swap = op.body
         if not isinstance(swap, Swap):
             return Failed("defect", f"{op.command.kind} is no swap")
+        ended = None
+        while ended is None:
+            ended = await self._round(op, swap)
+        return ended
+
+    async def _round(self, op: Op, swap: Swap) -> Done | Failed | None:
+        """None: the pod that was let in went before its driver was up, and another asks."""
         seen = await self._without_the_old(op, swap)
         if isinstance(seen, Failed):
             return seen
@@ -43,7 +50,7 @@ class Swapping:
             if not swap.label:
                 return Done("the driver is gone")
             await self._let_in(op, swap)
-        return await self._started(op)
+        return await self._started(op, swap)
 
     async def _look(self) -> Look:
         return await self._machine.access.do(lambda: look(self._machine.tree))
@@ -120,10 +127,12 @@ class Swapping:
         self._machine.tree.at(driver_files.READY).unlink(missing_ok=True)
         admit(self._machine, answer, seen)
 
-    async def _started(self, op: Op) -> Done:
+    async def _started(self, op: Op, swap: Swap) -> Done | None:
         """Wait until the driver container says that it is up and its module is in the kernel."""
         while True:
             seen = await self._look()
+            if seen.running(swap.label, besides=swap.old_pod_uid) is None:
+                return None
             if seen.ready and seen.driver is not None:
                 return Done(f"driver {seen.driver.version or 'without a version'} is loaded")
             op.heed()
