@@ -10,7 +10,7 @@ from sluice.contracts.message import decode
 from sluice.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, Record
 from sluice.contracts.reports import Finding
 from sluice.scheduler import things
-from tests.component.scheduler.world import NEW, POOL, STATE, Scheduler, World, play
+from tests.component.scheduler.world import NEW, POLICY, POOL, STATE, Scheduler, World, play
 
 STATES = [
     "upgrade-required",
@@ -209,5 +209,38 @@ def test_status_is_answered_and_who_asks_for_nothing_that_is_there_is_told_so() 
         assert max(status.sources.values()) < 90
         unknown = await asked(world, PlanAsk(pool="nobody"))
         assert getattr(unknown, "code", "") == "not-found"
+
+    play(story)
+
+
+def test_a_policy_deleted_midway_lets_what_is_in_flight_finish_also_by_a_successor() -> None:
+    async def story(world: World) -> None:
+        scheduler, _ = await brought_up(world, "a", "b")
+        await world.job("train", "a")
+        await world.want(NEW, maxParallelUpgrades=1)
+
+        async def begun() -> bool:
+            return await world.state("a") == "pod-restart-required"
+
+        await world.until(begun)
+        policies = things.POLICIES["ClusterPolicy"]
+        policy = await world.kube.get(policies, POLICY)
+        await world.kube.delete(policies, POLICY, uid=policy.metadata.uid)
+        await scheduler.kill()
+        world.start()
+
+        async def finished() -> bool:
+            rollout = await world.rollout()
+            return await world.state("a") == "upgrade-done" and not rollout.status.in_flight
+
+        await world.until(finished)
+        node = await world.kube.get(things.NODES, "a")
+        assert not node.spec.unschedulable
+        why = await asked(world, WhyAsk(node="b"))
+        assert isinstance(why, WhyAnswer)
+        assert why.wait is not None
+        assert (why.pool, why.wait.code) == (POOL, "policy-gone")
+        await world.sleep(120)
+        assert await world.state("b") != "pod-restart-required"
 
     play(story)

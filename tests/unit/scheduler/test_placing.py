@@ -114,6 +114,32 @@ def test_a_policy_that_is_gone_leaves_its_nodes_in_a_pool_that_is_gone() -> None
     assert build.label == label
 
 
+def test_a_pool_that_is_gone_is_kept_while_a_record_names_it_wherever_its_node_is_now() -> None:
+    (one, *_) = made(policy())
+    label = one.metadata.labels[DRIVER_LABEL]
+    other = policy()
+    other["metadata"]["name"] = "another-policy"
+    begun = member("a", label=label, record_pool=POOL, record_label=label)
+    found = place([other], [begun, member("b")], [one])
+    assert {name: at.pool for name, at in found.nodes.items()} == {
+        "a": "clusterpolicy-another-policy",
+        "b": "clusterpolicy-another-policy",
+    }
+    view = found.pools[POOL]
+    assert view.gone
+    build = view.build(one.metadata.annotations["sluice.dev/target"], found.nodes["a"].variant)
+    assert build is not None
+    assert build.label == label
+    assert POOL not in place([other], [member("a"), member("b")], [one]).pools
+
+
+def test_a_pool_that_is_gone_is_kept_while_there_is_a_rollout_of_it() -> None:
+    found = place([], [member("a")], [], **{POOL: "t"})
+    view = found.pools[POOL]
+    assert (view.gone, view.target) == (True, "t")
+    assert found.nodes["a"].pool == ""
+
+
 def test_a_node_that_no_policy_selects_is_in_no_pool() -> None:
     labels = {"nvidia.com/gpu.present": "false"}
     other = Member(name="a", labels=labels, record_pool=POOL)

@@ -4,6 +4,9 @@ Must not know the other pools.
 """
 
 from collections.abc import Container, Mapping
+from itertools import compress
+from operator import is_not
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,6 +26,17 @@ from sluice.rollout.views.node import NodeView
 from sluice.rollout.views.pool import PoolView
 
 
+class Flights(NamedTuple):
+    """Uids of which the Rollout of a pool says something else than before."""
+
+    out: set[str]
+    """Who is in flight no more."""
+    into: set[str]
+    """Who is in flight now."""
+    other: set[str]
+    """Whose place is another one, or who failed."""
+
+
 class Book:
     """Of one pool."""
 
@@ -40,8 +54,8 @@ class Book:
         self.write: WriteRollout | None = None
         self.account = Account(limit=0, base=0, unavailable={}, parallel=0, parallel_limit=None)
         self.dirty = True
-        self.loose = True
-        """Nodes in flight may be gone."""
+        self.loose: set[str] = set()
+        """Uids whose nodes may be gone while their places are kept."""
         self._strays: set[str] = set()
         self.rules_changed = False
         """By its last view: every node that is stepped here is to be asked again."""
@@ -49,22 +63,22 @@ class Book:
         """For nodes that count here only."""
         self.in_flight: Mapping[str, InFlight] = {}
         self._take(view)
+        self.loose.update(self.in_flight)
 
     def find_strays(self, present: Container[str]) -> None:
         """The places of nodes that are gone return."""
-        stored = self.stored
-        strays = {
-            uid: entry.node
-            for uid, entry in ({} if stored is None else stored.in_flight).items()
-            if uid not in present
-        }
-        for uid in self._strays - strays.keys():
-            if uid not in present:
+        for uid in self.loose:
+            entry = self.in_flight.get(uid)
+            if uid in present:
+                self._strays.discard(uid)
+            elif entry is not None:
+                self._strays.add(uid)
+                gone = Bearing(name=entry.node, uid=uid, present=False, ending=Ending.OUT)
+                self.tally.put(gone)
+            elif uid in self._strays:
+                self._strays.discard(uid)
                 self.tally.drop(uid)
-        for uid, name in strays.items():
-            self.tally.put(Bearing(name=name, uid=uid, present=False, ending=Ending.OUT))
-        self._strays = set(strays)
-        self.loose = False
+        self.loose = set()
 
     def drop(self, uid: str) -> None:
         """A node does not count here any more."""
@@ -88,13 +102,15 @@ class Book:
         """Whether something was decided that is not in effect yet."""
         return bool(self.grant.waits or self.grant.asks or self.write)
 
-    def renew(self, view: PoolView) -> set[str]:
-        """Another view of it: uids of nodes of which its Rollout says something else."""
+    def renew(self, view: PoolView) -> Flights:
+        """Another view of it: of whom its Rollout says something else."""
         had, old = self.view, self.stored
-        self.view, self.dirty, self.loose = view, True, True
+        self.view, self.dirty = view, True
         self._take(view)
         self.rules_changed = replace(had, rollout=None) != replace(view, rollout=None)
-        return _changed(old, self.stored)
+        changed = _changed(old or NEVER_OPENED, self.stored or NEVER_OPENED)
+        self.loose |= changed.out | changed.into | changed.other
+        return changed
 
     def _take(self, view: PoolView) -> None:
         stored = NEVER_OPENED if view.rollout is None else view.rollout.status
@@ -195,13 +211,22 @@ class Book:
         )
 
 
-def _changed(old: RolloutStatus | None, new: RolloutStatus | None) -> set[str]:
-    """Uids of which a Rollout says something else than before."""
-    had = {} if old is None else old.in_flight
-    has = {} if new is None else new.in_flight
-    uids = {uid for uid in had.keys() | has.keys() if had.get(uid) != has.get(uid)}
-    before = {} if old is None else old.targets
-    after = {} if new is None else new.targets
+def _changed(old: RolloutStatus, new: RolloutStatus) -> Flights:
+    had, has = old.in_flight, new.in_flight
+    if had is has:
+        return Flights(set(), set(), _failed_otherwise(old, new))
+    # Most entries are the very same: that is told without looking into them.
+    unlike = set(compress(has, map(is_not, map(had.get, has), has.values())))
+    into = unlike.difference(had)
+    gone = len(had) + len(into) - len(has)
+    out = set(had).difference(has) if gone else set[str]()
+    moved = {uid for uid in unlike - into if had[uid] != has[uid]}
+    return Flights(out, into, moved | _failed_otherwise(old, new))
+
+
+def _failed_otherwise(old: RolloutStatus, new: RolloutStatus) -> set[str]:
+    uids = set[str]()
+    before, after = old.targets, new.targets
     for target in before.keys() | after.keys():
         failed = before[target].failed if target in before else ()
         fails = after[target].failed if target in after else ()
@@ -223,8 +248,8 @@ def _moved(before: Reckoning, made: Reckoning) -> set[str] | None:
     ):
         return None
     uids = set[str]()
-    if old.lowered is not new.lowered:
-        uids |= old.lowered ^ new.lowered
+    if before.held != made.held:
+        uids |= before.held ^ made.held
     if old.released != new.released:
         uids |= old.released.keys() | new.released.keys()
     uids |= before.moved.keys() ^ made.moved.keys()
@@ -239,6 +264,6 @@ def _because(stored: RolloutStatus, due: RolloutStatus, starts: int) -> str:
         said.append(f"{due.phase.value}{f': {due.because}' if due.because else ''}")
     if starts:
         said.append(f"starts: {starts}")
-    if ended := len(stored.in_flight.keys() - due.in_flight.keys()):
+    if ended := len(stored.in_flight) + starts - len(due.in_flight):
         said.append(f"ended: {ended}")
     return "; ".join(said) or "kept up with its nodes"

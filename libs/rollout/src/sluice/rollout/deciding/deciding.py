@@ -71,23 +71,23 @@ class Deciding:
 
     def _renew(self, view: PoolView) -> None:
         book = self._books.get(view.key)
-        has = None if view.rollout is None else view.rollout.status
         if book is None:
-            self._books[view.key] = Book(view)
-            self._roster.fly(view.key, None, has)
+            book = self._books[view.key] = Book(view)
+            self._roster.fly(view.key, into=book.in_flight)
             self._dirty.update(self._roster.nodes)
             return
-        had, was_gone = book.stored, book.view.gone
-        self._dirty.update(self._roster.called(book.renew(view)))
-        if had is not has:
-            self._roster.fly(view.key, had, has)
+        was_gone = book.view.gone
+        changed = book.renew(view)
+        for uids in changed:
+            self._dirty.update(self._roster.called(uids))
+        self._roster.fly(view.key, out=changed.out, into=changed.into)
         if book.rules_changed:
             self._dirty |= book.names if was_gone == view.gone else self._roster.nodes.keys()
 
     def _close(self, key: str) -> None:
         book = self._books.pop(key, None)
         if book is not None:
-            self._roster.fly(key, book.stored, None)
+            self._roster.fly(key, out=book.in_flight)
             self._dirty.update(self._roster.nodes)
 
     def _leave(self, name: str, uid: str) -> None:
@@ -100,7 +100,8 @@ class Deciding:
         self._placing.forget(name)
         self._dirty.discard(name)
         for key in self._roster.flying(uid):
-            self._books[key].loose = self._books[key].dirty = True
+            self._books[key].loose.add(uid)
+            self._books[key].dirty = True
 
     # What follows.
 

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from sluice.contracts.node import Record
-from sluice.contracts.rollout import RolloutStatus
 from sluice.rollout.deciding.book import Book
 from sluice.rollout.views.node import NodeView
 from sluice.rollout.writes import readable, upgrading
@@ -45,13 +44,11 @@ class Roster:
         del self.names[had.uid]
         return had.uid
 
-    def fly(self, pool: str, had: RolloutStatus | None, has: RolloutStatus | None) -> None:
-        """The Rollout of a pool has other nodes in flight than before."""
-        before = set[str]() if had is None else had.in_flight.keys()
-        after = set[str]() if has is None else has.in_flight.keys()
-        for uid in before - after:
+    def fly(self, pool: str, *, out: Iterable[str] = (), into: Iterable[str] = ()) -> None:
+        """The Rollout of a pool has these in flight no more, and those from now on."""
+        for uid in out:
             self._flying[uid].discard(pool)
-        for uid in after - before:
+        for uid in into:
             self._flying[uid].add(pool)
 
     def flying(self, uid: str) -> set[str]:

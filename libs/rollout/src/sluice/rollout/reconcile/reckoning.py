@@ -151,14 +151,22 @@ def _turned(
         lowered = before.standing.lowered
     else:
         lowered = frozenset(in_flight) - held
-    kept = {uid: place for uid, place in in_flight.items() if uid not in back}
     standing = replace(
         made.standing,
         released=released,
         lowered=lowered,
-        in_flight=kept if back else in_flight,
+        in_flight=_without(in_flight, back),
     )
     return replace(made, moved=moved, dropped=dropped, held=held, standing=standing)
+
+
+def _without(in_flight: Mapping[str, InFlight], uids: frozenset[str]) -> Mapping[str, InFlight]:
+    if not uids:
+        return in_flight
+    kept = dict(in_flight)
+    for uid in uids:
+        kept.pop(uid, None)
+    return kept
 
 
 def _drops(pool: PoolView, made: Reckoning, bearing: Bearing) -> bool:
@@ -175,9 +183,13 @@ def _drops(pool: PoolView, made: Reckoning, bearing: Bearing) -> bool:
 
 def _wanted(pool: PoolView, made: Reckoning, bearing: Bearing, target: str) -> bool:
     """Whether the node should still go where it was granted to go."""
-    if pool.gone or pool.held or not pool.target or target == pool.target:
+    if _wanted_by_all(pool, target):
         return True
     return bearing.joining and target == made.standing.last_good
+
+
+def _wanted_by_all(pool: PoolView, target: str) -> bool:
+    return bool(pool.gone or pool.held or not pool.target or target == pool.target)
 
 
 def _adrift(
@@ -189,10 +201,12 @@ def _adrift(
     for target, bearings in tally.unstarted.items():
         if not target:
             continue
-        # Where a write is on the way nobody knows whether it starts on what it was granted.
-        still = (one for one in bearings.values() if not one.writing)
-        lost = [one for one in still if not _wanted(pool, made, one, target)]
-        adrift += lost
+        lost: list[Bearing] = []
+        if not _wanted_by_all(pool, target):
+            # Where a write is on the way nobody knows whether it starts on what it was granted.
+            still = (one for one in bearings.values() if not one.writing)
+            lost = [one for one in still if not _wanted(pool, made, one, target)]
+            adrift += lost
         if why := made.standing.halted.get(target):
             stay = bearings.keys() - {one.uid for one in lost}
             released |= dict.fromkeys(stay, f"target {target} is halted: {why}")

@@ -78,7 +78,9 @@ def _in_flight(
     out = tally.endings.keys() | reckoning.dropped
     if not (out or tally.differing or reckoning.moved or granted):
         return stored
-    kept = {uid: entry for uid, entry in stored.items() if uid not in out}
+    kept = dict(stored)
+    for uid in out:
+        kept.pop(uid, None)
     return {**kept, **tally.differing, **reckoning.moved, **granted}
 
 
