@@ -1,7 +1,8 @@
-"""The guards of a module, and what it reads like with one of them broken.
+"""The guards of a module, and the module with one of them broken.
 
 A guard is a comparison, a part of an `and` or `or`, a negation, or a condition that leads out of a
-function early. Must not know how it is found out whether anybody notices.
+function early; but for those that only the type checker asks for, who notices without a test. Must
+not know how it is found out whether anybody notices.
 """
 
 import ast
@@ -46,6 +47,8 @@ class Mutation(NamedTuple):
 
     line: int
     column: int
+    until: int
+    """The last line of the condition."""
     function: str
     what: str
     """The guard as it stands, and what becomes of it."""
@@ -63,7 +66,7 @@ def mutations(source: str) -> list[Mutation]:
     tree = ast.parse(source)
     found = [
         Mutation(
-            node.lineno, node.col_offset, function, what,
+            node.lineno, node.col_offset, _until(node), function, what,
             _digest(around, what, node), path, kind, place,
         )
         for path, node, function, around in _walk(tree, (), "", tree)
@@ -72,8 +75,8 @@ def mutations(source: str) -> list[Mutation]:
     return sorted(found, key=lambda one: one[:2])
 
 
-def mutated(source: str, mutation: Mutation) -> str:
-    """The module with this guard broken."""
+def mutated(source: str, mutation: Mutation) -> ast.Module:
+    """The module with this guard broken; everything else stays on its line."""
     tree = ast.parse(source)
     parent: ast.AST = tree
     for field, place in mutation.path[:-1]:
@@ -84,7 +87,7 @@ def mutated(source: str, mutation: Mutation) -> str:
         setattr(parent, field, broken)
     else:
         getattr(parent, field)[place] = broken
-    return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+    return ast.fix_missing_locations(tree)
 
 
 def _child(parent: ast.AST, field: str, place: int | None) -> ast.AST:
@@ -116,19 +119,18 @@ def _walk(
 def _ways(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str, int]]:
     """How it can be broken: in words, its kind, and where in it."""
     match node:
-        case ast.Compare(ops=operators):
-            for place, operator in enumerate(operators):
-                for other in _FLIPPED[type(operator)]:
-                    shown = _SHOWN[other]
-                    yield f"{ast.unparse(node)}: {_SHOWN[type(operator)]} -> {shown}", shown, place
+        case ast.Compare():
+            yield from _flips(node)
         case ast.BoolOp(values=operands):
             for place, operand in enumerate(operands):
-                yield f"{ast.unparse(node)}: without {ast.unparse(operand)}", "without", place
+                if not _narrows(operand, operands[place + 1 :]):
+                    yield f"{ast.unparse(node)}: without {ast.unparse(operand)}", "without", place
         case ast.UnaryOp(op=ast.Not()):
             yield f"{ast.unparse(node)}: without not", "plain", 0
-        case ast.If(test=test, body=body):
-            if isinstance(body[-1], _LEADS_OUT):
-                yield f"if {ast.unparse(test)}: never", "never", 0
+        case ast.If(test=test, body=[*_, last]):
+            if isinstance(last, _LEADS_OUT):
+                if not (_is_none(test) and isinstance(last, ast.Raise)):
+                    yield f"if {ast.unparse(test)}: never", "never", 0
             elif _is_plain(test):
                 yield f"if {ast.unparse(test)}: turned round", "turned", 0
         case ast.IfExp(test=test):
@@ -136,6 +138,31 @@ def _ways(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str, int]]:
                 yield f"{ast.unparse(node)}: turned round", "turned", 0
         case _:
             return
+
+
+def _flips(node: ast.Compare) -> Iterator[tuple[str, str, int]]:
+    for place, operator in enumerate(node.ops):
+        for other in _FLIPPED[type(operator)]:
+            shown = _SHOWN[other]
+            yield f"{ast.unparse(node)}: {_SHOWN[type(operator)]} -> {shown}", shown, place
+
+
+def _is_none(test: ast.expr) -> ast.expr | None:
+    """What it asks whether it is None, or is not."""
+    match test:
+        case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(None)]):
+            return left
+        case _:
+            return None
+
+
+def _narrows(operand: ast.expr, others: list[ast.expr]) -> bool:
+    """Whether the others could not be asked without it: pyright sees to that it is there."""
+    asked = _is_none(operand)
+    if asked is None:
+        return False
+    shown = ast.dump(asked)
+    return any(ast.dump(node) == shown for other in others for node in ast.walk(other))
 
 
 def _is_plain(test: ast.expr) -> bool:
@@ -163,6 +190,11 @@ def _broken(node: ast.AST, kind: str, place: int) -> ast.AST:
             return node
         case _:
             raise TypeError(f"no guard is a {type(node).__name__}: mutate only what was listed")
+
+
+def _until(node: ast.expr | ast.stmt) -> int:
+    held = node.test if isinstance(node, ast.If) else node
+    return held.end_lineno or held.lineno
 
 
 def _digest(around: ast.AST, what: str, node: ast.expr | ast.stmt) -> str:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.mutate import ENGINE, NOTICED, ROOT, SURVIVED, Found, Ledger, Target, report, targets
+from tools.mutate import ENGINE, ROOT, Found, Ledger, Target, report, targets
+from tools.noticing import NOTICED, SURVIVED
 
 SOURCE = "def over(used: int, limit: int) -> bool:\n    return used > limit\n"
 
@@ -14,6 +15,8 @@ def engine(tmp_path: Path) -> Path:
     """A checkout with two rooms of the engine."""
     base = tmp_path / ENGINE
     (base / "underway").mkdir(parents=True)
+    (base / "stage").mkdir()
+    (base / "stage" / "paths.py").write_text(SOURCE)
     (base / "harm.py").write_text(SOURCE)
     (base / "underway" / "beginning.py").write_text(SOURCE)
     (base / "underway" / "ending.py").write_text(SOURCE)
@@ -22,7 +25,7 @@ def engine(tmp_path: Path) -> Path:
 
 def found(target: Target, verdict: str) -> Found:
     mutation = target.mutation
-    return Found(mutation.key, target.module, mutation.line, mutation.what, verdict)
+    return Found(mutation.key, target.module, mutation.line, mutation.what, verdict, "3 run it")
 
 
 def test_a_room_or_one_module_of_it_can_be_chosen(engine: Path) -> None:
@@ -39,11 +42,10 @@ def test_a_room_or_one_module_of_it_can_be_chosen(engine: Path) -> None:
     assert not list(targets(engine, ["no-such-room"]))
 
 
-def test_every_room_of_the_engine_has_guards() -> None:
-    assert {one.room for one in targets(ROOT, [])} == {
-        "harm", "budget", "allocate", "reconcile", "underway", "rest", "edits", "deciding", "order",
-        "freshness", "slots", "limits", "step",
-    }  # fmt: skip
+def test_the_engine_has_guards_and_what_it_is_tried_on_does_not_count() -> None:
+    rooms = {one.room for one in targets(ROOT, [])}
+    assert {"harm", "budget", "reconcile", "underway", "audit", "forecast"} <= rooms
+    assert not {"stage", "world"} & rooms
 
 
 def test_what_was_found_is_kept_and_only_survivors_are_looked_at_again(
@@ -73,5 +75,5 @@ def test_the_report_names_whom_nobody_noticed(
     ledger.add(found(chosen[1], SURVIVED))
     assert report(chosen, ledger) == 1
     said = capsys.readouterr().out.splitlines()
-    assert said[-3] == f"survived: {ENGINE}/harm.py:2 over: used > limit: > -> <="
+    assert said[-3] == f"survived: {ENGINE}/harm.py:2 over: used > limit: > -> <= (3 run it)"
     assert said[-1].split() == ["harm", "2", "2", "1", "1", "0"]

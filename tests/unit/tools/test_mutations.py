@@ -1,5 +1,7 @@
 """What can be broken in a module, and what it reads like then."""
 
+import ast
+
 from tools.mutations import mutated, mutations
 
 SOURCE = """
@@ -17,7 +19,7 @@ def admits(free: int, names: set[str], name: str) -> bool:
 
 def broken() -> dict[str, str]:
     """By what is broken: the module."""
-    return {one.what: mutated(SOURCE, one) for one in mutations(SOURCE)}
+    return {one.what: ast.unparse(mutated(SOURCE, one)) for one in mutations(SOURCE)}
 
 
 def test_every_guard_is_listed_once_from_the_top_down() -> None:
@@ -59,10 +61,38 @@ def test_a_guard_keeps_its_key_while_its_function_reads_the_same() -> None:
 
 def test_chained_comparisons_are_broken_one_at_a_time() -> None:
     source = "def between(low: int, it: int, high: int) -> bool:\n    return low <= it < high\n"
-    made = [mutated(source, one).splitlines()[1].strip() for one in mutations(source)]
+    made = [ast.unparse(mutated(source, one)).splitlines()[1].strip() for one in mutations(source)]
     assert made == [
         "return low < it < high",
         "return low > it < high",
         "return low <= it <= high",
         "return low <= it >= high",
+    ]
+
+
+def test_every_other_line_stays_where_it_is() -> None:
+    source = (
+        "def late(now: int) -> bool:\n    return (\n        now\n        > 3\n    )\n\n\nLAST = 1\n"
+    )
+    one, *_ = mutations(source)
+    assert (one.line, one.until) == (3, 4)
+    assert mutated(source, one).body[-1].lineno == 8
+
+
+def test_what_the_type_checker_asks_for_is_none() -> None:
+    source = """
+def of(it: str | None, other: str | None) -> bool:
+    if other is None:
+        raise LookupError
+    if it is not None and it.isdigit():
+        return True
+    return it is None or other.isdigit()
+"""
+    said = [one.what for one in mutations(source)]
+    assert sorted(what for what in said if what.startswith(("if other", "it"))) == [
+        "it is None or other.isdigit(): without it is None",
+        "it is None or other.isdigit(): without other.isdigit()",
+        "it is None: is -> is not",
+        "it is not None and it.isdigit(): without it.isdigit()",
+        "it is not None: is not -> is",
     ]

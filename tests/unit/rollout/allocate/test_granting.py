@@ -1,16 +1,20 @@
 """The grants of one round: one write for all, in the order, with tokens of their own."""
 
+import pytest
 from msgspec.structs import replace
 
 from sluice.contracts.commands import Idle, Order
-from sluice.contracts.rollout import InFlight
+from sluice.contracts.rollout import InFlight, TargetRecord
 from sluice.contracts.waits import WaitCode
 from sluice.rollout.allocate.granting import next_token
+from sluice.rollout.views.node import NodeView
+from sluice.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.starting import (
     checked,
     clear,
     code_of,
     decided,
+    entry,
     many,
     of_target,
     open_pool,
@@ -24,6 +28,7 @@ from tests.unit.rollout.building import (
     lease,
     node,
     required,
+    under_way,
 )
 
 ALL = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
@@ -108,3 +113,64 @@ def test_who_uses_the_budget_is_named() -> None:
         "of 2 nodes that may be unavailable 5 are:"
         " away-0 (not ready), away-1 (not ready), away-2 (not ready) and 2 more"
     )
+
+
+def taken(count: int, **changes: object) -> tuple[PoolView, list[NodeView]]:
+    """A target that proves itself, and nodes that take its places."""
+    nodes = [under_way(name=f"busy-{n}") for n in range(count)]
+    places = {one.uid: entry(one, token=TOKEN, since=NOW - 90 + n) for n, one in enumerate(nodes)}
+    made = TargetRecord(threshold=3, **changes)  # type: ignore[arg-type]
+    return open_pool(upgrade=ALL, record=made, base=9, in_flight=places), nodes
+
+
+@pytest.mark.parametrize(
+    ("count", "named"),
+    [
+        (3, "busy-0, busy-1, busy-2"),
+        (4, "busy-0, busy-1, busy-2 and 1 more"),
+    ],
+)
+def test_who_takes_the_places_of_the_proof_is_named(count: int, named: str) -> None:
+    pool, nodes = taken(count)
+    wait = decided(pool, *nodes, clear("node-1")).waits["node-1"]
+    assert (wait.detail, wait.who) == (
+        f"target {NEW} is validated on 0 of 3 nodes; its places are taken by {named}",
+        f"whoever frees {named}",
+    )
+
+
+def test_how_many_have_failed_on_it_is_said() -> None:
+    pool, nodes = taken(1, failed=("a", "b"))
+    detail = decided(pool, *nodes, clear("node-1")).waits["node-1"].detail
+    assert detail.startswith(f"target {NEW} is validated on 0 of 3 nodes, 2 failed; ")
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "record", "said"),
+    [
+        ({}, TargetRecord(threshold=1), "its places are taken by new starts"),
+        (
+            {"max_parallel_upgrades": 1},
+            of_target(),
+            "maxParallelUpgrades is 1, taken by new starts",
+        ),
+        (
+            {"max_unavailable": 1},
+            of_target(),
+            "of 1 nodes that may be unavailable 0 are: new starts",
+        ),
+    ],
+)
+def test_who_waits_for_those_that_start_in_the_same_write_is_told_so(
+    upgrade: dict[str, int], record: TargetRecord, said: str
+) -> None:
+    pool = open_pool(upgrade={**ALL, **upgrade}, record=record, base=9)
+    decision = decided(pool, clear("node-1"), clear("node-2"))
+    assert decision.waits["node-2"].detail.endswith(said)
+
+
+def test_who_runs_in_parallel_is_named_with_where_it_goes() -> None:
+    pool, nodes = taken(1, proven=True)
+    one = replace(pool, upgrade=replace(pool.upgrade, max_parallel_upgrades=1))
+    detail = decided(one, *nodes, clear("node-1")).waits["node-1"].detail
+    assert detail == f"maxParallelUpgrades is 1, taken by busy-0 ({NEW})"

@@ -111,6 +111,18 @@ def test_one_that_turns_not_ready_between_snapshot_and_write_is_nobodys_fault() 
     assert found(story.journal()) == []
 
 
+def test_who_was_deleted_since_the_snapshot_may_have_been_seen_gone() -> None:
+    story = Story(*FLEET)
+    story.take("n7")
+    seen = {"nodes": str(story.revision)}
+    story.cordon("n6")
+    story.delete("Node", "n7")
+    story.take("n0", seen=seen)
+    assert of_i1(story.journal(max_unavailable=1)) == []
+    lease = story.take("n1")
+    assert of_i1(story.journal(max_unavailable=1)) == [lease.revision]
+
+
 def test_a_deletion_between_snapshot_and_write_is_nobodys_fault() -> None:
     story = Story(*FLEET)
     story.take("n0")

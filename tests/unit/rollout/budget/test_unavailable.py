@@ -58,8 +58,17 @@ def test_a_node_counts_for_what_is_the_matter_with_it(given: NodeView, expected:
 def test_a_first_bring_up_and_a_mere_validation_cost_nothing(operation: Operation) -> None:
     fresh = node(lease=lease(), record=record(operation=operation, started=True))
     assert why(fresh) == ""
-    assert why(replace(fresh, driver_label="label-target-new-ubuntu24.04")) == ""
     assert why(replace(fresh, cordoned=True)) == "cordoned"
+
+
+def test_what_never_had_a_driver_lacks_none_and_a_validation_does_not_hide_that_one_is_gone() -> (
+    None
+):
+    label = "label-target-new-ubuntu24.04"
+    fresh = node(lease=lease(), driver_label=label, record=record(operation=Operation.BRING_UP))
+    assert why(fresh) == ""
+    lost = without_driver(done(lease=lease(), record=record(operation=Operation.VALIDATE)))
+    assert why(lost) == "without a driver"
 
 
 def test_any_other_operation_costs_while_its_lease_lasts() -> None:

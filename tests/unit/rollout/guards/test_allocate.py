@@ -2,16 +2,38 @@
 
 from msgspec.structs import replace
 
+from sluice.contracts.facts import LoadedDriver
+from sluice.contracts.node import Record, UpgradeState
+from sluice.contracts.rollout import TargetRecord
+from sluice.contracts.waits import WaitCode
+from sluice.rollout.allocate.granting import AGAIN
+from sluice.rollout.allocate.queues import Lot, Queue
+from sluice.rollout.reconcile.stops import because
+from sluice.rollout.views.machine import Checked
+from sluice.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.starting import (
+    FINDING,
     asked_of,
     checked,
     clear,
     decided,
+    entry,
     granted_to,
     of_target,
     open_pool,
 )
-from tests.unit.rollout.building import NOW, node, required
+from tests.unit.rollout.building import (
+    NEW,
+    NOW,
+    OLD,
+    TOKEN,
+    done,
+    evidence,
+    failed,
+    node,
+    required,
+    under_way,
+)
 
 
 def test_an_answer_of_the_very_moment_of_the_question_counts() -> None:
@@ -35,3 +57,105 @@ def test_nobody_is_asked_while_something_is_written_on_him() -> None:
     asleep = replace(required("n1"), writing=True)
     decision = decided(one, clear("n0"), asleep, required("n2"))
     assert list(asked_of(decision)) == ["n2"]
+
+
+ONE = {"max_parallel_upgrades": 1, "max_unavailable": "100%"}
+THIRD = "target-third"
+
+
+def test_a_place_that_is_taken_back_is_free_for_another_in_the_same_write() -> None:
+    back = clear("back")
+    in_flight = {back.uid: entry(back, target=THIRD)}
+    pool = open_pool(upgrade=ONE, record=of_target(), in_flight=in_flight)
+    assert granted_to(pool, back, clear("n1"), clear("n2")) == ["n1"]
+
+
+def test_a_place_outside_the_counts_was_none_that_another_could_have() -> None:
+    back = clear("back")
+    in_flight = {back.uid: entry(back, target=THIRD, outside=True)}
+    pool = open_pool(upgrade=ONE, record=of_target(), in_flight=in_flight)
+    assert granted_to(pool, back, clear("n1"), clear("n2")) == ["n1"]
+
+
+def moving(*, outside: bool) -> list[str]:
+    """Who starts on an unproven target while one is moved to it that was under way to another."""
+    busy = under_way(name="busy", record={"outside": outside})
+    wide = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
+    in_flight = {busy.uid: entry(busy, token=TOKEN, outside=outside)}
+    made = open_pool(upgrade=wide, base=9, in_flight=in_flight, targets=(OLD, NEW, THIRD))
+    return granted_to(replace(made, target=THIRD), busy, checked(required("n1"), target=THIRD))
+
+
+def test_who_is_moved_to_a_target_takes_a_place_of_its_proof() -> None:
+    assert moving(outside=False) == []
+    assert moving(outside=True) == ["n1"]
+
+
+def required_again(broken: NodeView) -> NodeView:
+    """It failed, and is to be tried once more."""
+    assert isinstance(broken.record, Record)
+    state = UpgradeState.UPGRADE_REQUIRED
+    record = replace(broken.record, state=state, asked=True)
+    return checked(replace(broken, state=state, record=record))
+
+
+def first(node: NodeView) -> NodeView:
+    """Its turn comes before that of all whose driver is newer."""
+    return replace(node, loaded=LoadedDriver(version="1"))
+
+
+def test_removals_need_no_place_of_a_proof() -> None:
+    said = Checked(label="", asked=NOW - 2, answered=NOW - 1)
+    nodes = [done(name, OLD, excluded=True, preflight=said) for name in ("n0", "n1")]
+    pool = open_pool(
+        upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"},
+        record=TargetRecord(threshold=1),
+    )
+    assert granted_to(pool, *nodes) == ["n0", "n1"]
+
+
+def test_a_validation_takes_no_place_of_any_kind() -> None:
+    validated = required("n0", NEW)
+    assert isinstance(validated.record, Record)
+    stale = replace(validated.record, evidence=evidence(boot_id="boot-of-before", node="n0"))
+    healed = required_again(failed("n1", OLD))
+    pool = open_pool(upgrade=ONE, record=of_target())
+    nodes = (first(replace(validated, record=stale)), healed, clear("n2"))
+    assert granted_to(pool, *nodes) == ["n0", "n1", "n2"]
+
+
+def test_a_retry_takes_no_place_of_the_proof_from_who_comes_after_it() -> None:
+    again = first(required_again(failed("n0")))
+    pool = open_pool(
+        upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"},
+        record=TargetRecord(threshold=2, failed=(again.uid,)),
+        base=9,
+    )
+    assert granted_to(pool, again, clear("n1"), clear("n2")) == ["n0", "n1"]
+
+
+def test_of_those_that_are_asked_again_who_is_being_asked_counts() -> None:
+    blocked = [
+        checked(required(f"n{n:02}"), FINDING, asked=NOW - 70 - 20 + n, answered=NOW - 70 - 20 + n)
+        for n in range(AGAIN + 4)
+    ]
+    pool = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
+    first = [one.name for one in blocked[:AGAIN]]
+    assert list(asked_of(decided(pool, *blocked))) == first
+    *others, last = blocked
+    decision = decided(pool, *others, replace(last, writing=True))
+    assert list(asked_of(decision)) == first[:-1]
+
+
+def test_a_line_that_stays_shut_for_the_same_reason_says_it_with_the_same_words() -> None:
+    lot = Lot(validates=False, heals=False, costs=True, again=False, target=NEW)
+    queue, reason = Queue(lot), because(WaitCode.PAUSED, "the brake is Pause")
+    assert not Queue(lot).close(None)
+    assert queue.close(reason)
+    said = queue.wait(NOW)
+    assert not queue.close(because(WaitCode.PAUSED, "the brake is Pause"))
+    assert queue.wait(NOW) is said
+    assert not queue.close(because(WaitCode.PAUSED, "autoUpgrade is off"))
+    assert queue.wait(NOW).detail == "autoUpgrade is off"
+    assert queue.close(because(WaitCode.HALTED, "it is halted"))
+    assert queue.close(None)

@@ -55,10 +55,15 @@ def test_under_the_lease_of_another_uid_it_still_lacks_its_driver() -> None:
     assert why(replace(made, lease=lease(node_uid="another"))) == "without a driver"
 
 
-def test_once_the_validation_has_ended_it_lacks_its_driver() -> None:
-    said = record(operation=Operation.VALIDATE)
+def test_once_the_bring_up_has_ended_it_lacks_its_driver() -> None:
+    said = record(operation=Operation.BRING_UP)
     assert why(shut_out(said, label_of(OLD))) == "without a driver"
     assert why(replace(shut_out(said, label_of(OLD)), lease=lease())) == ""
+
+
+def test_a_validation_does_not_hide_that_the_driver_is_gone() -> None:
+    said = record(operation=Operation.VALIDATE)
+    assert why(replace(shut_out(said, label_of(OLD)), lease=lease())) == "without a driver"
 
 
 def test_who_never_had_a_driver_lacks_none() -> None:

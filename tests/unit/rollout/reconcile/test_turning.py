@@ -204,15 +204,15 @@ def test_where_nothing_starts_what_is_in_flight_finishes(
     changes: dict[str, object], code: WaitCode
 ) -> None:
     busy, waiting, other = at(RESTART, "busy"), clear("waiting"), clear("other")
-    auto = changes.pop("upgrade", None)
+    rest = {name: value for name, value in changes.items() if name != "upgrade"}
     pool = open_pool(
         upgrade=ALL,
         base=9,
         record=of_target(),
         in_flight={**places(busy), waiting.uid: entry(waiting)},
-        **changes,  # pyright: ignore[reportArgumentType]
+        **rest,  # pyright: ignore[reportArgumentType]
     )
-    if auto is not None:
+    if "upgrade" in changes:
         pool = replace(pool, upgrade=replace(pool.upgrade, auto_upgrade=False))
     decision = decided(pool, busy, waiting, other)
     assert sorted(written(decision).in_flight) == [busy.uid]

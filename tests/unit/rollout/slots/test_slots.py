@@ -102,6 +102,15 @@ def test_what_a_slot_holds_is_asked_by_token_and_kind() -> None:
     assert slots.held(view, "telemetry", 8) is None
 
 
+def test_what_was_told_to_a_node_of_that_name_before_says_nothing_to_this_one() -> None:
+    theirs = replace(QUIESCE, node_uid="of-another-node", epoch=1)
+    view = replace(node(), components={"plugin": component(theirs)})
+    assert slots.held(view, "plugin", 8) is None
+    assert slots.adopted(view, instant(epoch=3)) == ()
+    mine = replace(node(), components={"plugin": component(replace(QUIESCE, epoch=1))})
+    assert [write.component for write in slots.adopted(mine, instant(epoch=3))] == ["plugin"]
+
+
 def test_how_an_op_ended_is_asked_of_exactly_that_op() -> None:
     other = command(Quiesce(), order=(8, 1))
     view = replace(node(), components={"plugin": component(QUIESCE, result=ended(other))})

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from sluice.rollout.decision import DeleteDriverPod, PodRef
-from sluice.rollout.stage import drivers
+from sluice.rollout.stage import loading
 from sluice.rollout.stage.objects import Phase
 from sluice.rollout.stage.paths import SAFE_LOAD
 from sluice.rollout.views.machine import DriverPod
@@ -90,7 +90,7 @@ def test_an_image_that_does_not_come_is_told() -> None:
 def admit(scene: Scene) -> DriverPod:
     """The gate opens to the pod that waits, whatever anybody says."""
     (pod,) = (each for each in scene.machine.drivers.values() if each.phase is Phase.AT_GATE)
-    drivers.admit(scene.stage.state, scene.machine, pod)
+    loading.admit(scene.stage.state, scene.machine, pod)
     scene.let(0.5)
     return pods(scene)[pod.label]
 

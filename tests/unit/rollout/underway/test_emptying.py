@@ -15,6 +15,7 @@ from sluice.rollout.underway import underway
 from sluice.rollout.views.machine import Leaving, Shelter, WorkPod
 from sluice.rollout.views.node import Field, NodeView
 from sluice.rollout.views.pool import PoolView
+from sluice.rollout.waiting import NOBODY
 from tests.unit.rollout.building import NOW, granted, instant, lease, pool
 from tests.unit.rollout.underway.carrying import (
     TOKEN,
@@ -187,7 +188,7 @@ def test_a_drain_has_a_limit_of_its_own() -> None:
 
 def test_pods_that_nobody_has_looked_at_are_not_gone() -> None:
     wait = wait_of(look(flight(S.POD_DELETION_REQUIRED, pods=None)))
-    assert (wait.code, wait.until) == (WaitCode.EVICTION, NOW + 240)
+    assert (wait.code, wait.until, wait.who) == (WaitCode.EVICTION, NOW + 240, NOBODY)
 
 
 # The job that evicts.

@@ -143,6 +143,17 @@ def test_a_reboot_before_the_start_has_them_told_again() -> None:
     assert (slot.order, slot.boot_id) == (Order(TOKEN, 2), "boot-2")
 
 
+def test_what_another_node_of_that_name_was_told_in_this_boot_does_not_count() -> None:
+    before = quiet()
+    theirs = {
+        name: replace(part, slot=replace(part.slot, node_uid="of-another-node"))
+        for name, part in before.components.items()
+        if part.slot is not None
+    }
+    step = the(look(replace(before, components={**before.components, **theirs})))
+    assert slot_writes(step) == dict.fromkeys(LOUD, Quiesce())
+
+
 def test_while_nats_is_away_nobody_is_told() -> None:
     wait = wait_of(look(emptied(), away_since=NOW - 30))
     assert (wait.code, wait.until) == (WaitCode.BUS, None)

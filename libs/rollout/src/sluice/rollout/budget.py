@@ -62,7 +62,8 @@ def _ours(node: NodeView) -> bool:
 
 
 def _should_have(node: NodeView, record: Record | None) -> bool:
-    """It had a driver, or is told to run one."""
-    if record is not None and record.operation in FREE and node.lease is not None:
+    """It had a driver, or is told to run one; what is brought up for the first time never did."""
+    first = record is not None and record.operation is Operation.BRING_UP
+    if first and node.lease is not None:
         return False
     return bool(node.driver_label) or (record is not None and record.evidence is not None)

@@ -62,15 +62,20 @@ def adopted(node: NodeView, now: Instant) -> tuple[WriteSlot, ...]:
     return tuple(
         WriteSlot(component=name, command=replace(component.slot, epoch=now.epoch))
         for name, component in node.components.items()
-        if component.slot is not None and component.slot.epoch < now.epoch
+        if component.slot is not None
+        and component.slot.epoch < now.epoch
+        and component.slot.node_uid == node.uid
     )
 
 
 def held(node: NodeView, name: str, token: int, *kinds: CommandKind) -> Command | None:
-    """What the slot holds, if it is of this token and one of these kinds, or of any."""
+    """What the slot holds, if it is of this token and one of these kinds, or of any.
+
+    Of a Node that was there before under this name it holds nothing: tokens begin anew.
+    """
     component = node.components.get(name)
     slot = component.slot if component is not None else None
-    if slot is None or slot.token != token:
+    if slot is None or slot.token != token or slot.node_uid != node.uid:
         return None
     return slot if not kinds or slot.kind in kinds else None
 

@@ -66,8 +66,6 @@ def allocate(
     `before` is what nodes waited for at the last decision.
     """
     grant = Grant()
-    if reckoning.standing.frozen or not reckoning.standing.leading:
-        return grant
     room = Room(pool, tally, reckoning)
     walk = _Walk(pool, queues, grant, nodes=nodes, before=before, fresh=fresh, now=now)
     walk.along(room)
@@ -97,7 +95,6 @@ class _Walk:
         self._fresh = fresh
         self._now = now
         self._grant = grant
-        self._writable = pool.rollout is not None and not pool.rollout.writing
 
     def along(self, room: Room) -> None:
         """Places go to the smallest rank of all lines that are open; then a few are asked ahead."""
@@ -145,17 +142,15 @@ class _Walk:
             self._start(node, candidate)
 
     def _start(self, node: NodeView, candidate: Candidate) -> None:
-        at = self._now.at
-        if self._writable:
-            self._grant.names.append(node.name)
-            self._grant.entries[node.uid] = InFlight(
-                node=node.name,
-                token=next_token(node),
-                target=candidate.target,
-                since=at,
-                outside=candidate.outside,
-                validates=candidate.operation is Operation.VALIDATE,
-            )
+        self._grant.names.append(node.name)
+        self._grant.entries[node.uid] = InFlight(
+            node=node.name,
+            token=next_token(node),
+            target=candidate.target,
+            since=self._now.at,
+            outside=candidate.outside,
+            validates=candidate.operation is Operation.VALIDATE,
+        )
         why = f"its start is being written into Rollout {self._pool.key}"
         self._grant.waits[node.name] = wait(WaitCode.BUDGET, why, self._now, who=NOBODY)
 
@@ -180,7 +175,7 @@ class _Walk:
         for rank, queue in islice(merge(*lines, key=itemgetter(0)), AHEAD):
             node, candidate = self._nodes[rank.name], self._queues.candidates[rank.name]
             asked = inquiry(node, candidate, self._before.get(rank.name), self._now.at)
-            if asked.stage is Stage.OPEN and not node.writing:
+            if asked.stage is Stage.OPEN:
                 self._ask(node, candidate, queue.wait(self._now.at))
 
     def ask_again(self) -> None:

@@ -24,7 +24,7 @@ class Lot(NamedTuple):
     validates: bool
     """It is merely validated: nothing but a pause does."""
     heals: bool
-    """It failed on an earlier target: one at a time, and no other count."""
+    """It counts for no target: unless it is merely validated, it failed on an earlier one."""
     costs: bool
     """It is available, and its start would make it unavailable."""
     again: bool
@@ -38,7 +38,7 @@ def lot(candidate: Candidate, bearing: Bearing, tally: Tally) -> Lot:
     target = "" if candidate.operation is Operation.REMOVE else candidate.target
     return Lot(
         validates=validates,
-        heals=candidate.outside and not validates,
+        heals=candidate.outside,
         costs=not bearing.unavailable and candidate.operation not in FREE,
         again=tally.has_failed(bearing.uid, target),
         target=target,

@@ -59,6 +59,8 @@ class Room:
         return most - len(self._tally.parallel) + back
 
     def _proof_left(self, target: str) -> int | None:
+        if not target:
+            return None
         if target not in self._proof:
             flying = self._tally.flying[target] - self._reckoning.dropped
             if target == self._pool.target:
@@ -84,7 +86,7 @@ class Room:
             return
         if self._parallel is not None:
             self._parallel -= 1
-        left = self._proof_left(lot.target) if lot.target else None
+        left = self._proof_left(lot.target)
         if left is not None and not lot.again:
             self._proof[lot.target] = left - 1
 
@@ -117,12 +119,12 @@ class Room:
             return _Limit.STOP
         if lot.validates:
             return None
-        if lot.target and harm.halted(self._record(lot.target)):
+        if harm.halted(self._record(lot.target)):
             return _Limit.HALT
         if lot.heals:
             if self._healing:
                 return _Limit.HEALING
-        elif lot.target and self._too_unproven(lot):
+        elif self._too_unproven(lot):
             return _Limit.PROOF
         elif self._parallel is not None and self._parallel <= 0:
             return _Limit.PARALLEL

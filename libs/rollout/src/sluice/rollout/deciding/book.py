@@ -57,6 +57,7 @@ class Book:
         self.loose: set[str] = set()
         """Uids whose nodes may be gone while their places are kept."""
         self._strays: set[str] = set()
+        """Of these, who counts here though there is no such node."""
         self.rules_changed = False
         """By its last view: every node that is stepped here is to be asked again."""
         self.alone = (self,)
@@ -69,19 +70,23 @@ class Book:
         """The places of nodes that are gone return."""
         for uid in self.loose:
             entry = self.in_flight.get(uid)
-            if uid in present:
-                self._strays.discard(uid)
-            elif entry is not None:
+            if entry is not None and uid not in present:
                 self._strays.add(uid)
                 gone = Bearing(name=entry.node, uid=uid, present=False, ending=Ending.OUT)
                 self.tally.put(gone)
             elif uid in self._strays:
-                self._strays.discard(uid)
-                self.tally.drop(uid)
+                self.drop(uid)
         self.loose = set()
+
+    def put(self, bearing: Bearing) -> None:
+        """A node comes to this here now."""
+        self._strays.discard(bearing.uid)
+        self.tally.put(bearing)
+        self.dirty = True
 
     def drop(self, uid: str) -> None:
         """A node does not count here any more."""
+        self._strays.discard(uid)
         self.tally.drop(uid)
         self.dirty = True
 

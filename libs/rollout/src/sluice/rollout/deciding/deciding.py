@@ -151,8 +151,7 @@ class Deciding:
             row.enter(name, book, homes)
         for home in homes:
             entry = home.in_flight.get(uid)
-            home.tally.put(bearing(node, entry, home.view.key, now.at))
-            home.dirty = True
+            home.put(bearing(node, entry, home.view.key, now.at))
 
     def _of(self, keys: Iterable[str]) -> tuple[Book, ...]:
         return tuple([self._books[key] for key in keys])

@@ -40,12 +40,12 @@ def place(node: NodeView, pool: PoolView, outcome: Outcome) -> Place:
         return Place.WAITING if node.driver_label else Place.EXCLUDED
     if node.state == _FAILED:
         return Place.FAILED
-    if node.state == _DONE:
+    code = outcome.code if isinstance(outcome, Wait) else None
+    if node.state == _DONE and code is not WaitCode.RECORD_LOST:
         build = pool.build(pool.target, node.variant)
         if build is not None and node.driver_label == build.label:
             return Place.DONE
-    skipped = isinstance(outcome, Wait) and outcome.code is WaitCode.SKIPPED
-    return Place.SKIPPED if skipped or node.skip else Place.WAITING
+    return Place.SKIPPED if code is WaitCode.SKIPPED or node.skip else Place.WAITING
 
 
 def counts(places: dict[Place, int]) -> Counts:

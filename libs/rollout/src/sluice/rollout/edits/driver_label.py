@@ -4,7 +4,7 @@ Its pod is going already, or another one comes: nothing that was proven holds. I
 on a node at rest by an operation of its own, after a back-off.
 """
 
-from sluice.contracts.node import DRIVER_LABEL, Operation, Record, UpgradeState
+from sluice.contracts.node import DRIVER_LABEL, Record, UpgradeState
 from sluice.contracts.waits import WaitCode
 from sluice.rollout.decision import Note, Step, Wait
 from sluice.rollout.edits.telling import edit, writer
@@ -24,8 +24,6 @@ from sluice.rollout.writes import (
     written,
 )
 
-_MOVED = (UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED)
-
 
 def edited(node: NodeView, record: Record, pool: PoolView, now: Instant) -> Step | Wait | None:
     """What follows where label and record differ, and the label has to be right."""
@@ -33,8 +31,7 @@ def edited(node: NodeView, record: Record, pool: PoolView, now: Instant) -> Step
         return None
     if record.state == UpgradeState.UPGRADE_DONE:
         return _at_rest(node, record, pool, now)
-    moved = record.started and record.state in _MOVED
-    if moved and record.operation is not Operation.VALIDATE and upgrading(node) is not None:
+    if record.started and upgrading(node) is not None:
         return _in_flight(node, record, pool, now)
     return None
 

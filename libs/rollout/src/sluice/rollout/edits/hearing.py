@@ -20,7 +20,6 @@ def edits(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | None:
         and node.request is None
         and record.state == node.state == _DONE
         and record.label == node.driver_label
-        and record.node_uid == node.uid
         and not node.requested
         and (MANAGER in node.owners.get(_RECORD, (MANAGER,)))
     ):

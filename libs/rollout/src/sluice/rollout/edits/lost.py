@@ -49,7 +49,7 @@ def why(node: NodeView, record: Record | None, pool: PoolView) -> str:
     ours = upgrading(node)
     if record.state in RESTING:
         return "" if ours is None else "it is leased by us, and its record knows nothing of it"
-    if ours is None and lease_of(node) is None:
+    if ours is None:
         return f"it was in {record.state}, and its lease is gone or cannot be read"
     return ""
 
@@ -107,9 +107,9 @@ def _signs(node: NodeView, pool: PoolView) -> bool:
         return False
     if isinstance(node.lease, Garbled) and node.owned(Field.LEASE):
         return True
-    if node.state and node.owned(Field.STATE):
+    if node.owned(Field.STATE):
         return True
-    labelled = bool(node.driver_label) and node.owned(Field.DRIVER)
+    labelled = node.owned(Field.DRIVER)
     if node.record is not None:
         return labelled or node.owned(Field.RECORD)
     return labelled and (bool(node.state) or not right(node, pool))

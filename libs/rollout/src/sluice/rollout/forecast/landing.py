@@ -10,8 +10,8 @@ from sluice.contracts.node import MANAGER, Record, UpgradeState
 from sluice.contracts.reports import Evidence, Outcome, Result
 from sluice.rollout.forecast.plain import Way
 from sluice.rollout.stage import agents, api, driving, works
-from sluice.rollout.stage.drivers import version_of
 from sluice.rollout.stage.fields import applied
+from sluice.rollout.stage.loading import version_of
 from sluice.rollout.stage.objects import (
     Agent,
     Driver,

@@ -161,7 +161,7 @@ def _unleased(
 
 def _was_begun(node: NodeView) -> bool:
     """Whether it bears what a beginning leaves: what somebody else wrote there says nothing."""
-    return node.lease is not None or any(node.owned(field) for field in _BEGINNING)
+    return any(node.owned(field) for field in _BEGINNING)
 
 
 def _heard_of(node: NodeView, entry: InFlight) -> bool:

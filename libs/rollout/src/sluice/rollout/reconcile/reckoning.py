@@ -199,8 +199,6 @@ def _adrift(
     released: dict[str, str] = {}
     adrift: list[Bearing] = []
     for target, bearings in tally.unstarted.items():
-        if not target:
-            continue
         lost: list[Bearing] = []
         if not _wanted_by_all(pool, target):
             # Where a write is on the way nobody knows whether it starts on what it was granted.

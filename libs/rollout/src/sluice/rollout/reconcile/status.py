@@ -127,7 +127,6 @@ def _kept(
 ) -> dict[str, TargetRecord]:
     """Every target that is open, halted or last-good."""
     kept: dict[str, TargetRecord] = {}
-    flying: set[str] | None = None
     for target, record in records.items():
         if target == wanted:
             is_complete = complete and record.proven
@@ -135,11 +134,9 @@ def _kept(
                 record if is_complete == record.complete else replace(record, complete=is_complete)
             )
             continue
-        if target != last_good and harm.forgettable(record):
-            flying = flying or {entry.target for entry in in_flight.values()}
-            if target not in flying:
-                continue
-        kept[target] = record
+        flying = any(entry.target == target for entry in in_flight.values())
+        if flying or target == last_good or not harm.forgettable(record):
+            kept[target] = record
     return kept
 
 

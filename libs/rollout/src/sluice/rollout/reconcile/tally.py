@@ -92,19 +92,15 @@ class Tally:
 
     def drop(self, uid: str) -> None:
         """The node comes to nothing here any more."""
-        had = self._bearings.pop(uid, None)
-        if had is None:
-            return
+        had = self._bearings.pop(uid)
         self.present -= had.present
         self.entered -= had.entered
         self.ours -= had.ours
         if had.unavailable:
             self.unavailable.drop(had.name)
         self.endings.pop(uid, None)
-        for sets in (self.failed, self.proved):
-            for target in (had.failed_on, had.proved_on):
-                if target:
-                    sets[target].discard(uid)
+        self.failed[had.failed_on].discard(uid)
+        self.proved[had.proved_on].discard(uid)
         if had.entry is not None:
             self._drop_entry(had, had.entry)
 

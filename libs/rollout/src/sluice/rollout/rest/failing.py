@@ -4,7 +4,7 @@ It is tried for a driver that came into sync by itself, once per run of it; on a
 often as the strategy says; and when a person asks, which `edits` hears.
 """
 
-from sluice.contracts.node import Operation, Record
+from sluice.contracts.node import Record
 from sluice.contracts.waits import WaitCode
 from sluice.rollout.decision import Outcome, Wait
 from sluice.rollout.rest.driver import Run, is_about, running
@@ -20,7 +20,7 @@ from sluice.rollout.waiting import wait
 def failed(node: NodeView, record: Record, pool: PoolView, now: Instant) -> Outcome:
     """`upgrade-failed`: cordoned, unless a person took that away; what ends it now."""
     goal = goal_of(node, pool, pool.target, now)
-    another = record.target != pool.target or record.operation is Operation.REMOVE
+    another = record.target != pool.target
     if isinstance(goal, Wait):
         return goal if another else _for_good(node, record, pool, now)
     if goal.label == node.driver_label and in_sync(node, record, pool):

@@ -102,7 +102,6 @@ def restarts_only(node: NodeView, record: Record | None, build: Build) -> bool:
         and not node.safe_load
         and evidence is not None
         and evidence.boot_id == node.boot_id
-        and evidence.kernel == node.kernel
         and pod is not None
         and bool(build.install_digest)
         and pod.install_digest == build.install_digest

@@ -38,14 +38,14 @@ def question(node: NodeView, pool: PoolView, build: Build | None) -> PreflightCh
     )
 
 
-def stuck(node: NodeView, pool: PoolView, operation: Operation, now: Instant) -> Wait | None:
+def stuck(node: NodeView, pool: PoolView, now: Instant) -> Wait | None:
     """Pods with GPUs that the plan may not evict: that much is known without asking."""
     pods = [
         pod.shown
         for pod in node.pods or ()
         if pod.gpu and pod.shelter is Shelter.NONE and not _leaves(pod, pool)
     ]
-    if not pods or operation not in EVICTING:
+    if not pods:
         return None
     detail = (
         f"the plan may not remove {few(pods)}: bare, or with an emptyDir, and podDeletion of the"

@@ -36,8 +36,7 @@ def rest(node: NodeView, pool: PoolView, now: Instant) -> Outcome:
             and build.readiness is _SETTLED
             and in_place(node, record, build.label, pool.method)
         ):
-            calm = idle.quiet(node, record.evidence) or leaseholder(node)
-            return None if calm else idle.settle(node, record, now)
+            return None if leaseholder(node) else idle.settle(node, record, now)
     return _lagging(node, record, pool, now)
 
 

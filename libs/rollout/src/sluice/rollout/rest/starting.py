@@ -4,6 +4,8 @@ The reasons stand in the order in which a person would want to hear them. How ma
 what, is decided elsewhere.
 """
 
+from functools import lru_cache
+
 from sluice.contracts.commands import CheckKind, CommandKind
 from sluice.contracts.identities import Writer
 from sluice.contracts.node import Operation, Record
@@ -34,7 +36,7 @@ def start(
     why = _held_up(node, record, pool, goal.target, now) or _silent(node, pool, wanted, now)
     asked = preflight.applies(node, wanted)
     if why is None and asked:
-        why = preflight.stuck(node, pool, wanted, now)
+        why = preflight.stuck(node, pool, now)
     if why is not None:
         return why
     return Candidate(
@@ -59,7 +61,7 @@ def remove(node: NodeView, record: Record | None, pool: PoolView, now: Instant) 
     why = _held_up(node, record, pool, "", now) or _silent(node, pool, wanted, now)
     asked = preflight.applies(node, wanted)
     if why is None and asked:
-        why = preflight.stuck(node, pool, wanted, now)
+        why = preflight.stuck(node, pool, now)
     check = preflight.question(node, pool, None) if asked else None
     return why or Candidate(operation=wanted, target="", label="", check=check)
 
@@ -110,7 +112,8 @@ def _silent(node: NodeView, pool: PoolView, wanted: Operation, now: Instant) -> 
     away = now.sight.away_since
     if away is not None:
         return wait(WaitCode.BUS, "nothing is heard of its agents while NATS is away", now)
-    for name, kinds in _needed(node, pool, wanted):
+    asked = preflight.applies(node, wanted)
+    for name, kinds in _needed(wanted, on_host=pool.method is Method.HOST, asked=asked):
         component = node.components.get(name)
         if component is None or component.heard is None:
             return wait(WaitCode.AGENT_SILENT, f"{name} has not been heard on it yet", now)
@@ -122,12 +125,15 @@ def _silent(node: NodeView, pool: PoolView, wanted: Operation, now: Instant) -> 
     return None
 
 
-def _needed(node: NodeView, pool: PoolView, wanted: Operation) -> list[tuple[str, tuple[str, ...]]]:
+@lru_cache
+def _needed(
+    wanted: Operation, *, on_host: bool, asked: bool
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Which components must be there, and for which commands and checks."""
     validator = (Writer.VALIDATOR.value, (CommandKind.VALIDATE.value,))
     if wanted is Operation.VALIDATE:
-        return [validator]
-    change = CommandKind.INSTALL if pool.method is Method.HOST else CommandKind.SWAP
-    asked = (CheckKind.PREFLIGHT.value,) if preflight.applies(node, wanted) else ()
-    driver = (Writer.DRIVER.value, (change.value, *asked))
-    return [driver] if wanted is Operation.REMOVE else [driver, validator]
+        return (validator,)
+    change = CommandKind.INSTALL if on_host else CommandKind.SWAP
+    checks = (CheckKind.PREFLIGHT.value,) if asked else ()
+    driver = (Writer.DRIVER.value, (change.value, *checks))
+    return (driver,) if wanted is Operation.REMOVE else (driver, validator)

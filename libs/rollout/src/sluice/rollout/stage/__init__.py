@@ -6,9 +6,10 @@ Here must not live: any decision about a rollout.
 """
 
 from sluice.rollout.stage.effects import Fate, Fates
+from sluice.rollout.stage.faults import Faults
 from sluice.rollout.stage.objects import Tenant
 from sluice.rollout.stage.pace import Pace
-from sluice.rollout.stage.people import Faults, People
+from sluice.rollout.stage.people import People
 from sluice.rollout.stage.plans import NodePlan
 from sluice.rollout.stage.stage import Changed, News, Stage
 

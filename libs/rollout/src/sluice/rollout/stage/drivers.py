@@ -1,16 +1,15 @@
-"""Driver pods: the DaemonSet controller that makes them, and the kubelet that runs them.
+"""Driver pods: the DaemonSet controller that makes them, and the kubelet that has them.
 
-The gate is only asked here; who answers it is in `gate`. Nothing here knows of upgrades: a pod is
-made for a label, and runs what it was made for.
+The gate is only asked here; who answers it is in `driving`, and what runs behind it in `loading`.
+Nothing here knows of upgrades: a pod is made for a label.
 """
 
 from msgspec.structs import replace
 
-from sluice.contracts.facts import LoadedDriver
 from sluice.contracts.journal import Verb
 from sluice.rollout.stage import api
-from sluice.rollout.stage.objects import Driver, Loaded, Machine, Phase, Status
-from sluice.rollout.stage.paths import COLLECTOR, DAEMON_SETS, SAFE_LOAD, SCHEDULER
+from sluice.rollout.stage.objects import Driver, Machine, Phase, Status
+from sluice.rollout.stage.paths import COLLECTOR, DAEMON_SETS, SCHEDULER
 from sluice.rollout.stage.state import State
 
 NAMESPACE = "gpu-operator"
@@ -90,132 +89,20 @@ def taken_up(state: State, name: str, boot: int, uid: str) -> None:
     pull = state.world.pull(name, pod.label, CONTAINER).seconds
     if pull is None:
         pod.phase = Phase.STUCK
-        _say(state, machine, pod, trouble="ImagePullBackOff: the image of the driver is not there")
+        say(state, machine, pod, trouble="ImagePullBackOff: the image of the driver is not there")
     else:
         state.after(pull, pulled, name, boot, uid, pod.run)
 
 
 def pulled(state: State, name: str, boot: int, uid: str, run: int) -> None:
     """The image is there; the gate's container asks."""
-    found = _found(state, name, boot, uid, run)
+    found = current(state, name, boot, uid, run)
     if found is None:
         return
     machine, pod = found
     pod.phase = Phase.AT_GATE
     state.touch(name)
     state.stir(machine)
-
-
-def admit(state: State, machine: Machine, pod: Driver) -> None:
-    """The gate answered this pod: it is a running driver from now on."""
-    machine.admitted = pod.uid
-    state.tell(f"{machine.name}: the gate opens to {pod.uid} ({pod.label})")
-    pod.run += 1
-    state.after(state.pace.kubelet, begin, machine.name, machine.boot, pod.uid, pod.run)
-
-
-def begin(state: State, name: str, boot: int, uid: str, run: int) -> None:
-    """The driver container starts: it loads its modules."""
-    found = _found(state, name, boot, uid, run)
-    if found is None:
-        return
-    machine, pod = found
-    _look_for_others(state, machine, pod)
-    pod.phase = Phase.LOADING
-    _say(state, machine, pod, ready=False, started=state.now, trouble="")
-    node = state.nodes.get(name)
-    if node is not None and api.value(node, SAFE_LOAD) is not None:
-        return
-    _load(state, machine, pod)
-
-
-def safe_to_load(state: State, machine: Machine) -> None:
-    """Nobody asks the driver to wait any more: it loads."""
-    for pod in machine.drivers.values():
-        if pod.on_machine and pod.phase is Phase.LOADING:
-            _load(state, machine, pod)
-
-
-def _load(state: State, machine: Machine, pod: Driver) -> None:
-    pod.run += 1
-    end = state.world.load(machine.name, pod.label, machine.attempt(f"load {pod.label}"))
-    if end.after is None:
-        return
-    what = crashed if end.exit_code else loaded
-    state.after(end.after, what, machine.name, machine.boot, pod.uid, pod.run)
-
-
-def _look_for_others(state: State, machine: Machine, pod: Driver) -> None:
-    """What the gate is for: two drivers on one machine, or one over the modules of another."""
-    for other in machine.drivers.values():
-        running = other.phase in {Phase.LOADING, Phase.RUNNING}
-        if other is not pod and other.on_machine and running:
-            state.note_violation(
-                machine.name, f"driver {pod.uid} ({pod.label}) started while "
-                f"{other.uid} ({other.label}) runs",
-            )  # fmt: skip
-    there = machine.loaded
-    if there is not None and there.install_digest != pod.install_digest:
-        state.note_violation(
-            machine.name, f"driver {pod.uid} ({pod.install_digest}) started over the modules "
-            f"of {there.install_digest}",
-        )  # fmt: skip
-
-
-def loaded(state: State, name: str, boot: int, uid: str, run: int) -> None:
-    """Its modules are in the kernel."""
-    found = _found(state, name, boot, uid, run)
-    if found is None:
-        return
-    machine, pod = found
-    if machine.loaded is None:
-        machine.loaded = Loaded(
-            pod.install_digest,
-            LoadedDriver(version=version_of(pod.install_digest), loaded_at=state.now),
-        )
-    pod.phase = Phase.RUNNING
-    attempt = machine.attempt(f"run {pod.label}")
-    ready = state.world.ready(name, pod.label, CONTAINER, attempt).seconds
-    if ready is not None:
-        state.after(ready, is_ready, name, boot, uid, pod.run)
-    ends = state.world.run(name, pod.label, CONTAINER, attempt).after
-    if ends is not None:
-        state.after(ends, crashed, name, boot, uid, pod.run)
-    state.stir(machine)
-
-
-def is_ready(state: State, name: str, boot: int, uid: str, run: int) -> None:
-    """Its probe is content."""
-    found = _found(state, name, boot, uid, run)
-    if found is not None:
-        machine, pod = found
-        _say(state, machine, pod, ready=True, trouble="")
-        state.stir(machine)
-
-
-def crashed(state: State, name: str, boot: int, uid: str, run: int) -> None:
-    """Its container ended; it will be started again in place, without passing the gate."""
-    found = _found(state, name, boot, uid, run)
-    if found is None:
-        return
-    machine, pod = found
-    pod.run += 1
-    pod.phase = Phase.CRASHED
-    restarts = pod.status.restarts
-    wait = min(state.pace.restart * 2**restarts, state.pace.restart_most)
-    trouble = f"CrashLoopBackOff: the driver of {pod.label} ended"
-    _say(state, machine, pod, ready=False, started=None, trouble=trouble)
-    state.after(wait, restarted, name, boot, uid, pod.run)
-    state.stir(machine)
-
-
-def restarted(state: State, name: str, boot: int, uid: str, run: int) -> None:
-    """Again, in place."""
-    found = _found(state, name, boot, uid, run)
-    if found is not None:
-        _, pod = found
-        pod.status = replace(pod.status, restarts=pod.status.restarts + 1)
-        begin(state, name, boot, uid, run)
 
 
 def heard_of_end(state: State, name: str, boot: int, uid: str) -> None:
@@ -281,7 +168,7 @@ def kubelet_back(state: State, machine: Machine) -> None:
             state.after(state.pace.kubelet, taken_up, machine.name, machine.boot, pod.uid)
         elif pod.deleting:
             state.after(state.pace.kubelet, heard_of_end, machine.name, machine.boot, pod.uid)
-        _say(state, machine, pod)
+        say(state, machine, pod)
 
 
 def collected(state: State, machine: Machine) -> None:
@@ -291,12 +178,7 @@ def collected(state: State, machine: Machine) -> None:
             drop(state, machine, pod, user=COLLECTOR)
 
 
-def version_of(install_digest: str) -> str:
-    """What a machine that runs it reports."""
-    return f"580.{sum(map(ord, install_digest)) % 1000}"
-
-
-def _say(state: State, machine: Machine, pod: Driver, **changes: object) -> None:
+def say(state: State, machine: Machine, pod: Driver, **changes: object) -> None:
     """A new status; the API server has it if the kubelet is connected."""
     if changes:
         pod.status = replace(pod.status, **changes)
@@ -305,7 +187,9 @@ def _say(state: State, machine: Machine, pod: Driver, **changes: object) -> None
         state.touch(machine.name)
 
 
-def _found(state: State, name: str, boot: int, uid: str, run: int) -> tuple[Machine, Driver] | None:
+def current(
+    state: State, name: str, boot: int, uid: str, run: int
+) -> tuple[Machine, Driver] | None:
     """The pod, if it is on that machine and no other run of it has begun."""
     machine = state.machine(name, boot)
     pod = machine.drivers.get(uid) if machine is not None else None

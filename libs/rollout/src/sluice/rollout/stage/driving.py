@@ -7,7 +7,7 @@ be called at any time and any number of times.
 from sluice.contracts.commands import Install, Swap
 from sluice.contracts.facts import Gate, LoadedDriver
 from sluice.contracts.reports import Outcome, PodUse, Usage
-from sluice.rollout.stage import agents, drivers
+from sluice.rollout.stage import agents, loading
 from sluice.rollout.stage.objects import Agent, Driver, Loaded, Machine, Phase, Reported
 from sluice.rollout.stage.state import State
 
@@ -36,7 +36,7 @@ def _open_by_proof(state: State, machine: Machine, agent: Agent) -> None:
         return
     pod = _at_gate(machine, proven.label)
     if pod is not None:
-        drivers.admit(state, machine, pod)
+        loading.admit(state, machine, pod)
 
 
 # Swapping.
@@ -62,7 +62,7 @@ def _swap(state: State, machine: Machine, agent: Agent, body: Swap) -> None:
         agents.progress(state, machine, agent, "gate", "no driver pod asks")
     elif _is_current(state, machine, agent):
         agents.step(state, machine, agent, f"gate: {pod.uid}")
-        drivers.admit(state, machine, pod)
+        loading.admit(state, machine, pod)
         agents.progress(state, machine, agent, "driver-start")
 
 
@@ -210,7 +210,7 @@ def installed(state: State, name: str, boot: int, ends: tuple[int, str, int]) ->
         why = f"the installer of {digest} ended with {code}"
         agents.finish(state, machine, agent, Outcome.FAILED, ("driver-start", why))
     else:
-        version = drivers.version_of(digest)
+        version = loading.version_of(digest)
         machine.loaded = Loaded(digest, LoadedDriver(version=version, loaded_at=state.now))
     state.stir(machine)
 

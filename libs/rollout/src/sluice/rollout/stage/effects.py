@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from sluice.contracts.commands import Command, PreflightCheck
-from sluice.contracts.reports import Finding, Preflight
+from sluice.contracts.commands import Command
 from sluice.rollout.decision import (
     Action,
     AskPreflight,
@@ -24,11 +23,10 @@ from sluice.rollout.decision import (
     WriteRollout,
     WriteSlot,
 )
-from sluice.rollout.stage import agents, api, drivers, seeing, works
-from sluice.rollout.stage.objects import Leaves, Machine, Slot
+from sluice.rollout.stage import agents, api, checks, drivers, evictions, seeing
+from sluice.rollout.stage.objects import Slot
 from sluice.rollout.stage.state import SOURCES, State
 from sluice.rollout.views.fleet import Source
-from sluice.rollout.views.machine import Checked, Shelter
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +93,7 @@ def _waits(state: State, name: str, wait: Wait | None) -> None:
     known = state.knows(name)
     if known.waiting is not wait and known.waiting != wait:
         known.waiting = wait
-        state.restale.add(name)
+        state.reknown.add(name)
 
 
 def proved(state: State, source: str) -> None:
@@ -171,10 +169,10 @@ def _act(state: State, sent: Sent, action: Action) -> bool:
         case WriteSlot():
             return _write_slot(state, sent, action)
         case AskPreflight():
-            return _ask(state, sent, action.boot_id, action.check)
+            return checks.ask(state, sent.name, action.boot_id, sent.leader, action.check)
         case EvictPods():
             if sent.leader == state.leader:
-                _evict(state, sent.name, action)
+                evictions.begin(state, sent.name, action)
             return True
         case DeleteDriverPod():
             return _delete(state, sent.name, action)
@@ -229,114 +227,7 @@ def put_slot(state: State, name: str, component: str, command: Command) -> None:
     state.after(wait, agents.poked, name, component)
 
 
-# Checks.
-
-
-def _ask(state: State, sent: Sent, boot_id: str, check: PreflightCheck) -> bool:
-    machine = state.machines.get(sent.name)
-    if machine is None or not state.bus_up or sent.leader != state.leader:
-        return False
-    known = state.knows(sent.name)
-    known.preflight = Checked(label=check.label, asked=state.now, removes=check.removes_pods)
-    known.preflight_boot = boot_id
-    state.touch(sent.name)
-    asked = (sent.name, boot_id, sent.leader, check)
-    state.after(state.pace.look, preflight, *asked)
-    return True
-
-
-def preflight(state: State, name: str, boot_id: str, leader: int, check: PreflightCheck) -> None:
-    """The driver agent has looked, if it can answer at all."""
-    machine = state.machines.get(name)
-    known = state.known.get(name)
-    if machine is None or known is None or known.preflight is None or leader != state.leader:
-        return
-    agent = machine.agents["driver"]
-    if not agents.lives(agent) or not agents.connected(state, machine):
-        return
-    if boot_id != machine.boot_id or known.preflight.label != check.label:
-        return
-    answer = Preflight(
-        check=f"check-{name}", label=check.label, findings=tuple(_findings(machine, check))
-    )
-    asked = known.preflight.asked
-    known.preflight = Checked(
-        label=check.label,
-        asked=asked,
-        removes=check.removes_pods,
-        answered=state.now,
-        answer=answer,
-    )
-    state.touch(name)
-
-
-def _findings(machine: Machine, check: PreflightCheck) -> list[Finding]:
-    found = list(machine.obstacles)
-    if machine.host_processes and machine.loaded is not None:
-        found.append(
-            Finding(code="holder", message=f"{machine.host_processes} processes of the host")
-        )
-    found += [
-        Finding(code="holder", message=f"pod {work.tenant.namespace}/{work.tenant.name}")
-        for work in machine.works.values()
-        if work.on_machine
-        and work.tenant.gpus
-        and work.tenant.shelter is not Shelter.OPERAND
-        and work.uid not in check.removes_pods
-    ]
-    return found
-
-
-# Evictions: jobs that go on.
-
-
-def _evict(state: State, name: str, action: EvictPods) -> None:
-    known = state.knows(name)
-    before = known.leaves
-    since = before.pods if before is not None else {}
-    fresh = before is None or before.by_force != action.by_force
-    pods = {pod.uid: since.get(pod.uid, state.now) for pod in action.pods}
-    refused = before.refused if before is not None else {}
-    known.leaves = Leaves(pods=pods, by_force=action.by_force, refused=refused)
-    state.touch(name)
-    for uid in pods:
-        if fresh or uid not in since:
-            asked(state, name, uid, state.leader, action.by_force)
-
-
-def asked(state: State, name: str, uid: str, leader: int, by_force: bool) -> None:
-    """A pod is asked to leave, again and again until it does or nobody wants it any more."""
-    known, machine = state.known.get(name), state.machines.get(name)
-    leaves = known.leaves if known is not None else None
-    if leaves is None or machine is None or leader != state.leader or uid not in leaves.pods:
-        return
-    if leaves.by_force != by_force:
-        return
-    work = machine.works.get(uid)
-    if work is None or not work.in_api:
-        forget_leaving(state, name, uid)
-        return
-    if by_force:
-        works.delete(state, machine, work)
-        forget_leaving(state, name, uid)
-        return
-    refused = works.evict(state, machine, work)
-    if leaves.refused.get(uid, "") != refused:
-        leaves.refused = {**leaves.refused, uid: refused}
-        state.touch(name)
-    state.after(state.pace.retry, asked, name, uid, leader, by_force)
-
-
-def forget_leaving(state: State, name: str, uid: str) -> None:
-    """It is gone."""
-    known = state.known.get(name)
-    if known is None or known.leaves is None or uid not in known.leaves.pods:
-        return
-    left = {each: since for each, since in known.leaves.pods.items() if each != uid}
-    known.leaves.pods = left
-    if not left:
-        known.leaves = None
-    state.touch(name)
+# Driver pods.
 
 
 def _delete(state: State, name: str, action: DeleteDriverPod) -> bool:

@@ -5,7 +5,7 @@ Must not know of upgrades.
 
 from sluice.contracts.facts import LoadedDriver
 from sluice.contracts.journal import Verb
-from sluice.rollout.stage import agents, api, drivers, works
+from sluice.rollout.stage import api, drivers, loading, processes, works
 from sluice.rollout.stage.objects import Loaded, Machine, Node
 from sluice.rollout.stage.paths import (
     CORDON,
@@ -37,7 +37,7 @@ def watch(state: State, name: str, paths: frozenset[str]) -> None:
     if SAFE_LOAD in paths and node is not None and api.value(node, SAFE_LOAD) is None:
         machine = state.machines.get(name)
         if machine is not None and machine.up:
-            drivers.safe_to_load(state, machine)
+            loading.safe_to_load(state, machine)
 
 
 def follow_cordon(state: State, name: str, uid: str) -> None:
@@ -98,7 +98,7 @@ def power_off(state: State, name: str) -> None:
     machine.busy_since = None
     drivers.machine_down(machine)
     works.machine_down(machine)
-    agents.machine_down(state, machine)
+    processes.machine_down(state, machine)
     state.after(state.pace.unready, unheard, name)
 
 
@@ -126,12 +126,12 @@ def power_on(state: State, name: str, boot: int, kernel: str = "", variant: str 
         install(state, machine, machine.preinstalled.install_digest)
     state.tell(f"{name} is up again: boot {machine.boot}, kernel {machine.kernel}")
     _speaks(state, machine)
-    agents.machine_up(state, machine)
+    processes.machine_up(state, machine)
 
 
 def install(state: State, machine: Machine, install_digest: str) -> None:
     """A driver that its owner put there is loaded, now and at each start."""
-    version = drivers.version_of(install_digest)
+    version = loading.version_of(install_digest)
     driver = LoadedDriver(version=version, loaded_at=state.now, preinstalled=True)
     machine.loaded = machine.preinstalled = Loaded(install_digest, driver)
     state.stir(machine)
@@ -147,7 +147,7 @@ def _speaks(state: State, machine: Machine) -> None:
                 state.reported.pop(machine.name, None)
             node.ready, node.boot_id, node.kernel, node.variant = said
             api.stored(state, node, _SPEAKS)
-            agents.node_is(state, machine)
+            processes.node_is(state, machine)
             works.has_room(state, machine.name)
     drivers.kubelet_back(state, machine)
     works.kubelet_back(state, machine)
@@ -167,4 +167,4 @@ def register(state: State, machine: Machine, *, pool: str, gpus: int = 8) -> Non
         gpus=gpus,
     )
     api.create_node(state, node)
-    agents.node_is(state, machine)
+    processes.node_is(state, machine)

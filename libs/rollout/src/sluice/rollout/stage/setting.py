@@ -12,9 +12,9 @@ from sluice.contracts.journal import EntryPhase
 from sluice.contracts.node import MANAGER, Record, UpgradeState
 from sluice.contracts.reports import Evidence, Outcome, Result
 from sluice.policy.wanted import Method
-from sluice.rollout.stage import agents, api, driving
-from sluice.rollout.stage.drivers import version_of
+from sluice.rollout.stage import agents, api, driving, processes
 from sluice.rollout.stage.fields import Held
+from sluice.rollout.stage.loading import version_of
 from sluice.rollout.stage.objects import (
     Agent,
     Driver,
@@ -112,7 +112,7 @@ def furnish_node(state: State, plan: NodePlan, *, found: bool = False) -> None:
     if pool is not None and build is not None:
         _runs(state, (machine, node), pool, plan.runs, build)
     api.create_node(state, node, found=found)
-    agents.node_is(state, machine)
+    processes.node_is(state, machine)
     if build is not None:
         _instructed(state, machine, node, build.label)
     for number, tenant in enumerate(plan.tenants):

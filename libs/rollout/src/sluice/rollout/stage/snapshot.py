@@ -6,7 +6,7 @@ What is under way on a machine begins again.
 
 from sluice.contracts.commands import Idle, Quiesce
 from sluice.contracts.node import Lease, Record
-from sluice.rollout.stage import agents, drivers, works
+from sluice.rollout.stage import agents, drivers, loading, works
 from sluice.rollout.stage.fields import Held
 from sluice.rollout.stage.objects import (
     Agent,
@@ -176,10 +176,10 @@ def _driver(state: State, machine: Machine, view: NodeView, seen: DriverPod) -> 
         pod.phase = Phase.RUNNING
     elif seen.started is not None:
         pod.phase = Phase.LOADING
-        state.after(0.0, drivers.begin, *values, pod.run)
+        state.after(0.0, loading.begin, *values, pod.run)
     elif seen.uid == machine.admitted:
         pod.phase = Phase.CRASHED
-        state.after(state.pace.restart, drivers.restarted, *values, pod.run)
+        state.after(state.pace.restart, loading.restarted, *values, pod.run)
     elif seen.uid == waiting:
         pod.phase = Phase.AT_GATE
     else:

@@ -115,7 +115,11 @@ class Stage:
                 self._nodes.pop(name, None)
             else:
                 self._nodes[name] = view
+        for name in state.reknown - state.restale:
+            if name in self._nodes:
+                self._nodes[name] = seeing.known_anew(state, self._nodes[name])
         state.restale.clear()
+        state.reknown.clear()
         for key in state.restale_pools:
             self._pools[key] = seeing.pool_view(state, key)
         state.restale_pools.clear()

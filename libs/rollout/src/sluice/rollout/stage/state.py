@@ -81,6 +81,8 @@ class State:
         self.hushed_pools: set[str] = set()
         self.restale: set[str] = set()
         """Nodes whose view is out of date."""
+        self.reknown: set[str] = set()
+        """Nodes whose view is, but only in what the scheduler waits for and writes itself."""
         self.restale_pools: set[str] = set()
         self.violations: list[tuple[float, str, str]] = []
         """What must never happen on a machine: when, where and what."""
@@ -108,7 +110,7 @@ class State:
     def hush(self, name: str) -> None:
         """The node is another one by what was just decided about it."""
         self.hushed.add(name)
-        self.restale.add(name)
+        self.reknown.add(name)
 
     def touch_all(self, names: Iterable[str]) -> None:
         """So are these."""
@@ -180,6 +182,7 @@ class State:
             "hushed",
             "hushed_pools",
             "restale",
+            "reknown",
             "restale_pools",
             "violations",
         ):

@@ -17,7 +17,7 @@ from sluice.rollout.decision import EvictPods, Outcome, PodRef, Step, Wait
 from sluice.rollout.underway.ending import fail, release
 from sluice.rollout.underway.flight import Flight, uncordoned, waits, write
 from sluice.rollout.views.machine import Shelter, WorkPod
-from sluice.rollout.waiting import few
+from sluice.rollout.waiting import NOBODY, few
 
 
 class _Pods(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ def emptied(f: Flight) -> Outcome:
     if f.node.pods is None:
         if f.overdue:
             return _overdue(f, "nobody could see the node's pods", None)
-        return waits(f, WaitCode.EVICTION, "nobody has looked at the node's pods yet", who="")
+        return waits(f, WaitCode.EVICTION, "nobody has looked at the node's pods yet", who=NOBODY)
     pods = _sorted(f, f.node.pods)
     if pods.none:
         return None

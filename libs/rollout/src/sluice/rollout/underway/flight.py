@@ -75,7 +75,7 @@ class Flight(msgspec.Struct, frozen=True, kw_only=True):
     def new_pod(self) -> DriverPod | None:
         """The driver pod that this operation is to end with."""
         for pod in self.node.driver_pods:
-            if pod.label == self.record.label and not leaving(self.record, pod):
+            if not leaving(self.record, pod):
                 return pod
         return None
 

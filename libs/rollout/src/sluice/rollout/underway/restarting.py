@@ -263,9 +263,7 @@ def _ready(f: Flight) -> Outcome:
 def _validated_by(f: Flight) -> float | None:
     """A machine that reboots whenever it is validated gets no further time for it."""
     whole = f.record.deadline == f.record.since + limits.DRIVER_START
-    if f.record.deadline_renewed and not whole:
-        return f.until
-    return limits.deadline(UpgradeState.VALIDATION_REQUIRED, f.pool, f.now)
+    return limits.deadline(UpgradeState.VALIDATION_REQUIRED, f.pool, f.now) if whole else f.until
 
 
 def _standing(f: Flight) -> str:
@@ -277,20 +275,24 @@ def _standing(f: Flight) -> str:
     command = _swap(f)
     if driver is None or command is None:
         return "its driver agent was not told yet"
-    progress = slots.at_work(driver, command)
+    if slots.ended(driver, command) is None:
+        return _progress(f, driver, command)
     pod = f.new_pod
-    if slots.ended(driver, command) is None and progress is None:
-        return f"the driver agent has not begun {command.kind.value} {command.order}"
-    if progress is not None and slots.ended(driver, command) is None:
-        said = progress.detail or progress.phase
-        if progress.phase == "gate" and f.node.gate is not None and f.node.gate.why:
-            said = f"{said}: {f.node.gate.why}"
-        return f"{said}{_trouble(pod)}"
     if pod is None and not on_host(f):
         return "there is no driver pod with its label"
     if pod is not None and not pod.ready:
         return f"{pod.namespace}/{pod.name} is not ready{_trouble(pod)}"
     return "the agent has yet to report its modules"
+
+
+def _progress(f: Flight, driver: Component, command: Command) -> str:
+    progress = slots.at_work(driver, command)
+    if progress is None:
+        return f"the driver agent has not begun {command.kind.value} {command.order}"
+    said = progress.detail or progress.phase
+    if progress.phase == "gate" and f.node.gate is not None and f.node.gate.why:
+        said = f"{said}: {f.node.gate.why}"
+    return f"{said}{_trouble(f.new_pod)}"
 
 
 def _trouble(pod: DriverPod | None) -> str:

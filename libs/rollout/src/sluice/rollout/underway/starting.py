@@ -64,7 +64,7 @@ def _quiesce(f: Flight, component: Component) -> Command | None:
     command = component.slot
     if command is None or command.token != f.token or command.kind != CommandKind.QUIESCE:
         return None
-    if command.boot_id != f.node.boot_id:
+    if (command.node_uid, command.boot_id) != (f.node.uid, f.node.boot_id):
         return None
     overtaken = slots.lapsed(component, command, f.now) and f.now.at < command.deadline
     return None if overtaken else command

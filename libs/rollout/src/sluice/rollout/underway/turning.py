@@ -28,9 +28,8 @@ def turned(f: Flight) -> Outcome:
 
 def _unwanted(f: Flight) -> str:
     """Why nobody wants it to go on, though nothing went wrong; empty: it goes on."""
-    why = f.pool.standing.released.get(f.node.uid, "")
-    if why or f.record.operation is not Operation.REMOVE:
-        return why or _pointless(f)
+    if f.record.operation is not Operation.REMOVE:
+        return f.pool.standing.released.get(f.node.uid, "") or _pointless(f)
     gone = f.node.excluded or f.node.pool != f.record.pool or f.pool.gone
     if gone or f.pool.build(f.pool.target, f.node.variant) is None:
         return ""
@@ -148,6 +147,6 @@ def _renewed(f: Flight) -> Step | None:
 
 def _label(f: Flight) -> str:
     """Of the same target, for the system that the machine has booted now."""
-    if f.record.operation in (Operation.REMOVE, Operation.VALIDATE):
+    if f.build is None or f.record.operation is Operation.VALIDATE:
         return f.record.label
-    return f.build.label if f.build is not None else f.record.label
+    return f.build.label

@@ -175,7 +175,7 @@ def _told(look: _Look) -> Step | None:
     f = look.f
     actions = _resuming(look)
     if slots.VALIDATOR in f.node.components and look.run is not None and look.ready:
-        void = look.evidence is not None and _doubt(look, look.evidence) and _answered(look)
+        void = look.evidence is not None and _answered(look)
         if look.command is None or void:
             actions.append(_ask(f, look.run))
     if not actions:

@@ -92,6 +92,7 @@ class Accounts:
         self._given_members: dict[str, str] = {}
         self._ever: dict[str, set[str]] = defaultdict(set)
         self._written: dict[str, tuple[list[int], list[str]]] = defaultdict(lambda: ([], []))
+        self._deletions: tuple[list[int], list[str]] = ([], [])
         self._replay()
 
     # Asking.
@@ -131,6 +132,9 @@ class Accounts:
     def unavailable(self, pool: str, *, seen: int, place: int, apart: str) -> int:
         """Nodes of a pool, `apart` from one, as somebody knew it who saw `seen` and all of our own
         writes after that up to `place`: what the API server answered to those, he saw too.
+
+        Of a deletion no revision is told, so nobody can say whether he saw it: who was deleted
+        meanwhile does not count.
         """
         _, count = self._logs[pool].at(seen)
         places, uids = self._written[pool]
@@ -141,7 +145,15 @@ class Accounts:
         for uid, last in latest.items():
             count -= self.standing(uid, seen) == away
             count += uid != apart and self.standing(uid, last) == away
+        for uid in self._deleted(seen, place):
+            if uid != apart:
+                count -= self.standing(uid, latest.get(uid, seen)) == away
         return count
+
+    def _deleted(self, seen: int, place: int) -> list[str]:
+        """Nodes that went between the two."""
+        places, uids = self._deletions
+        return uids[bisect_right(places, seen) : bisect_right(places, place)]
 
     # Replaying.
 
@@ -212,6 +224,9 @@ class Accounts:
             self._named[life.uid] = after.pool
         if not after.exists:
             self._members.left(life)
+            places, uids = self._deletions
+            places.append(change.place)
+            uids.append(life.uid)
         elif self._members.relabelled(life, change.labels):
             self._stand_all(change.place)
         self._stand(change.place, life, after)

@@ -1,0 +1,32 @@
+"""Bounded harm, counted on fleets of thousands (docs/invariants.md#i8)."""
+
+import pytest
+
+from tests.unit.rollout.deciding.harm_play import (
+    Play,
+    count_newcomers,
+    count_starts,
+    play_out,
+)
+
+
+@pytest.mark.parametrize(("count", "threshold"), [(5000, 250), (1000, 50)])
+@pytest.mark.parametrize("share", [1, 3])
+def test_not_one_node_more_than_the_threshold(count: int, threshold: int, share: int) -> None:
+    count_starts(count, threshold, share=share)
+
+
+def test_neither_do_nodes_that_join_or_leave_nor_drivers_that_go_make_it_more() -> None:
+    count_newcomers(5000, 250)
+
+
+def test_a_release_lets_as_many_more_go_as_it_names_and_the_threshold() -> None:
+    play = Play(1000, max_unavailable="100%")
+    play_out(play, at_a_time=50)
+    play.release(49)
+    play_out(play, at_a_time=50)
+    assert len(play.started) == 99
+    play.release(100)
+    play_out(play, at_a_time=50)
+    assert len(play.started) == 150
+    assert play.most <= 150

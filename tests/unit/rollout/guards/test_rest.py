@@ -1,0 +1,182 @@
+"""Nodes at rest at the edges: what runs, what is proven, and why a failed one is tried again."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from sluice.contracts.commands import CommandBody, Idle, Proven, Quiesce
+from sluice.contracts.facts import LoadedDriver
+from sluice.contracts.node import Operation, Record
+from sluice.contracts.reports import Evidence
+from sluice.policy.wanted import Method
+from sluice.rollout.decision import Candidate, Step, Wait
+from sluice.rollout.rest import rest
+from sluice.rollout.rest.driver import Run, in_place, is_about, pod_of, proven
+from sluice.rollout.rest.operations import operation, restarts_only
+from sluice.rollout.views.machine import DriverPod
+from sluice.rollout.views.node import NodeView
+from tests.unit.rollout.building import (
+    NEW,
+    NOW,
+    OLD,
+    TOKEN,
+    build,
+    command,
+    component,
+    done,
+    driver_pod,
+    evidence,
+    failed,
+    instant,
+    label_of,
+    pool,
+    required,
+)
+
+LABEL = label_of(NEW)
+
+
+def with_record(view: NodeView, **changes: object) -> NodeView:
+    assert isinstance(view.record, Record)
+    return replace(view, record=replace(view.record, **changes))
+
+
+def record_of(view: NodeView) -> Record:
+    assert isinstance(view.record, Record)
+    return view.record
+
+
+def placed(view: NodeView, method: Method = Method.CONTAINER) -> bool:
+    return in_place(view, record_of(view), LABEL, method)
+
+
+def test_the_pod_of_a_node_is_that_of_its_label() -> None:
+    old, new = driver_pod(OLD), driver_pod(NEW)
+    view = done(driver_pods=(old, replace(new, uid="going", deleting=True), new))
+    assert pod_of(view) == new
+
+
+@pytest.mark.parametrize(("apart", "same"), [(0.9, True), (1.0, False), (-0.9, True)])
+def test_a_run_is_the_same_within_less_than_a_second(apart: float, *, same: bool) -> None:
+    proof = evidence()
+    start = proof.driver_started + apart
+    run = Run(instance="i", started=start, pod_uid=proof.driver_pod_uid)
+    assert is_about(proof, run) is same
+    assert placed(done(driver_pods=(driver_pod(NEW, started=start),))) is same
+    loaded = LoadedDriver(version="1", loaded_at=start)
+    assert placed(done(loaded=loaded), Method.HOST) is same
+
+
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [
+        ({}, True),
+        ({"passed": False}, False),
+        ({"node_uid": "another"}, False),
+        ({"label": "another"}, False),
+    ],
+)
+def test_what_is_proven_is_what_passed_here_for_this_label(
+    changes: dict[str, Any], *, counts: bool
+) -> None:
+    view = with_record(done(), evidence=evidence(**changes))
+    assert (proven(view, record_of(view)) is not None) is counts
+    assert placed(view) is counts
+
+
+def test_what_runs_under_another_label_is_not_in_place() -> None:
+    assert placed(done())
+    assert not placed(done(driver_label="another"))
+
+
+@pytest.mark.parametrize(
+    ("target", "operation", "why"),
+    [
+        (OLD, Operation.UPGRADE, f"it failed on {OLD}, and its policy wants {NEW}"),
+        ("", Operation.REMOVE, f"it failed on a removal, and its policy wants {NEW}"),
+    ],
+)
+def test_what_failed_on_something_else_is_stamped_for_what_is_wanted(
+    target: str, operation: Operation, why: str
+) -> None:
+    view = with_record(failed(driver_pods=()), target=target, operation=operation)
+    step = rest(view, pool(), instant())
+    assert isinstance(step, Step)
+    assert step.because == why
+
+
+@pytest.mark.parametrize(
+    ("proof", "again"),
+    [
+        (evidence(passed=False), False),
+        (evidence(passed=False, driver_pod_uid="before"), True),
+        (evidence(), True),
+    ],
+)
+def test_a_failed_node_is_validated_once_for_each_run_of_its_driver(
+    proof: Evidence, *, again: bool
+) -> None:
+    view = replace(with_record(failed(), revalidated="", attempt=9), evidence=proof)
+    outcome = rest(view, pool(), instant())
+    assert isinstance(outcome, Candidate) is again
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"), [("validation: cuda", "validation: cuda"), ("", "its attempt failed")]
+)
+def test_why_a_node_stays_failed_is_said(cause: str, said: str) -> None:
+    outcome = rest(with_record(failed(), cause=cause, attempt=9), pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.detail == said
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("plugin", Quiesce()),
+        ("driver", Idle()),
+        ("plugin", Idle(proven=Proven(label="x", kernel="k"))),
+    ],
+)
+def test_a_slot_that_says_something_else_on_a_node_in_place_is_put_right(
+    name: str, body: CommandBody
+) -> None:
+    assert rest(done(), pool(), instant()) is None
+    told = component(command(body, order=(TOKEN, 2)))
+    view = done()
+    outcome = rest(replace(view, components={**view.components, name: told}), pool(), instant())
+    assert isinstance(outcome, Step)
+    assert outcome.because == f"nothing is being done here: `idle` to {name}"
+
+
+OURS = LoadedDriver(version="1", loaded_at=NOW - 5)
+THEIRS = replace(OURS, preinstalled=True)
+
+
+@pytest.mark.parametrize(
+    ("label", "loaded", "pods", "expected"),
+    [
+        (label_of(OLD), OURS, (), Operation.REMOVE),
+        (label_of(OLD), THEIRS, (driver_pod(OLD),), Operation.REMOVE),
+        (label_of(OLD), THEIRS, (), Operation.VALIDATE),
+        ("", OURS, (), Operation.VALIDATE),
+        (LABEL, OURS, (driver_pod(NEW),), Operation.VALIDATE),
+    ],
+)
+def test_where_drivers_are_pre_installed_ours_goes_if_it_is_another(
+    label: str, loaded: LoadedDriver, pods: tuple[DriverPod, ...], expected: Operation
+) -> None:
+    view = done(driver_label=label, loaded=loaded, driver_pods=pods)
+    made = replace(pool(), method=Method.PRE_INSTALLED)
+    assert operation(view, record_of(view), made, build(NEW), instant()) is expected
+
+
+@pytest.mark.parametrize(("digest", "only"), [("sha256:1", True), ("", False)])
+def test_what_nobody_has_a_digest_of_is_not_the_same_installation(
+    digest: str, *, only: bool
+) -> None:
+    view = required(driver_pods=(driver_pod(OLD, install_digest=digest),))
+    assert restarts_only(view, record_of(view), build(NEW, install_digest=digest)) is only
+    stays = with_record(view, asked=False)
+    assert not restarts_only(stays, record_of(stays), build(OLD, install_digest=digest))

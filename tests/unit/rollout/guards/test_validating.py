@@ -1,0 +1,150 @@
+"""Step 8 at the edges: for which run, boot and limit the validator was asked, and what counts."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from sluice.contracts.commands import Validate
+from sluice.contracts.node import Operation, Record, UpgradeState
+from sluice.contracts.waits import WaitCode
+from sluice.rollout.decision import Outcome, Step, Wait, WriteNode
+from sluice.rollout.views.node import NodeView
+from tests.unit.rollout.building import HOUR, NEW, NOW, driver_pod, granted, on_host, pool
+from tests.unit.rollout.underway.carrying import (
+    answered,
+    at_phase,
+    carried,
+    heard,
+    proof,
+    slot_writes,
+    the,
+    wait_of,
+)
+from tests.unit.rollout.underway.test_validating import (
+    END,
+    failing_with,
+    look,
+    proven,
+    ready,
+    validating,
+)
+
+VALIDATES = {"operation": Operation.VALIDATE, "started": False}
+
+
+def with_record(view: NodeView, **changes: Any) -> NodeView:
+    assert isinstance(view.record, Record)
+    return replace(view, record=replace(view.record, **changes))
+
+
+def asked(outcome: Outcome) -> bool:
+    """Whether the validator is asked, once more."""
+    if isinstance(outcome, Wait):
+        return False
+    return isinstance(slot_writes(outcome).get("validator"), Validate)
+
+
+def given_back(outcome: Outcome) -> bool:
+    """Whether its lease ends well."""
+    if not isinstance(outcome, Step):
+        return False
+    writes = [one.applied for one in outcome.actions if isinstance(one, WriteNode)]
+    return any(one.state == UpgradeState.UPGRADE_DONE for one in writes)
+
+
+def test_on_a_host_nothing_is_validated_before_something_is_loaded() -> None:
+    view = ready({"operation": Operation.INSTALL}, driver_pods=(), loaded=None)
+    where = on_host(granted(pool(), view))
+    assert the(look(view, where=where)).wait is not None
+    told = carried(view, the(look(view, where=where)))
+    assert wait_of(look(told, where=where)).code is WaitCode.DRIVER_START
+
+
+def test_what_was_asked_in_an_earlier_boot_is_asked_anew() -> None:
+    view = with_record(validating(VALIDATES), boot_id="boot-2", deadline_renewed=True)
+    assert asked(look(replace(view, boot_id="boot-2")))
+
+
+@pytest.mark.parametrize(
+    ("deadline", "anew"), [(END, False), (END - 1, False), (None, False), (END + 1, True)]
+)
+def test_what_was_asked_with_a_limit_that_is_over_too_soon_is_asked_anew(
+    deadline: float | None, *, anew: bool
+) -> None:
+    assert asked(look(with_record(validating(), deadline=deadline))) is anew
+
+
+def test_what_was_asked_about_another_label_is_asked_anew() -> None:
+    pod = driver_pod(NEW, label="another")
+    view = with_record(replace(validating(), driver_pods=(pod,)), label="another")
+    assert asked(look(replace(view, driver_label="another")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "anew"),
+    [
+        ({}, False),
+        ({"uid": "next"}, True),
+        ({"started": NOW - HOUR + 0.9}, False),
+        ({"started": NOW - HOUR + 1.0}, True),
+    ],
+)
+def test_what_was_asked_about_another_run_is_asked_anew(
+    changes: dict[str, Any], *, anew: bool
+) -> None:
+    assert asked(look(replace(validating(), driver_pods=(driver_pod(NEW, **changes),)))) is anew
+
+
+@pytest.mark.parametrize(("later", "counts"), [(-1, True), (0, False), (1, False)])
+def test_what_was_accepted_came_before_it_was_told(later: int, *, counts: bool) -> None:
+    """The slot says what is proven, by an op that came after the validation."""
+    step = the(look(proven()))
+    half = carried(proven(), replace(step, actions=step.actions[:-1]))
+    slot = half.components["validator"].slot
+    assert slot is not None
+    assert half.evidence is not None
+    half = replace(half, evidence=replace(half.evidence, op=slot.op + later))
+    assert given_back(look(half)) is counts
+
+
+def test_a_proof_under_a_label_that_the_node_has_no_more_gives_nobody_back() -> None:
+    assert given_back(look(proven()))
+    assert not given_back(look(replace(proven(), driver_label="another")))
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [("crash", "validation: crash: signal 9"), ("", "validation: failed: signal 9")],
+)
+def test_a_validation_that_gave_no_code_has_failed_all_the_same(code: str, cause: str) -> None:
+    view = answered(validating(), "validator", outcome="failed", code=code, message="signal 9")
+    assert failing_with(look(view), view).cause == cause
+
+
+def test_what_fits_and_is_not_answered_in_time_is_no_proof() -> None:
+    view = heard(proof(validating(), NOW), END)
+    cause = failing_with(look(view, END), view, END).cause
+    assert cause == "validation: it was not answered"
+
+
+def test_a_proof_of_something_else_is_asked_for_anew_when_its_op_is_over() -> None:
+    view = proof(validating(), NOW, kernel="5.15")
+    assert not asked(look(view))
+    assert asked(look(answered(view, "validator")))
+
+
+def test_the_plugin_of_a_bring_up_waits_for_cuda_in_the_validation_itself() -> None:
+    view = ready({"operation": Operation.BRING_UP}, cordoned=False, driver_pods=())
+    assert "plugin" not in slot_writes(look(at_phase(view, "validator", "cuda")))
+
+
+def test_a_validation_without_a_limit_is_asked_for_with_that_of_an_op() -> None:
+    view = ready({"deadline": None})
+    slot = carried(view, the(look(view))).components["validator"].slot
+    assert slot is not None
+    assert slot.deadline == NOW + 600
+
+
+def test_an_op_whose_evidence_is_still_on_its_way_is_not_asked_for_anew() -> None:
+    assert not asked(look(answered(validating(), "validator")))
