@@ -19,6 +19,8 @@ BENCHES = (
     "decide",
     "plan",
     "upgrade",
+    "starts",
+    "scheduler",
 )
 
 

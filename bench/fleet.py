@@ -23,14 +23,14 @@ async def run(report: Report) -> None:
 
 def _run(report: Report) -> None:
     with ExitStack() as stack:
-        server = _Child(stack, "bench.fleet_server", str(NODES))
+        server = Child(stack, "bench.fleet_server", str(NODES))
         filled = server.hear()
         where = (filled["url"], filled["token"])
         synced: dict[str, list[float]] = {"bytes": [], "pages": [], "cache": []}
         for _ in range(ROUNDS):
             for mode, seconds in synced.items():
                 with ExitStack() as turn:
-                    child = _Child(turn, "bench.fleet_client", *where, mode)
+                    child = Child(turn, "bench.fleet_client", *where, mode)
                     seconds.append(child.hear()["synced"])
         report.figure("received, dropped as it comes", min(synced["bytes"]) * 1000, "ms")
         report.figure("received in whole pages", min(synced["pages"]) * 1000, "ms")
@@ -39,7 +39,7 @@ def _run(report: Report) -> None:
         # pays for that memory. Bytes that nobody keeps all pass through one small buffer.
         times = ratio(synced["cache"], synced["pages"])
         report.at_most("synced, in time of receiving whole pages", times, 2.0, "x")
-        client = _Child(stack, "bench.fleet_client", *where, "cache")
+        client = Child(stack, "bench.fleet_client", *where, "cache")
         report.figure("cache process, synced", client.hear()["mib"], "MiB")
         wrote = server.ask(f"{CHANGES} {RATE}")
         rate = wrote["wrote"] / wrote["seconds"]
@@ -52,7 +52,7 @@ def _run(report: Report) -> None:
         report.figure("records in the journal", wrote["journal"], "")
 
 
-class _Child:
+class Child:
     """A process that answers lines with lines."""
 
     def __init__(self, stack: ExitStack, module: str, *arguments: str) -> None:

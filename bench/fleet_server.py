@@ -1,8 +1,9 @@
 """A process that is the simulated API server with a fleet of full-sized nodes on it.
 
-`python -m bench.fleet_server COUNT` says `{"url", "token", "revision"}` when filled; then each
-line `CHANGES PER_SECOND` on stdin makes it write so many (0 per second: as fast as it can) and say
-`{"wrote", "seconds", "revision", "mib", "journal"}`. It ends with its stdin.
+`python -m bench.fleet_server COUNT [LABEL …]` says `{"url", "token", "revision"}` when filled, with
+each of these labels `true` on every node; then each line `CHANGES PER_SECOND` on stdin makes it
+write so many (0 per second: as fast as it can) and say `{"wrote", "seconds", "revision", "mib",
+"journal"}`. It ends with its stdin.
 """
 
 import asyncio
@@ -10,10 +11,12 @@ import json
 import random
 import sys
 import time
+from collections.abc import Sequence
 
 from bench.resident import resident
 from sluice.kube.client import Kube
 from sluice.kube.resources import NODES
+from sluice.policy.rules import RULES
 from sluice.runtime.clock import SystemClock
 from sluice.runtime.ids import RandomIds
 from sluice.sim.apiserver.http import front
@@ -23,14 +26,14 @@ from sluice.sim.cluster.kubelet.hardware import KERNEL, Hardware, node
 TOKEN = "fleet"
 
 
-async def main(count: int) -> None:
+async def main(count: int, labels: Sequence[str]) -> None:
     """Fill it, serve it, change it as told."""
     clock = SystemClock()
-    server = ApiServer(clock=clock, ids=RandomIds(), random=random.Random(1))
+    server = ApiServer(clock=clock, ids=RandomIds(), random=random.Random(1), rules=RULES)
     server.add_token(TOKEN, "bench")
     kubelet = Kube(server.transport(user="bench"), manager="kubelet", clock=clock)
     people = Kube(server.transport(user="bench"), manager="bench", clock=clock)
-    hardware = Hardware(full=True)
+    hardware = Hardware(full=True, labels=dict.fromkeys(labels, "true"))
     for number in range(count):
         name = f"gpu-{number:05}"
         await kubelet.create(
@@ -79,4 +82,4 @@ def _say(**said: object) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1])))
+    asyncio.run(main(int(sys.argv[1]), sys.argv[2:]))

@@ -7,6 +7,7 @@ import msgspec
 
 from sluice.bus.asks import Responder
 from sluice.bus.joining import NatsSettings, join
+from sluice.bus.patience import Patience
 from sluice.contracts.asks import AskVerb, WhyAnswer, WhyAsk
 from sluice.contracts.identities import Writer
 from sluice.contracts.streams import STATE
@@ -34,7 +35,10 @@ async def start(process: Process[Settings], service: Service) -> None:
         settings=process.settings.nats,
         writer=Writer.SCHEDULER,
     )
-    await bus.ensure(msgspec.structs.replace(STATE, name=process.settings.stream))
+    stream = msgspec.structs.replace(STATE, name=process.settings.stream)
+    await Patience(clock=process.clock, random=process.random).until_done(
+        lambda: bus.ensure(stream)
+    )
     stopping = asyncio.Event()
 
     async def why(ask: WhyAsk) -> WhyAnswer:
@@ -69,4 +73,4 @@ async def _crash() -> None:
 
 
 if __name__ == "__main__":
-    program({"example": Role(Settings, start)})
+    program("example", {"example": Role(Settings, start)})

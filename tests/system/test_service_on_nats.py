@@ -145,14 +145,24 @@ async def test_a_crashed_worker_is_exit_1_and_one_line(server: NatsServer, launc
     assert not program.has_said("Traceback")
 
 
+async def test_a_server_that_is_not_there_yet_is_waited_for_and_that_is_said(
+    server: NatsServer, launch: Launch
+) -> None:
+    await server.stop()
+    program = await launch(SLUICE_NATS_URL=server.url)
+    await eventually(lambda: program.has_said("waits for NATS") > 0)
+    assert not program.has_said("phase=ready")
+    assert program.process.returncode is None
+    await server.start()
+    await ready(program)
+    program.process.send_signal(signal.SIGTERM)
+    assert await program.end() == 0
+    assert program.has_said("waits for NATS") == 1
+
+
 @pytest.mark.parametrize(
     ("environ", "line"),
     [
-        pytest.param(
-            {"SLUICE_NATS_WAIT": "300ms", "SLUICE_NATS_URL": "nats://127.0.0.1:1"},
-            "no connection to NATS at nats://127.0.0.1:1",
-            id="unreachable",
-        ),
         pytest.param(
             {"SLUICE_NATS_NKEY_SEED_FILE": "/nowhere/seed"},
             "cannot read the nkey seed file /nowhere/seed",
@@ -181,7 +191,7 @@ async def test_a_wrong_stream_is_exit_1_and_one_line(
 
 
 async def test_bad_settings_are_exit_2_and_a_line_each(launch: Launch) -> None:
-    program = await launch(SLUICE_NATS_WAIT="soon", SLUICE_NATS_NODES="many", SLUICE_NATS_URI="x")
+    program = await launch(SLUICE_DRAIN="soon", SLUICE_NATS_NODES="many", SLUICE_NATS_URI="x")
     assert await program.end() == 2
     assert len(program.said) == 3
     assert program.has_said("did you mean SLUICE_NATS_URL?") == 1

@@ -15,6 +15,7 @@ from sluice.bus.local.bus import LocalBus
 from sluice.bus.slots import Slots
 from sluice.contracts import subjects
 from sluice.contracts.commands import Check, CheckBody, Command, CommandBody, Order
+from sluice.contracts.events import Event
 from sluice.contracts.identities import Identity, Writer
 from sluice.contracts.journal import Entry
 from sluice.contracts.message import decode, encode
@@ -59,13 +60,17 @@ class Ground:
         self.slots = Slots(bus=self.scheduler, clock=sim.clock)
         self.kept = list[Entry]()
         self.said = list[StateBody]()
+        self.events = list[Event]()
         self.ops = 0
         self._starts = 0
         self.server.tap(self._heard)
 
     def _heard(self, it: Any) -> None:
-        if it.what == "store" and isinstance(subjects.parse(it.subject), subjects.State):
+        of = subjects.parse(it.subject) if it.what == "store" else None
+        if isinstance(of, subjects.State):
             self.said.append(decode(Report, it.data).open())
+        if isinstance(of, subjects.Event):
+            self.events.append(decode(Event, it.data))
 
     @asynccontextmanager
     async def agent(self) -> AsyncGenerator[Service]:

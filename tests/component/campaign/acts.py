@@ -1,58 +1,55 @@
-"""What breaks and what people do, each by a word.
+"""What breaks, each by a word; `people` does the rest.
 
-An act that has nothing to act on does nothing.
+An act that has nothing to act on does nothing, and says so.
 """
 
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+import shutil
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
+from sluice.bus.local import Happened
 from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.node import STATE_LABEL, UpgradeState
+from sluice.contracts.node import DRIVER_LABEL
 from sluice.contracts.streams import COMMANDS
-from sluice.kube.errors import Conflict, NotFound
+from sluice.demo.station_agents import journal_of
+from sluice.kube.errors import NotFound
 from sluice.kube.resources import LEASES
 from sluice.scheduler import things
 from sluice.scheduler.role import LEASE
-from sluice.sim.apiserver.faults import Cut, Delay, Fault, Refuse, Strike
-from sluice.sim.cluster.kinds import PODS
+from sluice.sim.apiserver.faults import Fault, Refuse, Restart
+from sluice.sim.cluster.kinds import PODS, Pod
+from tests.component.campaign import people
 from tests.component.campaign.roles import NAMESPACE, ROLES, Role, user_of
-from tests.component.campaign.scenario import Act, Strikes
-from tests.component.campaign.town import POOL, Town
+from tests.component.campaign.scenario import Act
+from tests.component.campaign.town import Town
 
-_WRITES = ("create", "update", "patch", "apply", "delete", "evict")
-
-
-async def perform(town: Town, act: Act) -> None:
-    """It happens now; what ends later ends by itself."""
-    await _ACTS[act.what](town, act)
+Perform = Callable[[Town, Act], Coroutine[Any, Any, bool]]
 
 
-def strike(town: Town, strikes: Strikes) -> None:
-    """From now on some of our requests go wrong, until the server's faults are cleared."""
-    for writer in ROLES:
-        for does, rate, verbs in _struck(strikes):
-            if rate:
-                user = user_of(writer)
-                town.server.faults.add(Fault(does=does, verbs=verbs, user=user, probability=rate))
+async def perform(town: Town, act: Act) -> bool:
+    """It happens now; what ends later ends by itself. Whether there was anything to act on."""
+    return await _ACTS[act.what](town, act)
 
 
-def _struck(strikes: Strikes) -> Iterator[tuple[Strike, float, tuple[str, ...]]]:
-    yield Refuse(409), strikes.conflict, _WRITES
-    yield Refuse(429, retry_after=1), strikes.busy, ()
-    yield Refuse(500), strikes.broken, ()
-    yield Cut("after"), strikes.cut, _WRITES
-    yield Delay(2.0), strikes.late, _WRITES
+# Cluster roles.
 
 
-async def _kill_scheduler(town: Town, _act: Act) -> None:
-    await town.kept(Writer.SCHEDULER).kill()
+def _kills_role(writer: Writer) -> Perform:
+    async def kill(town: Town, _act: Act) -> bool:
+        role = town.kept(writer)
+        lived = not role.task.done()
+        await role.kill()
+        return lived
+
+    return kill
 
 
-async def _cut_scheduler(town: Town, act: Act) -> None:
+async def _cut_scheduler(town: Town, act: Act) -> bool:
     """Its last write but so many is carried out, and it never hears of it."""
     role = town.kept(Writer.SCHEDULER)
     role.wire.cut_after = role.wire.writes + int(act.value)
     town.later(_die_when_cut(role))
+    return not role.task.done()
 
 
 async def _die_when_cut(role: Role) -> None:
@@ -60,136 +57,249 @@ async def _die_when_cut(role: Role) -> None:
     await role.kill()
 
 
-async def _rival(town: Town, _act: Act) -> None:
+async def _cut_at_slot(town: Town, act: Act) -> bool:
+    """So many more of its messages are stored, and it does not live to hear that."""
+    role, left = town.kept(Writer.SCHEDULER), int(act.value)
+
+    def stored(it: Happened) -> None:
+        nonlocal left
+        if it.what == "store" and it.who == str(role.bus.identity):
+            left -= 1
+            if left < 0:
+                role.wire.cut.set()
+
+    town.hear(stored)
+    town.later(_die_when_cut(role))
+    return not role.task.done()
+
+
+async def _rival(town: Town, _act: Act) -> bool:
     """Another one is there, and somebody takes the lease from who leads."""
     town.start(Writer.SCHEDULER)
-    await town.sleep(5)
+    await town.sleep(2)
+    await _take_lease(town)
+    return True
+
+
+async def _two_leaders(town: Town, act: Act) -> bool:
+    """The same, and who led does not hear of it: for some seconds both believe that they lead."""
+    role = town.kept(Writer.SCHEDULER)
+    role.wire.lease_away = True
+
+    async def heard() -> None:
+        role.wire.lease_away = False
+
+    town.after(act.value, heard)
+    return await _rival(town, act)
+
+
+async def _take_lease(town: Town) -> None:
     path = LEASES.path(namespace=NAMESPACE, name=LEASE)
     taken = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
     merge = "application/merge-patch+json"
     await town.kube.request("PATCH", path, body=taken, content_type=merge)
 
 
-async def _kill_driver_cluster(town: Town, _act: Act) -> None:
-    await town.kept(Writer.DRIVER_CLUSTER).kill()
+# Agents.
 
 
-def _kills(writer: Writer) -> "Perform":
-    async def kill(town: Town, act: Act) -> None:
-        town.stations[act.node].kill(writer)
+def _kills(writer: Writer) -> Perform:
+    async def kill(town: Town, act: Act) -> bool:
+        return town.stations[act.node].kill(writer)
 
     return kill
 
 
-async def _lose_commands(town: Town, _act: Act) -> None:
+def _deafens(writer: Writer) -> Perform:
+    """The agent is cut off from the bus for a while."""
+
+    async def deafen(town: Town, act: Act) -> bool:
+        identity = Identity(writer=writer, node=act.node)
+
+        async def back() -> None:
+            town.bus.restore(identity)
+
+        town.bus.cut(identity)
+        town.after(act.value, back)
+        return town.stations[act.node].lives(writer)
+
+    return deafen
+
+
+def _forgets(writer: Writer) -> Perform:
+    """The agent dies, and what it wrote down is gone."""
+
+    async def forget(town: Town, act: Act) -> bool:
+        station = town.stations[act.node]
+        killed = station.kill(writer)
+        place = station.machine.root / journal_of(writer)
+        town.remember([one for one in await station.entries() if one.component == writer])
+        shutil.rmtree(place.parent, ignore_errors=True)
+        return killed
+
+    return forget
+
+
+async def _lose_disk(town: Town, act: Act) -> bool:
+    machine = town.stations[act.node].machine
+
+    async def found() -> None:
+        machine.find_disk()
+
+    machine.lose_disk()
+    town.after(act.value, found)
+    return True
+
+
+# Bus and API.
+
+
+async def _lose_commands(town: Town, _act: Act) -> bool:
     town.bus.lose(COMMANDS, remade=True)
+    return True
 
 
-async def _bus_away(town: Town, act: Act) -> None:
+async def _bus_away(town: Town, act: Act) -> bool:
     async def back() -> None:
-        await town.sleep(act.value)
         town.bus.start()
 
     town.bus.stop()
-    town.later(back())
+    town.after(act.value, back)
+    return True
 
 
-async def _deaf(town: Town, act: Act) -> None:
-    """The driver agent is cut off from the bus for a while."""
-    identity = Identity(writer=Writer.DRIVER, node=act.node)
+async def _drop_watches(town: Town, _act: Act) -> bool:
+    faults = town.server.faults
+    return sum(faults.drop_watches(user=user_of(writer), clean=False) for writer in ROLES) > 0
+
+
+async def _api_restart(town: Town, _act: Act) -> bool:
+    user = user_of(Writer.SCHEDULER)
+    town.server.faults.add(Fault(does=Restart(), user=user, times=1))
+    return True
+
+
+async def _api_away(town: Town, act: Act) -> bool:
+    """From all of ours, and nobody else."""
+    faults = town.server.faults
+    struck = [faults.add(Fault(does=Refuse(503), user=user_of(writer))) for writer in ROLES]
 
     async def back() -> None:
-        await town.sleep(act.value)
-        town.bus.restore(identity)
+        for one in struck:
+            faults.remove(one)
 
-    town.bus.cut(identity)
-    town.later(back())
-
-
-async def _drop_watches(town: Town, _act: Act) -> None:
-    for writer in ROLES:
-        town.server.faults.drop_watches(user=user_of(writer), clean=False)
+    town.after(act.value, back)
+    return True
 
 
-async def _reboot(town: Town, act: Act) -> None:
+# Machines and their driver pods.
+
+
+async def _reboot(town: Town, act: Act) -> bool:
+    machine = town.stations[act.node].machine
+
     async def reboot() -> None:
-        await town.stations[act.node].machine.reboot()
+        await machine.reboot()
 
     town.later(reboot())
+    return True
 
 
-async def _delete_driver_pod(town: Town, act: Act) -> None:
-    for pod in (await town.kube.page(PODS, namespace=NAMESPACE)).items:
-        if pod.spec.node_name == act.node and "sluice.dev/driver" in pod.metadata.labels:
-            meta = pod.metadata
-            try:
-                await town.kube.delete(PODS, meta.name, uid=meta.uid, namespace=NAMESPACE)
-            except (NotFound, Conflict):
-                continue
+async def _vanish(town: Town, act: Act) -> bool:
+    """The machine is off, and its Node stays."""
+    machine = town.stations[act.node].machine
+
+    async def back() -> None:
+        machine.power_on()
+
+    machine.power_off()
+    town.after(act.value, back)
+    return True
 
 
-def _cordons(unschedulable: bool) -> "Perform":
-    async def cordon(town: Town, act: Act) -> None:
-        """As `kubectl cordon` does it: nothing is written where it is so already."""
-        try:
-            node = await town.kube.get(things.NODES, act.node)
-            if node.spec.unschedulable != unschedulable:
-                change = {"spec": {"unschedulable": unschedulable or None}}
-                await town.change(things.NODES, act.node, change)
-        except NotFound:
-            return
+async def _recreate(town: Town, act: Act) -> bool:
+    """Its Node is deleted; after a while the kubelet writes another one."""
+    kubelet = town.stations[act.node].kubelet
+    try:
+        node = await town.kube.get(things.NODES, act.node)
+        await town.kube.delete(things.NODES, act.node, uid=node.metadata.uid)
+    except NotFound:
+        return False
 
-    return cordon
+    async def back() -> None:
+        kubelet.register()
+
+    town.after(act.value, back)
+    return True
 
 
-Perform = Callable[[Town, Act], Coroutine[Any, Any, None]]
-_ACTS: dict[str, Perform] = {
-    "kill-scheduler": _kill_scheduler,
+async def _driver_pods(town: Town, node: str) -> list[Pod]:
+    found = (await town.kube.page(PODS, namespace=NAMESPACE)).items
+    return [
+        pod
+        for pod in found
+        if pod.spec.node_name == node and DRIVER_LABEL in pod.metadata.labels and not pod.deleting
+    ]
+
+
+async def _delete_driver_pod(town: Town, act: Act) -> bool:
+    pods = await _driver_pods(town, act.node)
+    for pod in pods:
+        path = PODS.path(namespace=NAMESPACE, name=pod.metadata.name)
+        await town.kube.request("DELETE", path)
+    return bool(pods)
+
+
+async def _evict_driver_pod(town: Town, act: Act) -> bool:
+    pods = await _driver_pods(town, act.node)
+    return any([await people.evict(town, pod) for pod in pods])
+
+
+async def _hold_devices(town: Town, act: Act) -> bool:
+    """A process of the machine itself computes for a while, if there is a driver."""
+    machine = town.stations[act.node].machine
+    try:
+        pid = machine.occupy(0)
+    except ValueError:
+        return False
+
+    async def ends() -> None:
+        machine.vacate(pid)
+
+    town.after(act.value, ends)
+    return True
+
+
+_ACTS: Final[dict[str, Perform]] = {
+    "kill-scheduler": _kills_role(Writer.SCHEDULER),
     "cut-scheduler": _cut_scheduler,
+    "cut-scheduler-at-slot": _cut_at_slot,
     "rival": _rival,
-    "kill-driver-cluster": _kill_driver_cluster,
+    "two-leaders": _two_leaders,
+    "kill-driver-cluster": _kills_role(Writer.DRIVER_CLUSTER),
+    "kill-discovery-cluster": _kills_role(Writer.DISCOVERY_CLUSTER),
+    "kill-validator-cluster": _kills_role(Writer.VALIDATOR_CLUSTER),
+    "kill-telemetry-cluster": _kills_role(Writer.TELEMETRY_CLUSTER),
     "kill-driver": _kills(Writer.DRIVER),
     "kill-validator": _kills(Writer.VALIDATOR),
     "kill-discovery": _kills(Writer.DISCOVERY),
+    "kill-telemetry": _kills(Writer.TELEMETRY),
+    "deaf-driver": _deafens(Writer.DRIVER),
+    "deaf-validator": _deafens(Writer.VALIDATOR),
+    "deaf-discovery": _deafens(Writer.DISCOVERY),
+    "forget-driver": _forgets(Writer.DRIVER),
+    "forget-validator": _forgets(Writer.VALIDATOR),
+    "lose-disk": _lose_disk,
     "lose-commands": _lose_commands,
     "bus-away": _bus_away,
-    "deaf": _deaf,
     "drop-watches": _drop_watches,
+    "api-restart": _api_restart,
+    "api-away": _api_away,
     "reboot": _reboot,
+    "vanish": _vanish,
+    "recreate": _recreate,
     "delete-driver-pod": _delete_driver_pod,
-    "cordon": _cordons(True),
-    "uncordon": _cordons(False),
+    "evict-driver-pod": _evict_driver_pod,
+    "hold-devices": _hold_devices,
+    **people.ACTS,
 }
-
-
-_RESTING = ("", UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_REQUIRED)
-"""States in which a person may take any cordon off: nothing is under way there."""
-
-
-# What a person does when all faults are over, and something still waits for him.
-
-
-async def cure(town: Town) -> list[str]:
-    """Who has failed is tried again, as many failures are accepted as there are; what was done."""
-    done: list[str] = []
-    rollout = await town.rollout()
-    if rollout is not None:
-        known = rollout.status.targets.get(town.target)
-        failed = len(known.failed) if known is not None else 0
-        released = rollout.spec.release
-        accepted = released.failures if released and released.target == town.target else 0
-        if failed and accepted < failed:
-            release = {"target": town.target, "failures": failed}
-            await town.change(things.ROLLOUTS, POOL, {"spec": {"release": release}})
-            done.append(f"accepts {failed} failures")
-    for name in town.stations:
-        node = await town.kube.get(things.NODES, name)
-        state = node.metadata.labels.get(STATE_LABEL)
-        if node.spec.unschedulable and state in _RESTING:
-            await town.change(things.NODES, name, {"spec": {"unschedulable": None}})
-            done.append(f"uncordons {name}")
-        if state == UpgradeState.UPGRADE_FAILED:
-            wanted = {STATE_LABEL: UpgradeState.UPGRADE_REQUIRED.value}
-            await town.change(things.NODES, name, {"metadata": {"labels": wanted}})
-            done.append(f"tries {name} again")
-    return done

@@ -9,22 +9,30 @@ from typing import Final
 
 import msgspec
 
+from sluice.contracts.events import Wait
 from sluice.contracts.journal import Revision
-from sluice.contracts.message import Unreadable, decode
-from sluice.contracts.node import DRIVER_LABEL, RECORD_ANNOTATION, STATE_LABEL, Record
+from sluice.contracts.node import DRIVER_LABEL, STATE_LABEL
+from sluice.demo.witness import dated
 from sluice.rollout.audit import Journal, judge
-from sluice.rollout.world import Steady
 from sluice.scheduler import things
 from tests.component.campaign import acts
+from tests.component.campaign.cure import FOR_PEOPLE, cure, record_of
+from tests.component.campaign.person import POOL
 from tests.component.campaign.scenario import ACTS_UNTIL, NEW, OLD, Scenario
-from tests.component.campaign.town import POOL, Town, play
-from tests.component.campaign.witness import Witness
+from tests.component.campaign.tally import Tally
+from tests.component.campaign.town import Town, play
+from tests.component.campaign.witness import Overheard
 
-HEALED_AT: Final = ACTS_UNTIL + 60.0
-PATIENCE: Final = 2400.0
+HEALED_AT: Final = ACTS_UNTIL + 10.0
+PATIENCE: Final = 4500.0
 """Seconds within which all comes to its end, or to what a person can end: a driver has half an hour
-to start."""
-ROUNDS: Final = 4
+to start, and so has the next one."""
+ROUNDS: Final = 8
+"""So often at most a person clears away what only a person can."""
+AT_REST: Final = 20.0
+"""Seconds without any news of what the nodes wait for."""
+LATE: Final = 90.0
+"""Seconds after which a wait that said until when it lasts has not told the truth."""
 LINES: Final = 120
 
 
@@ -51,15 +59,16 @@ class Played(msgspec.Struct, kw_only=True):
     """The story."""
     did: tuple[str, ...] = ()
     """What a person had to do at the end."""
+    took_effect: dict[str, int] = {}
+    """How often which trouble did."""
 
 
 def played(scenario: Scenario) -> Played:
     """All of it."""
-    model = Steady(seed=scenario.seed, spread=0.4, oddities=scenario.oddities)
     return play(
         lambda town: _Story(town, scenario).tell(),
         seed=scenario.seed,
-        model=model,
+        model=scenario.model,
         faults=scenario.bus,
     )
 
@@ -71,13 +80,16 @@ class _Story:
         self._began = town.sim.clock.now()
         self._lines: list[tuple[float, str]] = []
         self._did: list[str] = []
-        self._witness = Witness(pool=POOL, max_unavailable=scenario.max_unavailable)
-        town.bus.tap(self._witness.hear)
+        self._overheard = Overheard(pool=POOL, max_unavailable=scenario.max_unavailable)
+        self._tally = Tally()
+        town.hear(self._overheard.hear)
+        town.hear(self._tally.hear)
 
     async def tell(self) -> Played:
         town, plan = self._town, self._scenario
         await town.install()
-        acts.strike(town, plan.strikes)
+        await town.sleep(1)
+        self._tally.strike(town.server, plan.strikes)
         for name in plan.nodes:
             town.machine(name)
         await self._want(OLD)
@@ -85,7 +97,8 @@ class _Story:
         await self._acts()
         if not plan.calm:
             await self._reach(HEALED_AT)
-            self._heal()
+            self._say("--- all faults are over")
+            await self._town.heal()
         ended = await self._come_to_rest()
         return await self._judged(ended)
 
@@ -101,14 +114,16 @@ class _Story:
                 await self._patch()
                 patched = True
             await self._reach(at)
-            self._say(f"--- {said}")
-            await acts.perform(self._town, act)
+            happened = await acts.perform(self._town, act)
+            self._say(f"--- {said}" if happened else f"--- {said}: there is nothing of that kind")
+            if happened:
+                self._tally.acted(act.what)
         if not patched:
             await self._patch()
 
     async def _patch(self) -> None:
         plan = self._scenario
-        await self._reach(plan.patched_at - 30.0)
+        await self._reach(plan.patched_at - 15.0)
         for work in plan.works:
             await self._town.service_on(work.name, work.node, gpus=work.gpus)
         await self._reach(plan.patched_at)
@@ -121,21 +136,38 @@ class _Story:
             version, maxUnavailable=plan.max_unavailable, maxParallelUpgrades=plan.parallel
         )
 
-    def _heal(self) -> None:
-        self._say("--- all faults are over")
-        self._town.server.faults.clear()
-        self._town.bus.start()
-
     async def _come_to_rest(self) -> bool:
+        town = self._town
         for _ in range(ROUNDS):
-            within = PATIENCE / ROUNDS
-            if await self._town.until(self._town.in_place, within=within, every=5.0) is not None:
+            if await town.until(self._ended_or_for_people, within=PATIENCE, every=5.0) is None:
+                break
+            if await self._ended():
                 return True
-            for done in await acts.cure(self._town):
+            for done in await cure(town, self._waits()):
                 self._did.append(done)
                 self._say(f"--- a person {done}")
-        within = PATIENCE
-        return await self._town.until(self._town.in_place, within=within, every=5.0) is not None
+            await town.sleep(AT_REST)
+        return await self._ended()
+
+    async def _ended(self) -> bool:
+        """Everything is in place, and nobody has taken a proof away since."""
+        if not await self._town.in_place():
+            return False
+        nodes = [await self._town.kube.get(things.NODES, name) for name in self._town.stations]
+        return all((record := record_of(node)) and record.evidence for node in nodes)
+
+    async def _ended_or_for_people(self) -> bool:
+        """Every node is where it should be, or nothing but a person can get it there."""
+        if await self._ended():
+            return True
+        waits = self._waits()
+        now = self._town.sim.clock.now()
+        at_rest = all(now - one.at > AT_REST for one in self._overheard.waits.values())
+        return bool(waits) and at_rest and all(one.code in FOR_PEOPLE for one in waits.values())
+
+    def _waits(self) -> dict[str, Wait]:
+        found = {name: self._overheard.wait(name) for name in self._town.stations}
+        return {name: wait for name, wait in found.items() if wait is not None}
 
     async def _reach(self, at: float) -> None:
         await self._town.sleep(max(0.0, self._began + at - self._town.sim.clock.now()))
@@ -148,13 +180,13 @@ class _Story:
     async def _judged(self, ended: bool) -> Played:
         town, plan = self._town, self._scenario
         # What was reported last is on its way.
-        await town.sleep(60)
+        await town.sleep(5 if plan.calm else 30)
         revisions, entries, events = town.revisions(), await town.entries(), await town.events()
         journal = Journal(
             revisions=revisions,
             entries=entries,
             events=events,
-            pools=tuple(self._witness.testimony),
+            pools=dated(self._overheard.shut_out.testimony, revisions),
         )
         verdict = judge(journal, faults=not plan.calm)
         wrong = [
@@ -172,6 +204,7 @@ class _Story:
         wrong += [Wrong("ended", one) for one in (*town.failures, *failures)]
         if not ended:
             wrong.append(Wrong("liveness", await self._standing()))
+            wrong += self._untrue()
         else:
             wrong += [Wrong("proof", said) async for said in self._unproven()]
         told = [*self._lines, *((one.at, one.message) for one in events), *_writes(revisions)]
@@ -188,6 +221,7 @@ class _Story:
             seconds=town.sim.clock.monotonic(),
             lines=[f"{at - self._began:9.2f} {text}" for at, text in told],
             did=tuple(self._did),
+            took_effect=self._tally.counts(),
         )
 
     async def _unproven(self) -> AsyncGenerator[str]:
@@ -195,20 +229,28 @@ class _Story:
         town = self._town
         for name, station in town.stations.items():
             node = await town.kube.get(things.NODES, name)
-            record = _record(node)
+            record = record_of(node)
             found = record.evidence if record is not None else None
             driver = station.machine.driver
             if found is None or not found.passed:
                 yield f"{name}: there is no evidence that passed"
             elif (found.label, found.boot_id) != (town.label, station.machine.boot_id):
                 yield f"{name}: the evidence is of {found.label} in boot {found.boot_id}"
-            elif driver is None or (driver.label, driver.version) != (town.label, NEW):
+            elif driver is None or (driver.label, driver.version) != (town.label, town.version):
                 yield f"{name}: in its kernel is {driver}"
+
+    def _untrue(self) -> Iterator[Wrong]:
+        """Waits that should be over, by what they say themselves."""
+        now = self._town.sim.clock.now()
+        for name, wait in self._waits().items():
+            if wait.until is not None and now > wait.until + LATE:
+                said = f"{wait.code} until {wait.until - self._began:.0f} s, and it is past that"
+                yield Wrong("until", f"{name}: {said}")
 
     async def _standing(self) -> str:
         """Where each node stands, and what is said of why."""
         said: list[str] = []
-        last = {one.node: one.message for one in await self._town.events() if one.kind == "wait"}
+        last = {name: one.message for name, one in self._overheard.waits.items()}
         for name in self._town.stations:
             node = await self._town.kube.get(things.NODES, name)
             labels = node.metadata.labels
@@ -216,14 +258,6 @@ class _Story:
             said.append(f"{name} is {state} with {labels.get(DRIVER_LABEL)}; {last.get(name)}")
         rollout = await self._town.rollout()
         return f"{rollout.status.phase if rollout else 'no rollout'}; {'; '.join(said)}"
-
-
-def _record(node: things.Node) -> Record | None:
-    text = node.metadata.annotations.get(RECORD_ANNOTATION, "")
-    try:
-        return decode(Record, text.encode()) if text else None
-    except Unreadable:
-        return None
 
 
 def _writes(revisions: Iterable[Revision]) -> Iterator[tuple[float, str]]:
@@ -250,6 +284,7 @@ def story(played: Played) -> str:
         f"bus {plan.bus}",
         f"api {plan.strikes}",
         *(f"odd {odd}" for odd in plan.oddities),
+        f"took effect: {', '.join(f'{what} {n}' for what, n in played.took_effect.items())}",
     ]
     told = played.lines
     if len(told) > LINES:

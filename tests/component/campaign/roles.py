@@ -10,7 +10,10 @@ from sluice.bus.local.bus import LocalBus
 from sluice.bus.permissions import permissions
 from sluice.contracts.asks import PlanAnswer
 from sluice.contracts.identities import Identity, Writer
+from sluice.discovery.cluster import role as discovery_cluster
+from sluice.discovery.cluster.settings import DiscoveryClusterSettings
 from sluice.driver.cluster import role as driver_cluster
+from sluice.driver.cluster.commanded import Commanded
 from sluice.driver.cluster.settings import DriverClusterSettings
 from sluice.kube.errors import Unavailable
 from sluice.kube.transport import Answer, Request, Transport
@@ -22,6 +25,10 @@ from sluice.scheduler import role as scheduler
 from sluice.scheduler.settings import SchedulerSettings
 from sluice.sim.apiserver.server import ApiServer
 from sluice.sim.loop import Sim
+from sluice.telemetry.cluster import role as telemetry_cluster
+from sluice.telemetry.cluster.settings import TelemetryClusterSettings
+from sluice.validator.cluster import role as validator_cluster
+from sluice.validator.cluster.settings import ValidatorClusterSettings
 from tests.unit.policy.situations import SETTINGS
 
 NAMESPACE = SETTINGS.namespace
@@ -42,6 +49,8 @@ class Wire:
         self.writes = 0
         self.cut_after: int | None = None
         self.cut = asyncio.Event()
+        self.lease_away = False
+        """Requests about leases are not answered: who leads hears late that another one does."""
 
     def __str__(self) -> str:
         return "a wire of a campaign"
@@ -51,6 +60,8 @@ class Wire:
         """Until it is cut."""
         if self.cut.is_set():
             raise Unavailable(f"{request.method} {request.path}", "the process is dead")
+        if self.lease_away and "/leases" in request.path:
+            await asyncio.Event().wait()
         self.writes += request.method != "GET" and "/leases" not in request.path
         async with self._transport.open(request) as answer:
             if self.cut_after is not None and self.writes > self.cut_after:
@@ -125,11 +136,30 @@ def _scheduler(ground: Ground, role: Role) -> _Run:
 
 
 def _driver_cluster(ground: Ground, role: Role) -> _Run:
+    sim, commanded = ground.sim, Commanded()
+
+    async def run() -> None:
+        await driver_cluster.run(
+            OPERANDS,
+            kube=role.wire,
+            slots=commanded,
+            clock=sim.clock,
+            random=sim.random_for(role.name),
+            ids=sim.ids,
+            metrics=role.metrics,
+            service=role.service,
+        )
+        await role.service.enter("commands", commanded.following(role.bus))
+
+    return run
+
+
+def _discovery_cluster(ground: Ground, role: Role) -> _Run:
     sim = ground.sim
-    return lambda: driver_cluster.run(
-        OPERANDS,
+    return lambda: discovery_cluster.run(
+        DiscoveryClusterSettings(namespace=NAMESPACE, pod_name=role.name),
         kube=role.wire,
-        slots=_unknown,
+        bus=role.bus,
         clock=sim.clock,
         random=sim.random_for(role.name),
         ids=sim.ids,
@@ -138,9 +168,38 @@ def _driver_cluster(ground: Ground, role: Role) -> _Run:
     )
 
 
+def _validator_cluster(ground: Ground, role: Role) -> _Run:
+    sim = ground.sim
+    return lambda: validator_cluster.run(
+        ValidatorClusterSettings(),
+        kube=role.wire,
+        bus=role.bus,
+        clock=sim.clock,
+        random=sim.random_for(role.name),
+        metrics=role.metrics,
+        service=role.service,
+    )
+
+
+def _telemetry_cluster(ground: Ground, role: Role) -> _Run:
+    sim = ground.sim
+    return lambda: telemetry_cluster.run(
+        TelemetryClusterSettings(),
+        kube=role.wire,
+        bus=role.bus,
+        clock=sim.clock,
+        random=sim.random_for(role.name),
+        metrics=role.metrics,
+        service=role.service,
+    )
+
+
 _RUNS: dict[Writer, Callable[[Ground, Role], _Run]] = {
     Writer.SCHEDULER: _scheduler,
     Writer.DRIVER_CLUSTER: _driver_cluster,
+    Writer.DISCOVERY_CLUSTER: _discovery_cluster,
+    Writer.VALIDATOR_CLUSTER: _validator_cluster,
+    Writer.TELEMETRY_CLUSTER: _telemetry_cluster,
 }
 ROLES = tuple(_RUNS)
 
@@ -148,7 +207,3 @@ ROLES = tuple(_RUNS)
 async def _inline(work: Callable[[], PlanAnswer]) -> PlanAnswer:
     """There are no threads in virtual time."""
     return work()
-
-
-def _unknown() -> None:
-    """Which drivers commands name is not told to driver's cluster role: it collects none."""

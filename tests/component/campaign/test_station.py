@@ -7,11 +7,12 @@ from sluice.scheduler import things
 from tests.component.campaign.scenario import OLD
 from tests.component.campaign.town import Town, play
 
-AGENTS = (Writer.DISCOVERY, Writer.DRIVER, Writer.VALIDATOR)
+AGENTS = (Writer.DISCOVERY, Writer.DRIVER, Writer.TELEMETRY, Writer.VALIDATOR)
 
 
 async def up(town: Town) -> None:
     await town.install()
+    await town.sleep(1)
     town.machine("a")
     await town.want(OLD)
     town.keep()

@@ -1,13 +1,12 @@
 """A whole system in virtual time: every service, a simulated cluster, bus, and machines.
 
-Discovery's cluster role is not part of it: the labels that it would write are on the Nodes from the
-start. Nothing is judged here.
+Nothing is judged here.
 """
 
 import asyncio
 import logging
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,56 +15,34 @@ from structlog.testing import capture_logs
 
 from sluice.bus.chronicle import Recorded, read
 from sluice.bus.local import Faults as BusFaults
-from sluice.bus.local import LocalServer
+from sluice.bus.local import Happened, LocalServer
 from sluice.bus.local.bus import LocalBus
 from sluice.bus.permissions import permissions
 from sluice.bus.port import Bus, FromSequence
 from sluice.contracts.events import Event
 from sluice.contracts.identities import Identity, Writer
 from sluice.contracts.journal import Entry, Revision
-from sluice.contracts.node import DRIVER_LABEL
 from sluice.demo.station import Station
-from sluice.driver.cluster.role import LEASE as DRIVER_LEASE
 from sluice.host.access import Inline
-from sluice.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
-from sluice.kube.errors import NotFound
-from sluice.kube.resources import LEASES, Resource
-from sluice.policy.crds import definitions
-from sluice.policy.installation.whole import installation
+from sluice.kube.client import Kube
 from sluice.policy.rules import RULES
 from sluice.rollout.world import Model
 from sluice.runtime.service import Service
-from sluice.scheduler import things
-from sluice.scheduler.role import LEASE as SCHEDULER_LEASE
 from sluice.sim.apiserver.server import ApiServer
 from sluice.sim.cluster.cluster import Cluster
-from sluice.sim.cluster.kinds import REPLICA_SETS
 from sluice.sim.loop import Sim
 from sluice.sim.loop import run as simulate
 from sluice.sim.machines.machine import Machine
-from tests.component.campaign.roles import NAMESPACE, ROLES, Ground, Role
-from tests.component.policy.strictly import path_of, sent
-from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, drivers, node
+from tests.component.campaign.person import Person
+from tests.component.campaign.roles import ROLES, Ground, Role
 
 T = TypeVar("T")
 
-RBAC = "rbac.authorization.k8s.io/v1"
-POOL = "clusterpolicy-cluster-policy"
-STATE = "nvidia.com/gpu-driver-upgrade-state"
 RESTARTS = 5.0
 """Seconds until a cluster role that has ended is started again, as its Deployment would."""
 
 
-def told_by_discovery(name: str) -> dict[str, str]:
-    """The labels of a node with GPUs, as far as agents and policies select by them."""
-    return {
-        **node(name).labels,
-        "kubernetes.io/os": "linux",
-        "nvidia.com/gpu.deploy.operator-validator": "true",
-    }
-
-
-class Town:
+class Town(Person):
     """What a story has in its hands."""
 
     def __init__(
@@ -78,6 +55,7 @@ class Town:
             clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), rules=RULES
         )
         self.bus = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=faults)
+        super().__init__(self._kube_for("person", "kubectl"), self.server.transport(user="person"))
         self.cluster = Cluster(
             self._kube_for,
             model=model,
@@ -85,33 +63,20 @@ class Town:
             ids=sim.ids,
             random=sim.random_for("cluster"),
         )
-        self.kube = self._kube_for("person", "kubectl")
         self.stations: dict[str, Station] = {}
         self.roles: list[Role] = []
         self.failures: list[str] = []
         """Cluster roles that ended by themselves, and why."""
-        self.target = ""
-        self.label = ""
-        """Of the driver that people want now."""
+        self._forgotten: list[Entry] = []
+        self._listeners: list[Callable[[Happened], None]] = []
+        self.bus.tap(self._heard)
         self._ground = Ground(sim, server=self.server, bus=self.bus)
         self._tasks: list[asyncio.Task[None]] = []
         self._kept: dict[Writer, Role] = {}
+        self._over = asyncio.Event()
 
     def _kube_for(self, user: str, manager: str) -> Kube:
         return Kube(self.server.transport(user=user), manager=manager, clock=self.sim.clock)
-
-    # What whoever installs Sluice does.
-
-    async def install(self) -> None:
-        """Accounts, leases and kinds; nothing of ours runs yet."""
-        for obj in installation(NAMESPACE):
-            if obj["apiVersion"] != RBAC:
-                await self.apply(obj)
-        for lease in (SCHEDULER_LEASE, DRIVER_LEASE):
-            await self.kube.create(LEASES, {"metadata": {"name": lease}}, namespace=NAMESPACE)
-        for definition in definitions().values():
-            await self.apply(definition)
-        await self.sleep(1)
 
     def machine(self, name: str) -> None:
         """Another one, switched on: its kubelet joins the cluster."""
@@ -123,6 +88,7 @@ class Town:
             clock=sim.clock,
             ids=sim.ids,
             random=sim.random_for(name),
+            remembers=True,
         )
         station = self.stations[name] = Station(
             machine,
@@ -134,64 +100,11 @@ class Town:
             clock=sim.clock,
             ids=sim.ids,
             random_for=sim.random_for,
-            labels=told_by_discovery(name),
         )
         self._tasks.append(asyncio.create_task(station.run(), name=f"machine {name}"))
 
     async def _join(self, service: Service, identity: Identity) -> Bus:
         return await service.enter("bus", _connection(self.bus, identity))
-
-    async def want(self, version: str, **upgrade: Any) -> None:
-        """A person's policy."""
-        driver = {"repository": "r.example/nvidia", "image": "driver", "version": version}
-        policy = cluster_policy(
-            driver={**driver, "upgradePolicy": {"autoUpgrade": True, **upgrade}},
-            dcgmExporter={"enabled": False},
-            devicePlugin={"enabled": False},
-        )
-        answer = await self.apply(policy)
-        whole = {**policy, "metadata": answer["metadata"]}
-        (made,) = drivers(Situation([whole], [node("any")]).rendering(SETTINGS))
-        self.target = made["metadata"]["annotations"]["sluice.dev/target"]
-        self.label = made["metadata"]["labels"][DRIVER_LABEL]
-
-    async def apply(self, obj: Mapping[str, Any]) -> dict[str, Any]:
-        """`kubectl apply --server-side`; uids are the server's to give."""
-        metadata = {key: value for key, value in obj["metadata"].items() if key != "uid"}
-        status, _, answer = await sent(
-            self.server.transport(user="person"),
-            "PATCH",
-            path_of(dict(obj)),
-            {**obj, "metadata": metadata},
-            content=APPLY_PATCH,
-            force="true",
-            fieldManager="kubectl",
-        )
-        assert status in (200, 201), answer
-        return answer
-
-    async def change(self, resource: Resource[Any], name: str, change: Any) -> None:
-        """A person merges this into it, whatever its revision."""
-        path = resource.path(name=name)
-        query = {"fieldManager": "kubectl"}
-        await self.kube.request("PATCH", path, query=query, body=change, content_type=MERGE_PATCH)
-
-    async def service_on(self, name: str, node: str, *, gpus: int = 2) -> None:
-        """Somebody computes there, and would go on elsewhere."""
-        needs = {"limits": {"nvidia.com/gpu": str(gpus)}}
-        container = {"name": "main", "image": "train:1", "resources": needs}
-        spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}}
-        wanted = {
-            "apiVersion": "apps/v1",
-            "kind": "ReplicaSet",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {
-                "replicas": 1,
-                "selector": {"matchLabels": {"app": name}},
-                "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
-            },
-        }
-        await self.kube.create(REPLICA_SETS, wanted, namespace="default")
 
     # Cluster roles.
 
@@ -223,6 +136,39 @@ class Town:
         """It goes on beside the story, and ends with it at the latest."""
         self._tasks.append(asyncio.create_task(doing, name="later"))
 
+    def after(self, seconds: float, do: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """What began ends so much later, and at once when all troubles end."""
+        task = asyncio.create_task(self._after(seconds, do), name="after")
+        self._tasks.append(task)
+
+    async def _after(self, seconds: float, do: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        over = asyncio.create_task(self._over.wait(), name="over")
+        try:
+            await asyncio.wait({over}, timeout=seconds)
+        finally:
+            over.cancel()
+        await do()
+
+    async def heal(self) -> None:
+        """All that was to end later ends now, and nothing goes wrong any more."""
+        self.server.faults.clear()
+        self.bus.calm()
+        self.bus.start()
+        self._over.set()
+        await self.sleep(1)
+
+    def hear(self, listener: Callable[[Happened], None]) -> None:
+        """Tell it all that happens on the bus from now on."""
+        self._listeners.append(listener)
+
+    def _heard(self, it: Happened) -> None:
+        for listener in tuple(self._listeners):
+            listener(it)
+
+    def remember(self, entries: Iterable[Entry]) -> None:
+        """An agent had written them, and they are lost to it."""
+        self._forgotten += entries
+
     # What is there.
 
     async def sleep(self, seconds: float) -> None:
@@ -240,13 +186,6 @@ class Town:
             await self.sleep(every)
         return self.sim.clock.monotonic() - begun
 
-    async def rollout(self) -> things.Rollout | None:
-        """Of the only pool."""
-        try:
-            return await self.kube.get(things.ROLLOUTS, POOL)
-        except NotFound:
-            return None
-
     async def in_place(self) -> bool:
         """Whether the rollout of what is wanted now says that every node is done."""
         rollout = await self.rollout()
@@ -261,7 +200,7 @@ class Town:
 
     async def entries(self) -> tuple[Entry, ...]:
         """What all agents have."""
-        found: list[Entry] = []
+        found = list(self._forgotten)
         for station in self.stations.values():
             found += await station.entries()
         return tuple(found)

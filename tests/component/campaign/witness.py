@@ -1,54 +1,34 @@
-"""What no revision shows and an audit must know: who is without a driver behind a shut gate.
-
-It hears what the driver agents report; a node that never had a driver is not one that lost it.
-"""
+"""What the campaign overhears on the bus: what an audit has to be told, and what nodes wait for."""
 
 from sluice.bus.local import Happened
 from sluice.contracts import subjects
-from sluice.contracts.facts import Facts
-from sluice.contracts.identities import Writer
+from sluice.contracts.events import Event, EventKind, Wait
 from sluice.contracts.message import decode
-from sluice.contracts.reports import Report, StateKind
-from sluice.rollout.audit import PoolFacts
+from sluice.contracts.reports import Report
+from sluice.demo.witness import Witness
 
 
-class Witness:
-    """Listens for as long as the bus is there."""
+class Overheard:
+    """Everything that was stored since it listens, as far as it matters here."""
 
     def __init__(self, *, pool: str, max_unavailable: str) -> None:
-        self._pool = pool
-        self._max_unavailable = max_unavailable
-        self._had: set[str] = set()
-        self._without: frozenset[str] = frozenset()
-        self.testimony: list[PoolFacts] = []
+        self.shut_out = Witness(pool=pool, max_unavailable=max_unavailable)
+        self.waits: dict[str, Event] = {}
+        """By node: the last that was said of why it is not where it should be."""
 
     def hear(self, it: Happened) -> None:
-        """Something was said on the bus."""
+        """Something happened on the bus."""
         of = subjects.parse(it.subject) if it.what == "store" else None
-        if not isinstance(of, subjects.State) or of.kind != StateKind.FACTS:
-            return
-        if of.component != Writer.DRIVER:
-            return
-        report = decode(Report, it.data)
-        facts = report.open()
-        if not isinstance(facts, Facts):
-            return
-        if facts.driver is not None:
-            self._had.add(report.node_uid)
-        lacks = facts.driver is None and report.node_uid in self._had
-        self._without = (self._without - {report.node_uid}) | (
-            {report.node_uid} if lacks else set()
-        )
-        self._testify(it.time)
+        if isinstance(of, subjects.State):
+            self.shut_out.hear(decode(Report, it.data), at=it.time)
+        if isinstance(of, subjects.Event) and of.kind == EventKind.WAIT:
+            event = decode(Event, it.data)
+            known = self.waits.get(event.node)
+            if known is None or known.at <= event.at:
+                self.waits[event.node] = event
 
-    def _testify(self, at: float) -> None:
-        if self.testimony and self.testimony[-1].shut_out == self._without:
-            return
-        self.testimony.append(
-            PoolFacts(
-                key=self._pool,
-                since=at if self.testimony else 0.0,
-                max_unavailable=self._max_unavailable,
-                shut_out=self._without,
-            )
-        )
+    def wait(self, node: str) -> Wait | None:
+        """Why that node is not in place, as the scheduler said last; None: it waits no more."""
+        event = self.waits.get(node)
+        body = event.open() if event is not None else None
+        return body if isinstance(body, Wait) and body.code is not None else None

@@ -2,7 +2,9 @@
 
 import pytest
 
-from sluice.demo.__main__ import Options, options
+from sluice.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Writer
+from sluice.demo.playing import Options, options
+from sluice.demo.premises import KILLABLE
 
 
 def test_without_a_word_it_is_three_machines_until_ctrl_c() -> None:
@@ -16,11 +18,18 @@ def test_every_word_has_its_place() -> None:
     )
 
 
+def test_each_service_of_the_cluster_and_each_agent_of_a_machine_can_be_killed() -> None:
+    assert set(KILLABLE) == {*CLUSTER_WRITERS, *COMPONENTS} - {Writer.CTL, Writer.PLUGIN}
+    for writer in KILLABLE:
+        assert options(["--kill", writer]).kill == writer
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
         (["--nodes", "0"], "invalid choice"),
-        (["--kill", "node-1"], "scheduler"),
+        (["--nodes", "x"], "invalid int value: 'x'"),
+        (["--kill", "node-1"], "choose from 'scheduler', 'discovery-cluster'"),
         (["--fast"], "unrecognized arguments: --fast"),
     ],
 )

@@ -112,6 +112,8 @@ async def test_all_die_with_the_demo_also_when_that_is_killed(tmp_path: Path) ->
     pids = [int(word) for word in (await parent.stdout.readline()).split()]
     assert len(pids) == 2
     assert all(map(lives, pids))
+    assert len(os.listdir(tmp_path)) == 1
     parent.kill()
     await parent.wait()
     await eventually(lambda: not any(map(lives, pids)))
+    await eventually(lambda: not os.listdir(tmp_path))

@@ -1,6 +1,13 @@
 """Lines for newcomers: what is told at once, what only if it lasts, and by which names."""
 
-from sluice.contracts.events import Event, RolloutChange, Step, Wait
+from sluice.contracts.events import (
+    CommandTaken,
+    Event,
+    FactsChanged,
+    RolloutChange,
+    Step,
+    Wait,
+)
 from sluice.contracts.waits import WaitCode
 from sluice.demo.telling import PATIENCE, Names, Teller
 
@@ -40,6 +47,7 @@ def test_a_wait_is_told_only_when_it_has_lasted_and_only_once() -> None:
     assert not list(there.hear(waits(WaitCode.GATE, "the gate", at=110.0)))
     assert not list(there.overdue(110.0 + PATIENCE - 0.1))
     (line,) = there.overdue(110.0 + PATIENCE)
+    assert line.split()[:2] == ["11.0", "s"], "lines are in the order of their seconds"
     assert line.endswith("node-1 waits: the gate")
     assert not list(there.overdue(200.0))
 
@@ -53,6 +61,13 @@ def test_a_wait_that_is_over_or_followed_by_another_is_not_told() -> None:
     list(there.hear(waits(WaitCode.JOBS, "jobs", at=121.0)))
     list(there.hear(waits(None, "", at=121.3)))
     assert not list(there.overdue(130.0))
+
+
+def test_what_agents_note_by_the_dozen_is_left_to_the_bus() -> None:
+    taken = CommandTaken(epoch=1, token=1, op=1, command="idle", phase="started")
+    for body in (taken, FactsChanged(changed=("kernel",))):
+        event = Event.of(body, id="c", at=101.0, writer="driver", message="m", node=NODE)
+        assert not list(teller().hear(event))
 
 
 def test_digests_are_told_by_their_versions_and_shortened_while_they_are_not_known() -> None:

@@ -50,7 +50,7 @@ async def kept(places: Places, *entries: Entry) -> None:
 
 async def test_all_sources_are_read_and_a_good_run_is_well(places: Places) -> None:
     await kept(places, ENTRY)
-    found = await judged(places, ["node-1"], events=(), faults=False)
+    found = await judged(places, ["node-1"], events=(), testimony=(), faults=False)
     assert found.well, list(lines(found))
     told = "1 requests to the API server, 1 lines of agents' journals, 0 events"
     assert found.rests_on == told
@@ -62,14 +62,14 @@ async def test_an_agents_journal_can_break_a_promise(places: Places) -> None:
     newer = replace(ENTRY, token=2)
     older = replace(ENTRY, time=20.0)
     await kept(places, newer, older)
-    found = await judged(places, ["node-1"], events=(), faults=False)
+    found = await judged(places, ["node-1"], events=(), testimony=(), faults=False)
     assert {one.invariant for one in found.verdict.violations} == {"I2"}
     assert not found.well
 
 
 async def test_what_must_never_happen_on_a_machine_is_no_good_run(places: Places) -> None:
     places.oddities("node-1").write_text("two drivers: node-1: one met another\n")
-    found = await judged(places, ["node-1"], events=(), faults=False)
+    found = await judged(places, ["node-1"], events=(), testimony=(), faults=False)
     assert not found.well
     assert "  BROKEN  on a machine: two drivers: node-1: one met another" in lines(found)
 

@@ -4,6 +4,7 @@ import msgspec
 
 from sluice.discovery.cluster import things
 from sluice.discovery.cluster.features import OF_GPUS
+from sluice.kube import foreign
 from sluice.kube.resources import LEASES
 from tests.component.discovery.world import World, play
 from tests.unit.discovery.cluster.making import CONTAINER, DEPLOY, GPU, PRESENT, SYSTEM, deployed
@@ -70,7 +71,7 @@ def test_labels_of_gpus_can_be_switched_off() -> None:
 
 async def renew(world: World, *, times: int) -> None:
     """A GPU Operator holds its Lease."""
-    path = LEASES.path(namespace="default", name=things.FOREIGN_LEASE)
+    path = LEASES.path(namespace="default", name=foreign.LEASE)
     for number in range(times):
         stamp = f"2027-01-15T09:00:{number % 60:02d}.000000Z"
         spec = {"holderIdentity": "gpu-operator_1", "leaseDurationSeconds": 15, "renewTime": stamp}
@@ -83,7 +84,7 @@ async def renew(world: World, *, times: int) -> None:
 def test_nobody_is_labelled_while_a_gpu_operator_is_at_work() -> None:
     async def story(world: World) -> None:
         await world.install()
-        lease = {"metadata": {"name": things.FOREIGN_LEASE}, "spec": {}}
+        lease = {"metadata": {"name": foreign.LEASE}, "spec": {}}
         await world.kube.create(LEASES, lease, namespace="default")
         await world.node("a")
         await world.lead()

@@ -80,4 +80,12 @@ async def _block() -> None:
 
 
 if __name__ == "__main__":
-    program({"both": Role(Settings, {"calm": calm, "odd": odd}), "chore": lambda: 7})
+    program(
+        "example",
+        {
+            "both": Role(Settings, {"calm": calm, "odd": odd}),
+            "calm": Role(Settings, calm),
+            "example": Role(Settings, calm),
+            "chore": lambda: 7,
+        },
+    )

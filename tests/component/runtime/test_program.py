@@ -40,11 +40,24 @@ def test_settings_are_not_read_for_another_role(launch: Launch):
 
 
 @pytest.mark.parametrize(
+    ("role", "called"), [("calm", "example-calm"), ("example", "example"), ("both", "odd")]
+)
+def test_a_role_is_called_by_its_service_and_itself(launch: Launch, role: str, called: str):
+    program = launch(role)
+    program.until("phase entered", phase="ready", service=called)
+    program.signal()
+    assert program.end() == 0
+
+
+@pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("odd",), "unknown role odd: give one of both, chore"),
-        (("--print-config",), "unknown role --print-config: give one of both, chore"),
-        (("",), "no role given: give one of both, chore"),
+        (("odd",), "unknown role odd: give one of both, calm, chore, example"),
+        (
+            ("--print-config",),
+            "unknown role --print-config: give one of both, calm, chore, example",
+        ),
+        (("",), "no role given: give one of both, calm, chore, example"),
     ],
 )
 def test_who_names_no_role_is_told_which_there_are(

@@ -12,6 +12,7 @@ from sluice.sim.apiserver.faults import Cut, Delay, Fault, Hang, Refuse, Strike
 from tests.component.scheduler.test_upgrades import CORDON, LABEL, STATES, brought_up, upgraded
 from tests.component.scheduler.world import NAMESPACE, NEW, USER, World, play
 
+LEASE_SECONDS = 15.0
 WRITES = 22
 """Of a whole upgrade of one node, by whatever kind: after each of them a scheduler may die."""
 
@@ -161,5 +162,40 @@ def test_a_node_that_is_deleted_leaves_nothing_on_the_bus() -> None:
         assert await scheduler.bus.last(COMMANDS, str(slot)) is None
         assert await scheduler.bus.last(STATE, str(report)) is None
         assert scheduler.value("gpu_operator_nodes_upgrades_done") == 1
+
+    play(story)
+
+
+def test_one_that_starts_while_the_bus_is_away_waits_and_goes_on_when_it_is_there() -> None:
+    async def story(world: World) -> None:
+        await world.install("a")
+        world.bus.stop()
+        scheduler = world.start()
+        await world.sleep(300)
+        assert scheduler.service.failure is None
+        assert any("is away" in why for why in scheduler.service.unready())
+        assert world.revisions("Lease") == []
+        world.bus.start()
+        await world.done("a")
+        assert scheduler.service.unready() == []
+
+    play(story)
+
+
+def test_who_stood_by_has_heard_all_agents_and_starts_nodes_as_soon_as_he_leads() -> None:
+    """One that is started anew has to hear a beat of each first, which takes up to a minute."""
+
+    async def story(world: World) -> None:
+        scheduler, _ = await brought_up(world, "a")
+        other = world.start()
+        await world.sleep(80)
+        await scheduler.kill()
+        await world.want(NEW)
+
+        async def begun() -> bool:
+            return any(CORDON in one.changed for one in world.committed("a"))
+
+        assert await world.until(begun, within=LEASE_SECONDS + 10.0) > 5.0
+        assert other.value("sluice_scheduler_leading") == 1
 
     play(story)

@@ -4,7 +4,7 @@ from collections import Counter
 
 from sluice.bus.asks import ask
 from sluice.contracts.asks import PlanAsk, StatusAnswer, StatusAsk, WhyAnswer, WhyAsk
-from sluice.contracts.events import EventKind
+from sluice.contracts.events import EventKind, RolloutChange
 from sluice.contracts.identities import Identity, Writer
 from sluice.contracts.message import decode
 from sluice.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, Record
@@ -242,5 +242,32 @@ def test_a_policy_deleted_midway_lets_what_is_in_flight_finish_also_by_a_success
         assert (why.pool, why.wait.code) == (POOL, "policy-gone")
         await world.sleep(120)
         assert await world.state("b") != "pod-restart-required"
+
+    play(story)
+
+
+def test_who_sets_the_brake_or_releases_a_halt_is_told_on_the_bus() -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a")
+        for spec in (
+            {"brake": "Pause"},
+            {"release": {"target": target, "failures": 2}},
+            {"brake": "None", "release": None},
+        ):
+            await world.change(things.ROLLOUTS, POOL, {"spec": spec})
+            await world.sleep(5)
+        bodies = [event.open() for event in await world.told()]
+        steered = [
+            (body.because, body.before, body.after)
+            for body in bodies
+            if isinstance(body, RolloutChange) and body.because in ("brake", "release")
+        ]
+        accepted = f"2 failures of {target}"
+        assert steered == [
+            ("brake", "None", "Pause"),
+            ("release", "", accepted),
+            ("brake", "Pause", "None"),
+            ("release", accepted, ""),
+        ]
 
     play(story)

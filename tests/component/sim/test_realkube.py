@@ -1,6 +1,7 @@
 """A real control plane starts, serves, is hurt, tells what it did, and leaves nothing behind."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -47,7 +48,11 @@ def binaries() -> Binaries:
 @pytest.fixture(scope="module")
 def plane(binaries: Binaries) -> Iterator[RealKube]:
     """For all tests that leave it as it was."""
-    kube = asyncio.run(RealKube.start(binaries=binaries, users={"alice": ["people"]}))
+    kube = asyncio.run(
+        RealKube.start(
+            binaries=binaries, users={"alice": ["people"], "carol": []}, reads_of=["people"]
+        )
+    )
     folder = kube.audit_log.parent
     assert running(folder).keys() == SERVERS
     yield kube
@@ -102,8 +107,28 @@ async def test_users_may_do_what_rbac_says(plane: RealKube) -> None:
 
         await eventually(may_list)
         assert (await alice.ask("GET", PODS))[0] == 403
-    with pytest.raises(ServerFailed, match=r"knows no user 'bob', only admin, .*, alice: name"):
+    with pytest.raises(
+        ServerFailed, match=r"knows no user 'bob', only admin, .*, alice, carol: name"
+    ):
         plane.token("bob")
+
+
+async def test_its_audit_log_has_the_reads_of_those_who_were_named(plane: RealKube) -> None:
+    path = "/api/v1/namespaces/default/secrets"
+
+    def told() -> list[tuple[str, int]]:
+        events = map(json.loads, plane.audit_log.read_text().splitlines())
+        return [
+            (event["user"]["username"], event["responseStatus"]["code"])
+            for event in events
+            if event["requestURI"] == path and "responseObject" not in event
+        ]
+
+    for user in ("admin", "carol", "alice"):
+        async with Client(plane, user) as client:
+            assert (await client.ask("GET", path))[0] == (200 if user == "admin" else 403)
+    await eventually(lambda: bool(told()))
+    assert told() == [("alice", 403)]
 
 
 async def test_kubectl_has_a_way_in_for_each_user(plane: RealKube) -> None:

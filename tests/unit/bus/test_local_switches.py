@@ -254,3 +254,19 @@ def test_a_killed_connection_takes_itself_out_of_its_group() -> None:
         assert deaf.heard == []
 
     virtually(story)
+
+
+def test_when_it_is_calm_nothing_goes_wrong_by_chance_any_more() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader, ear = server.connect(WRITER), server.connect(READER), Ear()
+        await reader.subscribe("test.a", ear)
+        server.calm()
+        ups: list[bool] = []
+        reader.link.watch(ups.append)
+        for number in range(50):
+            await writer.publish("test.a", str(number).encode())
+            await sim.clock.sleep(1.0)
+        assert [data for _, data in ear.heard] == [str(n).encode() for n in range(50)]
+        assert ups == []
+
+    virtually(story, Faults(lost=0.5, repeated=0.5, between_drops=(1.0, 5.0)))

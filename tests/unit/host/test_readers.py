@@ -1,5 +1,6 @@
 """What each reader makes of a machine's files; the files are as kernels write them."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -171,13 +172,14 @@ def test_the_processors(tmp_path: Path) -> None:
     machine = tree(
         tmp_path,
         {
+            "/proc/sys/kernel/arch": "riscv64\n",
             "/proc/cpuinfo": f"processor\t: 0\n{one}processor\t: 1\n{one}",
             "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list": "0,96\n",
             "/sys/devices/system/cpu/cpufreq/x": "",
         },
     )
-    assert system.cpu(machine, "x86_64") == Cpu(
-        architecture="x86_64",
+    assert system.cpu(machine) == Cpu(
+        architecture="riscv64",
         vendor="AuthenticAMD",
         family=25,
         model=17,
@@ -185,7 +187,13 @@ def test_the_processors(tmp_path: Path) -> None:
         multithreading=True,
         flags=("avx", "sse"),
     )
-    assert system.cpu(tree(tmp_path / "other"), "x86_64") is None
+    assert system.cpu(tree(tmp_path / "other")) is None
+
+
+def test_an_old_kernel_does_not_tell_its_architecture_and_runs_who_reads(tmp_path: Path) -> None:
+    found = system.cpu(tree(tmp_path, {"/proc/cpuinfo": "processor\t: 0\n"}))
+    assert found is not None
+    assert found.architecture == os.uname().machine
 
 
 def test_the_memory(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,13 @@ def test_links_in_a_circle_are_nothing(tmp_path: Path) -> None:
     assert not machine.exists("/a")
 
 
+def test_when_something_was_written_is_told(tmp_path: Path) -> None:
+    machine = tree(tmp_path, {"/sys/module/nvidia/version": "580\n"})
+    os.utime(tmp_path / "sys/module/nvidia", (7.25, 7.25))
+    assert machine.made("/sys/module/nvidia") == 7.25
+    assert machine.made("/sys/module/nouveau") is None
+
+
 def test_names_are_in_order(tmp_path: Path) -> None:
     machine = tree(tmp_path, {"/d/c": "", "/d/a": "", "/d/b/x": ""})
     assert machine.names("/d") == ("a", "b", "c")
@@ -72,3 +80,13 @@ def test_names_are_in_order(tmp_path: Path) -> None:
 def test_bytes_that_are_no_text_are_read_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"\xffx")
     assert tree(tmp_path).text("/f") == "\ufffdx"
+
+
+def test_how_much_may_still_be_written(tmp_path: Path) -> None:
+    machine = tree(tmp_path, {"/var/lib/a": ""})
+    link(tmp_path, "/data", "/var/lib")
+    about = os.statvfs(tmp_path)
+    free = machine.free("/data")
+    assert free is not None
+    assert 0 < free <= about.f_blocks * about.f_frsize
+    assert machine.free("/nowhere") is None

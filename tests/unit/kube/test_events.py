@@ -12,7 +12,6 @@ from sluice.kube.client import Kube
 from sluice.kube.events import (
     ALIKE,
     FLUSH,
-    KEPT,
     SAME,
     SOURCE,
     SPARE,
@@ -391,14 +390,17 @@ def test_while_the_server_hangs_no_more_is_kept_than_fits_and_the_rest_is_counte
     story(tell)
 
 
-def test_of_very_many_events_the_oldest_are_forgotten() -> None:
+def test_of_very_many_events_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = 300
+    monkeypatch.setattr("sluice.kube.events.KEPT", many)
+
     async def tell(world: World) -> None:
-        for number in range(KEPT + 500):
+        for number in range(many + 100):
             world.say("a", about=About(kind="Node", name=f"n{number}"))
             await world.clock.sleep(0.01)
         kept = world.events._events  # pyright: ignore[reportPrivateUsage]
-        assert len(kept) == KEPT
-        assert len(world.writes()) == KEPT + 500
+        assert len(kept) == many
+        assert len(world.writes()) == many + 100
 
     story(tell)
 

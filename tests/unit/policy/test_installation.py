@@ -13,25 +13,28 @@ POLICIES = {
     "nvidia.com/gpuclusters": LOOK,
     "gpu.nvidia.com/gpuclusterpolicies": LOOK,
     "sluice.dev/rolloutstrategies": LOOK,
-    "sluice.dev/rollouts": LOOK,
+}
+SELECTING = {
+    "nvidia.com/clusterpolicies": LOOK,
+    "nvidia.com/nvidiadrivers": LOOK,
+    "gpu.nvidia.com/gpuclusterpolicies": LOOK,
 }
 TABLE: dict[str, dict[str, str]] = {
     "sluice-discovery-cluster": {
         **POLICIES,
         GPU_OPERATOR: LOOK,
         "nodes": f"{LOOK} patch",
-        "sluice.dev/devices": f"{LOOK} create patch delete",
-        "sluice.dev/devices/status": "get patch",
         "here: coordination.k8s.io/leases": "get create patch",
     },
     "sluice-driver-cluster": {
         **POLICIES,
+        "sluice.dev/rollouts": LOOK,
         GPU_OPERATOR: LOOK,
         "nodes": f"{LOOK} patch",
-        "nvidia.com/clusterpolicies/status": "get patch",
-        "nvidia.com/nvidiadrivers/status": "get patch",
-        "gpu.nvidia.com/gpuclusterpolicies/status": "get patch",
-        "sluice.dev/rolloutstrategies/status": "get patch",
+        "nvidia.com/clusterpolicies/status": "patch",
+        "nvidia.com/nvidiadrivers/status": "patch",
+        "gpu.nvidia.com/gpuclusterpolicies/status": "patch",
+        "sluice.dev/rolloutstrategies/status": "patch",
         "node.k8s.io/runtimeclasses": f"{LOOK} create patch delete",
         "here: apps/daemonsets": f"{LOOK} create patch delete",
         "here: configmaps": f"{LOOK} create patch delete",
@@ -41,25 +44,19 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "sluice-scheduler": {
         **POLICIES,
-        "sluice.dev/rollouts": f"{LOOK} create patch update",
-        "sluice.dev/rollouts/status": "get update",
+        "sluice.dev/rollouts": f"{LOOK} create patch",
+        "sluice.dev/rollouts/status": "update",
         GPU_OPERATOR: LOOK,
         "nodes": f"{LOOK} patch",
         "events": "create patch",
         "pods": LOOK,
         "pods/eviction": "create",
         "here: pods": "delete",
-        "here: configmaps": LOOK,
         "here: apps/daemonsets": LOOK,
-        "here: apps/controllerrevisions": LOOK,
         "here: coordination.k8s.io/leases": "get create patch",
     },
-    "sluice-validator-cluster": {
-        **POLICIES,
-        "nodes": LOOK,
-        "here: pods": f"{LOOK} create delete",
-    },
-    "sluice-telemetry-cluster": {"nodes": LOOK},
+    "sluice-validator-cluster": {"nodes": LOOK, **SELECTING},
+    "sluice-telemetry-cluster": {"nodes": LOOK, **SELECTING},
 }
 """By account: what it may do to what, and to which alone; `here` is the operands' namespace."""
 
@@ -108,7 +105,7 @@ def test_nobody_reads_secrets_or_deletes_what_is_people_s() -> None:
         for key, verbs in rights.items():
             assert "*" not in verbs
             if "delete" in verbs.split():
-                assert key.startswith(("here: ", "sluice.dev/devices", "node.k8s.io/runtime"))
+                assert key.startswith(("here: ", "node.k8s.io/runtime"))
 
 
 def test_the_namespace_lets_privileged_pods_in() -> None:

@@ -59,6 +59,16 @@ def test_who_computes(spec: Any, gpu: bool) -> None:
             {"nodeSelector": {"nvidia.com/gpu.deploy.operator-validator": "true"}},
             Shelter.DAEMON_SET,
         ),
+        (
+            {"ownerReferences": [SET]},
+            {"nodeSelector": {"nvidia.com/gpu.deploy.driver": "true"}},
+            Shelter.DAEMON_SET,
+        ),
+        (
+            {"ownerReferences": [SET]},
+            {"nodeSelector": {"nvidia.com/gpu.deploy.operands": "true"}},
+            Shelter.DAEMON_SET,
+        ),
         ({"namespace": HOME}, {}, Shelter.OURS),
         (
             {"namespace": HOME, "ownerReferences": [SET], "labels": {"app": "nvidia-dcgm"}},

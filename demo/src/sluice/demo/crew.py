@@ -17,8 +17,20 @@ from sluice.sim.ports import HOST
 
 _LISTENS = "http server started"
 _READY = "phase=ready"
+_SERVES = "exporter started"
 _PORT = re.compile(rf"{_LISTENS}.*\bport=(\d+)")
-_PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED")
+_EXPORTER = re.compile(rf"{_SERVES}.*\bport=(\d+)")
+_STARTS_WITHIN = 90.0
+"""Seconds: a start is a second of computing, and a machine that does much else has little of it."""
+_PASSED_ON = (
+    "PATH",
+    "HOME",
+    "TMPDIR",
+    "LANG",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONHASHSEED",
+    "PYTHONPYCACHEPREFIX",
+)
 
 
 class Worker:
@@ -33,7 +45,15 @@ class Worker:
     @property
     def page(self) -> str:
         """Where its metrics are."""
-        found = _PORT.search(self.child.log)
+        return self._url(_PORT)
+
+    @property
+    def exporter(self) -> str:
+        """Where those of its GPUs are; empty: it has none."""
+        return self._url(_EXPORTER)
+
+    def _url(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.search(self.child.log)
         return f"http://{HOST}:{found[1]}/metrics" if found else ""
 
 
@@ -78,13 +98,13 @@ class Crew:
         settings = {"SLUICE_HTTP_HOST": HOST, "SLUICE_HTTP_PORT": "0", "SLUICE_LOG_FORMAT": "text"}
         settings |= {f"SLUICE_{key.upper()}": value for key, value in told.items()}
         worker = await self._begin(name, argv, {**self._environ, **settings})
-        await worker.child.said(_LISTENS)
+        await worker.child.said(_LISTENS, within=_STARTS_WITHIN)
         return worker
 
     async def ready(self, *names: str) -> None:
         """Wait until these serve."""
         for name in names:
-            await self.workers[name].child.said(_READY)
+            await self.workers[name].child.said(_READY, within=_STARTS_WITHIN)
 
     async def kill(self, name: str) -> None:
         """With no chance to say or write anything; then start it again, as it was started."""

@@ -12,19 +12,23 @@ from pathlib import Path
 from sluice.bus.credentials import Credentials
 from sluice.bus.nats import connect as join
 from sluice.bus.port import Bus
-from sluice.contracts.identities import Identity
-from sluice.demo.places import Places, kubelet_users
+from sluice.contracts.identities import Identity, Writer
+from sluice.demo.exporter import Exporter
+from sluice.demo.places import AGENTS_DIE, Places, kubelet_users
 from sluice.demo.station import Station
 from sluice.demo.worlds import world
 from sluice.host.access import Threads
 from sluice.kube.client import Kube
 from sluice.kube.config import connect
 from sluice.kube.http import HttpTransport
+from sluice.runtime.logs import logger
 from sluice.runtime.process import Process, ProcessSettings
 from sluice.runtime.service import Service
 from sluice.sim.machines.machine import Machine
 
 _SERVER_WITHIN = 60.0
+
+_log = logger()
 
 
 class MachineSettings(ProcessSettings, frozen=True, kw_only=True):
@@ -71,10 +75,14 @@ async def start(process: Process[MachineSettings], service: Service) -> None:
         agent.run_forever("nats", bus.guard())
         return bus
 
+    exporter = Exporter()
+    _, port = (await service.enter("exporter", exporter.server)).address
+    _log.info("exporter started", port=port)
     station = Station(
         machine,
         kube_for=kube_for,
         join=joined,
+        show=exporter.show,
         model=model,
         access=await service.enter("disk", _threads()),
         clock=clock,
@@ -83,6 +91,17 @@ async def start(process: Process[MachineSettings], service: Service) -> None:
     )
     await service.enter("oddities", _told(machine, places.oddities(settings.node)))
     service.run_forever("station", station.run())
+    service.run_forever("deaths", _deaths(station, places.to_die(settings.node)))
+
+
+async def _deaths(station: Station, file: Path) -> None:
+    asked = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(AGENTS_DIE, asked.set)
+    while True:
+        await asked.wait()
+        asked.clear()
+        for name in (await asyncio.to_thread(file.read_text)).split():
+            station.kill(Writer(name))
 
 
 @asynccontextmanager

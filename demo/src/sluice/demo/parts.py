@@ -5,8 +5,9 @@ from sluice.runtime.program import Role, program
 
 if __name__ == "__main__":
     program(
+        "demo",
         {
             "cluster": Role(cluster.ClusterSettings, cluster.start),
             "machine": Role(machine.MachineSettings, machine.start),
-        }
+        },
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sluice.contracts.identities import CLUSTER_WRITERS, Writer
+from sluice.contracts.node import STATE_LABEL, UpgradeState
 from sluice.demo.places import NAMESPACE
 from sluice.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
 from sluice.kube.resources import LEASES
@@ -19,6 +20,7 @@ USER: Final = "person"
 MANAGER: Final = "kubectl"
 POLICY: Final = "cluster-policy"
 POOL: Final = f"clusterpolicy-{POLICY}"
+MAX_UNAVAILABLE: Final = 1
 _RBAC: Final = "rbac.authorization.k8s.io"
 _SECTIONS: Final = (
     "operator", "daemonsets", "toolkit", "devicePlugin", "dcgm", "dcgmExporter",
@@ -51,7 +53,7 @@ class Person:
         upgrade = {
             "autoUpgrade": True,
             "maxParallelUpgrades": 1,
-            "maxUnavailable": 1,
+            "maxUnavailable": MAX_UNAVAILABLE,
             "waitForCompletion": {"podSelector": "waited-for=true"},
         }
         driver = {"repository": "nvcr.example/nvidia", "image": "driver", "version": version}
@@ -67,13 +69,22 @@ class Person:
 
     async def change_to(self, version: str) -> None:
         """`kubectl patch clusterpolicy cluster-policy --type merge -p …`."""
-        await self._kube.request(
-            "PATCH",
+        await self._merge(
             path_of("nvidia.com/v1", "ClusterPolicy", name=POLICY),
-            query={"fieldManager": MANAGER},
-            body={"spec": {"driver": {"version": version}}},
-            content_type=MERGE_PATCH,
+            {"spec": {"driver": {"version": version}}},
         )
+
+    async def release(self, target: str, *, failures: int) -> None:
+        """`kubectl patch rollout …`: so many failures of this target are accepted."""
+        await self._merge(
+            path_of("sluice.dev/v1alpha1", "Rollout", name=POOL),
+            {"spec": {"release": {"target": target, "failures": failures}}},
+        )
+
+    async def retry(self, node: str) -> None:
+        """`kubectl label node …`: it is to be tried once more."""
+        labels = {STATE_LABEL: UpgradeState.UPGRADE_REQUIRED.value}
+        await self._merge(f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}})
 
     async def run_for_ever(self, name: str, node: str, *, gpus: int) -> None:
         """A service with GPUs, that goes on elsewhere or again when it is evicted."""
@@ -104,6 +115,10 @@ class Person:
         )
         query = {"fieldManager": MANAGER, "force": "true"}
         await self._kube.request("PATCH", path, query=query, body=obj, content_type=APPLY_PATCH)
+
+    async def _merge(self, path: str, body: Object) -> None:
+        query = {"fieldManager": MANAGER}
+        await self._kube.request("PATCH", path, query=query, body=body, content_type=MERGE_PATCH)
 
 
 def path_of(api: str, kind: str, *, name: str, namespace: str = "") -> str:

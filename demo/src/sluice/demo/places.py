@@ -3,6 +3,7 @@
 Names only; nothing is read or written here.
 """
 
+import signal
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,8 @@ import msgspec
 from sluice.contracts.identities import Identity
 
 NAMESPACE = "gpu-operator"
+AGENTS_DIE = signal.SIGUSR1
+"""At this a machine kills those of its agents that its file `to-die` names."""
 
 
 class Places(msgspec.Struct, frozen=True):
@@ -32,6 +35,10 @@ class Places(msgspec.Struct, frozen=True):
     def oddities(self, name: str) -> Path:
         """What must never happen on a machine, where it did: one line each."""
         return self.folder / "oddities" / name
+
+    def to_die(self, name: str) -> Path:
+        """Names of the agents of a machine that are to be killed."""
+        return self.folder / "to-die" / name
 
     @property
     def bad_drivers(self) -> Path:

@@ -4,12 +4,11 @@ Services are started by the programs of production, each under its own account a
 Must not know what is played on it.
 """
 
+import asyncio
 import os
 import random as chance
-import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 
 import msgspec
 
@@ -19,14 +18,18 @@ from sluice.bus.nats import connect as join
 from sluice.contracts.identities import Identity, Writer
 from sluice.demo import keys
 from sluice.demo.crew import Crew
+from sluice.demo.folder import guarded_folder
 from sluice.demo.person import MANAGER, USER
-from sluice.demo.places import NAMESPACE, Places, account, kubelet_users
+from sluice.demo.places import AGENTS_DIE, NAMESPACE, Places, account, kubelet_users
+from sluice.demo.station_agents import KINDS
 from sluice.kube.client import Kube
 from sluice.kube.config import connect
 from sluice.runtime.clock import Clock, SystemClock
 from sluice.sim.nats import NatsServer
 
 PARTS = "sluice.demo.parts"
+_ROOM = 64 * 2**20
+"""Bytes; eight machines take a quarter of it."""
 CLUSTER = "cluster"
 _IMAGES = ("discovery", "driver", "validator", "telemetry")
 
@@ -37,16 +40,18 @@ class Part(msgspec.Struct, frozen=True):
     writer: Writer
     module: str
     role: str = "cluster"
-    on_bus: bool = True
 
 
 SERVICES = (
     Part(Writer.SCHEDULER, "sluice.scheduler", "scheduler"),
     Part(Writer.DISCOVERY_CLUSTER, "sluice.discovery"),
-    Part(Writer.DRIVER_CLUSTER, "sluice.driver", on_bus=False),
+    Part(Writer.DRIVER_CLUSTER, "sluice.driver"),
     Part(Writer.VALIDATOR_CLUSTER, "sluice.validator"),
     Part(Writer.TELEMETRY_CLUSTER, "sluice.telemetry"),
 )
+
+KILLABLE = (*(part.writer for part in SERVICES), *KINDS)
+"""What can be killed by name: cluster roles, and the agents of a machine."""
 
 
 class Premises:
@@ -81,17 +86,16 @@ class Premises:
             "namespace": NAMESPACE,
             "kubeconfig": str(self.places.kubeconfig(account(part.writer))),
             "pod_name": f"{part.writer}-1",
+            "nats_url": self.nats.url,
+            "nats_nkey_seed_file": str(self.places.key(Identity(writer=part.writer))),
         }
-        if part.on_bus:
-            key = self.places.key(Identity(writer=part.writer))
-            told |= {"nats_url": self.nats.url, "nats_nkey_seed_file": str(key)}
         if part.writer is Writer.DRIVER_CLUSTER:
             told |= {f"images_{name}": f"registry.example/sluice/{name}:demo" for name in _IMAGES}
             told["agent_env"] = f"SLUICE_NATS_URL={self.nats.url}"
         await self.crew.start(part.writer, part.module, part.role, **told)
 
     async def switch_on(self, node: str) -> None:
-        """Start a machine."""
+        """Start a machine; it has a port for the metrics of its GPUs."""
         await self.crew.start(
             node,
             PARTS,
@@ -101,6 +105,15 @@ class Premises:
             nats_url=self.nats.url,
             seed=str(self.seed),
         )
+        await self.crew.ready(node)
+
+    async def kill(self, name: str, *, node: str) -> None:
+        """With -9: a service's cluster role, or the agent of this name on that machine."""
+        if name in self.crew.workers:
+            await self.crew.kill(name)
+        else:
+            await asyncio.to_thread(self.places.to_die(node).write_text, name)
+            self.crew.workers[node].child.tell(AGENTS_DIE)
 
 
 @asynccontextmanager
@@ -108,12 +121,12 @@ async def premises(nodes: Sequence[str], *, seed: int) -> AsyncGenerator[Premise
     """With bus and cluster up. At the end nothing is left: no process, no port, no file."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-demo-"))
-        places = Places(Path(folder))
-        for name in ("users", "keys", "machines", "oddities"):
+        folder = await stack.enter_async_context(guarded_folder("sluice-demo-", room=_ROOM))
+        places = Places(folder)
+        for name in ("users", "keys", "machines", "oddities", "to-die"):
             (places.folder / name).mkdir()
         config = keys.hand_out(places, nodes)
-        nats = await stack.enter_async_context(NatsServer(config=config))
+        nats = await stack.enter_async_context(NatsServer(config=config, within=folder))
         crew = await stack.enter_async_context(Crew(os.environ))
         up = Premises(places, crew=crew, nats=nats, clock=clock, seed=seed)
         await up.open(nodes)
@@ -129,9 +142,9 @@ async def person_at(up: Premises) -> AsyncGenerator[Kube]:
 
 
 @asynccontextmanager
-async def listening_at(up: Premises) -> AsyncGenerator[NatsBus]:
-    """A connection to the bus for a person: to read what happens, and to ask."""
-    identity = Identity(writer=Writer.CTL)
+async def listening_at(up: Premises, writer: Writer = Writer.CTL) -> AsyncGenerator[NatsBus]:
+    """A connection to the bus: for a person, to read what happens and to ask."""
+    identity = Identity(writer=writer)
     key = Credentials(nkey_seed_file=str(up.places.key(identity)))
     async with join(
         url=up.nats.url,

@@ -19,7 +19,15 @@ from sluice.bus.journal import FileJournal
 from sluice.bus.port import Bus
 from sluice.contracts.identities import Writer
 from sluice.contracts.journal import Entry
-from sluice.demo.station_agents import KINDS, Ground, Join, Living, journal_of, writer_of
+from sluice.demo.station_agents import (
+    KINDS,
+    Ground,
+    Join,
+    Living,
+    Show,
+    journal_of,
+    writer_of,
+)
 from sluice.host.access import Access
 from sluice.rollout.world import Model
 from sluice.runtime.clock import Clock
@@ -49,11 +57,12 @@ class Station:
         ids: Ids,
         random_for: Callable[[str], chance.Random],
         labels: Mapping[str, str] | None = None,
+        show: Show | None = None,
         cut: Callable[[Bus], None] = _nothing,
         lease_every: float = 10.0,
     ) -> None:
-        """`labels` are those that the Node comes with; `cut` breaks the connection of an agent that
-        was killed, where it lives in this process.
+        """`labels` are those that the Node comes with; `show` serves the pages of an agent; `cut`
+        breaks the connection of one that was killed, where it lives in this process.
         """
         self.machine = machine
         self._root = machine.root
@@ -73,6 +82,7 @@ class Station:
             machine=machine,
             access=access,
             join=join,
+            show=show,
             cut=cut,
             clock=clock,
             random_for=random_for,

@@ -7,7 +7,7 @@ machine nor disk any more. Must not know how a bus is made, nor whether time is 
 import asyncio
 import random as chance
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from importlib.metadata import version
 from typing import Any, Final, Protocol
 
@@ -43,6 +43,9 @@ STATE_DIR: Final = "/var/lib/sluice"
 Join = Callable[[Service, Identity], Awaitable[Bus]]
 """Connects an agent for as long as its service lives."""
 
+Show = Callable[[telemetry.Pages], AbstractAsyncContextManager[None]]
+"""Serves the pages of an agent for as long as its service lives."""
+
 
 class Program(Protocol):
     """The `run` of an agent."""
@@ -57,7 +60,7 @@ class Program(Protocol):
         clock: Clock,
         random: chance.Random,
         service: Service,
-    ) -> None: ...
+    ) -> telemetry.Pages | None: ...
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,9 +81,9 @@ async def _telemetry(
     clock: Clock,
     random: chance.Random,
     service: Service,
-) -> None:
-    """With counters of its own; its page is not served: all machines would want the same port."""
-    await telemetry.run(
+) -> telemetry.Pages:
+    """With counters of its own."""
+    return await telemetry.run(
         settings,
         bus=bus,
         host=host,
@@ -107,6 +110,8 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine
     access: Access
     join: Join
+    show: Show | None
+    """None: nobody has a port for an agent's pages."""
     cut: Callable[[Bus], None]
     clock: Clock
     random_for: Callable[[str], chance.Random]
@@ -201,7 +206,7 @@ class Living:
             async with service:
                 identity = Identity(cluster=settings.bus.cluster, writer=writer, node=settings.node)
                 self._bus = bus = await ground.join(service, identity)
-                await self._kind.run(
+                pages = await self._kind.run(
                     settings,
                     bus=bus,
                     host=host,
@@ -210,6 +215,8 @@ class Living:
                     random=ground.random_for(name),
                     service=service,
                 )
+                if pages is not None and ground.show is not None:
+                    await service.enter("pages", ground.show(pages))
 
     def _moved(self, phase: Phase) -> None:
         if self._voice is not None and not self._ended:

@@ -7,11 +7,14 @@ told by the version that they stand for.
 import re
 from collections.abc import Iterator
 
-from sluice.contracts.events import Event, RolloutChange, Wait
+from sluice.contracts.events import CommandTaken, Event, FactsChanged, RolloutChange, Wait
 from sluice.contracts.message import Unreadable
 
 PATIENCE = 1.0
 """Seconds after which a wait is worth a line."""
+
+UNTOLD = (CommandTaken, FactsChanged)
+"""A dozen for each node: steps and waits say the same in fewer words."""
 
 _DIGEST = re.compile(r"\b[0-9a-f]{32}\b")
 _SHOWN = 8
@@ -54,10 +57,12 @@ class Teller:
             body = event.open()
         except Unreadable:
             return
+        if isinstance(body, UNTOLD):
+            return
         if isinstance(body, RolloutChange):
             self._names.guess(body.target, self.wanted)
         if not isinstance(body, Wait):
-            yield self._line(event)
+            yield self._line(event, at=event.at)
         elif body.code is None:
             self._held.pop(event.node, None)
         else:
@@ -68,12 +73,12 @@ class Teller:
         for node, event in list(self._held.items()):
             if now - event.at >= PATIENCE:
                 del self._held[node]
-                yield self._line(event)
+                yield self._line(event, at=now)
 
-    def _line(self, event: Event) -> str:
+    def _line(self, event: Event, *, at: float) -> str:
         about = "" if event.node in event.message else event.node
         words = ": ".join(filter(None, (about, event.message)))
-        return self.line(event.writer, self._names.told(words), at=event.at)
+        return self.line(event.writer, self._names.told(words), at=at)
 
     def line(self, who: str, words: str, *, at: float) -> str:
         """One line."""

@@ -17,8 +17,9 @@ from sluice.contracts.identities import COMPONENTS
 from sluice.contracts.journal import Entry, Revision
 from sluice.demo.places import Places
 from sluice.demo.station_agents import STATE_DIR
+from sluice.demo.witness import dated
 from sluice.host.tree import Tree
-from sluice.rollout.audit import Journal, Verdict, judge
+from sluice.rollout.audit import Journal, PoolFacts, Verdict, judge
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,15 +44,25 @@ async def events_of(bus: Bus) -> tuple[Event, ...]:
 
 
 async def judged(
-    places: Places, nodes: Sequence[str], *, events: tuple[Event, ...], faults: bool
+    places: Places,
+    nodes: Sequence[str],
+    *,
+    events: tuple[Event, ...],
+    testimony: Sequence[PoolFacts],
+    faults: bool,
 ) -> Found:
-    """The audit's word, and what it rests on.
+    """The audit's word, and what it rests on; `testimony` is of what no revision shows.
 
     For when the cluster and all machines have ended: their files are complete then.
     """
     entries = [entry for node in nodes for entry in await _entries(places, node)]
     revisions = await asyncio.to_thread(lambda: tuple(_revisions(places.revisions)))
-    journal = Journal(revisions=revisions, entries=tuple(entries), events=events)
+    journal = Journal(
+        revisions=revisions,
+        entries=tuple(entries),
+        events=events,
+        pools=dated(testimony, revisions),
+    )
     return Found(
         verdict=await asyncio.to_thread(judge, journal, faults=faults),
         oddities=await asyncio.to_thread(lambda: tuple(_oddities(places, nodes))),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from sluice.contracts.node import DRIVER_LABEL
 from sluice.driver.cluster import collecting, things
 from sluice.driver.cluster.deciding import delete
 from sluice.driver.cluster.hands import Hands
@@ -118,8 +119,13 @@ async def by_commands_that_nobody_knows(world: World, old: str) -> None:
     world.commanded = None
 
 
+async def by_a_command(world: World, old: str) -> None:
+    label = (await world.daemon_sets())[old].metadata.labels[DRIVER_LABEL]
+    world.commanded = {label: {(await world.kube.get(things.NODES, "a")).metadata.uid}}
+
+
 @pytest.mark.usefixtures(short_hours.__name__)
-@pytest.mark.parametrize("named", [by_rollout, by_commands_that_nobody_knows])
+@pytest.mark.parametrize("named", [by_rollout, by_a_command, by_commands_that_nobody_knows])
 def test_one_that_is_named_stays(
     named: Callable[[World, str], Coroutine[Any, Any, None]],
 ) -> None:

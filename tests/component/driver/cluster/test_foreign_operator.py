@@ -3,6 +3,7 @@
 from typing import Any
 
 from sluice.driver.cluster import things
+from sluice.kube import foreign
 from sluice.kube.resources import LEASES, PODS
 from sluice.sim.apiserver.faults import Fault, Refuse
 from tests.component.driver.cluster.test_bringing_up import AGENTS, POLICY, brought_up
@@ -10,7 +11,7 @@ from tests.component.driver.cluster.world import NAMESPACE, USER, World, play
 
 ITS_NAMESPACE = "default"
 LEASE = {
-    "metadata": {"name": things.FOREIGN_LEASE},
+    "metadata": {"name": foreign.LEASE},
     "spec": {
         "holderIdentity": "gpu-operator_1",
         "leaseDurationSeconds": 15,
@@ -18,14 +19,14 @@ LEASE = {
         "leaseTransitions": 1,
     },
 }
-WORDS = f"gpu-operator_1 holds lease {ITS_NAMESPACE}/{things.FOREIGN_LEASE}"
+WORDS = f"gpu-operator_1 holds lease {ITS_NAMESPACE}/{foreign.LEASE}"
 
 
 async def renew(world: World, *, holder: str = "gpu-operator_1") -> None:
     """As who holds it does every few seconds."""
     stamp = f"2027-01-15T09:00:{int(world.sim.clock.monotonic()) % 60:02d}.000000Z"
     spec = {"holderIdentity": holder, "renewTime": stamp}
-    path = LEASES.path(namespace=ITS_NAMESPACE, name=things.FOREIGN_LEASE)
+    path = LEASES.path(namespace=ITS_NAMESPACE, name=foreign.LEASE)
     await world.kube.request(
         "PATCH", path, body={"spec": spec}, content_type="application/merge-patch+json"
     )
@@ -196,13 +197,27 @@ def test_one_that_comes_later_stops_us_at_once_and_leaves_again() -> None:
         said = await world.conditions("ClusterPolicy", POLICY)
         assert set(said) == {"Ready", "Error", "ForeignOperator"}
         # Deleted by a person, a lease counts for as long as its holder may take to make it anew.
-        path = LEASES.path(namespace=ITS_NAMESPACE, name=things.FOREIGN_LEASE)
+        path = LEASES.path(namespace=ITS_NAMESPACE, name=foreign.LEASE)
         await world.kube.request("DELETE", path)
         await world.sleep(15)
         assert "nvidia-dcgm-exporter" not in await world.daemon_sets()
         await world.sleep(10)
         assert "nvidia-dcgm-exporter" in await world.daemon_sets()
         assert "ForeignOperator" not in await world.conditions("ClusterPolicy", POLICY)
+
+    play(story)
+
+
+def test_one_that_was_silent_and_renews_again_stops_us_at_once() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        await world.lead()
+        await world.kube.create(LEASES, LEASE, namespace=ITS_NAMESPACE)
+        await world.sleep(60)
+        assert "ForeignOperator" not in await world.conditions("ClusterPolicy", POLICY)
+        await renew(world)
+        await world.sleep(2)
+        assert "ForeignOperator" in await world.conditions("ClusterPolicy", POLICY)
 
     play(story)
 

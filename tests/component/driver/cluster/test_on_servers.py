@@ -62,7 +62,7 @@ class Site:
                     await run(
                         said,
                         kube=transport,
-                        slots=frozenset,
+                        slots=dict,
                         clock=clock,
                         random=random.Random(1),
                         ids=RandomIds(),

@@ -133,7 +133,7 @@ class World:
             lease_every=60.0,
         )
         self.kube = self._kube_for("person", "kubectl")
-        self.commanded: Collection[str] | None = frozenset()
+        self.commanded: Mapping[str, Collection[str]] | None = {}
         self.roles: list[Role] = []
 
     def _kube_for(self, user: str, manager: str) -> Kube:

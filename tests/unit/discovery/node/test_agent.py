@@ -1,6 +1,7 @@
 """The discovery agent: facts once, facts when they change, and nothing held when it was told so."""
 
 from sluice.contracts.commands import Idle, Quiesce
+from sluice.contracts.events import FactsChanged
 from sluice.contracts.facts import Facts, Gpu
 from sluice.contracts.identities import Writer
 from sluice.contracts.telemetry import GpuSample
@@ -66,6 +67,9 @@ def test_facts_are_said_once_and_again_when_they_change() -> None:
         assert second.os.id == "ubuntu"
         assert first.kernel == second.kernel
         assert first.nvml_error == "no NVIDIA driver is loaded"
+        (event,) = ground.events
+        assert event.open() == FactsChanged(changed=("os",))
+        assert (event.message, event.node, event.node_uid) == ("not as before: os", NODE, UID)
 
     play(story, driver)
 

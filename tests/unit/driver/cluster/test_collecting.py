@@ -1,5 +1,7 @@
 """Who keeps a driver's DaemonSet, and for how long."""
 
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -24,7 +26,7 @@ def because(
     plan: Any = NOW,
     nodes: tuple[things.Node, ...] = (node(),),
     rollouts: tuple[things.Rollout, ...] = (),
-    commanded: frozenset[str] | None = frozenset(),
+    commanded: Mapping[str, Collection[str]] | None = MappingProxyType({}),
     status: dict[str, int] | None = None,
     **metadata: Any,
 ) -> str:
@@ -51,7 +53,7 @@ def test_one_of_an_old_target_that_nothing_names_is_kept_by_nobody() -> None:
         ({"nodes": (node("n", **{DRIVER_LABEL: LABEL}),)}, "node n names it"),
         ({"nodes": (node("n", record=f'{{"label_before":"{LABEL}"}}'),)}, "node n names it"),
         ({"nodes": (node("n", record=f"garbled {TARGET}"),)}, "node n names it"),
-        ({"commanded": frozenset((LABEL,))}, "a command names it"),
+        ({"commanded": {LABEL: {"uid-n"}}, "nodes": (node("n"),)}, "a command names it"),
         ({"commanded": None}, "it is not known which drivers are named by commands"),
         ({"rollouts": (rollout(POOL, lastGood=TARGET),)}, f"Rollout {POOL} names it"),
         ({"rollouts": (rollout(POOL, targets={TARGET: {}}),)}, f"Rollout {POOL} names it"),
@@ -65,6 +67,10 @@ def test_one_of_an_old_target_that_nothing_names_is_kept_by_nobody() -> None:
 )
 def test_one_that_is_named_says_by_whom(kept_by: dict[str, Any], words: str) -> None:
     assert because(**kept_by) == words
+
+
+def test_a_command_for_a_node_that_is_gone_names_nothing() -> None:
+    assert because(commanded={LABEL: {"uid-n"}}, nodes=(node("other"),)) == ""
 
 
 def test_the_rollout_of_another_pool_names_only_labels() -> None:

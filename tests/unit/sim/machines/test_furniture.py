@@ -43,9 +43,16 @@ def test_the_machine_says_what_it_is(tmp_path: Path) -> None:
         id="ubuntu", version_id="22.04", name="Ubuntu 22.04.5 LTS"
     )
     assert system.memory(tree) == Memory(bytes=2015 * 2**30, numa_nodes=2)
-    cpu = system.cpu(tree, "x86_64")
+    cpu = system.cpu(tree)
     assert cpu is not None
     assert (cpu.vendor, cpu.count, cpu.multithreading) == ("GenuineIntel", 8, True)
+    assert cpu.architecture == "x86_64"
+
+
+def test_its_architecture_is_its_own_and_not_this_computers(tmp_path: Path) -> None:
+    cpu = system.cpu(furnished(tmp_path, System(architecture="riscv64")))
+    assert cpu is not None
+    assert cpu.architecture == "riscv64"
 
 
 @pytest.mark.parametrize("on", [True, False])
@@ -90,6 +97,6 @@ def test_no_machine_has_so_many(count: int) -> None:
 def test_a_machine_without_gpus_has_a_bus(tmp_path: Path) -> None:
     tree = furnished(tmp_path, System(cpus=1), count=0)
     assert [each.address for each in pci.devices(tree) or ()] == [NIC]
-    cpu = system.cpu(tree, "x86_64")
+    cpu = system.cpu(tree)
     assert cpu is not None
     assert not cpu.multithreading

@@ -57,6 +57,19 @@ def test_a_machine_that_is_off_has_nothing_on_it(tmp_path: Path) -> None:
     run(main, seed=1)
 
 
+@pytest.mark.parametrize("remembers", [False, True])
+def test_its_disk_is_as_full_as_its_system_says(tmp_path: Path, remembers: bool) -> None:
+    async def main(sim: Sim) -> None:
+        there = machine(sim, tmp_path, system=System(free_gib=3), remembers=remembers)
+        tree = there.host(Inline()).tree
+        assert tree.free("/var/lib") == 3 * 2**30
+        assert tree.free("/nowhere") is None
+        there.lose_disk()
+        assert tree.free("/var/lib/kubelet") is None
+
+    run(main, seed=1)
+
+
 def test_a_machine_may_never_come_back_or_the_second_time(tmp_path: Path) -> None:
     async def main(sim: Sim) -> list[bool]:
         model = Steady(oddities=(Oddity(boot=NEVER, attempts=1),))

@@ -5,7 +5,7 @@ import pytest
 
 from sluice.contracts.message import encode
 from sluice.contracts.node import RECORD_ANNOTATION, Record
-from sluice.telemetry.cluster.nodes import SELECTOR, Node
+from sluice.telemetry.cluster.nodes import SELECTOR, Node, unsaid
 
 OWNER = "nvidia.com/gpu-operator.driver.owner"
 
@@ -48,6 +48,14 @@ def test_nothing_else_is_kept_and_the_pool_stays() -> None:
     assert told.metadata.managed_fields == ()
     again = msgspec.structs.replace(told)
     assert again == told
+
+
+def test_where_neither_record_nor_owner_says_it_the_labels_stay_for_policies_to_select_by() -> None:
+    bare, owned = node(), node(owner="gold")
+    assert bare.metadata.labels == {"kubernetes.io/os": "linux"}
+    assert owned.metadata.labels == {}
+    (facts,) = unsaid([bare, owned])
+    assert (facts.name, facts.labels) == ("a", {"kubernetes.io/os": "linux"})
 
 
 def test_nodes_with_a_telemetry_agent_are_followed() -> None:

@@ -67,8 +67,8 @@ def test_a_node_that_is_forgotten_leaves_nothing() -> None:
     assert picture.xids("a") == 0
 
 
-def test_ten_thousand_nodes_cost_as_much_after_many_batches_as_after_one() -> None:
-    picture, fleet = Picture(), [f"node-{number}" for number in range(10_000)]
+def test_a_node_costs_as_much_after_many_batches_as_after_one() -> None:
+    picture, fleet = Picture(), [f"node-{number}" for number in range(1_000)]
 
     def hear(run: str) -> int:
         for node in fleet:
@@ -83,5 +83,5 @@ def test_ten_thousand_nodes_cost_as_much_after_many_batches_as_after_one() -> No
         third = hear("three")
     finally:
         tracemalloc.stop()
-    assert first < 16 * 2**20
-    assert third - first < 2 * 2**20
+    assert first < len(fleet) * 1_600
+    assert third - first < len(fleet) * 200

@@ -13,18 +13,30 @@ from sluice.contracts.message import encode
 from sluice.contracts.node import RECORD_ANNOTATION, Record
 from sluice.contracts.telemetry import GpuSample
 from sluice.kube.client import MERGE_PATCH, Kube
-from sluice.kube.resources import NODES
+from sluice.kube.resources import NODES, Resource
+from sluice.kube.views import Object
+from sluice.policy.crds import definitions
 from sluice.runtime.metrics import Metrics
 from sluice.runtime.service import Service
 from sluice.sim.apiserver.server import ApiServer
 from sluice.sim.loop import Sim, run
 from sluice.telemetry.cluster import role
 from sluice.telemetry.cluster.picture import SILENT
+from sluice.telemetry.cluster.policies import POLICIES
 from sluice.telemetry.cluster.settings import TelemetryClusterSettings
+from tests.unit.policy.situations import cluster_policy
 
 MEASURED = {"nvidia.com/gpu.deploy.dcgm-exporter": "true"}
 GOLD = {"nvidia.com/gpu-operator.driver.owner": "gold"}
 POOL = "nvidiadriver-gold"
+WHOLE = "clusterpolicy-cluster-policy"
+DEFINITIONS = Resource(
+    group="apiextensions.k8s.io",
+    plural="customresourcedefinitions",
+    kind="CustomResourceDefinition",
+    namespaced=False,
+    view=Object,
+)
 
 
 def samples(*temperatures: int) -> list[GpuSample]:
@@ -298,5 +310,51 @@ def test_without_the_api_server_nodes_are_shown_and_pools_are_waited_for() -> No
             await world.sim.clock.sleep(60.0)
             assert service.unready() == []
             assert world.shown("sluice_pool_gpus") == {POOL}
+
+    play(story)
+
+
+def test_a_node_of_which_no_record_says_it_is_in_the_pool_of_the_policy_that_selects_it() -> None:
+    async def story(world: World) -> None:
+        kinds = definitions()
+        await world.person.create(DEFINITIONS, kinds["clusterpolicies.nvidia.com"])
+        policy = POLICIES["ClusterPolicy"]
+        present = {"nvidia.com/gpu.present": "true"}
+        sender = world.sender("a", await world.node("a", **present))
+        await world.node("b")
+        async with world.role():
+            await world.send(sender, 40)
+            assert world.shown("sluice_pool_gpus") == {""}
+            made = cluster_policy()
+            del made["metadata"]["uid"]
+            await world.person.create(policy, made)
+            await world.sim.clock.sleep(1.0)
+            info = {"node": "a", "pool": WHOLE, "driver_version": "580.95.05"}
+            assert world.value("sluice_node_info", **info) == 1
+            assert world.value("sluice_pool_nodes", pool=WHOLE, state="measured") == 1
+            assert world.value("sluice_pool_nodes", pool="", state="silent") == 1
+            await world.change("b", labels=present)
+            await world.sim.clock.sleep(1.0)
+            assert world.value("sluice_pool_nodes", pool=WHOLE, state="silent") == 1
+            await world.person.request("DELETE", policy.path(name="cluster-policy"))
+            await world.sim.clock.sleep(1.0)
+            assert world.shown("sluice_pool_nodes") == {""}
+
+    play(story)
+
+
+def test_one_that_starts_while_the_bus_is_away_waits_and_hears_when_it_is_there() -> None:
+    async def story(world: World) -> None:
+        sender = world.sender("a", await world.node("a", **GOLD))
+        world.bus.stop()
+        async with world.role() as service:
+            await world.sim.clock.sleep(100.0)
+            assert service.failure is None
+            assert any("bus: " in why for why in service.unready())
+            world.bus.start()
+            await world.sim.clock.sleep(15.0)
+            assert service.unready() == []
+            await world.send(sender, 40)
+            assert world.value("sluice_node_gpus", node="a") == 1
 
     play(story)

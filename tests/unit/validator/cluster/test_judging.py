@@ -43,14 +43,19 @@ def reported(body: StateBody, *, uid: str = "u", boot: str = "b") -> Report:
     return Report.of(body, node="a", node_uid=uid, boot_id=boot, component="validator", at=8.0)
 
 
+def verdict(seen: Node, report: Report | None) -> Judgement:
+    """Of a node of the pool p."""
+    return judged(seen, report, pool="p")
+
+
 def standing(**changed: Any) -> Standing:
     """Of a node with evidence that is another in this."""
-    return judged(node(), reported(msgspec.structs.replace(EVIDENCE, **changed))).standing
+    return verdict(node(), reported(msgspec.structs.replace(EVIDENCE, **changed))).standing
 
 
 def test_evidence_of_what_there_is_is_proof() -> None:
-    assert judged(node(), reported(EVIDENCE)) == Judgement(
-        node="a", pool="", standing=Standing.PROVEN, at=7.0
+    assert verdict(node(), reported(EVIDENCE)) == Judgement(
+        node="a", pool="p", standing=Standing.PROVEN, at=7.0
     )
 
 
@@ -70,28 +75,28 @@ def test_a_report_of_another_node_or_boot_is_none() -> None:
         reported(EVIDENCE, boot="other"),
         reported(Facts()),
     ):
-        assert judged(node(), report).standing is Standing.UNPROVEN
+        assert verdict(node(), report).standing is Standing.UNPROVEN
 
 
 def test_a_node_without_a_driver_of_ours_is_proven_without_a_label() -> None:
-    bare = msgspec.structs.replace(node(), driver="")
+    bare = node({"sluice.dev/driver": ""})
     evidence = msgspec.structs.replace(EVIDENCE, label="")
-    assert judged(bare, reported(evidence)).standing is Standing.PROVEN
-    assert judged(bare, reported(EVIDENCE)).standing is Standing.UNPROVEN
+    assert verdict(bare, reported(evidence)).standing is Standing.PROVEN
+    assert verdict(bare, reported(EVIDENCE)).standing is Standing.UNPROVEN
 
 
 def test_the_first_step_that_failed_says_why() -> None:
     failed = msgspec.structs.replace(EVIDENCE, passed=False, steps=(DRIVER, TOOLKIT, CUDA))
-    assert judged(node(), reported(failed)) == Judgement(
+    assert verdict(node(), reported(failed)) == Judgement(
         node="a",
-        pool="",
+        pool="p",
         standing=Standing.FAILED,
         step="toolkit",
         reason="no RuntimeClass: make one",
         at=7.0,
     )
     silent = msgspec.structs.replace(failed, steps=(DRIVER,))
-    assert (judged(node(), reported(silent)).step, judged(node(), reported(silent)).reason) == (
+    assert (verdict(node(), reported(silent)).step, verdict(node(), reported(silent)).reason) == (
         "unnamed",
         "",
     )

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from sluice.contracts.commands import Idle, Order, Validate
+from sluice.contracts.events import CommandTaken, EvidenceFound
 from sluice.contracts.facts import Gpu
 from sluice.contracts.identities import Writer
 from sluice.contracts.reports import Evidence, Outcome, Result
@@ -258,5 +259,57 @@ def test_a_step_that_it_does_not_have_is_refused_in_words() -> None:
             assert result is not None
             assert (result.outcome, result.code) == (Outcome.FAILED, "unknown-step")
             assert "nccl" in result.message
+
+    play(story, node)
+
+
+def taken(phase: str, *, outcome: str = "", code: str = "") -> CommandTaken:
+    return CommandTaken(
+        epoch=1, token=1, op=1, command="validate", phase=phase, outcome=outcome, code=code
+    )
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_what_it_did_and_what_came_of_it_is_told_once(works: bool) -> None:
+    node = Node()
+
+    async def story(ground: Ground) -> None:
+        node.prepare(ground.box)
+        node.library = node.library if works else None
+        async with ground.agent():
+            order = await ground.order(ASKED)
+            await ground.until(lambda: ground.result(order))
+            await ground.clock.sleep(5)
+        # Another process takes up the same journal, and has nothing new to tell.
+        async with ground.agent():
+            await ground.clock.sleep(100)
+        began, ended, found = [event.open() for event in ground.events]
+        outcome = Outcome.DONE if works else Outcome.FAILED
+        step = "" if works else "driver"
+        assert began == taken("started")
+        assert ended == taken("finished", outcome=outcome.value, code=step)
+        assert found == EvidenceFound(token=1, op=1, label="d-2", passed=works, failed_step=step)
+        assert len({event.id for event in ground.events}) == 3
+        assert {(event.node, event.node_uid, event.writer) for event in ground.events} == {
+            (NODE, UID, Writer.VALIDATOR)
+        }
+        assert ground.events[0].message == "validate 1.1 begins"
+        words = f"driver {VERSION} is proven" if works else "the driver is not proven: "
+        assert ground.events[2].message.startswith(words)
+
+    play(story, node)
+
+
+def test_a_command_that_it_does_not_take_is_told_with_the_reason() -> None:
+    node = Node()
+
+    async def story(ground: Ground) -> None:
+        node.prepare(ground.box)
+        async with ground.agent():
+            await ground.order(ASKED, boot="another")
+            await ground.until(lambda: ground.events)
+        (event,) = ground.events
+        assert event.open() == taken("refused", code="other-boot")
+        assert event.message.startswith("validate 1.1 is refused: other-boot: ")
 
     play(story, node)

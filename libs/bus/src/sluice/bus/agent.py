@@ -1,5 +1,7 @@
 """One component on a node: its desk, its voice and its pulse, as one thing that a service runs.
 
+What the journal keeps of a command, begun, ended or refused, is told as an event.
+
 What it is told to do and asked is done by the handlers that it is given; it knows none of them.
 """
 
@@ -14,8 +16,11 @@ from sluice.bus.journal import Journal
 from sluice.bus.port import Bus
 from sluice.bus.pulse import Pulse
 from sluice.bus.reporter import Reporter
+from sluice.bus.telling import Telling
 from sluice.contracts.beats import Beat
 from sluice.contracts.commands import CheckKind, CommandKind
+from sluice.contracts.events import CommandTaken, EventBody
+from sluice.contracts.journal import Entry, EntryPhase
 from sluice.runtime.clock import Clock
 from sluice.runtime.service import Service
 
@@ -52,6 +57,8 @@ class Agent:
             handlers=handlers,
             checks=checks,
         )
+        self._telling = Telling(bus=bus, clock=clock, random=random, dropped=_nothing)
+        self.desk.on_entry(self._kept)
         self._pulse = Pulse(bus=bus, clock=clock, random=random, beat=self._beat)
 
     async def open(self) -> CommandKind | None:
@@ -65,8 +72,36 @@ class Agent:
         service.run_forever(f"reports of {me}", self.reporter.run())
         service.run_forever(f"desk of {me}", self.desk.run())
         service.run_forever(f"pulse of {me}", self._pulse.run())
+        service.run_forever(f"events of {me}", self._telling.run())
         service.ready_when("slot", lambda: self.desk.trouble or None)
         service.ready_when("reports", lambda: self.reporter.trouble or None)
+
+    def tell(self, body: EventBody, *, id: str, message: str) -> None:
+        """Something happened here; `id` is that of nothing else that this component ever tells."""
+        me = self._me
+        self._telling.tell(
+            body,
+            id=f"{me}/{self._boot_id}/{id}",
+            message=message,
+            node=me.node,
+            node_uid=self._node_uid,
+        )
+
+    def _kept(self, entry: Entry) -> None:
+        if entry.phase is EntryPhase.STEP:
+            return
+        result = entry.result
+        taken = CommandTaken(
+            epoch=entry.epoch,
+            token=entry.token,
+            op=entry.op,
+            command=entry.command,
+            phase=entry.phase.value,
+            outcome=result.outcome.value if result is not None else "",
+            code=result.code if result is not None else _code(entry),
+        )
+        once = f"command/{entry.order}/{entry.phase}/{entry.time:.6f}"
+        self.tell(taken, id=once, message=_words(entry))
 
     def _beat(self) -> Beat:
         highest = self.desk.highest
@@ -81,3 +116,21 @@ class Agent:
             token=highest.token,
             op=highest.op,
         )
+
+
+def _code(entry: Entry) -> str:
+    """Why a command is refused, in a word."""
+    return entry.detail.partition(":")[0] if entry.phase is EntryPhase.REFUSED else ""
+
+
+def _words(entry: Entry) -> str:
+    what = f"{entry.command} {entry.order}"
+    if entry.phase is EntryPhase.STARTED:
+        return f"{what} begins"
+    if entry.result is None:
+        return f"{what} is refused: {entry.detail}"
+    return ": ".join(filter(None, (what, entry.result.outcome.value, entry.result.message)))
+
+
+def _nothing() -> None:
+    """An event more or less decides nothing."""

@@ -1,7 +1,8 @@
 """How a service of a process joins the bus: its settings, and what holds from then on.
 
 The connection is the service's own; when it is gone for good the service fails, while the server is
-merely away it is not ready. What is said on the bus is not known here.
+merely away it is not ready, also when it has not been there yet. What is said on the bus is not
+known here.
 """
 
 import math
@@ -15,7 +16,6 @@ from sluice.contracts.identities import Identity, Writer
 from sluice.runtime.fatal import Fatal
 from sluice.runtime.process import Process, ProcessSettings
 from sluice.runtime.service import Service
-from sluice.runtime.values import Duration
 
 CONNECTS_PER_SECOND = 500
 """A fleet that comes back at once is spread so thin: what an auth callout can still verify."""
@@ -29,8 +29,6 @@ class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     nodes: int = 0
     """How many there are: connects are spread over nodes / 500 seconds."""
-    wait: Duration = Duration(30)
-    """How long a server that is not there is waited for at the start; on a node, for ever."""
     nkey_seed_file: str = ""
     token_file: str = ""
     creds_file: str = ""
@@ -62,7 +60,7 @@ async def join(
                     cert_file=settings.cert_file,
                     key_file=settings.key_file,
                 ),
-                wait=math.inf if identity.node else settings.wait,
+                wait=math.inf,
                 spread=settings.nodes / CONNECTS_PER_SECOND,
             ),
         )

@@ -111,6 +111,9 @@ def _cluster_role(me: Identity) -> _Rights:
         str(Ask(cluster=me.cluster, service=me.writer, verb=ANY)),
         *_found_by_name(me.writer),
     ]
+    if me.writer is Writer.DRIVER_CLUSTER:
+        # An old driver stays as long as a command names it.
+        publish += _follow(COMMANDS, of_cluster(Command, me.cluster))
     if me.writer is Writer.TELEMETRY_CLUSTER:
         subscribe.append(of_cluster(Telemetry, me.cluster))
     return publish, subscribe

@@ -138,7 +138,7 @@ PLANES = (
     Plane(
         subject=subjects.Command,
         writers=(Writer.SCHEDULER,),
-        readers=COMPONENTS,
+        readers=(*COMPONENTS, Writer.SCHEDULER, Writer.DRIVER_CLUSTER),
         stream=streams.COMMANDS,
         means="the slot: what this component of this node must do now",
         forms=_forms("command", commands.Command, commands.COMMANDS, _COMMANDED),
@@ -146,7 +146,7 @@ PLANES = (
     Plane(
         subject=subjects.Check,
         writers=ASKERS,
-        readers=COMPONENTS,
+        readers=(*COMPONENTS, Writer.SCHEDULER),
         stream=streams.COMMANDS,
         means="a read-only question to a component; the answer is a report that names its id",
         forms=_forms("check", commands.Check, commands.CHECKS, _CHECKED),

@@ -68,6 +68,7 @@ class RolloutChange(Data, frozen=True, kw_only=True):
     before: str
     after: str
     because: str = ""
+    """Why its phase is another; or what it is that somebody set: `brake`, `release`."""
     failed: int = 0
     done: int = 0
     total: int = 0

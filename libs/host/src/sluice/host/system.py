@@ -1,5 +1,6 @@
 """What a machine is, as it says itself: kernel, operating system, processors, memory, model."""
 
+import os
 import re
 from typing import Final
 
@@ -10,6 +11,7 @@ from sluice.runtime.fatal import Fatal
 
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 RELEASE: Final = "/proc/sys/kernel/osrelease"
+ARCHITECTURE: Final = "/proc/sys/kernel/arch"
 _SECURE_BOOT: Final = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _OPTIONS: Final = ("NO_HZ", "NO_HZ_IDLE", "NO_HZ_FULL", "PREEMPT")
 _ASKED: Final = frozenset((*modules.UNLOADED, modules.NOUVEAU, "mlx5_core"))
@@ -66,7 +68,7 @@ def operating_system(tree: Tree) -> OperatingSystem | None:
     return None
 
 
-def cpu(tree: Tree, architecture: str) -> Cpu | None:
+def cpu(tree: Tree) -> Cpu | None:
     """The processors, by the first of them; nothing where the kernel does not tell."""
     text = tree.text("/proc/cpuinfo")
     if not text:
@@ -82,7 +84,8 @@ def cpu(tree: Tree, architecture: str) -> Cpu | None:
         if name[3:].isdigit()
     )
     return Cpu(
-        architecture=architecture,
+        # A kernel before 6.1 has no file that tells; whoever reads runs on that same kernel.
+        architecture=tree.word(ARCHITECTURE) or os.uname().machine,
         vendor=first.get("vendor_id", ""),
         family=_number(first.get("cpu family")),
         model=_number(first.get("model")),

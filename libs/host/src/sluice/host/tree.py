@@ -59,6 +59,21 @@ class Tree:
         except OSError:
             return None
 
+    def made(self, path: str) -> float | None:
+        """When it was written last, in unix seconds; None if it is not there."""
+        try:
+            return os.stat(self._resolved(path, last=True)).st_mtime
+        except OSError:
+            return None
+
+    def free(self, path: str) -> int | None:
+        """Bytes that may still be written to the file system there; None if it is not there."""
+        try:
+            about = os.statvfs(self._resolved(path, last=True))
+        except OSError:
+            return None
+        return about.f_bavail * about.f_frsize
+
     def _resolved(self, path: str, *, last: bool) -> str:
         """`path` below the root; `last` says whether a link at its very end is followed too.
 

@@ -5,7 +5,7 @@ Knows one object at a time; what follows from several together is `sluice.policy
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
@@ -36,6 +36,33 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     def errors(self) -> tuple[Finding, ...]:
         """What keeps it from being carried out."""
         return tuple(found for found in self.findings if found.severity is Severity.ERROR)
+
+
+class Named(Protocol):
+    """What of an object's metadata counts here."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def creation_timestamp(self) -> str: ...
+    @property
+    def deletion_timestamp(self) -> str | None: ...
+
+
+def read_object(kind: str, *, metadata: Named, spec: object) -> Read:
+    """A policy that is there already, from the parts of its object; otherwise as `read`."""
+    told = {
+        "name": metadata.name,
+        "uid": metadata.uid,
+        "generation": metadata.generation,
+        "creationTimestamp": metadata.creation_timestamp,
+        "deletionTimestamp": metadata.deletion_timestamp,
+    }
+    return read(kind, {"kind": kind, "metadata": told, "spec": spec})
 
 
 def read(kind: str, obj: object) -> Read:

@@ -43,9 +43,10 @@ Chore = Callable[[], int]
 """A role that is no service: it does one thing and gives the exit code."""
 
 
-def program(roles: Mapping[str, Role[Any] | Chore]) -> NoReturn:
+def program(service: str, roles: Mapping[str, Role[Any] | Chore]) -> NoReturn:
     """The whole of a program: the role of its arguments, until that ends.
 
+    In logs and metrics a role is called by service and role, `driver-cluster`.
     0 after a stop, 1 after a failure, 2 when it cannot start for its arguments or settings.
     """
     name, *arguments = sys.argv[1:] or [""]
@@ -59,7 +60,8 @@ def program(roles: Mapping[str, Role[Any] | Chore]) -> NoReturn:
                 f"unknown argument {argument}: settings come from SLUICE_* variables and the file"
                 f" that SLUICE_CONFIG names; {PRINT_CONFIG} shows those of a service"
             )
-    sys.exit(role() if callable(role) else role.run(name, show=bool(arguments)))
+    called = name if name == service else f"{service}-{name}"
+    sys.exit(role() if callable(role) else role.run(called, show=bool(arguments)))
 
 
 def _misnamed(name: str) -> str:

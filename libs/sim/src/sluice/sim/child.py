@@ -68,11 +68,11 @@ class Child:
             raise self.failure("has ended by itself")
         return self._process.pid
 
-    async def said(self, *words: str, since: int = 0) -> str:
+    async def said(self, *words: str, since: int = 0, within: float = WITHIN) -> str:
         """Wait for the first of these in its log, from that place on."""
         wanted = " or ".join(map(repr, words))
         try:
-            async with asyncio.timeout(WITHIN):
+            async with asyncio.timeout(within):
                 while True:
                     self._news.clear()
                     for word in words:
@@ -82,7 +82,7 @@ class Child:
                         raise self.failure(f"ended before it said {wanted}")
                     await self._news.wait()
         except TimeoutError as error:
-            raise self.failure(f"did not say {wanted} within {WITHIN:g} s") from error
+            raise self.failure(f"did not say {wanted} within {within:g} s") from error
 
     def tell(self, what: signal.Signals) -> None:
         """Send it a signal; that it has ended is for `said` to find."""

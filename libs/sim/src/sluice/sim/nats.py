@@ -46,20 +46,28 @@ def binary() -> Path:
 class NatsServer:
     """One server: its port and store stay the same from the first start to the end of the block.
 
-    A `store` that is given is kept at the end; by default there is one that goes away. The server
-    dies with the thread that entered the block.
+    A `store` that is given is kept at the end; by default there is one that goes away, below
+    `within`. The server dies with the thread that entered the block.
     """
 
-    def __init__(self, *, config: str = "", store: Path | None = None, port: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        config: str = "",
+        store: Path | None = None,
+        within: Path | None = None,
+        port: int = 0,
+    ) -> None:
         self._config = config
         self._store = store
+        self._within = within
         self._wanted_port = port
         self._place: _Place | None = None
         self._child: Child | None = None
         self._earlier_logs = ""
 
     async def __aenter__(self) -> Self:
-        self._place = await asyncio.to_thread(_Place, self._wanted_port, self._store)
+        self._place = await asyncio.to_thread(_Place, self._wanted_port, self._store, self._within)
         try:
             await self.start()
         except BaseException:
@@ -200,9 +208,9 @@ class NatsServer:
 class _Place:
     """What a server keeps over its restarts: a port, a store, and where its files lie."""
 
-    def __init__(self, port: int, store: Path | None) -> None:
+    def __init__(self, port: int, store: Path | None, within: Path | None) -> None:
         self.port = Port(port)
-        self._folder = Path(tempfile.mkdtemp(prefix="sluice-nats-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="sluice-nats-", dir=within))
         self.store = store or self._folder / "store"
         self.config = self._folder / "server.conf"
 

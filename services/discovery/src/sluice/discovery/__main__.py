@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from sluice.bus.joining import join
 from sluice.bus.journal import FileJournal
@@ -14,8 +14,7 @@ from sluice.discovery.cluster.settings import DiscoveryClusterSettings
 from sluice.discovery.node import agent
 from sluice.discovery.node.agent import DiscoverySettings
 from sluice.host.access import Threads
-from sluice.host.gpus.memory import MemoryGpus
-from sluice.host.gpus.port import Unavailable
+from sluice.host.gpus.unread import UnreadGpus
 from sluice.host.machine import Machine
 from sluice.host.tree import Tree
 from sluice.kube.config import connect
@@ -36,11 +35,10 @@ async def on_node(process: Process[DiscoverySettings], service: Service) -> None
         settings=settings.bus,
         writer=Writer.DISCOVERY,
     )
-    gpus = MemoryGpus((), driver=_unread, samples=_unread)
     await agent.run(
         settings,
         bus=bus,
-        host=Machine(tree=Tree(settings.host_root), access=access, gpus=gpus),
+        host=Machine(tree=Tree(settings.host_root), access=access, gpus=UnreadGpus()),
         journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
         clock=process.clock,
         random=process.random,
@@ -85,17 +83,11 @@ async def _threads() -> AsyncGenerator[Threads]:
         threads.close()
 
 
-def _unread(*_: object) -> NoReturn:
-    raise Unavailable(
-        "the GPUs of a real machine cannot be asked what they are: this release has no reader of"
-        " the driver's library"
-    )
-
-
 if __name__ == "__main__":
     program(
+        "discovery",
         {
             "agent": Role(DiscoverySettings, on_node),
             "cluster": Role(DiscoveryClusterSettings, in_cluster),
-        }
+        },
     )

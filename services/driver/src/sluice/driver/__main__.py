@@ -9,15 +9,14 @@ from typing import Any, cast
 
 from sluice.bus.joining import join
 from sluice.bus.journal import FileJournal
-from sluice.contracts.facts import Gpu
 from sluice.contracts.identities import Writer
-from sluice.contracts.telemetry import GpuSample
 from sluice.driver.cluster import role
+from sluice.driver.cluster.commanded import Commanded
 from sluice.driver.cluster.settings import DriverClusterSettings
 from sluice.driver.node import agent, gate
 from sluice.driver.node.settings import DriverAgentSettings
 from sluice.host.access import Threads
-from sluice.host.gpus.memory import MemoryGpus
+from sluice.host.gpus.unread import UnreadGpus
 from sluice.host.linux import ForbiddenHere, RealLinux
 from sluice.host.machine import Machine
 from sluice.host.tree import Tree
@@ -47,7 +46,7 @@ async def on_node(process: Process[DriverAgentSettings], service: Service) -> No
     await agent.run(
         settings,
         bus=bus,
-        host=Machine(tree=tree, access=access, gpus=_no_library(), linux=linux),
+        host=Machine(tree=tree, access=access, gpus=UnreadGpus(), linux=linux),
         journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
         clock=clock,
         random=process.random,
@@ -56,8 +55,8 @@ async def on_node(process: Process[DriverAgentSettings], service: Service) -> No
 
 
 async def in_cluster(process: Process[DriverClusterSettings], service: Service) -> None:
-    """The cluster role: its way to the API server."""
-    settings, clock = process.settings, process.clock
+    """The cluster role: its way to the API server, and then to the bus: operands need only one."""
+    settings, clock, commanded = process.settings, process.clock, Commanded()
     try:
         transport = await connect(
             clock=clock, kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None
@@ -67,13 +66,20 @@ async def in_cluster(process: Process[DriverClusterSettings], service: Service) 
     await role.run(
         settings,
         kube=await service.enter("kube", transport),
-        slots=_nobody_says,
+        slots=commanded,
         clock=clock,
         random=process.random,
         ids=process.ids,
         metrics=process.metrics,
         service=service,
     )
+    bus = await join(
+        process=cast("Process[Any]", process),
+        service=service,
+        settings=settings.nats,
+        writer=Writer.DRIVER_CLUSTER,
+    )
+    await service.enter("commands", commanded.following(bus))
 
 
 def at_the_gate() -> int:
@@ -90,24 +96,12 @@ async def _threads() -> AsyncGenerator[Threads]:
         threads.close()
 
 
-def _no_library() -> MemoryGpus:
-    """The driver agent asks the kernel, and never opens a GPU itself."""
-
-    def sampled(gpu: Gpu) -> GpuSample:
-        raise LookupError(f"{gpu.uuid} was sampled by the driver agent, which holds no GPU")
-
-    return MemoryGpus((), driver=lambda: None, samples=sampled)
-
-
-def _nobody_says() -> None:
-    """The slots are the scheduler's to read: what they name is not known, so every driver stays."""
-
-
 if __name__ == "__main__":
     program(
+        "driver",
         {
             "agent": Role(DriverAgentSettings, on_node),
             "cluster": Role(DriverClusterSettings, in_cluster),
             "gate": at_the_gate,
-        }
+        },
     )

@@ -44,4 +44,4 @@ async def start(process: Process[SchedulerSettings], service: Service) -> None:
 
 
 if __name__ == "__main__":
-    program({"scheduler": Role(SchedulerSettings, start)})
+    program("scheduler", {"scheduler": Role(SchedulerSettings, start)})

@@ -197,7 +197,11 @@ class Acting:
                 f"the slot of {action.component} on {name} holds {answer.by.kind}"
                 f" {answer.by.order} of epoch {answer.by.epoch}"
             )
-        self._slot_book.learn(name, action.component, action.command, answer.sequence)
+        if not self._slot_book.learn(name, action.component, action.command, answer.sequence):
+            raise Refused(
+                f"the slot of {action.component} on {name} was written, and what is known of it is"
+                " newer, or of a stream that was lost: it is read again"
+            )
 
     async def _ask(self, name: str, action: AskPreflight) -> None:
         known = self._memory.of(name)

@@ -29,8 +29,8 @@ from sluice.rollout.forecast.wish import Wish
 from sluice.rollout.views.fleet import Fleet, Instant
 from sluice.rollout.views.pool import Build, PoolView
 from sluice.rollout.writes import readable
+from sluice.scheduler.builds import wished
 from sluice.scheduler.observing import Observing
-from sluice.scheduler.placing import wished
 
 Aside = Callable[[Callable[[], PlanAnswer]], Awaitable[PlanAnswer]]
 """Does long work where it holds up nobody."""

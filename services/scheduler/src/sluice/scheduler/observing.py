@@ -4,7 +4,7 @@ It listens to caches, reports, beats and slots, and remembers which nodes and po
 concerns; views are made when they are asked for. Nothing is decided or written here.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -13,25 +13,22 @@ from sluice.bus.mirror import Mirror
 from sluice.bus.pulse import Pulses
 from sluice.contracts.identities import Writer
 from sluice.contracts.message import Unreadable
-from sluice.contracts.node import DRIVER_LABEL, Record, UpgradeState
+from sluice.contracts.node import DRIVER_LABEL
 from sluice.contracts.reports import Preflight, Report, StateKind
 from sluice.contracts.subjects import State
-from sluice.policy.checks import PRESENT_LABEL
-from sluice.policy.kinds.upgrades import UpgradePolicy
 from sluice.rollout.views.fleet import Fleet
 from sluice.rollout.views.node import NodeView
 from sluice.rollout.views.pool import PoolView
 from sluice.runtime.clock import Clock
-from sluice.scheduler import reading
-from sluice.scheduler.hearing import Said, Voice, expected, said
+from sluice.scheduler.following import Following
 from sluice.scheduler.memory import Memory
-from sluice.scheduler.placing import NOWHERE, OURS, Member, Placement, Reading, placed
-from sluice.scheduler.pods import is_of_daemon_set, is_over
-from sluice.scheduler.seeing import Around, node_view, rollout_view
+from sluice.scheduler.placing import Placement, Reading, placed
+from sluice.scheduler.seeing import rollout_view
 from sluice.scheduler.slotbook import SlotBook
 from sluice.scheduler.sources import Sources
-from sluice.scheduler.tenants import WATCHED, Tenants
+from sluice.scheduler.tenants import Tenants
 from sluice.scheduler.things import DaemonSet, Node, Pod, Rollout
+from sluice.scheduler.viewing import Viewing, counts, member, selecting
 
 _COUNTS: Final = frozenset(
     {
@@ -42,7 +39,6 @@ _COUNTS: Final = frozenset(
     }
 )
 _OF_ALL: Final = frozenset({StateKind.RESULT, StateKind.PROGRESS, StateKind.REFUSAL})
-_RESTING: Final = frozenset({UpgradeState.UPGRADE_DONE.value, UpgradeState.UPGRADE_FAILED.value})
 
 
 class News(NamedTuple):
@@ -73,10 +69,7 @@ class Observing:
         self._sources = sources
         self._mirror = mirror
         self._pulses = pulses
-        self._slots = slots
-        self._tenants = tenants
         self._memory = memory
-        self._namespace = namespace
         self._clock = clock
         self.wake = wake
         """Have whoever decides look."""
@@ -91,9 +84,17 @@ class Observing:
         self._dirty: set[str] = set()
         self._dirty_pools: set[str] = set()
         self._silent: dict[str, frozenset[str]] = {}
-        self._required: set[str] = set()
-        """Nodes that are not where they should be, without a lease."""
-        self._leased: set[str] = set()
+        self._following = Following(tenants=tenants, memory=memory)
+        self._viewing = Viewing(
+            sources=sources,
+            mirror=mirror,
+            pulses=pulses,
+            slots=slots,
+            tenants=tenants,
+            memory=memory,
+            namespace=namespace,
+            clock=clock,
+        )
 
     def listen(self) -> Callable[[], None]:
         """Hear of every change, until the returned function is called."""
@@ -136,7 +137,7 @@ class Observing:
         node = after or before
         if node is None:
             return
-        if before is None or after is None or _selecting(before) != _selecting(after):
+        if before is None or after is None or selecting(before) != selecting(after):
             self._misplaced = True
         elif DRIVER_LABEL in after.metadata.labels:
             self._misplaced |= not self._is_known(after)
@@ -217,15 +218,15 @@ class Observing:
         nodes: list[NodeView] = []
         gone: list[str] = []
         for name in sorted(dirty):
-            view = self._view(name)
+            view = self._viewing.view(name, self._placement)
             if view is not None:
                 nodes.append(view)
                 self.nodes[name] = view
             elif self.nodes.pop(name, None) is not None:
                 gone.append(name)
-            self._sort(name, view)
+            self._following.sort(name, view)
         pools, pools_gone = self._pools()
-        self._follow()
+        self._following.follow(self.pools.values())
         return News(tuple(nodes), tuple(gone), pools, pools_gone)
 
     def fleet(self) -> Fleet:
@@ -241,7 +242,7 @@ class Observing:
         """Policies, labels or DaemonSets are others than before."""
         self._misplaced = False
         sources, before = self._sources, self._placement
-        members = [_member(node) for node in sources.nodes if self._counts(node)]
+        members = [member(node) for node in sources.nodes if counts(node)]
         self._placement = now = placed(
             self._reading.all({kind: tuple(each) for kind, each in sources.policies.items()}),
             members,
@@ -257,70 +258,7 @@ class Observing:
             if had != has:
                 self._dirty_pools.add(key)
             if had is not None and has is not None and had.upgrade != has.upgrade:
-                self._dirty.update(name for name in self._required | self._leased)
-
-    def _counts(self, node: Node) -> bool:
-        """Whether it has GPUs, or was ours once."""
-        labels = node.metadata.labels
-        return (
-            labels.get(PRESENT_LABEL) == "true"
-            or bool(node.owned.owners)
-            or bool(OURS & labels.keys())
-            or bool(node.metadata.annotations)
-        )
-
-    def _view(self, name: str) -> NodeView | None:
-        node = self._sources.nodes.cache.get(name)
-        if node is None or not self._counts(node):
-            return None
-        place = self._placement.nodes.get(name, NOWHERE)
-        around = Around(
-            place=place,
-            upgrade=self._upgrade(node, place.pool),
-            namespace=self._namespace,
-            drivers=tuple(self._sources.drivers.cache.by("node", name)),
-            tenants=self._tenants.of(name),
-            carries=any(
-                not is_of_daemon_set(pod) and not is_over(pod)
-                for pod in self._sources.neighbours.cache.by("node", name)
-            ),
-            said=self._said(node),
-            known=self._memory.see(name, node.metadata.uid),
-        )
-        return node_view(node, around)
-
-    def _upgrade(self, node: Node, selected: str) -> UpgradePolicy | None:
-        record = reading.record(node)
-        key = record.pool if isinstance(record, Record) and record.pool else selected
-        pool = self._placement.pools.get(key)
-        return None if pool is None else pool.upgrade
-
-    def _said(self, node: Node) -> Said:
-        name = node.metadata.name
-        names = list(expected(node.metadata.labels, telemetry=self._placement.telemetry))
-        slots = self._slots.of(name)
-        if node.owned.owners:
-            # Of a node that was ours, who lives there still is told to let go.
-            names += [one for one in slots if one not in names and self._is_heard(name, one)]
-        voices = {one: self._voice(name, one) for one in names}
-        return said(
-            names,
-            self._mirror.reports(name),
-            voices,
-            slots,
-            uid=node.metadata.uid,
-            boot_id=node.status.node_info.boot_id,
-            now=self._clock.now(),
-        )
-
-    def _is_heard(self, name: str, component: str) -> bool:
-        heard = self._pulses.last(name, component)
-        return heard is not None and not self._pulses.silent(name, component)
-
-    def _voice(self, name: str, component: str) -> Voice:
-        return Voice(
-            heard=self._pulses.last(name, component), silent=self._pulses.silent(name, component)
-        )
+                self._dirty |= self._following.unsettled
 
     def _pools(self) -> tuple[tuple[PoolView, ...], tuple[str, ...]]:
         dirty, self._dirty_pools = self._dirty_pools, set()
@@ -340,42 +278,6 @@ class Observing:
             views.append(view)
         return tuple(views), tuple(gone)
 
-    # Whose pods are looked at.
-
-    def _sort(self, name: str, view: NodeView | None) -> None:
-        for names in (self._required, self._leased):
-            names.discard(name)
-        if view is None:
-            return
-        if view.lease is not None:
-            self._leased.add(name)
-        elif view.state not in _RESTING and (view.pool or view.driver_label):
-            self._required.add(name)
-
-    def _follow(self) -> None:
-        flying = {
-            entry.node
-            for pool in self.pools.values()
-            if pool.rollout is not None
-            for entry in pool.rollout.status.in_flight.values()
-        }
-        first = sorted(flying | self._leased)
-        asked = sorted(self._asked() - flying - self._leased)
-        room = max(0, WATCHED - len(first) - len(asked))
-        rest: Iterable[str] = ()
-        if room:
-            rest = sorted(self._required.difference(first, asked))[:room]
-        self._tenants.follow([*first, *asked, *rest])
-
-    def _asked(self) -> set[str]:
-        """Nodes that are next: their agents were asked lately."""
-        return {name for name in self._required if self._memory.of(name).asked is not None}
-
-
-def _selecting(node: Node) -> Mapping[str, str]:
-    labels = node.metadata.labels
-    return {key: value for key, value in labels.items() if key not in OURS}
-
 
 def _settling(one: DaemonSet) -> object:
     metadata = one.metadata
@@ -386,16 +288,4 @@ def _settling(one: DaemonSet) -> object:
         metadata.labels,
         metadata.deletion_timestamp,
         caught_up,
-    )
-
-
-def _member(node: Node) -> Member:
-    record = reading.record(node)
-    known = record if isinstance(record, Record) else None
-    return Member(
-        name=node.metadata.name,
-        labels=_selecting(node),
-        label=node.metadata.labels.get(DRIVER_LABEL, ""),
-        record_pool="" if known is None else known.pool,
-        record_label="" if known is None else known.label,
     )

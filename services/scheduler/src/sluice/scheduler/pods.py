@@ -6,12 +6,12 @@ from typing import Final
 from sluice.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
 from sluice.kube.times import unix
 from sluice.kube.views import ContainerStatus
+from sluice.policy.deploying import DEPLOY, NEVER_PAUSED
 from sluice.policy.kinds.upgrades import UpgradePolicy
 from sluice.policy.rendering.agents import AGENTS
 from sluice.policy.rendering.driver import APP
 from sluice.policy.rendering.rendered import INSTALL_ANNOTATION
 from sluice.rollout.views.machine import DriverPod, Shelter, WorkPod
-from sluice.scheduler.reading import DEPLOY
 from sluice.scheduler.selecting import selects
 from sluice.scheduler.things import Pod
 
@@ -19,8 +19,6 @@ DRIVER_CONTAINER: Final = "nvidia-driver-ctr"
 OURS: Final = frozenset((APP, *(agent.app for agent in AGENTS)))
 """The `app` of pods that are ours, wherever their namespace has others too."""
 
-_PAUSED: Final = frozenset(agent.selector[0] for agent in AGENTS)
-"""Keys that our own agents are selected by: those are never paused."""
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _PATIENT: Final = frozenset(("ContainerCreating", "PodInitializing", ""))
 _OVER: Final = frozenset(("Succeeded", "Failed"))
@@ -110,7 +108,7 @@ def _shelter(pod: Pod, namespace: str) -> Shelter:
         return Shelter.OURS
     if is_of_daemon_set(pod):
         pausable = (key for key in pod.spec.node_selector if key.startswith(DEPLOY))
-        if any(key not in _PAUSED for key in pausable):
+        if any(key not in NEVER_PAUSED for key in pausable):
             return Shelter.OPERAND
         return Shelter.OURS if at_home else Shelter.DAEMON_SET
     if at_home:

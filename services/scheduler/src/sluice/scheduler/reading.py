@@ -5,12 +5,12 @@ from typing import Final, TypeVar
 from sluice.contracts import node as keys
 from sluice.contracts.message import Message, Unreadable, decode
 from sluice.contracts.node import Lease, Record, Request
+from sluice.policy.deploying import DRIVER, OPERANDS
 from sluice.rollout.views.node import Garbled
 from sluice.scheduler.things import Node
 
 M = TypeVar("M", bound=Message)
 
-DEPLOY: Final = "nvidia.com/gpu.deploy."
 _CONTROL_PLANE: Final = (
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/master",
@@ -47,7 +47,7 @@ def request(node: Node) -> Request | None:
 def excluded(node: Node) -> bool:
     """Whether a person wants no driver of ours on it."""
     labels = node.metadata.labels
-    return "false" in (labels.get(f"{DEPLOY}driver"), labels.get(f"{DEPLOY}operands"))
+    return "false" in (labels.get(DRIVER), labels.get(OPERANDS))
 
 
 def steers(node: Node) -> bool:

@@ -7,10 +7,12 @@ ever decided from any of this.
 from collections.abc import Iterable
 from typing import Final
 
+from sluice.bus.telling import Telling
 from sluice.contracts.events import Edit, Eviction, Grant, Leader, RolloutChange
 from sluice.contracts.events import Step as Stepped
 from sluice.contracts.events import Wait as Waits
 from sluice.contracts.node import Record
+from sluice.contracts.rollout import Phase
 from sluice.kube.events import About, Events
 from sluice.rollout.deciding import News
 from sluice.rollout.decision import Note, Step, Wait, WriteNode, WriteRollout
@@ -19,9 +21,10 @@ from sluice.rollout.views.pool import PoolView
 from sluice.runtime.clock import Clock
 from sluice.scheduler.memory import Memory
 from sluice.scheduler.meters import SchedulerMeters
-from sluice.scheduler.telling import Telling
+from sluice.scheduler.things import Rollout
 
 REASON: Final = "GPUDriverUpgrade"
+_MADE: Final = "its Rollout is made: how far it is stands there"
 HISTORY: Final = 20
 """So much of what happened to a node is told to whoever asks why."""
 
@@ -171,7 +174,7 @@ class Reporting:
                 limit=status.counts.limit,
                 unavailable=status.counts.unavailable,
             )
-            message = f"{write.pool}: starts are granted to {', '.join(write.granted)}"
+            message = f"{write.pool}: {', '.join(write.granted)} may start"
             self._telling.tell(grant, id=f"grant/{write.pool}/{revision}", message=message)
         was = rollout.status if rollout is not None else None
         if was is not None and (was.phase, was.target) == (status.phase, status.target):
@@ -186,8 +189,34 @@ class Reporting:
             done=status.counts.done,
             total=status.counts.total,
         )
-        message = f"{write.pool}: {write.because}"
+        said = _MADE if was is None else _phase(change)
+        message = f"{write.pool}: {said}"
         self._telling.tell(change, id=f"rollout/{write.pool}/{revision}", message=message)
+
+    def steered(self, before: Rollout | None, after: Rollout | None) -> None:
+        """Somebody may have set the brake of a pool, or released a halt: its Rollout is another."""
+        if before is None or after is None or before.metadata.uid != after.metadata.uid:
+            return
+        self._set(after, "brake", before.spec.brake.value, after.spec.brake.value)
+        self._set(after, "release", _accepted(before), _accepted(after))
+
+    def _set(self, rollout: Rollout, what: str, before: str, after: str) -> None:
+        if before == after:
+            return
+        pool, status = rollout.metadata.name, rollout.status
+        change = RolloutChange(
+            pool=pool,
+            target=status.target,
+            before=before,
+            after=after,
+            because=what,
+            failed=status.counts.failed,
+            done=status.counts.done,
+            total=status.counts.total,
+        )
+        message = f"{pool}: somebody set its {what} to {after or 'nothing'}"
+        once = f"{what}/{rollout.metadata.uid}/{rollout.metadata.generation}"
+        self._telling.tell(change, id=once, message=message)
 
     def _tell_of(
         self, name: str, body: Waits | Stepped | Edit | Eviction, message: str, *, id: str
@@ -209,6 +238,25 @@ class Reporting:
 def _pool(node: NodeView) -> str:
     record = node.record
     return record.pool if isinstance(record, Record) and record.pool else node.pool
+
+
+def _phase(change: RolloutChange) -> str:
+    """What it means for the nodes."""
+    if not change.target:
+        return "nothing is wanted of its nodes"
+    words = {
+        Phase.PROVING: "is to be proven on a few nodes before the others may start",
+        Phase.PROVEN: "is proven: the others may start as the budget allows",
+        Phase.COMPLETE: f"is on {change.done} of {change.total} nodes: complete",
+        Phase.HALTED: f"is halted ({change.because}): nobody starts on it before a release",
+    }
+    return f"{change.target} {words.get(Phase(change.after), change.after)}"
+
+
+def _accepted(rollout: Rollout) -> str:
+    """What a person releases, in words; empty: nothing."""
+    release = rollout.spec.release
+    return "" if release is None else f"{release.failures} failures of {release.target}"
 
 
 def _about(name: str, uid: str) -> About:

@@ -2,9 +2,9 @@
 
 from sluice.bus.mirror import Mirror
 from sluice.bus.port import Bus
+from sluice.kube.foreign import ForeignOperator
 from sluice.rollout.views.fleet import Instant, Sight
 from sluice.runtime.clock import Clock
-from sluice.scheduler.foreign import ForeignOperator
 from sluice.scheduler.slotbook import SlotBook
 from sluice.scheduler.sources import Sources
 

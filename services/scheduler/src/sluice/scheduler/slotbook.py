@@ -45,13 +45,17 @@ class SlotBook:
         """Every node that has a slot."""
         return tuple(self._held)
 
-    def learn(self, node: str, component: str, command: Command, sequence: int) -> None:
-        """What was written by us is there before the stream says so."""
+    def learn(self, node: str, component: str, command: Command, sequence: int) -> bool:
+        """What was written by us is there before the stream says so; False: what is known is newer,
+        or of a stream that was lost meanwhile.
+        """
         slots = self._held.setdefault(node, {})
         there = slots.get(component)
-        if there is None or there[0] <= sequence:
-            slots[component] = (sequence, command)
-            self._changed(node)
+        if there is not None and there[0] > sequence:
+            return False
+        slots[component] = (sequence, command)
+        self._changed(node)
+        return True
 
     def forget(self, node: str) -> None:
         """It was deleted, and its slots purged."""
@@ -60,7 +64,9 @@ class SlotBook:
     # What the bus calls (`Follower`).
 
     def began(self) -> None:
-        """Everything will be repeated."""
+        """Everything will be repeated; a stream that was made anew numbers from the beginning."""
+        for slots in self._held.values():
+            slots.update({name: (0, command) for name, (_, command) in slots.items()})
         self._seen.clear()
         self._current.clear()
 

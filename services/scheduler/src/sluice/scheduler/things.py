@@ -17,9 +17,6 @@ from sluice.policy.kinds import KINDS
 from sluice.policy.kinds.rollout import ROLLOUT
 from sluice.scheduler.owning import Owned, owned
 
-FOREIGN_LEASE: Final = "53822513.nvidia.com"
-"""Held by a GPU Operator that is at work, in whatever namespace it is."""
-
 ANNOTATIONS: Final = frozenset(
     {
         keys.LEASE_ANNOTATION,

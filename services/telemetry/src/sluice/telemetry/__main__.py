@@ -10,6 +10,7 @@ from sluice.bus.joining import join
 from sluice.bus.journal import FileJournal
 from sluice.contracts.identities import Writer
 from sluice.host.access import Threads
+from sluice.host.gpus.unread import UnreadGpus
 from sluice.host.machine import Machine
 from sluice.host.tree import Tree
 from sluice.kube.config import connect
@@ -24,7 +25,6 @@ from sluice.telemetry.cluster import role
 from sluice.telemetry.cluster.settings import TelemetryClusterSettings
 from sluice.telemetry.node import agent
 from sluice.telemetry.node.settings import TelemetrySettings
-from sluice.telemetry.node.unread import UnreadGpus
 
 _log = logger()
 
@@ -93,8 +93,9 @@ async def _threads() -> AsyncGenerator[Threads]:
 
 if __name__ == "__main__":
     program(
+        "telemetry",
         {
             "agent": Role(TelemetrySettings, on_node),
             "cluster": Role(TelemetryClusterSettings, in_cluster),
-        }
+        },
     )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sluice.bus.desk.checks import CheckDesk, CheckHandler
 from sluice.bus.desk.op import Handler
 from sluice.bus.desk.reading import SlotReader, hear
-from sluice.bus.desk.record import Record
+from sluice.bus.desk.record import Record, Watcher
 from sluice.bus.desk.verdict import OUTRANKED, Begun, Place, judge, lasts, refusal
 from sluice.bus.desk.work import Work
 from sluice.bus.journal import Journal, JournalRefused
@@ -126,6 +126,10 @@ class Desk:
         if begun is None or begun.result is None or begun.result.outcome is not Outcome.DONE:
             return None
         return CommandKind(begun.command) if self._is_of_this_boot(begun) else None
+
+    def on_entry(self, watcher: Watcher) -> None:
+        """Call `watcher` with each entry from now on, once the journal keeps it."""
+        self._record.watchers.append(watcher)
 
     async def open(self) -> None:
         """Read the journal. While it is refused it is tried again, and each command is refused."""

@@ -3,6 +3,9 @@
 Nothing is known here that the journal does not keep: each entry is appended first.
 """
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from sluice.bus.desk.verdict import Begun, Place, Seen
 from sluice.bus.journal import Journal, JournalRefused
 from sluice.bus.slots import fingerprint
@@ -10,6 +13,9 @@ from sluice.contracts.commands import Command
 from sluice.contracts.journal import Entry, EntryPhase
 from sluice.contracts.reports import Refusal, Result
 from sluice.runtime.clock import Clock
+
+Watcher: TypeAlias = Callable[[Entry], None]
+"""Takes what was just kept. Must not block."""
 
 
 class Record:
@@ -23,6 +29,7 @@ class Record:
         self.seen = Seen(node_uid=place.node_uid)
         self.trouble = ""
         """Why the journal was refused last, in words; empty if it was not."""
+        self.watchers: list[Watcher] = []
 
     async def open(self) -> None:
         """Read the journal, if it is not read; raises `JournalRefused`."""
@@ -126,3 +133,5 @@ class Record:
             self.trouble = str(error)
             raise
         self.seen = self.seen.after(entry)
+        for watcher in self.watchers:
+            watcher(entry)

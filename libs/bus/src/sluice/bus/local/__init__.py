@@ -84,6 +84,10 @@ class LocalServer:
         self._stopped = False
         self._set_links()
 
+    def calm(self) -> None:
+        """From now on nothing goes wrong by chance; what is down comes back in its time."""
+        self._faults = self._chance.faults = Faults()
+
     def lose(self, stream: Stream, *, remade: bool = False) -> None:
         """Lose a stream and all that is in it; `remade`: it is there again, empty."""
         self._broker.lose(stream.name)
@@ -101,6 +105,8 @@ class LocalServer:
     def _drop(self, identity: Identity) -> None:
         if all(bus.killed or bus.identity != identity for bus in self._connections):
             self._breaking.discard(identity)
+            return
+        if self._faults.between_drops is None:
             return
         self._dropped.add(identity)
         self._set_links()

@@ -15,10 +15,11 @@ from functools import partial
 from typing import Any, NoReturn
 
 from nats.errors import Error as NatsError
-from nats.errors import NoServersError, SlowConsumerError
+from nats.errors import SlowConsumerError
 
 from sluice.bus.credentials import Credentials
 from sluice.bus.nats.client import MendedClient
+from sluice.bus.nats.dialling import dial
 from sluice.bus.nats.opening import Opening
 from sluice.bus.nats.questions import Callback, Msg, Questions
 from sluice.bus.nats.subscriptions import Subscribed, Subscriptions
@@ -96,17 +97,12 @@ class Connection:
     async def _try(self, options: dict[str, Any], within: float) -> str:
         """One try of each server, on a client of its own; why it failed, or nothing."""
         self._client = MendedClient()
-        connecting = asyncio.create_task(self._connect(options), name="nats connect")
+        patience = min(within, 2.0 * CONNECT_SECONDS)
         try:
-            await asyncio.wait({connecting}, timeout=min(within, 2.0 * CONNECT_SECONDS))
-            if connecting.done():
-                connecting.result()
-            if self._client.is_connected:
+            if await dial(self._client, self._told(options), within=patience):
                 self._client.options["max_reconnect_attempts"] = -1
                 await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
                 await self._client.flush(CONNECT_SECONDS)
-        except NoServersError:
-            pass  # each has said why, one by one
         except (NatsError, OSError, TimeoutError) as error:
             self._last_error = str(error) or type(error).__name__
         except Exception as error:  # noqa: BLE001  (for a wrong seed or address it raises anything)
@@ -118,7 +114,6 @@ class Connection:
             if self._client.is_connected:
                 return ""
         finally:
-            await _end(connecting)
             if not self._client.is_connected and self._client.was_started:
                 await self._client.close()
         why = self._last_error or "no answer"
@@ -129,25 +124,25 @@ class Connection:
             )
         return why
 
-    async def _connect(self, options: dict[str, Any]) -> None:
-        await self._client.connect(
-            servers=self.url.split(","),
-            name=str(self.identity),
-            inbox_prefix=self._inbox,
-            error_cb=self._on_error,
-            disconnected_cb=self._on_disconnected,
-            reconnected_cb=self._on_reconnected,
-            closed_cb=self._on_closed,
-            reconnect_to_server_handler=self._next_server,
-            max_reconnect_attempts=1,
-            reconnect_time_wait=0,
-            connect_timeout=CONNECT_SECONDS,
-            ping_interval=PING_SECONDS,
-            max_outstanding_pings=2,
-            drain_timeout=DRAIN_SECONDS,
-            pending_size=0,
+    def _told(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "servers": self.url.split(","),
+            "name": str(self.identity),
+            "inbox_prefix": self._inbox,
+            "error_cb": self._on_error,
+            "disconnected_cb": self._on_disconnected,
+            "reconnected_cb": self._on_reconnected,
+            "closed_cb": self._on_closed,
+            "reconnect_to_server_handler": self._next_server,
+            "max_reconnect_attempts": 1,
+            "reconnect_time_wait": 0,
+            "connect_timeout": CONNECT_SECONDS,
+            "ping_interval": PING_SECONDS,
+            "max_outstanding_pings": 2,
+            "drain_timeout": DRAIN_SECONDS,
+            "pending_size": 0,
             **options,
-        )
+        }
 
     async def close(self) -> None:
         """Answer what was heard, send what was said, and go; at once if the server is away."""
@@ -295,12 +290,3 @@ class Connection:
     def inbox(self) -> str:
         """A new subject that only this identity may hear."""
         return f"{self._inbox}.{secrets.token_hex(8)}.x"
-
-
-async def _end(task: asyncio.Task[object]) -> None:
-    """Cancel until it is done: nats-py waits in ways that lose a cancellation."""
-    while not task.done():
-        task.cancel()
-        await asyncio.wait({task}, timeout=1.0)
-    if not task.cancelled():
-        task.exception()

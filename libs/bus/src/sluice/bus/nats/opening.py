@@ -39,6 +39,7 @@ class Opening:
         deadline = self._clock.monotonic() + wait
         backoff = Backoff(self._random, first=max(1.0, self._spread), cap=max(10.0, self._spread))
         pause = self._random.uniform(0.0, self._spread)
+        said = ""
         while True:
             await self._clock.sleep(min(pause, max(0.0, deadline - self._clock.monotonic())))
             why = await attempt(deadline - self._clock.monotonic())
@@ -49,5 +50,7 @@ class Opening:
                     f"no connection to NATS at {self._url} as {self._identity} within {wait:g} s:"
                     f" {why}; check the address, and that the server runs"
                 )
-            log.warning("%s waits for NATS at %s: %s", self._identity, self._url, why)
+            if why != said:
+                log.warning("%s waits for NATS at %s: %s", self._identity, self._url, why)
+                said = why
             pause = backoff.next()

@@ -38,7 +38,7 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
 _POLICIES: Final = (
     ("nvidia.com", ("clusterpolicies", "nvidiadrivers", "gpuclusters")),
     ("gpu.nvidia.com", ("gpuclusterpolicies",)),
-    ("sluice.dev", ("rolloutstrategies", "rollouts")),
+    ("sluice.dev", ("rolloutstrategies",)),
 )
 _STATUSES: Final = (
     ("nvidia.com", ("clusterpolicies/status", "nvidiadrivers/status")),
@@ -48,6 +48,12 @@ _STATUSES: Final = (
 _READ_POLICIES: Final = tuple(
     Right(group=group, resources=resources, verbs=LOOK) for group, resources in _POLICIES
 )
+_READ_WISHES: Final = (
+    Right(group="nvidia.com", resources=("clusterpolicies", "nvidiadrivers"), verbs=LOOK),
+    Right(group="gpu.nvidia.com", resources=("gpuclusterpolicies",), verbs=LOOK),
+)
+"""Which policy selects which nodes."""
+_READ_ROLLOUTS: Final = Right(group="sluice.dev", resources=("rollouts",), verbs=LOOK)
 _FOREIGN_LEASE: Final = Right(
     group="coordination.k8s.io",
     resources=("leases",),
@@ -74,16 +80,15 @@ RIGHTS: Final[Mapping[Writer, tuple[Right, ...]]] = {
         *_READ_POLICIES,
         _FOREIGN_LEASE,
         _WRITE_NODES,
-        Right(group="sluice.dev", resources=("devices",), verbs=OWN),
-        Right(group="sluice.dev", resources=("devices/status",), verbs=("get", "patch")),
         _LEAD,
     ),
     Writer.DRIVER_CLUSTER: (
         *_READ_POLICIES,
+        _READ_ROLLOUTS,
         _FOREIGN_LEASE,
         _WRITE_NODES,
         *(
-            Right(group=group, resources=resources, verbs=("get", "patch"))
+            Right(group=group, resources=resources, verbs=("patch",))
             for group, resources in _STATUSES
         ),
         Right(group="node.k8s.io", resources=("runtimeclasses",), verbs=OWN),
@@ -95,23 +100,19 @@ RIGHTS: Final[Mapping[Writer, tuple[Right, ...]]] = {
     ),
     Writer.SCHEDULER: (
         *_READ_POLICIES,
+        _READ_ROLLOUTS,
         _FOREIGN_LEASE,
         _WRITE_NODES,
         _TELL,
-        Right(group="sluice.dev", resources=("rollouts",), verbs=("create", "patch", "update")),
-        Right(group="sluice.dev", resources=("rollouts/status",), verbs=("get", "update")),
+        Right(group="sluice.dev", resources=("rollouts",), verbs=("create", "patch")),
+        Right(group="sluice.dev", resources=("rollouts/status",), verbs=("update",)),
         Right(group="", resources=("pods",), verbs=LOOK),
         Right(group="", resources=("pods/eviction",), verbs=("create",)),
         _here("", ("pods",), ("delete",)),
-        _here("", ("configmaps",), LOOK),
-        _here("apps", ("daemonsets", "controllerrevisions"), LOOK),
+        _here("apps", ("daemonsets",), LOOK),
         _LEAD,
     ),
-    Writer.VALIDATOR_CLUSTER: (
-        *_READ_POLICIES,
-        _READ_NODES,
-        _here("", ("pods",), (*LOOK, "create", "delete")),
-    ),
-    Writer.TELEMETRY_CLUSTER: (_READ_NODES,),
+    Writer.VALIDATOR_CLUSTER: (_READ_NODES, *_READ_WISHES),
+    Writer.TELEMETRY_CLUSTER: (_READ_NODES, *_READ_WISHES),
 }
 """By service. Pods of people are evicted, whatever the grace period: nobody may delete them."""

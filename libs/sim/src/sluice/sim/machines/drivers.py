@@ -48,6 +48,7 @@ class Gate(Resident):
         label = pod.metadata.labels.get(DRIVER_LABEL, "")
         asking = Asking(pod_uid=pod.metadata.uid, label=label, started=site.clock.now())
         gate.ask(site.tree, asking)
+        site.settle()
         while not gate.is_open(site.tree, asking):
             await self.wait(LOOKS_EVERY)
         site.admitted.add(asking.pod_uid)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from sluice.contracts.facts import Gpu
 from sluice.host import pci
+from sluice.host.system import ARCHITECTURE
 from sluice.sim.machines.ground import Ground
 from sluice.sim.machines.system import System
 
@@ -59,6 +60,7 @@ def _firmware(ground: Ground, system: System) -> None:
 def _processors(ground: Ground, system: System) -> None:
     one = f"vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nflags\t\t: {_FLAGS}\n\n"
     numbers = range(system.cpus)
+    ground.put(ARCHITECTURE, f"{system.architecture}\n")
     ground.put("/proc/cpuinfo", "".join(f"processor\t: {each}\n{one}" for each in numbers))
     half = system.cpus // 2
     for number in numbers:

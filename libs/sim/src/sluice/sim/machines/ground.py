@@ -6,6 +6,10 @@ Must know nothing of what the files mean. Whoever reads goes through `sluice.hos
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Ground:
@@ -13,6 +17,8 @@ class Ground:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.on_write: Callable[[], None] = _nothing
+        """Called when something below the root is other than it was."""
 
     def at(self, path: str) -> Path:
         """Where that file is for us; no link is followed."""
@@ -29,6 +35,7 @@ class Ground:
             place.parent.mkdir(parents=True, exist_ok=True)
             unfinished.write_bytes(data)
         unfinished.replace(place)
+        self.on_write()
 
     def link(self, path: str, target: str) -> None:
         """A link that says what the machine's own would say."""
@@ -36,14 +43,17 @@ class Ground:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.unlink(missing_ok=True)
         place.symlink_to(target)
+        self.on_write()
 
     def folder(self, path: str) -> None:
         """An empty folder, unless there is one."""
         self.at(path).mkdir(parents=True, exist_ok=True)
+        self.on_write()
 
     def date(self, path: str, at: float) -> None:
         """It was made then, in unix seconds, whatever the clock of this computer says."""
         os.utime(self.at(path), (at, at))
+        self.on_write()
 
     def empty(self, path: str) -> None:
         """The folder stays, and nothing in it."""
@@ -60,6 +70,7 @@ class Ground:
             shutil.rmtree(going, ignore_errors=True)
             place.rename(going)
             shutil.rmtree(going)
+        self.on_write()
 
     def lose(self, path: str) -> None:
         """Nothing below that folder can be read or written, as on a disk that has failed."""
@@ -67,6 +78,7 @@ class Ground:
         if place.is_dir():
             place.rename(_aside(place))
             place.write_bytes(b"")
+        self.on_write()
 
     def find(self, path: str) -> None:
         """What was lost is there again, as it was."""
@@ -74,6 +86,11 @@ class Ground:
         if place.is_file():
             place.unlink()
             os.rename(_aside(place), place)
+        self.on_write()
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 def _aside(place: Path) -> Path:

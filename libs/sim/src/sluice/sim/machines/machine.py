@@ -25,7 +25,8 @@ from sluice.sim.machines.linux import SimulatedLinux
 from sluice.sim.machines.readings import Readings
 from sluice.sim.machines.seats import Seat
 from sluice.sim.machines.site import Installed, Site
-from sluice.sim.machines.system import PLAIN, System, gpus
+from sluice.sim.machines.system import PLAIN, System
+from sluice.sim.machines.system import gpus as hardware
 
 DISK = "/var/lib"
 """What can be lost of a machine's disk: where agents keep their journals."""
@@ -45,14 +46,29 @@ class Machine:
         random: chance.Random,
         gpus: int = 8,
         system: System = PLAIN,
+        remembers: bool = False,
     ) -> None:
+        """`remembers`: only the machine and its agents write below `root`, and on one thread; then
+        a file is read once until it changes.
+        """
         self.name = name
         self.system = system
         self._ids = ids
         self._kubelet: Kubelet | None = None
         self._seats: list[tuple[Seat, SeatGpus]] = []
         self._on = False
-        self._site = _site(root, name=name, model=model, clock=clock, count=gpus, system=system)
+        ground = Ground(root)
+        there = hardware(name, gpus, system.gpu)
+        self._site = Site(
+            name=name,
+            gpus=there,
+            ground=ground,
+            kernel=Kernel(ground, gpus=there, clock=clock),
+            model=model,
+            clock=clock,
+            free=system.free_gib * 1024**3,
+            remembers=remembers,
+        )
         self._readings = Readings(
             clock=clock,
             random=random,
@@ -224,13 +240,6 @@ def occupants(machines: Mapping[str, Machine], otherwise: Occupants = nobody) ->
         return found if found is not None else otherwise(pod, container)
 
     return who
-
-
-def _site(root: Path, *, name: str, model: Model, clock: Clock, count: int, system: System) -> Site:
-    ground = Ground(root)
-    there = gpus(name, count, system.gpu)
-    kernel = Kernel(ground, gpus=there, clock=clock)
-    return Site(name=name, gpus=there, ground=ground, kernel=kernel, model=model, clock=clock)
 
 
 def _boot_id(ids: Ids) -> str:

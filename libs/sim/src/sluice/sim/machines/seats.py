@@ -77,6 +77,8 @@ class Seat:
             result = work()
         except Exception as error:  # noqa: BLE001  (it is raised when its time is over)
             return _Done(took=self._taking.seconds, error=error)
+        finally:
+            self._site.settle()
         return _Done(took=self._taking.seconds, results=(result,))
 
 

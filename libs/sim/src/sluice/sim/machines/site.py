@@ -1,18 +1,25 @@
 """What all that lives on one machine shares: kernel, files, world, and who was let in."""
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from sluice.contracts.facts import Gpu
 from sluice.host import modules
-from sluice.host.tree import Tree
 from sluice.rollout.world import Model
 from sluice.runtime.clock import Clock
 from sluice.sim.errors import SimError
+from sluice.sim.machines.disk import DiskTree
 from sluice.sim.machines.ground import Ground
 from sluice.sim.machines.incidents import Incident, Never
 from sluice.sim.machines.kernel import Kernel
+from sluice.sim.machines.remembering import RememberedTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sluice.host.tree import Tree
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,11 +43,21 @@ class Site:
         kernel: Kernel,
         model: Model,
         clock: Clock,
+        free: int,
+        remembers: bool = False,
     ) -> None:
+        """`free`: bytes on its disk. `remembers`: files are read once until they change, as
+        `remembering` allows.
+        """
         self.name = name
         self.gpus = gpus
         self.ground = ground
-        self.tree = Tree(ground.root)
+        self.tree: Tree = DiskTree(ground.root, free=free)
+        self.settle: Callable[[], None] = _nothing
+        """Called when whoever was shown a place of the tree has written there."""
+        if remembers:
+            self.tree = tree = RememberedTree(self.tree)
+            ground.on_write, self.settle = tree.forget, tree.settle
         self.kernel = kernel
         self.model = model
         self.clock = clock
@@ -91,3 +108,7 @@ class Site:
         for name in (modules.DRIVER, "nvidia_uvm", "nvidia_modeset"):
             uses = () if name == modules.DRIVER else (modules.DRIVER,)
             self.kernel.load(name, version=self._installed.version, uses=uses)
+
+
+def _nothing() -> None:
+    """Every look is a new one."""

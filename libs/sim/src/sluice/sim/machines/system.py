@@ -42,8 +42,11 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     os_id: str = "ubuntu"
     os_version: str = "22.04"
     os_name: str = "Ubuntu 22.04.5 LTS"
+    architecture: str = "x86_64"
     cpus: int = 8
     memory_gib: int = 2015
+    free_gib: int = 1000
+    """What may still be written to its disk."""
     secure_boot: bool = False
     selinux: bool = False
     nouveau: bool = False

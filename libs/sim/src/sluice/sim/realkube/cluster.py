@@ -42,8 +42,10 @@ class RealKube:
         binaries: Binaries,
         users: Mapping[str, Sequence[str]] | None = None,
         node_monitor_grace_period: float = 40.0,
+        reads_of: Sequence[str] = (),
     ) -> Self:
-        """`users` are names with their groups, beside `ADMIN`; what they may do, RBAC says.
+        """`users` are names with their groups, beside `ADMIN`; what they may do, RBAC says. What
+        the groups `reads_of` read is in the audit log too.
 
         Returns when a pod can be created. On Linux it dies with this process, however that ends.
         """
@@ -52,7 +54,10 @@ class RealKube:
             for name, groups in {**_GROUPS, **(users or {})}.items()
         }
         plane = Plane(
-            binaries=binaries, users=known, node_monitor_grace_period=node_monitor_grace_period
+            binaries=binaries,
+            users=known,
+            node_monitor_grace_period=node_monitor_grace_period,
+            reads_of=reads_of,
         )
         kube = cls(plane=plane, kubectl=binaries.kubectl, users=known)
         try:

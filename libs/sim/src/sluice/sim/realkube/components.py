@@ -153,10 +153,14 @@ def tokens(users: Iterable[User]) -> str:
     return text.getvalue()
 
 
-def audit_policy() -> str:
-    """Every write with both bodies; no reads, no heartbeats, nothing that is only a question."""
+def audit_policy(reads_of: Sequence[str] = ()) -> str:
+    """Every write with both bodies; no heartbeats, nothing that is only a question, and reads only
+    of these groups, without bodies.
+    """
+    reads = ["get", "list", "watch"]
     rules: list[Mapping[str, Any]] = [
-        {"level": "None", "verbs": ["get", "list", "watch"]},
+        *({"level": "Metadata", "verbs": reads, "userGroups": [group]} for group in reads_of),
+        {"level": "None", "verbs": reads},
         {
             "level": "None",
             "namespaces": ["kube-node-lease"],

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,7 +33,12 @@ class Plane:
     """Ports and data stay the same from the making of it to `leave`."""
 
     def __init__(
-        self, *, binaries: Binaries, users: Mapping[str, User], node_monitor_grace_period: float
+        self,
+        *,
+        binaries: Binaries,
+        users: Mapping[str, User],
+        node_monitor_grace_period: float,
+        reads_of: Sequence[str],
     ) -> None:
         self._binaries = binaries
         self._grace = node_monitor_grace_period
@@ -44,7 +49,7 @@ class Plane:
         self.etcd = Etcd(f"http://{HOST}:{self._port()}")
         self._peer_url = f"http://{HOST}:{self._port()}"
         self._door = Door(url=self.url, ca_file=self.folder.chain, token=users[ADMIN].token)
-        self._write(users.values())
+        self._write(users.values(), reads_of)
 
     async def start(self) -> None:
         """All four; returns when a pod can be created."""
@@ -122,9 +127,9 @@ class Plane:
         self._ports.append(Port())
         return self._ports[-1].number
 
-    def _write(self, users: Iterable[User]) -> None:
+    def _write(self, users: Iterable[User], reads_of: Sequence[str]) -> None:
         self.folder.tokens.write_text(components.tokens(users))
-        self.folder.audit_policy.write_text(components.audit_policy())
+        self.folder.audit_policy.write_text(components.audit_policy(reads_of))
         for user in users:
             text = components.kubeconfig(user, url=self.url, ca_file=self.folder.ca_file)
             self.kubeconfig(user.name).write_text(text)

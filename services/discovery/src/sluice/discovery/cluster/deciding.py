@@ -14,9 +14,10 @@ from sluice.contracts.facts import Facts, LoadedDriver
 from sluice.contracts.message import Unreadable, decode
 from sluice.contracts.node import Record
 from sluice.discovery.cluster import deploying, features
-from sluice.discovery.cluster.keys import DEPLOY, PCI, PCI_OF_OTHERS, YES
+from sluice.discovery.cluster.keys import PCI, PCI_OF_OTHERS, YES
 from sluice.discovery.cluster.things import Node
 from sluice.host.pci import is_gpu
+from sluice.policy.deploying import DEPLOY
 from sluice.policy.kinds.cluster_policy import ClusterPolicy
 from sluice.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 

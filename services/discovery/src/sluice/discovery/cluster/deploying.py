@@ -10,13 +10,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from sluice.discovery.cluster.keys import (
-    DEPLOY,
     KNOWN,
     MIG_CAPABLE,
     MIG_MANAGER,
-    NEVER_PAUSED,
     NO,
-    OPERANDS,
     PAUSED,
     PRODUCT,
     SETS,
@@ -24,6 +21,7 @@ from sluice.discovery.cluster.keys import (
     YES,
 )
 from sluice.policy.checks import PRESENT_LABEL
+from sluice.policy.deploying import DEPLOY, NEVER_PAUSED, OPERANDS
 from sluice.policy.kinds.cluster_policy import ClusterPolicy
 from sluice.policy.kinds.elsewhere import CONTAINERS, WORKLOADS
 from sluice.policy.kinds.gpu_cluster_policy import GpuClusterPolicy

@@ -3,17 +3,11 @@
 from collections.abc import Mapping
 from typing import Final
 
-from sluice.policy.rendering.agents import AGENTS
+from sluice.policy.deploying import DEPLOY
 
 FEATURES: Final = "feature.node.kubernetes.io/"
 """Before every key of node feature discovery."""
 
-DEPLOY: Final = "nvidia.com/gpu.deploy."
-"""Before the name of an operand: whether a node is to have it."""
-
-OPERANDS: Final = f"{DEPLOY}operands"
-"""A person's: `false` for a node that is to have none."""
-DRIVER: Final = f"{DEPLOY}driver"
 MIG_MANAGER: Final = f"{DEPLOY}mig-manager"
 
 PCI: Final = f"{FEATURES}pci-10de.present"
@@ -72,6 +66,3 @@ SETS: Final[Mapping[tuple[str, str], frozenset[str]]] = {
 
 KNOWN: Final = frozenset[str]().union(*SETS.values())
 """Every key that a node may be given, but that of the MIG manager, which follows its GPUs."""
-
-NEVER_PAUSED: Final = frozenset((OPERANDS, DRIVER, *(agent.selector[0] for agent in AGENTS)))
-"""What a person says of a whole node, the driver, and what our own agents are selected by."""

@@ -5,7 +5,6 @@ from typing import Final
 
 from sluice.bus.mirror import Mirror
 from sluice.bus.port import Bus
-from sluice.discovery.cluster.foreign import ForeignOperator
 from sluice.discovery.cluster.hands import Hands
 from sluice.discovery.cluster.meters import DiscoveryMeters
 from sluice.discovery.cluster.settings import DiscoveryClusterSettings
@@ -13,6 +12,7 @@ from sluice.discovery.cluster.sources import Sources
 from sluice.discovery.cluster.things import MANAGER
 from sluice.discovery.cluster.work import NAME, Work
 from sluice.kube.client import Kube
+from sluice.kube.foreign import ForeignOperator
 from sluice.kube.lease import Lease
 from sluice.kube.lease.fence import Fenced
 from sluice.kube.lease.term import NotLeading, Term

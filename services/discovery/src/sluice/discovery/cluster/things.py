@@ -20,9 +20,6 @@ from sluice.policy.kinds.rollout import ROLLOUT
 MANAGER: Final = "sluice-discovery"
 """The field manager of every write of this role."""
 
-FOREIGN_LEASE: Final = "53822513.nvidia.com"
-"""Held by a GPU Operator that is at work, in whatever namespace it is."""
-
 _NVIDIA: Final = "nvidia.com/"
 
 

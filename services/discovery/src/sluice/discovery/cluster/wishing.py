@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from sluice.discovery.cluster.deciding import Wish
 from sluice.discovery.cluster.things import PolicyObject
 from sluice.policy.pools import pools
-from sluice.policy.reading import read
+from sluice.policy.reading import read_object
 from sluice.policy.wanted import operands_of
 
 
@@ -14,21 +14,11 @@ def wished(
 ) -> Wish:
     """Which operands nodes are to have: a GPU Operator's own GPUCluster leaves that undecided."""
     reads = [
-        read(kind, _as_written(kind, one)) for kind, found in policies.items() for one in found
+        read_object(kind, metadata=one.metadata, spec=one.spec)
+        for kind, found in policies.items()
+        for one in found
     ]
     cluster = pools(reads, (), gpu_clusters=tuple(gpu_clusters)).cluster
     return Wish(
         cluster=None if gpu_clusters else cluster, gpu_labels=operands_of(cluster).gpu_labels
     )
-
-
-def _as_written(kind: str, one: PolicyObject) -> Mapping[str, object]:
-    metadata = one.metadata
-    told = {
-        "name": metadata.name,
-        "uid": metadata.uid,
-        "generation": metadata.generation,
-        "creationTimestamp": metadata.creation_timestamp,
-        "deletionTimestamp": metadata.deletion_timestamp,
-    }
-    return {"kind": kind, "metadata": told, "spec": one.spec}

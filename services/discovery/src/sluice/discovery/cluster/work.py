@@ -11,7 +11,6 @@ from sluice.contracts.identities import Writer
 from sluice.contracts.reports import Report, StateKind
 from sluice.contracts.subjects import State
 from sluice.discovery.cluster.deciding import SURE, Decision, Told, Wish, decide
-from sluice.discovery.cluster.foreign import ForeignOperator
 from sluice.discovery.cluster.hands import Hands
 from sluice.discovery.cluster.hearing import Hearing
 from sluice.discovery.cluster.meters import DiscoveryMeters
@@ -20,6 +19,7 @@ from sluice.discovery.cluster.things import Node
 from sluice.discovery.cluster.wishing import wished
 from sluice.kube.controller import Controller, Done, Later, Outcome, Refused
 from sluice.kube.errors import Forbidden, Invalid, NotFound, UnknownKind
+from sluice.kube.foreign import ForeignOperator
 from sluice.kube.metering import Meters
 from sluice.kube.queue import WorkQueue
 from sluice.kube.views import Lease
@@ -156,7 +156,7 @@ class Work:
         sources = self._sources
         if sources.unknown():
             return Later(1.0)
-        blind = await sources.leases.prove(older_than=_SEEN)
+        blind = await sources.leases.prove() if sources.leases.age > _SEEN else ""
         now = self._clock.monotonic()
         self._hold(blind or self._foreign.at_work(now=now))
         wish = wished(

@@ -1,7 +1,7 @@
 """The discovery agent of a node: what its machine is, said again whenever that has changed."""
 
-import platform
 import random as randomness
+from collections.abc import Callable
 from typing import Final
 
 from sluice.bus.agent import Agent
@@ -11,6 +11,7 @@ from sluice.bus.place import AgentSettings
 from sluice.bus.port import Bus
 from sluice.bus.reporter import Reporter
 from sluice.contracts.commands import CommandKind
+from sluice.contracts.events import FactsChanged
 from sluice.contracts.facts import Facts, Gpu
 from sluice.discovery.node.sticky import Known
 from sluice.host import pci, system
@@ -35,11 +36,18 @@ class Discovery:
     """Looks at one machine, in one boot."""
 
     def __init__(
-        self, *, machine: Machine, hold: Hold | None, reporter: Reporter, clock: Clock
+        self,
+        *,
+        machine: Machine,
+        hold: Hold | None,
+        reporter: Reporter,
+        changed: Callable[[tuple[str, ...]], None],
+        clock: Clock,
     ) -> None:
         self._machine = machine
         self._hold = hold
         self._reporter = reporter
+        self._changed = changed
         self._clock = clock
         self._known = Known()
         self._said: Facts | None = None
@@ -53,9 +61,14 @@ class Discovery:
     async def look(self) -> None:
         """Look once; say what is new."""
         self._known = self._known.after(await self._machine.access.do(self._facts))
-        if self._known.facts != self._said:
-            self._said = self._known.facts
-            self._reporter.report(self._said)
+        before, now = self._said, self._known.facts
+        if now == before:
+            return
+        self._said = now
+        self._reporter.report(now)
+        if before is not None:
+            fields = Facts.__struct_fields__
+            self._changed(tuple(one for one in fields if getattr(now, one) != getattr(before, one)))
 
     def _facts(self) -> Facts:
         tree = self._machine.tree
@@ -64,7 +77,7 @@ class Discovery:
             pci=pci.devices(tree),
             kernel=system.kernel(tree),
             os=system.operating_system(tree),
-            cpu=system.cpu(tree, platform.machine()),
+            cpu=system.cpu(tree),
             memory=system.memory(tree),
             machine=system.machine(tree),
             gpus=gpus,
@@ -98,6 +111,13 @@ async def run(
     boot_id = await host.access.do(lambda: system.certain_boot_id(host.tree))
     hold = Hold(host.gpus)
 
+    def changed(facts: tuple[str, ...]) -> None:
+        agent.tell(
+            FactsChanged(changed=facts),
+            id=f"facts/{clock.now():.6f}",
+            message=f"not as before: {', '.join(facts)}",
+        )
+
     async def quiesce(_op: Op) -> Done:
         await host.access.do(hold.let_go)
         return Done()
@@ -122,6 +142,7 @@ async def run(
         machine=host,
         hold=hold if settings.gpu_labels else None,
         reporter=agent.reporter,
+        changed=changed,
         clock=clock,
     )
     agent.start(service)

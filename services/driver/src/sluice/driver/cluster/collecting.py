@@ -30,13 +30,14 @@ def kept_because(
     there: DaemonSet,
     plan: Plan,
     *,
-    nodes: Iterable[Node],
+    nodes: Collection[Node],
     rollouts: Iterable[Rollout],
-    commanded: Collection[str] | None,
+    commanded: Mapping[str, Collection[str]] | None,
 ) -> str:
     """Who names it, or why else it stays, in words; empty: nobody, and nothing keeps it.
 
-    `commanded` are the driver labels that commands name; None: that is not known now.
+    `commanded` has, by driver label, the uids of nodes whose commands name it; None: not known
+    now. A command for a node that is gone is nobody's: its slots are purged, and no stream tells.
     """
     label = there.metadata.labels[DRIVER_LABEL]
     pool = there.metadata.annotations.get(POOL_ANNOTATION, "")
@@ -51,7 +52,7 @@ def kept_because(
         return f"its target is what pool {pool} wants"
     if commanded is None:
         return "it is not known which drivers are named by commands"
-    if label in commanded:
+    if any(node.metadata.uid in commanded.get(label, ()) for node in nodes):
         return "a command names it"
     for rollout in rollouts:
         if label in rollout.text or (rollout.metadata.name == pool and target in rollout.text):

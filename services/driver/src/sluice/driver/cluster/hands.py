@@ -11,11 +11,12 @@ from sluice.driver.cluster import things
 from sluice.driver.cluster.deciding import Delete
 from sluice.driver.cluster.meters import DriverMeters
 from sluice.driver.cluster.plan import Key
-from sluice.driver.cluster.sources import Source, Sources
+from sluice.driver.cluster.sources import Sources
 from sluice.kube.answers import confirm
 from sluice.kube.client import Kube
 from sluice.kube.errors import NotFound, UnknownKind
 from sluice.kube.resources import Resource
+from sluice.kube.source import Source
 from sluice.kube.views import Object
 from sluice.policy.rendering.rendered import Rendered
 

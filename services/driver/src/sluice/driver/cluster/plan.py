@@ -18,7 +18,7 @@ from sluice.policy.digest import target
 from sluice.policy.observed import Observation, ObservedDaemonSet, ObservedNode, Trouble
 from sluice.policy.owners import NodeFacts
 from sluice.policy.pools import Pools, pools
-from sluice.policy.reading import read
+from sluice.policy.reading import read_object
 from sluice.policy.rendering.operands import operands
 from sluice.policy.rendering.rendered import Rendered
 from sluice.policy.rendering.settings import Settings
@@ -73,7 +73,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def planned(sight: Sight, settings: Settings) -> Plan:
     """Everything that follows."""
     reads = [
-        read(kind, _as_written(kind, one))
+        read_object(kind, metadata=one.metadata, spec=one.spec)
         for kind, found in sight.policies.items()
         for one in found
     ]
@@ -113,19 +113,6 @@ def _observation(sight: Sight, found: Pools) -> Observation:
             key.startswith(_FEATURES) for one in sight.nodes for key in one.metadata.labels
         ),
     )
-
-
-def _as_written(kind: str, one: PolicyObject) -> Mapping[str, object]:
-    """The policy as an object, of which its reading makes what it can."""
-    metadata = one.metadata
-    told = {
-        "name": metadata.name,
-        "uid": metadata.uid,
-        "generation": metadata.generation,
-        "creationTimestamp": metadata.creation_timestamp,
-        "deletionTimestamp": metadata.deletion_timestamp,
-    }
-    return {"kind": kind, "metadata": told, "spec": one.spec}
 
 
 def _observed(one: DaemonSet) -> ObservedDaemonSet:

@@ -2,7 +2,6 @@
 
 import random as chance
 
-from sluice.driver.cluster.foreign import ForeignOperator
 from sluice.driver.cluster.hands import Hands
 from sluice.driver.cluster.meters import DriverMeters
 from sluice.driver.cluster.settings import DriverClusterSettings
@@ -13,6 +12,7 @@ from sluice.driver.cluster.things import MANAGER
 from sluice.driver.cluster.work import NAME, Work
 from sluice.kube.client import Kube
 from sluice.kube.events import Events
+from sluice.kube.foreign import ForeignOperator
 from sluice.kube.lease import Lease
 from sluice.kube.lease.fence import Fenced
 from sluice.kube.lease.term import NotLeading, Term

@@ -1,5 +1,6 @@
 """What the cluster role can be told, and what follows from it for the operands."""
 
+from sluice.bus.joining import NatsSettings
 from sluice.policy.kinds.common import EnvVar
 from sluice.policy.rendering.settings import Images, Settings
 from sluice.runtime.process import ProcessSettings
@@ -8,6 +9,7 @@ from sluice.runtime.process import ProcessSettings
 class DriverClusterSettings(ProcessSettings, frozen=True, kw_only=True):
     """Settings of driver's cluster role."""
 
+    nats: NatsSettings = NatsSettings()
     kubeconfig: str = ""
     """Empty: as the environment or the pod says."""
     namespace: str

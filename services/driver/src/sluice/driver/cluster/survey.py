@@ -9,10 +9,10 @@ from typing import Final
 from sluice.driver.cluster import statuses
 from sluice.driver.cluster.collecting import Unnamed, is_drivers, kept_because
 from sluice.driver.cluster.deciding import Action, delete, of_operand, of_unwanted, owner_change
-from sluice.driver.cluster.foreign import ForeignOperator
 from sluice.driver.cluster.plan import Key, Plan, Sight, planned
 from sluice.driver.cluster.sources import Sources
 from sluice.driver.cluster.things import DAEMON_SETS, NODES, RUNTIME_CLASSES, DaemonSet, is_ours
+from sluice.kube.foreign import ForeignOperator
 from sluice.kube.times import to_second
 from sluice.kube.views import Object
 from sluice.policy.observed import Trouble
@@ -26,8 +26,8 @@ SEEN: Final = 30.0
 """A Lease that was proved so long ago says nothing of who is at work now."""
 SOON: Final = 5.0
 
-Slots = Callable[[], Collection[str] | None]
-"""The driver labels that commands name; None: that cannot be told now."""
+Slots = Callable[[], Mapping[str, Collection[str]] | None]
+"""By driver label, the uids of the nodes whose commands name it; None: it cannot be told now."""
 
 NOTHING: Final = Plan(
     pools=Pools(

@@ -20,9 +20,6 @@ from sluice.policy.rendering.rendered import MANAGED_BY
 MANAGER: Final = "sluice-driver"
 """The field manager of every write of this role."""
 
-FOREIGN_LEASE: Final = "53822513.nvidia.com"
-"""Held by a GPU Operator that is at work, in whatever namespace it is."""
-
 MANAGED_LABEL: Final = "app.kubernetes.io/managed-by"
 _OF_GPU_OPERATOR: Final = frozenset(("ClusterPolicy", "NVIDIADriver", "GPUCluster"))
 _APPLIED_HASH: Final = "nvidia.com/last-applied-hash"

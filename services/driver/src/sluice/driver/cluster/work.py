@@ -113,8 +113,8 @@ class Work:
                 return  # a heartbeat
         if isinstance(before, Lease) and isinstance(after, Lease):
             holders = {one.spec.holder_identity for one in (before, after)}
-            if len(holders) == 1:
-                return  # a renewal
+            if len(holders) == 1 and self._survey.holding:
+                return  # a renewal; the end of what counts as being at work is looked at in time
         self._look_soon()
 
     def _look_soon(self) -> None:

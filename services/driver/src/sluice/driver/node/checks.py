@@ -1,6 +1,5 @@
 """Questions to the driver agent that change nothing: what stands in the way, and who holds on."""
 
-import os
 from collections.abc import Iterator
 from typing import Final
 
@@ -60,12 +59,9 @@ class Checks:
 
 
 def _disk(tree: Tree) -> Iterator[Finding]:
-    try:
-        about = os.statvfs(tree.at(UNPACKED))
-    except OSError:
-        return  # a machine without such a folder unpacks elsewhere
-    free = about.f_bavail * about.f_frsize
-    if free < FREE:
+    free = tree.free(UNPACKED)
+    # A machine without such a folder unpacks elsewhere.
+    if free is not None and free < FREE:
         yield Finding(
             code="disk",
             message=f"{free // 1024**2} MiB are free at {UNPACKED}; a driver needs"

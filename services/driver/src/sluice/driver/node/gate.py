@@ -11,7 +11,7 @@ from sluice.host import gate
 from sluice.host.gate import Asking
 from sluice.host.tree import Tree
 
-EVERY: Final = 1.0
+EVERY: Final = 0.5
 SAY_EVERY: Final = 60.0
 
 

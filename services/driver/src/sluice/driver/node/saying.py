@@ -63,7 +63,7 @@ def driver_of(tree: Tree) -> LoadedDriver | None:
     license_of = tree.word(f"/sys/module/{modules.DRIVER}/license") or ""
     return LoadedDriver(
         version=main.version,
-        loaded_at=_made(tree, f"/sys/module/{modules.DRIVER}"),
+        loaded_at=round(tree.made(f"/sys/module/{modules.DRIVER}") or 0.0, 3),
         modules=loaded,
         open_kernel_modules="MIT" in license_of or "GPL" in license_of,
     )
@@ -93,10 +93,3 @@ def usage_of(seen: Look) -> Usage:
         pods=tuple(PodUse(pod_uid=uid, processes=processes[uid]) for uid in pods),
         host_processes=processes[""],
     )
-
-
-def _made(tree: Tree, path: str) -> float:
-    try:
-        return round(tree.at(path).stat().st_mtime, 3)
-    except OSError:
-        return 0.0

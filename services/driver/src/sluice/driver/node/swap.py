@@ -4,6 +4,7 @@ One op with four sub-steps. It may be begun again at any point, in this process 
 has been done shows on the machine (docs/states.md#gate-2). It never forces anything.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from sluice.bus.desk.op import Done, Failed, Op
@@ -13,10 +14,13 @@ from sluice.host import driver_files, gate, modules
 from sluice.host.gate import Answer
 from sluice.host.linux import InUse, Linux, Refused
 from sluice.host.machine import Machine
+from sluice.host.tree import Tree
 from sluice.runtime.clock import Clock
 
 PAUSE: Final = 1.0
 """Seconds between two looks at what an op waits for."""
+GLANCE: Final = 0.25
+"""Seconds between two glances at what somebody else on the machine writes for us."""
 
 
 class Swapping:
@@ -117,7 +121,7 @@ class Swapping:
                 break
             op.heed()
             op.progress("gate", f"no driver pod asks with label {swap.label}")
-            await self._clock.sleep(PAUSE)
+            await self._pause(lambda tree, had=seen.asked: gate.asked(tree) != had)
         await op.checkpoint("gate")
         answer = Answer(pod_uid=asking.pod_uid, label=asking.label, at=self._clock.now())
         await self._machine.access.do(lambda: self._admit(answer, seen))
@@ -138,7 +142,18 @@ class Swapping:
             op.heed()
             where = "loaded, not yet ready" if seen.driver else "the driver is not loaded yet"
             op.progress("driver-start", where)
-            await self._clock.sleep(PAUSE)
+            await self._pause(lambda tree, had=seen.ready: tree.exists(driver_files.READY) != had)
+
+    async def _pause(self, news: Callable[[Tree], bool]) -> None:
+        """Until the next look is due, or sooner where a glance says that it would see something.
+
+        A look goes through all processes of the machine; a glance reads a file or two.
+        """
+        until = self._clock.monotonic() + PAUSE
+        while self._clock.monotonic() < until:
+            await self._clock.sleep(GLANCE)
+            if await self._machine.access.do(lambda: news(self._machine.tree)):
+                return
 
     def _late(self, op: Op) -> bool:
         return self._clock.now() >= op.command.deadline

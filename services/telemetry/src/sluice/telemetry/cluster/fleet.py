@@ -7,6 +7,7 @@ import msgspec
 
 from sluice.contracts.telemetry import Batch
 from sluice.kube.cache import Cache
+from sluice.policy.belonging import Belonging
 from sluice.runtime.clock import Clock
 from sluice.telemetry.cluster.nodes import Node
 from sluice.telemetry.cluster.numbers import Numbers, total
@@ -43,8 +44,9 @@ class PoolNow(msgspec.Struct, frozen=True, kw_only=True):
 class Fleet:
     """All of it. Until the API server has told its Nodes, whoever speaks is shown, in no pool."""
 
-    def __init__(self, nodes: Cache[Node], *, clock: Clock) -> None:
+    def __init__(self, nodes: Cache[Node], *, belonging: Belonging, clock: Clock) -> None:
         self._nodes = nodes
+        self._belonging = belonging
         self._clock = clock
         self._picture = Picture()
         self._xids = Counter[str]()
@@ -80,7 +82,7 @@ class Fleet:
         by_pool: dict[str, list[NodeNow]] = {}
         for one in heard:
             by_pool.setdefault(one.pool, []).append(one)
-        there = Counter(node.pool for node in self._nodes)
+        there = Counter(self._pool_of(node) for node in self._nodes)
         self._drop(there)
         return {
             pool: _pool(by_pool.get(pool, []), of=there[pool], xids=self._xids[pool])
@@ -107,7 +109,10 @@ class Fleet:
 
     def _pool(self, name: str) -> str:
         node = self._nodes.get(name)
-        return node.pool if node else ""
+        return self._pool_of(node) if node else ""
+
+    def _pool_of(self, node: Node) -> str:
+        return node.pool or self._belonging.of(node.metadata.name)
 
 
 def _pool(heard: list[NodeNow], *, of: int, xids: int) -> PoolNow:

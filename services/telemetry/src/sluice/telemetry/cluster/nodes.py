@@ -1,5 +1,7 @@
 """What of a Node counts here: who it is, and which pool it belongs to."""
 
+from collections.abc import Iterable
+from sys import intern
 from typing import Final
 
 import msgspec
@@ -11,6 +13,7 @@ from sluice.kube import views
 from sluice.kube.resources import Resource
 from sluice.policy.checks import OWNER_LABEL
 from sluice.policy.kinds.nvidia_driver import NVIDIA_DRIVER
+from sluice.policy.owners import NodeFacts
 from sluice.policy.pools import pool_key
 from sluice.policy.rendering.agents import AGENTS
 
@@ -24,13 +27,14 @@ class Node(views.Object, frozen=True, kw_only=True):
     """There may be thousands: what does not count is dropped as they are read."""
 
     pool: str = ""
-    """The key of its pool; empty: none is known."""
+    """The key of its pool; empty: its labels are kept, by which a policy may select it."""
 
     def __post_init__(self) -> None:
         metadata = self.metadata
         if metadata.labels or metadata.annotations:
             msgspec.structs.force_setattr(self, "pool", pool_of(metadata))
-        lean = msgspec.structs.replace(metadata, labels={}, annotations={}, managed_fields=())
+        kept = {} if self.pool else {intern(key): word for key, word in metadata.labels.items()}
+        lean = msgspec.structs.replace(metadata, labels=kept, annotations={}, managed_fields=())
         msgspec.structs.force_setattr(self, "metadata", lean)
 
 
@@ -49,3 +53,12 @@ def pool_of(metadata: views.Metadata) -> str:
         return record.pool
     owner = metadata.labels.get(OWNER_LABEL, "")
     return pool_key(NVIDIA_DRIVER.name, owner) if owner else ""
+
+
+def unsaid(nodes: Iterable[Node]) -> list[NodeFacts]:
+    """Those of which neither record nor owner says the pool."""
+    return [
+        NodeFacts(name=one.metadata.name, labels=one.metadata.labels)
+        for one in nodes
+        if not one.pool
+    ]

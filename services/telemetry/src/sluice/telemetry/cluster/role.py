@@ -6,16 +6,19 @@ It writes nothing, so any number of them may run: each shows the whole fleet.
 import random as chance
 
 from sluice.bus.fanin import FanIn
+from sluice.bus.patience import Patience
 from sluice.bus.port import Bus
 from sluice.contracts.telemetry import Batch
 from sluice.kube.cache import Cache
 from sluice.kube.client import Kube
 from sluice.kube.transport import Transport
+from sluice.policy.belonging import Belonging
 from sluice.runtime.clock import Clock
 from sluice.runtime.metrics import Metrics
 from sluice.runtime.service import Service
+from sluice.telemetry.cluster import policies
 from sluice.telemetry.cluster.fleet import Fleet
-from sluice.telemetry.cluster.nodes import NODES, SELECTOR, Node
+from sluice.telemetry.cluster.nodes import NODES, SELECTOR, Node, unsaid
 from sluice.telemetry.cluster.settings import TelemetryClusterSettings
 from sluice.telemetry.cluster.showing import Showing
 
@@ -33,10 +36,13 @@ async def run(
     service: Service,
 ) -> None:
     """Live as long as the service."""
-    nodes = Cache(
-        Kube(kube, manager=MANAGER, clock=clock), NODES, clock=clock, random=random, labels=SELECTOR
-    )
-    fleet = Fleet(nodes, clock=clock)
+    asking = Kube(kube, manager=MANAGER, clock=clock)
+    nodes = Cache(asking, NODES, clock=clock, random=random, labels=SELECTOR)
+    written = policies.sources(asking, clock=clock, random=random)
+    belonging = Belonging(policies=written, nodes=lambda: unsaid(nodes))
+    for cache in (nodes, *(source.cache for source in written.values())):
+        cache.on_change(belonging.forget)
+    fleet = Fleet(nodes, belonging=belonging, clock=clock)
 
     def take(batch: Batch) -> None:
         if not fleet.take(batch):
@@ -50,8 +56,12 @@ async def run(
     fan_in = FanIn(bus=bus, cluster=settings.nats.cluster, take=take)
     nodes.on_change(changed)
     metrics.registry.register(Showing(fleet, fan_in))
-    await service.enter("batches", fan_in)
+    patience = Patience(clock=clock, random=random)
+    service.ready_when("bus", lambda: patience.why or None)
+    await patience.until_done(lambda: service.enter("batches", fan_in))
     service.run_forever("follow nodes", nodes.run())
+    for source in written.values():
+        service.run_forever(f"follow {source.name}", source.run())
     service.ready_when(
         "nodes", lambda: None if nodes.is_synced else nodes.why or "they are not listed yet"
     )

@@ -7,6 +7,7 @@ from sluice.contracts.identities import Writer
 from sluice.contracts.message import Unreadable
 from sluice.contracts.reports import StateKind
 from sluice.kube.cache import Cache
+from sluice.policy.belonging import Belonging
 from sluice.validator.cluster.judging import Judgement, judged
 from sluice.validator.cluster.things import Node
 
@@ -14,8 +15,9 @@ from sluice.validator.cluster.things import Node
 class Gathering:
     """Reads a cache of Nodes and a mirror of reports."""
 
-    def __init__(self, nodes: Cache[Node], mirror: Mirror) -> None:
+    def __init__(self, nodes: Cache[Node], mirror: Mirror, *, belonging: Belonging) -> None:
         self._nodes = nodes
+        self._belonging = belonging
         self._mirror = mirror
 
     def judgements(self) -> Iterator[Judgement]:
@@ -25,7 +27,8 @@ class Gathering:
 
     def _judgement(self, node: Node) -> Judgement:
         report = self._mirror.get(node.metadata.name, Writer.VALIDATOR, StateKind.EVIDENCE)
+        pool = node.pool or self._belonging.of(node.metadata.name)
         try:
-            return judged(node, report)
+            return judged(node, report, pool=pool)
         except Unreadable:
-            return judged(node, None)
+            return judged(node, None, pool=pool)

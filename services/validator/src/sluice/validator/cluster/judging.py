@@ -39,10 +39,10 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     """When it was validated, in unix seconds."""
 
 
-def judged(node: Node, report: Report | None) -> Judgement:
-    """Of a node with the last evidence that anybody has of it."""
+def judged(node: Node, report: Report | None, *, pool: str) -> Judgement:
+    """Of a node of this pool, with the last evidence that anybody has of it."""
     evidence = _evidence(node, report)
-    name, pool = node.metadata.name, node.pool
+    name = node.metadata.name
     if evidence is None:
         return Judgement(node=name, pool=pool, standing=Standing.UNPROVEN)
     if evidence.passed:

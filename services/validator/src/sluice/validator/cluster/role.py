@@ -10,13 +10,15 @@ from sluice.bus.port import Bus
 from sluice.kube.cache import Cache
 from sluice.kube.client import Kube
 from sluice.kube.transport import Transport
+from sluice.policy.belonging import Belonging
 from sluice.runtime.clock import Clock
 from sluice.runtime.metrics import Metrics
 from sluice.runtime.service import Service
+from sluice.validator.cluster import policies
 from sluice.validator.cluster.gathering import Gathering
 from sluice.validator.cluster.settings import ValidatorClusterSettings
 from sluice.validator.cluster.showing import Showing
-from sluice.validator.cluster.things import NODES, SELECTOR
+from sluice.validator.cluster.things import NODES, SELECTOR, unsaid
 
 MANAGER = "sluice-validator"
 
@@ -35,9 +37,15 @@ async def run(
     asking = Kube(kube, manager=MANAGER, clock=clock)
     nodes = Cache(asking, NODES, clock=clock, random=random, labels=SELECTOR)
     mirror = Mirror(bus=bus, clock=clock, cluster=settings.nats.cluster)
-    metrics.registry.register(Showing(Gathering(nodes, mirror)))
+    written = policies.sources(asking, clock=clock, random=random)
+    belonging = Belonging(policies=written, nodes=lambda: unsaid(nodes))
+    for cache in (nodes, *(source.cache for source in written.values())):
+        cache.on_change(belonging.forget)
+    metrics.registry.register(Showing(Gathering(nodes, mirror, belonging=belonging)))
     await service.enter("reports", mirror)
     service.run_forever("follow nodes", nodes.run())
+    for source in written.values():
+        service.run_forever(f"follow {source.name}", source.run())
     service.ready_when(
         "nodes", lambda: None if nodes.is_synced else nodes.why or "they are not listed yet"
     )

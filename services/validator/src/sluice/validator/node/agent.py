@@ -12,7 +12,9 @@ from sluice.bus.desk.op import Done, Failed, Op
 from sluice.bus.journal import Journal
 from sluice.bus.place import AgentSettings
 from sluice.bus.port import Bus
-from sluice.contracts.commands import CommandKind, Validate
+from sluice.contracts.commands import CommandKind, Order, Validate
+from sluice.contracts.events import EvidenceFound
+from sluice.contracts.journal import Entry, EntryPhase
 from sluice.contracts.reports import Evidence, ValidationStep
 from sluice.host import driver_files, system
 from sluice.host.machine import Machine
@@ -117,7 +119,7 @@ async def run(
         unknown = [step for step in asked.steps if step != STEP]
         if unknown:
             return Failed("unknown-step", f"this validator cannot do {', '.join(unknown)}")
-        evidence = await validation.evidence(op, asked)
+        evidence = proofs[op.command.order] = await validation.evidence(op, asked)
         agent.reporter.report(evidence)
         if evidence.passed:
             return Done(f"driver {evidence.driver_version} works")
@@ -137,8 +139,32 @@ async def run(
         },
         checks={},
     )
+    proofs: dict[Order, Evidence] = {}
+
+    def kept(entry: Entry) -> None:
+        if entry.phase is EntryPhase.FINISHED and (found := proofs.pop(entry.order, None)):
+            once, message = f"evidence/{entry.order}/{entry.time:.6f}", _words(found)
+            agent.tell(_told(found), id=once, message=message)
+
+    agent.desk.on_entry(kept)
     await agent.open()
     agent.start(service)
+
+
+def _told(evidence: Evidence) -> EvidenceFound:
+    return EvidenceFound(
+        token=evidence.token,
+        op=evidence.op,
+        label=evidence.label,
+        passed=evidence.passed,
+        failed_step="" if evidence.passed else STEP,
+    )
+
+
+def _words(evidence: Evidence) -> str:
+    if evidence.passed:
+        return f"driver {evidence.driver_version} is proven"
+    return f"the driver is not proven: {evidence.steps[0].message}"
 
 
 async def _at_rest(_op: Op) -> Done:

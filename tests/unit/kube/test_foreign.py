@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from sluice.driver.cluster.foreign import ForeignOperator
+from sluice.kube.foreign import ForeignOperator
 from sluice.kube.views import Lease
 
 

@@ -1,16 +1,20 @@
 """Whether a GPU Operator is at work here: by its Lease, and by no clock but our own. Pure.
 
 A Lease that changes is held by somebody who lives, so it counts for as long as it says, from the
-last change that we saw.
+last change that we saw, also after it was deleted: its holder makes it anew.
 """
 
 from typing import Final
 
 from sluice.kube.views import Lease
 
+LEASE: Final = "53822513.nvidia.com"
+"""Held by a GPU Operator that is at work, in whatever namespace it is."""
+
 LEAST: Final = 15.0
 """What a Lease says that says nothing, or less."""
 SKEW: Final = 2.0
+"""Clocks run differently."""
 
 
 class ForeignOperator:
@@ -18,6 +22,7 @@ class ForeignOperator:
 
     def __init__(self) -> None:
         self._held: dict[str, tuple[str, float]] = {}
+        """Who holds it, and until when that counts."""
 
     def see(self, before: Lease | None, after: Lease | None, *, now: float) -> None:
         """A Lease of that name is there, has changed, or is gone."""

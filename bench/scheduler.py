@@ -1,0 +1,139 @@
+"""A scheduler's process with 5,000 nodes: what it has in memory when it leads and has decided.
+
+Its program as on a cluster, over HTTP and NATS. Every node is a member of a pool, of full size, and
+its driver agent has reported what is loaded and who has GPUs.
+"""
+
+import asyncio
+import json
+import os
+import random
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from bench.fleet import Child
+from bench.report import Report
+from sluice.bus.nats import NatsBus
+from sluice.bus.nats import connect as join
+from sluice.contracts import subjects
+from sluice.contracts.facts import Facts, Gate, LoadedDriver
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.message import encode
+from sluice.contracts.reports import PodUse, Usage
+from sluice.contracts.reports import Report as StateReport
+from sluice.contracts.streams import STATE, STREAMS
+from sluice.demo.crew import Crew
+from sluice.demo.person import Person
+from sluice.demo.places import NAMESPACE
+from sluice.kube.client import Kube
+from sluice.kube.config import connect
+from sluice.kube.resources import NODES
+from sluice.runtime.clock import SystemClock
+from sluice.sim.nats import NatsServer
+
+TITLE = "a scheduler's process that leads 5,000 nodes: its memory"
+COUNT: Final = 5_000
+CHANGES, RATE = 5_000, 500
+LABEL: Final = "nvidia.com/gpu.present"
+WAITING: Final = "sluice_scheduler_nodes_waiting"
+DRIVER = LoadedDriver(version="570.86.15", loaded_at=1.0)
+
+
+async def run(report: Report) -> None:
+    """Read when all nodes are decided about, and again after each has changed."""
+    with ExitStack() as stack:
+        server = await asyncio.to_thread(Child, stack, "bench.fleet_server", str(COUNT), LABEL)
+        filled = await asyncio.to_thread(server.hear)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        kubeconfig = folder / "kubeconfig"
+        kubeconfig.write_text(json.dumps(_kubeconfig(filled["url"], filled["token"])))
+        async with NatsServer() as nats, Crew(os.environ) as crew:
+            await _fill(nats, kubeconfig)
+            scheduler = await crew.start(
+                *("scheduler", "sluice.scheduler", "scheduler"),
+                namespace=NAMESPACE,
+                kubeconfig=str(kubeconfig),
+                pod_name="scheduler-1",
+                nats_url=nats.url,
+            )
+            await crew.ready("scheduler")
+            while (told := await asyncio.to_thread(_figures, scheduler.page))[WAITING] < COUNT:
+                await asyncio.sleep(0.5)
+            report.figure("nodes decided about", told[WAITING], "")
+            report.figure("its memory then", _mib(told), "MiB")
+            await asyncio.to_thread(server.ask, f"{CHANGES} {RATE}")
+            told = await asyncio.to_thread(_figures, scheduler.page)
+            report.at_most("its memory after a change of each", _mib(told), 256, "MiB")
+
+
+async def _fill(nats: NatsServer, kubeconfig: Path) -> None:
+    """What people, and agents, have said before it starts."""
+    clock = SystemClock()
+    transport = await connect(clock=clock, kubeconfig=kubeconfig)
+    async with transport:
+        kube = Kube(transport, manager="kubectl", clock=clock)
+        person = Person(kube)
+        await person.install()
+        await person.want("570.86.15")
+        nodes = [one async for one in _nodes(kube)]
+    identity = Identity(writer=Writer.SCHEDULER)
+    chance = random.Random(1)
+    async with join(url=nats.url, identity=identity, clock=clock, random=chance) as bus:
+        for stream in STREAMS:
+            await bus.ensure(stream)
+        for first in range(0, len(nodes), 500):
+            some = nodes[first : first + 500]
+            await asyncio.gather(*(_reported(bus, name, uid) for name, uid in some))
+
+
+async def _nodes(kube: Kube) -> AsyncIterator[tuple[str, str]]:
+    rest = ""
+    while True:
+        page = await kube.page(NODES, limit=500, resume=rest)
+        for one in page.items:
+            yield one.metadata.name, one.metadata.uid
+        if not (rest := page.rest):
+            return
+
+
+async def _reported(bus: NatsBus, node: str, uid: str) -> None:
+    pods = tuple(PodUse(pod_uid=f"{uid}-{number}", gpus=1) for number in range(8))
+    for body in (Facts(driver=DRIVER, gate=Gate()), Usage(pods=pods)):
+        report = StateReport.of(
+            body, node=node, node_uid=uid, boot_id="boot", component=Writer.DRIVER, at=1.0
+        )
+        subject = subjects.State(
+            cluster="default", node=node, component=Writer.DRIVER, kind=report.kind
+        )
+        await bus.store(STATE, str(subject), encode(report))
+
+
+def _kubeconfig(url: str, token: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "bench", "cluster": {"server": url}}],
+        "users": [{"name": "bench", "user": {"token": token}}],
+        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+        "current-context": "bench",
+    }
+
+
+def _figures(page: str) -> dict[str, float]:
+    """Of each metric the sum of its samples."""
+    with urlopen(page, timeout=30) as answer:
+        text = answer.read().decode()
+    return {
+        one.name: sum(sample.value for sample in one.samples)
+        for one in text_string_to_metric_families(text)
+    }
+
+
+def _mib(told: dict[str, float]) -> float:
+    return told["process_resident_memory_bytes"] / 2**20

@@ -1,0 +1,114 @@
+"""How long a node that may start waits for us: 100 nodes on the simulated server.
+
+From the moment when its preflight is answered and a place in the budget is free, whichever comes
+later, until its cordon is sent; the write itself is the server's time. It is played in virtual
+time, where nothing happens in between but what has to, and no clock is asked: what is counted is
+the CPU time of the process, and so of the scheduler together with server, bus and agents.
+"""
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from bench.report import Report
+from sluice.bus.local import Happened
+from sluice.contracts import subjects
+from sluice.contracts.node import STATE_LABEL
+from sluice.contracts.reports import StateKind
+from sluice.kube.transport import Answer, Request
+from tests.component.scheduler.world import NEW, OLD, Wire, World, play
+
+TITLE = "from a free place to the cordon, 100 nodes"
+NODES = 100
+STARTS = 24
+LIMIT_MS = 50.0
+
+
+class Moment(msgspec.Struct, frozen=True, order=True):
+    """In virtual time, and by what this process has computed until then."""
+
+    at: float
+    cpu: float
+
+
+class Watching(Wire):
+    """A way to the server that notes when nodes are cordoned, and when they are given back."""
+
+    def __init__(self, wire: Wire, world: World) -> None:
+        super().__init__(wire)
+        self._world = world
+        self.cordons: dict[str, tuple[Moment, Moment]] = {}
+        """By node: when it was sent, and when it was answered."""
+        self.ends: list[Moment] = []
+        """When nodes were given back."""
+
+    def now(self) -> Moment:
+        """This one."""
+        return Moment(self._world.sim.clock.now(), time.process_time())
+
+    @asynccontextmanager
+    async def open(self, request: Request) -> AsyncGenerator[Answer]:
+        """As it is."""
+        sent = self.now()
+        async with super().open(request) as answer:
+            yield answer
+        self._note(request, sent)
+
+    def _note(self, request: Request, sent: Moment) -> None:
+        if request.method != "PATCH" or "/nodes/" not in request.path or not request.body:
+            return
+        said = msgspec.json.decode(request.body)
+        name = request.path.rpartition("/")[2]
+        if said.get("spec", {}).get("unschedulable") and name not in self.cordons:
+            self.cordons[name] = (sent, self.now())
+        if said["metadata"].get("labels", {}).get(STATE_LABEL) == "upgrade-done":
+            self.ends.append(self.now())
+
+
+async def run(report: Report) -> None:
+    """All nodes get a first driver; then so many are started on the next one, one by one."""
+    waits, writes = await asyncio.to_thread(play, _story)
+    report.figure("starts", len(waits), "")
+    slept = statistics.median(wait.at for wait in waits)
+    report.at_most("virtual time before the cordon, P50", slept * 1000, LIMIT_MS, "ms")
+    cpu = [wait.cpu * 1000 for wait in waits]
+    report.figure("CPU time of the cordon's own write, P50", statistics.median(writes) * 1000, "ms")
+    report.at_most("CPU time before it, P50", statistics.median(cpu), LIMIT_MS, "ms")
+    report.figure("CPU time before it, P95", statistics.quantiles(cpu, n=20)[-1], "ms")
+
+
+async def _story(world: World) -> tuple[list[Moment], list[float]]:
+    preflights: dict[str, Moment] = {}
+
+    def hear(it: Happened) -> None:
+        of = subjects.parse(it.subject) if it.what == "store" else None
+        if isinstance(of, subjects.State) and of.kind == StateKind.PREFLIGHT:
+            preflights[of.node] = wire.now()
+
+    names = [f"n{number:03}" for number in range(NODES)]
+    await world.install(*names, version=OLD, maxParallelUpgrades=0, maxUnavailable="100%")
+    scheduler = world.start()
+    wire = scheduler.wire = Watching(scheduler.wire, world)
+    world.bus.tap(hear)
+    await world.done(*names)
+    wire.ends.clear()
+    wire.cordons.clear()
+    await world.want(NEW, maxParallelUpgrades=1, maxUnavailable=1)
+    while len(wire.cordons) <= STARTS:
+        await world.sleep(0.5)
+    return _shares(wire, preflights)
+
+
+def _shares(wire: Watching, preflights: dict[str, Moment]) -> tuple[list[Moment], list[float]]:
+    """Of each start after the first: how long it waited for us, and its write's CPU time."""
+    waits, writes = list[Moment](), list[float]()
+    started = sorted(wire.cordons.items(), key=lambda one: one[1])[1:]
+    for (name, (sent, answered)), free in zip(started, wire.ends, strict=False):
+        since = max(free, preflights[name])
+        waits.append(Moment(sent.at - since.at, sent.cpu - since.cpu))
+        writes.append(answered.cpu - sent.cpu)
+    return waits, writes

@@ -1,0 +1,95 @@
+"""What no revision shows and an audit must know: who is without a driver behind a shut gate.
+
+It hears what the driver agents report. A node that never had a driver is not one that lost it, and
+another boot of a node is still that node.
+"""
+
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+
+from sluice.bus.mirror import Mirror
+from sluice.bus.port import Bus
+from sluice.contracts.facts import Facts
+from sluice.contracts.identities import Writer
+from sluice.contracts.journal import Revision
+from sluice.contracts.reports import Report, StateKind
+from sluice.contracts.subjects import State
+from sluice.policy.shapes import Amount
+from sluice.rollout.audit import PoolFacts
+from sluice.runtime.clock import Clock
+
+NODE: Final = "Node"
+READER: Final = Writer.VALIDATOR_CLUSTER
+"""Reports are not for people: as one of those who may read them."""
+
+
+class Witness:
+    """Of one pool; its testimony begins with the first report and grows with each that is news."""
+
+    def __init__(self, *, pool: str, max_unavailable: Amount) -> None:
+        self._pool = pool
+        self._max_unavailable = max_unavailable
+        self._had: set[str] = set()
+        self._without: frozenset[str] = frozenset()
+        self.testimony: list[PoolFacts] = []
+
+    def hear(self, report: Report, *, at: float) -> None:
+        """Something was reported; anything but facts of a driver agent is no news."""
+        if (report.component, report.kind) != (Writer.DRIVER, StateKind.FACTS):
+            return
+        facts = report.open()
+        if not isinstance(facts, Facts):
+            return
+        node = {report.node_uid}
+        if facts.driver is not None:
+            self._had |= node
+        lacks = facts.driver is None and report.node_uid in self._had
+        self._without = self._without | node if lacks else self._without - node
+        self._testify(at)
+
+    def _testify(self, at: float) -> None:
+        if self.testimony and self.testimony[-1].shut_out == self._without:
+            return
+        self.testimony.append(
+            PoolFacts(
+                key=self._pool,
+                since=at if self.testimony else 0.0,
+                max_unavailable=self._max_unavailable,
+                shut_out=self._without,
+            )
+        )
+
+
+def dated(testimony: Sequence[PoolFacts], revisions: Sequence[Revision]) -> tuple[PoolFacts, ...]:
+    """The same by the revisions that whoever heard it may have decided on.
+
+    A report has no revision. Who heard that a driver is back, and decided at once, names the last
+    revision of Nodes before that report: so it holds from there on.
+    """
+    times = [one.time for one in revisions if one.kind == NODE]
+    told: list[PoolFacts] = []
+    for facts in testimony:
+        since = facts.since
+        if told and facts.shut_out < told[-1].shut_out:
+            earlier = bisect_right(times, since)
+            since = max(told[-1].since, times[earlier - 1] if earlier else 0.0)
+        told.append(msgspec.structs.replace(facts, since=since))
+    return tuple(told)
+
+
+@asynccontextmanager
+async def listening(witness: Witness, *, bus: Bus, clock: Clock) -> AsyncGenerator[None]:
+    """It hears everything that is reported until the end of the block."""
+    mirror = Mirror(bus=bus, clock=clock, cluster=bus.identity.cluster)
+
+    def changed(_of: State, _before: Report | None, after: Report | None) -> None:
+        if after is not None:
+            witness.hear(after, at=clock.now())
+
+    mirror.on_change(changed)
+    async with mirror:
+        yield

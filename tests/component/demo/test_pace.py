@@ -1,0 +1,168 @@
+"""How much we add to what the world takes, node by node, where nothing goes wrong.
+
+A node's turn lasts from the end of the turn before it until its own `upgrade-done`; the first one's
+begins with the person's patch. The turns follow each other without a gap, so nothing that we do
+or wait for is in no turn. The world's share of a turn is the time in which at least one thing was
+under way that the world takes its time for: a container that stops, an image that is pulled, a
+driver that is unloaded or loaded, a validation. What is left is ours, and all that the simulated
+API server, its controllers and kubelets take is counted as ours too.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from sluice.contracts.events import Step
+from sluice.rollout.world import Ending, Span, Steady, Verdict
+from sluice.sim.cluster.nodes.lifecycle import TAINTS_AFTER
+from tests.component.campaign.scenario import NEW, OLD
+from tests.component.campaign.town import Town, play
+
+NODES = tuple(f"n{number}" for number in range(6))
+BUSY = NODES[::2]
+P95_SECONDS = 2.0
+LIFECYCLE = "system:serviceaccount:kube-system:node-controller"
+
+Stretch = tuple[float, float]
+"""From when to when, by the loop's time."""
+
+
+class Watched(Steady, frozen=True, kw_only=True):
+    """A steady world that remembers when something took its time, by node."""
+
+    took: dict[str, list[Stretch]] = msgspec.field(default_factory=dict[str, list[Stretch]])
+
+    def pull(self, node: str, workload: str, container: str) -> Span:
+        """As usual."""
+        return self._span(node, super().pull(node, workload, container))
+
+    def init(self, node: str, workload: str, container: str, attempt: int) -> Ending:
+        """As usual."""
+        ending = super().init(node, workload, container, attempt)
+        self._keep(node, ending.after)
+        return ending
+
+    def ready(self, node: str, workload: str, container: str, attempt: int) -> Span:
+        """As usual."""
+        return self._span(node, super().ready(node, workload, container, attempt))
+
+    def stop(self, node: str, workload: str, container: str) -> Span:
+        """As usual."""
+        return self._span(node, super().stop(node, workload, container))
+
+    def unload(self, node: str, attempt: int) -> Ending:
+        """As usual."""
+        ending = super().unload(node, attempt)
+        self._keep(node, ending.after)
+        return ending
+
+    def load(self, node: str, driver: str, attempt: int) -> Ending:
+        """As usual."""
+        ending = super().load(node, driver, attempt)
+        self._keep(node, ending.after)
+        return ending
+
+    def validation(self, node: str, driver: str, attempt: int) -> Verdict:
+        """As usual."""
+        verdict = super().validation(node, driver, attempt)
+        self._keep(node, verdict.after)
+        return verdict
+
+    def _span(self, node: str, span: Span) -> Span:
+        self._keep(node, span.seconds)
+        return span
+
+    def _keep(self, node: str, seconds: float | None) -> None:
+        assert seconds is not None, "nothing runs for ever in this world"
+        now = asyncio.get_running_loop().time()
+        self.took.setdefault(node, []).append((now, now + seconds))
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """Of one node."""
+
+    node: str
+    began: float
+    ended: float
+
+    def ours(self, world: Iterable[Stretch]) -> float:
+        """Seconds in which the world did nothing for this node."""
+        clipped = ((max(a, self.began), min(b, self.ended)) for a, b in world)
+        return self.ended - self.began - covered(one for one in clipped if one[0] < one[1])
+
+
+def covered(stretches: Iterable[Stretch]) -> float:
+    """Seconds in which there was at least one."""
+    total, until = 0.0, float("-inf")
+    for began, ended in sorted(stretches):
+        total += max(0.0, ended - max(began, until))
+        until = max(until, ended)
+    return total
+
+
+def test_time_that_is_covered_twice_counts_once() -> None:
+    assert covered([]) == 0.0
+    assert covered([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0), (5.2, 5.4)]) == 4.0
+    turn = Turn("n", 1.0, 10.0)
+    assert turn.ours([(0.0, 2.0), (9.0, 12.0), (20.0, 30.0)]) == 7.0
+
+
+async def turns(town: Town, patched: float, clock_ahead: float) -> list[Turn]:
+    """In their order, by the loop's time."""
+    done = [
+        (event.at - clock_ahead, event.node)
+        for event in await town.events()
+        if isinstance(body := event.open(), Step) and body.after == "upgrade-done"
+    ]
+    later = [(patched, ""), *sorted(one for one in done if one[0] > patched)]
+    return [Turn(node, began, ended) for (began, _), (ended, node) in pairwise(later)]
+
+
+def taints(town: Town, clock_ahead: float) -> dict[str, list[Stretch]]:
+    """When Kubernetes was about to follow a cordon, by node."""
+    found: dict[str, list[Stretch]] = {}
+    for one in town.revisions():
+        if one.kind == "Node" and one.user == LIFECYCLE:
+            at = one.time - clock_ahead
+            found.setdefault(one.name, []).append((at - TAINTS_AFTER, at))
+    return found
+
+
+def upgraded(seed: int) -> Iterator[float]:
+    """Our seconds in each node's turn."""
+    world = Watched(seed=seed, spread=1.0)
+
+    async def story(town: Town) -> tuple[list[Turn], dict[str, list[Stretch]]]:
+        await town.install()
+        for name in NODES:
+            town.machine(name)
+        await town.want(OLD, maxParallelUpgrades=1, maxUnavailable=1)
+        town.keep()
+        assert await town.until(town.in_place, within=1_500.0) is not None
+        for name in BUSY:
+            await town.service_on(f"serve-{name}", name)
+        await town.sleep(30)
+        patched = asyncio.get_running_loop().time()
+        clock_ahead = town.sim.clock.now() - patched
+        await town.want(NEW, maxParallelUpgrades=1, maxUnavailable=1)
+        assert await town.until(town.in_place, within=1_500.0) is not None
+        return await turns(town, patched, clock_ahead), taints(town, clock_ahead)
+
+    found, tainted = play(story, seed=seed, model=world)
+    for turn in found:
+        yield turn.ours([*world.took[turn.node], *tainted[turn.node]])
+
+
+def p95(values: Sequence[float]) -> float:
+    """19 of 20 are no greater."""
+    return sorted(values)[max(0, -(-len(values) * 95 // 100) - 1)]
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_a_turn_is_hardly_longer_than_the_world_takes(seed: int) -> None:
+    ours = list(upgraded(seed))
+    assert len(ours) == len(NODES)
+    assert p95(ours) <= P95_SECONDS, [round(each, 2) for each in ours]

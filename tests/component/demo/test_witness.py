@@ -1,0 +1,106 @@
+"""Who is without a driver behind a shut gate, as an audit is told it."""
+
+import msgspec
+
+from sluice.bus.local import LocalServer
+from sluice.bus.permissions import permissions
+from sluice.bus.reporter import Reporter
+from sluice.contracts.facts import Facts, LoadedDriver
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.journal import Revision, Verb
+from sluice.contracts.reports import Report, Usage
+from sluice.contracts.streams import STREAMS
+from sluice.demo.witness import READER, Witness, dated, listening
+from sluice.runtime.tasks import Tasks
+from sluice.sim.loop import Sim, run
+
+UP = Facts(driver=LoadedDriver(version="580.95.05"))
+DOWN = Facts()
+
+
+def said(node: str, body: Facts | Usage, *, by: Writer = Writer.DRIVER) -> Report:
+    return Report.of(body, node=node, node_uid=f"uid-{node}", boot_id="b", component=by, at=1.0)
+
+
+def without(witness: Witness) -> list[tuple[float, set[str]]]:
+    return [(one.since, set(one.shut_out)) for one in witness.testimony]
+
+
+def test_who_loses_its_driver_is_shut_out_until_it_has_one_again() -> None:
+    witness = Witness(pool="p", max_unavailable=1)
+    for at, report in (
+        (10.0, said("a", UP)),
+        (11.0, said("b", UP)),
+        (20.0, said("a", DOWN)),
+        (21.0, said("a", DOWN)),
+        (30.0, said("b", DOWN)),
+        (40.0, said("a", UP)),
+    ):
+        witness.hear(report, at=at)
+    assert without(witness) == [
+        (0.0, set()),
+        (20.0, {"uid-a"}),
+        (30.0, {"uid-a", "uid-b"}),
+        (40.0, {"uid-b"}),
+    ]
+    assert {(one.key, one.max_unavailable) for one in witness.testimony} == {("p", 1)}
+
+
+def test_who_never_had_a_driver_lost_none_and_other_reports_are_no_news() -> None:
+    witness = Witness(pool="p", max_unavailable=1)
+    witness.hear(said("a", DOWN), at=10.0)
+    assert without(witness) == [(0.0, set())]
+    witness.hear(said("b", UP), at=11.0)
+    witness.hear(said("b", DOWN, by=Writer.DISCOVERY), at=12.0)
+    witness.hear(said("b", Usage()), at=13.0)
+    unreadable = msgspec.structs.replace(said("b", Usage()), body=msgspec.Raw(b"[]"))
+    witness.hear(unreadable, at=14.0)
+    assert without(witness) == [(0.0, set())]
+
+
+def test_who_has_its_driver_back_has_it_from_the_last_revision_before_the_report() -> None:
+    witness = Witness(pool="p", max_unavailable=1)
+    for at, body in ((10.0, UP), (20.0, DOWN), (40.0, UP)):
+        witness.hear(said("a", body), at=at)
+    times = ((5.0, "Node"), (35.0, "Node"), (38.0, "Pod"), (45.0, "Node"))
+    revisions = [
+        Revision(
+            revision=number, time=time, user="u", verb=Verb.UPDATE, code=200, kind=kind, name="n"
+        )
+        for number, (time, kind) in enumerate(times)
+    ]
+    assert [one.since for one in dated(witness.testimony, revisions)] == [0.0, 20.0, 35.0]
+    assert [one.since for one in dated(witness.testimony, revisions[:1])] == [0.0, 20.0, 20.0]
+
+
+def test_it_hears_what_is_reported_on_the_bus() -> None:
+    async def main(sim: Sim) -> list[tuple[float, set[str]]]:
+        server = LocalServer(clock=sim.clock, random=sim.random)
+        scheduler = server.connect(Identity(writer=Writer.SCHEDULER))
+        for stream in STREAMS:
+            await scheduler.ensure(stream)
+        agent = server.connect(Identity(writer=Writer.DRIVER, node="a"))
+        reader = server.connect(Identity(writer=READER), may=permissions(Identity(writer=READER)))
+        voice = Reporter(
+            bus=agent, clock=sim.clock, random=sim.random, node_uid="uid-a", boot_id="b"
+        )
+        tasks = Tasks("test", failed=lambda _: None)
+        tasks.forever("voice", voice.run())
+        witness = Witness(pool="p", max_unavailable=1)
+        began = sim.clock.now()
+        async with listening(witness, bus=reader, clock=sim.clock):
+            for body in (UP, DOWN):
+                voice.report(body)
+                await sim.clock.sleep(100.0)
+        await tasks.close()
+        for bus in (scheduler, agent, reader):
+            bus.kill()
+        return [
+            (one.since - began if one.since else 0.0, set(one.shut_out))
+            for one in witness.testimony
+        ]
+
+    first, second = run(main, seed=1)
+    assert first == (0.0, set())
+    assert second[1] == {"uid-a"}
+    assert 100.0 <= second[0] < 101.0

@@ -1,0 +1,143 @@
+"""The program of the cluster role as people start it, over HTTP and NATS, whichever comes first."""
+
+import asyncio
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from sluice.bus.nats import connect
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.streams import STREAMS
+from sluice.driver.cluster import things
+from sluice.driver.cluster.role import LEASE
+from sluice.kube.client import APPLY_PATCH, Kube
+from sluice.kube.resources import LEASES, NAMESPACES
+from sluice.policy.crds import definitions
+from sluice.policy.rules import RULES
+from sluice.runtime.clock import SystemClock
+from sluice.runtime.ids import SeededIds
+from sluice.sim.apiserver.http import front
+from sluice.sim.apiserver.server import ApiServer
+from sluice.sim.child import Child
+from sluice.sim.nats import NatsServer
+from tests.component.policy.strictly import path_of, sent
+from tests.support import eventually
+from tests.unit.policy.situations import cluster_policy
+
+IMAGES = ("discovery", "driver", "validator", "telemetry")
+TOLD = {
+    "SLUICE_HTTP_HOST": "127.0.0.1",
+    "SLUICE_HTTP_PORT": "0",
+    "SLUICE_LOG_FORMAT": "text",
+    "SLUICE_NAMESPACE": "here",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    **{f"SLUICE_IMAGES_{name.upper()}": f"r.example/sluice/{name}:1" for name in IMAGES},
+}
+
+
+class Town:
+    """A cluster with a policy in it, and a bus."""
+
+    def __init__(self, stack: AsyncExitStack, folder: Path, nats: NatsServer) -> None:
+        self.nats = nats
+        self._stack = stack
+        self._folder = folder
+        clock = SystemClock()
+        self.server = ApiServer(
+            clock=clock, ids=SeededIds(random.Random(2)), random=random.Random(1), rules=RULES
+        )
+        self.kube = Kube(self.server.transport(user="person"), manager="kubectl", clock=clock)
+
+    async def install(self) -> None:
+        """Namespace, lease, kinds, and a policy."""
+        await self.kube.create(NAMESPACES, {"metadata": {"name": "here"}})
+        await self.kube.create(LEASES, {"metadata": {"name": LEASE}}, namespace="here")
+        policy = cluster_policy()
+        del policy["metadata"]["uid"]
+        for obj in (*definitions().values(), policy):
+            status, _, answer = await sent(
+                self.server.transport(user="person"),
+                "PATCH",
+                path_of(obj),
+                obj,
+                content=APPLY_PATCH,
+                force="true",
+                fieldManager="kubectl",
+            )
+            assert status in (200, 201), answer
+
+    async def start(self) -> Child:
+        """The program; it is killed at the end if it still lives."""
+        door = await self._stack.enter_async_context(front(self.server))
+        kubeconfig = door.kubeconfig(self._folder, "driver-cluster")
+        child = await Child.start(
+            "driver cluster",
+            *(sys.executable, "-W", "error", "-m", "sluice.driver", "cluster"),
+            environ={
+                **TOLD,
+                "SLUICE_KUBECONFIG": str(kubeconfig),
+                "SLUICE_NATS_URL": self.nats.url,
+            },
+        )
+        self._stack.push_async_callback(child.destroy)
+        return child
+
+    async def operands(self) -> set[str]:
+        """DaemonSets that are there."""
+        page = await self.kube.page(things.DAEMON_SETS, namespace="here")
+        return {one.metadata.name for one in page.items}
+
+
+@pytest.fixture
+async def town(tmp_path: Path) -> AsyncIterator[Town]:
+    async with AsyncExitStack() as stack:
+        nats = await stack.enter_async_context(NatsServer())
+        there = Town(stack, tmp_path, nats)
+        stack.push_async_callback(there.server.stop)
+        yield there
+
+
+async def test_operands_do_not_wait_for_the_bus_and_being_ready_does(town: Town) -> None:
+    await town.nats.stop()
+    await town.install()
+    child = await town.start()
+
+    async def brought_up() -> bool:
+        return "nvidia-operator-validator" in await town.operands()
+
+    await eventually(brought_up, within=60, every=0.05)
+    assert "driver-cluster waits for NATS" in child.log
+    assert "phase=ready" not in child.log
+    await town.nats.start()
+    async with connect(
+        url=town.nats.url,
+        identity=Identity(writer=Writer.SCHEDULER),
+        clock=SystemClock(),
+        random=random.Random(1),
+    ) as bus:
+        for stream in STREAMS:
+            await bus.ensure(stream)
+        await child.said("phase=ready")
+    assert "service=driver-cluster" in child.log
+    await child.end(signal.SIGTERM, code=0)
+
+
+@pytest.mark.parametrize("role", ["agent", "cluster"])
+async def test_it_shows_what_it_was_told(role: str) -> None:
+    told = {**TOLD, "SLUICE_NATS_CLUSTER": "east"}
+    if role == "agent":
+        told = {"SLUICE_NODE": "a", "SLUICE_NATS_CLUSTER": "east"}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "error", "-m", "sluice.driver", role, "--print-config"),
+        env=told,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await process.communicate()
+    assert process.returncode == 0
+    shown = {line.split("#")[0].strip() for line in said.decode().splitlines()}
+    assert "SLUICE_NATS_CLUSTER=east" in shown

@@ -1,0 +1,130 @@
+"""Which drivers commands name: from the slots as they are, or not at all."""
+
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from sluice.bus.local import LocalServer
+from sluice.bus.permissions import permissions
+from sluice.bus.slots import Slots
+from sluice.contracts import subjects
+from sluice.contracts.commands import (
+    Command,
+    CommandBody,
+    Idle,
+    Install,
+    Order,
+    Proven,
+    Quiesce,
+    Swap,
+    Validate,
+)
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.streams import COMMANDS, STREAMS
+from sluice.driver.cluster.commanded import Commanded
+from sluice.sim.loop import Sim, run
+
+READER = Identity(writer=Writer.DRIVER_CLUSTER)
+
+
+class Town:
+    """A bus, who writes slots, and who reads them."""
+
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+        self.server = LocalServer(clock=sim.clock, random=sim.random)
+        self.writer = self.server.connect(Identity(writer=Writer.SCHEDULER))
+        self.commanded = Commanded()
+        self._ops = 0
+
+    async def say(self, node: str, body: CommandBody, component: Writer = Writer.DRIVER) -> None:
+        """The slot of this component holds that now."""
+        self._ops += 1
+        slot = subjects.Command(cluster="default", node=node, component=component)
+        command = Command.of(
+            body,
+            node=node,
+            node_uid=f"uid-{node}",
+            boot_id="boot",
+            epoch=1,
+            order=Order(1, self._ops),
+            deadline=1e9,
+        )
+        await Slots(bus=self.writer, clock=self.sim.clock).write(slot, command)
+
+    async def known(self) -> dict[str, frozenset[str]] | None:
+        """What is, once everything has arrived."""
+        await self.sim.clock.sleep(5)
+        found = self.commanded()
+        return None if found is None else dict(found)
+
+
+def play(story: Callable[[Town], Coroutine[Any, Any, None]]) -> None:
+    @asynccontextmanager
+    async def followed(town: Town) -> AsyncGenerator[None]:
+        for stream in STREAMS:
+            await town.writer.ensure(stream)
+        bus = town.server.connect(READER, may=permissions(READER))
+        async with town.commanded.following(bus):
+            yield
+        bus.kill()
+        town.writer.kill()
+
+    async def main(sim: Sim) -> None:
+        town = Town(sim)
+        assert town.commanded() is None
+        async with followed(town):
+            await story(town)
+
+    run(main, seed=1)
+
+
+def test_each_command_names_the_driver_that_it_needs_and_the_last_of_a_slot_counts() -> None:
+    async def story(town: Town) -> None:
+        await town.say("a", Swap(label="new"))
+        await town.say("b", Idle(proven=Proven(label="old", kernel="6.8")))
+        await town.say("c", Validate(label="old"), Writer.VALIDATOR)
+        await town.say("d", Install(label="host"))
+        await town.say("e", Quiesce(), Writer.TELEMETRY)
+        await town.say("f", Swap(label=""))
+        assert await town.known() == {
+            "new": {"uid-a"},
+            "old": {"uid-b", "uid-c"},
+            "host": {"uid-d"},
+        }
+        await town.say("b", Idle())
+        await town.say("c", Idle(), Writer.VALIDATOR)
+        assert await town.known() == {"new": {"uid-a"}, "host": {"uid-d"}}
+
+    play(story)
+
+
+def test_a_slot_that_was_emptied_while_nobody_could_see_it_names_nothing() -> None:
+    async def story(town: Town) -> None:
+        await town.say("a", Swap(label="old"))
+        assert await town.known() == {"old": {"uid-a"}}
+        town.server.cut(READER)
+        assert await town.known() is None
+        slots = subjects.Command(cluster="default", node="a", component=subjects.ANY)
+        await town.writer.purge(COMMANDS, str(slots))
+        town.server.restore(READER)
+        assert await town.known() == {}
+
+    play(story)
+
+
+@pytest.mark.parametrize("data", [b"garbled", b'{"v": 99}'])
+def test_what_cannot_be_read_may_name_any_driver(data: bytes) -> None:
+    async def story(town: Town) -> None:
+        slot = subjects.Command(cluster="default", node="a", component=Writer.DRIVER)
+        sequence = await town.writer.store(COMMANDS, str(slot), data)
+        assert await town.known() is None
+        await town.writer.store(COMMANDS, str(slot), b"{}", expect=sequence)
+        assert await town.known() is None
+        await town.writer.purge(COMMANDS, str(slot))
+        await town.say("a", Idle())
+        assert await town.known() == {}
+
+    play(story)

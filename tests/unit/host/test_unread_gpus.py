@@ -1,0 +1,23 @@
+"""Where nobody can ask the GPUs, every question says so, and nothing is held."""
+
+import pytest
+
+from sluice.host.gpus.hold import Hold
+from sluice.host.gpus.port import Unavailable
+from sluice.host.gpus.unread import UnreadGpus
+
+
+def test_every_question_is_refused_in_words() -> None:
+    gpus = UnreadGpus()
+    for question in (gpus.open, gpus.describe, gpus.sample, gpus.errors):
+        with pytest.raises(Unavailable, match="no reader of the driver's library"):
+            question()
+
+
+def test_an_agent_says_why_it_sees_none_and_lets_go_all_the_same() -> None:
+    hold = Hold(UnreadGpus())
+    assert hold.take() is None
+    assert hold.why.startswith("the GPUs of a real machine cannot be asked")
+    hold.let_go()
+    assert hold.take() is None
+    assert "told to let go" in hold.why

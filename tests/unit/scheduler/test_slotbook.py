@@ -1,0 +1,50 @@
+"""What is known of the slots when their stream is lost and made anew."""
+
+from sluice.bus.local import LocalServer
+from sluice.bus.slots import Slots, Written
+from sluice.contracts import subjects
+from sluice.contracts.commands import Command, Idle, Order, Quiesce
+from sluice.contracts.identities import Identity, Writer
+from sluice.contracts.streams import COMMANDS
+from sluice.scheduler.slotbook import SlotBook
+from sluice.sim.loop import Sim, run
+
+OF = subjects.Command(cluster="default", node="n1", component="driver")
+
+
+def command(body: Idle | Quiesce, op: int) -> Command:
+    return Command.of(
+        body,
+        node="n1",
+        node_uid="uid-n1",
+        boot_id="boot",
+        epoch=1,
+        order=Order(1, op),
+        deadline=1e12,
+    )
+
+
+def test_a_stream_that_numbers_from_the_beginning_is_believed() -> None:
+    async def main(sim: Sim) -> None:
+        server = LocalServer(clock=sim.clock, random=sim.random_for("bus"))
+        bus = server.connect(Identity(writer=Writer.SCHEDULER))
+        changed: list[str] = []
+        await bus.ensure(COMMANDS)
+        slots = Slots(bus=bus, clock=sim.clock)
+        async with SlotBook(bus=bus, changed=changed.append) as book:
+            for op in (1, 2, 3):
+                answer = await slots.write(OF, command(Idle(), op))
+                assert isinstance(answer, Written)
+                assert book.learn("n1", "driver", command(Idle(), op), answer.sequence)
+            await sim.clock.sleep(1)
+            server.lose(COMMANDS, remade=True)
+            answer = await slots.write(OF, command(Quiesce(), 4))
+            assert isinstance(answer, Written)
+            assert answer.sequence == 1
+            # Nobody has said yet that the stream is another one.
+            assert not book.learn("n1", "driver", command(Quiesce(), 4), answer.sequence)
+            await sim.clock.sleep(60)
+            assert book.of("n1")["driver"].order == Order(1, 4)
+            assert book.current
+
+    run(main, seed=1)
