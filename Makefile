@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 MEMBERS := $(sort $(patsubst %/pyproject.toml,%,$(wildcard libs/*/pyproject.toml services/*/pyproject.toml demo/pyproject.toml)))
 UNIT := tests/unit tests/contracts
 
-export PYTHONDONTWRITEBYTECODE := 1
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 export PYTHONHASHSEED ?= 0
 
 help: ## print this list

@@ -1,0 +1,17 @@
+"""The real control plane's binaries, or why there are none."""
+
+import os
+
+import pytest
+
+from sluice.sim.realkube.binaries import Binaries, find
+
+SEARCH = find(os.environ)
+
+
+@pytest.fixture
+def binaries() -> Binaries:
+    """Each test starts a control plane of its own: its audit log is of that test alone."""
+    if SEARCH.binaries is None:
+        pytest.skip(SEARCH.words)
+    return SEARCH.binaries

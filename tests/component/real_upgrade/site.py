@@ -1,0 +1,194 @@
+"""A real control plane, a real nats-server, and Sluice on it as it is installed.
+
+Our services run as the accounts that the installation makes, by tokens such as their pods have, and
+machines as the nodes that they are. The processes are those of the demo; the server is not.
+"""
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sluice.contracts.identities import Identity, Writer
+from sluice.demo import keys
+from sluice.demo.crew import Crew
+from sluice.demo.person import MANAGER, USER, Person, path_of
+from sluice.demo.places import NAMESPACE, Places, account, kubelet_users
+from sluice.demo.premises import SERVICES, Premises
+from sluice.kube.client import Kube
+from sluice.kube.config import connect
+from sluice.kube.errors import NotFound, TooManyRequests
+from sluice.kube.resources import LEASES
+from sluice.policy.accounts import account_of
+from sluice.policy.installation.whole import installation
+from sluice.policy.kinds import KINDS
+from sluice.runtime.clock import SystemClock
+from sluice.sim.nats import NatsServer
+from sluice.sim.realkube.binaries import Binaries
+from sluice.sim.realkube.cluster import RealKube
+from tests.support import eventually
+
+OURS = f"system:serviceaccounts:{NAMESPACE}"
+"""The group of all our accounts."""
+
+REPLICAS = ("scheduler-1", "scheduler-2")
+"""One leads, the other stands by."""
+
+(_SCHEDULER,) = (part for part in SERVICES if part.writer is Writer.SCHEDULER)
+_MASTERS = "system:masters"
+_NODES = "system:nodes"
+
+
+class Site:
+    """What is up, and what a person may do to it."""
+
+    def __init__(self, up: Premises, *, kube: Kube, plane: RealKube, nodes: Sequence[str]) -> None:
+        self.up = up
+        self.kube = kube
+        self.person = Person(kube)
+        self.plane = plane
+        self.nodes = nodes
+
+    async def install(self) -> None:
+        """All that is rendered, and for each of our services the way in as its account."""
+        await self.person.install()
+        for obj in installation(NAMESPACE):
+            await self.person.apply(obj)
+        for kind in KINDS:
+            await eventually(lambda kind=kind: self._served(kind), within=60)
+        for part in SERVICES:
+            await self._let_in(part.writer)
+
+    async def start(self) -> None:
+        """Every service and every machine; two schedulers, of which one leads.
+
+        Both hear every agent from its first beat on: who has yet to hear one starts no node there.
+        """
+        for name in REPLICAS:
+            await self._schedule(name)
+        await self.up.crew.ready(*REPLICAS)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._serve(), name="serve")
+            group.create_task(self._switch_on(), name="switch on")
+
+    async def leader(self) -> str:
+        """Which scheduler holds the lease, if one does; by its name, and by its life."""
+        name = account_of(Writer.SCHEDULER)
+        return (await self.kube.get(LEASES, name, namespace=NAMESPACE)).spec.holder_identity or ""
+
+    async def read(self, kind: str, name: str) -> dict[str, Any]:
+        """An object as it is, and nothing of one that is not."""
+        path = path_of(KINDS[kind].api_version, kind, name=name)
+        try:
+            return msgspec.json.decode(await self.kube.request("GET", path))
+        except NotFound:
+            return {}
+
+    async def until(self, holds: Callable[[], Awaitable[bool]], *, within: float) -> None:
+        """Wait until it is so."""
+        await self.finish(eventually(holds, within=2 * within, every=0.2), within=within)
+
+    async def finish(self, doing: Coroutine[Any, Any, None], *, within: float) -> None:
+        """Do it; a process that ends meanwhile without being told to is a failure."""
+        task = asyncio.create_task(doing, name="what is waited for")
+        watch = asyncio.create_task(self.up.crew.failed(), name="watch")
+        try:
+            ended, _ = await asyncio.wait(
+                {task, watch}, timeout=within, return_when=asyncio.FIRST_COMPLETED
+            )
+            if watch in ended:
+                raise watch.result()
+            if not ended:
+                pytest.fail(f"not done within {within:g} s{self.last_words()}")
+            await task
+        finally:
+            for each in (task, watch):
+                each.cancel()
+            await asyncio.wait({task, watch})
+
+    def last_words(self) -> str:
+        """What every process of ours said last."""
+        workers = self.up.crew.workers.items()
+        tails = (f"{name}, its last lines:\n{one.child.tail()}" for name, one in workers)
+        return "\n".join(("", *tails))
+
+    async def _serve(self) -> None:
+        for part in SERVICES:
+            if part is not _SCHEDULER:
+                await self.up.serve(part)
+
+    async def _switch_on(self) -> None:
+        for node in self.nodes:
+            await self.up.switch_on(node)
+
+    async def _served(self, kind: str) -> bool:
+        path = f"/apis/{KINDS[kind].api_version}/{KINDS[kind].plural}"
+        try:
+            await self.kube.request("GET", path)
+        except (NotFound, TooManyRequests):  # its storage is being made
+            return False
+        return True
+
+    async def _let_in(self, writer: Writer) -> None:
+        name = account_of(writer)
+        answer = await self.kube.request(
+            "POST",
+            f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{name}/token",
+            body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
+        )
+        token = msgspec.json.decode(answer)["status"]["token"]
+        config = json.loads(self.plane.kubeconfig().read_text())
+        config["users"][0]["user"] = {"token": token}
+        self.up.places.kubeconfig(account(writer)).write_text(json.dumps(config))
+
+    async def _schedule(self, name: str) -> None:
+        part, up = _SCHEDULER, self.up
+        await up.crew.start(
+            name,
+            part.module,
+            part.role,
+            namespace=NAMESPACE,
+            kubeconfig=str(up.places.kubeconfig(account(part.writer))),
+            pod_name=name,
+            nats_url=up.nats.url,
+            nats_nkey_seed_file=str(up.places.key(Identity(writer=part.writer))),
+        )
+
+
+def users(nodes: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Who comes in by himself: a person, and machines; what services are, the server says."""
+    found: dict[str, Sequence[str]] = {USER: [_MASTERS]}
+    for node in nodes:
+        own, shared = kubelet_users(node)
+        # Each kubelet of ours sees all pods, which no real one does.
+        found |= {own: [_NODES], shared: [_MASTERS]}
+    return found
+
+
+@asynccontextmanager
+async def site(binaries: Binaries, nodes: Sequence[str]) -> AsyncGenerator[Site]:
+    """With control plane and bus up, and nothing installed. At the end nothing is left."""
+    clock, known = SystemClock(), users(nodes)
+    async with AsyncExitStack() as stack:
+        plane = await RealKube.start(binaries=binaries, users=known, reads_of=[OURS])
+        stack.push_async_callback(plane.stop)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-real-"))
+        places = Places(Path(folder))
+        for name in ("users", "keys", "machines", "oddities"):
+            (places.folder / name).mkdir()
+        for user in known:
+            places.kubeconfig(user).write_text(plane.kubeconfig(user).read_text())
+        nats = await stack.enter_async_context(NatsServer(config=keys.hand_out(places, nodes)))
+        crew = await stack.enter_async_context(Crew(os.environ))
+        up = Premises(places, crew=crew, nats=nats, clock=clock, seed=1)
+        transport = await connect(clock=clock, kubeconfig=places.kubeconfig(USER))
+        await stack.enter_async_context(transport)
+        kube = Kube(transport, manager=MANAGER, clock=clock)
+        yield Site(up, kube=kube, plane=plane, nodes=nodes)
