@@ -57,6 +57,15 @@ def test_the_pod_of_a_node_is_that_of_its_label() -> None:
     assert pod_of(view) == new
 
 
+def test_of_several_pods_of_its_label_it_is_the_one_that_is_up_in_whatever_order() -> None:
+    """One waits at the gate, one has started, one is ready."""
+    waits = driver_pod(NEW, uid="waits", started=None, ready=False)
+    starts, up = driver_pod(NEW, uid="starts", ready=False), driver_pod(NEW, uid="a")
+    for pods, which in (((waits, starts), starts), ((waits, starts, up), up)):
+        assert pod_of(done(driver_pods=pods)) == which
+        assert pod_of(done(driver_pods=tuple(reversed(pods)))) == which
+
+
 @pytest.mark.parametrize(("apart", "same"), [(0.9, True), (1.0, False), (-0.9, True)])
 def test_a_run_is_the_same_within_less_than_a_second(apart: float, *, same: bool) -> None:
     proof = evidence()

@@ -27,11 +27,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pod_of(node: NodeView) -> DriverPod | None:
-    """The driver pod that is there for the node's label and is to stay, if there is one."""
-    for pod in node.driver_pods:
-        if pod.label == node.driver_label and not pod.deleting:
-            return pod
-    return None
+    """The driver pod that is there for the node's label and is to stay: of several, who is up."""
+    label = node.driver_label
+    stays = [pod for pod in node.driver_pods if pod.label == label and not pod.deleting]
+    return max(stays, key=lambda pod: (pod.ready, pod.started or 0.0, pod.uid), default=None)
 
 
 def running(node: NodeView, pool: PoolView) -> Run | None:
