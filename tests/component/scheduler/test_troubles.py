@@ -130,6 +130,26 @@ def test_while_nats_is_away_it_waits_and_says_so_and_then_goes_on() -> None:
     play(story)
 
 
+def test_two_after_one_another_tell_two_things_also_while_no_rollout_can_be_written() -> None:
+    """Then both lead with the same epoch."""
+
+    async def story(world: World) -> None:
+        verbs = ("apply", "create", "update", "patch")
+        world.server.faults.add(Fault(does=Refuse(500), verbs=verbs, kind="Rollout", user=USER))
+        await world.install("a")
+        told: list[int] = []
+        for _ in range(2):
+            scheduler = world.start()
+            await world.sleep(120)
+            await scheduler.kill()
+            events = await world.told()
+            assert len({one.id for one in events}) == len(events)
+            told.append(sum(one.kind is EventKind.WAIT for one in events))
+        assert 0 < told[0] < told[1]
+
+    play(story)
+
+
 def test_a_sick_node_holds_up_nobody() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a", "b")

@@ -19,6 +19,7 @@ from sluice.rollout.decision import Note, Step, Wait, WriteNode, WriteRollout
 from sluice.rollout.views.node import NodeView
 from sluice.rollout.views.pool import PoolView
 from sluice.runtime.clock import Clock
+from sluice.runtime.ids import Ids
 from sluice.scheduler.memory import Memory
 from sluice.scheduler.meters import SchedulerMeters
 from sluice.scheduler.things import Rollout
@@ -40,6 +41,7 @@ class Reporting:
         meters: SchedulerMeters,
         memory: Memory,
         clock: Clock,
+        ids: Ids,
         epoch: int,
     ) -> None:
         self._events = events
@@ -48,6 +50,7 @@ class Reporting:
         self._memory = memory
         self._clock = clock
         self._epoch = epoch
+        self._term = ids.new()[:12]
         self._count = 0
         self._uids: dict[str, str] = {}
         self._pools: dict[str, str] = {}
@@ -231,8 +234,9 @@ class Reporting:
         del told[:-HISTORY]
 
     def _next(self, what: str) -> str:
+        """Not by the epoch: until one is written, leaders after one another have the same."""
         self._count += 1
-        return f"{what}/{self._epoch}/{self._count}"
+        return f"{what}/{self._term}/{self._count}"
 
 
 def _pool(node: NodeView) -> str:

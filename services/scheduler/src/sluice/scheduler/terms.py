@@ -46,6 +46,7 @@ async def begun(
             meters=ground.meters,
             memory=memory,
             clock=ground.clock,
+            ids=ground.ids,
             epoch=epoch,
         )
         reporting.leads(holder)
