@@ -253,7 +253,7 @@ def _ready(f: Flight) -> Outcome:
     return enter(
         f,
         UpgradeState.VALIDATION_REQUIRED,
-        "the driver is ready: it is validated",
+        "the driver is ready: now it is to be proven",
         paused=False,
         deadline_renewed=f.record.deadline_renewed,
         deadline=_validated_by(f),
