@@ -1,5 +1,6 @@
 """On what news something starts (docs/states.md#freshness)."""
 
+import pytest
 from msgspec.structs import replace
 
 from sluice.contracts.waits import WaitCode
@@ -42,8 +43,9 @@ def test_what_is_older_is_asked_once_and_waited_for() -> None:
     assert asked.wake_at == NOW - 4.0 + 10.0
 
 
-def test_a_question_before_the_last_proof_is_no_question() -> None:
-    assert freshness(seen(11.0, probed=12.0)).probes == ("pods",)
+@pytest.mark.parametrize("probed", [11.0, 12.0])
+def test_a_question_not_after_the_last_proof_is_no_question(probed: float) -> None:
+    assert freshness(seen(11.0, probed=probed)).probes == ("pods",)
 
 
 def test_without_an_answer_it_goes_on_for_as_long_as_the_news_is_young_enough() -> None:

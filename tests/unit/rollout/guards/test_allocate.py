@@ -2,13 +2,17 @@
 
 from msgspec.structs import replace
 
+from sluice.contracts.commands import PreflightCheck
 from sluice.contracts.facts import LoadedDriver
-from sluice.contracts.node import Record, UpgradeState
+from sluice.contracts.node import Operation, Record, UpgradeState
 from sluice.contracts.rollout import TargetRecord
 from sluice.contracts.waits import WaitCode
 from sluice.rollout.allocate.granting import AGAIN
-from sluice.rollout.allocate.queues import Lot, Queue
+from sluice.rollout.allocate.queues import Lot, Queue, Queues
+from sluice.rollout.decision import Candidate
+from sluice.rollout.reconcile.bearing import bearing
 from sluice.rollout.reconcile.stops import because
+from sluice.rollout.reconcile.tally import Tally
 from sluice.rollout.views.machine import Checked
 from sluice.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.starting import (
@@ -26,10 +30,12 @@ from tests.unit.rollout.building import (
     NEW,
     NOW,
     OLD,
+    POOL,
     TOKEN,
     done,
     evidence,
     failed,
+    label_of,
     node,
     required,
     under_way,
@@ -68,6 +74,15 @@ def test_a_place_that_is_taken_back_is_free_for_another_in_the_same_write() -> N
     in_flight = {back.uid: entry(back, target=THIRD)}
     pool = open_pool(upgrade=ONE, record=of_target(), in_flight=in_flight)
     assert granted_to(pool, back, clear("n1"), clear("n2")) == ["n1"]
+
+
+def test_a_place_that_is_taken_back_makes_nobody_unavailable() -> None:
+    back, kept = clear("back"), clear("kept")
+    one = {"max_parallel_upgrades": 0, "max_unavailable": 1}
+    for waits, target, starts in ((back, THIRD, ["n1"]), (kept, NEW, list[str]())):
+        in_flight = {waits.uid: entry(waits, target=target)}
+        pool = open_pool(upgrade=one, record=of_target(), in_flight=in_flight)
+        assert granted_to(pool, waits, clear("n1"), clear("n2")) == starts
 
 
 def test_a_place_outside_the_counts_was_none_that_another_could_have() -> None:
@@ -159,3 +174,41 @@ def test_a_line_that_stays_shut_for_the_same_reason_says_it_with_the_same_words(
     assert queue.wait(NOW).detail == "autoUpgrade is off"
     assert queue.close(because(WaitCode.HALTED, "it is halted"))
     assert queue.close(None)
+
+
+def put(queues: Queues, given: NodeView, *, outside: bool = False) -> None:
+    """The node is a candidate, as it is now."""
+    check = PreflightCheck(label=label_of(NEW))
+    made = Candidate(
+        operation=Operation.UPGRADE,
+        target=NEW,
+        label=label_of(NEW),
+        outside=outside,
+        check=check,
+    )
+    tally = Tally()
+    borne = bearing(given, None, POOL, NOW)
+    tally.put(borne)
+    queues.put(given, made, borne, tally, before=None, now=NOW)
+
+
+def test_who_is_in_nobodys_way_any_more_is_asked_no_more() -> None:
+    queues = Queues()
+    for at in (NOW - 70, NOW - 80):
+        put(queues, checked(required("n"), FINDING, asked=at, answered=at))
+        assert list(queues.due) == [(at + 60, "n")]
+    put(queues, checked(required("n", writing=True), FINDING))
+    assert (list(queues.blocked), queues.asking, list(queues.due)) == (["n"], {"n"}, [])
+    put(queues, clear("n"))
+    assert (queues.blocked, queues.asking, list(queues.due)) == ({}, set(), [])
+    assert [queue.line.names() for queue in queues.queues.values()] == [["n"]]
+
+
+def test_a_candidate_stands_in_the_line_of_the_limits_that_hold_it_now() -> None:
+    queues = Queues()
+    for outside in (False, True, True, False):
+        put(queues, clear("n"), outside=outside)
+        lines = {lot.heals: queue.line.names() for lot, queue in queues.queues.items()}
+        assert lines == {outside: ["n"]}
+    queues.drop("n")
+    assert (queues.queues, queues.candidates) == ({}, {})

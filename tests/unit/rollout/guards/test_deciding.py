@@ -3,18 +3,20 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import Operation
+from sluice.contracts.node import Operation, Owner
 from sluice.contracts.waits import WaitCode
 from sluice.rollout.deciding.places import Place, place
 from sluice.rollout.decision import Outcome, Step, Wait
 from sluice.rollout.views.node import NodeView
 from tests.unit.rollout.building import (
+    NEW,
     NOW,
     OLD,
     done,
     evidence,
     failed,
     label_of,
+    lease,
     node,
     pool,
     required,
@@ -22,6 +24,7 @@ from tests.unit.rollout.building import (
 )
 
 ACTS = Step(actions=(), because="something is done")
+HUMAN = lease(owner=Owner.HUMAN)
 VALIDATES = {"operation": Operation.VALIDATE}
 
 
@@ -33,6 +36,7 @@ def waits(code: WaitCode) -> Wait:
     ("given", "outcome", "expected"),
     [
         (done(), None, Place.DONE),
+        (node(), None, Place.DONE),
         (node(excluded=True), None, Place.EXCLUDED),
         (node(excluded=True), ACTS, Place.EXCLUDED),
         (node(excluded=True, driver_label=label_of(OLD)), ACTS, Place.WAITING),
@@ -47,6 +51,9 @@ def waits(code: WaitCode) -> Wait:
         (done(variant=""), waits(WaitCode.TARGET_UNSETTLED), Place.WAITING),
         (done(record=None), waits(WaitCode.RECORD_LOST), Place.WAITING),
         (required(), waits(WaitCode.BUDGET), Place.WAITING),
+        (required(target=NEW), waits(WaitCode.BUDGET), Place.WAITING),
+        (done(target=OLD, lease=HUMAN), waits(WaitCode.SKIPPED), Place.SKIPPED),
+        (required(lease=HUMAN), waits(WaitCode.PAUSED), Place.WAITING),
         (required(), waits(WaitCode.SKIPPED), Place.SKIPPED),
         (required(skip=True), ACTS, Place.SKIPPED),
     ],

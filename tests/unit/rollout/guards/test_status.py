@@ -10,7 +10,7 @@ from sluice.contracts.waits import WaitCode
 from sluice.rollout.reconcile.bearing import bearing
 from sluice.rollout.reconcile.reckoning import Reckoning, reckon
 from sluice.rollout.reconcile.status import differs, is_open, status
-from sluice.rollout.reconcile.stops import because, stop
+from sluice.rollout.reconcile.stops import because, stop, was_on
 from sluice.rollout.reconcile.tally import Tally
 from sluice.rollout.views.fleet import Instant
 from sluice.rollout.views.node import NodeView
@@ -99,7 +99,7 @@ def test_a_target_is_complete_when_it_is_proven_and_everybody_is_done(
 
 @pytest.mark.parametrize(
     ("base", "counts", "expected"),
-    [(3, None, 3), (1, None, 2), (3, Counts(total=0), 3), (0, None, 0)],
+    [(3, None, 3), (1, None, 2), (3, Counts(total=0), 3), (1, Counts(total=0), 1), (0, None, 0)],
 )
 def test_the_base_grows_with_who_was_done_and_stays_when_all_is_over(
     base: int, counts: Counts | None, expected: int
@@ -152,6 +152,13 @@ def test_what_would_be_lost_with_a_rollout(
 ) -> None:
     said = replace(RolloutStatus(target=NEW, phase=Phase.PROVING), **changes)
     assert is_open(replace(open_pool(), gone=gone), said) is expected
+
+
+def test_a_pool_that_has_no_rollout_was_never_on() -> None:
+    pool = open_pool()
+    off = replace(pool, upgrade=replace(pool.upgrade, auto_upgrade=False))
+    assert was_on(off)
+    assert not was_on(replace(off, rollout=None))
 
 
 def test_who_can_end_a_stop_is_said() -> None:

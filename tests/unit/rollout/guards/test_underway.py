@@ -17,7 +17,7 @@ from sluice.contracts.waits import WaitCode
 from sluice.policy.wanted import Method
 from sluice.rollout.decision import Wait
 from sluice.rollout.underway.ending import cordon_at_release
-from sluice.rollout.underway.flight import looked_at
+from sluice.rollout.underway.flight import leaving, looked_at
 from sluice.rollout.views.node import Field, NodeView
 from tests.unit.rollout.building import (
     NEW,
@@ -27,9 +27,12 @@ from tests.unit.rollout.building import (
     command,
     component,
     done,
+    driver_pod,
     evidence,
     instant,
+    label_of,
     pool,
+    record,
     required,
 )
 from tests.unit.rollout.underway import test_emptying as emptying
@@ -227,3 +230,11 @@ def test_who_took_our_cordon_away_is_named(writers: dict[Field, str], who: str) 
     view = replace(in_flight(S.WAIT_FOR_JOBS_REQUIRED, writers=writers), cordoned=False)
     (note,) = notes_in(look(view))
     assert note.message == f"{who} uncordoned the node in the middle of its upgrade: cordoned again"
+
+
+@pytest.mark.parametrize("label", ["", label_of(NEW)])
+def test_a_removal_leaves_no_driver_pod_also_none_that_no_label_brought(label: str) -> None:
+    removal = record(operation=Operation.REMOVE, target="", label="")
+    assert leaving(removal, driver_pod(label=label))
+    upgrade = record()
+    assert leaving(upgrade, driver_pod(label=label)) is (label != upgrade.label)

@@ -53,6 +53,11 @@ def test_what_nobody_has_said_is_taken_for_busy() -> None:
     assert before(node("z"), node("a", usage=None))
 
 
+def test_who_waited_only_before_its_last_start_is_not_behind_others() -> None:
+    again: Record = record("a", back_off_seconds=0.0)
+    assert before(replace(node("a"), record=again), node("b"))
+
+
 def rank_of(number: int, name: int) -> Rank:
     return Rank(False, False, True, False, number, (), f"n{name}")
 

@@ -74,6 +74,19 @@ def test_a_slot_that_says_something_else_is_written(case: str) -> None:
     assert rest(after(node, step), pool(), instant()) is None
 
 
+@pytest.mark.parametrize("case", BAD)
+def test_so_it_is_where_it_is_the_only_one(case: str) -> None:
+    name, slot = BAD[case]
+    alone = replace(done(), components={name: component(slot)})
+    assert list(told(rest(alone, pool(), instant()))) == [name]
+
+
+def test_so_it_is_where_every_component_has_shown_a_higher_order() -> None:
+    parts = done().components
+    higher = {name: replace(part, highest=Order(TOKEN + 1, 1)) for name, part in parts.items()}
+    assert told(rest(done(components=higher), pool(), instant())).keys() == parts.keys()
+
+
 def test_it_is_numbered_above_all_that_slot_and_component_have_shown() -> None:
     node = with_slot(
         done(), "driver", command(Swap(label="x"), order=(TOKEN, 4)), highest=Order(TOKEN, 6)

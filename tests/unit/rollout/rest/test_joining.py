@@ -10,6 +10,7 @@ from sluice.contracts.node import Operation
 from sluice.rollout.decision import Candidate
 from sluice.rollout.rest import rest
 from sluice.rollout.views.node import NodeView
+from sluice.rollout.views.pool import Readiness
 from tests.unit.rollout.building import (
     NEW,
     OLD,
@@ -21,6 +22,7 @@ from tests.unit.rollout.building import (
     pool,
     record,
     required,
+    with_build,
 )
 
 LOADED = LoadedDriver(version="570.1")
@@ -53,6 +55,16 @@ def test_but_only_if_its_drivers_are_still_there() -> None:
     outcome = rest(node(), pool(targets=(NEW,), standing=standing), instant())
     assert isinstance(outcome, Candidate)
     assert outcome.target == NEW
+
+
+@pytest.mark.parametrize("readiness", [Readiness.UNSETTLED, Readiness.MISSING])
+def test_what_is_proven_is_had_although_what_is_wanted_is_not_there_yet(
+    readiness: Readiness,
+) -> None:
+    good = pool(standing={"proven": frozenset({OLD}), "last_good": OLD})
+    outcome = rest(node(), with_build(good, readiness=readiness), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.target == OLD
 
 
 def test_a_bring_up_that_was_given_back_joins_still() -> None:

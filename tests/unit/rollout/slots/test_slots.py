@@ -117,6 +117,7 @@ def test_how_an_op_ended_is_asked_of_exactly_that_op() -> None:
     assert slots.ending(view, "plugin", QUIESCE) is None
     assert slots.ending(view, "plugin", None) is None
     assert slots.ending(view, "plugin", other) == ended(other)
+    assert slots.ending(view, "plugin", command(Quiesce(), order=(7, 1))) is None
 
 
 def test_a_refusal_is_quoted_for_its_own_op_only() -> None:

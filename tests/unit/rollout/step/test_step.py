@@ -36,6 +36,13 @@ def test_a_node_that_wants_a_change_is_a_candidate_until_it_has_a_place() -> Non
     assert (record.state, record.token) == (S.POD_DELETION_REQUIRED, 8)
 
 
+def test_who_has_a_place_and_cannot_start_now_says_why() -> None:
+    view = required(pods=(), skip=True)
+    assert wait_of(step(view, granted(pool(), view), instant())).code == WaitCode.SKIPPED
+    settled = done()
+    assert step(settled, granted(pool(), settled), instant()) is None
+
+
 def test_a_node_under_way_goes_on() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, pods=(JOB,))
     assert wait_of(step(view, granted(pool(), view), instant())).code == WaitCode.JOBS

@@ -124,9 +124,6 @@ class Names:
     def __len__(self) -> int:
         return len(self._why)
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._why
-
     def put(self, name: str, why: str) -> None:
         """It belongs here, for this reason."""
         if name not in self._why:

@@ -105,8 +105,7 @@ class Queues:
     ) -> tuple[Inquiry, Queue | None]:
         """It could start, as far as it alone is concerned: what is known, and its line."""
         name = node.name
-        if name in self.blocked:
-            self._unblock(name)
+        self._unblock(name)
         self.candidates[name] = candidate
         asked = inquiry(node, candidate, before, now)
         if asked.stage is Stage.BLOCKED:

@@ -75,15 +75,13 @@ def bearing(node: NodeView, entry: InFlight | None, pool: str, now: float) -> Be
     record = readable(node)
     at_home = record is None or record.pool == pool or not record.pool
     present = node.pool == pool
-    if entry is None and not at_home and not present:
-        return Bearing(name=node.name, uid=node.uid, present=False)
     lease = upgrading(node) if at_home and node.lease is not None else None
     made = Bearing(
         name=node.name,
         uid=node.uid,
         present=present,
         entered=present and entered(node, record),
-        ours=at_home and (lease is not None or (record is not None and record.pool == pool)),
+        ours=lease is not None or (record is not None and record.pool == pool),
         unavailable=unavailable(node, record) if present or lease is not None else "",
         writing=node.writing,
         ready=node.ready,

@@ -39,7 +39,7 @@ def target_of(node: NodeView, record: Record | None, pool: PoolView) -> str:
     Before anything was proven it is a member of the rollout like any other.
     """
     last_good = pool.standing.last_good
-    if not last_good or pool.target in pool.standing.proven or not joins(node, record):
+    if pool.target in pool.standing.proven or not joins(node, record):
         return pool.target
     build = pool.build(last_good, node.variant)
     settled = build is not None and build.readiness is Readiness.SETTLED

@@ -1,0 +1,78 @@
+"""What a pool makes of its nodes' own outcomes: held, turned, or let be."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from sluice.contracts.node import Operation
+from sluice.contracts.rollout import InFlight, RolloutStatus
+from sluice.contracts.waits import WaitCode
+from sluice.rollout.deciding.showing import shown
+from sluice.rollout.decision import Candidate, Outcome, Step, Wait
+from sluice.rollout.reconcile.reckoning import Reckoning, reckon
+from sluice.rollout.reconcile.stops import because
+from sluice.rollout.reconcile.tally import Tally
+from sluice.rollout.views.node import NodeView
+from tests.unit.rollout.allocate.starting import open_pool
+from tests.unit.rollout.building import NEW, NOW, instant, label_of, node
+
+NODE = node()
+ACTS = Step(actions=(), because="something is done")
+WAITS = Wait(code=WaitCode.JOBS, detail="a job", since=NOW)
+STARTS = Candidate(operation=Operation.UPGRADE, target=NEW, label=label_of(NEW))
+PLACE = InFlight(node=NODE.name, token=1, target=NEW, since=NOW)
+ALL: tuple[Outcome, ...] = (ACTS, WAITS, STARTS)
+
+
+def standing(*, leading: bool = True, frozen: bool = False, **changes: Any) -> Reckoning:
+    made = reckon(open_pool(), Tally(), instant(), leading=True)
+    held = replace(made.standing, leading=leading, frozen=frozen)
+    return replace(made, standing=held, **changes)
+
+
+def codes(made: Reckoning, given: NodeView = NODE) -> list[WaitCode | None]:
+    """What is waited for instead of a step, a wait and a start; None: it is let be."""
+    found = [shown(given, outcome, made, instant()) for outcome in ALL]
+    return [
+        None if after is before else after.code if isinstance(after, Wait) else WaitCode.GATE
+        for before, after in zip(ALL, found, strict=True)
+    ]
+
+
+def test_all_is_let_be_where_nothing_is_the_matter() -> None:
+    assert codes(standing()) == [None, None, None]
+
+
+def test_a_freeze_holds_whatever_it_is_but_nobody_who_is_where_he_should_be() -> None:
+    frozen = standing(frozen=True, dropped=frozenset({NODE.uid}))
+    assert codes(frozen) == [WaitCode.FROZEN] * 3
+    assert shown(NODE, None, frozen, instant()) is None
+
+
+def test_whose_place_is_taken_back_waits_for_that_or_for_what_stopped_the_pool() -> None:
+    dropped = frozenset({NODE.uid})
+    assert codes(standing(dropped=dropped)) == [WaitCode.BUDGET] * 3
+    stop = because(WaitCode.PAUSED, "the brake is Pause", "who pulled it")
+    made = shown(NODE, WAITS, standing(dropped=dropped, stop=stop), instant())
+    assert isinstance(made, Wait)
+    assert (made.code, made.detail, made.who) == (stop.code, stop.detail, stop.who)
+    assert codes(standing(dropped=frozenset({"uid-of-another"}))) == [None, None, None]
+
+
+def test_while_another_leads_nothing_begins_or_goes_on() -> None:
+    assert codes(standing(leading=False)) == [WaitCode.STALE, None, WaitCode.STALE]
+
+
+def test_whose_place_is_moved_does_nothing_until_that_is_written() -> None:
+    assert codes(standing(moved={NODE.uid: PLACE})) == [WaitCode.PROOF, None, None]
+    assert codes(standing(moved={"uid-of-another": PLACE})) == [None, None, None]
+
+
+def test_who_has_a_place_is_no_candidate_for_another() -> None:
+    stored = RolloutStatus(target=NEW, in_flight={NODE.uid: PLACE})
+    assert codes(standing(stored=stored)) == [None, None, WaitCode.BUDGET]
+
+
+def test_who_is_not_ready_is_no_candidate() -> None:
+    away = node(ready=False)
+    assert codes(standing(), away) == [None, None, WaitCode.NOT_READY]

@@ -1,0 +1,105 @@
+"""What is said of who waits: by its own reason, by its line's, or by what covers both."""
+
+import pytest
+from msgspec.structs import replace
+
+from sluice.contracts.waits import WaitCode
+from sluice.rollout.allocate import Queue
+from sluice.rollout.allocate.queues import Lot
+from sluice.rollout.deciding.waits import Waits
+from sluice.rollout.decision import Wait
+from sluice.rollout.reconcile.stops import because
+from tests.unit.rollout.building import NEW, NOW
+
+JOBS = Wait(code=WaitCode.JOBS, detail="a job", since=NOW)
+STALE = Wait(code=WaitCode.STALE, detail="not proven lately", since=NOW)
+
+
+def line() -> Queue:
+    return Queue(Lot(validates=False, heals=False, costs=True, again=False, target=NEW))
+
+
+def waiting(own: Wait = JOBS) -> Waits:
+    """One node waits for this, and it was said."""
+    waits = Waits()
+    waits.put("n", own, None)
+    assert waits.show("n", NOW) == own
+    return waits
+
+
+def test_it_is_told_once_and_dated_from_when_its_code_came() -> None:
+    waits = waiting()
+    other = replace(JOBS, detail="another job", since=NOW + 9)
+    waits.put("n", other, None)
+    assert waits.show("n", NOW + 9) is None
+    assert dict(waits) == {"n": replace(other, since=NOW)}
+    waits.put("n", replace(STALE, since=NOW + 20), None)
+    assert waits.show("n", NOW + 20) == waits["n"] == replace(STALE, since=NOW + 20)
+
+
+def test_what_was_written_down_before_we_began_is_remembered_once() -> None:
+    waits = Waits()
+    waits.remember("n", None)
+    waits.remember("n", replace(JOBS, since=NOW - 60))
+    waits.remember("n", replace(STALE, since=NOW - 5))
+    waits.put("n", JOBS, None)
+    assert waits.show("n", NOW) is None
+    assert dict(waits) == {"n": replace(JOBS, since=NOW - 60)}
+
+
+def test_who_is_hidden_does_not_wait_and_keeps_its_date() -> None:
+    waits = waiting()
+    waits.hide("n")
+    assert (dict(waits), len(waits), "n" in waits) == ({}, 0, False)
+    with pytest.raises(KeyError):
+        waits["n"]
+    waits.put("n", replace(JOBS, since=NOW + 9), None)
+    assert waits.show("n", NOW + 9) is None
+    assert dict(waits) == {"n": JOBS}
+
+
+def test_in_a_line_it_waits_for_what_the_line_is_shut_for() -> None:
+    waits, queue = Waits(), line()
+    waits.put("n", None, queue)
+    assert (waits.show("n", NOW), dict(waits)) == (None, {})
+    queue.close(because(WaitCode.BUDGET, "it is full"))
+    told = waits.show("n", NOW)
+    assert told is not None
+    assert (told.code, told.detail) == (WaitCode.BUDGET, "it is full")
+    queue.close(None)
+    assert (waits.show("n", NOW), dict(waits)) == (None, {})
+    waits.put("n", JOBS, queue)
+    assert waits.show("n", NOW) == JOBS
+    waits.put("n", None, None)
+    assert (waits.show("n", NOW), dict(waits), waits.rest("n")) == (None, {}, True)
+    assert not waits.rest("n")
+
+
+def test_what_covers_it_is_told_where_it_is_another_code_or_it_did_not_wait() -> None:
+    waits = waiting()
+    assert waits.cover({"n": replace(JOBS, detail="all of them")}) == set()
+    assert waits["n"].detail == "all of them"
+    assert waits.cover({"n": STALE}) == {"n"}
+    assert waits.cover({}) == {"n"}
+    waits.hide("n")
+    assert waits.cover({"n": JOBS}) == {"n"}
+    assert waits.cover({"n": JOBS, "new": JOBS}) == {"n", "new"}
+
+
+def test_who_acts_waits_for_nothing_that_is_shown() -> None:
+    waits = waiting()
+    later = replace(JOBS, since=NOW + 9)
+    assert waits.acting("n", later, NOW + 9) == JOBS
+    assert dict(waits) == {}
+    assert waits.acting("n", None, NOW + 9) is None
+    assert waits.codes == {}
+    waits.put("n", later, None)
+    assert waits.show("n", NOW + 9) == later
+
+
+def test_of_who_is_gone_nothing_is_known() -> None:
+    waits = waiting()
+    waits.forget("n")
+    waits.forget("n")
+    assert (dict(waits), waits.codes) == ({}, {})
+    assert waits.show("n", NOW) is None
