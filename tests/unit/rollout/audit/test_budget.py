@@ -8,7 +8,7 @@ import pytest
 from sluice.contracts.journal import Verb
 from sluice.contracts.node import Operation
 from sluice.rollout.audit import PoolFacts, judge
-from tests.unit.rollout.audit.journals import POOL, TARGET, Story, cordoned, found, messages
+from tests.unit.rollout.audit.journals import POOL, TARGET, Story, cordoned, found, leased, messages
 
 FLEET = tuple(f"n{number}" for number in range(8))
 
@@ -278,3 +278,113 @@ def test_but_one_that_turns_not_ready_under_its_lease_goes_on() -> None:
     story.ready("n0", "Unknown")
     story.start("n0")
     assert found(story.journal()) == []
+
+
+def test_a_validation_takes_nothing_away_and_may_begin_on_a_not_ready_node() -> None:
+    story = Story(*FLEET)
+    story.ready("n0", "Unknown")
+    story.take("n0", operation=Operation.VALIDATE, cordon=False)
+    assert found(story.journal()) == []
+
+
+def test_a_failure_that_cordons_is_no_write_that_lowers_capacity() -> None:
+    story = Story(*FLEET)
+    story.cordon("n1")
+    story.take("n0", operation=Operation.BRING_UP, cordon=False)
+    story.start("n0")
+    story.fail("n0", cordoned(True))
+    assert of_i1(story.journal()) == []
+
+
+def test_a_write_that_does_not_say_what_it_saw_is_judged_as_of_the_moment_before() -> None:
+    story = Story(*FLEET)
+    story.cordon("n7")
+    story.take("n0", seen={})
+    assert messages(story.journal(), "I1") == [
+        (
+            f"n0 was made unavailable as number 2 of pool {POOL}, of which 1 may be,"
+            " as of revision before it"
+        )
+    ]
+
+
+def test_a_node_of_no_pool_that_is_known_is_not_judged() -> None:
+    story = Story(*FLEET)
+    story.apply("n0", cordoned(True))
+    verdict = judge(story.journal(pools=()))
+    assert verdict.unjudged["I1"] == "the limits of pool without a name"
+
+
+def test_who_was_cordoned_when_it_was_looked_at_does_not_count_beside_itself() -> None:
+    story = Story(*FLEET)
+    story.cordon("n0")
+    seen = {"nodes": str(story.revision)}
+    story.cordon("n0", False)
+    story.take("n0", seen=seen)
+    assert found(story.journal()) == []
+
+
+@pytest.mark.parametrize("at_the_start", [False, True])
+def test_whoever_is_named_by_a_record_at_some_time_was_of_that_pool_all_along(
+    at_the_start: bool,
+) -> None:
+    names = FLEET[:4]
+    story = Story(*names)
+    start = tuple({"kind": kind, **whole} for (kind, _), whole in story.objects.items())
+    leases = [story.take(name, cordon=False).revision for name in names]
+    pool = facts(story, members=None, max_unavailable="50%")
+    journal = story.journal(pools=(pool,))
+    if at_the_start:
+        later = tuple(story.revisions[len(names) :])
+        journal = msgspec.structs.replace(journal, revisions=later, start=start)
+    assert of_i1(journal) == leases[2:]
+
+
+def test_until_another_record_names_it_a_node_is_of_the_pool_of_its_first_one() -> None:
+    story = Story("n0", "n1")
+    story.take("n0")
+    story.release_unchanged("n0")
+    story.cordon("n0")
+    start = tuple({"kind": kind, **whole} for (kind, _), whole in story.objects.items())
+    begun = len(story.revisions)
+    over = story.take("n1")
+    story.take("n0", pool="nvidiadriver-x")
+    pool = facts(story, members=None, max_unavailable=1)
+    other = facts(story, key="nvidiadriver-x", members=None)
+    revisions = tuple(story.revisions[begun:])
+    assert of_i1(story.journal(pools=(pool, other), revisions=revisions, start=start)) == [
+        over.revision
+    ]
+
+
+def test_who_is_no_member_counts_only_under_its_lease_whatever_its_record_says() -> None:
+    story = Story("n0", "n1")
+    story.take("n0")
+    story.release_unchanged("n0")
+    story.cordon("n0")
+    story.take("n1")
+    pool = facts(story, members=frozenset({"uid-n1"}), max_unavailable=1)
+    assert of_i1(story.journal(pools=(pool,))) == []
+
+
+def test_under_a_lease_without_a_record_a_node_is_of_the_pool_that_is_given() -> None:
+    story = Story("n0", "n1")
+    story.apply("n0", leased(story.lease("n0", 1)))
+    over = story.take("n1")
+    assert of_i1(story.journal()) == [over.revision]
+
+
+@pytest.mark.parametrize(("left_at", "problems"), [(10, 1), (1, 0)])
+def test_who_is_said_to_have_left_counts_until_that_very_moment(
+    left_at: float, problems: int
+) -> None:
+    story = Story("n0", "n1")
+    story.cordon("n0")
+    begun = story.time
+    story.wait(1)
+    story.take("n1")
+    story.wait(20)
+    story.cordon("n1", False)
+    both = facts(story, max_unavailable=1)
+    alone = msgspec.structs.replace(both, members=frozenset({"uid-n1"}), since=begun + left_at)
+    assert len(of_i1(story.journal(pools=(both, alone)))) == problems

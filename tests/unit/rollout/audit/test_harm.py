@@ -379,6 +379,8 @@ def test_it_can_neither_halt_a_target_nor_be_started_on_a_halted_one() -> None:
     story = Story(*FLEET)
     for name in ("n0", "n1", "n2"):
         harm(story, name, "t1", "label-1")
+    for name in ("n0", "n1", "n2"):
+        story.records[name] = msgspec.structs.replace(story.records[name], outside=True)
     for name in ("n0", "n1", "n0", "n1"):
         harm(story, name)
     story.wait(100)

@@ -99,3 +99,16 @@ def test_a_refused_unload_with_holders_is_as_it_should_be() -> None:
     story = swap(("unload: busy",), Outcome.FAILED)
     story.held.append(Held(node_uid="uid-n1", since=story.time - 10))
     assert of_i5(story) == []
+
+
+def test_what_another_component_says_is_no_word_of_the_kernel() -> None:
+    story = Story("n1")
+    story.take("n1")
+    story.op("n1", "plugin", "quiesce", op=1, steps=("unload: forced",))
+    assert of_i5(story) == []
+
+
+def test_a_process_without_a_name_holds_it_too() -> None:
+    story = swap(("unload: ok",))
+    story.held.append(Held(node_uid="uid-n1", since=story.time - 10))
+    assert of_i5(story) == [f"{SAID}unloaded the driver under a process"]

@@ -195,3 +195,69 @@ def test_a_driver_that_came_with_the_machine_is_let_be() -> None:
     assert messages(story.journal(), "I2") == [
         f"n2: its driver label went from '{OLD_LABEL}' to '' without a lease"
     ]
+
+
+@pytest.mark.parametrize(
+    ("heard_by", "at", "problems"), [("n1", 0, 1), ("n2", 0, 0), ("n1", 50, 0)]
+)
+def test_what_is_left_to_count_on_from_is_what_the_agents_of_this_node_had_heard_by_then(
+    heard_by: str, at: float, problems: int
+) -> None:
+    story = Story("n1", "n2")
+    story.take("n1")
+    story.take("n2")
+    story.wait(at)
+    story.op(heard_by, "plugin", "quiesce", op=1)
+    story.wait(-at)
+    story.release_unchanged("n1")
+    story.annotate("n1", RECORD_ANNOTATION, "garbled")
+    story.annotate("n1", REQUEST_ANNOTATION, "adopt")
+    story.take("n1", token=1)
+    assert len(messages(story.journal(max_unavailable=2, failure_threshold=2), "I2")) == problems
+
+
+def test_without_what_the_agents_wrote_a_lost_record_leaves_nothing_to_count_on_from() -> None:
+    story = Story("n1")
+    story.take("n1")
+    story.release_unchanged("n1")
+    story.annotate("n1", RECORD_ANNOTATION, "garbled")
+    story.annotate("n1", REQUEST_ANNOTATION, "adopt")
+    story.take("n1", token=1)
+    assert messages(story.journal(entries=None), "I2") == []
+
+
+def test_a_lease_of_others_that_we_leave_alone_is_not_changed_by_us() -> None:
+    story = Story("n1")
+    lease = encode(story.lease("n1", 7, Owner.HUMAN)).decode()
+    story.annotate("n1", LEASE_ANNOTATION, lease)
+    story.mark("n1")
+    story.mark("n1")
+    assert messages(story.journal(), "I2") == []
+
+
+def test_who_replaces_a_lease_by_one_of_an_older_token_does_two_things_wrong() -> None:
+    story = Story("n1")
+    story.take("n1", token=5)
+    older = msgspec.structs.replace(story.records["n1"], token=4)
+    story.apply("n1", leased(story.lease("n1", 4)), record=older)
+    assert messages(story.journal(), "I2") == [
+        "n1: a lease began with token 4, after 5 had been given",
+        "n1: token 4 of upgrade took the place of token 5, which had not ended",
+    ]
+
+
+def test_another_service_of_ours_that_deletes_a_node_did_not_change_its_lease() -> None:
+    story = Story("n1")
+    story.take("n1")
+    story.delete("Node", "n1", by="sluice-discovery")
+    assert messages(story.journal(), "I2") == []
+
+
+def test_a_driver_that_came_with_the_machine_is_let_be_only_when_we_go() -> None:
+    story = Story("n1")
+    story.mark("n1")
+    stays = story.records["n1"]
+    story.apply("n1", labelled(DRIVER_LABEL, None), record=stays)
+    assert messages(story.journal(), "I2") == [
+        f"n1: its driver label went from {OLD_LABEL!r} to '' without a lease"
+    ]

@@ -127,3 +127,56 @@ def test_a_node_of_which_no_revision_tells_is_not_judged_by_its_lease() -> None:
     story.entry("n1", "driver", "swap", STARTED, op=1)
     strange = story.journal(revisions=())
     assert messages(strange) == []
+
+
+def test_what_was_refused_was_not_seen() -> None:
+    story = leased()
+    story.entry("n1", "driver", "swap", EntryPhase.REFUSED, op=9, epoch=9, token=9)
+    story.entry("n1", "driver", "swap", STARTED, op=1)
+    assert messages(story.journal()) == []
+
+
+def two_tokens() -> Story:
+    story = Story("n1")
+    story.take("n1", token=1)
+    story.release_unchanged("n1")
+    story.take("n1", token=2)
+    story.entry("n1", "driver", "validate", STARTED, op=1)
+    return story
+
+
+def test_one_component_that_goes_back_is_told_once() -> None:
+    story = two_tokens()
+    story.entry("n1", "driver", "validate", STARTED, op=2, token=1)
+    assert messages(story.journal()) == [
+        "driver of n1 began validate 1.2 after it had seen the later op 2.1"
+    ]
+
+
+def test_who_began_last_under_a_token_is_the_one_that_another_lags_behind() -> None:
+    story = two_tokens()
+    story.entry("n1", "plugin", "quiesce", STARTED, op=1)
+    story.entry("n1", "driver", "validate", STARTED, op=2, token=1)
+    assert "driver of n1 began validate 1.2 when plugin was under token 2" in (
+        messages(story.journal())
+    )
+
+
+def test_what_was_begun_under_a_lease_may_end_long_after_it() -> None:
+    story = leased()
+    story.entry("n1", "driver", "swap", STARTED, op=1)
+    story.release_unchanged("n1")
+    story.wait(100)
+    story.entry("n1", "driver", "swap", EntryPhase.FINISHED, op=1)
+    assert messages(story.journal(), "I2") == []
+
+
+@pytest.mark.parametrize(("at", "problems"), [(-2.5, 1), (-2.0, 0), (12.0, 0), (12.5, 1)])
+def test_clocks_of_machines_differ_by_so_much(at: float, problems: int) -> None:
+    story = Story("n1")
+    story.take("n1")
+    story.wait(10)
+    story.release_unchanged("n1")
+    story.wait(at - 10)
+    story.entry("n1", "driver", "swap", STARTED, op=1)
+    assert len(messages(story.journal(), "I2")) == problems

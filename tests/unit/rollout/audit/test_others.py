@@ -1,5 +1,7 @@
 """I4, all other fields: what somebody else wrote stays, but for the takeovers that are ours."""
 
+from typing import Any
+
 import pytest
 
 from sluice.contracts.journal import Verb
@@ -223,3 +225,49 @@ def test_our_other_services_inherit_from_the_gpu_operator_and_from_nobody_else(
     story.write("Node", "n1", labelled(key, "true"), manager=owner, verb=verb)
     story.label("n1", key, "paused-for-driver-upgrade", by="sluice-discovery")
     assert len(of_i4(story)) == problems
+
+
+@pytest.mark.parametrize(("signed", "problems"), [(True, 1), (False, 0)])
+def test_whose_node_it_is_at_the_start_is_in_the_managed_fields(
+    signed: bool, problems: int
+) -> None:
+    story = rested()
+    fields = {"f:metadata": {"f:labels": {f"f:{STATE_LABEL}": {}}}}
+    whole = story.objects["Node", "n1"]
+    start: dict[str, Any] = {"kind": "Node", **whole, "metadata": {**whole["metadata"]}}
+    owner = MANAGER if signed else "kubelet"
+    start["metadata"]["managedFields"] = [{"manager": owner, "fieldsV1": fields}]
+    begun = len(story.revisions)
+    take_back(story)
+    take_back(story)
+    later = story.journal(revisions=tuple(story.revisions[begun:]), start=(start,))
+    assert len(messages(later, "I4")) == problems
+
+
+def test_a_lost_record_stays_lost_whatever_others_write_then() -> None:
+    story = rested()
+    story.annotate("n1", RECORD_ANNOTATION, None)
+    story.label("n1", "team/colour", "red")
+    story.apply("n1", state("upgrade-required"))
+    assert len(of_i4(story)) == 1
+
+
+def test_who_asks_us_to_adopt_a_node_asks_for_its_state_too() -> None:
+    story = rested()
+    for _ in range(3):
+        story.label("n1", STATE_LABEL, UpgradeState.DRAIN_REQUIRED)
+        story.annotate("n1", REQUEST_ANNOTATION, "adopt")
+        cleared = annotated(REQUEST_ANNOTATION, "")
+        story.apply("n1", state("upgrade-done"), cleared, record=story.records["n1"])
+    assert of_i4(story) == []
+
+
+def test_a_driver_label_that_is_edited_after_a_failure_is_not_in_flight() -> None:
+    story = Story("n1")
+    story.take("n1")
+    story.start("n1")
+    story.fail("n1")
+    for _ in range(3):
+        story.label("n1", DRIVER_LABEL, "mine")
+        story.apply("n1", labelled(DRIVER_LABEL, LABEL), record=story.records["n1"])
+    assert of_i4(story) == []

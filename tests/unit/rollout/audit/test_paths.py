@@ -78,3 +78,13 @@ def test_labels_and_annotations_have_the_paths_of_a_journal() -> None:
     assert named("spec.unschedulable") is None
     assert named("metadata.name") is None
     assert named("metadata.labels") is None
+    assert named("spec.labels.plain") is None
+    assert named("metadata.finalizers.plain") is None
+
+
+def test_an_item_stays_while_anything_of_it_does() -> None:
+    whole = {"spec": {"taints": [{"key": "a", "value": "x"}]}}
+    put(whole, "spec.taints[key=a].value", None)
+    assert whole == {"spec": {"taints": [{"key": "a"}]}}
+    put(whole, "spec.taints[key=a].key", None)
+    assert whole == {}

@@ -181,3 +181,66 @@ def test_what_stood_there_at_the_start_holds() -> None:
     journal = story.journal(pools=(), revisions=tuple(story.revisions[begun:]), start=tuple(start))
     assert found(journal) == [("I1", "n0", over.revision)]
     assert judge(journal).unjudged == {}
+
+
+def test_an_annotation_selects_nothing() -> None:
+    story = Story()
+    for name, rack in zip(FLEET, ("a", "a", "b", "b"), strict=True):
+        story.node(name, labels={"rack": rack})
+    asks_for_drivers(story)
+    write(story, "NVIDIADriver", "a", driver("a", maxUnavailable=1))
+    story.cordon("n2")
+    story.annotate("n2", "rack", "a")
+    story.take("n0", pool="nvidiadriver-a")
+    assert of_i1(story) == []
+
+
+def contradicted(*, row: str | None) -> Story:
+    """Two drivers, of which the second selects by another label; n3 may have both."""
+
+    def other(whole: dict[str, Any]) -> None:
+        driver("a")(whole)
+        whole["spec"]["nodeSelector"] = {"row": "b"}
+
+    story = Story()
+    for name in FLEET:
+        story.node(name, labels={"rack": "a"})
+    if row:
+        story.label("n3", "row", row)
+    asks_for_drivers(story)
+    write(story, "NVIDIADriver", "a", driver("a", maxUnavailable=1))
+    write(story, "NVIDIADriver", "b", other)
+    return story
+
+
+def test_who_ends_a_contradiction_by_a_label_gives_all_nodes_back_to_their_pool() -> None:
+    story = contradicted(row="b")
+    story.cordon("n1")
+    story.label("n3", "row", None)
+    over = story.take("n0", pool="nvidiadriver-a")
+    assert of_i1(story) == [over.revision]
+
+
+def test_and_who_begins_one_takes_them_away() -> None:
+    story = contradicted(row=None)
+    story.label("n3", "row", "b")
+    story.cordon("n1")
+    story.take("n0", pool="nvidiadriver-a")
+    assert of_i1(story) == []
+
+
+def test_so_does_who_ends_it_by_going() -> None:
+    story = contradicted(row="b")
+    story.delete("Node", "n3")
+    story.cordon("n1")
+    over = story.take("n0", pool="nvidiadriver-a")
+    assert of_i1(story) == [over.revision]
+
+
+def test_a_machine_that_comes_again_under_its_name_has_the_labels_that_it_brings() -> None:
+    story = contradicted(row="b")
+    story.delete("Node", "n3")
+    story.node("n3", uid="uid-again", labels={"rack": "a"})
+    story.cordon("n3")
+    over = story.take("n0", pool="nvidiadriver-a")
+    assert of_i1(story) == [over.revision]

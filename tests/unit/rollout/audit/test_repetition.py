@@ -97,3 +97,16 @@ def test_an_event_may_come_twice_but_not_with_two_contents() -> None:
     assert of_i11(story) == []
     story.events.append(msgspec.structs.replace(event, message="Leader of b"))
     assert of_i11(story) == ["event one says two things: 'Leader of ' and 'Leader of b'"]
+
+
+def test_an_op_that_ends_late_does_not_make_the_later_one_forgotten() -> None:
+    story = leased()
+    begun(story, 1)
+    begun(story, 2)
+    ended(story, 2)
+    ended(story, 1)
+    ended(story, 2)
+    assert of_i11(story) == [
+        "driver of n1: swap 1.1 ended after the later op 1.2",
+        "driver of n1: swap 1.2 ended again",
+    ]

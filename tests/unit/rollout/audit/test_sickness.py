@@ -51,3 +51,12 @@ def test_what_a_person_calls_done_is_not() -> None:
 
 def test_sick_nodes_themselves_are_not_compared() -> None:
     assert compare(run(sick=True, finishes=False), run(), sick=["n2", "n3"]) == ()
+
+
+def test_what_we_write_to_a_node_after_it_was_done_is_no_delay() -> None:
+    story = Story("n1", "n2", "n3")
+    story.upgrade("n1")
+    story.upgrade("n2")
+    story.wait(500)
+    story.mark("n2")
+    assert compare(story.journal(), run(), sick=["n3"]) == ()

@@ -1,5 +1,6 @@
 """I6: what a lowering write was decided on."""
 
+import msgspec
 import pytest
 
 from sluice.contracts.node import Operation
@@ -72,4 +73,45 @@ def test_a_write_that_takes_nothing_away_need_not_say() -> None:
     story.cordon("n2")
     story.take("n2", seen={})
     story.take("n3", operation=Operation.VALIDATE, cordon=False, seen={})
+    assert of_i6(story) == []
+
+
+def test_a_number_that_no_server_writes_is_no_revision() -> None:
+    story = Story("n1")
+    story.take("n1", seen={"nodes": "\N{SUPERSCRIPT TWO}"})
+    unsaid, unread = of_i6(story)
+    assert "does not say which revision of the Nodes" in unsaid
+    assert unread == (
+        "n1 was made unavailable on '\N{SUPERSCRIPT TWO}' of nodes, which is no revision"
+    )
+
+
+def test_a_write_without_a_revision_of_its_own_saw_nothing_from_the_future() -> None:
+    story = Story("n1")
+    story.take("n1")
+    story.revisions[-1] = msgspec.structs.replace(story.revisions[-1], revision=0)
+    assert of_i6(story) == []
+
+
+@pytest.mark.parametrize(("source", "late"), [("policies", "ClusterPolicy"), ("pods", "Pod")])
+def test_each_source_is_of_its_kinds(source: str, late: str) -> None:
+    story = Story("n1")
+    seen = {"nodes": str(story.revision), source: str(story.revision)}
+    story.write(late, "x", lambda whole: None, manager="kubectl")
+    story.wait(91)
+    story.take("n1", seen=seen)
+    assert of_i6(story) == [
+        (
+            f"n1 was made unavailable on revision 101 of {source}, and revision 102 of a {late} had"
+            " been there for 91 s"
+        )
+    ]
+
+
+def test_a_rollout_that_is_newer_is_none_of_the_policies() -> None:
+    story = Story("n1")
+    seen = {"nodes": str(story.revision), "policies": str(story.revision)}
+    story.release(0)
+    story.wait(91)
+    story.take("n1", seen=seen)
     assert of_i6(story) == []

@@ -10,7 +10,7 @@ from sluice.contracts.journal import EntryPhase
 from sluice.contracts.reports import Outcome
 from sluice.contracts.waits import WaitCode
 from sluice.rollout.audit import judge, unaccounted
-from tests.unit.rollout.audit.journals import POOL, Story, found, messages
+from tests.unit.rollout.audit.journals import POOL, Story, found, messages, state
 
 
 def of_i9(story: Story) -> list[str]:
@@ -161,3 +161,37 @@ def test_an_event_that_cannot_be_read_says_nothing() -> None:
     story.events[0] = msgspec.structs.replace(event, body=msgspec.Raw(b'{"pool": 9}'))
     assert found(story.journal()) == []
     assert judge(story.journal()).unjudged == {}
+
+
+@pytest.mark.parametrize(("days", "problems"), [(364, 0), (365, 1)])
+def test_a_wait_of_a_year_never_said_when_it_began(days: int, problems: int) -> None:
+    at = 1e9
+    waiting = {"n1": whole(since=at - days * 86_400.0)}
+    assert len(list(unaccounted(["n1"], waiting, (), at=at))) == problems
+
+
+def test_a_node_without_a_state_is_told_as_such() -> None:
+    story = Story("n1")
+    write = story.mark("n1")
+    story.told("n1", write, after="")
+    other = story.apply("n1", state(None))
+    story.told("n1", other, after="upgrade-done")
+    assert of_i9(story) == [
+        f"n1 is upgrade-done, it says, but revision {other.revision} shows no state",
+        f"n1 is without a state, it says, but revision {write.revision} shows upgrade-required",
+    ]
+
+
+def test_what_an_agent_wrote_down_before_the_end_is_no_end() -> None:
+    story = Story("n1")
+    story.take("n1")
+    story.entry("n1", "driver", "swap", EntryPhase.STARTED, op=1, outcome=Outcome.DONE)
+    story.event(taken("done"), node="n1", by="driver")
+    assert of_i9(story) == ["driver of n1 says done of 1.1, and it wrote down no end of it"]
+
+
+def test_evidence_that_the_scheduler_tells_of_is_not_his_to_write_down() -> None:
+    story = Story("n1")
+    story.take("n1")
+    story.event(EvidenceFound(token=1, op=1, label="x", passed=True), node="n1", by="scheduler")
+    assert of_i9(story) == []

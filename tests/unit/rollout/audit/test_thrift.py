@@ -151,3 +151,61 @@ def test_what_is_found_is_found_where_it_happens() -> None:
     assert found(story.journal()) == [("I10", "n1", ninth.revision)]
     early = msgspec.structs.replace(story.journal(), revisions=tuple(story.revisions[:-2]))
     assert found(early) == []
+
+
+def test_a_release_is_no_mark_of_the_next_attempt() -> None:
+    story = Story("n1")
+    story.take("n1")
+    story.release_unchanged("n1")
+    story.take("n1")
+    churn(story, 7)
+    assert of_i10(story) == []
+
+
+def test_a_mark_counts_with_its_attempt_whatever_is_written_between() -> None:
+    story = Story("n1")
+    story.mark("n1")
+    story.apply("n1", labelled("a/b", "c"))
+    story.take("n1")
+    churn(story, 7)
+    assert of_i10(story) == ["n1: the scheduler wrote it more than 8 times in attempt 1"]
+
+
+def test_what_our_other_services_write_before_any_attempt_is_not_counted() -> None:
+    story = Story("n1")
+    churn(story, 20, by="sluice-discovery")
+    assert of_i10(story) == []
+
+
+def test_conflicts_on_a_node_of_which_nothing_is_known_are_nobodys() -> None:
+    story = Story()
+    for _ in range(9):
+        story.apply("n9", code=409)
+    assert of_i10(story) == []
+
+
+@pytest.mark.parametrize(("code", "problems"), [(199, 0), (200, 1), (299, 1), (300, 0)])
+def test_which_answers_grant_an_eviction(code: int, problems: int) -> None:
+    story = Story("n1")
+    evict(story, "p1", code)
+    evict(story, "p1", code)
+    assert len(of_i10(story)) == problems
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "by", "problems"),
+    [
+        ("Event", 201, MANAGER, 1),
+        ("Event", 201, "kubelet", 0),
+        ("Event", 200, MANAGER, 0),
+        ("Report", 201, MANAGER, 0),
+    ],
+)
+def test_only_events_that_we_make_count(kind: str, code: int, by: str, problems: int) -> None:
+    story = Story("n1")
+
+    def change(event: dict[str, Any]) -> None:
+        event["involvedObject"] = {"kind": "Node", "name": "n1"}
+
+    story.write(kind, "one", change, manager=by, verb=Verb.CREATE, code=code)
+    assert len(of_i10(story)) == problems

@@ -191,16 +191,18 @@ class _Ledger:
         uid, name = change.node.uid, change.node.name
         since = change.revision.time - STALE
         what = f"{name} was granted for target {book.target} of pool {book.pool}"
-        if node.failed_on not in ("", book.target):
-            if change.after.record and change.after.record.outside:
-                book.beside.add(uid)
+        record = change.after.record
+        if node.failed_on not in ("", book.target) and record and record.outside:
+            book.beside.add(uid)
             if change.ours and len(book.beside) > 1:
                 yield flaw("I8", change, f"{what} beside another node that had failed before")
             yield from self._halted(change, book, what)
             return
+        if node.failed_on != book.target:
+            node.failed_on = ""  # what failed before its start, or was in the counts all the same
         more = uid not in book.harmed
         book.in_flight.add(uid)
-        if change.after.record and _restarts(node, change.after.record.label):
+        if record and _restarts(node, record.label):
             return
         allowance = book.allowance(since)
         if change.ours and more and not book.is_proven and len(book.harmed) > allowance:
@@ -263,8 +265,7 @@ def _target(facts: Facts) -> str:
 
 def _abandoned(change: Change, node: _Node) -> bool:
     """Whether somebody else took away its record, or its lease after the start."""
-    stripped = change.ended is not None and change.ended.token == node.started
-    return change.lost or (stripped and change.after.exists)
+    return change.lost or (change.ended is not None and change.ended.token == node.started)
 
 
 def _starts(change: Change, node: _Node) -> bool:

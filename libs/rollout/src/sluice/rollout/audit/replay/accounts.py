@@ -222,12 +222,14 @@ class Accounts:
         life, after = change.node, change.after
         if after.pool:
             self._named[life.uid] = after.pool
-        if not after.exists:
-            self._members.left(life)
+        if after.exists:
+            others = self._members.relabelled(life, change.labels)
+        else:
+            others = self._members.left(life)
             places, uids = self._deletions
             places.append(change.place)
             uids.append(life.uid)
-        elif self._members.relabelled(life, change.labels):
+        if others:
             self._stand_all(change.place)
         self._stand(change.place, life, after)
         if change.ours:

@@ -48,11 +48,17 @@ class Members:
         """Whether there is any policy to say it."""
         return bool(self._reads)
 
-    def left(self, life: Life) -> None:
-        """A node is gone."""
-        if (known := self._nodes.get(life.name)) and known.uid == life.uid:
-            del self._nodes[life.name]
-            self._owners.pop(life.name, None)
+    def left(self, life: Life) -> bool:
+        """A node is gone: whether others may have changed hands by it."""
+        known = self._nodes.get(life.name)
+        if known is None or known.uid != life.uid:
+            return False
+        del self._nodes[life.name]
+        self._owners.pop(life.name, None)
+        if not self._in_conflict:
+            return False
+        self._all()
+        return True
 
     def relabelled(self, life: Life, labels: Mapping[str, str | None]) -> bool:
         """A node came, or has other labels: whether others may have changed hands by it."""

@@ -74,15 +74,6 @@ class Timeline:
         found = bisect_right(numbers, revision)
         return (numbers[found], times[found]) if found < len(numbers) else None
 
-    def name_of(self, uid: str) -> str:
-        """Of a Node, or its uid where none is known."""
-        return self.lives[uid].name if uid in self.lives else uid
-
-    @property
-    def newest(self) -> int:
-        """The last revision."""
-        return self._marks[0][-1] if self._marks[0] else 0
-
     @property
     def ends(self) -> float:
         """When the last write was."""
