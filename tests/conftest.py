@@ -33,4 +33,4 @@ async def nothing_left() -> AsyncIterator[None]:
         if not left:
             return
         await asyncio.sleep(0)
-    pytest.fail(f"left running: {[task.get_name() for task in left]}")
+    pytest.fail(f"left running: {[str(task) for task in left]}")

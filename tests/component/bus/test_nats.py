@@ -14,6 +14,7 @@ import pytest
 
 from sluice.bus.credentials import Credentials
 from sluice.bus.nats import NatsBus, connect
+from sluice.bus.nats.client import MendedClient
 from sluice.bus.nats.connection import DRAIN_SECONDS
 from sluice.bus.port import Away, Forbidden, Misconfigured
 from sluice.contracts import subjects
@@ -198,6 +199,31 @@ async def test_closing_while_the_server_is_gone_is_quick_and_quiet(server: NatsS
         await server.kill()
         await eventually(lambda: not bus.link.up)
     assert not bus.link.up
+
+
+async def test_closing_in_the_middle_of_a_reconnect_leaves_nothing_at_work(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client waits by `wait_for`, which loses a cancellation that comes with the answer."""
+    original = MendedClient._process_connect_init  # pyright: ignore[reportPrivateUsage]
+    meets, lost = asyncio.Event(), asyncio.Event()
+
+    async def met(client: MendedClient) -> None:
+        meets.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            lost.set()
+        await original(client)
+
+    async with connect(
+        url=server.url, identity=SCHEDULER, clock=SystemClock(), random=random.Random(1)
+    ) as bus:
+        monkeypatch.setattr(MendedClient, "_process_connect_init", met)
+        await server.restart()
+        await eventually(meets.is_set)
+        assert not bus.link.up
+    assert lost.is_set()
 
 
 async def test_a_stream_of_another_shape_is_mended_or_named(

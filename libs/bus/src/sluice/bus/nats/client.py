@@ -6,6 +6,7 @@ Each was met with nats-py 2.16.0; when a later one has it right, its method here
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 from nats.aio.client import Client
@@ -49,6 +50,28 @@ class MendedClient(Client):
         if self._transport is not None:
             self._transport.close()
         await super()._connect_to_server(s)
+
+    async def close(self) -> None:
+        """Go, and leave nothing at work."""
+        # A reconnect of the original that is cancelled just as the server answers loses that, and
+        # goes on: connected, or trying for ever, on behalf of a client that is closed.
+        await super().close()
+        while working := {task for task in self._tasks() if not task.done()}:
+            for task in working:
+                task.cancel()
+            await asyncio.wait(working, timeout=1.0)
+            self._status = Client.CLOSED
+        if self._transport is not None:
+            self._transport.close()
+
+    def _tasks(self) -> Iterator["asyncio.Task[Any]"]:
+        known: Any = (
+            self._reconnection_task,
+            self._reading_task,
+            self._ping_interval_task,
+            self._flusher_task,
+        )
+        return (task for task in known if task not in (None, asyncio.current_task()))
 
     @property
     def was_started(self) -> bool:

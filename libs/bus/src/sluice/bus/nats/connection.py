@@ -154,8 +154,7 @@ class Connection:
         except (NatsError, OSError, TimeoutError) as error:
             log.warning("the connection to NATS was not drained: %s", cause(error))
         finally:
-            if not self._client.is_closed:
-                await self._client.close()
+            await self._client.close()
             self.link.set(False)
             self._questions.give_up("the connection was closed")
 
