@@ -17,13 +17,10 @@ async def test_inline_is_done_on_the_spot() -> None:
 
 
 async def test_threads_do_it_elsewhere() -> None:
-    threads = Threads("disk")
-    try:
+    async with Threads("disk") as threads:
         there = await threads.do(threading.current_thread)
         assert there is not threading.current_thread()
         assert there.name.startswith("disk")
         with pytest.raises(LookupError, match="gone"):
             await threads.do(raising)
-    finally:
-        threads.close()
     there.join()

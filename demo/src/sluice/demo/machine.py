@@ -84,7 +84,7 @@ async def start(process: Process[MachineSettings], service: Service) -> None:
         join=joined,
         show=exporter.show,
         model=model,
-        access=await service.enter("disk", _threads()),
+        access=await service.enter("disk", Threads("disk")),
         clock=clock,
         ids=process.ids,
         random_for=lambda name: chance.Random(f"{settings.seed}/{settings.node}/{name}"),
@@ -102,15 +102,6 @@ async def _deaths(station: Station, file: Path) -> None:
         asked.clear()
         for name in (await asyncio.to_thread(file.read_text)).split():
             station.kill(Writer(name))
-
-
-@asynccontextmanager
-async def _threads() -> AsyncGenerator[Threads]:
-    threads = Threads("disk")
-    try:
-        yield threads
-    finally:
-        threads.close()
 
 
 @asynccontextmanager

@@ -75,29 +75,24 @@ async def test_a_driver_comes_goes_and_leaves_its_modules_to_the_agent(tmp_path:
     async def gone() -> bool:
         return not (await kube.page(PODS)).items
 
-    try:
-        async with cluster:
-            await apply(wire, account())
-            await apply(wire, made)
-            there.join(
-                cluster.fleet, labels={DRIVER_LABEL: made["metadata"]["labels"][DRIVER_LABEL]}
-            )
-            host = there.host(threads, comm="sluice-driver", changes=True)
-            await let_in(host)
-            await eventually(ready)
-            assert (await host.access.do(host.gpus.open)).driver_version == OLD
-            assert len(await host.access.do(host.gpus.sample)) == 8
-            await host.access.do(host.gpus.close)
-            await labelled(kube, {DRIVER_LABEL: None})
-            await eventually(gone)
-            linux = host.linux
-            assert linux is not None
-            for name in ("nvidia_modeset", "nvidia_uvm", modules.DRIVER):
-                answer = await host.access.do(lambda name=name: linux.unload(name))
-                assert answer == Unloaded()
-            assert there.driver is None
-            assert there.oddities == ()
-            there.power_off()
-            await asyncio.sleep(0)
-    finally:
-        threads.close()
+    async with threads, cluster:
+        await apply(wire, account())
+        await apply(wire, made)
+        there.join(cluster.fleet, labels={DRIVER_LABEL: made["metadata"]["labels"][DRIVER_LABEL]})
+        host = there.host(threads, comm="sluice-driver", changes=True)
+        await let_in(host)
+        await eventually(ready)
+        assert (await host.access.do(host.gpus.open)).driver_version == OLD
+        assert len(await host.access.do(host.gpus.sample)) == 8
+        await host.access.do(host.gpus.close)
+        await labelled(kube, {DRIVER_LABEL: None})
+        await eventually(gone)
+        linux = host.linux
+        assert linux is not None
+        for name in ("nvidia_modeset", "nvidia_uvm", modules.DRIVER):
+            answer = await host.access.do(lambda name=name: linux.unload(name))
+            assert answer == Unloaded()
+        assert there.driver is None
+        assert there.oddities == ()
+        there.power_off()
+        await asyncio.sleep(0)

@@ -170,7 +170,6 @@ def test_a_driver_that_leaves_under_a_process_is_written_down(tmp_path: Path) ->
 
 
 async def test_in_a_process_the_work_is_done_in_threads(tmp_path: Path) -> None:
-    threads = Threads("disk")
     there = Machine(
         tmp_path,
         name="n1",
@@ -180,19 +179,21 @@ async def test_in_a_process_the_work_is_done_in_threads(tmp_path: Path) -> None:
         random=random.Random(1),
         system=DRIVEN,
     )
-    try:
-        host, watching = there.host(threads, changes=True), there.host(threads)
-        await watching.access.do(watching.gpus.open)
-        linux = host.linux
-        assert linux is not None
-        take_out = linux.unload
-        asked = [host.access.do(lambda: take_out("nvidia_uvm")) for _ in range(8)]
-        answers = await asyncio.gather(*asked)
-        assert sorted(type(each).__name__ for each in answers) == ["NotLoaded"] * 7 + ["Unloaded"]
-        answer = await host.access.do(lambda: take_out("nvidia"))
-        assert isinstance(answer, InUse)
-        await watching.access.do(watching.gpus.close)
-        assert (await unload(host))[-1] == "nvidia: Unloaded"
-    finally:
-        there.power_off()
-        threads.close()
+    async with Threads("disk") as threads:
+        try:
+            host, watching = there.host(threads, changes=True), there.host(threads)
+            await watching.access.do(watching.gpus.open)
+            linux = host.linux
+            assert linux is not None
+            take_out = linux.unload
+            asked = [host.access.do(lambda: take_out("nvidia_uvm")) for _ in range(8)]
+            answers = await asyncio.gather(*asked)
+            assert sorted(type(each).__name__ for each in answers) == ["NotLoaded"] * 7 + [
+                "Unloaded"
+            ]
+            answer = await host.access.do(lambda: take_out("nvidia"))
+            assert isinstance(answer, InUse)
+            await watching.access.do(watching.gpus.close)
+            assert (await unload(host))[-1] == "nvidia: Unloaded"
+        finally:
+            there.power_off()

@@ -6,6 +6,7 @@ known here.
 """
 
 import math
+from typing import Any
 
 import msgspec
 
@@ -14,7 +15,7 @@ from sluice.bus.nats import NatsBus, connect
 from sluice.bus.port import BusError
 from sluice.contracts.identities import Identity, Writer
 from sluice.runtime.fatal import Fatal
-from sluice.runtime.process import Process, ProcessSettings
+from sluice.runtime.process import Process
 from sluice.runtime.service import Service
 
 CONNECTS_PER_SECOND = 500
@@ -38,7 +39,7 @@ class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def join(
-    *, process: Process[ProcessSettings], service: Service, settings: NatsSettings, writer: Writer
+    *, process: Process[Any], service: Service, settings: NatsSettings, writer: Writer
 ) -> NatsBus:
     """Connect as this writer, for as long as the service lives."""
     if "@" in settings.url:

@@ -7,7 +7,7 @@ there are no threads, and the files are a test's own: it is done on the spot.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -41,6 +41,9 @@ class Threads:
         """The result of `work`, or what it raised."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
         """Take no more work; what is under way ends by itself."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -2,10 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
 
 from sluice.bus.joining import join
 from sluice.bus.journal import FileJournal
@@ -20,8 +17,7 @@ from sluice.host.gpus.unread import UnreadGpus
 from sluice.host.linux import ForbiddenHere, RealLinux
 from sluice.host.machine import Machine
 from sluice.host.tree import Tree
-from sluice.kube.config import connect
-from sluice.kube.errors import Misconfigured
+from sluice.kube.reaching import reach
 from sluice.runtime.fatal import Fatal
 from sluice.runtime.process import Process
 from sluice.runtime.program import Role, program
@@ -36,9 +32,9 @@ async def on_node(process: Process[DriverAgentSettings], service: Service) -> No
         linux = RealLinux(tree, change_this_machine=settings.change_this_machine)
     except ForbiddenHere as error:
         raise Fatal(str(error)) from error
-    access = await service.enter("machine", _threads())
+    access = await service.enter("machine", Threads("machine"))
     bus = await join(
-        process=cast("Process[Any]", process),
+        process=process,
         service=service,
         settings=settings.bus,
         writer=Writer.DRIVER,
@@ -57,15 +53,10 @@ async def on_node(process: Process[DriverAgentSettings], service: Service) -> No
 async def in_cluster(process: Process[DriverClusterSettings], service: Service) -> None:
     """The cluster role: its way to the API server, and then to the bus: operands need only one."""
     settings, clock, commanded = process.settings, process.clock, Commanded()
-    try:
-        transport = await connect(
-            clock=clock, kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None
-        )
-    except Misconfigured as error:
-        raise Fatal(str(error)) from error
+    kube = await reach(process=process, service=service, kubeconfig=settings.kubeconfig)
     await role.run(
         settings,
-        kube=await service.enter("kube", transport),
+        kube=kube,
         slots=commanded,
         clock=clock,
         random=process.random,
@@ -74,7 +65,7 @@ async def in_cluster(process: Process[DriverClusterSettings], service: Service) 
         service=service,
     )
     bus = await join(
-        process=cast("Process[Any]", process),
+        process=process,
         service=service,
         settings=settings.nats,
         writer=Writer.DRIVER_CLUSTER,
@@ -85,15 +76,6 @@ async def in_cluster(process: Process[DriverClusterSettings], service: Service) 
 def at_the_gate() -> int:
     """The gate of a driver pod, where the machine's folder is mounted at its own path."""
     return gate.wait(Tree(Path("/")), os.environ)
-
-
-@asynccontextmanager
-async def _threads() -> AsyncGenerator[Threads]:
-    threads = Threads("machine")
-    try:
-        yield threads
-    finally:
-        threads.close()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,6 @@
 """Telemetry's program: wiring only."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any, cast
 
 from sluice.bus.joining import join
 from sluice.bus.journal import FileJournal
@@ -13,9 +9,7 @@ from sluice.host.access import Threads
 from sluice.host.gpus.unread import UnreadGpus
 from sluice.host.machine import Machine
 from sluice.host.tree import Tree
-from sluice.kube.config import connect
-from sluice.kube.errors import Misconfigured
-from sluice.runtime.fatal import Fatal
+from sluice.kube.reaching import reach
 from sluice.runtime.http import HttpServer
 from sluice.runtime.logs import logger
 from sluice.runtime.process import Process
@@ -32,9 +26,9 @@ _log = logger()
 async def on_node(process: Process[TelemetrySettings], service: Service) -> None:
     """The agent: its machine, its journal, its bus, and the page that it serves."""
     settings = process.settings
-    access = await service.enter("machine", _threads())
+    access = await service.enter("machine", Threads("machine"))
     bus = await join(
-        process=cast("Process[Any]", process),
+        process=process,
         service=service,
         settings=settings.bus,
         writer=Writer.TELEMETRY,
@@ -58,15 +52,9 @@ async def on_node(process: Process[TelemetrySettings], service: Service) -> None
 async def in_cluster(process: Process[TelemetryClusterSettings], service: Service) -> None:
     """The cluster role: its way to the API server, and to the batches."""
     settings, clock = process.settings, process.clock
-    try:
-        transport = await connect(
-            clock=clock, kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None
-        )
-    except Misconfigured as error:
-        raise Fatal(str(error)) from error
-    kube = await service.enter("kube", transport)
+    kube = await reach(process=process, service=service, kubeconfig=settings.kubeconfig)
     bus = await join(
-        process=cast("Process[Any]", process),
+        process=process,
         service=service,
         settings=settings.nats,
         writer=Writer.TELEMETRY_CLUSTER,
@@ -80,15 +68,6 @@ async def in_cluster(process: Process[TelemetryClusterSettings], service: Servic
         metrics=process.metrics,
         service=service,
     )
-
-
-@asynccontextmanager
-async def _threads() -> AsyncGenerator[Threads]:
-    threads = Threads("machine")
-    try:
-        yield threads
-    finally:
-        threads.close()
 
 
 if __name__ == "__main__":

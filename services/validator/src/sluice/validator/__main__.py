@@ -1,10 +1,6 @@
 """Validator's program: wiring only."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any, cast
 
 from sluice.bus.joining import join
 from sluice.bus.journal import FileJournal
@@ -13,9 +9,7 @@ from sluice.host.access import Threads
 from sluice.host.gpus.unread import UnreadGpus
 from sluice.host.machine import Machine
 from sluice.host.tree import Tree
-from sluice.kube.config import connect
-from sluice.kube.errors import Misconfigured
-from sluice.runtime.fatal import Fatal
+from sluice.kube.reaching import reach
 from sluice.runtime.process import Process
 from sluice.runtime.program import Role, program
 from sluice.runtime.service import Service
@@ -28,9 +22,9 @@ from sluice.validator.node.agent import ValidatorSettings
 async def on_node(process: Process[ValidatorSettings], service: Service) -> None:
     """The agent: its machine, its journal and its bus."""
     settings = process.settings
-    access = await service.enter("machine", _threads())
+    access = await service.enter("machine", Threads("machine"))
     bus = await join(
-        process=cast("Process[Any]", process),
+        process=process,
         service=service,
         settings=settings.bus,
         writer=Writer.VALIDATOR,
@@ -49,15 +43,9 @@ async def on_node(process: Process[ValidatorSettings], service: Service) -> None
 async def in_cluster(process: Process[ValidatorClusterSettings], service: Service) -> None:
     """The cluster role: its way to the API server, and to the evidence."""
     settings, clock = process.settings, process.clock
-    try:
-        transport = await connect(
-            clock=clock, kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None
-        )
-    except Misconfigured as error:
-        raise Fatal(str(error)) from error
-    kube = await service.enter("kube", transport)
+    kube = await reach(process=process, service=service, kubeconfig=settings.kubeconfig)
     bus = await join(
-        process=cast("Process[Any]", process),
+        process=process,
         service=service,
         settings=settings.nats,
         writer=Writer.VALIDATOR_CLUSTER,
@@ -71,15 +59,6 @@ async def in_cluster(process: Process[ValidatorClusterSettings], service: Servic
         metrics=process.metrics,
         service=service,
     )
-
-
-@asynccontextmanager
-async def _threads() -> AsyncGenerator[Threads]:
-    threads = Threads("machine")
-    try:
-        yield threads
-    finally:
-        threads.close()
 
 
 if __name__ == "__main__":
