@@ -98,12 +98,14 @@ def _put_back(hands: Hands, name: str, pool: str) -> None:
     node = seeing.node_view(hands.state, name)
     if node is None or not isinstance(node.record, Record):
         return
-    if node.state != node.record.state and upgrading(node):
-        hands.people.set_state(name, node.record.state)
-    elif node.driver_label != node.record.label and upgrading(node):
-        hands.people.set_driver_label(name, node.record.label)
-    else:
+    state, label = node.state != node.record.state, node.driver_label != node.record.label
+    if not upgrading(node) or not (state or label):
         _retry(hands, name, pool)
+        return
+    if state:
+        hands.people.set_state(name, node.record.state)
+    if label:
+        hands.people.set_driver_label(name, node.record.label)
 
 
 def _start_driver(hands: Hands, name: str, pool: str) -> None:

@@ -8,10 +8,12 @@ from msgspec.structs import replace
 from sluice.contracts.commands import Idle
 from sluice.contracts.facts import LoadedDriver
 from sluice.contracts.node import MANAGER, REQUEST_ANNOTATION, Operation, Owner, Request
+from sluice.contracts.rollout import InFlight
 from sluice.policy.kinds.strategy import CordonedNodes, StrategySpec
 from sluice.rollout.decision import Applied, Candidate, Note, Step, Told, Wait, WriteNode
 from sluice.rollout.edits import edits
 from sluice.rollout.rest import rest
+from sluice.rollout.underway import begin
 from sluice.rollout.views.node import Field, Garbled, NodeView
 from sluice.rollout.views.pool import PoolView
 from tests.unit.rollout.building import (
@@ -22,6 +24,7 @@ from tests.unit.rollout.building import (
     OPERATOR,
     PERSON,
     POOL,
+    TOKEN,
     after,
     command,
     component,
@@ -203,3 +206,42 @@ def test_a_driver_label_of_ours_beside_it_is_a_sign_of_us() -> None:
     outcome = edits(made, pool(), instant())
     assert isinstance(outcome, Wait)
     assert outcome.code == "record-lost"
+
+
+def adoption(**changes: Any) -> NodeView:
+    """Adopted in the middle of an upgrade that had cordoned it."""
+    made = came("validation-required", cordoned=True, components=idle_components())
+    step = edits(made, pool(), instant())
+    assert isinstance(step, Step)
+    return replace(after(made, step), **changes)
+
+
+def test_a_cordon_that_came_with_it_is_not_taken_for_a_persons_when_its_upgrade_begins() -> None:
+    taken = adoption()
+    candidate = rest(taken, pool(), instant())
+    assert isinstance(candidate, Candidate)
+    entry = InFlight(node=taken.name, token=TOKEN + 1, target=NEW, since=NOW)
+    standing = replace(pool().standing, lowered=frozenset({taken.uid}))
+    step = begin(taken, candidate, entry, replace(pool(), standing=standing), instant())
+    assert isinstance(step, Step)
+    applied = written_by(step)
+    assert (applied.unschedulable, applied.initially_cordoned) == (True, False)
+    assert applied.record is not None
+    assert applied.record.cordon_adopted is True
+
+
+def test_when_it_is_taken_away_the_next_one_is_a_persons() -> None:
+    free = adoption(cordoned=False, owners={})
+    assert edits(free, pool(), instant(foreign_operator="it leads")) is None
+    step = edits(free, pool(), instant())
+    assert isinstance(step, Step)
+    applied = written_by(step)
+    assert applied.record is not None
+    assert (applied.record.cordon_adopted, applied.unschedulable) == (False, None)
+    later = after(free, step)
+    assert edits(later, pool(), instant()) is None
+
+
+def written_by(step: Step) -> Applied:
+    (write,) = (one for one in step.actions if isinstance(one, WriteNode))
+    return write.applied

@@ -6,7 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.contracts.commands import Idle, Order
-from sluice.contracts.node import MANAGER, Operation, Record, Request
+from sluice.contracts.node import (
+    DRIVER_LABEL,
+    MANAGER,
+    STATE_LABEL,
+    Operation,
+    Record,
+    Request,
+)
 from sluice.rollout.decision import Note, Step, Wait, WriteNode
 from sluice.rollout.edits import edits
 from sluice.rollout.edits.lost import highest_token
@@ -202,11 +209,20 @@ def test_what_the_state_was_and_is_again_is_told(state: str, was: str) -> None:
     assert f"was {was}; it says where the node stands, and is upgrade-failed again" in note.message
 
 
-@pytest.mark.parametrize(("state", "says"), [("drain-required", "drain-required"), ("", "nothing")])
+@pytest.mark.parametrize(("state", "says"), [("drain-required", "drain-required"), ("", "gone")])
 def test_what_a_second_edit_says_is_told_too(state: str, says: str) -> None:
     outcome = edits(state_edited(failed(), state, edits=1), pool(), instant())
     assert isinstance(outcome, Wait)
-    assert outcome.detail.endswith(f"it says {says}, and the record upgrade-failed")
+    assert outcome.detail.endswith(f" is {says}, and the record says upgrade-failed")
+
+
+def test_of_a_second_edit_all_is_named_that_has_to_be_put_back() -> None:
+    view = state_edited(restarting(Operation.UPGRADE), "", edits=1)
+    outcome = edits(edited(view, ""), pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert f"{STATE_LABEL} is gone, and the record says pod-restart-required" in outcome.detail
+    assert f"{DRIVER_LABEL} is gone, and the record says {label_of(NEW)}" in outcome.detail
+    assert outcome.who == f"{PERSON}, by putting it back; then a retry"
 
 
 def test_a_state_that_is_put_back_leaves_cordon_and_label_as_they_are_in_flight() -> None:

@@ -37,6 +37,23 @@ def restarted(
     return replace(made, record=replace(made.record, restarts=known))
 
 
+def test_what_is_done_without_a_proof_and_shut_out_gets_an_operation_of_its_own() -> None:
+    bare = done(driver_pods=(), gate=Gate(waiting_pod_uid="pod-b"))
+    assert isinstance(bare.record, Record)
+    outcome = rest(bare, pool(), instant())
+    assert isinstance(outcome, Wait)  # its proof opens the gate
+    bare = replace(bare, record=replace(bare.record, evidence=None))
+    bare = replace(bare, components=idle_components())
+    step = rest(bare, pool(), instant())
+    assert isinstance(step, Step)
+    write = next(one for one in step.actions if isinstance(one, WriteNode))
+    assert write.applied.state == "upgrade-required"
+    assert "shut gate" in step.because
+    outcome = rest(after(bare, step), pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.operation is Operation.SAME_LABEL
+
+
 def test_a_driver_that_restarted_is_counted_and_then_validated_without_a_cordon() -> None:
     node = restarted()
     step = rest(node, pool(), instant())

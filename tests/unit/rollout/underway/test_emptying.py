@@ -299,8 +299,12 @@ def test_an_eviction_without_a_limit_takes_for_ever() -> None:
 def test_a_cordon_that_was_taken_away_is_put_back_and_told(state: UpgradeState) -> None:
     view = flight(state, work(job=True), cordoned=False, cordon_taint=False)
     view = replace(view, initially_cordoned=True, writers={Field.CORDON: "kubectl-uncordon"})
+    assert isinstance(view.record, Record)
+    view = replace(view, record=replace(view.record, cordon_adopted=True))
     outcome = look(view)
     write = node_write(outcome)
+    assert isinstance(write.applied.record, Record)
+    assert not write.applied.record.cordon_adopted
     assert (write.applied.unschedulable, write.applied.state, write.lowers) == (True, state, False)
     assert not write.applied.initially_cordoned
     (note,) = notes_in(outcome)

@@ -3,6 +3,8 @@
 docs/states.md#people. From then on it waits to be taken over like any machine that is in use.
 """
 
+from msgspec.structs import replace
+
 from sluice.contracts.node import REQUEST_ANNOTATION, Record, Request, UpgradeState
 from sluice.rollout.decision import Step
 from sluice.rollout.edits.lost import highest_token
@@ -48,4 +50,20 @@ def adopted(node: NodeView, pool: PoolView, now: Instant) -> Step | None:
         driver_label="",
         cleared=(REQUEST_ANNOTATION,) if node.request is Request.ADOPT else (),
         notes=(edit(node, Field.STATE, before=node.state, after=record.state, message=message),),
+    )
+
+
+def uncordoned(node: NodeView, record: Record, now: Instant) -> Step | None:
+    """The cordon that came with it is gone: one that comes later is a person's, and stays."""
+    if not record.cordon_adopted or node.cordoned or node.lease is not None:
+        return None
+    if now.sight.foreign_operator:
+        return None
+    return written(
+        node,
+        replace(record, cordon_adopted=False, epoch=now.epoch),
+        now,
+        because="the cordon that was taken over with it was taken away",
+        lease=None,
+        cordon=None,
     )

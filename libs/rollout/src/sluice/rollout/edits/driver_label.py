@@ -5,16 +5,14 @@ on a node at rest by an operation of its own, after a back-off.
 """
 
 from sluice.contracts.node import DRIVER_LABEL, Record, UpgradeState
-from sluice.contracts.waits import WaitCode
 from sluice.rollout.decision import Note, Step, Wait
-from sluice.rollout.edits.telling import edit, writer
+from sluice.rollout.edits.telling import edit, twice, writer
 from sluice.rollout.limits import backed_off
 from sluice.rollout.rest.removing import unwanted
 from sluice.rollout.rest.stamping import required
 from sluice.rollout.views.fleet import Instant
 from sluice.rollout.views.node import Field, NodeView
 from sluice.rollout.views.pool import PoolView
-from sluice.rollout.waiting import wait
 from sluice.rollout.writes import (
     back_to_restart,
     cordon_kept,
@@ -54,10 +52,9 @@ def _at_rest(node: NodeView, record: Record, pool: PoolView, now: Instant) -> St
 
 
 def _in_flight(node: NodeView, record: Record, pool: PoolView, now: Instant) -> Step | Wait:
-    who = writer(node, Field.DRIVER)
     if record.edits:
-        said = f"{who} edited the driver label, and it is the second edit in this attempt"
-        return wait(WaitCode.LABEL_EDITED, said, now, who=f"{who}, who edits it; then a retry")
+        return twice(node, record, now)
+    who = writer(node, Field.DRIVER)
     return written(
         node,
         back_to_restart(node, record, pool, now, edits=record.edits + 1),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sluice.contracts.node import REQUESTED_ANNOTATION, STATE_LABEL, Record, UpgradeState
 from sluice.contracts.waits import WaitCode
 from sluice.rollout.decision import Step, Wait
-from sluice.rollout.edits.telling import edit, request, writer
+from sluice.rollout.edits.telling import edit, request, twice, writer
 from sluice.rollout.rest.stamping import kept_label, required
 from sluice.rollout.views.fleet import Instant
 from sluice.rollout.views.node import Field, NodeView
@@ -29,7 +29,7 @@ def edited(node: NodeView, record: Record, pool: PoolView, now: Instant) -> Step
     if now.sight.foreign_operator:
         return wait(WaitCode.FOREIGN_OPERATOR, now.sight.foreign_operator, now)
     if record.edits:
-        return _again(node, record, now)
+        return twice(node, record, now)
     return _taken_back(node, record, now)
 
 
@@ -69,12 +69,3 @@ def _taken_back(node: NodeView, record: Record, now: Instant) -> Step:
         driver_label=None if leased else kept_label(node, record),
         notes=(edit(node, Field.STATE, before=record.state, after=node.state, message=message),),
     )
-
-
-def _again(node: NodeView, record: Record, now: Instant) -> Wait:
-    who = writer(node, Field.STATE)
-    said = (
-        f"{who} edited the state for the second time in this attempt: it says"
-        f" {node.state or 'nothing'}, and the record {record.state}"
-    )
-    return wait(WaitCode.LABEL_EDITED, said, now, who=f"{who}, who edits it; then a retry")

@@ -1,7 +1,14 @@
 """How an edit or a request is told to people: with the name of the manager who made it."""
 
-from sluice.rollout.decision import Note, Told
+from collections.abc import Iterator
+
+from sluice.contracts.node import DRIVER_LABEL, STATE_LABEL, Record
+from sluice.contracts.waits import WaitCode
+from sluice.rollout.decision import Note, Told, Wait
+from sluice.rollout.views.fleet import Instant
 from sluice.rollout.views.node import Field, NodeView
+from sluice.rollout.waiting import wait
+from sluice.rollout.writes import upgrading
 
 
 def writer(node: NodeView, field: Field) -> str:
@@ -31,3 +38,23 @@ def request(node: NodeView, field: Field, asked: str, message: str) -> Note:
         after=asked,
         message=message,
     )
+
+
+def twice(node: NodeView, record: Record, now: Instant) -> Wait:
+    """The second edit in one attempt is not taken back: who edits what, all of it."""
+    found = list(_differing(node, record))
+    who = " and ".join(dict.fromkeys(writer(node, field) for field, _, _, _ in found))
+    said = "; ".join(
+        f"{key} is {there or 'gone'}, and the record says {ours or 'none'}"
+        for _, key, there, ours in found
+    )
+    said = f"edited by {who}, for the second time in this attempt: {said}"
+    return wait(WaitCode.LABEL_EDITED, said, now, who=f"{who}, by putting it back; then a retry")
+
+
+def _differing(node: NodeView, record: Record) -> Iterator[tuple[Field, str, str, str]]:
+    if node.state != record.state:
+        yield Field.STATE, STATE_LABEL, node.state, record.state
+    in_flight = record.started and upgrading(node) is not None
+    if in_flight and node.driver_label != record.label:
+        yield Field.DRIVER, DRIVER_LABEL, node.driver_label, record.label

@@ -33,6 +33,11 @@ def pod_of(node: NodeView) -> DriverPod | None:
     return max(stays, key=lambda pod: (pod.ready, pod.started or 0.0, pod.uid), default=None)
 
 
+def shut_out(node: NodeView) -> bool:
+    """Whether a driver pod waits behind a gate that is shut to it."""
+    return node.gate is not None and bool(node.gate.waiting_pod_uid)
+
+
 def running(node: NodeView, pool: PoolView) -> Run | None:
     """What runs as the node's label says; with other methods than the container, what is loaded."""
     if pool.method is not Method.CONTAINER:

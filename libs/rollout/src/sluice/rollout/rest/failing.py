@@ -7,7 +7,7 @@ often as the strategy says; and when a person asks, which `edits` hears.
 from sluice.contracts.node import Record
 from sluice.contracts.waits import WaitCode
 from sluice.rollout.decision import Outcome, Wait
-from sluice.rollout.rest.driver import Run, is_about, running
+from sluice.rollout.rest.driver import Run, is_about, running, shut_out
 from sluice.rollout.rest.stamping import required
 from sluice.rollout.rest.starting import validate
 from sluice.rollout.rest.targets import goal_of
@@ -59,6 +59,6 @@ def _for_good(node: NodeView, record: Record, pool: PoolView, now: Instant) -> W
     why = record.cause or "its attempt failed"
     if not pool.standing.admits(record.target):
         why += f"; no retry: {pool.standing.halted[record.target]}"
-    elif node.gate is not None and node.gate.waiting_pod_uid:
+    elif shut_out(node):
         why += "; its driver waits behind a shut gate, so it does not heal by itself"
     return wait(WaitCode.FAILED, why, now)

@@ -161,9 +161,11 @@ def _revalidated(node: NodeView, before: Record, candidate: Candidate, pool: Poo
 
 
 def _by_others(node: NodeView) -> bool:
-    """Whether the node is cordoned, and not by us alone."""
+    """Whether the node is cordoned, and by more than us and the upgrade that was taken over."""
+    record = readable(node)
+    adopted = record is not None and record.cordon_adopted
     ours = node.owned(Field.CORDON) and not node.others(Field.CORDON)
-    return node.cordoned and not ours
+    return node.cordoned and not (ours or adopted)
 
 
 def _never_changed(node: NodeView, pool: PoolView) -> bool:
