@@ -187,6 +187,7 @@ class _Story:
             entries=entries,
             events=events,
             pools=dated(self._overheard.shut_out.testimony, revisions),
+            forgot=tuple(town.forgot),
         )
         verdict = judge(journal, faults=not plan.calm)
         wrong = [

@@ -26,6 +26,7 @@ from sluice.demo.station import Station
 from sluice.host.access import Inline
 from sluice.kube.client import Kube
 from sluice.policy.rules import RULES
+from sluice.rollout.audit import Forgot
 from sluice.rollout.world import Model
 from sluice.runtime.service import Service
 from sluice.sim.apiserver.server import ApiServer
@@ -68,6 +69,7 @@ class Town(Person):
         self.failures: list[str] = []
         """Cluster roles that ended by themselves, and why."""
         self._forgotten: list[Entry] = []
+        self.forgot: list[Forgot] = []
         self._listeners: list[Callable[[Happened], None]] = []
         self.bus.tap(self._heard)
         self._ground = Ground(sim, server=self.server, bus=self.bus)
@@ -167,7 +169,11 @@ class Town(Person):
 
     def remember(self, entries: Iterable[Entry]) -> None:
         """An agent had written them, and they are lost to it."""
-        self._forgotten += entries
+        lost = list(entries)
+        whose = sorted({(one.node_uid, one.component) for one in lost})
+        now = self.sim.clock.now()
+        self._forgotten += lost
+        self.forgot += [Forgot(node_uid=uid, component=one, time=now) for uid, one in whose]
 
     # What is there.
 

@@ -58,7 +58,7 @@ def test_who_never_had_a_driver_lost_none_and_other_reports_are_no_news() -> Non
     assert without(witness) == [(0.0, set())]
 
 
-def test_who_has_its_driver_back_has_it_from_the_last_revision_before_the_report() -> None:
+def test_until_everybody_has_heard_a_report_it_is_in_doubt() -> None:
     witness = Witness(pool="p", max_unavailable=1)
     for at, body in ((10.0, UP), (20.0, DOWN), (40.0, UP)):
         witness.hear(said("a", body), at=at)
@@ -69,8 +69,19 @@ def test_who_has_its_driver_back_has_it_from_the_last_revision_before_the_report
         )
         for number, (time, kind) in enumerate(times)
     ]
-    assert [one.since for one in dated(witness.testimony, revisions)] == [0.0, 20.0, 35.0]
-    assert [one.since for one in dated(witness.testimony, revisions[:1])] == [0.0, 20.0, 20.0]
+    a, nobody = frozenset({"uid-a"}), frozenset[str]()
+    told = dated(witness.testimony, revisions)
+    assert [(one.since, one.shut_out, one.doubtful) for one in told] == [
+        (0.0, nobody, nobody),
+        (20.0, nobody, a),
+        (22.0, a, nobody),
+        (35.0, nobody, a),
+        (40.0, nobody, a),
+        (42.0, nobody, nobody),
+    ]
+    assert [one.since for one in dated(witness.testimony, revisions[:1])] == [
+        *(0.0, 5.0, 20.0, 22.0, 40.0, 42.0)
+    ]
 
 
 def test_it_hears_what_is_reported_on_the_bus() -> None:

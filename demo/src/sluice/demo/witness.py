@@ -7,9 +7,10 @@ another boot of a node is still that node.
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from sluice.bus.mirror import Mirror
 from sluice.bus.port import Bus
@@ -25,6 +26,8 @@ from sluice.runtime.clock import Clock
 NODE: Final = "Node"
 READER: Final = Writer.VALIDATOR_CLUSTER
 """Reports are not for people: as one of those who may read them."""
+HEARD: Final = 2.0
+"""Seconds after which everybody has heard a report that somebody heard."""
 
 
 class Witness:
@@ -65,19 +68,27 @@ class Witness:
 
 
 def dated(testimony: Sequence[PoolFacts], revisions: Sequence[Revision]) -> tuple[PoolFacts, ...]:
-    """The same by the revisions that whoever heard it may have decided on.
+    """The same with what is in doubt: a report has no revision, and others hear it a little later.
 
-    A report has no revision. Who heard that a driver is back, and decided at once, names the last
-    revision of Nodes before that report: so it holds from there on.
+    Who heard that a driver is back, and decided at once, names the last revision of Nodes before
+    that report.
     """
     times = [one.time for one in revisions if one.kind == NODE]
-    told: list[PoolFacts] = []
-    for facts in testimony:
-        since = facts.since
-        if told and facts.shut_out < told[-1].shut_out:
+    doubts: list[tuple[float, float, frozenset[str]]] = []
+    for before, after in pairwise(testimony):
+        since = after.since
+        if before.shut_out - after.shut_out:
             earlier = bisect_right(times, since)
-            since = max(told[-1].since, times[earlier - 1] if earlier else 0.0)
-        told.append(msgspec.structs.replace(facts, since=since))
+            since = times[earlier - 1] if earlier else 0.0
+        doubts.append((since, after.since + HEARD, before.shut_out ^ after.shut_out))
+    begun = [one.since for one in testimony]
+    told: list[PoolFacts] = []
+    for moment in sorted({*begun, *(one for since, until, _ in doubts for one in (since, until))}):
+        holds = testimony[bisect_right(begun, moment) - 1]
+        open_now = (who for since, until, who in doubts if since <= moment < until)
+        doubtful = frozenset[str]().union(*open_now)
+        certain = holds.shut_out - doubtful
+        told.append(replace(holds, since=moment, shut_out=certain, doubtful=doubtful))
     return tuple(told)
 
 

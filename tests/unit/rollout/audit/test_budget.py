@@ -67,6 +67,15 @@ def test_nodes_behind_a_shut_gate_count_where_it_is_known() -> None:
     assert of_i1(story.journal(pools=(shut,))) == [lease.revision]
 
 
+def test_of_whom_nobody_can_say_whether_it_was_known_to_be_shut_out_nothing_is_held() -> None:
+    story = Story(*FLEET)
+    doubt = facts(story, max_unavailable=1, doubtful=frozenset({"uid-n1"}))
+    story.take("n0")
+    story.take("n1")
+    over = story.take("n2")
+    assert of_i1(story.journal(pools=(doubt,))) == [over.revision]
+
+
 @pytest.mark.parametrize("by", ["cordon", "shut", "failed"])
 def test_a_node_that_is_unavailable_already_costs_nothing(by: str) -> None:
     story = Story(*FLEET)

@@ -231,6 +231,24 @@ def test_a_validation_of_a_failed_node_is_outside_all_counts() -> None:
     assert of_i8(story) == []
 
 
+@pytest.mark.parametrize("known_as_outside", [True, False])
+def test_who_failed_while_it_rested_did_not_fail_on_a_target(known_as_outside: bool) -> None:
+    story = Story(*FLEET)
+    for name in ("n0", "n1", "n2"):
+        prove(story, name)
+    harm(story, "n3")
+    story.wait(100)
+    story.take("n0", operation=Operation.VALIDATE, cordon=False)
+    story.fail("n0")
+    if known_as_outside:
+        story.records["n0"] = msgspec.structs.replace(story.records["n0"], outside=True)
+    harm(story, "n0")
+    story.wait(100)
+    lease = story.take("n4")
+    start = story.start("n4")
+    assert of_i8(story) == ([] if known_as_outside else [lease.revision, start.revision])
+
+
 def test_a_person_accepts_failures_and_the_halt_ends() -> None:
     story = halted()
     story.release(1)
@@ -483,6 +501,26 @@ def test_a_target_that_was_proven_complete_and_forgotten_begins_anew() -> None:
     for name in ("n2", "n3"):
         story.take(name)
     over = story.take("n4")
+    assert of_i8(story) == [over.revision]
+
+
+def test_when_its_rollout_is_lost_who_is_in_flight_proves_it_anew() -> None:
+    story = Story(*FLEET)
+    story.rollout(targets(t2=[]))
+    prove(story, "n0")
+    prove(story, "n1")
+    story.take("n2")
+    story.start("n2")
+    story.take("n3")
+    story.delete("Rollout", POOL)
+    story.rollout(targets(t2=[]))
+    over = story.take("n4")
+    story.start("n3")
+    for name in ("n2", "n3"):
+        story.validate(name)
+        story.op(name, "validator", "validate", op=1)
+        story.done(name)
+    story.take("n5")
     assert of_i8(story) == [over.revision]
 
 

@@ -1,10 +1,12 @@
 """I11: results and events that come twice."""
 
 import msgspec
+import pytest
 
 from sluice.contracts.events import Leader
 from sluice.contracts.journal import EntryPhase
 from sluice.contracts.reports import Outcome
+from sluice.rollout.audit import Forgot
 from tests.unit.rollout.audit.journals import Story, messages
 
 STARTED, FINISHED = EntryPhase.STARTED, EntryPhase.FINISHED
@@ -52,6 +54,23 @@ def test_an_op_that_is_run_again_after_its_end_even_in_another_boot() -> None:
     story.reboot("n1", "second")
     begun(story, 1)
     assert of_i11(story) == ["driver of n1: swap 1.1 began again, after it had ended"]
+
+
+@pytest.mark.parametrize(("component", "problems"), [("driver", 0), ("validator", 2)])
+def test_who_lost_his_journal_cannot_know_that_it_had_ended(component: str, problems: int) -> None:
+    story = leased()
+    begun(story, 1)
+    ended(story, 1)
+    story.wait(10)
+    loss = Forgot(node_uid="uid-n1", component=component, time=story.time)
+    story.wait(10)
+    begun(story, 1)
+    ended(story, 1)
+    journal = msgspec.structs.replace(story.journal(), forgot=(loss,))
+    assert len(messages(journal, "I11")) == problems
+    ended(story, 1)
+    journal = msgspec.structs.replace(story.journal(), forgot=(loss,))
+    assert len(messages(journal, "I11")) == problems + 1
 
 
 def test_a_result_of_what_never_began() -> None:

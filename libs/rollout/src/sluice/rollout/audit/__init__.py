@@ -27,6 +27,7 @@ from sluice.rollout.audit.checks.sickness import compare
 from sluice.rollout.audit.checks.silence import unaccounted
 from sluice.rollout.audit.journal import (
     Finding,
+    Forgot,
     Held,
     Journal,
     Lack,
@@ -36,6 +37,7 @@ from sluice.rollout.audit.journal import (
 )
 
 __all__ = [
+    "Forgot",
     "Held",
     "Journal",
     "PoolFacts",

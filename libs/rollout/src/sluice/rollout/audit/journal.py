@@ -31,6 +31,9 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Failures that people accept by target, where there is no Rollout in the journal to say it."""
     shut_out: frozenset[str] = frozenset()
     """Node uids without a driver behind a shut gate: no revision shows that."""
+    doubtful: frozenset[str] = frozenset()
+    """Node uids of which nobody can say whether whoever decided knew already that they are shut
+    out, or no longer: they cost nobody anything, and nothing by themselves."""
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +44,14 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     until: float | None = None
     """None: still."""
     who: str = ""
+
+
+class Forgot(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent lost its journal: what its slot still says it may do once more."""
+
+    node_uid: str
+    component: str
+    time: float
 
 
 class Journal(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +67,7 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
     """Whole objects, with their kind, as they were before the first revision."""
     pools: tuple[PoolFacts, ...] = ()
     held: tuple[Held, ...] = ()
+    forgot: tuple[Forgot, ...] = ()
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ class Case:
         self.revisions = journal.revisions or ()
         self.entries: Sequence[Entry] = journal.entries or ()
         self.events = journal.events or ()
+        self.forgot = journal.forgot
         self.timeline = Timeline(self.revisions, journal.start)
         self.accounts = Accounts(self.timeline, journal.pools)
 

@@ -5,47 +5,16 @@ a target stood when the journal began is taken from there.
 """
 
 from collections.abc import Iterator
-from typing import Final
-
-import msgspec
 
 from sluice.contracts.node import MANAGER, Operation, UpgradeState
 from sluice.policy.amounts import part_of
 from sluice.rollout.audit.checks.books import Book
 from sluice.rollout.audit.checks.case import ROUND, STALE, Case, flaw
+from sluice.rollout.audit.checks.pasts import AT_REST, Past, target_of
 from sluice.rollout.audit.journal import Finding, Lack, Violation
 from sluice.rollout.audit.replay.accounts import in_order
 from sluice.rollout.audit.replay.happened import Change, RolloutEdition
-from sluice.rollout.audit.replay.nodes import Facts
 from sluice.rollout.audit.replay.paths import segments
-
-_UNCOUNTED: Final = frozenset({Operation.VALIDATE, Operation.REMOVE})
-"""What is no move to a target."""
-
-
-class _Node(msgspec.Struct):
-    """What the counts ask of a node's past."""
-
-    book: Book | None = None
-    """Where it is in flight."""
-    failed_on: str = ""
-    """The target on which it failed first since it was last well."""
-    proven_label: str = ""
-    started: int = -1
-    """The last token under which its driver was moved."""
-
-    @classmethod
-    def of(cls, facts: Facts) -> "_Node":
-        """One that the journal finds like this."""
-        record = facts.record
-        if record is None:
-            return cls()
-        proven = record.evidence.label if record.evidence and record.evidence.passed else ""
-        return cls(
-            failed_on=record.target if facts.failed else "",
-            proven_label="" if facts.failed else proven,
-            started=record.token if record.started else -1,
-        )
 
 
 def harm(case: Case) -> Iterator[Finding]:
@@ -58,7 +27,7 @@ class _Ledger:
         self._case = case
         self._books: dict[tuple[str, str], Book | None] = {}
         """None: nobody knows what may fail there."""
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, Past] = {}
         self._released: dict[str, tuple[str, int]] = {}
         self._known: dict[str, frozenset[str]] = {}
         """By pool: the targets of which its Rollout knows."""
@@ -69,7 +38,7 @@ class _Ledger:
         timeline = self._case.timeline
         for uid, life in timeline.lives.items():
             if (first := life.at(-1)).exists:
-                self._nodes[uid] = _Node.of(first)
+                self._nodes[uid] = Past.of(first)
         for edition in timeline.editions:
             if isinstance(edition, RolloutEdition) and edition.place < 0:
                 yield from self._edition(edition)
@@ -92,7 +61,7 @@ class _Ledger:
         self._apply_facts(time)
         for uid, node in self._nodes.items():
             facts = timeline.lives[uid].at(-1)
-            if target := _target(facts):
+            if target := target_of(facts):
                 node.book = self._book(facts.pool, target, place=-1, time=time)
                 if node.book:
                     node.book.in_flight.add(uid)
@@ -139,7 +108,10 @@ class _Ledger:
         if book is None:
             return
         if book.is_proven and not book.is_halted:
-            del self._books[edition.pool, target]
+            if book.in_flight:
+                book.validated.clear()  # the Rollout was lost: who is in flight proves it anew
+            else:
+                del self._books[edition.pool, target]
         elif book.failed:
             what = f"dropped target {target}, on which {len(book.failed)} nodes failed"
             yield from _by_us(edition, what)
@@ -148,13 +120,13 @@ class _Ledger:
 
     def _change(self, change: Change) -> Iterator[Finding]:
         uid = change.node.uid
-        node = self._nodes.setdefault(uid, _Node())
+        node = self._nodes.setdefault(uid, Past())
         if change.ours:
             self._ending(change, node)
-        elif node.book and _abandoned(change, node):
+        elif node.book and node.abandoned(change):
             # Nobody knows how it ended: it has failed, and is outside the counts from now on.
             node.failed_on, node.proven_label = node.failed_on or node.book.target, ""
-        target = _target(change.after)
+        target = target_of(change.after)
         pool = change.after.pool if target else ""
         if node.book and (node.book.pool, node.book.target) != (pool, target):
             node.book.leave(uid)
@@ -167,10 +139,10 @@ class _Ledger:
                 return
             node.book = book
             yield from self._granted(change, node, book)
-        if change.ours and _starts(change, node):
+        if change.ours and node.starts(change):
             yield from self._started(change, node, node.book)
 
-    def _ending(self, change: Change, node: _Node) -> None:
+    def _ending(self, change: Change, node: Past) -> None:
         """What our write says of how an operation ended."""
         before, after, uid = change.before, change.after, change.node.uid
         record = before.record
@@ -180,6 +152,8 @@ class _Ledger:
                 book.failed.setdefault(uid, change.place)
             node.failed_on = node.failed_on or book.target
             node.proven_label = ""
+        elif after.failed and before.operation is Operation.VALIDATE:
+            node.failed_on = node.failed_on or AT_REST
         evidence = after.record.evidence if after.record else None
         done = change.ended and after.state == UpgradeState.UPGRADE_DONE
         if done and evidence and evidence.passed:
@@ -187,7 +161,7 @@ class _Ledger:
             if book:
                 book.validate(uid)
 
-    def _granted(self, change: Change, node: _Node, book: Book) -> Iterator[Finding]:
+    def _granted(self, change: Change, node: Past, book: Book) -> Iterator[Finding]:
         uid, name = change.node.uid, change.node.name
         since = change.revision.time - STALE
         what = f"{name} was granted for target {book.target} of pool {book.pool}"
@@ -202,7 +176,7 @@ class _Ledger:
             node.failed_on = ""  # what failed before its start, or was in the counts all the same
         more = uid not in book.harmed
         book.in_flight.add(uid)
-        if record and _restarts(node, record.label):
+        if record and node.restarts(record.label):
             return
         allowance = book.allowance(since)
         if change.ours and more and not book.is_proven and len(book.harmed) > allowance:
@@ -211,9 +185,9 @@ class _Ledger:
         else:
             yield from self._halted(change, book, what)
 
-    def _started(self, change: Change, node: _Node, book: Book) -> Iterator[Finding]:
+    def _started(self, change: Change, node: Past, book: Book) -> Iterator[Finding]:
         node.started = change.after.record.token if change.after.record else -1
-        if _restarts(node, change.after.driver):
+        if node.restarts(change.after.driver):
             return
         node.proven_label = ""
         what = f"{change.node.name} was started on target {book.target} of pool {book.pool}"
@@ -254,30 +228,6 @@ class _Ledger:
                 else None
             )
         return self._books[key]
-
-
-def _target(facts: Facts) -> str:
-    """What a node is in flight to, if that counts."""
-    if facts.upgrade is None or facts.record is None or facts.operation in _UNCOUNTED:
-        return ""
-    return facts.record.target
-
-
-def _abandoned(change: Change, node: _Node) -> bool:
-    """Whether somebody else took away its record, or its lease after the start."""
-    return change.lost or (change.ended is not None and change.ended.token == node.started)
-
-
-def _starts(change: Change, node: _Node) -> bool:
-    record = change.after.record
-    if record is None or node.started == record.token:
-        return False
-    return record.started or change.moved
-
-
-def _restarts(node: _Node, label: str) -> bool:
-    """Whether it was proven with this label, so that it merely restarts what it runs."""
-    return bool(label) and node.proven_label == label
 
 
 def _forgotten(edition: RolloutEdition) -> Iterator[Finding]:

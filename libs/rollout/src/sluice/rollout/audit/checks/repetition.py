@@ -1,5 +1,7 @@
 """I11: no op's result is observed twice or out of order, whatever is lost, repeated or killed."""
 
+from bisect import bisect_right, insort
+from collections import defaultdict
 from collections.abc import Iterator
 
 from sluice.contracts.commands import Order
@@ -8,17 +10,24 @@ from sluice.contracts.journal import Entry, EntryPhase
 from sluice.rollout.audit.checks.case import Case, misdeed
 from sluice.rollout.audit.journal import Finding, Violation
 
-_Component = tuple[str, str]
+_Memory = tuple[str, str, int]
 _Order = Order
 _Event = Event
 
 
 def results(case: Case) -> Iterator[Finding]:
-    """Per node uid and component: one end for each op that was begun, in the order of ops."""
-    finished: dict[_Component, _Order] = {}
-    started: dict[_Component, set[_Order]] = {}
+    """Per node uid and component: one end for each op that was begun, in the order of ops.
+
+    As long as its journal was not lost: from then on nobody can know that it had ended.
+    """
+    forgot: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for loss in case.forgot:
+        insort(forgot[loss.node_uid, loss.component], loss.time)
+    finished: dict[_Memory, _Order] = {}
+    started: dict[_Memory, set[_Order]] = {}
     for entry in case.entries:
-        key = entry.node_uid, entry.component
+        losses = forgot.get((entry.node_uid, entry.component), [])
+        key = entry.node_uid, entry.component, bisect_right(losses, entry.time)
         if entry.phase == EntryPhase.STARTED:
             if entry.order == finished.get(key):
                 yield _did(entry, "began again, after it had ended")

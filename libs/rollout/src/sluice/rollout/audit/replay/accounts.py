@@ -41,6 +41,8 @@ class Standing(msgspec.Struct, frozen=True):
 
     pool: str = ""
     unavailable: bool = False
+    doubtful: bool = False
+    """It may have been known to be unavailable, though no revision shows it."""
 
 
 NOWHERE: Final = Standing()
@@ -83,6 +85,7 @@ class Accounts:
         self._waiting = sorted(facts, key=lambda one: one.since)[::-1]
         self._facts: dict[str, PoolFacts] = {}
         self._shut: frozenset[str] = frozenset()
+        self._doubtful: frozenset[str] = frozenset()
         self._members = Members()
         self._named: dict[str, str] = {}
         self._terms: dict[str, list[Terms]] = defaultdict(list)
@@ -125,9 +128,9 @@ class Accounts:
         return standings[found - 1] if found else NOWHERE
 
     def shut_out(self, uid: str, place: int) -> bool:
-        """Whether a node was unavailable for no reason that a revision shows."""
-        known = self._timeline.lives[uid].at(place)
-        return self.standing(uid, place).unavailable and not known.unavailable
+        """Whether a node was, or may have been, unavailable for no reason that a revision shows."""
+        known, standing = self._timeline.lives[uid].at(place), self.standing(uid, place)
+        return standing.doubtful or (standing.unavailable and not known.unavailable)
 
     def unavailable(self, pool: str, *, seen: int, place: int, apart: str) -> int:
         """Nodes of a pool, `apart` from one, as somebody knew it who saw `seen` and all of our own
@@ -205,6 +208,7 @@ class Accounts:
             uid: key for key, facts in self._facts.items() for uid in facts.members or ()
         }
         self._shut = frozenset[str]().union(*(one.shut_out for one in self._facts.values()))
+        self._doubtful = frozenset[str]().union(*(one.doubtful for one in self._facts.values()))
 
     def _edition(self, edition: Edition) -> None:
         for pool in self._members.edit(edition.kind, edition.name, edition.whole):
@@ -245,7 +249,8 @@ class Accounts:
         now = NOWHERE
         if facts.exists:
             away = facts.unavailable or life.uid in self._shut
-            now = Standing(self._pool_of(life, facts), away)
+            doubtful = not away and life.uid in self._doubtful
+            now = Standing(self._pool_of(life, facts), away, doubtful)
         places, standings = self._standings.setdefault(life.uid, ([], []))
         was = standings[-1] if standings else NOWHERE
         if now == was:
