@@ -12,7 +12,7 @@ from sluice.rollout.views.fleet import Fleet, Instant
 from sluice.rollout.views.node import NodeView
 from sluice.rollout.views.pool import PoolView
 from sluice.rollout.waiting import NOBODY
-from sluice.rollout.writes import upgrading
+from sluice.rollout.writes import readable, upgrading
 from tests.component.rollout.simulation.scenario import Scenario
 
 LATE = frozenset({"stuck", "not cured", "untrue", "restart", "restless", "circles"})
@@ -142,7 +142,9 @@ def _is_true(node: NodeView, fleet: Fleet, wait: Wait, at: float) -> None:
     said = f"{node.name} waits for {wait.code} ({wait.detail}) for ever"
     pool = fleet.pools.get(node.pool)
     if wait.code is WaitCode.BUDGET:
-        others = [each for each in fleet.nodes.values() if each.pool == node.pool]
+        record = readable(node)
+        home = {node.pool, record.pool if record is not None else ""}  # who is leaving pays there
+        others = [each for each in fleet.nodes.values() if each.pool in home]
         away = [each for each in others if each.cordoned or not each.ready
                 or each.state == UpgradeState.UPGRADE_FAILED or each.lease is not None
                 or each.loaded is None]  # fmt: skip

@@ -102,8 +102,8 @@ def test_what_runs_under_another_label_is_not_in_place() -> None:
 @pytest.mark.parametrize(
     ("target", "operation", "why"),
     [
-        (OLD, Operation.UPGRADE, f"it failed on {OLD}, and its policy wants {NEW}"),
-        ("", Operation.REMOVE, f"it failed on a removal, and its policy wants {NEW}"),
+        (OLD, Operation.UPGRADE, f"it failed on {OLD}, and is to get {NEW}"),
+        ("", Operation.REMOVE, f"it failed on a removal, and is to get {NEW}"),
     ],
 )
 def test_what_failed_on_something_else_is_stamped_for_what_is_wanted(

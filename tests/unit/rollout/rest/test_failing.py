@@ -19,6 +19,7 @@ from tests.unit.rollout.building import (
     driver_pod,
     evidence,
     failed,
+    idle_components,
     instant,
     label_of,
     pool,
@@ -151,6 +152,24 @@ def test_who_failed_before_its_label_moved_is_not_outside_for_he_is_not_broken()
     outcome = rest(after(gave_up, step), NO_RETRIES, instant())
     assert isinstance(outcome, Candidate)
     assert outcome.outside is False
+
+
+@pytest.mark.parametrize(("attempts", "again"), [(1, True), (2, False)])
+def test_who_failed_to_join_what_is_good_is_tried_there_as_often_as_the_strategy_says(
+    attempts: int, *, again: bool
+) -> None:
+    gave_up = with_record(
+        unsynced(driver_label=""), target=OLD, label="", evidence=None, attempt=attempts
+    )
+    gave_up = with_record(gave_up, started=False, cause="eviction: ml/train-0")
+    where = pool(standing={"proven": frozenset({OLD}), "last_good": OLD})
+    outcome = rest(replace(gave_up, components=idle_components()), where, instant())
+    if again:
+        assert isinstance(outcome, Step)
+        assert "tried once more" in outcome.because
+    else:
+        assert isinstance(outcome, Wait)
+        assert outcome.code == "failed"
 
 
 def test_a_failed_removal_gives_way_to_a_policy_that_wants_the_node_again() -> None:

@@ -10,7 +10,7 @@ from sluice.rollout.decision import Outcome, Wait
 from sluice.rollout.rest.driver import Run, is_about, running, shut_out
 from sluice.rollout.rest.stamping import required
 from sluice.rollout.rest.starting import validate
-from sluice.rollout.rest.targets import goal_of
+from sluice.rollout.rest.targets import goal_of, target_of
 from sluice.rollout.views.fleet import Instant
 from sluice.rollout.views.node import NodeView
 from sluice.rollout.views.pool import PoolView
@@ -19,14 +19,15 @@ from sluice.rollout.waiting import wait
 
 def failed(node: NodeView, record: Record, pool: PoolView, now: Instant) -> Outcome:
     """`upgrade-failed`: cordoned, unless a person took that away; what ends it now."""
-    goal = goal_of(node, pool, pool.target, now)
-    another = record.target != pool.target
+    wanted = target_of(node, record, pool)
+    goal = goal_of(node, pool, wanted, now)
+    another = record.target != wanted
     if isinstance(goal, Wait):
         return goal if another else _for_good(node, record, pool, now)
     if goal.label == node.driver_label and in_sync(node, record, pool):
         return validate(node, pool, goal, now)
     if another:
-        why = f"it failed on {record.target or 'a removal'}, and its policy wants {pool.target}"
+        why = f"it failed on {record.target or 'a removal'}, and is to get {wanted}"
         return required(node, record, pool, now, why)
     return retried(node, record, pool, now) or _for_good(node, record, pool, now)
 

@@ -98,8 +98,11 @@ class _Ledger:
                 validated=set(record.validated),
             )
         yield from _forgotten(edition)
-        for target in sorted(self._known.get(pool, frozenset()) - edition.targets):
+        known = self._known.get(pool, frozenset())
+        for target in sorted(known - edition.targets):
             yield from self._dropped(edition, target)
+        for target in edition.targets - known:
+            self._taken_up(edition, target)
         self._known[pool] = edition.targets
 
     def _dropped(self, edition: RolloutEdition, target: str) -> Iterator[Finding]:
@@ -115,6 +118,13 @@ class _Ledger:
         elif book.failed:
             what = f"dropped target {target}, on which {len(book.failed)} nodes failed"
             yield from _by_us(edition, what)
+
+    def _taken_up(self, edition: RolloutEdition, target: str) -> None:
+        """Where the Rollout was lost, and the pool has grown since, a share of it is more."""
+        book = self._books.get((edition.pool, target))
+        threshold = self._threshold(edition.pool, edition.place, edition.time)
+        if book and threshold:
+            book.threshold = max(book.threshold, threshold)
 
     # What happens to nodes.
 
@@ -211,23 +221,22 @@ class _Ledger:
     def _book(self, pool: str, target: str, *, place: int, time: float) -> Book | None:
         key = pool, target
         if key not in self._books:
-            accounts = self._case.accounts
-            base = accounts.base(pool, place) or accounts.largest(pool, place)
-            thresholds = [
-                max(1, part_of(terms.failure_threshold, terms.base or base))
-                for terms in accounts.terms(pool, since=time - STALE, until=time)
-            ]
+            threshold = self._threshold(pool, place, time)
+            allowed = [(float("-inf"), self._accepts(pool, target))]
             self._books[key] = (
-                Book(
-                    pool=pool,
-                    target=target,
-                    threshold=max(thresholds),
-                    allowed=[(float("-inf"), self._accepts(pool, target))],
-                )
-                if thresholds
-                else None
+                None
+                if threshold is None
+                else Book(pool=pool, target=target, threshold=threshold, allowed=allowed)
             )
         return self._books[key]
+
+    def _threshold(self, pool: str, place: int, time: float) -> int | None:
+        """The highest that it may have been at a moment; None: nobody knows."""
+        accounts = self._case.accounts
+        base = accounts.base(pool, place) or accounts.largest(pool, place)
+        terms = accounts.terms(pool, since=time - STALE, until=time)
+        shares = [max(1, part_of(one.failure_threshold, one.base or base)) for one in terms]
+        return max(shares, default=None)
 
 
 def _forgotten(edition: RolloutEdition) -> Iterator[Finding]:
