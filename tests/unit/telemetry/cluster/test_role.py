@@ -13,16 +13,17 @@ from sluice.contracts.message import encode
 from sluice.contracts.node import RECORD_ANNOTATION, Record
 from sluice.contracts.telemetry import GpuSample
 from sluice.kube.client import MERGE_PATCH, Kube
+from sluice.kube.customs import Written, custom
 from sluice.kube.resources import NODES, Resource
 from sluice.kube.views import Object
 from sluice.policy.crds import definitions
+from sluice.policy.kinds.cluster_policy import CLUSTER_POLICY
 from sluice.runtime.metrics import Metrics
 from sluice.runtime.service import Service
 from sluice.sim.apiserver.server import ApiServer
 from sluice.sim.loop import Sim, run
 from sluice.telemetry.cluster import role
 from sluice.telemetry.cluster.picture import SILENT
-from sluice.telemetry.cluster.policies import POLICIES
 from sluice.telemetry.cluster.settings import TelemetryClusterSettings
 from tests.unit.policy.situations import cluster_policy
 
@@ -318,7 +319,7 @@ def test_a_node_of_which_no_record_says_it_is_in_the_pool_of_the_policy_that_sel
     async def story(world: World) -> None:
         kinds = definitions()
         await world.person.create(DEFINITIONS, kinds["clusterpolicies.nvidia.com"])
-        policy = POLICIES["ClusterPolicy"]
+        policy = custom(CLUSTER_POLICY, Written)
         present = {"nvidia.com/gpu.present": "true"}
         sender = world.sender("a", await world.node("a", **present))
         await world.node("b")

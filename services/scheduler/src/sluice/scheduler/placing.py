@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from sluice.contracts.node import DRIVER_LABEL, STATE_LABEL
+from sluice.kube.customs import Written
 from sluice.policy.digest import target
 from sluice.policy.owners import NodeFacts
 from sluice.policy.pools import Pool, Pools, pools
@@ -16,7 +17,7 @@ from sluice.policy.wanted import WantedDriver
 from sluice.rollout.views.pool import Build, PoolView
 from sluice.scheduler.builds import Sets, build, earlier
 from sluice.scheduler.systems import known_variant, shown, shown_for
-from sluice.scheduler.things import DaemonSet, PolicyObject
+from sluice.scheduler.things import DaemonSet
 
 OURS: Final = frozenset({STATE_LABEL, DRIVER_LABEL})
 """Labels that we write: no policy selects by them."""
@@ -65,7 +66,7 @@ class Reading:
     def __init__(self) -> None:
         self._read: dict[tuple[str, str], tuple[str, Read]] = {}
 
-    def all(self, policies: Mapping[str, Collection[PolicyObject]]) -> list[Read]:
+    def all(self, policies: Mapping[str, Collection[Written]]) -> list[Read]:
         """By kind, as they are now."""
         before, self._read = self._read, {}
         for kind, found in policies.items():

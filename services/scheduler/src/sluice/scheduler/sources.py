@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from sluice.contracts.node import DRIVER_LABEL
 from sluice.kube import foreign
 from sluice.kube.client import Kube
+from sluice.kube.customs import followed
 from sluice.kube.resources import LEASES
 from sluice.kube.source import Source
 from sluice.kube.views import Object
@@ -37,9 +38,7 @@ class Sources:
         self._clock = clock
         self.nodes = Source(kube, things.NODES, **given)
         self.rollouts = Source(kube, things.ROLLOUTS, **given)
-        self.policies: Mapping[str, Source[things.PolicyObject]] = {
-            kind: Source(kube, resource, **given) for kind, resource in things.POLICIES.items()
-        }
+        self.policies = followed(things.POLICIES, kube, clock=clock, random=random)
         self.gpu_clusters = Source(kube, things.GPU_CLUSTERS, **given)
         self.daemon_sets = Source(kube, things.DAEMON_SETS, labels=DRIVER_LABEL, **at_home)
         self.drivers = Source(

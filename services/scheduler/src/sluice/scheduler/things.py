@@ -3,7 +3,6 @@
 Of Nodes there may be thousands: what nobody here asks about is dropped as they are read.
 """
 
-from collections.abc import Mapping
 from sys import intern
 from typing import Any, Final
 
@@ -12,9 +11,9 @@ import msgspec
 from sluice.contracts import node as keys
 from sluice.contracts import rollout
 from sluice.kube import views
+from sluice.kube.customs import Written, custom, customs
 from sluice.kube.resources import Resource
-from sluice.policy.kinds import KINDS
-from sluice.policy.kinds.rollout import ROLLOUT
+from sluice.policy.kinds import GPU_CLUSTER, WISHES
 from sluice.scheduler.owning import Owned, owned
 
 ANNOTATIONS: Final = frozenset(
@@ -106,16 +105,6 @@ class Rollout(views.Object, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "metadata", lean)
 
 
-class PolicyObject(views.Object, frozen=True, kw_only=True):
-    """A policy, as people wrote it."""
-
-    spec: Any = None
-
-    def __post_init__(self) -> None:
-        lean = msgspec.structs.replace(self.metadata, managed_fields=())
-        msgspec.structs.force_setattr(self, "metadata", lean)
-
-
 NODES: Final = Resource(
     plural="nodes", kind="Node", namespaced=False, ours_to_create=False, view=Node
 )
@@ -129,24 +118,6 @@ ROLLOUTS: Final = Resource(
     namespaced=False,
     view=Rollout,
 )
-GPU_CLUSTERS: Final = Resource(
-    group="nvidia.com",
-    version="v1alpha1",
-    plural="gpuclusters",
-    kind="GPUCluster",
-    namespaced=False,
-    view=views.Object,
-)
-POLICIES: Final[Mapping[str, Resource[PolicyObject]]] = {
-    kind.name: Resource(
-        group=kind.group,
-        version=kind.version,
-        plural=kind.plural,
-        kind=kind.name,
-        namespaced=False,
-        view=PolicyObject,
-    )
-    for kind in KINDS.values()
-    if kind is not ROLLOUT
-}
+GPU_CLUSTERS: Final = custom(GPU_CLUSTER, views.Object)
+POLICIES: Final = customs(WISHES, Written)
 """What people say what they want in, by kind."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from sluice.policy.kinds.cluster_policy import CLUSTER_POLICY
 from sluice.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
-from sluice.policy.kinds.kind import Kind
+from sluice.policy.kinds.kind import Foreign, Kind
 from sluice.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from sluice.policy.kinds.rollout import ROLLOUT
 from sluice.policy.kinds.strategy import ROLLOUT_STRATEGY
@@ -19,3 +19,13 @@ KINDS: Final[Mapping[str, Kind]] = {
     for kind in (CLUSTER_POLICY, NVIDIA_DRIVER, GPU_CLUSTER_POLICY, ROLLOUT_STRATEGY, ROLLOUT)
 }
 """By the name that objects say."""
+
+SELECTING: Final = (CLUSTER_POLICY, NVIDIA_DRIVER, GPU_CLUSTER_POLICY)
+"""By these nodes are selected."""
+
+WISHES: Final = (*SELECTING, ROLLOUT_STRATEGY)
+"""In these people say what they want."""
+
+GPU_CLUSTER: Final = Foreign(
+    name="GPUCluster", group="nvidia.com", version="v1alpha1", plural="gpuclusters"
+)

@@ -26,6 +26,15 @@ class Column(msgspec.Struct, frozen=True):
 AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 
+class Foreign(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of somebody else, of which we only ask whether there is any."""
+
+    name: str
+    group: str
+    version: str
+    plural: str
+
+
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of object that people write."""
 

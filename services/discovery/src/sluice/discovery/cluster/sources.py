@@ -1,18 +1,16 @@
 """Everything that this role follows on the API server. What is made of it is not known here."""
 
 import random as chance
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from sluice.discovery.cluster import things
 from sluice.kube import foreign
 from sluice.kube.client import Kube
+from sluice.kube.customs import followed
 from sluice.kube.resources import LEASES, Resource
 from sluice.kube.source import Source
 from sluice.kube.views import Object
 from sluice.runtime.clock import Clock
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 V = TypeVar("V", bound=Object)
 
@@ -25,9 +23,7 @@ class Sources:
             return Source(kube, resource, clock=clock, random=random, fields=fields)
 
         self.nodes = of(things.NODES)
-        self.policies: Mapping[str, Source[things.PolicyObject]] = {
-            kind: of(resource) for kind, resource in things.POLICIES.items()
-        }
+        self.policies = followed(things.POLICIES, kube, clock=clock, random=random)
         self.gpu_clusters = of(things.GPU_CLUSTERS)
         self.leases = of(LEASES, fields=f"metadata.name={foreign.LEASE}")
 

@@ -13,9 +13,9 @@ import msgspec
 from sluice.contracts.node import RECORD_ANNOTATION
 from sluice.discovery.cluster.keys import CLAIMS, FEATURES
 from sluice.kube import views
+from sluice.kube.customs import Written, custom, customs
 from sluice.kube.resources import Resource
-from sluice.policy.kinds import KINDS
-from sluice.policy.kinds.rollout import ROLLOUT
+from sluice.policy.kinds import GPU_CLUSTER, WISHES
 
 MANAGER: Final = "sluice-discovery"
 """The field manager of every write of this role."""
@@ -68,39 +68,11 @@ class Node(views.Object, frozen=True, kw_only=True):
         return metadata.uid, metadata.labels, self.record, boot_id, mine
 
 
-class PolicyObject(views.Object, frozen=True, kw_only=True):
-    """A policy, as people wrote it."""
-
-    spec: Any = None
-
-    def __post_init__(self) -> None:
-        lean = msgspec.structs.replace(self.metadata, managed_fields=())
-        msgspec.structs.force_setattr(self, "metadata", lean)
-
-
 NODES: Final = Resource(
     plural="nodes", kind="Node", namespaced=False, ours_to_create=False, view=Node
 )
-GPU_CLUSTERS: Final = Resource(
-    group="nvidia.com",
-    version="v1alpha1",
-    plural="gpuclusters",
-    kind="GPUCluster",
-    namespaced=False,
-    view=views.Object,
-)
-POLICIES: Final[Mapping[str, Resource[PolicyObject]]] = {
-    kind.name: Resource(
-        group=kind.group,
-        version=kind.version,
-        plural=kind.plural,
-        kind=kind.name,
-        namespaced=False,
-        view=PolicyObject,
-    )
-    for kind in KINDS.values()
-    if kind is not ROLLOUT
-}
+GPU_CLUSTERS: Final = custom(GPU_CLUSTER, views.Object)
+POLICIES: Final = customs(WISHES, Written)
 """What people say what they want in, by kind."""
 
 

@@ -3,15 +3,13 @@
 from collections.abc import Collection, Mapping
 
 from sluice.discovery.cluster.deciding import Wish
-from sluice.discovery.cluster.things import PolicyObject
+from sluice.kube.customs import Written
 from sluice.policy.pools import pools
 from sluice.policy.reading import read_object
 from sluice.policy.wanted import operands_of
 
 
-def wished(
-    policies: Mapping[str, Collection[PolicyObject]], *, gpu_clusters: Collection[str]
-) -> Wish:
+def wished(policies: Mapping[str, Collection[Written]], *, gpu_clusters: Collection[str]) -> Wish:
     """Which operands nodes are to have: a GPU Operator's own GPUCluster leaves that undecided."""
     reads = [
         read_object(kind, metadata=one.metadata, spec=one.spec)

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 from sluice.driver.cluster import things
 from sluice.kube import foreign
 from sluice.kube.client import Kube
+from sluice.kube.customs import followed
 from sluice.kube.resources import LEASES, Resource
 from sluice.kube.source import Source
 from sluice.kube.views import Lease, Object
@@ -33,9 +34,7 @@ class Sources:
                 fields=fields,
             )
 
-        self.policies: Mapping[str, Source[things.PolicyObject]] = {
-            kind: of(resource) for kind, resource in things.POLICIES.items()
-        }
+        self.policies = followed(things.POLICIES, kube, clock=clock, random=random)
         self.gpu_clusters = of(things.GPU_CLUSTERS)
         self.rollouts = of(things.ROLLOUTS)
         self.nodes = of(things.NODES)

@@ -12,9 +12,9 @@ import msgspec
 from sluice.contracts import rollout
 from sluice.contracts.node import RECORD_ANNOTATION
 from sluice.kube import views
+from sluice.kube.customs import Written, custom, customs
 from sluice.kube.resources import CONFIG_MAPS, Resource
-from sluice.policy.kinds import KINDS
-from sluice.policy.kinds.rollout import ROLLOUT
+from sluice.policy.kinds import GPU_CLUSTER, WISHES
 from sluice.policy.rendering.rendered import MANAGED_BY
 
 MANAGER: Final = "sluice-driver"
@@ -26,10 +26,9 @@ _APPLIED_HASH: Final = "nvidia.com/last-applied-hash"
 """On what the GPU Operator made, also after its owner was taken off."""
 
 
-class PolicyObject(views.Object, frozen=True, kw_only=True):
+class PolicyObject(Written, frozen=True, kw_only=True):
     """A policy, as people wrote it and as we said last how it stands."""
 
-    spec: Any = None
     status: Any = None
 
 
@@ -112,26 +111,8 @@ ROLLOUTS = Resource(
     namespaced=False,
     view=Rollout,
 )
-GPU_CLUSTERS = Resource(
-    group="nvidia.com",
-    version="v1alpha1",
-    plural="gpuclusters",
-    kind="GPUCluster",
-    namespaced=False,
-    view=views.Object,
-)
-POLICIES: Final[Mapping[str, Resource[PolicyObject]]] = {
-    kind.name: Resource(
-        group=kind.group,
-        version=kind.version,
-        plural=kind.plural,
-        kind=kind.name,
-        namespaced=False,
-        view=PolicyObject,
-    )
-    for kind in KINDS.values()
-    if kind is not ROLLOUT
-}
+GPU_CLUSTERS: Final = custom(GPU_CLUSTER, views.Object)
+POLICIES: Final = customs(WISHES, PolicyObject)
 """What people say what they want in, by kind."""
 
 OPERANDS: Final[Mapping[str, Resource[Any]]] = {

@@ -11,12 +11,13 @@ from sluice.bus.port import Bus
 from sluice.contracts.telemetry import Batch
 from sluice.kube.cache import Cache
 from sluice.kube.client import Kube
+from sluice.kube.customs import Written, customs, followed
 from sluice.kube.transport import Transport
 from sluice.policy.belonging import Belonging
+from sluice.policy.kinds import SELECTING
 from sluice.runtime.clock import Clock
 from sluice.runtime.metrics import Metrics
 from sluice.runtime.service import Service
-from sluice.telemetry.cluster import policies
 from sluice.telemetry.cluster.fleet import Fleet
 from sluice.telemetry.cluster.nodes import NODES, SELECTOR, Node, unsaid
 from sluice.telemetry.cluster.settings import TelemetryClusterSettings
@@ -38,7 +39,7 @@ async def run(
     """Live as long as the service."""
     asking = Kube(kube, manager=MANAGER, clock=clock)
     nodes = Cache(asking, NODES, clock=clock, random=random, labels=SELECTOR)
-    written = policies.sources(asking, clock=clock, random=random)
+    written = followed(customs(SELECTING, Written), asking, clock=clock, random=random)
     belonging = Belonging(policies=written, nodes=lambda: unsaid(nodes))
     for cache in (nodes, *(source.cache for source in written.values())):
         cache.on_change(belonging.forget)

@@ -9,12 +9,13 @@ from sluice.bus.mirror import Mirror
 from sluice.bus.port import Bus
 from sluice.kube.cache import Cache
 from sluice.kube.client import Kube
+from sluice.kube.customs import Written, customs, followed
 from sluice.kube.transport import Transport
 from sluice.policy.belonging import Belonging
+from sluice.policy.kinds import SELECTING
 from sluice.runtime.clock import Clock
 from sluice.runtime.metrics import Metrics
 from sluice.runtime.service import Service
-from sluice.validator.cluster import policies
 from sluice.validator.cluster.gathering import Gathering
 from sluice.validator.cluster.settings import ValidatorClusterSettings
 from sluice.validator.cluster.showing import Showing
@@ -37,7 +38,7 @@ async def run(
     asking = Kube(kube, manager=MANAGER, clock=clock)
     nodes = Cache(asking, NODES, clock=clock, random=random, labels=SELECTOR)
     mirror = Mirror(bus=bus, clock=clock, cluster=settings.nats.cluster)
-    written = policies.sources(asking, clock=clock, random=random)
+    written = followed(customs(SELECTING, Written), asking, clock=clock, random=random)
     belonging = Belonging(policies=written, nodes=lambda: unsaid(nodes))
     for cache in (nodes, *(source.cache for source in written.values())):
         cache.on_change(belonging.forget)
