@@ -36,10 +36,15 @@ test: $(READY) ## run all tests
 check: $(READY) ## format, lint, types, import rules, generated pages, unit tests
 	@$(BIN)/ruff format --check --quiet . || { echo "make fix formats them" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
+	@$(MAKE) --no-print-directory --jobs=2 .types .units
+
+.types:
 	@$(BIN)/pyright --warnings
 	@$(BIN)/lint-imports --cache-dir .cache/import-linter
 	@$(BIN)/python tools/pages.py --check
 	@$(BIN)/python tools/crds.py --check
+
+.units:
 	@$(BIN)/python -m pytest -q $(UNIT) $(ARGS)
 
 fix: $(READY) ## format, mend what the linter can, write the generated pages
@@ -73,4 +78,4 @@ clean: ## remove the virtual environment and caches
 	@rm -rf $(VENV) .cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help test check fix lock kube demo bench soak clean
+.PHONY: help test check .types .units fix lock kube demo bench soak clean
