@@ -61,7 +61,7 @@ def options(arguments: Sequence[str]) -> Options:
         default="",
         choices=[str(writer) for writer in KILLABLE],
         metavar="SERVICE",
-        help="kill this one with -9 while a node is on its way: a service of the cluster or, on"
+        help="kill this one while a node is on its way: a service of the cluster, with -9, or, on"
         f" that node, an agent ({', '.join(KILLABLE)})",
     )
     parser.add_argument(
