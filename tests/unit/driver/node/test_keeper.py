@@ -105,10 +105,25 @@ async def reads_late(ground: Ground) -> None:
         ground.box.pod(NEW, "d-1", at=1.0)
         await ground.until(lambda: ground.box.open_to(NEW, "d-1"))
         await ground.order(Idle())
-        ground.box.pod(OLD, "d-1", at=3.0)
+        ground.box.pod(OLD, "d-1", at=ground.clock.now())
         await ground.until(lambda: "nothing is proven" in why(ground))
         assert not ground.box.open_to(OLD, "d-1")
 
 
 def test_what_was_proven_is_taken_back_by_the_next_idle() -> None:
     play(reads_late)
+
+
+async def asked_before(ground: Ground) -> None:
+    async with ground.agent():
+        ground.box.pod(OLD, "d-1", at=ground.clock.now() - 60)
+        ground.box.pod(NEW, "d-1", at=ground.clock.now())
+        await ground.order(PROVEN)
+        await ground.until(lambda: ground.box.open_to(NEW, "d-1"))
+        await ground.clock.sleep(60)
+        assert [one.pod_uid for one in gate.answered(ground.box.tree)] == [NEW]
+        assert why(ground) == ""
+
+
+def test_who_asked_before_another_was_let_in_is_gone() -> None:
+    play(asked_before)

@@ -87,7 +87,7 @@ def test_it_is_adopted_in_whatever_state_it_came(state: str) -> None:
     assert (record.since, record.boot_id, record.epoch) == (NOW, BOOT, EPOCH)
     assert (record.evidence, record.started) == (None, False)
     assert record.cordon_adopted is ends
-    assert applied.unschedulable is None
+    assert applied.unschedulable is (True if ends else None)
     assert applied.lease is None
 
 
@@ -230,16 +230,27 @@ def test_a_cordon_that_came_with_it_is_not_taken_for_a_persons_when_its_upgrade_
     assert applied.record.cordon_adopted is True
 
 
-def test_when_it_is_taken_away_the_next_one_is_a_persons() -> None:
-    free = adoption(cordoned=False, owners={})
-    assert edits(free, pool(), instant(foreign_operator="it leads")) is None
-    step = edits(free, pool(), instant())
+def test_whoever_takes_it_away_or_sets_it_anew_has_it_from_then_on() -> None:
+    taken = adoption()
+    assert taken.owned(Field.CORDON)
+    anew = replace(taken, owners={**taken.owners, Field.CORDON: (PERSON,)})
+    candidate = rest(anew, pool(), instant())
+    assert isinstance(candidate, Candidate)
+    entry = InFlight(node=anew.name, token=TOKEN + 1, target=NEW, since=NOW)
+    standing = replace(pool().standing, lowered=frozenset({anew.uid}))
+    step = begin(anew, candidate, entry, replace(pool(), standing=standing), instant())
     assert isinstance(step, Step)
     applied = written_by(step)
+    assert (applied.unschedulable, applied.initially_cordoned) == (True, True)
     assert applied.record is not None
-    assert (applied.record.cordon_adopted, applied.unschedulable) == (False, None)
-    later = after(free, step)
-    assert edits(later, pool(), instant()) is None
+    assert applied.record.cordon_adopted is False
+
+
+def test_where_it_is_to_have_no_driver_it_goes_with_what_we_wrote() -> None:
+    step = rest(adoption(excluded=True), pool(), instant())
+    assert isinstance(step, Step)
+    applied = written_by(step)
+    assert (applied.record, applied.unschedulable) == (None, False)
 
 
 def written_by(step: Step) -> Applied:

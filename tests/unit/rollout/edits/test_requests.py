@@ -112,6 +112,11 @@ def test_in_flight_it_is_left_until_that_upgrade_has_ended() -> None:
     assert edits(under_way("drain-required", requested=True), pool(), instant()) is None
 
 
+def test_what_is_asked_of_an_operator_at_work_here_is_not_ours() -> None:
+    leads = instant(foreign_operator="gpu-operator leads here")
+    assert edits(done(requested=True), pool(), leads) is None
+
+
 def test_both_ways_to_ask_at_once_are_one_retry() -> None:
     made = done(requested=True)
     twice = replace(made, state="upgrade-required")

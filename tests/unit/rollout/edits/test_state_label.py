@@ -170,8 +170,9 @@ def test_after_two_edits_a_retry_is_still_heard() -> None:
     assert write(step).applied.state == UpgradeState.UPGRADE_REQUIRED
 
 
-def test_an_operator_at_work_here_is_not_fought_over_the_label() -> None:
-    node = edited(done(), "cordon-required", by="gpu-operator")
+@pytest.mark.parametrize("state", ["cordon-required", "upgrade-required"])
+def test_an_operator_at_work_here_is_not_fought_over_the_label(state: str) -> None:
+    node = edited(done(), state, by="gpu-operator")
     outcome = edits(node, pool(), instant(foreign_operator="gpu-operator leads here"))
     assert isinstance(outcome, Wait)
     assert outcome.code == "foreign-operator"

@@ -131,7 +131,8 @@ SKIPS = replace(pool(), strategy=StrategySpec(cordoned_nodes=CordonedNodes.SKIP)
         (True, (), False, True),
         (True, (MANAGER,), False, False),
         (True, (MANAGER, PERSON), False, True),
-        (True, (PERSON,), True, False),
+        (True, (MANAGER, PERSON), True, False),
+        (True, (PERSON,), True, True),
     ],
 )
 def test_whose_cordon_is_a_reason_to_skip_a_node(
@@ -195,9 +196,17 @@ def test_who_joins_gets_what_is_proven(
     assert target_of(view, said, where) == expected
 
 
-def test_but_not_while_that_is_being_changed() -> None:
-    where = pool(standing={"last_good": OLD})
-    assert target_of(node(), None, with_build(where, OLD, readiness=Readiness.UNSETTLED)) == NEW
+@pytest.mark.parametrize(
+    ("readiness", "expected"), [(Readiness.UNSETTLED, OLD), (Readiness.MISSING, NEW)]
+)
+def test_and_waits_for_it_while_it_is_being_changed(readiness: Readiness, expected: str) -> None:
+    where = with_build(pool(standing={"last_good": OLD}), OLD, readiness=readiness)
+    assert target_of(node(), None, where) == expected
+
+
+def test_who_brings_its_driver_gets_no_other_one() -> None:
+    where = replace(pool(standing={"last_good": OLD}), method=Method.PRE_INSTALLED)
+    assert target_of(node(), None, where) == NEW
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.contracts.node import Operation, Record
+from sluice.policy.wanted import Method
 from sluice.rollout.views.machine import WorkPod
 from sluice.rollout.views.node import NodeView
 from tests.unit.rollout.building import NEW, NOW, OLD, evidence, granted, label_of
@@ -43,6 +44,8 @@ def test_a_removal_goes_on_where_there_is_no_driver_to_keep() -> None:
     where = granted(wide(), view, target="")
     assert record_in(look(view, where)).state == S.UPGRADE_REQUIRED
     assert record_in(look(view, replace(where, builds={}))).state == S.POD_DELETION_REQUIRED
+    brought = replace(where, method=Method.PRE_INSTALLED)
+    assert record_in(look(view, brought)).state == S.POD_DELETION_REQUIRED
 
 
 def test_nobody_is_turned_back_while_it_is_not_known_what_it_needs() -> None:

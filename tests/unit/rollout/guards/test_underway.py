@@ -16,9 +16,9 @@ from sluice.contracts.node import (
 from sluice.contracts.waits import WaitCode
 from sluice.policy.wanted import Method
 from sluice.rollout.decision import Wait
-from sluice.rollout.underway.ending import cordon_at_release
 from sluice.rollout.underway.flight import leaving, looked_at
 from sluice.rollout.views.node import Field, NodeView
+from sluice.rollout.writes import cordon_at_release
 from tests.unit.rollout.building import (
     NEW,
     NOW,
@@ -94,6 +94,7 @@ def test_a_node_that_keeps_its_driver_is_given_back_with_the_cordon_that_was_tak
     view = with_record(
         replace(done(excluded=True), driver_pods=(), cordoned=True), cordon_adopted=adopted
     )
+    view = replace(view, owners={**view.owners, Field.CORDON: (MANAGER, OPERATOR)})
     applied = node_write(first(view, where, Operation.REMOVE)).applied
     assert (applied.lease, applied.unschedulable) == (None, False if adopted else None)
 

@@ -50,7 +50,8 @@ def test_it_stays_failed_for_the_cause_in_its_record() -> None:
 
 
 def test_behind_a_shut_gate_it_says_that_it_cannot_heal_by_itself() -> None:
-    waiting = unsynced(gate=Gate(waiting_pod_uid="pod-b"))
+    outside = replace(driver_pod(), uid="pod-b", started=None, ready=False)
+    waiting = unsynced(gate=Gate(waiting_pod_uid="pod-b"), driver_pods=(outside,))
     outcome = rest(waiting, NO_RETRIES, instant())
     assert isinstance(outcome, Wait)
     assert "shut gate" in outcome.detail

@@ -38,7 +38,8 @@ def restarted(
 
 
 def test_what_is_done_without_a_proof_and_shut_out_gets_an_operation_of_its_own() -> None:
-    bare = done(driver_pods=(), gate=Gate(waiting_pod_uid="pod-b"))
+    outside = replace(driver_pod(), uid="pod-b", started=None, ready=False)
+    bare = done(driver_pods=(outside,), gate=Gate(waiting_pod_uid="pod-b"))
     assert isinstance(bare.record, Record)
     outcome = rest(bare, pool(), instant())
     assert isinstance(outcome, Wait)  # its proof opens the gate
@@ -52,6 +53,10 @@ def test_what_is_done_without_a_proof_and_shut_out_gets_an_operation_of_its_own(
     outcome = rest(after(bare, step), pool(), instant())
     assert isinstance(outcome, Candidate)
     assert outcome.operation is Operation.SAME_LABEL
+    within = replace(bare, gate=Gate(admitted_pod_uid="pod-b", waiting_pod_uid="pod-gone"))
+    outcome = rest(within, pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "gate"
 
 
 def test_a_driver_that_restarted_is_counted_and_then_validated_without_a_cordon() -> None:

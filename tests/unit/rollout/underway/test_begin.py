@@ -30,6 +30,7 @@ from tests.unit.rollout.building import (
     NEW,
     NOW,
     OLD,
+    OPERATOR,
     done,
     evidence,
     failed,
@@ -275,7 +276,8 @@ def test_what_is_known_of_the_node_survives_the_start() -> None:
     view = required()
     assert isinstance(view.record, Record)
     had = replace(view.record, asked=True, cordon_adopted=True, restarts=(1.0,), cause="asked for")
-    record = record_in(first(replace(view, record=had)))
+    shared = {**view.owners, Field.CORDON: (MANAGER, OPERATOR)}
+    record = record_in(first(replace(view, record=had, cordoned=True, owners=shared)))
     assert (record.asked, record.cordon_adopted, record.restarts) == (True, True, (1.0,))
     assert (record.cause, record.label_before) == ("asked for", label_of(OLD))
 

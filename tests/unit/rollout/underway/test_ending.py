@@ -16,9 +16,9 @@ from sluice.contracts.node import (
 from sluice.contracts.waits import WaitCode
 from sluice.rollout.decision import EvictPods, Outcome, WriteNode, WriteSlot
 from sluice.rollout.underway import underway
-from sluice.rollout.underway.ending import cordon_at_release
 from sluice.rollout.views.machine import Leaving
 from sluice.rollout.views.node import Field, NodeView
+from sluice.rollout.writes import cordon_at_release
 from tests.unit.rollout.building import (
     NEW,
     NOW,

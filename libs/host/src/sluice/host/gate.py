@@ -6,6 +6,7 @@ nothing of when an answer may be given.
 """
 
 import os
+from collections.abc import Collection, Iterable
 from typing import Final, TypeVar
 
 import msgspec
@@ -58,6 +59,17 @@ def answered(tree: Tree) -> tuple[Answer, ...]:
     """Who was let in during this boot, in the order of the answers."""
     found = (_read(tree, f"{ANSWERS}/{name}", Answer) for name in tree.names(ANSWERS))
     return tuple(sorted((one for one in found if one), key=lambda one: (one.at, one.pod_uid)))
+
+
+def waiting(asked: Iterable[Asking], answered: Collection[Answer]) -> Asking | None:
+    """Who stands at the gate, of those who asked: the latest, unless another was let in since.
+
+    A pod that went before it was let in takes nothing back; where another is let in, it has gone.
+    """
+    let_in = {one.pod_uid for one in answered}
+    since = max((one.at for one in answered), default=0.0)
+    standing = (one for one in asked if one.pod_uid not in let_in and one.started >= since)
+    return max(standing, key=lambda one: (one.started, one.pod_uid), default=None)
 
 
 def is_open(tree: Tree, asking: Asking) -> bool:

@@ -73,6 +73,26 @@ def cordon_kept(node: NodeView) -> bool | None:
     return True if node.owned(Field.CORDON) and node.cordoned else None
 
 
+def cordon_adopted(node: NodeView, record: Record) -> bool:
+    """Whether the cordon is still that of the upgrade which was taken over.
+
+    We share in it from then on; whoever takes it away, or sets it anew, takes our part too.
+    """
+    return record.cordon_adopted and node.owned(Field.CORDON)
+
+
+def cordon_at_release(node: NodeView, record: Record, *, proven: bool) -> bool | None:
+    """Ours is dropped, and stays where anybody else has it too (docs/states.md#writes).
+
+    A node that had failed stays cordoned until it is proven to work.
+    """
+    if node.keep_cordoned or (record.unproven and not proven):
+        return cordon_kept(node)
+    if cordon_adopted(node, record) and node.cordoned and not node.initially_cordoned:
+        return False
+    return None
+
+
 def cordons(record: Record) -> bool:
     """Whether the operation under way keeps its node cordoned."""
     return record.operation not in _NO_CORDON
@@ -117,6 +137,9 @@ def written(
     `before` are actions that must have succeeded before the write, `lowers` says that it may make
     the node unavailable: the record then names what was seen.
     """
+    known = readable(node)
+    if record is not None and known is not None:
+        record = msgspec.structs.replace(record, cordon_adopted=cordon_adopted(node, record))
     if lowers and record is not None:
         seen = {name: source.revision for name, source in now.sight.sources.items()}
         record = msgspec.structs.replace(record, seen=seen)

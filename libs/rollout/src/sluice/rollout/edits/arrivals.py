@@ -3,8 +3,6 @@
 docs/states.md#people. From then on it waits to be taken over like any machine that is in use.
 """
 
-from msgspec.structs import replace
-
 from sluice.contracts.node import REQUEST_ANNOTATION, Record, Request, UpgradeState
 from sluice.rollout.decision import Step
 from sluice.rollout.edits.lost import highest_token
@@ -22,7 +20,7 @@ _UNCORDONED = frozenset(
 
 
 def adopted(node: NodeView, pool: PoolView, now: Instant) -> Step | None:
-    """It becomes ours, in `upgrade-required`; its cordon remains whose it was."""
+    """It becomes ours, in `upgrade-required`; a cordon of that operator's becomes ours too."""
     if not node.state or isinstance(node.record, Record) or now.sight.foreign_operator:
         return None
     if unwanted(node, pool) or pool.gone or not pool.standing.stamps:
@@ -46,24 +44,8 @@ def adopted(node: NodeView, pool: PoolView, now: Instant) -> Step | None:
         now,
         because=message,
         lease=None,
-        cordon=cordon_kept(node),
+        cordon=True if theirs else cordon_kept(node),
         driver_label="",
         cleared=(REQUEST_ANNOTATION,) if node.request is Request.ADOPT else (),
         notes=(edit(node, Field.STATE, before=node.state, after=record.state, message=message),),
-    )
-
-
-def uncordoned(node: NodeView, record: Record, now: Instant) -> Step | None:
-    """The cordon that came with it is gone: one that comes later is a person's, and stays."""
-    if not record.cordon_adopted or node.cordoned or node.lease is not None:
-        return None
-    if now.sight.foreign_operator:
-        return None
-    return written(
-        node,
-        replace(record, cordon_adopted=False, epoch=now.epoch),
-        now,
-        because="the cordon that was taken over with it was taken away",
-        lease=None,
-        cordon=None,
     )

@@ -43,5 +43,4 @@ def _heard(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | None:
         or requests.requested(node, record, pool, now)
         or driver_label.edited(node, record, pool, now)
         or requests.needless(node, record, pool, now)
-        or arrivals.uncordoned(node, record, now)
     )

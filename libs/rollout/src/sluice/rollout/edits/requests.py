@@ -38,7 +38,7 @@ def spent(node: NodeView) -> tuple[tuple[str, ...], tuple[Note, ...]]:
 
 def requested(node: NodeView, record: Record, pool: PoolView, now: Instant) -> Step | None:
     """The GPU Operator's annotation: as a state of `upgrade-required`."""
-    if not node.requested:
+    if not node.requested or now.sight.foreign_operator:
         return None
     if record.state not in (*ENDED, UpgradeState.UPGRADE_REQUIRED):
         return None

@@ -24,10 +24,10 @@ def edited(node: NodeView, record: Record, pool: PoolView, now: Instant) -> Step
     """What follows where label and record differ."""
     if node.state == record.state:
         return None
-    if record.state in ENDED and node.state == UpgradeState.UPGRADE_REQUIRED:
-        return retry(node, record, pool, now, Field.STATE)
     if now.sight.foreign_operator:
         return wait(WaitCode.FOREIGN_OPERATOR, now.sight.foreign_operator, now)
+    if record.state in ENDED and node.state == UpgradeState.UPGRADE_REQUIRED:
+        return retry(node, record, pool, now, Field.STATE)
     if record.edits:
         return twice(node, record, now)
     return _taken_back(node, record, now)

@@ -34,8 +34,14 @@ def pod_of(node: NodeView) -> DriverPod | None:
 
 
 def shut_out(node: NodeView) -> bool:
-    """Whether a driver pod waits behind a gate that is shut to it."""
-    return node.gate is not None and bool(node.gate.waiting_pod_uid)
+    """Whether its driver pod waits behind a gate that is shut to it."""
+    pod, gate = pod_of(node), node.gate
+    return (
+        pod is not None
+        and gate is not None
+        and not pod.ready
+        and gate.waiting_pod_uid == pod.uid != gate.admitted_pod_uid
+    )
 
 
 def running(node: NodeView, pool: PoolView) -> Run | None:

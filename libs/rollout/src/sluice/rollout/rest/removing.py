@@ -12,7 +12,7 @@ from sluice.rollout.views.fleet import Instant
 from sluice.rollout.views.node import NodeView
 from sluice.rollout.views.pool import PoolView
 from sluice.rollout.waiting import wait
-from sluice.rollout.writes import written
+from sluice.rollout.writes import cordon_at_release, written
 
 
 def unwanted(node: NodeView, pool: PoolView) -> bool:
@@ -34,7 +34,7 @@ def leaving(node: NodeView, record: Record | None, pool: PoolView, now: Instant)
             now,
             because="it is to have no driver of ours, and has none",
             lease=None,
-            cordon=None,
+            cordon=cordon_at_release(node, record, proven=True),
             driver_label="",
             initially_cordoned=False,
         )

@@ -20,6 +20,7 @@ from sluice.rollout.views.fleet import Instant
 from sluice.rollout.views.node import Field, NodeView
 from sluice.rollout.views.pool import PoolView
 from sluice.rollout.waiting import wait
+from sluice.rollout.writes import cordon_adopted
 
 
 def start(
@@ -96,7 +97,7 @@ def _held_up(
 
 
 def _cordon_is_ours(node: NodeView, record: Record | None) -> bool:
-    if record is not None and record.cordon_adopted:
+    if record is not None and cordon_adopted(node, record):
         return True
     return node.owned(Field.CORDON) and not node.others(Field.CORDON)
 

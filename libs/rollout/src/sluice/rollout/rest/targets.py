@@ -7,6 +7,7 @@ import msgspec
 
 from sluice.contracts.node import Record
 from sluice.contracts.waits import WaitCode
+from sluice.policy.wanted import Method
 from sluice.rollout.decision import Wait
 from sluice.rollout.views.fleet import Instant
 from sluice.rollout.views.node import NodeView
@@ -41,9 +42,11 @@ def target_of(node: NodeView, record: Record | None, pool: PoolView) -> str:
     last_good = pool.standing.last_good
     if pool.target in pool.standing.proven or not joins(node, record):
         return pool.target
+    if pool.method is Method.PRE_INSTALLED:
+        return pool.target  # it brings its driver itself
     build = pool.build(last_good, node.variant)
-    settled = build is not None and build.readiness is Readiness.SETTLED
-    return last_good if settled else pool.target
+    there = build is not None and build.readiness is not Readiness.MISSING
+    return last_good if there else pool.target
 
 
 def goal_of(node: NodeView, pool: PoolView, target: str, now: Instant) -> Goal | Wait:

@@ -16,12 +16,18 @@ from sluice.rollout import limits, waiting
 from sluice.rollout.decision import Candidate, Step, Wait
 from sluice.rollout.edits import spent
 from sluice.rollout.rest.driver import running
-from sluice.rollout.underway.ending import cordon_at_release
 from sluice.rollout.underway.starting import old_pod, safe_load, unseen
 from sluice.rollout.views.fleet import Instant
 from sluice.rollout.views.node import Field, NodeView
 from sluice.rollout.views.pool import PoolView
-from sluice.rollout.writes import cordon_kept, entered, readable, written
+from sluice.rollout.writes import (
+    cordon_adopted,
+    cordon_at_release,
+    cordon_kept,
+    entered,
+    readable,
+    written,
+)
 
 _HARMLESS = frozenset({Operation.VALIDATE, Operation.REMOVE})
 """They start nobody on a target."""
@@ -163,7 +169,7 @@ def _revalidated(node: NodeView, before: Record, candidate: Candidate, pool: Poo
 def _by_others(node: NodeView) -> bool:
     """Whether the node is cordoned, and by more than us and the upgrade that was taken over."""
     record = readable(node)
-    adopted = record is not None and record.cordon_adopted
+    adopted = record is not None and cordon_adopted(node, record)
     ours = node.owned(Field.CORDON) and not node.others(Field.CORDON)
     return node.cordoned and not (ours or adopted)
 

@@ -32,7 +32,7 @@ from sluice.rollout.underway.flight import (
 )
 from sluice.rollout.views.node import Field, NodeView
 from sluice.rollout.waiting import few
-from sluice.rollout.writes import cordon_kept, moved, written
+from sluice.rollout.writes import cordon_at_release, cordon_kept, moved, written
 
 SILENT: Final = "agent-silent: its driver agent is silent"
 NOT_READY: Final = "not-ready: the Node did not become Ready in time"
@@ -88,18 +88,6 @@ def _given_back(
         cleared=_initial_state(f.node) if proven or not f.record.unproven else (),
         before=(*before, *_stops(f)),
     )
-
-
-def cordon_at_release(node: NodeView, record: Record, *, proven: bool) -> bool | None:
-    """Ours is dropped, and stays where anybody else has it too (docs/states.md#writes).
-
-    A node that had failed stays cordoned until it is proven to work.
-    """
-    if node.keep_cordoned or (record.unproven and not proven):
-        return cordon_kept(node)
-    if record.cordon_adopted and node.cordoned and not node.initially_cordoned:
-        return False
-    return None
 
 
 def _initial_state(node: NodeView) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ limit ends the wait (docs/states.md#upgrade, #limits). Must not know what comes 
 from collections.abc import Iterable
 
 import msgspec
-from msgspec.structs import replace
 
 from sluice.contracts.node import UpgradeState
 from sluice.contracts.waits import WaitCode
@@ -44,8 +43,7 @@ def recordoned(f: Flight) -> Step | None:
     if not uncordoned(f):
         return None
     because = "somebody uncordoned the node in the middle of its upgrade: cordoned again"
-    record = replace(f.record, cordon_adopted=False)
-    return write(f, record, because, initially_cordoned=False)
+    return write(f, f.record, because, initially_cordoned=False)
 
 
 def emptied(f: Flight) -> Outcome:

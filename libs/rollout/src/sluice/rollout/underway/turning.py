@@ -6,6 +6,7 @@ docs/states.md#v-edited, #v-halt, #v-reboot. Must not know what a state does.
 from msgspec.structs import replace
 
 from sluice.contracts.node import Operation, UpgradeState
+from sluice.policy.wanted import Method
 from sluice.rollout import limits, slots
 from sluice.rollout.decision import Outcome, Step
 from sluice.rollout.underway.ending import NOT_READY, SILENT, release, releasing
@@ -31,7 +32,9 @@ def _unwanted(f: Flight) -> str:
     if f.record.operation is not Operation.REMOVE:
         return f.pool.standing.released.get(f.node.uid, "") or _pointless(f)
     gone = f.node.excluded or f.node.pool != f.record.pool or f.pool.gone
-    if gone or f.pool.build(f.pool.target, f.node.variant) is None:
+    if gone or f.pool.method is Method.PRE_INSTALLED:
+        return ""
+    if f.pool.build(f.pool.target, f.node.variant) is None:
         return ""
     return "the node is to keep a driver after all"
 

@@ -4,7 +4,6 @@ Proven is what an `idle` says that was read from the slot since this process beg
 (docs/states.md#gate-3). An agent that cannot read its slot keeps the gate shut and says so.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 from sluice.bus.desk import Desk
@@ -46,7 +45,7 @@ class Keeper:
             self.why = ""
             return
         seen = await self._machine.access.do(lambda: look(tree))
-        asking = _waiting(seen.asked, seen.answered)
+        asking = gate.waiting(seen.asked, seen.answered)
         if asking is None:
             return
         self.why = "" if self._working() else _shut(seen, asking, proven, self._desk)
@@ -76,13 +75,7 @@ class Keeper:
 
 def _at_gate(tree: Tree) -> Asking | None:
     """A look at the gate alone: hardly ever does anybody stand there, and a whole look is dear."""
-    return _waiting(gate.asked(tree), gate.answered(tree))
-
-
-def _waiting(asked: Iterable[Asking], answered: Iterable[Answer]) -> Asking | None:
-    """Who stands at the gate and was not let in: the latest."""
-    let_in = {answer.pod_uid for answer in answered}
-    return next((one for one in reversed(tuple(asked)) if one.pod_uid not in let_in), None)
+    return gate.waiting(gate.asked(tree), gate.answered(tree))
 
 
 def _shut(seen: Look, asking: Asking, proven: Proven | None, desk: Desk) -> str:

@@ -11,7 +11,7 @@ from sluice.contracts.facts import Facts, Gate, LoadedDriver
 from sluice.contracts.reports import PodUse, Usage
 from sluice.driver.node.keeper import Keeper
 from sluice.driver.node.look import Look, look
-from sluice.host import modules
+from sluice.host import gate, modules
 from sluice.host.machine import Machine
 from sluice.host.tree import Tree
 from sluice.runtime.clock import Clock
@@ -72,14 +72,12 @@ def driver_of(tree: Tree) -> LoadedDriver | None:
 def gate_of(seen: Look, why: str) -> Gate:
     """Where the gate stands."""
     admitted = seen.answered[-1] if seen.answered else None
-    let_in = {answer.pod_uid for answer in seen.answered}
-    waiting = [asking for asking in seen.asked if asking.pod_uid not in let_in]
-    last = waiting[-1] if waiting else None
+    waiting = gate.waiting(seen.asked, seen.answered)
     return Gate(
         admitted_pod_uid=admitted.pod_uid if admitted else "",
         admitted_label=admitted.label if admitted else "",
-        waiting_pod_uid=last.pod_uid if last else "",
-        waiting_label=last.label if last else "",
+        waiting_pod_uid=waiting.pod_uid if waiting else "",
+        waiting_label=waiting.label if waiting else "",
         why=why,
     )
 
