@@ -1,13 +1,13 @@
-"""What no revision shows and an audit must know: who is without a driver behind a shut gate.
+"""What no revision shows and an audit must know: on whom no driver is loaded.
 
-It hears what the driver agents report. A node that never had a driver is not one that lost it, and
-another boot of a node is still that node.
+It hears what the driver agents report; another boot of a node is still that node.
 """
 
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from math import inf, nextafter
 from typing import Final
 
 from msgspec.structs import replace
@@ -36,7 +36,6 @@ class Witness:
     def __init__(self, *, pool: str, max_unavailable: Amount) -> None:
         self._pool = pool
         self._max_unavailable = max_unavailable
-        self._had: set[str] = set()
         self._without: frozenset[str] = frozenset()
         self.testimony: list[PoolFacts] = []
 
@@ -48,10 +47,7 @@ class Witness:
         if not isinstance(facts, Facts):
             return
         node = {report.node_uid}
-        if facts.driver is not None:
-            self._had |= node
-        lacks = facts.driver is None and report.node_uid in self._had
-        self._without = self._without | node if lacks else self._without - node
+        self._without = self._without | node if facts.driver is None else self._without - node
         self._testify(at)
 
     def _testify(self, at: float) -> None:
@@ -79,7 +75,7 @@ def dated(testimony: Sequence[PoolFacts], revisions: Sequence[Revision]) -> tupl
         since = after.since
         if before.shut_out - after.shut_out:
             earlier = bisect_right(times, since)
-            since = times[earlier - 1] if earlier else 0.0
+            since = nextafter(times[earlier - 1], inf) if earlier else 0.0
         doubts.append((since, after.since + HEARD, before.shut_out ^ after.shut_out))
     begun = [one.since for one in testimony]
     told: list[PoolFacts] = []

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from sluice.contracts.journal import Verb
-from sluice.contracts.node import Operation
+from sluice.contracts.node import DRIVER_LABEL, Operation
 from sluice.rollout.audit import PoolFacts, judge
 from tests.unit.rollout.audit.journals import POOL, TARGET, Story, cordoned, found, leased, messages
 
@@ -74,6 +74,19 @@ def test_of_whom_nobody_can_say_whether_it_was_known_to_be_shut_out_nothing_is_h
     story.take("n1")
     over = story.take("n2")
     assert of_i1(story.journal(pools=(doubt,))) == [over.revision]
+
+
+def test_a_node_that_is_to_have_no_driver_yet_misses_none() -> None:
+    story = Story("n0", "n1")
+    story.label("n1", DRIVER_LABEL, None)
+    shut = facts(story, max_unavailable=1, shut_out=frozenset({"uid-n1"}))
+    story.take("n0")
+    assert of_i1(story.journal(pools=(shut,))) == []
+    story.take("n1", operation=Operation.BRING_UP, cordon=False)
+    story.start("n1")
+    story.release_unchanged("n0")
+    story.take("n0")
+    assert of_i1(story.journal(pools=(shut,))) == []
 
 
 @pytest.mark.parametrize("by", ["cordon", "shut", "failed"])

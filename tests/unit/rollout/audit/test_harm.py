@@ -524,17 +524,20 @@ def test_when_its_rollout_is_lost_who_is_in_flight_proves_it_anew() -> None:
     assert of_i8(story) == [over.revision]
 
 
-@pytest.mark.parametrize(("lost", "problems"), [(True, 0), (False, 1)])
+@pytest.mark.parametrize(("lost", "problems"), [("all", 0), ("target", 1), ("", 1)])
 def test_when_it_was_lost_its_share_is_of_the_nodes_that_there_are_then(
-    lost: bool, problems: int
+    lost: str, problems: int
 ) -> None:
     story = Story("n0", "n1")
     story.rollout(targets(t2=[]))
     story.take("n0")
     for name in ("n2", "n3"):
         story.node(name)
-    if lost:
+    if lost == "all":
         story.delete("Rollout", POOL)
+    if lost == "target":
+        story.rollout(targets())
+    if lost:
         story.rollout(targets(t2=[]))
     story.take("n1")
     assert len(of_i8(story, "50%")) == problems

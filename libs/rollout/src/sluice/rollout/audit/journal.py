@@ -30,7 +30,8 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
     accepted: Mapping[str, int] = {}
     """Failures that people accept by target, where there is no Rollout in the journal to say it."""
     shut_out: frozenset[str] = frozenset()
-    """Node uids without a driver behind a shut gate: no revision shows that."""
+    """Node uids on which no driver is loaded, as no revision shows: those that should have one are
+    unavailable."""
     doubtful: frozenset[str] = frozenset()
     """Node uids of which nobody can say whether whoever decided knew already that they are shut
     out, or no longer: they cost nobody anything, and nothing by themselves."""

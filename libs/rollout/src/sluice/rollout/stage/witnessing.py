@@ -1,17 +1,14 @@
 """What only a simulated cluster can testify to an audit: who had the devices open, whose node is
-whose, and who is without a driver behind a shut gate.
+whose, and on whom no driver is loaded.
 
 Watches, and changes nothing.
 """
 
-from sluice.contracts.node import Operation
 from sluice.rollout.audit.journal import Held, Journal, PoolFacts
-from sluice.rollout.stage import api, driving
+from sluice.rollout.stage import driving
 from sluice.rollout.stage.chronicle import Chronicle
 from sluice.rollout.stage.objects import Machine, Node
 from sluice.rollout.stage.state import State
-
-_UNCOUNTED = frozenset({Operation.BRING_UP})
 
 
 def look(state: State, machine: Machine) -> None:
@@ -59,12 +56,7 @@ def testify(state: State) -> None:
 
 def _without_driver(state: State, node: Node) -> bool:
     told = state.reported.get(node.name)
-    if told is None or told.loaded is not None:
-        return False
-    record = api.record_of(node)
-    if record is not None and record.operation in _UNCOUNTED:
-        return False
-    return bool(api.driver_label(node)) or (record is not None and record.evidence is not None)
+    return told is not None and told.loaded is None
 
 
 def journal(chronicle: Chronicle) -> Journal:

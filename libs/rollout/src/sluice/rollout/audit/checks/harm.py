@@ -31,6 +31,8 @@ class _Ledger:
         self._released: dict[str, tuple[str, int]] = {}
         self._known: dict[str, frozenset[str]] = {}
         """By pool: the targets of which its Rollout knows."""
+        self._lost: set[str] = set()
+        """Pools whose Rollout is gone."""
         self._waiting = sorted(case.journal.pools, key=lambda one: one.since, reverse=True)
         self._accepted: dict[str, dict[str, int]] = {}
 
@@ -101,8 +103,12 @@ class _Ledger:
         known = self._known.get(pool, frozenset())
         for target in sorted(known - edition.targets):
             yield from self._dropped(edition, target)
-        for target in edition.targets - known:
-            self._taken_up(edition, target)
+        if edition.exists and pool in self._lost:
+            self._lost.discard(pool)
+            for target in edition.targets:
+                self._taken_up(edition, target)
+        elif not edition.exists:
+            self._lost.add(pool)
         self._known[pool] = edition.targets
 
     def _dropped(self, edition: RolloutEdition, target: str) -> Iterator[Finding]:
@@ -120,7 +126,7 @@ class _Ledger:
             yield from _by_us(edition, what)
 
     def _taken_up(self, edition: RolloutEdition, target: str) -> None:
-        """Where the Rollout was lost, and the pool has grown since, a share of it is more."""
+        """The Rollout was lost: where the pool has grown since, a share of it is more."""
         book = self._books.get((edition.pool, target))
         threshold = self._threshold(edition.pool, edition.place, edition.time)
         if book and threshold:

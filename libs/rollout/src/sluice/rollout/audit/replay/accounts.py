@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from sluice.contracts.node import Operation
 from sluice.policy.amounts import part_of
 from sluice.policy.shapes import Amount
 from sluice.rollout.audit.journal import PoolFacts
@@ -248,8 +249,9 @@ class Accounts:
     def _stand(self, place: int, life: Life, facts: Facts) -> None:
         now = NOWHERE
         if facts.exists:
-            away = facts.unavailable or life.uid in self._shut
-            doubtful = not away and life.uid in self._doubtful
+            expected = _should_have(facts)
+            away = facts.unavailable or (expected and life.uid in self._shut)
+            doubtful = not away and expected and life.uid in self._doubtful
             now = Standing(self._pool_of(life, facts), away, doubtful)
         places, standings = self._standings.setdefault(life.uid, ([], []))
         was = standings[-1] if standings else NOWHERE
@@ -278,3 +280,10 @@ class Accounts:
 def in_order(timeline: Timeline) -> Iterator[Change | Edition | RolloutEdition]:
     """Changes of Nodes and editions of what people and we write beside them, as they came."""
     return merge(timeline.changes, timeline.editions, key=lambda item: item.place)
+
+
+def _should_have(facts: Facts) -> bool:
+    """Whether a driver is missed where none is loaded; in a first bring-up none is, yet."""
+    if facts.operation is Operation.BRING_UP:
+        return False
+    return bool(facts.driver) or (facts.record is not None and facts.record.evidence is not None)

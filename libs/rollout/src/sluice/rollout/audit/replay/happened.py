@@ -78,6 +78,7 @@ class RolloutEdition(msgspec.Struct, frozen=True, kw_only=True):
     place: int
     time: float
     pool: str
+    exists: bool = True
     release: tuple[str, int] = ("", 0)
     """The target whose halt a person ended, and how many failures he accepts."""
     base: int = 0
@@ -107,6 +108,7 @@ def rollout_edition(
         place=place,
         time=time,
         pool=name,
+        exists=bool(whole),
         release=(release.get("target", ""), release.get("failures", 0)),
         base=status.get("base") or 0,
         targets=frozenset(targets),
