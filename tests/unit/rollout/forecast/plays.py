@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from sluice.contracts.reports import PodUse, Usage
 from sluice.policy.kinds.strategy import StrategySpec
 from sluice.policy.kinds.upgrades import PodDeletion, WaitForCompletion
-from sluice.rollout.forecast import Plan, plan
+from sluice.rollout.forecast import NodeForecast, Plan, plan
 from sluice.rollout.views.machine import WorkPod
 from sluice.rollout.views.node import NodeView
 from sluice.rollout.views.pool import PoolView
@@ -112,3 +112,15 @@ def foreseen(
         assumptions=assumptions or Fixed(),
         **known,
     )
+
+
+def of(made: Plan, name: str) -> NodeForecast:
+    """What is said of one node."""
+    return next(node for node in made.nodes if node.node == name)
+
+
+def said(made: Plan, *words: str) -> str:
+    """The one remark that has all of these words."""
+    found = [remark for remark in made.remarks if all(word in remark for word in words)]
+    assert len(found) == 1, made.remarks
+    return found[0]

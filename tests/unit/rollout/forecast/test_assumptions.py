@@ -16,6 +16,12 @@ def test_what_was_seen_often_enough_is_told_with_its_number() -> None:
     assert "a validation 45 s" in assumed
 
 
+def test_as_many_as_are_enough_are_enough() -> None:
+    for samples, words in {(60.0,): "Assumed", (60.0, 60.0): "Seen"}.items():
+        first, *_ = Usual(history=History(enough=2, load=samples)).said
+        assert first.startswith(words)
+
+
 def test_the_same_seed_is_the_same_world() -> None:
     usual = Usual()
     one, again, other = (usual.world(seed) for seed in (1, 1, 2))

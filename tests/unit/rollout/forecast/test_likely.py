@@ -41,6 +41,11 @@ def test_more_times_than_plays_are_refused() -> None:
         likely((1.0, 2.0), 1)
 
 
+def test_of_no_play_nothing_can_be_said() -> None:
+    with pytest.raises(ValueError, match="0 times cannot come from 0 plays"):
+        likely((), 0)
+
+
 def test_the_typical_one_is_in_the_middle() -> None:
     assert typical(()) == 0.0
     assert typical((3.0, 1.0, 2.0)) == 2.0

@@ -46,6 +46,22 @@ def test_where_the_other_limit_is_in_the_way_it_says_so() -> None:
     assert "only if maxParallelUpgrades, which is 1, is 0" in found.why
 
 
+def test_just_in_time_is_in_time() -> None:
+    tries, _ = tried(lambda number: 100.0 / number if number else None)
+    assert needed(tries, nodes=4, seconds=25, least=0, parallel=0).max_unavailable == 4
+    tries, _ = tried(lambda number: 100.0 / number if number else None, cap=1)
+    found = needed(tries, nodes=4, seconds=25, least=0, parallel=1)
+    assert (found.max_unavailable, found.max_parallel) == (4, 0)
+
+
+def test_where_the_other_limit_is_not_all_that_is_in_the_way_no_number_is_named() -> None:
+    tries, calls = tried(lambda number: 100.0 / number if number else None, cap=1)
+    found = needed(tries, nodes=10, seconds=5, least=0, parallel=1)
+    assert (found.max_unavailable, found.max_parallel) == (None, None)
+    assert "with all nodes at a time it takes 10 s" in found.why
+    assert calls == [(10, None), (10, 0)]
+
+
 def test_what_no_number_can_do_is_said_with_how_long_it_takes_at_best() -> None:
     tries, _ = tried(lambda number: 90.0)
     found = needed(tries, nodes=10, seconds=60, least=0, parallel=0)
@@ -72,3 +88,13 @@ def test_few_numbers_are_tried() -> None:
     found = needed(tries, nodes=5000, seconds=1000, least=600, parallel=0)
     assert found.max_unavailable == 1000
     assert len({number for number, _ in calls}) <= 22
+
+
+@pytest.mark.parametrize(
+    ("nodes", "numbers"),
+    [(5000, [5000, 0, 2, 6, 4, 3, 3]), (6, [6, 0, 2, 4, 3, 3])],
+)
+def test_a_small_number_is_looked_for_among_small_ones(nodes: int, numbers: list[int]) -> None:
+    tries, calls = tried(lambda number: 90.0 / number if number else None)
+    assert needed(tries, nodes=nodes, seconds=30, least=0, parallel=0).max_unavailable == 3
+    assert [number for number, _ in calls] == numbers

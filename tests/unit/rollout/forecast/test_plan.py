@@ -5,17 +5,15 @@ from sluice.contracts.facts import Gate
 from sluice.contracts.reports import Finding, Preflight
 from sluice.contracts.rollout import Brake, RolloutSpec
 from sluice.contracts.waits import WaitCode
-from sluice.rollout.forecast import Likely, NodeForecast, Plan, Usual, Wish, plan
+from sluice.rollout.forecast import Likely, Usual, plan
 from sluice.rollout.views.fleet import Fleet
-from sluice.rollout.views.machine import Checked, Leaving
+from sluice.rollout.views.machine import Checked
 from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import Build
-from sluice.rollout.world import NEVER, Ending, Oddity
+from sluice.rollout.world import NEVER, Ending, Model, Oddity, Steady
 from tests.unit.rollout.building import (
     NEW,
     NOW,
     POOL,
-    VARIANT,
     done,
     failed,
     fleet,
@@ -32,22 +30,12 @@ from tests.unit.rollout.forecast.plays import (
     cordoned,
     foreseen,
     idle,
+    of,
     old,
     places,
+    said,
     work,
 )
-
-
-def of(made: Plan, name: str) -> NodeForecast:
-    return next(node for node in made.nodes if node.node == name)
-
-
-def said(made: Plan, *words: str) -> str:
-    """The one remark that has all of these words."""
-    found = [remark for remark in made.remarks if all(word in remark for word in words)]
-    assert len(found) == 1, made.remarks
-    return found[0]
-
 
 # When.
 
@@ -78,6 +66,30 @@ def test_of_several_plays_half_are_over_before_nineteen_of_twenty() -> None:
     assert made.makespan.p95 is not None
     assert made.makespan.p50 < made.makespan.p95
     said(made, "9 plays", "for 19 of 20 cases stands the worst")
+
+
+class NowAndThen:
+    """Worlds of which every third is odd."""
+
+    said = ("In worlds that differ.",)
+
+    def __init__(self, *oddities: Oddity) -> None:
+        self._oddities = oddities
+
+    def world(self, seed: int) -> Model:
+        """The first two are not."""
+        return Steady(oddities=self._oddities if seed % 3 == 2 else ())
+
+
+def test_of_those_that_start_together_as_a_rule_the_one_that_may_be_late_comes_last() -> None:
+    nodes = (*idle(2), old("node-3", work("a")), old("node-4"))
+    late = NowAndThen(Oddity(node="node-1", load=Ending(100.0)))
+    made = foreseen(places(parallel=2), nodes, late, plays=3)
+    third, fourth = of(made, "node-3").start, of(made, "node-4").start
+    assert third.p50 == fourth.p50
+    assert fourth.p95 == fourth.p50
+    assert third.p95 == pytest.approx((fourth.p95 or 0.0) + IDLE_LIFE + GRANTED, abs=0.1)
+    assert [node.node for node in made.nodes] == ["node-1", "node-2", "node-4", "node-3"]
 
 
 def test_the_same_seed_gives_the_same_plan_and_another_one_another() -> None:
@@ -251,113 +263,6 @@ def test_a_pause_is_named_and_not_counted() -> None:
     made = foreseen(held, idle(2))
     assert made.makespan == foreseen(pool, idle(2)).makespan
     said(made, "the brake is Pause", "from the moment when that ends")
-
-
-# Pods.
-
-
-def test_pods_that_are_lost_are_named_with_what_is_lost() -> None:
-    pods = [
-        work("solo", bare=True),
-        work("cache", empty_dir=True),
-        work("rank-0", gang="ml/train"),
-        work("plain"),
-    ]
-    nodes = [old("node-1", *pods), old("node-2", work("rank-1", gang="ml/train"))]
-    made = foreseen(places(), nodes)
-    node = of(made, "node-1")
-    assert node.evicted == ("ml/cache", "ml/plain", "ml/rank-0", "ml/solo")
-    assert node.lost == (
-        "ml/cache (emptyDir: its files go with it)",
-        "ml/rank-0 (of gang ml/train, which stops as a whole: 1 more pods are known)",
-        "ml/solo (bare: nobody makes it anew)",
-    )
-    assert of(made, "node-2").lost
-    said(made, "5 pods will be evicted")
-    said(made, "With 4 pods something is lost")
-
-
-def test_pods_at_which_nobody_has_looked_are_known_by_uid_alone() -> None:
-    seen = old("node-1", work("a"))
-    made = foreseen(places(), [replace(seen, pods=None), old("node-2")])
-    assert of(made, "node-1").evicted == ("the pod with uid uid-a",)
-    said(made, "Nobody has looked at the pods of 1 node")
-
-
-def test_a_disruption_budget_that_refuses_is_named_and_what_comes_of_it() -> None:
-    kept = work("web", budget="ml/web-budget")
-    made = foreseen(places(), [old("node-1", kept), old("node-2")])
-    node = of(made, "node-1")
-    assert node.blocked_by == ("ml/web-budget (keeps ml/web)",)
-    assert node.end == Likely(None, None)
-    assert node.failed == 1
-    assert node.wait is not None
-    assert node.wait.code is WaitCode.FAILED
-    said(made, "1 disruption budget will refuse", "ml/web-budget")
-    said(made, "will probably fail", "node-1")
-
-
-def test_what_is_refused_now_is_told_in_the_words_of_the_api_server() -> None:
-    leaving = Leaving(uid="uid-a", since=NOW - 10, refused="Cannot evict pod: budget ml/pdb")
-    made = foreseen(places(), [old("node-1", work("a"), leaving=(leaving,))])
-    assert made.nodes[0].blocked_by == ("ml/a: Cannot evict pod: budget ml/pdb",)
-
-
-# What if.
-
-
-def test_another_budget_is_foreseen_on_wish() -> None:
-    serial = foreseen(places(parallel=1), idle(4))
-    wished = foreseen(places(parallel=1), idle(4), wish=Wish(max_parallel=0, max_unavailable=2))
-    assert wished.loss.nodes == 2
-    assert serial.makespan.p50 is not None
-    assert wished.makespan.p50 == pytest.approx(serial.makespan.p50 / 2, rel=0.05)
-
-
-def test_another_driver_is_foreseen_on_wish() -> None:
-    there = [done("node-1"), done("node-2")]
-    assert not foreseen(places(), there).nodes
-    build = Build(label="label-next", install_digest="install-next")
-    made = foreseen(places(), there, wish=Wish(target="next", builds={VARIANT: build}))
-    assert made.target == "next"
-    assert all(node.end.p50 for node in made.nodes)
-    unknown = foreseen(places(), there, wish=Wish(target="next"))
-    assert unknown.makespan == Likely(None, None)
-    said(unknown, "2 nodes will not move (target-missing)")
-
-
-@pytest.mark.parametrize("seconds", [30, 50, 80, 120, 200, 400])
-def test_the_needed_limit_is_the_smallest_that_does(seconds: int) -> None:
-    nodes = [old(f"node-{number}", *[work(f"w{number}")] * (number % 2)) for number in range(6)]
-    by_hand = None
-    for number in range(7):
-        made = foreseen(places(unavailable=number), nodes, Varied(), plays=2)
-        if made.makespan.p95 is not None and made.makespan.p95 <= seconds:
-            by_hand = number
-            break
-    found = foreseen(places(unavailable=1), nodes, Varied(), plays=2, finish_by=NOW + seconds)
-    assert found.needed is not None
-    assert found.needed.max_unavailable == by_hand
-    if by_hand is None:
-        said(found, "No maxUnavailable can be named")
-    else:
-        said(found, f"maxUnavailable has to be {by_hand} or more")
-
-
-def test_where_the_parallel_limit_is_in_the_way_the_plan_says_so() -> None:
-    made = foreseen(places(parallel=1), idle(4), finish_by=NOW + 90)
-    assert made.needed is not None
-    assert (made.needed.max_unavailable, made.needed.max_parallel) == (2, 0)
-    assert foreseen(places(parallel=1), idle(4)).needed is None
-
-
-def test_with_an_endless_job_no_limit_can_be_named() -> None:
-    endless = Oddity(pod="uid-train", remainder=NEVER)
-    nodes = [old("node-1", work("train", job=True))]
-    made = foreseen(places(**awaiting_jobs()), nodes, Fixed(endless), finish_by=NOW + 9000)
-    assert made.needed is not None
-    assert made.needed.max_unavailable is None
-    assert "it cannot be said" in made.needed.why
 
 
 # Other beginnings.

@@ -231,3 +231,21 @@ def test_nothing_to_do_is_a_story_too() -> None:
     assert story.loss.nodes == 1
     assert story.gpu_seconds == 0.0
     assert not played(places()).courses
+
+
+def test_with_more_than_two_hundred_nodes_decisions_are_put_off_a_little() -> None:
+    alone, many, more = (played(places(), *idle(count)) for count in (1, 200, 201))
+    assert many.lasted == alone.lasted
+    assert more.lasted == pytest.approx(alone.lasted + 3 * 0.25, abs=0.3)
+
+
+def test_where_nothing_is_to_come_any_more_the_play_is_over() -> None:
+    dead = old("node-1")
+    silent = {
+        part: replace(component, heard=NOW - 900, silent_at=NOW - 700)
+        for part, component in dead.components.items()
+    }
+    course = played(places(), replace(dead, components=silent)).courses["node-1"]
+    assert (course.start, course.end) == (None, None)
+    assert course.wait is not None
+    assert course.wait.code is WaitCode.AGENT_SILENT

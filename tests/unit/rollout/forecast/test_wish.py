@@ -68,3 +68,8 @@ def test_an_amount_that_is_none_is_refused(amount: int | str) -> None:
 def test_fewer_than_none_in_parallel_are_refused() -> None:
     with pytest.raises(ValueError, match="-1 is no maxParallelUpgrades"):
         Wish(max_parallel=-1)
+
+
+def test_where_there_is_no_pool_that_is_said() -> None:
+    with pytest.raises(LookupError, match="no pool is called 'else'; there are none at all"):
+        supposed(fleet(()), "else", Wish())

@@ -26,7 +26,7 @@ def needed(tried: Tried, *, nodes: int, seconds: float, least: int, parallel: in
         why = f"with {found} at a time it takes {lasting(tried(found, None))}"
         return Needed(max_unavailable=found, why=why)
     freed = tried(nodes, 0) if parallel else widest
-    if parallel and freed is not None and freed <= seconds:
+    if freed is not None and freed <= seconds:
         found = _smallest(lambda number: tried(number, 0), nodes, seconds, least)
         why = (
             f"only if maxParallelUpgrades, which is {parallel}, is 0 or at least as much:"

@@ -206,18 +206,18 @@ def _driver(case: _Case, moves: float) -> _Driver | None:
     stop = world.stop(name, case.old.label, CONTAINER).seconds
     heard = moves + pace.daemon_set + pace.kubelet
     gone = heard + (pace.grace if stop is None else min(stop, pace.grace))
-    out = gone + pace.write + pace.poke + unload[0]
+    out = gone + unload[0]
     started = max(out, heard + pull) + pace.kubelet + load[0]
     loaded = started + load[1]
-    if loaded + ready >= moves + limits.DRIVER_START:
+    if loaded + ready >= moves - pace.write + limits.DRIVER_START:
         return None
     return _Driver(started, loaded, loaded + ready, unload[1], load[2])
 
 
 def _unload(case: _Case) -> tuple[float, int] | None:
-    """Seconds until the modules are out, and how often it is tried."""
-    first, took = case.machine.counts.get("unload", 0), 0.0
-    tried = 0
+    """Seconds from the command until the modules are out, and how often it is tried."""
+    pace, first = case.state.pace, case.machine.counts.get("unload", 0)
+    took, tried = pace.write + pace.poke, 0
     while took < limits.UNLOAD:
         end = case.state.world.unload(case.machine.name, first + tried)
         tried += 1
@@ -225,8 +225,8 @@ def _unload(case: _Case) -> tuple[float, int] | None:
             return None
         took += end.after
         if not end.exit_code:
-            return (took, tried) if took < limits.UNLOAD else None
-        took += case.state.pace.busy_retry
+            return (took, tried) if took <= limits.UNLOAD else None
+        took += pace.busy_retry
     return None
 
 
@@ -249,6 +249,7 @@ def _validated(case: _Case, driver: _Driver) -> float | None:
     pace, label = case.state.pace, case.build.label
     attempt = case.machine.counts.get(f"validation {label}", 0)
     verdict = case.state.world.validation(case.machine.name, label, attempt)
-    if verdict.after is None or verdict.failed or verdict.after >= limits.VALIDATION:
+    if verdict.after is None or verdict.failed:
         return None
-    return driver.ready + (1 + _TOLD) * pace.write + pace.poke + verdict.after
+    took = (1 + _TOLD) * pace.write + pace.poke + verdict.after
+    return driver.ready + took if took <= limits.VALIDATION else None

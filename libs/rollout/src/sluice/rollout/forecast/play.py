@@ -39,7 +39,7 @@ class _Play:
         self._stage.state.foreign_operator = now.sight.foreign_operator
         self._stage.state.made = _MADE
         remain(self._stage.state, fleet)
-        self._pause = _PAUSE if leaping and len(fleet.nodes) > _LARGE else 0.0
+        self._pause = _PAUSE if len(fleet.nodes) > _LARGE else 0.0
         self._leaps = Leaps(self._stage.state) if leaping else None
         self._deciding = Deciding(self._stage.fleet())
         self._watch = Watch(fleet, pool, now.at)

@@ -45,8 +45,7 @@ def remarks(
 
 
 def _standing_still(plan: Plan, fleet: Fleet) -> list[str]:
-    still = [node for node in plan.nodes if node.start.p95 is None and node.start.p50 is None]
-    still = [node for node in still if node.end.p50 is None]
+    still = [node for node in plan.nodes if node.start.p50 is None and node.end.p50 is None]
     reasons: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for node in still:
         if node.wait is not None:
@@ -117,7 +116,7 @@ def _proof(plan: Plan) -> list[str]:
 
 
 def _about(time: Likely) -> str:
-    if time.p50 is None or time.p95 is None:
+    if time.p95 is None:
         return f"{lasting(time.p50)}, and it may never come to an end"
     return f"{lasting(time.p50)}, in 19 of 20 cases no more than {lasting(time.p95)}"
 

@@ -161,5 +161,5 @@ class Watch:
         failed = node.state == UpgradeState.UPGRADE_FAILED
         if failed and course.failed is None and course.start is not None:
             course.failed = self._told = at
-        elif not failed and course.failed is not None:
+        elif not failed:
             course.failed = None

@@ -63,7 +63,7 @@ def unpaused(pool: PoolView) -> PoolView:
     """The pool, and nobody holds it up on purpose."""
     upgrade = replace(pool.upgrade, auto_upgrade=True)
     rollout = pool.rollout
-    if rollout is not None and rollout.spec.brake != Brake.NONE:
+    if rollout is not None:
         rollout = replace(rollout, spec=replace(rollout.spec, brake=Brake.NONE))
     return replace(pool, upgrade=upgrade, rollout=rollout)
 
