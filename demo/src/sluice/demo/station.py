@@ -13,7 +13,7 @@ random are given. Agents know their Node's uid by their token in a cluster; here
 
 import asyncio
 import random as chance
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from sluice.bus.journal import FileJournal
 from sluice.bus.port import Bus
@@ -56,13 +56,11 @@ class Station:
         clock: Clock,
         ids: Ids,
         random_for: Callable[[str], chance.Random],
-        labels: Mapping[str, str] | None = None,
         show: Show | None = None,
         cut: Callable[[Bus], None] = _nothing,
-        lease_every: float = 10.0,
     ) -> None:
-        """`labels` are those that the Node comes with; `show` serves the pages of an agent; `cut`
-        breaks the connection of one that was killed, where it lives in this process.
+        """`show` serves the pages of an agent; `cut` breaks the connection of one that was killed,
+        where it lives in this process.
         """
         self.machine = machine
         self._root = machine.root
@@ -75,9 +73,8 @@ class Station:
             ids=ids,
             random=random_for(f"kubelet of {machine.name}"),
             occupants=self._occupant,
-            lease_every=lease_every,
         )
-        self.kubelet = machine.join(self.fleet, labels=labels)
+        self.kubelet = machine.join(self.fleet)
         self._ground = Ground(
             machine=machine,
             access=access,

@@ -22,6 +22,7 @@ from sluice.driver.node import agent as driver
 from sluice.driver.node.settings import DriverAgentSettings
 from sluice.host.access import Access
 from sluice.host.machine import Machine as Host
+from sluice.policy.rendering.agents import STATE_DIR
 from sluice.runtime.clock import Clock
 from sluice.runtime.fatal import Fatal
 from sluice.runtime.ids import SeededIds
@@ -36,9 +37,6 @@ from sluice.sim.machines.seats import Killed
 from sluice.telemetry.node import agent as telemetry
 from sluice.telemetry.node.settings import TelemetrySettings
 from sluice.validator.node import agent as validator
-
-STATE_DIR: Final = "/var/lib/sluice"
-"""Where the machine keeps a folder for each agent, in which its journal is."""
 
 Join = Callable[[Service, Identity], Awaitable[Bus]]
 """Connects an agent for as long as its service lives."""

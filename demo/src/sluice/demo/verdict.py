@@ -16,7 +16,7 @@ from sluice.contracts.events import Event
 from sluice.contracts.identities import COMPONENTS
 from sluice.contracts.journal import Entry, Revision
 from sluice.demo.places import Places
-from sluice.demo.station_agents import STATE_DIR
+from sluice.demo.station_agents import journal_of
 from sluice.demo.witness import dated
 from sluice.host.tree import Tree
 from sluice.rollout.audit import Journal, PoolFacts, Verdict, judge
@@ -89,7 +89,7 @@ async def _entries(places: Places, node: str) -> list[Entry]:
     tree = Tree(places.machine(node))
     found: list[Entry] = []
     for component in COMPONENTS:
-        path = tree.at(f"{STATE_DIR}/{component}/journal")
+        path = tree.at(journal_of(component))
         if path.exists():
             found += await FileJournal(path, run=asyncio.to_thread).open()
     return found

@@ -5,7 +5,8 @@ import pytest
 
 from sluice.contracts.message import encode
 from sluice.contracts.node import RECORD_ANNOTATION, Record
-from sluice.telemetry.cluster.nodes import SELECTOR, Node, unsaid
+from sluice.policy.belonging import unsaid
+from sluice.telemetry.cluster.nodes import SELECTOR, Node
 
 OWNER = "nvidia.com/gpu-operator.driver.owner"
 

@@ -34,8 +34,8 @@ class Threads:
     Work that was begun ends by itself: cancelling the wait does not stop it.
     """
 
-    def __init__(self, name: str, *, most: int = 4) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=most, thread_name_prefix=name)
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix=name)
 
     async def do(self, work: Callable[[], T]) -> T:
         """The result of `work`, or what it raised."""

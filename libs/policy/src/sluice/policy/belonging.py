@@ -1,4 +1,4 @@
-"""Which pool has a node that no record says it of: as policies select it. Pure.
+"""Which pool a node is in: as its record says, its owner, or the policies that select it. Pure.
 
 Policies that nobody could read yet say nothing: such a node is in no pool as yet.
 """
@@ -6,9 +6,54 @@ Policies that nobody could read yet say nothing: such a node is in no pool as ye
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
+from sluice.contracts.message import Unreadable, decode
+from sluice.contracts.node import RECORD_ANNOTATION, Record
+from sluice.policy.checks import OWNER_LABEL
+from sluice.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from sluice.policy.owners import NodeFacts
-from sluice.policy.pools import pools
+from sluice.policy.pools import pool_key, pools
 from sluice.policy.reading import Named, read_object
+
+
+class Labelled(Protocol):
+    """What of a Node's metadata says its pool."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def annotations(self) -> Mapping[str, str]: ...
+
+
+class Placed(Protocol):
+    """A Node, as far as its pool is said on it."""
+
+    @property
+    def metadata(self) -> Labelled: ...
+    @property
+    def pool(self) -> str: ...
+
+
+def said_pool(metadata: Labelled) -> str:
+    """As the node's record says it; where there is none yet, by the owner that selected it."""
+    try:
+        record = decode(Record, metadata.annotations.get(RECORD_ANNOTATION, "").encode())
+    except Unreadable:
+        record = None
+    if record is not None and record.pool:
+        return record.pool
+    owner = metadata.labels.get(OWNER_LABEL, "")
+    return pool_key(NVIDIA_DRIVER.name, owner) if owner else ""
+
+
+def unsaid(nodes: Iterable[Placed]) -> list[NodeFacts]:
+    """Those of which neither record nor owner says the pool."""
+    return [
+        NodeFacts(name=one.metadata.name, labels=one.metadata.labels)
+        for one in nodes
+        if not one.pool
+    ]
 
 
 class Written(Protocol):

@@ -35,8 +35,6 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Targets that were proven and are not halted."""
     last_good: str = ""
     """The newest of them that nodes may join while the wanted one is halted."""
-    healing: bool = False
-    """Some node that had failed on an earlier target is in flight: one at a time."""
 
     def admits(self, target: str) -> bool:
         """Whether a node may be started on it, as far as harm is concerned."""

@@ -11,13 +11,12 @@ import msgspec
 
 from sluice.contracts.node import Lease, Operation, Owner, Record, UpgradeState
 from sluice.rollout import limits
-from sluice.rollout.decision import Action, Applied, Note, Step, Wait, WriteNode
+from sluice.rollout.budget import FREE
+from sluice.rollout.decision import Action, Applied, Note, Step, WriteNode
 from sluice.rollout.views.fleet import Instant
 from sluice.rollout.views.machine import DriverPod
 from sluice.rollout.views.node import Field, NodeView
 from sluice.rollout.views.pool import PoolView
-
-_NO_CORDON = frozenset({Operation.BRING_UP, Operation.VALIDATE})
 
 
 def readable(node: NodeView) -> Record | None:
@@ -95,7 +94,7 @@ def cordon_at_release(node: NodeView, record: Record, *, proven: bool) -> bool |
 
 def cordons(record: Record) -> bool:
     """Whether the operation under way keeps its node cordoned."""
-    return record.operation not in _NO_CORDON
+    return record.operation not in FREE
 
 
 def back_to_restart(
@@ -130,7 +129,6 @@ def written(
     lowers: bool = False,
     notes: Sequence[Note] = (),
     before: Sequence[Action] = (),
-    wait: Wait | None = None,
 ) -> Step:
     """The step that writes this; the state label is the record's. None keeps what is there.
 
@@ -155,4 +153,4 @@ def written(
         cleared=cleared,
     )
     write = WriteNode(uid=node.uid, revision=node.revision, applied=applied, lowers=lowers)
-    return Step(actions=(*before, write, *notes), because=because, wait=wait)
+    return Step(actions=(*before, write, *notes), because=because)

@@ -23,6 +23,6 @@ class Backoff:
         self._tries = 0
 
 
-def jittered(period: float, source: random.Random, *, part: float = 0.2) -> float:
-    """A period, up to `part` of it earlier or later, so that a fleet does not act in step."""
-    return period * (1.0 + source.uniform(-part, part))
+def jittered(period: float, source: random.Random) -> float:
+    """A period, up to a fifth of it earlier or later, so that a fleet does not act in step."""
+    return period * (1.0 + source.uniform(-0.2, 0.2))

@@ -15,7 +15,6 @@ from sluice.contracts.identities import Writer
 from sluice.contracts.message import Unreadable
 from sluice.contracts.reports import (
     Evidence,
-    Preflight,
     Progress,
     Refusal,
     Report,
@@ -53,8 +52,6 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     """The driver agent's, of this boot."""
     evidence: Evidence | None = None
     usage: Usage | None = None
-    preflight: Preflight | None = None
-    """The last answer to a question of ours, whichever that was."""
 
 
 def expected(labels: Mapping[str, str], *, telemetry: bool) -> tuple[str, ...]:
@@ -86,8 +83,11 @@ def said(
     return Said(
         components={
             name: _component(
-                [(body, report.boot_id == boot_id) for of, report, body in opened
-                 if of.component == name],
+                [
+                    (body, report.boot_id == boot_id)
+                    for of, report, body in opened
+                    if of.component == name
+                ],
                 voices.get(name, Voice()),
                 slots.get(name),
                 (uid, boot_id),
@@ -98,12 +98,7 @@ def said(
         facts=_last(Facts, Writer.DRIVER, here),
         evidence=_last(Evidence, Writer.VALIDATOR, here),
         usage=_last(Usage, Writer.DRIVER, here),
-        preflight=next(
-            (body for of, body in here
-             if isinstance(body, Preflight) and of.asker == Writer.SCHEDULER),
-            None,
-        ),
-    )  # fmt: skip
+    )
 
 
 def _open(report: Report) -> StateBody | None:

@@ -78,7 +78,3 @@ class Memory:
             if asked.answered is None or asked.answered < asked.at:
                 asked.answered = at
             asked.answer = answer
-
-    def forget(self, name: str) -> None:
-        """The Node is gone."""
-        self._known.pop(name, None)

@@ -81,7 +81,6 @@ class SchedulerMeters:
         self._states: dict[str, str] = {}
         self._counts: Counter[str] = Counter()
         self._codes: dict[str, WaitCode] = {}
-        self._shown: set[str] = set()
 
     def leads(self, leading: bool) -> None:
         """Whether it does."""

@@ -41,10 +41,6 @@ class SlotBook:
         """By component, the slots of a node."""
         return {name: command for name, (_, command) in self._held.get(node, {}).items()}
 
-    def nodes(self) -> tuple[str, ...]:
-        """Every node that has a slot."""
-        return tuple(self._held)
-
     def learn(self, node: str, component: str, command: Command, sequence: int) -> bool:
         """What was written by us is there before the stream says so; False: what is known is newer,
         or of a stream that was lost meanwhile.

@@ -2,7 +2,7 @@
 
 import asyncio
 import random as chance
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from sluice.contracts.node import DRIVER_LABEL
 from sluice.kube import foreign
@@ -10,7 +10,6 @@ from sluice.kube.client import Kube
 from sluice.kube.customs import followed
 from sluice.kube.resources import LEASES
 from sluice.kube.source import Source
-from sluice.kube.views import Object
 from sluice.policy.rendering.agents import AGENTS
 from sluice.rollout.views.fleet import Source as Seen
 from sluice.runtime.clock import Clock
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _AGENTS: Final = ",".join(sorted(agent.app for agent in AGENTS))
-
-V = TypeVar("V", bound=Object)
 
 
 def by_node(pod: things.Pod) -> tuple[str, ...]:

@@ -241,11 +241,11 @@ class Connection:
 
     # Sending and hearing.
 
-    async def publish(self, subject: str, data: bytes, *, reply: str = "") -> None:
+    async def publish(self, subject: str, data: bytes) -> None:
         """Send now, or raise `Away`."""
         self._must_be_up(subject)
         try:
-            await self._client.publish(subject, data, reply=reply)
+            await self._client.publish(subject, data)
             if self._client.pending_data_size > SEND_BUFFER:
                 await self._client.flush(CONNECT_SECONDS)
         except (NatsError, OSError, TimeoutError) as error:

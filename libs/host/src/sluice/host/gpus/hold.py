@@ -9,9 +9,9 @@ from sluice.host.gpus.port import Gpus, Library, Unavailable
 class Hold:
     """One agent's hold of the GPUs of its machine. Calls block."""
 
-    def __init__(self, gpus: Gpus, *, quiesced: bool = False) -> None:
+    def __init__(self, gpus: Gpus) -> None:
         self.gpus = gpus
-        self.quiesced = quiesced
+        self.quiesced = False
         self.why = ""
         """Why the GPUs cannot be asked now; empty if they can."""
 

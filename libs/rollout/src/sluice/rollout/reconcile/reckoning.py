@@ -91,7 +91,6 @@ def reckon(
                 if record.proven and target not in halted
             ),
             last_good=harm.last_good(records),
-            healing=bool(tally.healing),
         ),
     )
     return made if frozen else _turned(pool, tally, made, now, before)

@@ -72,16 +72,14 @@ def apply_node(state: State, name: str, write: WriteNode) -> int:
     return OK
 
 
-def update_node(
-    state: State, name: str, manager: str, changes: Mapping[str, Any], *, user: str = "person"
-) -> int:
-    """Somebody's patch, by path; None removes."""
+def update_node(state: State, name: str, manager: str, changes: Mapping[str, Any]) -> int:
+    """A person's patch, by path; None removes."""
     node = state.nodes.get(name)
     if node is None:
         return NOT_FOUND
     after = updated(node.fields, manager, changes)
     if after != node.fields:
-        change_fields(state, node, after, By(Verb.PATCH, user, manager))
+        change_fields(state, node, after, By(Verb.PATCH, "person", manager))
     return OK
 
 

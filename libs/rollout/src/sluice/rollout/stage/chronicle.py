@@ -11,7 +11,7 @@ import msgspec
 
 from sluice.contracts.commands import Command
 from sluice.contracts.journal import Entry, Revision, Verb
-from sluice.contracts.rollout import KIND
+from sluice.contracts.rollout import FINALIZER, KIND
 from sluice.rollout.audit.journal import PoolFacts
 from sluice.rollout.audit.replay.paths import put, segments
 from sluice.rollout.stage.objects import Node, Rollout
@@ -179,7 +179,7 @@ def leaves_of_rollout(name: str, rollout: Rollout) -> dict[str, Any]:
     """A Rollout, by path."""
     found: dict[str, Any] = {"metadata.name": name, "metadata.uid": rollout.uid}
     if rollout.finalized:
-        found["metadata.finalizers"] = ["sluice.dev/open-rollout"]
+        found["metadata.finalizers"] = [FINALIZER]
     for part in ("spec", "status"):
         found.update(_leaves(part, msgspec.to_builtins(getattr(rollout, part))))
     return found

@@ -7,6 +7,7 @@ Nothing here knows of upgrades: a pod is made for a label.
 from msgspec.structs import replace
 
 from sluice.contracts.journal import Verb
+from sluice.contracts.node import MANAGER
 from sluice.rollout.stage import api
 from sluice.rollout.stage.objects import Driver, Machine, Phase, Status
 from sluice.rollout.stage.paths import COLLECTOR, DAEMON_SETS, SCHEDULER
@@ -207,7 +208,7 @@ def _journal(
 ) -> None:
     if state.chronicle is not None:
         verb, code = what
-        by = api.By(verb, user, "sluice-scheduler" if user == SCHEDULER else "")
+        by = api.By(verb, user, MANAGER if user == SCHEDULER else "")
         api.journal_pod(state, api.Pod(NAMESPACE, pod.name, pod.uid), by, code, leaves)
     else:
         state.revision += 1

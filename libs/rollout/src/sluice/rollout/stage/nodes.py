@@ -153,7 +153,7 @@ def _speaks(state: State, machine: Machine) -> None:
     works.kubelet_back(state, machine)
 
 
-def register(state: State, machine: Machine, *, pool: str, gpus: int = 8) -> None:
+def register(state: State, machine: Machine, *, pool: str) -> None:
     """A Node object for a machine that has none."""
     node = Node(
         name=machine.name,
@@ -164,7 +164,7 @@ def register(state: State, machine: Machine, *, pool: str, gpus: int = 8) -> Non
         kernel=machine.kernel,
         pool=pool,
         variant=machine.variant,
-        gpus=gpus,
+        gpus=8,
     )
     api.create_node(state, node)
     processes.node_is(state, machine)

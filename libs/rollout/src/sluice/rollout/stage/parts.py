@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from sluice.contracts.node import Lease, Record, Request
+from sluice.contracts.node import MANAGER, Lease, Record, Request
 from sluice.rollout.stage import api
 from sluice.rollout.stage.objects import Driver, Known, Machine, Node, Pool, Work
 from sluice.rollout.stage.paths import (
@@ -46,7 +46,6 @@ _FIELDS = {
     REQUESTED: Field.REQUESTED,
     SAFE_LOAD: Field.SAFE_LOAD,
 }
-_OURS = "sluice-scheduler"
 
 
 def node_part(state: State, name: str) -> Part | None:
@@ -76,7 +75,7 @@ def node_part(state: State, name: str) -> Part | None:
         "writers": {
             _FIELDS[path]: writer
             for path, writer in node.writers.items()
-            if path in _FIELDS and writer != _OURS
+            if path in _FIELDS and writer != MANAGER
         },
     }
     if fields:

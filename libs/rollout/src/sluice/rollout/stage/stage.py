@@ -58,9 +58,9 @@ class Stage:
         furnish(self.state, pools, nodes)
 
     @classmethod
-    def of(cls, fleet: Fleet, *, world: Model, now: float, journalled: bool = False) -> "Stage":
+    def of(cls, fleet: Fleet, *, world: Model, now: float) -> "Stage":
         """The cluster that a snapshot shows, as far as it shows it."""
-        made = cls(world=world, start=now, journalled=journalled)
+        made = cls(world=world, start=now, journalled=False)
         furnish_from(made.state, fleet)
         return made
 

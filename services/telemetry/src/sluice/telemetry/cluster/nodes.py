@@ -1,20 +1,14 @@
 """What of a Node counts here: who it is, and which pool it belongs to."""
 
-from collections.abc import Iterable
 from sys import intern
 from typing import Final
 
 import msgspec
 
 from sluice.contracts.identities import Writer
-from sluice.contracts.message import Unreadable, decode
-from sluice.contracts.node import RECORD_ANNOTATION, Record
 from sluice.kube import views
 from sluice.kube.resources import Resource
-from sluice.policy.checks import OWNER_LABEL
-from sluice.policy.kinds.nvidia_driver import NVIDIA_DRIVER
-from sluice.policy.owners import NodeFacts
-from sluice.policy.pools import pool_key
+from sluice.policy.belonging import said_pool
 from sluice.policy.rendering.agents import AGENTS
 
 SELECTOR: Final = next(
@@ -32,7 +26,7 @@ class Node(views.Object, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         metadata = self.metadata
         if metadata.labels or metadata.annotations:
-            msgspec.structs.force_setattr(self, "pool", pool_of(metadata))
+            msgspec.structs.force_setattr(self, "pool", said_pool(metadata))
         kept = {} if self.pool else {intern(key): word for key, word in metadata.labels.items()}
         lean = msgspec.structs.replace(metadata, labels=kept, annotations={}, managed_fields=())
         msgspec.structs.force_setattr(self, "metadata", lean)
@@ -41,24 +35,3 @@ class Node(views.Object, frozen=True, kw_only=True):
 NODES: Final = Resource(
     plural="nodes", kind="Node", namespaced=False, ours_to_create=False, view=Node
 )
-
-
-def pool_of(metadata: views.Metadata) -> str:
-    """As the node's record says it; where there is none yet, by the owner that selected it."""
-    try:
-        record = decode(Record, metadata.annotations.get(RECORD_ANNOTATION, "").encode())
-    except Unreadable:
-        record = None
-    if record is not None and record.pool:
-        return record.pool
-    owner = metadata.labels.get(OWNER_LABEL, "")
-    return pool_key(NVIDIA_DRIVER.name, owner) if owner else ""
-
-
-def unsaid(nodes: Iterable[Node]) -> list[NodeFacts]:
-    """Those of which neither record nor owner says the pool."""
-    return [
-        NodeFacts(name=one.metadata.name, labels=one.metadata.labels)
-        for one in nodes
-        if not one.pool
-    ]

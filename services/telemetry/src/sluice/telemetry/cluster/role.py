@@ -13,13 +13,13 @@ from sluice.kube.cache import Cache
 from sluice.kube.client import Kube
 from sluice.kube.customs import Written, customs, followed
 from sluice.kube.transport import Transport
-from sluice.policy.belonging import Belonging
+from sluice.policy.belonging import Belonging, unsaid
 from sluice.policy.kinds import SELECTING
 from sluice.runtime.clock import Clock
 from sluice.runtime.metrics import Metrics
 from sluice.runtime.service import Service
 from sluice.telemetry.cluster.fleet import Fleet
-from sluice.telemetry.cluster.nodes import NODES, SELECTOR, Node, unsaid
+from sluice.telemetry.cluster.nodes import NODES, SELECTOR, Node
 from sluice.telemetry.cluster.settings import TelemetryClusterSettings
 from sluice.telemetry.cluster.showing import Showing
 

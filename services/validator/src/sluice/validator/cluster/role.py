@@ -11,7 +11,7 @@ from sluice.kube.cache import Cache
 from sluice.kube.client import Kube
 from sluice.kube.customs import Written, customs, followed
 from sluice.kube.transport import Transport
-from sluice.policy.belonging import Belonging
+from sluice.policy.belonging import Belonging, unsaid
 from sluice.policy.kinds import SELECTING
 from sluice.runtime.clock import Clock
 from sluice.runtime.metrics import Metrics
@@ -19,7 +19,7 @@ from sluice.runtime.service import Service
 from sluice.validator.cluster.gathering import Gathering
 from sluice.validator.cluster.settings import ValidatorClusterSettings
 from sluice.validator.cluster.showing import Showing
-from sluice.validator.cluster.things import NODES, SELECTOR, unsaid
+from sluice.validator.cluster.things import NODES, SELECTOR
 
 MANAGER = "sluice-validator"
 

@@ -68,9 +68,9 @@ class Case:
             return False
         return after.leased_away or after.cordoned
 
-    def seen(self, change: Change, source: str = NODES) -> int | None:
-        """The revision on which a write says it was decided."""
-        return revision_in(change.after.record.seen, source) if change.after.record else None
+    def seen(self, change: Change) -> int | None:
+        """The revision of Nodes on which a write says it was decided."""
+        return revision_in(change.after.record.seen, NODES) if change.after.record else None
 
 
 _HELD: Final = frozenset({EventKind.WAIT, EventKind.STEP, EventKind.COMMAND, EventKind.EVIDENCE})
