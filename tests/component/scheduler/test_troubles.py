@@ -7,10 +7,11 @@ from sluice.contracts.events import Wait as Waits
 from sluice.contracts.streams import COMMANDS, STATE
 from sluice.contracts.subjects import Command, State
 from sluice.kube.resources import LEASES
+from sluice.scheduler import things
 from sluice.scheduler.role import LEASE
 from sluice.sim.apiserver.faults import Cut, Delay, Fault, Hang, Refuse, Strike
 from tests.component.scheduler.test_upgrades import CORDON, LABEL, STATES, brought_up, upgraded
-from tests.component.scheduler.world import NAMESPACE, NEW, USER, World, play
+from tests.component.scheduler.world import NAMESPACE, NEW, OLD, POOL, USER, World, play
 
 LEASE_SECONDS = 15.0
 WRITES = 22
@@ -146,6 +147,33 @@ def test_two_after_one_another_tell_two_things_also_while_no_rollout_can_be_writ
             assert len({one.id for one in events}) == len(events)
             told.append(sum(one.kind is EventKind.WAIT for one in events))
         assert 0 < told[0] < told[1]
+
+    play(story)
+
+
+def test_where_the_rollout_was_lost_meanwhile_the_next_one_is_obeyed_all_the_same() -> None:
+    """Its epoch went with it; Nodes and slots remember."""
+
+    async def story(world: World) -> None:
+        scheduler, target = await brought_up(world, "a")
+        for version in (NEW, OLD):
+            await scheduler.kill()
+            scheduler = world.start()
+            await world.want(version)
+            await upgraded(world, "a", before=target)
+            lost = await world.rollout()
+            target = lost.status.target
+        await scheduler.kill()
+        await world.change(things.ROLLOUTS, POOL, {"metadata": {"finalizers": None}})
+        await world.kube.request("DELETE", things.ROLLOUTS.path(name=POOL))
+        world.start()
+        await world.sleep(LEASE_SECONDS + 90)
+        made = await world.rollout()
+        assert made.metadata.uid != lost.metadata.uid
+        assert (lost.status.epoch, made.status.epoch) == (3, 4)
+        await world.change(things.ROLLOUTS, POOL, {"spec": {"brake": "None"}})
+        await world.want(NEW)
+        await upgraded(world, "a", before=target)
 
     play(story)
 

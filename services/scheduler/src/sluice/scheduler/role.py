@@ -20,6 +20,7 @@ from sluice.runtime.logs import logger
 from sluice.runtime.metrics import Metrics
 from sluice.runtime.service import Service
 from sluice.scheduler.answering import Aside
+from sluice.scheduler.epochs import next_epoch
 from sluice.scheduler.ground import Ground
 from sluice.scheduler.settings import SchedulerSettings
 from sluice.scheduler.terms import begun
@@ -102,9 +103,9 @@ class _Leading:
 
     async def _term(self, term: Term) -> None:
         ground, holder = self._ground, self._lease.holder
-        rollouts = ground.sources.rollouts
+        rollouts, nodes = ground.sources.rollouts, ground.sources.nodes
         await rollouts.prove()
-        epoch = 1 + max((one.status.epoch for one in rollouts), default=0)
+        epoch = next_epoch(rollouts, nodes, in_slots=ground.slot_book.epoch)
         fenced = Fenced(self._transport, term, clock=ground.clock)
         kube = Kube(fenced, manager=MANAGER, clock=ground.clock)
         term_of = begun(ground, kube=kube, epoch=epoch, holder=holder, aside=self._aside)

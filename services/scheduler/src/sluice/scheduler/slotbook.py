@@ -18,6 +18,8 @@ class SlotBook:
         self._changed = changed
         self._pattern = subjects.of_cluster(subjects.Command, bus.identity.cluster)
         self._held: dict[str, dict[str, tuple[int, Command]]] = {}
+        self.epoch = 0
+        """The highest that was ever seen in a slot."""
         self._seen: set[tuple[str, str]] = set()
         self._current = asyncio.Event()
         self._following: Closable | None = None
@@ -45,6 +47,7 @@ class SlotBook:
         """What was written by us is there before the stream says so; False: what is known is newer,
         or of a stream that was lost meanwhile.
         """
+        self.epoch = max(self.epoch, command.epoch)
         slots = self._held.setdefault(node, {})
         there = slots.get(component)
         if there is not None and there[0] > sequence:

@@ -62,6 +62,7 @@ async def begun(
             reporting=reporting,
             meters=ground.meters,
             instant=instant,
+            in_slots=lambda: ground.slot_book.epoch,
             bell=ground.bell,
             clock=ground.clock,
             purge=acting.purge,

@@ -64,15 +64,18 @@ class Work:
         reporting: Reporting,
         meters: SchedulerMeters,
         instant: Callable[[], Instant],
+        in_slots: Callable[[], int],
         bell: Bell,
         clock: Clock,
         purge: Callable[[str], None],
     ) -> None:
+        """`in_slots` is the highest epoch in any command slot."""
         self._observing = observing
         self._acting = acting
         self._reporting = reporting
         self._meters = meters
         self._instant = instant
+        self._in_slots = in_slots
         self._bell = bell
         self._clock = clock
         self._purge = purge
@@ -100,6 +103,8 @@ class Work:
         news = self._observing.news()
         self._take(news)
         now = self._instant()
+        if self._in_slots() > now.epoch:
+            raise Deposed(f"a leader of epoch {self._in_slots()} has written into a slot")
         decision = self.deciding.decide(now)
         if decision.deposed:
             epochs = [

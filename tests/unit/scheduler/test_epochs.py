@@ -1,0 +1,37 @@
+"""Which epoch a new leader takes."""
+
+import pytest
+
+from sluice.contracts.message import encode
+from sluice.contracts.node import RECORD_ANNOTATION, Record
+from sluice.contracts.rollout import RolloutStatus
+from sluice.kube.views import Metadata
+from sluice.scheduler.epochs import next_epoch
+from sluice.scheduler.things import Node, Rollout
+
+
+def rollout(epoch: int) -> Rollout:
+    return Rollout(metadata=Metadata(name="p"), status=RolloutStatus(epoch=epoch))
+
+
+def node(epoch: int) -> Node:
+    record = Record(node_uid="uid", epoch=epoch, token=1)
+    return Node(
+        metadata=Metadata(name="n", annotations={RECORD_ANNOTATION: encode(record).decode()})
+    )
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "nodes", "in_slots", "epoch"),
+    [
+        ([], [], 0, 1),
+        ([rollout(3), rollout(2)], [node(1)], 2, 4),
+        ([rollout(1)], [node(1), node(5)], 2, 6),
+        ([rollout(1)], [node(2)], 7, 8),
+        ([], [Node(metadata=Metadata(name="n", annotations={RECORD_ANNOTATION: "garbled"}))], 0, 1),
+    ],
+)
+def test_it_is_above_whatever_anybody_has(
+    rollouts: list[Rollout], nodes: list[Node], in_slots: int, epoch: int
+) -> None:
+    assert next_epoch(rollouts, nodes, in_slots=in_slots) == epoch
