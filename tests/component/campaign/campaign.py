@@ -186,7 +186,7 @@ class _Story:
             revisions=revisions,
             entries=entries,
             events=events,
-            pools=dated(self._overheard.shut_out.testimony, revisions),
+            pools=dated(self._overheard.witness.testimony, revisions),
             forgot=tuple(town.forgot),
         )
         verdict = judge(journal, faults=not plan.calm)

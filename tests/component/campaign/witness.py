@@ -12,7 +12,7 @@ class Overheard:
     """Everything that was stored since it listens, as far as it matters here."""
 
     def __init__(self, *, pool: str, max_unavailable: str) -> None:
-        self.shut_out = Witness(pool=pool, max_unavailable=max_unavailable)
+        self.witness = Witness(pool=pool, max_unavailable=max_unavailable)
         self.waits: dict[str, Event] = {}
         """By node: the last that was said of why it is not where it should be."""
 
@@ -20,7 +20,7 @@ class Overheard:
         """Something happened on the bus."""
         of = subjects.parse(it.subject) if it.what == "store" else None
         if isinstance(of, subjects.State):
-            self.shut_out.hear(decode(Report, it.data), at=it.time)
+            self.witness.hear(decode(Report, it.data), at=it.time)
         if isinstance(of, subjects.Event) and of.kind == EventKind.WAIT:
             event = decode(Event, it.data)
             known = self.waits.get(event.node)

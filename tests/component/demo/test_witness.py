@@ -25,7 +25,7 @@ def said(node: str, body: Facts | Usage, *, by: Writer = Writer.DRIVER) -> Repor
 
 
 def without(witness: Witness) -> list[tuple[float, set[str]]]:
-    return [(one.since, set(one.shut_out)) for one in witness.testimony]
+    return [(one.since, set(one.driverless)) for one in witness.testimony]
 
 
 def test_who_has_no_driver_is_named_until_it_has_one_again() -> None:
@@ -71,7 +71,7 @@ def test_until_everybody_has_heard_a_report_it_is_in_doubt() -> None:
     ]
     a, nobody = frozenset({"uid-a"}), frozenset[str]()
     told = dated(witness.testimony, revisions)
-    assert [(one.since, one.shut_out, one.doubtful) for one in told] == [
+    assert [(one.since, one.driverless, one.doubtful) for one in told] == [
         (0.0, nobody, nobody),
         (20.0, nobody, a),
         (22.0, a, nobody),
@@ -107,7 +107,7 @@ def test_it_hears_what_is_reported_on_the_bus() -> None:
         for bus in (scheduler, agent, reader):
             bus.kill()
         return [
-            (one.since - began if one.since else 0.0, set(one.shut_out))
+            (one.since - began if one.since else 0.0, set(one.driverless))
             for one in witness.testimony
         ]
 

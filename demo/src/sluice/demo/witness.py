@@ -51,14 +51,14 @@ class Witness:
         self._testify(at)
 
     def _testify(self, at: float) -> None:
-        if self.testimony and self.testimony[-1].shut_out == self._without:
+        if self.testimony and self.testimony[-1].driverless == self._without:
             return
         self.testimony.append(
             PoolFacts(
                 key=self._pool,
                 since=at if self.testimony else 0.0,
                 max_unavailable=self._max_unavailable,
-                shut_out=self._without,
+                driverless=self._without,
             )
         )
 
@@ -73,18 +73,18 @@ def dated(testimony: Sequence[PoolFacts], revisions: Sequence[Revision]) -> tupl
     doubts: list[tuple[float, float, frozenset[str]]] = []
     for before, after in pairwise(testimony):
         since = after.since
-        if before.shut_out - after.shut_out:
+        if before.driverless - after.driverless:
             earlier = bisect_right(times, since)
             since = nextafter(times[earlier - 1], inf) if earlier else 0.0
-        doubts.append((since, after.since + HEARD, before.shut_out ^ after.shut_out))
+        doubts.append((since, after.since + HEARD, before.driverless ^ after.driverless))
     begun = [one.since for one in testimony]
     told: list[PoolFacts] = []
     for moment in sorted({*begun, *(one for since, until, _ in doubts for one in (since, until))}):
         holds = testimony[bisect_right(begun, moment) - 1]
         open_now = (who for since, until, who in doubts if since <= moment < until)
         doubtful = frozenset[str]().union(*open_now)
-        certain = holds.shut_out - doubtful
-        told.append(replace(holds, since=moment, shut_out=certain, doubtful=doubtful))
+        certain = holds.driverless - doubtful
+        told.append(replace(holds, since=moment, driverless=certain, doubtful=doubtful))
     return tuple(told)
 
 

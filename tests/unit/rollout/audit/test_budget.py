@@ -63,11 +63,11 @@ def test_nodes_that_failed_count() -> None:
 def test_nodes_behind_a_shut_gate_count_where_it_is_known() -> None:
     story = Story(*FLEET)
     lease = story.take("n0")
-    shut = facts(story, max_unavailable=1, shut_out=frozenset({"uid-n7"}))
+    shut = facts(story, max_unavailable=1, driverless=frozenset({"uid-n7"}))
     assert of_i1(story.journal(pools=(shut,))) == [lease.revision]
 
 
-def test_of_whom_nobody_can_say_whether_it_was_known_to_be_shut_out_nothing_is_held() -> None:
+def test_of_whom_nobody_can_say_whether_it_was_known_to_have_no_driver_nothing_is_held() -> None:
     story = Story(*FLEET)
     doubt = facts(story, max_unavailable=1, doubtful=frozenset({"uid-n1"}))
     story.take("n0")
@@ -79,7 +79,7 @@ def test_of_whom_nobody_can_say_whether_it_was_known_to_be_shut_out_nothing_is_h
 def test_a_node_that_is_to_have_no_driver_yet_misses_none() -> None:
     story = Story("n0", "n1")
     story.label("n1", DRIVER_LABEL, None)
-    shut = facts(story, max_unavailable=1, shut_out=frozenset({"uid-n1"}))
+    shut = facts(story, max_unavailable=1, driverless=frozenset({"uid-n1"}))
     story.take("n0")
     assert of_i1(story.journal(pools=(shut,))) == []
     story.take("n1", operation=Operation.BRING_UP, cordon=False)
@@ -100,7 +100,7 @@ def test_a_node_that_is_unavailable_already_costs_nothing(by: str) -> None:
         story.fail("n1")
     story.take("n1")
     shut = frozenset({"uid-n1"}) if by == "shut" else frozenset[str]()
-    pools = (facts(story, max_unavailable=0 if by != "failed" else 1, shut_out=shut),)
+    pools = (facts(story, max_unavailable=0 if by != "failed" else 1, driverless=shut),)
     assert of_i1(story.journal(pools=pools)) == []
 
 

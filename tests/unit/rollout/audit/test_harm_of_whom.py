@@ -24,8 +24,8 @@ from tests.unit.rollout.audit.journals import (
     messages,
     state,
 )
+from tests.unit.rollout.audit.test_harm import FLEET, halted, harm, prove
 
-FLEET = tuple(f"n{number}" for number in range(10))
 EARLIER: dict[str, Any] = {"target": "t1", "label": "label-1"}
 
 
@@ -45,33 +45,9 @@ def begin(story: Story, name: str, **otherwise: Any) -> None:
     story.wait(10)
 
 
-def prove(story: Story, name: str, **otherwise: Any) -> None:
-    begin(story, name, **otherwise)
-    story.validate(name)
-    story.op(name, "validator", "validate", op=1)
-    story.done(name)
-
-
-def harm(story: Story, name: str, **otherwise: Any) -> None:
-    begin(story, name, **otherwise)
-    story.fail(name)
-
-
 def outside(story: Story, name: str) -> int:
     story.records[name] = msgspec.structs.replace(story.records[name], outside=True)
     return story.take(name).revision
-
-
-def halted() -> Story:
-    """Proven, then two failures; n4 was in flight before."""
-    story = Story(*FLEET)
-    prove(story, "n0")
-    prove(story, "n1")
-    story.take("n4")
-    harm(story, "n2")
-    harm(story, "n3")
-    story.wait(10)
-    return story
 
 
 def lose_lease_and_get_it_back(story: Story, name: str) -> None:

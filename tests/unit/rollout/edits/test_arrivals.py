@@ -216,15 +216,19 @@ def adoption(**changes: Any) -> NodeView:
     return replace(after(made, step), **changes)
 
 
-def test_a_cordon_that_came_with_it_is_not_taken_for_a_persons_when_its_upgrade_begins() -> None:
-    taken = adoption()
+def upgrade(taken: NodeView) -> Applied:
+    """The first write of its upgrade."""
     candidate = rest(taken, pool(), instant())
     assert isinstance(candidate, Candidate)
     entry = InFlight(node=taken.name, token=TOKEN + 1, target=NEW, since=NOW)
     standing = replace(pool().standing, lowered=frozenset({taken.uid}))
     step = begin(taken, candidate, entry, replace(pool(), standing=standing), instant())
     assert isinstance(step, Step)
-    applied = written_by(step)
+    return written_by(step)
+
+
+def test_a_cordon_that_came_with_it_is_not_taken_for_a_persons_when_its_upgrade_begins() -> None:
+    applied = upgrade(adoption())
     assert (applied.unschedulable, applied.initially_cordoned) == (True, False)
     assert applied.record is not None
     assert applied.record.cordon_adopted is True
@@ -233,14 +237,7 @@ def test_a_cordon_that_came_with_it_is_not_taken_for_a_persons_when_its_upgrade_
 def test_whoever_takes_it_away_or_sets_it_anew_has_it_from_then_on() -> None:
     taken = adoption()
     assert taken.owned(Field.CORDON)
-    anew = replace(taken, owners={**taken.owners, Field.CORDON: (PERSON,)})
-    candidate = rest(anew, pool(), instant())
-    assert isinstance(candidate, Candidate)
-    entry = InFlight(node=anew.name, token=TOKEN + 1, target=NEW, since=NOW)
-    standing = replace(pool().standing, lowered=frozenset({anew.uid}))
-    step = begin(anew, candidate, entry, replace(pool(), standing=standing), instant())
-    assert isinstance(step, Step)
-    applied = written_by(step)
+    applied = upgrade(replace(taken, owners={**taken.owners, Field.CORDON: (PERSON,)}))
     assert (applied.unschedulable, applied.initially_cordoned) == (True, True)
     assert applied.record is not None
     assert applied.record.cordon_adopted is False

@@ -29,3 +29,4 @@ WISHES: Final = (*SELECTING, ROLLOUT_STRATEGY)
 GPU_CLUSTER: Final = Foreign(
     name="GPUCluster", group="nvidia.com", version="v1alpha1", plural="gpuclusters"
 )
+"""The GPU Operator's own: where there is one, policies beside it are in conflict."""

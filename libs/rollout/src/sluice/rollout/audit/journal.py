@@ -29,12 +29,12 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
     """None: as the status of its Rollout says, else the nodes that are there."""
     accepted: Mapping[str, int] = {}
     """Failures that people accept by target, where there is no Rollout in the journal to say it."""
-    shut_out: frozenset[str] = frozenset()
+    driverless: frozenset[str] = frozenset()
     """Node uids on which no driver is loaded, as no revision shows: those that should have one are
     unavailable."""
     doubtful: frozenset[str] = frozenset()
-    """Node uids of which nobody can say whether whoever decided knew already that they are shut
-    out, or no longer: they cost nobody anything, and nothing by themselves."""
+    """Node uids of which nobody can say whether whoever decided knew already that they have no
+    driver, or have one again: they cost nobody anything, and nothing by themselves."""
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):

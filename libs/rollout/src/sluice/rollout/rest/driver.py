@@ -5,6 +5,7 @@ Shared by whoever asks for proof. Must not know what is done when there is none.
 
 import msgspec
 
+from sluice.contracts.facts import Gate
 from sluice.contracts.node import Record
 from sluice.contracts.reports import Evidence
 from sluice.policy.wanted import Method
@@ -35,7 +36,11 @@ def pod_of(node: NodeView) -> DriverPod | None:
 
 def shut_out(node: NodeView) -> bool:
     """Whether its driver pod waits behind a gate that is shut to it."""
-    pod, gate = pod_of(node), node.gate
+    return stands_outside(pod_of(node), node.gate)
+
+
+def stands_outside(pod: DriverPod | None, gate: Gate | None) -> bool:
+    """Whether this pod asks at the gate, and was not let in."""
     return (
         pod is not None
         and gate is not None

@@ -43,7 +43,7 @@ def testify(state: State) -> None:
             members=frozenset(node.uid for node in state.nodes.values() if node.pool == key),
             max_unavailable=pool.upgrade.max_unavailable,
             failure_threshold=pool.strategy.failure_threshold,
-            shut_out=shut,
+            driverless=shut,
         )
         said = (facts.members, facts.max_unavailable, facts.failure_threshold, shut)
         if chronicle.testified.get(key) != said:

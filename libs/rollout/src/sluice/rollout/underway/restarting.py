@@ -11,6 +11,7 @@ from sluice.contracts.waits import WaitCode
 from sluice.policy.wanted import Method
 from sluice.rollout import limits, slots
 from sluice.rollout.decision import DeleteDriverPod, Outcome, PodRef, Step, Wait
+from sluice.rollout.rest.driver import stands_outside
 from sluice.rollout.underway.ending import fail, removed
 from sluice.rollout.underway.evicting import emptied
 from sluice.rollout.underway.flight import (
@@ -185,13 +186,7 @@ def on_host(f: Flight) -> bool:
 
 def _shut_out(f: Flight) -> bool:
     """The op is over, yet another pod came to the gate, which opens within an op only."""
-    pod, gate = f.new_pod, f.node.gate
-    return (
-        pod is not None
-        and gate is not None
-        and not pod.ready
-        and gate.waiting_pod_uid == pod.uid != gate.admitted_pod_uid
-    )
+    return stands_outside(f.new_pod, f.node.gate)
 
 
 def shut_out(f: Flight) -> bool:

@@ -64,7 +64,7 @@ class Case:
         # A gate may open after somebody looked; nothing guards a write against that.
         seen = self.seen(change)
         places = change.place - 1, change.place if seen is None else self.timeline.place_of(seen)
-        if any(self.accounts.shut_out(uid, place) for place in places):
+        if any(self.accounts.driverless(uid, place) for place in places):
             return False
         return after.leased_away or after.cordoned
 

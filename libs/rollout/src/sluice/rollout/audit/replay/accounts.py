@@ -85,7 +85,7 @@ class Accounts:
         self._given = {one.key for one in facts}
         self._waiting = sorted(facts, key=lambda one: one.since)[::-1]
         self._facts: dict[str, PoolFacts] = {}
-        self._shut: frozenset[str] = frozenset()
+        self._driverless: frozenset[str] = frozenset()
         self._doubtful: frozenset[str] = frozenset()
         self._members = Members()
         self._named: dict[str, str] = {}
@@ -128,7 +128,7 @@ class Accounts:
         found = bisect_right(places, place)
         return standings[found - 1] if found else NOWHERE
 
-    def shut_out(self, uid: str, place: int) -> bool:
+    def driverless(self, uid: str, place: int) -> bool:
         """Whether a node was, or may have been, unavailable for no reason that a revision shows."""
         known, standing = self._timeline.lives[uid].at(place), self.standing(uid, place)
         return standing.doubtful or (standing.unavailable and not known.unavailable)
@@ -208,7 +208,7 @@ class Accounts:
         self._given_members = {
             uid: key for key, facts in self._facts.items() for uid in facts.members or ()
         }
-        self._shut = frozenset[str]().union(*(one.shut_out for one in self._facts.values()))
+        self._driverless = frozenset[str]().union(*(one.driverless for one in self._facts.values()))
         self._doubtful = frozenset[str]().union(*(one.doubtful for one in self._facts.values()))
 
     def _edition(self, edition: Edition) -> None:
@@ -250,7 +250,7 @@ class Accounts:
         now = NOWHERE
         if facts.exists:
             expected = _should_have(facts)
-            away = facts.unavailable or (expected and life.uid in self._shut)
+            away = facts.unavailable or (expected and life.uid in self._driverless)
             doubtful = not away and expected and life.uid in self._doubtful
             now = Standing(self._pool_of(life, facts), away, doubtful)
         places, standings = self._standings.setdefault(life.uid, ([], []))
