@@ -118,20 +118,45 @@ def test_who_waits_for_a_moment_is_not_looked_at_because_another_leaps(
     assert counted.decisions == alone + 2
 
 
-def test_nodes_on_their_leap_are_no_reason_to_decide() -> None:
+@pytest.mark.parametrize("seconds", [1.0, 90.0, 280.0])
+def test_time_alone_is_no_reason_to_look_at_who_leaps(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(monkeypatch)
+    slow = Steady(oddities=(Oddity(pod="uid-a", eviction=Span(seconds)),))
+    counted.play(old("node-1", work("a")), pool=places(parallel=1), world=slow)
+    assert (counted.leapt, counted.decisions) == (["node-1"], 5)
+
+
+def test_a_failed_node_whose_driver_goes_on_crashing_is_no_reason_to_decide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = Counted(monkeypatch)
+    decisions: list[int] = []
+    for hours in (4, 40):
+        never = Oddity(node="node-1", load=Ending(5.0, 1))
+        long = Oddity(pod="uid-train", remainder=Span(hours * 3600.0))
+        nodes = old("node-1"), old("node-2", work("train", job=True))
+        story = counted.play(
+            *nodes, pool=places(**awaiting_jobs()), world=Steady(oddities=(never, long))
+        )
+        assert story.courses["node-1"].failed is not None
+        assert story.courses["node-2"].end == pytest.approx(hours * 3600.0, abs=60)
+        decisions.append(counted.decisions)
+    assert decisions[0] == decisions[1]
+
+
+def test_nodes_on_their_leap_are_not_on_the_ground() -> None:
     emptying = Emptying(WEB)
     leaps = Leaps(emptying.state)
     emptying.stage.changed()
-    assert leaps.all_aloft
+    assert leaps.grounded == set()
     emptying.state.touch(NODE)
-    assert not leaps.all_aloft
+    assert leaps.grounded == {NODE}
     assert [name for name, _ in leaps.begun()] == [NODE]
-    assert leaps.all_aloft
+    assert leaps.grounded == set()
     emptying.state.touch("node-else")
-    assert not leaps.all_aloft
-    emptying.stage.changed()
-    emptying.state.touch_pool(POOL)
-    assert not leaps.all_aloft
+    assert leaps.grounded == {"node-else"}
 
 
 # Who leaps.
@@ -158,10 +183,10 @@ def test_on_its_leap_it_is_held_back_and_then_given_back() -> None:
     assert uid not in emptying.machine.works
     emptying.stage.until(way.ends - 0.5)
     assert emptying.writing == 1
-    assert leaps.all_aloft
+    assert leaps.grounded == set()
     emptying.stage.until(way.ends)
     assert emptying.writing == 0
-    assert not leaps.all_aloft
+    assert leaps.grounded == {NODE}
     assert api.value(emptying.node, LEASE) is None
     assert emptying.record.state == UpgradeState.UPGRADE_DONE
 

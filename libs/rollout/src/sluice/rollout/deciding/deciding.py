@@ -46,6 +46,18 @@ class Deciding:
         """Every node that is not where its policy wants it, and about which nothing is done."""
         return self._placing.waits
 
+    @property
+    def nodes(self) -> Mapping[str, NodeView]:
+        """By name, all that there are, as they were last said to be."""
+        return self._roster.nodes
+
+    @property
+    def wake_at(self) -> float | None:
+        """When to decide again though nothing changes; None: never."""
+        times = [book.grant.wake_at for book in self._books.values()]
+        ahead = [at for at in (self._placing.wakes.first(), *times) if at is not None]
+        return min(ahead) if ahead else None
+
     # What changed.
 
     def update(
@@ -68,6 +80,10 @@ class Deciding:
                 self._leave(node.name, uid)
             self._placing.waits.remember(node.name, node.waiting)
             self._dirty.add(node.name)
+
+    def let_be(self, name: str) -> None:
+        """Time alone is no reason to look at this node, until it changes."""
+        self._placing.wakes.put(name, None)
 
     def _renew(self, view: PoolView) -> None:
         book = self._books.get(view.key)
@@ -214,7 +230,7 @@ class Deciding:
             cancelled=tuple(sorted(self._placing.evicting)),
             probes=tuple(sorted({name for _, book in books for name in book.grant.probes})),
             accounts={key: book.account for key, book in books},
-            wake_at=self._wake_at(),
+            wake_at=self.wake_at,
         )
 
     def _rollouts(self, now: Instant, *, leading: bool) -> tuple[WriteRollout, ...]:
@@ -222,8 +238,3 @@ class Deciding:
         books = [book for _, book in sorted(self._books.items())]
         writes = [book.write if leading else book.lead(now.epoch) for book in books]
         return tuple(write for write in writes if write is not None)
-
-    def _wake_at(self) -> float | None:
-        times = [book.grant.wake_at for book in self._books.values()]
-        ahead = [at for at in (self._placing.wakes.first(), *times) if at is not None]
-        return min(ahead) if ahead else None

@@ -31,14 +31,13 @@ class Leaps:
             _checked(state, node)
 
     @property
-    def all_aloft(self) -> bool:
-        """Whether nothing changed but nodes on their leap, about which nothing is decided."""
-        state = self._state
-        return not state.dirty_pools and state.dirty <= self._aloft
+    def grounded(self) -> set[str]:
+        """Of the nodes that changed, those that are not on their leap."""
+        return self._state.dirty - self._aloft
 
     def begun(self) -> Iterator[tuple[str, Way]]:
         """Who leaps now, of all that changed."""
-        for name in self._state.dirty - self._aloft:
+        for name in self.grounded:
             way = self._way(name)
             if way is not None:
                 yield name, way

@@ -4,7 +4,8 @@ What is decided is decided by the same code that decides in earnest. Must not kn
 is for.
 """
 
-from sluice.rollout.deciding import Deciding, News
+from sluice.rollout.deciding import Deciding
+from sluice.rollout.forecast.crashing import goes_on
 from sluice.rollout.forecast.leaping import Leaps
 from sluice.rollout.forecast.remaining import remain
 from sluice.rollout.forecast.story import Story
@@ -52,25 +53,26 @@ class _Play:
             news = deciding.decide(stage.instant())
             stage.carry_out(news, rested=news.rested)
             watch.decided(stage.now, news, deciding.waits, looked_at)
-            changes = self._next(news)
+            changes = self._next()
             if changes is None:
                 return watch.story(deciding.waits, news.steps)
             watch.seen(stage.now, changes.nodes, changes.pools)
             deciding.update(changes.nodes, changes.nodes_gone, changes.pools)
             looked_at = changes.nodes
 
-    def _next(self, news: News) -> Changes | None:
+    def _next(self) -> Changes | None:
         """Let time pass until there is something to decide; None: there never will be."""
         stage, state = self._stage, self._stage.state
         while True:
-            due = [at for at in (stage.next, news.wake_at) if at is not None]
+            wake_at = self._deciding.wake_at
+            due = [at for at in (stage.next, wake_at) if at is not None]
             if not due or self._watch.over(min(due), self._deciding.waits):
                 return None
             stage.until(min(due))
-            woken = news.wake_at is not None and stage.now >= news.wake_at
+            woken = wake_at is not None and stage.now >= wake_at
             if self._leaps is not None:
                 self._look(self._leaps)
-                if self._leaps.all_aloft and not woken:
+                if not woken and self._unmoved(self._leaps):
                     continue
                 stage.until(stage.now + self._pause)
                 self._look(self._leaps)
@@ -80,3 +82,11 @@ class _Play:
     def _look(self, leaps: Leaps) -> None:
         for name, way in leaps.begun():
             self._watch.leaps(self._stage.now, name, way.leaving)
+            self._deciding.let_be(name)
+
+    def _unmoved(self, leaps: Leaps) -> bool:
+        """Whether nothing changed that makes a difference to a decision."""
+        stage, before = self._stage, self._deciding.nodes
+        return not stage.state.dirty_pools and all(
+            goes_on(before.get(name), stage.node(name)) for name in leaps.grounded
+        )
