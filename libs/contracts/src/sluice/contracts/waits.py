@@ -40,6 +40,7 @@ class WaitCode(OpenWord):
     DRIVER_RESTARTING = "driver-restarting"
     FOREIGN_OPERATOR = "foreign-operator"
     POLICY_GONE = "policy-gone"
-    # we cannot see
+    # we cannot see, or not write
     STALE = "stale"
     BUS = "bus"
+    REFUSED = "refused"

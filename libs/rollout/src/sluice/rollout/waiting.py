@@ -43,6 +43,7 @@ WHO: Final[Mapping[WaitCode, str]] = {
     WaitCode.POLICY_GONE: "whoever writes policies",
     WaitCode.STALE: "whoever looks after the API server, if it lasts",
     WaitCode.BUS: "whoever looks after NATS, if it lasts",
+    WaitCode.REFUSED: "whoever looks after what refuses it",
 }
 
 

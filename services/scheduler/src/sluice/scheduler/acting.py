@@ -144,6 +144,7 @@ class Acting:
             await self._failed(name, step, error)
         else:
             self._backoffs.pop(name, None)
+            self._memory.of(name).trouble = None
         finally:
             self._memory.of(name).writing = False
             self._observing.touch(name)
@@ -153,6 +154,7 @@ class Acting:
         conflict = isinstance(error, Conflict)
         if not conflict:
             _log.warning("a step failed", node=name, why=str(error), step=step.because)
+            self._memory.of(name).failed(step.because, str(error), at=self._clock.now())
             self._reporting.failed(name, step, error)
         backoff = self._backoffs.get(name)
         if backoff is None:
@@ -253,9 +255,12 @@ class Acting:
         except KubeError as error:
             if not isinstance(error, Conflict):
                 _log.warning("a Rollout was not written", pool=write.pool, why=str(error))
+                self._memory.unwritten[write.pool] = str(error)
+                self._reporting.unwritten(write, error)
                 await self._clock.sleep(AGAIN)
             await self._hands.look_at_rollout(write.pool)
         else:
+            self._memory.unwritten.pop(write.pool, None)
             self._reporting.recorded(write, before, view.metadata.resource_version)
         finally:
             self._memory.writing_rollouts.discard(write.pool)

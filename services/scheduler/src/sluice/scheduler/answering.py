@@ -45,6 +45,7 @@ class Answering:
         observing: Observing,
         waits: Callable[[], Mapping[str, Wait]],
         history: Mapping[str, list[str]],
+        unwritten: Mapping[str, str],
         instant: Callable[[], Instant],
         holder: str,
         aside: Aside,
@@ -52,6 +53,7 @@ class Answering:
         self._observing = observing
         self._waits = waits
         self._history = history
+        self._unwritten = unwritten
         self._instant = instant
         self._holder = holder
         self._aside = aside
@@ -66,18 +68,19 @@ class Answering:
         if asked.pool and asked.pool not in pools:
             return self._no_pool(asked.pool)
         now = self._instant()
-        waits: dict[str, Counter[str]] = {key: Counter() for key in pools}
-        for name, wait in self._waits().items():
-            node = self._observing.nodes.get(name)
-            if node is not None and node.pool in waits:
-                waits[node.pool][wait.code.value] += 1
+        counted: dict[str, Counter[str]] = {key: Counter() for key in pools}
+        decided = self._waits()
+        for node in self._observing.nodes.values():
+            wait = decided.get(node.name, node.waiting)
+            if wait is not None and node.pool in counted:
+                counted[node.pool][wait.code.value] += 1
         return StatusAnswer(
             at=now.at,
             leader=self._holder,
             epoch=now.epoch,
             sources={name: now.at - one.proved for name, one in now.sight.sources.items()},
             pools=tuple(
-                _pool(pool, waits[key])
+                _pool(pool, counted[key], self._unwritten.get(key, ""))
                 for key, pool in sorted(pools.items())
                 if asked.pool in ("", key)
             ),
@@ -154,16 +157,17 @@ class Answering:
         return Problem(code=ProblemCode.NOT_FOUND, message=message)
 
 
-def _pool(pool: PoolView, waits: Mapping[str, int]) -> PoolStatus:
+def _pool(pool: PoolView, waits: Mapping[str, int], unwritten: str) -> PoolStatus:
     rollout = pool.rollout
+    because = f"its Rollout cannot be written: {unwritten}" if unwritten else ""
     if rollout is None:
-        return PoolStatus(pool=pool.key, target=pool.target, waits=dict(waits))
+        return PoolStatus(pool=pool.key, target=pool.target, because=because, waits=dict(waits))
     status = rollout.status
     return PoolStatus(
         pool=pool.key,
         target=status.target,
         phase=status.phase.value,
-        because=status.because,
+        because=because or status.because,
         brake=rollout.spec.brake.value,
         counts=status.counts,
         waits=dict(waits),

@@ -32,6 +32,17 @@ class Asked(msgspec.Struct, kw_only=True):
         )
 
 
+class Trouble(msgspec.Struct, kw_only=True):
+    """A step that fails again and again."""
+
+    step: str
+    """What for it was decided."""
+    since: float
+    times: int = 0
+    why: str = ""
+    """The last answer."""
+
+
 class Going(msgspec.Struct, kw_only=True):
     """A pod that is being evicted."""
 
@@ -48,6 +59,14 @@ class Known(msgspec.Struct, kw_only=True):
     asked: Asked | None = None
     going: dict[str, Going] = {}
     waiting: Wait | None = None
+    trouble: Trouble | None = None
+
+    def failed(self, step: str, why: str, *, at: float) -> None:
+        """The step for this was refused, or not answered."""
+        if self.trouble is None or self.trouble.step != step:
+            self.trouble = Trouble(step=step, since=at)
+        self.trouble.times += 1
+        self.trouble.why = why
 
 
 class Memory:
@@ -56,6 +75,8 @@ class Memory:
     def __init__(self) -> None:
         self._known: dict[str, Known] = {}
         self.writing_rollouts: set[str] = set()
+        self.unwritten: dict[str, str] = {}
+        """By pool: why its Rollout could not be written when that was last tried."""
 
     def of(self, name: str) -> Known:
         """What is kept about a node; it can be changed."""

@@ -13,19 +13,23 @@ from sluice.contracts.events import Step as Stepped
 from sluice.contracts.events import Wait as Waits
 from sluice.contracts.node import Record
 from sluice.contracts.rollout import Phase
+from sluice.contracts.waits import WaitCode
 from sluice.kube.events import About, Events
 from sluice.rollout.deciding import News
 from sluice.rollout.decision import Note, Step, Wait, WriteNode, WriteRollout
 from sluice.rollout.views.node import NodeView
 from sluice.rollout.views.pool import PoolView
+from sluice.rollout.waiting import WHO
 from sluice.runtime.clock import Clock
 from sluice.runtime.ids import Ids
 from sluice.scheduler.memory import Memory
 from sluice.scheduler.meters import SchedulerMeters
-from sluice.scheduler.things import Rollout
+from sluice.scheduler.things import ROLLOUTS, Rollout
 
 REASON: Final = "GPUDriverUpgrade"
 _MADE: Final = "its Rollout is made: how far it is stands there"
+TRIES: Final = 3
+"""After so many that failed, a node waits for what refuses them."""
 HISTORY: Final = 20
 """So much of what happened to a node is told to whoever asks why."""
 
@@ -81,7 +85,16 @@ class Reporting:
         for name, wait in news.waits.items():
             self._waits(name, wait)
         for name, step in news.steps.items():
-            self._waits(name, step.wait)
+            self._waits(name, self._hindered(name, step) or step.wait)
+
+    def _hindered(self, name: str, step: Step) -> Wait | None:
+        """That the step is not let through, if it was tried more than once or twice."""
+        trouble = self._memory.of(name).trouble
+        if trouble is None or trouble.step != step.because or trouble.times < TRIES:
+            return None
+        detail = f"{step.because}: failed {trouble.times} times, at last with: {trouble.why}"
+        who = WHO[WaitCode.REFUSED]
+        return Wait(code=WaitCode.REFUSED, detail=detail, since=trouble.since, who=who)
 
     def _waits(self, name: str, wait: Wait | None) -> None:
         known = self._memory.of(name)
@@ -145,6 +158,20 @@ class Reporting:
                 reason=REASON,
                 message=message,
                 group=f"failed {state}",
+            )
+
+    def unwritten(self, write: WriteRollout, error: Exception) -> None:
+        """A Rollout was refused, or not answered; of one that is not there no Event can be."""
+        if write.uid:
+            about = About(
+                api_version=ROLLOUTS.api_version,
+                kind=ROLLOUTS.kind,
+                name=write.pool,
+                uid=write.uid,
+            )
+            message = f"Failed to write its status ({write.because}): {error}"
+            self._events.record(
+                about, type="Warning", reason=REASON, message=message, group="failed"
             )
 
     def noted(self, name: str, note: Note) -> None:

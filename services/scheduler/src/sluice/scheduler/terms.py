@@ -71,6 +71,7 @@ async def begun(
             observing=observing,
             waits=lambda: work.deciding.waits,
             history=reporting.history,
+            unwritten=memory.unwritten,
             instant=instant,
             holder=holder,
             aside=aside,

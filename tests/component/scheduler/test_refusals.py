@@ -1,0 +1,82 @@
+"""What refuses our writes for good is said: whom it holds up, with the words of the answer."""
+
+from sluice.contracts.asks import StatusAnswer, StatusAsk, WhyAnswer, WhyAsk
+from sluice.contracts.events import Wait as Waits
+from sluice.contracts.waits import WaitCode
+from sluice.sim.apiserver.faults import Fault, Refuse
+from tests.component.scheduler.test_upgrades import asked, brought_up, upgraded
+from tests.component.scheduler.world import NEW, OLD, POOL, USER, World, play
+
+WRITING = ("apply", "create", "update", "patch")
+
+
+async def waits(world: World, name: str) -> list[tuple[str, str]]:
+    """Code and details of all that was told of it."""
+    bodies = [one.open() for one in await world.told() if one.node == name]
+    return [(one.code or "", one.detail) for one in bodies if isinstance(one, Waits)]
+
+
+def test_a_node_whose_writes_are_refused_waits_for_that_until_they_go_through() -> None:
+    async def story(world: World) -> None:
+        scheduler, target = await brought_up(world, "a")
+        fault = Fault(does=Refuse(403), verbs=("apply",), kind="Node", name="a", user=USER)
+        world.server.faults.add(fault)
+        await world.want(NEW)
+        await world.sleep(120)
+        code, detail = (await waits(world, "a"))[-1]
+        assert code == WaitCode.REFUSED
+        assert "forbidden by a fault" in detail
+        why = await asked(world, WhyAsk(node="a"))
+        assert isinstance(why, WhyAnswer)
+        assert why.wait is not None
+        assert (why.in_place, why.wait.code, why.wait.until) == (False, WaitCode.REFUSED, None)
+        assert "refuses" in why.wait.who
+        status = await asked(world, StatusAsk())
+        assert isinstance(status, StatusAnswer)
+        assert status.pools[0].waits == {"refused": 1}
+        assert scheduler.value("sluice_scheduler_nodes_waiting", code="refused") == 1
+        world.server.faults.clear()
+        await upgraded(world, "a", before=target)
+        await world.sleep(30)
+        assert (await waits(world, "a"))[-1] == ("", "")
+
+    play(story)
+
+
+def test_what_fails_once_or_twice_is_nobodys_business() -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a")
+        fault = Fault(does=Refuse(500), verbs=("apply",), kind="Node", user=USER, times=2)
+        for version in (NEW, OLD, NEW):
+            if version == NEW:
+                world.server.faults.add(fault)
+            await world.want(version)
+            await upgraded(world, "a", before=target)
+            target = (await world.rollout()).status.target
+        assert WaitCode.REFUSED not in [code for code, _ in await waits(world, "a")]
+
+    play(story)
+
+
+def test_a_rollout_that_cannot_be_written_is_told_on_it_and_to_who_asks_how_it_stands() -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a")
+        world.server.faults.add(Fault(does=Refuse(403), verbs=WRITING, kind="Rollout", user=USER))
+        await world.want(NEW)
+        await world.sleep(60)
+        status = await asked(world, StatusAsk())
+        assert isinstance(status, StatusAnswer)
+        assert status.pools[0].because.startswith("its Rollout cannot be written: ")
+        assert "forbidden by a fault" in status.pools[0].because
+        told = [message for about, message in await world.events() if about == POOL]
+        assert told
+        assert all(
+            "Failed to write its status" in one and "forbidden by a fault" in one for one in told
+        )
+        world.server.faults.clear()
+        await upgraded(world, "a", before=target)
+        after = await asked(world, StatusAsk())
+        assert isinstance(after, StatusAnswer)
+        assert after.pools[0].because == ""
+
+    play(story)
