@@ -1,4 +1,4 @@
-"""Rollouts by the hundred on a simulated cluster, each judged by the audit and by its end.
+"""Rollouts by the thousand on a simulated cluster, each judged by the audit and by its end.
 
 A seed that goes wrong is told as the shortest story that goes wrong in the same way;
 `python -m tools.soak engine --only SEED` tells it again, `--seeds N` tries others.
@@ -10,17 +10,28 @@ from msgspec.structs import replace
 from sluice.rollout.deciding import decide
 from sluice.rollout.decision import Decision
 from sluice.rollout.views.fleet import Fleet, Instant
+from tests.component.rollout.simulation import scenario as scenarios
 from tests.component.rollout.simulation.play import Decide, play
 from tests.component.rollout.simulation.scenario import scenario
 from tests.component.rollout.simulation.shrinking import shrunk
 from tests.component.rollout.simulation.story import story
 
 BATCH = 20
+MANY = 100
+SMALL = scenarios.SMALL[0]
 
 
 @pytest.mark.parametrize("first", range(100, 260, BATCH))
 def test_every_rollout_keeps_its_promises_and_comes_to_its_end(first: int) -> None:
     for seed in range(first, first + BATCH):
+        played = play(scenario(seed))
+        assert played.wrong is None, story(shrunk(played))
+        assert played.done == len(played.stage.state.nodes)
+
+
+@pytest.mark.parametrize("first", range(SMALL, SMALL + 1900, MANY))
+def test_so_does_every_rollout_of_a_node_or_two(first: int) -> None:
+    for seed in range(first, first + MANY):
         played = play(scenario(seed))
         assert played.wrong is None, story(shrunk(played))
         assert played.done == len(played.stage.state.nodes)

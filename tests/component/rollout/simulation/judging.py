@@ -9,7 +9,7 @@ from sluice.rollout.audit import judge, unaccounted
 from sluice.rollout.decision import Decision, Wait
 from sluice.rollout.stage import Stage
 from sluice.rollout.views.fleet import Fleet, Instant
-from sluice.rollout.views.node import NodeView
+from sluice.rollout.views.node import Field, NodeView
 from sluice.rollout.views.pool import PoolView
 from sluice.rollout.waiting import NOBODY
 from sluice.rollout.writes import readable, upgrading
@@ -98,7 +98,7 @@ def placed(node: NodeView, fleet: Fleet) -> bool:
         return False
     pool = fleet.pools.get(node.pool)
     if pool is None or node.excluded:
-        return not node.state and not node.driver_label and node.record is None
+        return node.record is None and not any(map(node.signed, (Field.STATE, Field.DRIVER)))
     if not _takes_part(node, pool):
         return True
     if pool.gone and not node.state:

@@ -10,9 +10,10 @@ from traceback import format_exception
 
 import msgspec
 
+from sluice.contracts.waits import WaitCode
 from sluice.rollout.deciding import Deciding
 from sluice.rollout.deciding import decide as whole
-from sluice.rollout.decision import AskPreflight, Decision
+from sluice.rollout.decision import AskPreflight, Decision, Wait
 from sluice.rollout.stage import News, Pace, Stage
 from sluice.rollout.views.fleet import Fleet, Instant
 from sluice.rollout.world import Habits, Seeded, Steady
@@ -27,6 +28,11 @@ HEALED_AT = ACTS_UNTIL + 1800.0
 """When all that was broken is put right."""
 PATIENCE = 9 * 3600.0
 """Virtual seconds within which everything must come to rest: the longest back-off is 6 hours."""
+STILL = 2 * 3600.0
+"""Virtual seconds in which nothing is done but asked, and nobody waits for anything else: then
+nothing comes any more, unless somebody waits for a moment that is still ahead."""
+SOON = 120.0
+"""A moment that comes and comes again, as that of the next question, is no such moment."""
 ROUNDS = 8
 """So many times reasons to wait are taken away."""
 MOST_DECISIONS = 6000
@@ -105,6 +111,8 @@ class Telling:
         """Preflights."""
         self._zombie: tuple[int, int, Fleet, float] | None = None
         self._leader = self.stage.state.leader
+        self._moved = START
+        """When anything was done, or waited for, that was not before."""
 
     def tell(self) -> None:
         """The story, and what comes after."""
@@ -156,12 +164,20 @@ class Telling:
     def _come_to_rest(self) -> None:
         """Until nothing is to happen; things that happen for ever are wrong."""
         end = self.stage.now + PATIENCE
+        self._moved = self.stage.now
         self._look()
         while (due := self._next()) is not None:
-            if due > end:
+            if due > end or self._is_still(due):
                 return
             self.stage.until(due)
             self._look()
+
+    def _is_still(self, due: float) -> bool:
+        """Whether nothing would come of waiting on."""
+        if due < self._moved + STILL:
+            return False
+        soon = self.stage.now + SOON
+        return all(wait.until is None or wait.until < soon for wait in _said(self.last))
 
     def _next(self) -> float | None:
         """When there is something to decide next, or to see."""
@@ -186,6 +202,8 @@ class Telling:
         decision, rested = self._decided(fleet, now, news)
         judging.decided(fleet, now, decision)
         self._count(decision)
+        if _moves(self.last, decision):
+            self._moved = stage.now
         if due and decision.wake_at is not None and decision.wake_at <= stage.now:
             raise judging.Wrong("restless", f"it wants to decide again at {decision.wake_at}")
         self.last = decision
@@ -238,3 +256,22 @@ class Telling:
         for name, node in self.stage.state.nodes.items():
             if node.revision != before[name]:
                 raise judging.Wrong("restart", f"{name} was written by a leader who found it done")
+
+
+def _said(decision: Decision) -> list[Wait]:
+    beside = [step.wait for step in decision.steps.values() if step.wait is not None]
+    return [*decision.waits.values(), *beside]
+
+
+def _moves(before: Decision, decision: Decision) -> bool:
+    """Whether more comes of it than a question, or another reason to wait."""
+    acts = (action for step in decision.steps.values() for action in step.actions)
+    if decision.rollouts or any(not isinstance(action, AskPreflight) for action in acts):
+        return True
+    return _codes(before) != _codes(decision)
+
+
+def _codes(decision: Decision) -> list[tuple[str, WaitCode]]:
+    steps = decision.steps.items()
+    beside = [(name, step.wait.code) for name, step in steps if step.wait is not None]
+    return sorted([*((name, wait.code) for name, wait in decision.waits.items()), *beside])

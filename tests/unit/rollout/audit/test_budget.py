@@ -410,3 +410,32 @@ def test_who_is_said_to_have_left_counts_until_that_very_moment(
     both = facts(story, max_unavailable=1)
     alone = msgspec.structs.replace(both, members=frozenset({"uid-n1"}), since=begun + left_at)
     assert len(of_i1(story.journal(pools=(both, alone)))) == problems
+
+
+@pytest.mark.parametrize(
+    ("got", "others", "problems"),
+    [
+        (frozenset({"uid-n7"}), "", 1),
+        (frozenset[str](), "", 0),
+        (frozenset[str](), "n7 cordoned", 1),
+        (frozenset[str](), "n6 cordoned", 1),
+        (frozenset[str](), "n7 deleted", 0),
+        (frozenset({"uid-of-nobody"}), "", 0),
+    ],
+)
+def test_who_got_his_driver_after_the_newest_revision_that_was_seen_counts_no_more(
+    got: frozenset[str], others: str, problems: int
+) -> None:
+    story = Story(*FLEET)
+    story.label("n7", DRIVER_LABEL, "some", by="sluice-scheduler")
+    if others.endswith("cordoned"):
+        story.cordon(others.split(maxsplit=1)[0])
+    shut = facts(story, max_unavailable=1, driverless=frozenset({"uid-n7", "uid-of-nobody"}))
+    story.wait(5)
+    later = facts(story, max_unavailable=1, driverless=got, since=story.time)
+    seen = {"nodes": str(story.revision)}
+    story.wait(5)
+    if others == "n7 deleted":
+        story.delete("Node", "n7")
+    story.take("n0", seen=seen)
+    assert len(of_i1(story.journal(pools=(shut, later)))) == problems

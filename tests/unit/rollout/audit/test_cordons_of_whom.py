@@ -11,7 +11,7 @@ from sluice.contracts.node import (
     STATE_LABEL,
     UpgradeState,
 )
-from tests.unit.rollout.audit.journals import Story, cordoned, messages
+from tests.unit.rollout.audit.journals import Story, annotated, cordoned, messages
 
 STAYS = "n1 was released, and our cordon is still on it"
 
@@ -92,6 +92,21 @@ def test_but_not_through_one_that_ends_well_nor_through_what_follows_it() -> Non
     story.take("n1")
     story.release_unchanged("n1", cordoned(True))
     assert of_i4(story) == [STAYS]
+
+
+@pytest.mark.parametrize(
+    ("request_", "cordon", "problems"), [("forget", True, 0), ("forget", None, 1), ("", True, 2)]
+)
+def test_who_was_given_up_under_our_cordon_keeps_it_through_an_attempt_that_comes_to_nothing(
+    request_: str, cordon: bool | None, problems: int
+) -> None:
+    story = Story("n1")
+    story.take("n1")
+    story.annotate("n1", REQUEST_ANNOTATION, request_)
+    story.release_unchanged("n1", cordoned(cordon), annotated(REQUEST_ANNOTATION, None))
+    story.take("n1")
+    story.release_unchanged("n1", cordoned(True))
+    assert of_i4(story) == [STAYS] * problems
 
 
 def test_who_never_failed_keeps_none_through_an_attempt_that_comes_to_nothing() -> None:

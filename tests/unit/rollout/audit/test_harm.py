@@ -524,6 +524,25 @@ def test_when_its_rollout_is_lost_who_is_in_flight_proves_it_anew() -> None:
     assert of_i8(story) == [over.revision]
 
 
+@pytest.mark.parametrize(
+    ("lost", "record", "problems"),
+    [(True, None, 0), (True, "garbled", 0), (True, "", 1), (False, None, 1)],
+)
+def test_when_its_rollout_is_lost_of_failures_only_nodes_can_tell(
+    lost: bool, record: str | None, problems: int
+) -> None:
+    story = halted()
+    story.rollout(targets(t2=["uid-n2", "uid-n3"]))
+    if record != "":
+        story.annotate("n3", RECORD_ANNOTATION, record)
+    if lost:
+        story.delete("Rollout", POOL)
+    story.rollout(targets(t2=["uid-n2"]))
+    story.wait(10)
+    story.take("n5")
+    assert len(found(journal(story, 2), faults=True)) == (problems if lost else 2)
+
+
 @pytest.mark.parametrize(("lost", "problems"), [("all", 0), ("target", 1), ("", 1)])
 def test_when_it_was_lost_its_share_is_of_the_nodes_that_there_are_then(
     lost: str, problems: int

@@ -261,3 +261,27 @@ def test_a_driver_that_came_with_the_machine_is_let_be_only_when_we_go() -> None
     assert messages(story.journal(), "I2") == [
         f"n1: its driver label went from {OLD_LABEL!r} to '' without a lease"
     ]
+
+
+@pytest.mark.parametrize(
+    ("taken", "problems"),
+    [
+        ((RECORD_ANNOTATION, LEASE_ANNOTATION), 0),
+        ((LEASE_ANNOTATION, RECORD_ANNOTATION), 0),
+        ((RECORD_ANNOTATION,), 0),
+        ((LEASE_ANNOTATION,), 1),
+    ],
+)
+def test_in_flight_a_token_is_known_until_both_lease_and_record_are_gone(
+    taken: tuple[str, ...], problems: int
+) -> None:
+    story = Story("n1")
+    story.take("n1")
+    for key in taken:
+        story.annotate("n1", key, None)
+    story.annotate("n1", REQUEST_ANNOTATION, "adopt")
+    story.records.pop("n1")
+    story.take("n1", token=1)
+    story.release_unchanged("n1")
+    story.take("n1", token=1)
+    assert len(messages(story.journal(), "I2")) == problems + 1

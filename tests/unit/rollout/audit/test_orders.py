@@ -1,8 +1,10 @@
 """I2 on machines: what an agent begins is in order, and under the lease of the moment."""
 
+import msgspec
 import pytest
 
 from sluice.contracts.journal import EntryPhase
+from sluice.rollout.audit import Forgot
 from tests.unit.rollout.audit.journals import Story, messages
 
 STARTED = EntryPhase.STARTED
@@ -180,3 +182,38 @@ def test_clocks_of_machines_differ_by_so_much(at: float, problems: int) -> None:
     story.wait(at - 10)
     story.entry("n1", "driver", "swap", STARTED, op=1)
     assert len(messages(story.journal(), "I2")) == problems
+
+
+@pytest.mark.parametrize(
+    ("node", "component", "ago", "problems"),
+    [
+        ("n1", "driver", 30.0, 0),
+        ("n1", "driver", 90.0, 1),
+        ("n1", "driver", 0.0, 1),
+        ("n1", "validator", 30.0, 1),
+        ("n2", "driver", 30.0, 1),
+    ],
+)
+def test_who_lost_his_journal_begins_again_what_he_had_begun_under_the_lease(
+    node: str, component: str, ago: float, problems: int
+) -> None:
+    story = leased()
+    story.entry("n1", "driver", "swap", STARTED, op=1)
+    story.wait(20)
+    story.release_unchanged("n1")
+    story.wait(60)
+    story.entry("n1", "driver", "swap", STARTED, op=1)
+    loss = Forgot(node_uid=f"uid-{node}", component=component, time=story.time - ago)
+    journal = msgspec.structs.replace(story.journal(), forgot=(loss,))
+    assert len(messages(journal, "I2")) == problems
+
+
+def test_who_lost_his_journal_begins_nothing_else_without_a_lease() -> None:
+    story = leased()
+    story.entry("n1", "driver", "swap", STARTED, op=1)
+    story.release_unchanged("n1")
+    story.wait(60)
+    loss = Forgot(node_uid="uid-n1", component="driver", time=story.time - 30)
+    story.entry("n1", "driver", "swap", STARTED, op=2)
+    journal = msgspec.structs.replace(story.journal(), forgot=(loss,))
+    assert len(messages(journal, "I2")) == 1

@@ -271,3 +271,48 @@ def test_a_driver_label_that_is_edited_after_a_failure_is_not_in_flight() -> Non
         story.label("n1", DRIVER_LABEL, "mine")
         story.apply("n1", labelled(DRIVER_LABEL, LABEL), record=story.records["n1"])
     assert of_i4(story) == []
+
+
+@pytest.mark.parametrize(
+    ("garbled", "written", "problems"),
+    [
+        (True, (STATE_LABEL, DRIVER_LABEL), 0),
+        (True, (STATE_LABEL,), 1),
+        (True, (DRIVER_LABEL,), 1),
+        (False, (STATE_LABEL, DRIVER_LABEL), 0),
+        (False, (DRIVER_LABEL,), 1),
+        (False, (), 1),
+    ],
+)
+def test_who_bears_no_sign_of_ours_any_more_is_like_a_new_one(
+    garbled: bool, written: tuple[str, ...], problems: int
+) -> None:
+    story = rested()
+    story.annotate("n1", RECORD_ANNOTATION, "garbled" if garbled else None)
+    for key in written:
+        story.label("n1", key, "theirs")
+    story.apply("n1", state("upgrade-required"))
+    lost = [message for message in of_i4(story) if "is lost" in message]
+    assert len(lost) == problems
+
+
+@pytest.mark.parametrize(("value", "problems"), [("theirs", 1), (None, 0)])
+def test_a_driver_label_alone_is_a_sign_as_long_as_there_is_a_state(
+    value: str | None, problems: int
+) -> None:
+    story = rested()
+    story.annotate("n1", RECORD_ANNOTATION, None)
+    story.label("n1", STATE_LABEL, value)
+    story.apply("n1", state("upgrade-required"))
+    lost = [message for message in of_i4(story) if "is lost" in message]
+    assert len(lost) == problems
+
+
+def test_under_a_lease_it_is_ours_whoever_wrote_the_rest() -> None:
+    story = Story("n1")
+    story.take("n1")
+    story.annotate("n1", RECORD_ANNOTATION, "garbled")
+    for key in (STATE_LABEL, DRIVER_LABEL):
+        story.label("n1", key, "theirs")
+    story.apply("n1", state("upgrade-required"))
+    assert any("is lost" in message for message in of_i4(story))

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Order, Quiesce
+from sluice.contracts.commands import Idle, Order, Quiesce, Swap
 from sluice.contracts.node import (
     MANAGER,
     REQUEST_ANNOTATION,
@@ -12,13 +12,16 @@ from sluice.contracts.node import (
     Record,
     Request,
 )
+from sluice.contracts.reports import Progress
 from sluice.contracts.rollout import InFlight
-from sluice.rollout.decision import Applied, Candidate, Note, Step, Told, Wait, WriteNode
+from sluice.rollout.decision import Applied, Candidate, Note, Step, Told, Wait, WriteNode, WriteSlot
 from sluice.rollout.edits import edits
 from sluice.rollout.rest import rest
+from sluice.rollout.views.machine import Component
 from sluice.rollout.views.node import Field, Garbled, NodeView
 from sluice.rollout.views.pool import PoolView
 from tests.unit.rollout.building import (
+    EPOCH,
     NEW,
     NOW,
     OLD,
@@ -30,6 +33,7 @@ from tests.unit.rollout.building import (
     component,
     done,
     driver_pod,
+    ended,
     failed,
     granted,
     instant,
@@ -117,10 +121,69 @@ LOST: dict[str, tuple[NodeView, PoolView]] = {
 def test_it_is_not_ours_any_more_until_a_person_says_so(case: str) -> None:
     node, pool = LOST[case]
     outcome = edits(node, pool, instant())
-    assert isinstance(outcome, Wait), outcome
-    assert (outcome.code, outcome.until, outcome.since) == ("record-lost", None, NOW)
-    assert "adopt" in outcome.who
-    assert "forget" in outcome.who
+    waits = outcome.wait if isinstance(outcome, Step) else outcome
+    assert isinstance(waits, Wait), outcome
+    assert (waits.code, waits.until, waits.since) == ("record-lost", None, NOW)
+    assert "adopt" in waits.who
+    assert "forget" in waits.who
+    if isinstance(outcome, Step):
+        assert all(isinstance(action, WriteSlot) for action in outcome.actions)
+
+
+SWAP = command(Swap(label=label_of(NEW), old_pod_uid="old", install_digest="install"))
+PAUSED = command(Quiesce())
+AT_WORK = Progress(epoch=EPOCH, token=TOKEN, op=1, command="swap", phase="unload")
+COMMANDED = {
+    "discovery": component(command(Idle())),
+    "driver": component(SWAP),
+    "telemetry": component(PAUSED, result=ended(PAUSED)),
+    "validator": component(replace(PAUSED, node_uid="another")),
+}
+STRIPPED = no_lease(under_way("pod-restart-required", components=COMMANDED))
+
+
+def test_without_a_lease_no_command_is_left_standing_that_nobody_has_begun() -> None:
+    step = edits(STRIPPED, pool(), instant())
+    assert isinstance(step, Step)
+    slots = [action for action in step.actions if isinstance(action, WriteSlot)]
+    told = {action.component: action.command for action in slots}
+    assert told.keys() == {"driver", "telemetry"}
+    for slot in told.values():
+        assert (slot.kind, slot.open()) == ("idle", Idle())
+        assert slot.order > (TOKEN, 1)
+    assert "`idle` to driver, telemetry" in step.because
+
+
+def replaced(**parts: Component) -> NodeView:
+    return replace(STRIPPED, components={**COMMANDED, **parts})
+
+
+@pytest.mark.parametrize(
+    ("view", "away"),
+    [
+        (replaced(driver=component(SWAP, progress=AT_WORK)), None),
+        (replace(STRIPPED, lease=Garbled("{")), None),
+        (replace(under_way(components=COMMANDED), record=Garbled("{")), None),
+        (STRIPPED, NOW - 5),
+    ],
+)
+def test_who_is_at_work_or_leased_is_let_be(view: NodeView, away: float | None) -> None:
+    outcome = edits(view, pool(), instant(away_since=away))
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "record-lost"
+
+
+@pytest.mark.parametrize(
+    "driver",
+    [
+        component(SWAP, progress=AT_WORK, result=ended(SWAP)),
+        component(SWAP, progress=replace(AT_WORK, op=0)),
+    ],
+)
+def test_who_was_at_work_on_something_else_or_has_ended_is_not_at_work(driver: Component) -> None:
+    step = edits(replaced(driver=driver), pool(), instant())
+    assert isinstance(step, Step)
+    assert len(step.actions) == 2
 
 
 NOT_LOST: dict[str, tuple[NodeView, PoolView]] = {

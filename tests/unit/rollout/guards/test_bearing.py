@@ -48,6 +48,20 @@ def of_pool(given: NodeView, pool: str) -> NodeView:
 # Two pools: one of them selects the node, the other one has it in its records.
 
 
+@pytest.mark.parametrize("selected", [POOL, "another", ""])
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_record_that_was_made_in_another_pool_ends_no_place_that_was_given_here_after_it(
+    selected: str, more: int
+) -> None:
+    given = replace(of_pool(required(), "another"), pool=selected)
+    assert isinstance(given.record, Record)
+    place = replace(PLACE, token=given.record.token + more)
+    made = borne(given, place)
+    comes = selected == POOL and more > 0
+    assert (made.entry, made.ending) == ((place, None) if comes else (None, Ending.OUT))
+    assert made.counted == ((place.target,) if comes else ())
+
+
 @pytest.mark.parametrize("given", [done(), required(), failed(), under_way()])
 @pytest.mark.parametrize("selected", [POOL, "another", ""])
 def test_a_place_of_who_was_begun_in_another_pool_returns(given: NodeView, selected: str) -> None:

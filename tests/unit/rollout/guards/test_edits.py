@@ -112,6 +112,8 @@ def lost(view: NodeView) -> str:
         (no_record(done()), "its record is gone"),
         (done(record=Garbled("not JSON")), "its record cannot be read: not JSON"),
         (node(state="upgrade-done", owners={Field.STATE: (MANAGER,)}), "its record is gone"),
+        (node(owners={Field.STATE: (MANAGER,)}), ""),
+        (node(owners={Field.DRIVER: (MANAGER,)}), ""),
         (node(lease=Garbled("{"), owners={Field.LEASE: (MANAGER,)}), "its record is gone"),
         (
             node(record=Garbled("{"), owners={Field.RECORD: (MANAGER,)}),
@@ -163,7 +165,7 @@ def test_tokens_of_a_node_that_was_here_before_are_not_of_this_one() -> None:
 def test_what_the_label_said_when_it_was_adopted_is_kept_as_the_cause(
     state: str, said: str
 ) -> None:
-    view = asked(no_record(failed(state=state)), Request.ADOPT)
+    view = asked(no_record(failed(target=OLD, state=state)), Request.ADOPT)
     assert applied(view).record.cause == f"adopted by {PERSON} in {said}"
 
 

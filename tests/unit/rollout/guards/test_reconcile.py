@@ -1,5 +1,7 @@
 """Places at the edges: what begun and wanted mean where reasons meet, and who is counted."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -74,7 +76,16 @@ def places(*nodes: NodeView, target: str = NEW, **changes: object) -> dict[str, 
 
 @pytest.mark.parametrize("field", [Field.STATE, Field.LEASE, Field.RECORD])
 def test_what_a_beginning_wrote_shows_that_there_was_one(field: Field) -> None:
-    assert borne(node(owners={field: (MANAGER,)}), PLACE).ending is Ending.FAILED
+    said: dict[str, Any] = {
+        "state": "upgrade-required",
+        "lease": Garbled("{"),
+        "record": Garbled("{"),
+    }
+    owners = {field: (MANAGER,)}
+    left = replace(node(owners=owners), **{field.value: said[field.value]})
+    assert borne(left, PLACE).ending is Ending.FAILED
+    emptied = borne(node(owners=owners), PLACE)
+    assert (emptied.ending, emptied.entry) == (None, PLACE)
 
 
 @pytest.mark.parametrize("held", [lease(owner=Owner.HUMAN), Garbled("{")])

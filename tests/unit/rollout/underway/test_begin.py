@@ -31,6 +31,7 @@ from tests.unit.rollout.building import (
     NOW,
     OLD,
     OPERATOR,
+    PERSON,
     done,
     evidence,
     failed,
@@ -321,3 +322,19 @@ def test_a_record_of_another_node_of_that_name_is_void() -> None:
     view = replace(view, record=replace(view.record, node_uid="another", attempt=5, token=99))
     record = record_in(first(view, operation=Operation.TAKE_OVER))
     assert (record.node_uid, record.attempt, record.evidence) == (view.uid, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "owners", "unproven"),
+    [
+        (True, (MANAGER,), True),
+        (True, (MANAGER, PERSON), False),
+        (True, (PERSON,), False),
+        (False, (MANAGER,), False),
+    ],
+)
+def test_who_was_left_under_our_cordon_without_a_record_keeps_it_until_it_is_proven(
+    cordoned: bool, owners: tuple[str, ...], unproven: bool
+) -> None:
+    view = node(cordoned=cordoned, owners={Field.CORDON: owners}, pods=())
+    assert record_in(first(view, operation=Operation.TAKE_OVER)).unproven is unproven

@@ -72,6 +72,11 @@ def cordon_kept(node: NodeView) -> bool | None:
     return True if node.owned(Field.CORDON) and node.cordoned else None
 
 
+def cordon_ours(node: NodeView) -> bool:
+    """Whether its cordon, if there is one, is ours and nobody else's."""
+    return node.owned(Field.CORDON) and not node.others(Field.CORDON)
+
+
 def cordon_adopted(node: NodeView, record: Record) -> bool:
     """Whether the cordon is still that of the upgrade which was taken over.
 

@@ -1,7 +1,8 @@
 """A node that bears signs of us, and whose record does not say where it stands.
 
 It is not ours any more (docs/states.md#people): nothing is done to it, and least of all is it
-uncordoned, until a person has us adopt it, or forget it.
+uncordoned, until a person has us adopt it, or forget it. Without a lease not even a command of ours
+is left standing that nobody has begun.
 """
 
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from sluice.contracts.node import (
 from sluice.contracts.waits import WaitCode
 from sluice.rollout.decision import Step, Wait
 from sluice.rollout.edits.telling import request, writer
+from sluice.rollout.rest import idle
 from sluice.rollout.views.fleet import Instant
 from sluice.rollout.views.node import Field, Garbled, NodeView
 from sluice.rollout.views.pool import PoolView
@@ -62,7 +64,19 @@ def answered(node: NodeView, pool: PoolView, why: str, now: Instant) -> Step | W
         case Request.FORGET:
             return _forgotten(node, pool, now)
         case _:
-            return wait(WaitCode.RECORD_LOST, why, now)
+            return _let_be(node, why, now)
+
+
+def _let_be(node: NodeView, why: str, now: Instant) -> Step | Wait:
+    waits = wait(WaitCode.RECORD_LOST, why, now)
+    leased = isinstance(node.lease, Garbled) or lease_of(node) is not None
+    taken_back = () if leased else idle.withdrawn(node, now)
+    if not taken_back:
+        return waits
+    names = ", ".join(action.component for action in taken_back)
+    return Step(
+        actions=taken_back, because=f"it is not ours any more: `idle` to {names}", wait=waits
+    )
 
 
 def right(node: NodeView, pool: PoolView) -> bool:
@@ -107,9 +121,9 @@ def _signs(node: NodeView, pool: PoolView) -> bool:
         return False
     if isinstance(node.lease, Garbled) and node.owned(Field.LEASE):
         return True
-    if node.owned(Field.STATE):
+    if node.signed(Field.STATE):
         return True
-    labelled = node.owned(Field.DRIVER)
+    labelled = node.signed(Field.DRIVER)
     if node.record is not None:
         return labelled or node.owned(Field.RECORD)
     return labelled and (bool(node.state) or not right(node, pool))

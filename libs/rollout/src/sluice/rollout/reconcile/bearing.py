@@ -91,7 +91,11 @@ def bearing(node: NodeView, entry: InFlight | None, pool: str, now: float) -> Be
         return _leased(made, node, record, lease, entry)
     if entry is None:
         return made
-    return _unleased(made, node, record, entry, now) if at_home else _out(made)
+    if at_home:
+        return _unleased(made, node, record, entry, now)
+    # A record that it brought from another pool is nothing that began or ended here.
+    comes = present and record is not None and record.token < entry.token
+    return _unbegun(made, node, record, entry, now) if comes else _out(made)
 
 
 def _failed_on(record: Record | None, pool: str) -> str:
@@ -159,7 +163,7 @@ def _unleased(
 
 def _was_begun(node: NodeView) -> bool:
     """Whether it bears what a beginning leaves: what somebody else wrote there says nothing."""
-    return any(node.owned(field) for field in _BEGINNING)
+    return any(node.signed(field) for field in _BEGINNING)
 
 
 def _heard_of(node: NodeView, entry: InFlight) -> bool:

@@ -13,7 +13,7 @@ from sluice.contracts.identities import Writer
 from sluice.contracts.message import raw
 from sluice.contracts.node import Record
 from sluice.contracts.reports import Evidence
-from sluice.rollout.decision import Step
+from sluice.rollout.decision import Step, WriteSlot
 from sluice.rollout.rest.driver import proven
 from sluice.rollout.slots import idle
 from sluice.rollout.views.fleet import Instant
@@ -73,6 +73,33 @@ def settle(node: NodeView, record: Record | None, now: Instant) -> Step | None:
         return None
     names = ", ".join(action.component for action in actions)
     return Step(actions=actions, because=f"nothing is being done here: `idle` to {names}")
+
+
+def withdrawn(node: NodeView, now: Instant) -> tuple[WriteSlot, ...]:
+    """`idle` to all who were told anything else, of a node that is not ours: nothing new begins.
+
+    Not while anybody is at work there: to stop halfway would be worse, and so would be to let
+    others take up the devices.
+    """
+    told = {name: part for name, part in node.components.items() if _is_told(part, node)}
+    if now.sight.away_since is not None or any(map(_works, told.values())):
+        return ()
+    return tuple(
+        idle(node, name, now, token=_token(None, part), proven=None) for name, part in told.items()
+    )
+
+
+def _is_told(component: Component, node: NodeView) -> bool:
+    slot = component.slot
+    return slot is not None and slot.node_uid == node.uid and slot.kind is not _IDLE
+
+
+def _works(component: Component) -> bool:
+    """Whether it is at work on what it was told."""
+    slot, progress = component.slot, component.progress
+    if slot is None or progress is None or progress.order != slot.order:
+        return False
+    return component.ended(slot.order) is None
 
 
 def _disquiet(

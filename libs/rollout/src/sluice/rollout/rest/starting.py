@@ -17,10 +17,10 @@ from sluice.rollout.rest import preflight
 from sluice.rollout.rest.operations import operation
 from sluice.rollout.rest.targets import Goal
 from sluice.rollout.views.fleet import Instant
-from sluice.rollout.views.node import Field, NodeView
+from sluice.rollout.views.node import NodeView
 from sluice.rollout.views.pool import PoolView
 from sluice.rollout.waiting import wait
-from sluice.rollout.writes import cordon_adopted
+from sluice.rollout.writes import cordon_adopted, cordon_ours
 
 
 def start(
@@ -97,9 +97,7 @@ def _held_up(
 
 
 def _cordon_is_ours(node: NodeView, record: Record | None) -> bool:
-    if record is not None and cordon_adopted(node, record):
-        return True
-    return node.owned(Field.CORDON) and not node.others(Field.CORDON)
+    return cordon_ours(node) or (record is not None and cordon_adopted(node, record))
 
 
 def _not_ready(node: NodeView, now: Instant) -> Wait | None:

@@ -18,12 +18,13 @@ from sluice.rollout.edits import spent
 from sluice.rollout.rest.driver import running
 from sluice.rollout.underway.starting import old_pod, safe_load, unseen
 from sluice.rollout.views.fleet import Instant
-from sluice.rollout.views.node import Field, NodeView
+from sluice.rollout.views.node import NodeView
 from sluice.rollout.views.pool import PoolView
 from sluice.rollout.writes import (
     cordon_adopted,
     cordon_at_release,
     cordon_kept,
+    cordon_ours,
     entered,
     readable,
     written,
@@ -126,7 +127,7 @@ def _record(
     *,
     state: UpgradeState,
 ) -> Record:
-    before = readable(node) or Record(node_uid=node.uid, epoch=now.epoch, token=0)
+    before = readable(node) or _first(node, now)
     before = replace(before, pool=pool.key)
     starts = state == UpgradeState.POD_RESTART_REQUIRED
     same = before.target == entry.target
@@ -151,6 +152,12 @@ def _record(
     return entered(state, before, node, pool, now, **changes)
 
 
+def _first(node: NodeView, now: Instant) -> Record:
+    """Of a node that we left cordoned, and know nothing of any more: its cordon waits for proof."""
+    left = node.cordoned and cordon_ours(node)
+    return Record(node_uid=node.uid, epoch=now.epoch, token=0, unproven=left)
+
+
 def _counts(candidate: Candidate, before: Record) -> bool:
     """Whether it is an attempt, as a strategy counts them; a second look at what rests is none."""
     at_rest = before.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
@@ -170,8 +177,7 @@ def _by_others(node: NodeView) -> bool:
     """Whether the node is cordoned, and by more than us and the upgrade that was taken over."""
     record = readable(node)
     adopted = record is not None and cordon_adopted(node, record)
-    ours = node.owned(Field.CORDON) and not node.others(Field.CORDON)
-    return node.cordoned and not (ours or adopted)
+    return node.cordoned and not (cordon_ours(node) or adopted)
 
 
 def _never_changed(node: NodeView, pool: PoolView) -> bool:

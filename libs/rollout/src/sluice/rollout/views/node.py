@@ -106,6 +106,17 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
         """Whether we own it, alone or with others."""
         return MANAGER in self.owners.get(field, ())
 
+    def signed(self, field: Field) -> bool:
+        """Whether it says something there that we wrote: what we emptied says nothing."""
+        return self.owned(field) and bool(
+            {
+                Field.STATE: self.state,
+                Field.DRIVER: self.driver_label,
+                Field.LEASE: self.lease,
+                Field.RECORD: self.record,
+            }[field]
+        )
+
     def others(self, field: Field) -> tuple[str, ...]:
         """Who else owns it."""
         return tuple(name for name in self.owners.get(field, ()) if name != MANAGER)

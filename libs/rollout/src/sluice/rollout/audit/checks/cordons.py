@@ -31,8 +31,9 @@ class Wish(msgspec.Struct):
     """None: nobody knows."""
     ours: bool
     """Whether we ever wrote on it."""
-    failed: bool = False
-    """It failed since it was last well: our cordon stays through a retry that comes to nothing."""
+    unproven: bool = False
+    """It failed since it was last well, or a person had us adopt or forget it under our cordon:
+    that stays through an attempt that comes to nothing."""
 
     @classmethod
     def of(cls, life: Life) -> "Wish":
@@ -40,7 +41,7 @@ class Wish(msgspec.Struct):
         known = life.cordoned_by_others
         if life.whole and not life.at(-1).exists:
             known = False  # it is made in this journal
-        return cls(cordoned=known, ours=life.signed, failed=life.at(-1).failed)
+        return cls(cordoned=known, ours=life.signed, unproven=life.at(-1).failed)
 
     def learn_before(self, change: Change) -> None:
         """What follows from our taking the node up."""
@@ -57,7 +58,9 @@ class Wish(msgspec.Struct):
         if not change.ours and UNSCHEDULABLE in change.revision.changed:
             self.cordoned = change.after.cordoned
         if change.ours and (change.after.failed or change.shows == UpgradeState.UPGRADE_DONE):
-            self.failed = change.after.failed
+            self.unproven = change.after.failed
+        if change.ours and change.before.request and change.after.lease is None:
+            self.unproven = self.unproven or (change.after.cordoned and self.cordoned is False)
 
 
 def cordons(case: Case) -> Iterator[Finding]:
@@ -84,7 +87,7 @@ def _message(change: Change, wish: Wish) -> str:
         return f"was cordoned without a lease, after {_owner(change)} had uncordoned it"
     # A person who has us adopt or forget a node decides about its cordon himself.
     released = change.ended and not after.failed and after.lease is None and not before.request
-    kept = before.keeps_cordon or (wish.failed and after.state == UpgradeState.UPGRADE_REQUIRED)
+    kept = before.keeps_cordon or (wish.unproven and after.state == UpgradeState.UPGRADE_REQUIRED)
     if released and after.cordoned and wish.cordoned is False and not kept:
         return "was released, and our cordon is still on it"
     return ""

@@ -14,6 +14,7 @@ from sluice.rollout.audit.checks.pasts import AT_REST, Past, target_of
 from sluice.rollout.audit.journal import Finding, Lack, Violation
 from sluice.rollout.audit.replay.accounts import in_order
 from sluice.rollout.audit.replay.happened import Change, RolloutEdition
+from sluice.rollout.audit.replay.nodes import Facts
 from sluice.rollout.audit.replay.paths import segments
 
 
@@ -105,6 +106,7 @@ class _Ledger:
             yield from self._dropped(edition, target)
         if edition.exists and pool in self._lost:
             self._lost.discard(pool)
+            self._remembered(edition)
             for target in edition.targets:
                 self._taken_up(edition, target)
         elif not edition.exists:
@@ -124,6 +126,17 @@ class _Ledger:
         elif book.failed:
             what = f"dropped target {target}, on which {len(book.failed)} nodes failed"
             yield from _by_us(edition, what)
+
+    def _remembered(self, edition: RolloutEdition) -> None:
+        """The Rollout was lost: of failures nothing is known but what Nodes still say."""
+        lives = self._case.timeline.lives
+        for (pool, target), book in self._books.items():
+            if book and pool == edition.pool:
+                book.failed = {
+                    uid: place
+                    for uid, place in book.failed.items()
+                    if _failed_on(lives[uid].at(edition.place), target)
+                }
 
     def _taken_up(self, edition: RolloutEdition, target: str) -> None:
         """The Rollout was lost: where the pool has grown since, a share of it is more."""
@@ -243,6 +256,11 @@ class _Ledger:
         terms = accounts.terms(pool, since=time - STALE, until=time)
         shares = [max(1, part_of(one.failure_threshold, one.base or base)) for one in terms]
         return max(shares, default=None)
+
+
+def _failed_on(facts: Facts, target: str) -> bool:
+    """Whether the Node says that it failed there."""
+    return facts.record is not None and facts.failed and facts.record.target == target
 
 
 def _forgotten(edition: RolloutEdition) -> Iterator[Finding]:

@@ -30,14 +30,15 @@ def leases(case: Case) -> Iterator[Finding]:
         highest.learn(change.before)
         for message in _messages(change, highest):
             yield flaw("I2", change, f"{change.node.name}: {message}")
-        if change.lost:
+        before, after = change.before, change.after
+        if (before.upgrade or before.record) and not (after.lease or after.record):
             highest.token = _heard(case, change)
         highest.learn(change.after)
 
 
 def _heard(case: Case, change: Change) -> int:
-    """The highest token that an agent of this node knows, where its record is lost: all that is
-    left to count on from.
+    """The highest token that an agent of this node knows: where its lease and its record
+    are gone, that is all that is left to count on from.
     """
     uid, until = change.node.uid, change.revision.time
     known = (entry for entry in case.entries if entry.node_uid == uid and entry.time <= until)

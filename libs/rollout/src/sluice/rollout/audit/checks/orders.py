@@ -56,22 +56,36 @@ class _Span(NamedTuple):
 
 
 def under_lease(case: Case) -> Iterator[Finding]:
-    """Each op that is begun has the token of the Node's lease."""
+    """Each op that is begun has the token of the Node's lease.
+
+    Who lost his journal begins once more what his slot still says, whatever became of the lease.
+    """
     spans: dict[str, list[_Span]] = defaultdict(list)
     for uid, life in case.timeline.lives.items():
         spans[uid] = list(_spans(case, life))
+    first: dict[tuple[str, str, Order], float] = {}
     for entry in case.entries:
         if entry.phase != EntryPhase.STARTED or entry.command == CommandKind.IDLE:
             continue
         if entry.node_uid not in case.timeline.lives:
             continue
+        since = first.setdefault((entry.node_uid, entry.component, entry.order), entry.time)
         begun = [span for span in spans[entry.node_uid] if span.since - SKEW <= entry.time]
         held = [span.token for span in begun if entry.time <= span.until + SKEW]
         if entry.command not in CHANGING:
             held += [span.token for span in begun[-1:]]
-        if entry.token not in held:
+        if entry.token not in held and not _forgotten(case, entry, since):
             now = f"the lease had token {held[-1]}" if held else "the node had no lease"
             yield _begun(entry, f"under token {entry.token} when {now}")
+
+
+def _forgotten(case: Case, entry: Entry, since: float) -> bool:
+    """Whether this agent lost its journal after it had begun this op for the first time."""
+    return any(
+        (loss.node_uid, loss.component) == (entry.node_uid, entry.component)
+        and since <= loss.time < entry.time
+        for loss in case.forgot
+    )
 
 
 def _spans(case: Case, life: Life) -> Iterator[_Span]:

@@ -5,7 +5,6 @@ of our state or driver label is taken back once in an attempt; a state that the 
 adopted. A node whose record was lost is not ours until a person asks us to adopt or forget it.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -40,6 +39,7 @@ _REQUESTS: Final = frozenset(
 _ELSEWHERE: Final = frozenset({UNSCHEDULABLE, LEASE, RECORD, INITIALLY_CORDONED})
 """Judged elsewhere, or shared with the GPU Operator by design."""
 
+_SIGNS: Final = frozenset({STATE, DRIVER, LEASE, RECORD})
 _OWNED: Final = frozenset({Request.ADOPT.value, Request.FORGET.value})
 
 INCUMBENTS: Final = frozenset({"gpu-operator", "k8s-driver-manager", "nfd-master", "nfd-worker"})
@@ -53,19 +53,46 @@ class _Node(msgspec.Struct):
     known: bool = False
     """Whether it ever was ours."""
     lost: bool = False
+    signs: set[str] = set()
+    """Paths that carry what we wrote there last; of one that was ours from the start, all."""
+    garbled: bool = False
+    """Whether there is a record that cannot be read."""
     edits: dict[tuple[int, bool], list[int]] = {}
     """By token, and whether it was in flight: where we took an edit back."""
 
 
 def others(case: Case) -> Iterator[Finding]:
     """Each path of each write of ours."""
-    nodes: dict[str, _Node] = defaultdict(_Node)
+    nodes: dict[str, _Node] = {}
     for change in case.timeline.changes:
-        node = nodes[change.node.uid]
-        node.known = node.known or change.node.signed
+        uid = change.node.uid
+        node = nodes.get(uid)
+        if node is None:
+            signed = change.node.signed
+            node = nodes[uid] = _Node(known=signed, signs=set(_SIGNS) if signed else set())
         for message in _messages(change, node):
             yield flaw("I4", change, f"{change.node.name}: {message}")
-        node.lost = node.lost or change.lost
+        _sign(change, node)
+        node.lost = (node.lost or change.lost) and _bears_signs(change, node)
+
+
+def _sign(change: Change, node: _Node) -> None:
+    """Who wrote last what is on it now."""
+    for path in _SIGNS & change.revision.changed.keys():
+        value = change.revision.changed[path][1]
+        if change.ours and value:
+            node.signs.add(path)
+        else:
+            node.signs.discard(path)
+        if path == RECORD:
+            node.garbled = bool(value) and change.after.record is None
+
+
+def _bears_signs(change: Change, node: _Node) -> bool:
+    """Whether anything on it says that it was ours; if nothing does, it is like a new one."""
+    if change.after.upgrade is not None or node.signs - {DRIVER}:
+        return True
+    return DRIVER in node.signs and (node.garbled or bool(change.after.state))
 
 
 def _messages(change: Change, node: _Node) -> Iterator[str]:

@@ -87,6 +87,8 @@ class Accounts:
         self._facts: dict[str, PoolFacts] = {}
         self._driverless: frozenset[str] = frozenset()
         self._doubtful: frozenset[str] = frozenset()
+        self._lacking = frozenset[str]().union(*(one.driverless for one in facts))
+        """Who was ever without a driver."""
         self._members = Members()
         self._named: dict[str, str] = {}
         self._terms: dict[str, list[Terms]] = defaultdict(list)
@@ -138,7 +140,7 @@ class Accounts:
         writes after that up to `place`: what the API server answered to those, he saw too.
 
         Of a deletion no revision is told, so nobody can say whether he saw it: who was deleted
-        meanwhile does not count.
+        meanwhile does not count. Nor does who lacked a driver and got one: that an agent tells.
         """
         _, count = self._logs[pool].at(seen)
         places, uids = self._written[pool]
@@ -149,10 +151,23 @@ class Accounts:
         for uid, last in latest.items():
             count -= self.standing(uid, seen) == away
             count += uid != apart and self.standing(uid, last) == away
-        for uid in self._deleted(seen, place):
+        deleted = self._deleted(seen, place)
+        for uid in deleted:
             if uid != apart:
                 count -= self.standing(uid, latest.get(uid, seen)) == away
+        for uid in self._equipped(seen, place) - latest.keys() - set(deleted):
+            count -= self.standing(uid, seen) == away
         return count
+
+    def _equipped(self, seen: int, place: int) -> set[str]:
+        """Nodes that lacked nothing but a driver, and were available after that."""
+        return {
+            uid
+            for uid in self._lacking & self._timeline.lives.keys()
+            if not self._timeline.lives[uid].at(seen).unavailable
+            and self.standing(uid, seen).unavailable
+            and not self.standing(uid, place).unavailable
+        }
 
     def _deleted(self, seen: int, place: int) -> list[str]:
         """Nodes that went between the two."""
