@@ -157,6 +157,7 @@ def test_a_note_of_others_that_says_something_else_is_left_alone() -> None:
 
 def test_a_cordon_that_is_gone_is_not_taken_away() -> None:
     view = with_record(required(), cordon_adopted=True)
+    view = replace(view, owners={**view.owners, Field.CORDON: (MANAGER,)}, cordoned=False)
     assert isinstance(view.record, Record)
     assert cordon_at_release(view, view.record, proven=True) is None
 

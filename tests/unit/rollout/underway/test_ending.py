@@ -68,8 +68,9 @@ def look(view: NodeView, at: float = NOW, why: str = "", **sight: Any) -> Outcom
         ((MANAGER,), {"keep_cordoned": True}, {}, True, True),
         ((MANAGER, OPERATOR), {}, {"cordon_adopted": True}, False, False),
         ((OPERATOR,), {"initially_cordoned": True}, {"cordon_adopted": True}, None, True),
+        ((MANAGER, OPERATOR), {"initially_cordoned": True}, {"cordon_adopted": True}, None, True),
     ],
-    ids=["ours", "a person's too", "a person's before", "kept", "taken over", "annotated"],
+    ids=["ours", "a person's too", "a person's before", "kept", "taken over", "annotated", "both"],
 )
 def test_whose_cordon_stays_at_a_release(
     owners: tuple[str, ...],

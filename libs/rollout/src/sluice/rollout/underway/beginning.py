@@ -153,7 +153,7 @@ def _record(
 
 
 def _first(node: NodeView, now: Instant) -> Record:
-    """Of a node that we left cordoned, and know nothing of any more: its cordon waits for proof."""
+    """Without a record a cordon that is ours was left by us, and stays until there is a proof."""
     left = node.cordoned and cordon_ours(node)
     return Record(node_uid=node.uid, epoch=now.epoch, token=0, unproven=left)
 
