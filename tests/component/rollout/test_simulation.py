@@ -10,15 +10,13 @@ from msgspec.structs import replace
 from sluice.rollout.deciding import decide
 from sluice.rollout.decision import Decision
 from sluice.rollout.views.fleet import Fleet, Instant
-from tests.component.rollout.simulation import scenario as scenarios
 from tests.component.rollout.simulation.play import Decide, play
-from tests.component.rollout.simulation.scenario import scenario
+from tests.component.rollout.simulation.scenario import SMALL, scenario
 from tests.component.rollout.simulation.shrinking import shrunk
 from tests.component.rollout.simulation.story import story
 
 BATCH = 20
 MANY = 100
-SMALL = scenarios.SMALL[0]
 
 
 @pytest.mark.parametrize("first", range(100, 260, BATCH))

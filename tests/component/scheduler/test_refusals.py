@@ -43,6 +43,20 @@ def test_a_node_whose_writes_are_refused_waits_for_that_until_they_go_through() 
     play(story)
 
 
+def test_a_rollout_that_need_not_be_written_any_more_is_not_said_to_be_refused() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world, "a")
+        world.server.faults.add(Fault(does=Refuse(403), verbs=WRITING, kind="Rollout", user=USER))
+        for version, refused in ((NEW, True), (OLD, False)):
+            await world.want(version)
+            await world.sleep(60)
+            status = await asked(world, StatusAsk())
+            assert isinstance(status, StatusAnswer)
+            assert bool(status.pools[0].because) is refused
+
+    play(story)
+
+
 def test_what_fails_once_or_twice_is_nobodys_business() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a")

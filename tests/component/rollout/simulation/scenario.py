@@ -24,8 +24,9 @@ KERNEL = "6.8"
 START = 1_000_000.0
 SIZES = (1, 1, 2, 3, 4, 6, 8)
 """How many nodes a fleet has."""
-SMALL = 1_000_000, (1, 1, 2)
+SMALL = 1_000_000
 """From this seed on fleets are small: many are played in the time of a few large ones."""
+SMALL_SIZES = (1, 1, 2)
 ACTS_UNTIL = 5400.0
 """Seconds from the start during which things befall the fleet."""
 
@@ -73,11 +74,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 def scenario(seed: int) -> Scenario:
     """What this seed stands for."""
     random = Random(seed)
-    first, few = SMALL
     pools = drawn_pools(random)
     nodes = tuple(
         _node(random, f"n{number}", random.choice(pools).key)
-        for number in range(1, random.choice(few if seed >= first else SIZES) + 1)
+        for number in range(1, random.choice(SMALL_SIZES if seed >= SMALL else SIZES) + 1)
     )
     calm = random.random() < 0.25
     bad, unsound = failing_drivers(random, pools)

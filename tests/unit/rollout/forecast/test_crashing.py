@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from sluice.contracts.node import UpgradeState
-from sluice.rollout.forecast.crashing import goes_on
+from sluice.rollout.forecast.crashing import crashes_on
 from sluice.rollout.views.node import NodeView
 from tests.unit.rollout.building import NEW, NOW, driver_pod, failed, lease
 
@@ -19,9 +19,9 @@ def crashing(restarts: int, **changes: object) -> NodeView:
 
 def test_another_crash_makes_no_difference() -> None:
     starts = replace(crashing(3).driver_pods[0], started=NOW, trouble="")
-    assert goes_on(crashing(3), crashing(4))
-    assert goes_on(crashing(3), crashing(3, driver_pods=(starts,)))
-    assert goes_on(crashing(3, driver_pods=(starts,)), crashing(4))
+    assert crashes_on(crashing(3), crashing(4))
+    assert crashes_on(crashing(3), crashing(3, driver_pods=(starts,)))
+    assert crashes_on(crashing(3, driver_pods=(starts,)), crashing(4))
 
 
 READY = driver_pod(NEW, ready=True)
@@ -36,8 +36,8 @@ OTHER: dict[str, Callable[[NodeView], NodeView]] = {
 
 @pytest.mark.parametrize("what", OTHER)
 def test_anything_else_does(what: str) -> None:
-    assert not goes_on(crashing(3), OTHER[what](crashing(4)))
-    assert not goes_on(OTHER[what](crashing(3)), crashing(4))
+    assert not crashes_on(crashing(3), OTHER[what](crashing(4)))
+    assert not crashes_on(OTHER[what](crashing(3)), crashing(4))
 
 
 def both(change: Callable[[NodeView], NodeView]) -> tuple[NodeView, NodeView]:
@@ -47,9 +47,9 @@ def both(change: Callable[[NodeView], NodeView]) -> tuple[NodeView, NodeView]:
 
 @pytest.mark.parametrize("what", ["it is leased", "it did not fail"])
 def test_on_a_node_that_is_at_work_or_did_not_fail_each_crash_does(what: str) -> None:
-    assert not goes_on(*both(OTHER[what]))
+    assert not crashes_on(*both(OTHER[what]))
 
 
 def test_who_comes_or_goes_is_looked_at() -> None:
-    assert not goes_on(None, crashing(4))
-    assert not goes_on(crashing(4), None)
+    assert not crashes_on(None, crashing(4))
+    assert not crashes_on(crashing(4), None)

@@ -100,6 +100,8 @@ class Acting:
             self._memory.writing_rollouts.add(write.pool)
             self._observing.touch_pool(write.pool)
             self._start(f"rollout {write.pool}", self._write_rollout(write))
+        for pool in self._memory.unwritten.keys() - self._memory.writing_rollouts:
+            del self._memory.unwritten[pool]  # nothing is to be written any more
         for name, step in news.steps.items():
             if step.actions:
                 self._memory.of(name).writing = True

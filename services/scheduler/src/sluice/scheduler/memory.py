@@ -36,7 +36,7 @@ class Trouble(msgspec.Struct, kw_only=True):
     """A step that fails again and again."""
 
     step: str
-    """What for it was decided."""
+    """Its reason: a step for another one is counted anew."""
     since: float
     times: int = 0
     why: str = ""

@@ -9,7 +9,7 @@ from sluice.contracts.node import UpgradeState
 from sluice.rollout.views.node import NodeView
 
 
-def goes_on(before: NodeView | None, after: NodeView | None) -> bool:
+def crashes_on(before: NodeView | None, after: NodeView | None) -> bool:
     """Whether it failed and rests, and nothing but its driver's crashes is other than before."""
     return (
         before is not None

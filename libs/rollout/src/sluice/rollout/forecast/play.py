@@ -5,7 +5,7 @@ is for.
 """
 
 from sluice.rollout.deciding import Deciding
-from sluice.rollout.forecast.crashing import goes_on
+from sluice.rollout.forecast.crashing import crashes_on
 from sluice.rollout.forecast.leaping import Leaps
 from sluice.rollout.forecast.remaining import remain
 from sluice.rollout.forecast.story import Story
@@ -88,5 +88,5 @@ class _Play:
         """Whether nothing changed that makes a difference to a decision."""
         stage, before = self._stage, self._deciding.nodes
         return not stage.state.dirty_pools and all(
-            goes_on(before.get(name), stage.node(name)) for name in leaps.grounded
+            crashes_on(before.get(name), stage.node(name)) for name in leaps.grounded
         )

@@ -35,7 +35,9 @@ def testify(state: State) -> None:
     chronicle = state.chronicle
     if chronicle is None:
         return
-    shut = frozenset(node.uid for node in state.nodes.values() if _without_driver(state, node))
+    driverless = frozenset(
+        node.uid for node in state.nodes.values() if _without_driver(state, node)
+    )
     for key, pool in state.pools.items():
         facts = PoolFacts(
             key=key,
@@ -43,9 +45,9 @@ def testify(state: State) -> None:
             members=frozenset(node.uid for node in state.nodes.values() if node.pool == key),
             max_unavailable=pool.upgrade.max_unavailable,
             failure_threshold=pool.strategy.failure_threshold,
-            driverless=shut,
+            driverless=driverless,
         )
-        said = (facts.members, facts.max_unavailable, facts.failure_threshold, shut)
+        said = (facts.members, facts.max_unavailable, facts.failure_threshold, driverless)
         if chronicle.testified.get(key) != said:
             chronicle.testified[key] = said
             chronicle.pools = [
