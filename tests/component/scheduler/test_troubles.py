@@ -247,3 +247,26 @@ def test_who_stood_by_has_heard_all_agents_and_starts_nodes_as_soon_as_he_leads(
         assert other.value("sluice_scheduler_leading") == 1
 
     play(story)
+
+
+def test_who_is_gone_is_asked_to_leave_once_however_long_he_is_still_seen() -> None:
+    async def story(world: World) -> None:
+        scheduler, target = await brought_up(world, "a")
+        await world.job("train", "a")
+        faults = world.server.faults
+        busy = faults.add(Fault(does=Refuse(500), verbs=("evict",), kind="Pod", subresource=None))
+        await world.want(NEW)
+        await world.sleep(10)
+        assert await world.state("a") == "pod-deletion-required"
+        faults.add(Fault(does=Refuse(500), verbs=("list", "watch"), kind="Pod", user=USER))
+        faults.drop_watches(kind="Pod", user=USER)
+        pod = (await world.kube.page(things.PODS, namespace="default")).items[0].metadata
+        await world.kube.delete(things.PODS, pod.name, namespace="default", uid=pod.uid, grace=0)
+        faults.remove(busy)
+        await world.sleep(20)
+        asked = {"kind": "eviction", "outcome": "done"}
+        assert scheduler.value("sluice_scheduler_api_writes_total", **asked) == 1
+        faults.clear()
+        await upgraded(world, "a", before=target)
+
+    play(story)

@@ -13,6 +13,7 @@ from sluice.rollout.stage import seeing
 from sluice.rollout.views.node import Garbled
 from sluice.rollout.writes import upgrading
 from tests.component.rollout.simulation.acts import Hands
+from tests.component.rollout.simulation.judging import homes
 from tests.component.rollout.simulation.policies import builds_of
 
 
@@ -61,9 +62,12 @@ def _take_off_brake(hands: Hands, _name: str, pool: str) -> None:
         hands.people.policy(pool, upgrade=replace(there.upgrade, auto_upgrade=True))
 
 
-def _allow_more(hands: Hands, _name: str, pool: str) -> None:
-    upgrade = hands.state.pools[pool].upgrade
-    hands.people.policy(pool, upgrade=replace(upgrade, max_unavailable="100%"))
+def _allow_more(hands: Hands, name: str, _pool: str) -> None:
+    node = seeing.node_view(hands.state, name)
+    for pool in homes(node) if node is not None else ():
+        if pool in hands.state.pools:
+            upgrade = hands.state.pools[pool].upgrade
+            hands.people.policy(pool, upgrade=replace(upgrade, max_unavailable="100%"))
 
 
 def _no_longer_skip(hands: Hands, name: str, _pool: str) -> None:

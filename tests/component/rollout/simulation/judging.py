@@ -140,15 +140,15 @@ def at_rest(stage: Stage, last: Decision) -> Mapping[str, Wait]:
 
 def _is_true(node: NodeView, fleet: Fleet, wait: Wait, at: float) -> None:
     said = f"{node.name} waits for {wait.code} ({wait.detail}) for ever"
-    pool = fleet.pools.get(node.pool)
     if wait.code is WaitCode.BUDGET:
-        record = readable(node)
-        home = {node.pool, record.pool if record is not None else ""}  # who is leaving pays there
+        home = homes(node)
+        none = any(fleet.pools[key].upgrade.max_unavailable in {0, "0", "0%"}
+                   for key in home if key in fleet.pools)  # fmt: skip
         others = [each for each in fleet.nodes.values() if each.pool in home]
         away = [each for each in others if each.cordoned or not each.ready
                 or each.state == UpgradeState.UPGRADE_FAILED or each.lease is not None
                 or each.loaded is None]  # fmt: skip
-        if not away and pool is not None and pool.upgrade.max_unavailable not in {0, "0", "0%"}:
+        if not away and not none:
             raise Wrong("untrue", f"{said}, while all nodes are available")
     elif wait.code is WaitCode.PROOF:
         if not any(each.lease is not None for each in fleet.nodes.values()):
@@ -165,6 +165,12 @@ def _is_true(node: NodeView, fleet: Fleet, wait: Wait, at: float) -> None:
         raise Wrong("untrue", f"{said}, and is ready")
     elif wait.code is WaitCode.FAILED and node.state != UpgradeState.UPGRADE_FAILED:
         raise Wrong("untrue", f"{said}, and is {node.state}")
+
+
+def homes(node: NodeView) -> set[str]:
+    """The pools whose budgets can hold it up: who is leaving pays where he was."""
+    record = readable(node)
+    return {node.pool, record.pool if record is not None else ""}
 
 
 def cured(stage: Stage, before: Mapping[str, Wait], last: Decision) -> None:

@@ -59,6 +59,27 @@ def test_what_is_done_without_a_proof_and_shut_out_gets_an_operation_of_its_own(
     assert outcome.code == "gate"
 
 
+def test_on_a_host_where_none_is_loaded_nothing_proven_comes_back_by_itself() -> None:
+    host = on_host(pool())
+    proven = done(driver_pods=(), loaded=None)
+    assert isinstance(proven.record, Record)
+    outcome = rest(proven, host, instant())
+    assert isinstance(outcome, Wait)  # its agent loads what is proven
+    assert outcome.code == "driver-start"
+    bare = replace(proven, record=replace(proven.record, evidence=None))
+    bare = replace(bare, components=idle_components())
+    outcome = rest(replace(bare, seen_by_agent=False), host, instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "agent-silent"
+    step = rest(bare, host, instant())
+    assert isinstance(step, Step)
+    assert step.because.startswith("no driver is loaded")
+    outcome = rest(after(bare, step), host, instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.operation is Operation.INSTALL
+    assert isinstance(rest(bare, pool(), instant()), Wait)  # a container's pod brings it
+
+
 def test_a_driver_that_restarted_is_counted_and_then_validated_without_a_cordon() -> None:
     node = restarted()
     step = rest(node, pool(), instant())

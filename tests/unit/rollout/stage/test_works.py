@@ -7,7 +7,7 @@ from sluice.contracts.journal import Verb
 from sluice.contracts.node import Record
 from sluice.policy.kinds.upgrades import WaitForCompletion
 from sluice.rollout.decision import Decision, EvictPods, PodRef
-from sluice.rollout.stage import Tenant
+from sluice.rollout.stage import Tenant, seeing
 from sluice.rollout.views.machine import Shelter, WorkPod
 from sluice.rollout.views.pool import PoolView
 from tests.unit.rollout.building import pool
@@ -83,6 +83,19 @@ def test_an_eviction_that_is_cancelled_asks_no_more() -> None:
     assert scene.node.leaving == ()
     scene.let(300)
     assert requests(scene) == [(Verb.EVICT, 429)]
+
+
+def test_who_is_gone_counts_as_asked_until_that_is_seen() -> None:
+    scene = scene_of(Tenant(name="web", guarded=100.0))
+    seeing.hold(scene.stage.state, seeing.PODS)
+    evict(scene)
+    scene.people.end_work(NODE)
+    scene.let(300)
+    (leaving,) = scene.node.leaving
+    assert leaving.refused == ""
+    assert [uid for uid in requests(scene) if uid[0] == Verb.EVICT] == [(Verb.EVICT, 429)]
+    seeing.show(scene.stage.state, seeing.PODS)
+    assert scene.node.leaving == ()
 
 
 def test_evictions_end_with_the_leader_who_asked() -> None:

@@ -60,12 +60,6 @@ class Evicting:
                 tasks[uid] = asyncio.create_task(asking, name=f"evict {pod.namespace}/{pod.name}")
         self._changed(name)
 
-    def gone(self, name: str, uid: str) -> None:
-        """The pod is not there any more."""
-        if uid in self._memory.of(name).going:
-            self._end(name, uid)
-            self._changed(name)
-
     def cancel(self, name: str) -> None:
         """Nobody of this node is to leave."""
         for uid in list(self._memory.of(name).going):
@@ -105,8 +99,8 @@ class Evicting:
                         self._refused(name, pod, going, "")
                         self._tell(name, pod, "evicted", "")
                         return
-                    case NotThere():
-                        self.gone(name, pod.uid)
+                    case NotThere():  # it counts as asked until that is seen
+                        self._refused(name, pod, going, "")
                         return
                     case Withheld():
                         least = answer.retry_after or 0.0

@@ -10,7 +10,7 @@ from sluice.contracts.node import Record, UpgradeState
 from sluice.contracts.reports import Preflight
 from sluice.rollout.forecast.landing import land
 from sluice.rollout.forecast.plain import Way, plain
-from sluice.rollout.stage import api
+from sluice.rollout.stage import api, evictions
 from sluice.rollout.stage.objects import Machine, Node
 from sluice.rollout.stage.paths import LEASE
 from sluice.rollout.stage.state import State
@@ -51,8 +51,7 @@ class Leaps:
         if known.writing:
             return None
         self._known.add((name, record.token))
-        evicting = known.leaves is not None and bool(known.leaves.pods)
-        way = None if evicting else plain(state, node, record)
+        way = None if evictions.under_way(state, name) else plain(state, node, record)
         if way is not None:
             known.writing += 1
             node.taint = True

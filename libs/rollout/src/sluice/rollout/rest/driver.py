@@ -49,6 +49,11 @@ def stands_outside(pod: DriverPod | None, gate: Gate | None) -> bool:
     )
 
 
+def unloaded(node: NodeView) -> bool:
+    """Whether its agent has said, in this boot, that no driver is loaded."""
+    return node.seen_by_agent and node.loaded is None
+
+
 def running(node: NodeView, pool: PoolView) -> Run | None:
     """What runs as the node's label says; with other methods than the container, what is loaded."""
     if pool.method is not Method.CONTAINER:

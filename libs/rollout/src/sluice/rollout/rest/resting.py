@@ -8,7 +8,7 @@ from sluice.contracts.waits import WaitCode
 from sluice.policy.wanted import Method
 from sluice.rollout.decision import Outcome, Wait
 from sluice.rollout.rest import failing, idle, proving, removing
-from sluice.rollout.rest.driver import in_place, proven, running, shut_out
+from sluice.rollout.rest.driver import in_place, proven, running, shut_out, unloaded
 from sluice.rollout.rest.stamping import required, withdrawn
 from sluice.rollout.rest.starting import broken, start, validate
 from sluice.rollout.rest.targets import Goal, goal_of, target_of
@@ -104,6 +104,8 @@ def done(node: NodeView, record: Record, pool: PoolView, now: Instant) -> Outcom
         why = f"its driver is proven for kernel {evidence.kernel}, and it runs {node.kernel}"
     elif evidence is None and shut_out(node):
         why = "its driver waits behind a shut gate, and nothing is proven that could open it"
+    elif evidence is None and pool.method is Method.HOST and unloaded(node):
+        why = "no driver is loaded, and nothing is proven that would be loaded again"
     if not why:
         return proving.again(node, record, pool, goal, now)
     if pool.standing.stamps:

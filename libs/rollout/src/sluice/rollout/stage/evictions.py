@@ -25,7 +25,10 @@ def begin(state: State, name: str, action: EvictPods) -> None:
 
 
 def asked(state: State, name: str, uid: str, leader: int, by_force: bool) -> None:
-    """A pod is asked to leave, again and again until it does or nobody wants it any more."""
+    """A pod is asked to leave, again and again until it does or nobody wants it any more.
+
+    Who is gone counts as asked until that is seen.
+    """
     known, machine = state.known.get(name), state.machines.get(name)
     leaves = known.leaves if known is not None else None
     if leaves is None or machine is None or leader != state.leader or uid not in leaves.pods:
@@ -34,26 +37,26 @@ def asked(state: State, name: str, uid: str, leader: int, by_force: bool) -> Non
         return
     work = machine.works.get(uid)
     if work is None or not work.in_api:
-        _forget(state, name, uid)
-        return
-    if by_force:
+        _refused(state, name, leaves, uid, "")
+    elif by_force:
         works.delete(state, machine, work)
-        _forget(state, name, uid)
-        return
-    refused = works.evict(state, machine, work)
-    if leaves.refused.get(uid, "") != refused:
-        leaves.refused = {**leaves.refused, uid: refused}
+    else:
+        _refused(state, name, leaves, uid, works.evict(state, machine, work))
+        state.after(state.pace.retry, asked, name, uid, leader, by_force)
+
+
+def under_way(state: State, name: str) -> bool:
+    """Whether anybody who is there was asked to leave."""
+    known, machine = state.known.get(name), state.machines.get(name)
+    leaves = known.leaves if known is not None else None
+    return (
+        leaves is not None
+        and machine is not None
+        and not leaves.pods.keys().isdisjoint(machine.works)
+    )
+
+
+def _refused(state: State, name: str, leaves: Leaves, uid: str, why: str) -> None:
+    if leaves.refused.get(uid, "") != why:
+        leaves.refused = {**leaves.refused, uid: why}
         state.touch(name)
-    state.after(state.pace.retry, asked, name, uid, leader, by_force)
-
-
-def _forget(state: State, name: str, uid: str) -> None:
-    """It is gone."""
-    known = state.known.get(name)
-    if known is None or known.leaves is None or uid not in known.leaves.pods:
-        return
-    left = {each: since for each, since in known.leaves.pods.items() if each != uid}
-    known.leaves.pods = left
-    if not left:
-        known.leaves = None
-    state.touch(name)

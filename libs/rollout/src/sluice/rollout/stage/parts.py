@@ -4,7 +4,7 @@ scheduler knows by itself.
 Pure reading. Must not know that a part can be held back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -196,18 +196,19 @@ def _component(state: State, machine: Machine, node: Node, part: str) -> Compone
     )
 
 
-def known_part(state: State, name: str, known: Known) -> Part:
+def known_part(state: State, name: str, known: Known, seen: Iterable[WorkPod]) -> Part:
+    """By itself it knows who was asked to leave; who is not seen any more has left."""
     part: dict[str, Any] = {"waiting": known.waiting, "writing": known.writing > 0}
     checked, node = known.preflight, state.nodes.get(name)
     if checked is not None and node is not None and known.preflight_boot == node.boot_id:
         part["preflight"] = checked
     leaves = known.leaves
-    machine = state.machines.get(name)
-    if leaves is not None and machine is not None:
+    if leaves is not None:
+        there = {pod.uid for pod in seen}
         part["leaving"] = tuple(
             Leaving(uid=uid, since=since, refused=leaves.refused.get(uid, ""),
                     by_force=leaves.by_force)
             for uid, since in leaves.pods.items()
-            if uid in machine.works and machine.works[uid].in_api
+            if uid in there
         )  # fmt: skip
     return part

@@ -25,7 +25,8 @@ def node_view(state: State, name: str) -> NodeView | None:
     pods = _part(state, PODS, name, pods_part) or {}
     reports = _part(state, REPORTS, name, reports_part) or {}
     known = state.known.get(name)
-    return NodeView(**said, **pods, **reports, **(known_part(state, name, known) if known else {}))
+    own: Part = known_part(state, name, known, pods.get("pods", ())) if known else {}
+    return NodeView(**said, **pods, **reports, **own)
 
 
 def known_anew(state: State, view: NodeView) -> NodeView:
