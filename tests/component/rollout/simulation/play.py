@@ -248,14 +248,24 @@ class Telling:
         self.stage.carry_out(decision, self.struck.fate, leader=leader)
 
     def _lead_again(self) -> None:
-        """A restart of ours writes nothing to a Node that is in place."""
-        before = {name: node.revision for name, node in self.stage.state.nodes.items()}
+        """A restart of ours writes nothing to a Node that is in place, and goes on being so."""
+        before = self._runs()
         self.stage.elect()
         self._mind = None
         self._come_to_rest()
-        for name, node in self.stage.state.nodes.items():
-            if node.revision != before[name]:
+        now = self._runs()
+        for name, (revision, run) in before.items():
+            if now[name][1] == run and now[name][0] != revision:
                 raise judging.Wrong("restart", f"{name} was written by a leader who found it done")
+
+    def _runs(self) -> dict[str, tuple[str, object]]:
+        """By node: its revision, and what runs on it."""
+        seen = ((name, self.stage.node(name)) for name in self.stage.state.nodes)
+        return {
+            name: (node.revision, (node.boot_id, node.driver_pods, node.loaded))
+            for name, node in seen
+            if node is not None
+        }
 
 
 def _said(decision: Decision) -> list[Wait]:

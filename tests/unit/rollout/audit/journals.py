@@ -186,10 +186,12 @@ class Story:
 
         return self.write("Node", name, change, manager=MANAGER, verb=verb, code=code)
 
-    def mark(self, name: str) -> Revision:
+    def mark(self, name: str, *, cordon_adopted: bool = False) -> Revision:
         """Step 1."""
         required = UpgradeState.UPGRADE_REQUIRED
-        record = msgspec.structs.replace(self._record(name), state=required.value)
+        record = msgspec.structs.replace(
+            self._record(name), state=required.value, cordon_adopted=cordon_adopted
+        )
         return self.apply(name, state(required), record=record)
 
     def take(

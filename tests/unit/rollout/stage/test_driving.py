@@ -293,11 +293,14 @@ def test_without_its_journal_the_answers_under_run_take_its_place() -> None:
     moved(scene)
     scene.do(scene.slot("driver", SWAP))
     scene.let(10)
+    forgot = scene.stage.now
     scene.faults.agent_restarts(NODE, "driver", forgets=True)
     scene.let(60)
     assert scene.result("driver").outcome is Outcome.DONE
     assert steps(scene).count("unload: ok") == 1
     assert scene.stage.violations == ()
+    (lost,) = scene.stage.journal().forgot
+    assert (lost.component, lost.time) == ("driver", forgot)
 
 
 @pytest.fixture

@@ -77,8 +77,11 @@ def test_reports_that_hang_show_slots_that_we_wrote() -> None:
 def test_a_source_that_is_quiet_proves_itself_when_it_is_asked() -> None:
     scene = Scene()
     scene.faults.quiet("pods")
+    scene.people.cordon(NODE)
     scene.let(30)
-    assert scene.stage.instant().sight.sources["pods"].proved == START
+    source = scene.stage.instant().sight.sources["pods"]
+    assert source.proved == START
+    assert source.revision == scene.node.revision, "what happens is shown all the same"
     scene.stage.carry_out(Decision(probes=("pods",)))
     scene.let(1)
     source = scene.stage.instant().sight.sources["pods"]

@@ -12,7 +12,7 @@ import msgspec
 from sluice.contracts.commands import Command
 from sluice.contracts.journal import Entry, Revision, Verb
 from sluice.contracts.rollout import FINALIZER, KIND
-from sluice.rollout.audit.journal import PoolFacts
+from sluice.rollout.audit.journal import Forgot, PoolFacts
 from sluice.rollout.audit.replay.paths import put, segments
 from sluice.rollout.stage.objects import Node, Rollout
 from sluice.rollout.stage.paths import PAUSED, TAINT, key_in
@@ -30,6 +30,7 @@ class Chronicle:
         self.open_holds: dict[tuple[str, str], float] = {}
         self.holders: dict[str, tuple[str, ...]] = {}
         """By node uid, as last witnessed."""
+        self.forgot: list[Forgot] = []
         self.pools = list[PoolFacts]()
         self.start: list[dict[str, Any]] = []
         """Nodes and Rollouts as they were found, whole."""

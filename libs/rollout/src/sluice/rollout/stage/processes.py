@@ -7,6 +7,7 @@ journal.
 from msgspec.structs import replace
 
 from sluice.contracts.commands import Order
+from sluice.rollout.audit.journal import Forgot
 from sluice.rollout.stage import agents
 from sluice.rollout.stage.objects import Agent, Machine, Said
 from sluice.rollout.stage.state import State
@@ -48,6 +49,9 @@ def restart(state: State, machine: Machine, agent: Agent, *, forgets: bool = Fal
         agent.highest = Order(0, 0)
         agent.begun = agent.body = None
         agent.ended = agent.said.result
+        if state.chronicle is not None:
+            lost = Forgot(node_uid=agent.node_uid, component=agent.part, time=state.now)
+            state.chronicle.forgot.append(lost)
     values = (machine.name, agent.part, machine.boot, agent.life)
     state.after(state.pace.agent_start, starts, *values)
 

@@ -148,6 +148,8 @@ def instant(state: State, epoch: int) -> Instant:
     """Now, with what is known of how current everything is."""
     fresh = Source(proved=state.now, revision=str(state.revision))
     sources = {name: state.sources.get(name, fresh) for name in SOURCES}
+    for name in state.sources.keys() - state.blind:
+        sources[name] = msgspec.structs.replace(sources[name], revision=fresh.revision)
     sight = Sight(
         sources=sources,
         away_since=state.away_since,

@@ -77,4 +77,5 @@ def journal(chronicle: Chronicle) -> Journal:
         start=tuple(chronicle.start),
         pools=tuple(chronicle.pools),
         held=tuple(held),
+        forgot=tuple(chronicle.forgot),
     )

@@ -57,6 +57,9 @@ class Wish(msgspec.Struct):
         """What somebody else wrote, and how what we did ended."""
         if not change.ours and UNSCHEDULABLE in change.revision.changed:
             self.cordoned = change.after.cordoned
+        lost = change.before.record if change.after.record is None else None
+        if not change.ours and lost is not None and lost.cordon_adopted:
+            self.cordoned = None  # whose it had been was said nowhere else
         if change.ours and (change.after.failed or change.shows == UpgradeState.UPGRADE_DONE):
             self.unproven = change.after.failed
         if change.ours and change.before.request and change.after.lease is None:
