@@ -39,7 +39,6 @@ def test_it_is_told_once_and_dated_from_when_its_code_came() -> None:
 
 def test_what_was_written_down_before_we_began_is_remembered_once() -> None:
     waits = Waits()
-    waits.remember("n", None)
     waits.remember("n", replace(JOBS, since=NOW - 60))
     waits.remember("n", replace(STALE, since=NOW - 5))
     waits.put("n", JOBS, None)

@@ -17,6 +17,9 @@ from sluice.rollout.reconcile.stops import Stop
 from sluice.rollout.reconcile.tally import Tally
 from sluice.rollout.views.node import NodeView
 
+_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
+_BLOCKED = Stage.BLOCKED
+
 
 class Lot(NamedTuple):
     """Which limits hold a candidate."""
@@ -34,15 +37,11 @@ class Lot(NamedTuple):
 
 def lot(candidate: Candidate, bearing: Bearing, tally: Tally) -> Lot:
     """Which limits hold it."""
-    validates = candidate.operation is Operation.VALIDATE
-    target = "" if candidate.operation is Operation.REMOVE else candidate.target
-    return Lot(
-        validates=validates,
-        heals=candidate.outside,
-        costs=not bearing.unavailable and candidate.operation not in FREE,
-        again=tally.has_failed(bearing.uid, target),
-        target=target,
-    )
+    operation = candidate.operation
+    target = "" if operation is _REMOVE else candidate.target
+    costs = not bearing.unavailable and operation not in FREE
+    again = tally.has_failed(bearing.uid, target)
+    return Lot(operation is _VALIDATE, candidate.outside, costs, again, target)
 
 
 class Queue:
@@ -108,7 +107,7 @@ class Queues:
         self._unblock(name)
         self.candidates[name] = candidate
         asked = inquiry(node, candidate, before, now)
-        if asked.stage is Stage.BLOCKED:
+        if asked.stage is _BLOCKED:
             self._leave(name)
             self._block(node, asked, now)
             return asked, None

@@ -78,7 +78,8 @@ class Deciding:
         for node in nodes:
             if uid := self._roster.put(node):
                 self._leave(node.name, uid)
-            self._placing.waits.remember(node.name, node.waiting)
+            if node.waiting is not None:
+                self._placing.waits.remember(node.name, node.waiting)
             self._dirty.add(node.name)
 
     def let_be(self, name: str) -> None:
@@ -128,16 +129,20 @@ class Deciding:
             return News(deposed=True)
         leading = all(epoch == now.epoch for epoch in epochs)
         self._look(now, leading=leading)
-        placing = self._placing
+        placing, nodes, rows = self._placing, self._roster.nodes, self._rows
         names = self._dirty.union(placing.wakes.due(now.at))
         self._dirty = set()
         for name in names:
-            self._bear(self._roster.nodes[name], now)
+            self._bear(nodes[name], now)
         names |= self._reckon(now, leading=leading)
         names |= placing.restless(now)
-        for name in sorted(names):
-            placing.place(self._roster.nodes[name], self._rows[name], now)
-        return self._news(names | self._grant(now), now, leading=leading)
+        ordered = sorted(names)
+        for name in ordered:
+            placing.place(nodes[name], rows[name], now)
+        granted = self._grant(now)
+        if not granted <= names:
+            ordered = sorted(names | granted)
+        return self._news(ordered, now, leading=leading)
 
     def _look(self, now: Instant, *, leading: bool) -> None:
         """Who leads, and what is seen with, concerns every node."""
@@ -159,7 +164,8 @@ class Deciding:
         row = self._rows.get(name)
         if row is None:
             row = self._rows[name] = Row()
-        if row.book is not book or row.homes != homes:
+            row.enter(name, book, homes)
+        elif row.book is not book or row.homes != homes:
             for home in row.homes:
                 if home not in homes:
                     home.drop(uid)
@@ -203,31 +209,32 @@ class Deciding:
 
     # What is told.
 
-    def _news(self, touched: set[str], now: Instant, *, leading: bool) -> News:
-        books = sorted(self._books.items())
+    def _news(self, touched: Iterable[str], now: Instant, *, leading: bool) -> News:
+        nodes, placing = self._roster.nodes, self._placing
+        all_waits, books = placing.waits, sorted(self._books.items())
         asks: dict[str, Step] = {}
         for _, book in books:
             asks |= book.grant.asks
         steps: dict[str, Step] = {}
         waits: dict[str, Wait] = {}
         rested: list[str] = []
-        for name in sorted(touched):
-            step = self._placing.steps.get(name) or asks.get(name)
-            if self._roster.nodes[name].writing:
-                self._placing.waits.hide(name)
+        for name in touched:
+            step = placing.steps.get(name) or asks.get(name)
+            if nodes[name].writing:
+                all_waits.hide(name)
             elif step is not None:
-                wait = self._placing.waits.acting(name, step.wait, now.at)
+                wait = all_waits.acting(name, step.wait, now.at)
                 steps[name] = step if wait is step.wait else replace(step, wait=wait)
-            elif (wait := self._placing.waits.show(name, now.at)) is not None:
+            elif (wait := all_waits.show(name, now.at)) is not None:
                 waits[name] = wait
-            elif name not in self._placing.waits and self._placing.waits.rest(name):
+            elif name not in all_waits and all_waits.rest(name):
                 rested.append(name)
         return News(
             steps=steps,
             waits=waits,
             rested=tuple(rested),
             rollouts=self._rollouts(now, leading=leading),
-            cancelled=tuple(sorted(self._placing.evicting)),
+            cancelled=tuple(sorted(placing.evicting)),
             probes=tuple(sorted({name for _, book in books for name in book.grant.probes})),
             accounts={key: book.account for key, book in books},
             wake_at=self.wake_at,

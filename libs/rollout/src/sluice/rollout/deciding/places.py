@@ -3,7 +3,7 @@
 Must not know what is done about it.
 """
 
-from enum import Enum
+from enum import StrEnum
 
 from sluice.contracts.node import Operation, UpgradeState
 from sluice.contracts.rollout import Counts
@@ -14,9 +14,10 @@ from sluice.rollout.views.pool import PoolView
 from sluice.rollout.writes import readable, upgrading
 
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
+_LOST, _SKIPPED = WaitCode.RECORD_LOST, WaitCode.SKIPPED
 
 
-class Place(Enum):
+class Place(StrEnum):
     """Each node is in one."""
 
     UNDER_WAY = "under way"
@@ -41,11 +42,11 @@ def place(node: NodeView, pool: PoolView, outcome: Outcome) -> Place:
     if node.state == _FAILED:
         return Place.FAILED
     code = outcome.code if isinstance(outcome, Wait) else None
-    if node.state == _DONE and code is not WaitCode.RECORD_LOST:
+    if node.state == _DONE and code is not _LOST:
         build = pool.build(pool.target, node.variant)
         if build is not None and node.driver_label == build.label:
             return Place.DONE
-    return Place.SKIPPED if code is WaitCode.SKIPPED or node.skip else Place.WAITING
+    return Place.SKIPPED if code is _SKIPPED or node.skip else Place.WAITING
 
 
 def counts(places: dict[Place, int]) -> Counts:

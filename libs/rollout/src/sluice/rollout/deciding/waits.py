@@ -42,9 +42,9 @@ class Waits(Mapping[str, Wait]):
     def __contains__(self, name: object) -> bool:
         return name in self._shown
 
-    def remember(self, name: str, wait: Wait | None) -> None:
+    def remember(self, name: str, wait: Wait) -> None:
         """What it waited for before we began, as somebody wrote it down."""
-        if wait is not None and name not in self.codes:
+        if name not in self.codes:
             self.codes[name], self._since[name] = wait.code, wait.since
 
     def put(self, name: str, own: Wait | None, line: Queue | None) -> None:

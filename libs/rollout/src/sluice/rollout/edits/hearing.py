@@ -1,6 +1,6 @@
 """In which order edits are looked at: `edits`. A node that nobody touched is passed by at once."""
 
-from sluice.contracts.node import MANAGER, Record, UpgradeState
+from sluice.contracts.node import MANAGER, Record
 from sluice.rollout.decision import Step, Wait
 from sluice.rollout.edits import arrivals, driver_label, lost, requests, state_label
 from sluice.rollout.views.fleet import Instant
@@ -8,7 +8,7 @@ from sluice.rollout.views.node import Field, Garbled, NodeView
 from sluice.rollout.views.pool import PoolView
 from sluice.rollout.writes import lease_of, readable, upgrading
 
-_DONE, _RECORD = UpgradeState.UPGRADE_DONE, Field.RECORD
+_RECORD = Field.RECORD
 
 
 def edits(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | None:
@@ -18,7 +18,8 @@ def edits(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | None:
         type(record) is Record
         and node.lease is None
         and node.request is None
-        and record.state == node.state == _DONE
+        and record.state == node.state
+        and record.state in lost.RESTING
         and record.label == node.driver_label
         and not node.requested
         and (MANAGER in node.owners.get(_RECORD, (MANAGER,)))

@@ -17,6 +17,7 @@ from sluice.rollout.rest.targets import joins
 from sluice.rollout.views.node import Field, NodeView
 from sluice.rollout.writes import readable, upgrading
 
+_FAILED: Final = UpgradeState.UPGRADE_FAILED
 _BEGINNING: Final = (Field.STATE, Field.LEASE, Field.RECORD)
 """A cordon and a driver label of ours can have stayed when a node was given up."""
 
@@ -101,7 +102,7 @@ def bearing(node: NodeView, entry: InFlight | None, pool: str, now: float) -> Be
 def _failed_on(record: Record | None, pool: str) -> str:
     if record is None or record.outside or not record.started or record.pool != pool:
         return ""
-    return record.target if record.state == UpgradeState.UPGRADE_FAILED else ""
+    return record.target if record.state == _FAILED else ""
 
 
 def _leased(

@@ -13,6 +13,8 @@ from sluice.rollout.views.machine import DriverPod
 from sluice.rollout.views.node import NodeView
 from sluice.rollout.views.pool import PoolView
 
+_CONTAINER = Method.CONTAINER
+
 SAME_START = 1.0
 """Seconds by which what two say of one start may differ: Kubernetes keeps whole seconds, and no
 driver is validated and started anew within one."""
@@ -31,7 +33,9 @@ def pod_of(node: NodeView) -> DriverPod | None:
     """The driver pod that is there for the node's label and is to stay: of several, who is up."""
     label = node.driver_label
     stays = [pod for pod in node.driver_pods if pod.label == label and not pod.deleting]
-    return max(stays, key=lambda pod: (pod.ready, pod.started or 0.0, pod.uid), default=None)
+    if len(stays) > 1:
+        return max(stays, key=lambda pod: (pod.ready, pod.started or 0.0, pod.uid))
+    return stays[0] if stays else None
 
 
 def shut_out(node: NodeView) -> bool:
@@ -56,7 +60,7 @@ def unloaded(node: NodeView) -> bool:
 
 def running(node: NodeView, pool: PoolView) -> Run | None:
     """What runs as the node's label says; with other methods than the container, what is loaded."""
-    if pool.method is not Method.CONTAINER:
+    if pool.method is not _CONTAINER:
         loaded = node.loaded
         if loaded is None:
             return None
@@ -99,7 +103,7 @@ def in_place(node: NodeView, record: Record, label: str, method: Method) -> bool
         or evidence.node_uid != node.uid
     ):
         return False
-    if method is Method.CONTAINER:
+    if method is _CONTAINER:
         for pod in node.driver_pods:
             if pod.uid == evidence.driver_pod_uid:
                 started = pod.started

@@ -21,7 +21,8 @@ from sluice.rollout.views.machine import Component
 from sluice.rollout.views.node import NodeView
 
 _IDLE = CommandKind.IDLE
-_DRIVER, _VALIDATOR = str(Writer.DRIVER), str(Writer.VALIDATOR)
+_HOLDERS = frozenset({str(Writer.DRIVER), str(Writer.VALIDATOR)})
+"""Who has to know what is proven."""
 _NOTHING = raw(Idle())
 
 
@@ -39,7 +40,7 @@ def quiet(node: NodeView, evidence: Evidence | None) -> bool:
         if (
             slot is None
             or slot.kind is not _IDLE
-            or slot.body != (told if name in (_DRIVER, _VALIDATOR) else _NOTHING)
+            or slot.body != (told if name in _HOLDERS else _NOTHING)
             or slot.node_uid != uid
             or (slot.token, slot.op) < component.highest
         ):
@@ -64,7 +65,7 @@ def settle(node: NodeView, record: Record | None, now: Instant) -> Step | None:
             name,
             now,
             token=_token(record, component),
-            proven=told if name in (_DRIVER, _VALIDATOR) else None,
+            proven=told if name in _HOLDERS else None,
         )
         for name, component in node.components.items()
         if _disquiet(name, component, node, record, told)
@@ -114,7 +115,7 @@ def _disquiet(
         return False
     if slot.order < component.highest:
         return True
-    return _proven_in(slot) != (told if name in (_DRIVER, _VALIDATOR) else None)
+    return _proven_in(slot) != (told if name in _HOLDERS else None)
 
 
 def _proven_in(slot: Command) -> Proven | None:

@@ -22,22 +22,25 @@ EVICTING = frozenset(
 )
 """In these the GPU pods leave."""
 
+_PRE_INSTALLED, _HOST = Method.PRE_INSTALLED, Method.HOST
+_UPGRADE = Operation.UPGRADE
+
 
 def operation(
     node: NodeView, record: Record | None, pool: PoolView, build: Build, now: Instant
 ) -> Operation | Wait:
     """The lightest that is sound; a wait, while what is on the machine is not known."""
-    if pool.method is Method.PRE_INSTALLED:
+    if pool.method is _PRE_INSTALLED:
         return _pre_installed(node, build, now)
     if joins(node, record):
         return _first(node, pool, now)
-    if pool.method is Method.HOST:
+    if pool.method is _HOST:
         return Operation.INSTALL
     if restarts_only(node, record, build):
         return Operation.RESTART
     if build.label in (node.driver_label, _label_of(record)):
         return Operation.SAME_LABEL
-    return Operation.UPGRADE
+    return _UPGRADE
 
 
 def _label_of(record: Record | None) -> str:
@@ -69,7 +72,7 @@ def _first(node: NodeView, pool: PoolView, now: Instant) -> Operation | Wait:
         return unseen(now)
     if not in_use:
         return Operation.BRING_UP
-    return Operation.INSTALL if pool.method is Method.HOST else Operation.TAKE_OVER
+    return Operation.INSTALL if pool.method is _HOST else Operation.TAKE_OVER
 
 
 def occupied(node: NodeView) -> bool | None:
@@ -95,15 +98,13 @@ def restarts_only(node: NodeView, record: Record | None, build: Build) -> bool:
 
     docs/states.md#v-restart
     """
+    if record is None or record.asked or node.safe_load or not build.install_digest:
+        return False
     evidence, pod, loaded = proven(node, record), pod_of(node), node.loaded
     return (
-        record is not None
-        and not record.asked
-        and not node.safe_load
-        and evidence is not None
+        evidence is not None
         and evidence.boot_id == node.boot_id
         and pod is not None
-        and bool(build.install_digest)
         and pod.install_digest == build.install_digest
         and loaded is not None
         and loaded.version == evidence.driver_version

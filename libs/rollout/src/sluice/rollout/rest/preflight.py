@@ -18,11 +18,13 @@ from sluice.rollout.waiting import few, wait
 _STOPPED = frozenset({Shelter.OURS, Shelter.OPERAND})
 """They let go of the devices by a command, or leave by a pause."""
 
+_WITHOUT, _BRING_UP = Request.WITHOUT_PREFLIGHT, Operation.BRING_UP
+
 
 def applies(node: NodeView, operation: Operation) -> bool:
     """Whether this operation needs one; a person may have waived it."""
-    needed = operation in EVICTING or operation is Operation.BRING_UP
-    return needed and node.request is not Request.WITHOUT_PREFLIGHT
+    needed = operation in EVICTING or operation is _BRING_UP
+    return needed and node.request is not _WITHOUT
 
 
 def question(node: NodeView, pool: PoolView, build: Build | None) -> PreflightCheck:

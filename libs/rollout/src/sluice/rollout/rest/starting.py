@@ -22,6 +22,9 @@ from sluice.rollout.views.pool import PoolView
 from sluice.rollout.waiting import wait
 from sluice.rollout.writes import cordon_adopted, cordon_ours
 
+_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
+_HOST, _SKIP = Method.HOST, CordonedNodes.SKIP
+
 
 def start(
     node: NodeView, record: Record | None, pool: PoolView, goal: Goal, now: Instant
@@ -30,12 +33,13 @@ def start(
     wanted = operation(node, record, pool, goal.build, now)
     if isinstance(wanted, Wait):
         return wanted
-    if wanted is Operation.VALIDATE:
+    if wanted is _VALIDATE:
         return validate(node, pool, goal, now)
-    if wanted is Operation.REMOVE:
+    if wanted is _REMOVE:
         return remove(node, record, pool, now)
-    why = _held_up(node, record, pool, goal.target, now) or _silent(node, pool, wanted, now)
     asked = preflight.applies(node, wanted)
+    why = _held_up(node, record, pool, goal.target, now)
+    why = why or _silent(node, pool, wanted, now, asked=asked)
     if why is None and asked:
         why = preflight.stuck(node, pool, now)
     if why is not None:
@@ -51,16 +55,16 @@ def start(
 
 def validate(node: NodeView, pool: PoolView, goal: Goal, now: Instant) -> Candidate | Wait:
     """What runs is to be proven. That takes nothing away: skip and back-off are not about it."""
-    wanted = Operation.VALIDATE
-    why = _not_ready(node, now) or _silent(node, pool, wanted, now)
+    wanted = _VALIDATE
+    why = _not_ready(node, now) or _silent(node, pool, wanted, now, asked=False)
     return why or Candidate(operation=wanted, target=goal.target, label=goal.label, outside=True)
 
 
 def remove(node: NodeView, record: Record | None, pool: PoolView, now: Instant) -> Candidate | Wait:
     """The node is to have no driver of ours."""
-    wanted = Operation.REMOVE
-    why = _held_up(node, record, pool, "", now) or _silent(node, pool, wanted, now)
+    wanted = _REMOVE
     asked = preflight.applies(node, wanted)
+    why = _held_up(node, record, pool, "", now) or _silent(node, pool, wanted, now, asked=asked)
     if why is None and asked:
         why = preflight.stuck(node, pool, now)
     check = preflight.question(node, pool, None) if asked else None
@@ -87,7 +91,7 @@ def _held_up(
     """What somebody wants of it, or what it is in."""
     if node.skip:
         return wait(WaitCode.SKIPPED, "it has the label to be skipped", now)
-    skips = pool.strategy.cordoned_nodes is CordonedNodes.SKIP
+    skips = pool.strategy.cordoned_nodes is _SKIP
     if skips and node.cordoned and not _cordon_is_ours(node, record):
         return wait(WaitCode.SKIPPED, "it is cordoned, and the strategy skips such nodes", now)
     if record is not None and record.target == target and now.at < record.back_off_until:
@@ -106,20 +110,22 @@ def _not_ready(node: NodeView, now: Instant) -> Wait | None:
     return wait(WaitCode.NOT_READY, "the Node is not Ready; it may come back at any moment", now)
 
 
-def _silent(node: NodeView, pool: PoolView, wanted: Operation, now: Instant) -> Wait | None:
+def _silent(
+    node: NodeView, pool: PoolView, wanted: Operation, now: Instant, *, asked: bool
+) -> Wait | None:
     """Whether those who would have to do it are there, and can."""
     away = now.sight.away_since
     if away is not None:
         return wait(WaitCode.BUS, "nothing is heard of its agents while NATS is away", now)
-    asked = preflight.applies(node, wanted)
-    for name, kinds in _needed(wanted, on_host=pool.method is Method.HOST, asked=asked):
+    for name, kinds in _needed(wanted, on_host=pool.method is _HOST, asked=asked):
         component = node.components.get(name)
         if component is None or component.heard is None:
             return wait(WaitCode.AGENT_SILENT, f"{name} has not been heard on it yet", now)
         if component.silent(now.at):
             return wait(WaitCode.AGENT_SILENT, f"{name} has missed its beats", now)
-        if lacking := [kind for kind in kinds if kind not in component.knows]:
-            said = f"{name} does not know {', '.join(lacking)}: upgrade that agent"
+        if not component.knows.issuperset(kinds):
+            lacking = ", ".join(kind for kind in kinds if kind not in component.knows)
+            said = f"{name} does not know {lacking}: upgrade that agent"
             return wait(WaitCode.AGENT_SILENT, said, now)
     return None
 
@@ -130,9 +136,9 @@ def _needed(
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Which components must be there, and for which commands and checks."""
     validator = (Writer.VALIDATOR.value, (CommandKind.VALIDATE.value,))
-    if wanted is Operation.VALIDATE:
+    if wanted is _VALIDATE:
         return (validator,)
     change = CommandKind.INSTALL if on_host else CommandKind.SWAP
     checks = (CheckKind.PREFLIGHT.value,) if asked else ()
     driver = (Writer.DRIVER.value, (change.value, *checks))
-    return (driver,) if wanted is Operation.REMOVE else (driver, validator)
+    return (driver,) if wanted is _REMOVE else (driver, validator)

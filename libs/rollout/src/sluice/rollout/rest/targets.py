@@ -14,6 +14,8 @@ from sluice.rollout.views.node import NodeView
 from sluice.rollout.views.pool import Build, PoolView, Readiness
 from sluice.rollout.waiting import wait
 
+_MISSING, _UNSETTLED = Readiness.MISSING, Readiness.UNSETTLED
+
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
     """What a node is to get."""
@@ -45,7 +47,7 @@ def target_of(node: NodeView, record: Record | None, pool: PoolView) -> str:
     if pool.method is Method.PRE_INSTALLED:
         return pool.target  # it brings its driver itself
     build = pool.build(last_good, node.variant)
-    there = build is not None and build.readiness is not Readiness.MISSING
+    there = build is not None and build.readiness is not _MISSING
     return last_good if there else pool.target
 
 
@@ -60,11 +62,11 @@ def goal_of(node: NodeView, pool: PoolView, target: str, now: Instant) -> Goal |
             WaitCode.TARGET_UNSETTLED, why, now, who="whoever looks after discovery on that node"
         )
     build = pool.build(target, node.variant)
-    if build is None or build.readiness is Readiness.MISSING:
+    if build is None or build.readiness is _MISSING:
         detail = build.detail if build is not None else ""
         why = detail or f"there is no driver of target {target} for {node.variant}"
         return wait(WaitCode.TARGET_MISSING, why, now)
-    if build.readiness is Readiness.UNSETTLED:
+    if build.readiness is _UNSETTLED:
         why = build.detail or f"the driver of target {target} for {node.variant} is being changed"
         return wait(WaitCode.TARGET_UNSETTLED, why, now)
     return Goal(target=target, build=build)
