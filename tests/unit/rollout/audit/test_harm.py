@@ -524,6 +524,21 @@ def test_when_its_rollout_is_lost_who_is_in_flight_proves_it_anew() -> None:
     assert of_i8(story) == [over.revision]
 
 
+@pytest.mark.parametrize(("late", "problems"), [(False, 0), (True, 1)])
+def test_who_was_granted_before_it_was_lost_may_still_begin(late: bool, problems: int) -> None:
+    story = Story(*FLEET)
+    story.rollout(targets(t2=[]))
+    prove(story, "n0")
+    prove(story, "n1")
+    story.take("n2")
+    story.take("n3")
+    before = {"nodes": str(story.revision)}
+    story.delete("Rollout", POOL)
+    story.rollout(targets(t2=[]))
+    story.take("n4", seen=None if late else before)
+    assert len(of_i8(story)) == problems
+
+
 @pytest.mark.parametrize(
     ("lost", "record", "problems"),
     [(True, None, 0), (True, "garbled", 0), (True, "", 1), (False, None, 1)],

@@ -34,6 +34,8 @@ class _Ledger:
         """By pool: the targets of which its Rollout knows."""
         self._lost: set[str] = set()
         """Pools whose Rollout is gone."""
+        self._proven_until: dict[tuple[str, str], int] = {}
+        """Where a Rollout was lost that said so: who was granted before that may still begin."""
         self._waiting = sorted(case.journal.pools, key=lambda one: one.since, reverse=True)
         self._accepted: dict[str, dict[str, int]] = {}
 
@@ -119,6 +121,8 @@ class _Ledger:
         if book is None:
             return
         if book.is_proven and not book.is_halted:
+            if not edition.exists:
+                self._proven_until[edition.pool, target] = edition.place
             if book.in_flight:
                 book.validated.clear()  # the Rollout was lost: who is in flight proves it anew
             else:
@@ -208,7 +212,9 @@ class _Ledger:
         if record and node.restarts(record.label):
             return
         allowance = book.allowance(since)
-        if change.ours and more and not book.is_proven and len(book.harmed) > allowance:
+        until = self._proven_until.get((book.pool, book.target), -1)
+        proven = book.is_proven or self._decided(change) < until
+        if change.ours and more and not proven and len(book.harmed) > allowance:
             message = f"{what}, which is unproven and had {allowance} in flight or failed already"
             yield flaw("I8", change, message)
         else:
