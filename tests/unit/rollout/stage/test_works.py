@@ -93,7 +93,7 @@ def test_who_is_gone_counts_as_asked_until_that_is_seen() -> None:
     scene.let(300)
     (leaving,) = scene.node.leaving
     assert leaving.refused == ""
-    assert [uid for uid in requests(scene) if uid[0] == Verb.EVICT] == [(Verb.EVICT, 429)]
+    assert [one for one in requests(scene) if one[0] == Verb.EVICT] == [(Verb.EVICT, 429)]
     seeing.show(scene.stage.state, seeing.PODS)
     assert scene.node.leaving == ()
 

@@ -35,7 +35,8 @@ class _Ledger:
         self._lost: set[str] = set()
         """Pools whose Rollout is gone."""
         self._proven_until: dict[tuple[str, str], int] = {}
-        """Where a Rollout was lost that said so: who was granted before that may still begin."""
+        """By pool and target: where a Rollout was lost that had proven it. Who was granted before
+        that may still begin."""
         self._waiting = sorted(case.journal.pools, key=lambda one: one.since, reverse=True)
         self._accepted: dict[str, dict[str, int]] = {}
 
