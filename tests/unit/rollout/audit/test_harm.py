@@ -5,58 +5,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.contracts.journal import Revision
-from sluice.contracts.node import (
-    DRIVER_LABEL,
-    LEASE_ANNOTATION,
-    MANAGER,
-    RECORD_ANNOTATION,
-    REQUEST_ANNOTATION,
-    STATE_LABEL,
-    Operation,
-)
-from sluice.rollout.audit import Journal, PoolFacts, judge
+from sluice.contracts.node import DRIVER_LABEL, MANAGER, STATE_LABEL, Operation
+from sluice.rollout.audit import PoolFacts, judge
+from tests.unit.rollout.audit.harms import FLEET, halted, harm, journal, of_i8, prove
 from tests.unit.rollout.audit.journals import (
     LABEL,
     OLD_LABEL,
     POOL,
     TARGET,
-    Change,
     Story,
     found,
     labelled,
     messages,
     state,
 )
-
-FLEET = tuple(f"n{number}" for number in range(10))
-
-
-def journal(story: Story, threshold: int | str = 2, **otherwise: Any) -> Journal:
-    otherwise.setdefault("events", None)
-    return story.journal(max_unavailable="100%", failure_threshold=threshold, **otherwise)
-
-
-def of_i8(story: Story, threshold: int | str = 2, **otherwise: Any) -> list[int]:
-    all_of_it = found(journal(story, threshold, **otherwise), faults=True)
-    assert {invariant for invariant, _, _ in all_of_it} <= {"I8"}
-    return [revision for _, _, revision in all_of_it]
-
-
-def prove(story: Story, name: str, target: str = TARGET, label: str = LABEL) -> None:
-    story.take(name, target=target, label=label)
-    story.start(name)
-    story.wait(10)
-    story.validate(name)
-    story.op(name, "validator", "validate", op=1)
-    story.done(name)
-
-
-def harm(story: Story, name: str, target: str = TARGET, label: str = LABEL) -> None:
-    story.take(name, target=target, label=label)
-    story.start(name)
-    story.wait(10)
-    story.fail(name)
 
 
 @pytest.mark.parametrize(
@@ -112,18 +74,6 @@ def test_a_release_before_the_start_is_no_harm_and_gives_its_place_back() -> Non
         story.take(name)
         story.fail(name, cause="eviction")
     assert of_i8(story, 1) == []
-
-
-def halted() -> Story:
-    """Proven, then two failures; n4 was in flight before."""
-    story = Story(*FLEET)
-    prove(story, "n0")
-    prove(story, "n1")
-    story.take("n4")
-    harm(story, "n2")
-    harm(story, "n3")
-    story.wait(10)
-    return story
 
 
 def test_in_a_halt_nobody_is_granted_and_nobody_started() -> None:
@@ -343,74 +293,6 @@ def test_a_place_in_flight_returns_with_its_node() -> None:
     assert of_i8(story) == [over.revision]
 
 
-def test_who_had_failed_on_an_earlier_target_is_outside_the_counts() -> None:
-    story = Story(*FLEET)
-    for name in ("n0", "n1"):
-        harm(story, name, "t1", "label-1")
-    story.wait(100)
-    story.take("n2")
-    story.take("n3")
-    outside(story, "n0")
-    assert of_i8(story) == []
-    second = outside(story, "n1")
-    assert of_i8(story) == [second.revision]
-
-
-def outside(story: Story, name: str) -> Revision:
-    known = story.records[name]
-    story.records[name] = msgspec.structs.replace(known, outside=True)
-    return story.take(name)
-
-
-def test_who_lost_its_record_in_flight_counts_as_one_of_them() -> None:
-    story = Story(*FLEET)
-    story.take("n0", target="t1", label="label-1")
-    story.start("n0")
-    story.annotate("n0", RECORD_ANNOTATION, "garbled")
-    story.annotate("n0", LEASE_ANNOTATION, None)
-    story.annotate("n0", REQUEST_ANNOTATION, "adopt")
-    story.take("n1")
-    story.take("n2")
-    outside(story, "n0")
-    assert of_i8(story) == []
-    over = story.take("n3")
-    assert of_i8(story) == [over.revision]
-
-
-@pytest.mark.parametrize(("started", "problems"), [(True, 0), (False, 1)])
-def test_so_does_one_that_somebody_took_the_lease_of_after_its_start(
-    started: bool, problems: int
-) -> None:
-    story = Story(*FLEET)
-    story.take("n0", target="t1", label="label-1")
-    if started:
-        story.start("n0")
-    story.annotate("n0", LEASE_ANNOTATION, None)
-    story.annotate("n0", REQUEST_ANNOTATION, "adopt")
-    story.take("n1")
-    story.take("n2")
-    outside(story, "n0")
-    assert len(of_i8(story)) == problems
-
-
-def test_it_can_neither_halt_a_target_nor_be_started_on_a_halted_one() -> None:
-    story = Story(*FLEET)
-    for name in ("n0", "n1", "n2"):
-        harm(story, name, "t1", "label-1")
-    for name in ("n0", "n1", "n2"):
-        story.records[name] = msgspec.structs.replace(story.records[name], outside=True)
-    for name in ("n0", "n1", "n0", "n1"):
-        harm(story, name)
-    story.wait(100)
-    harm(story, "n3")
-    harm(story, "n4")
-    assert of_i8(story, 3) == []
-    harm(story, "n5")
-    story.wait(10)
-    late = story.take("n2")
-    assert of_i8(story, 3) == [late.revision]
-
-
 def test_an_operation_that_takes_another_target_midway_is_counted_there() -> None:
     story = Story(*FLEET)
     story.take("n0")
@@ -456,134 +338,6 @@ def test_a_rollout_cannot_have_counted_more_nodes_than_there_were() -> None:
     story.rollout(lambda rollout: rollout.update(status={"base": 1000}))
     leases = [story.take(name).revision for name in FLEET]
     assert of_i8(story, "20%") == leases[2:]
-
-
-def targets(**failed: list[str]) -> Change:
-    def change(rollout: dict[str, Any]) -> None:
-        known = {key: {"threshold": 2, "failed": uids} for key, uids in failed.items()}
-        rollout["status"] = {"base": 10, "targets": known}
-
-    return change
-
-
-def test_a_rollout_that_forgets_a_failure() -> None:
-    story = Story(*FLEET)
-    story.rollout(targets(t2=["uid-n0", "uid-n1"]))
-    write = story.rollout(targets(t2=["uid-n1"]))
-    assert found(story.journal()) == [("I8", "", write.revision)]
-    assert messages(story.journal()) == [
-        f"the Rollout of pool {POOL} forgot that uid-n0 failed on target t2"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("proven", "failed", "problems"), [(True, 1, 0), (True, 2, 1), (False, 1, 1), (False, 0, 0)]
-)
-def test_a_rollout_that_drops_a_target(proven: bool, failed: int, problems: int) -> None:
-    story = Story(*FLEET)
-    story.rollout(targets(t2=[]))
-    if proven:
-        prove(story, "n0")
-        prove(story, "n1")
-    for name in ("n2", "n3")[:failed]:
-        harm(story, name)
-    story.rollout(targets(t2=["uid-n2", "uid-n3"][:failed]))
-    write = story.rollout(targets(t3=[]))
-    assert of_i8(story) == [write.revision] * problems
-
-
-def test_a_target_that_was_proven_complete_and_forgotten_begins_anew() -> None:
-    story = Story(*FLEET)
-    story.rollout(targets(t2=[]))
-    prove(story, "n0")
-    prove(story, "n1")
-    story.rollout(targets(t3=[]))
-    for name in ("n2", "n3"):
-        story.take(name)
-    over = story.take("n4")
-    assert of_i8(story) == [over.revision]
-
-
-def test_when_its_rollout_is_lost_who_is_in_flight_proves_it_anew() -> None:
-    story = Story(*FLEET)
-    story.rollout(targets(t2=[]))
-    prove(story, "n0")
-    prove(story, "n1")
-    story.take("n2")
-    story.start("n2")
-    story.take("n3")
-    story.delete("Rollout", POOL)
-    story.rollout(targets(t2=[]))
-    over = story.take("n4")
-    story.start("n3")
-    for name in ("n2", "n3"):
-        story.validate(name)
-        story.op(name, "validator", "validate", op=1)
-        story.done(name)
-    story.take("n5")
-    assert of_i8(story) == [over.revision]
-
-
-@pytest.mark.parametrize(("late", "problems"), [(False, 0), (True, 1)])
-def test_who_was_granted_before_it_was_lost_may_still_begin(late: bool, problems: int) -> None:
-    story = Story(*FLEET)
-    story.rollout(targets(t2=[]))
-    prove(story, "n0")
-    prove(story, "n1")
-    story.take("n2")
-    story.take("n3")
-    before = {"nodes": str(story.revision)}
-    story.delete("Rollout", POOL)
-    story.rollout(targets(t2=[]))
-    story.take("n4", seen=None if late else before)
-    assert len(of_i8(story)) == problems
-
-
-@pytest.mark.parametrize(
-    ("lost", "record", "problems"),
-    [(True, None, 0), (True, "garbled", 0), (True, "", 1), (False, None, 1)],
-)
-def test_when_its_rollout_is_lost_of_failures_only_nodes_can_tell(
-    lost: bool, record: str | None, problems: int
-) -> None:
-    story = halted()
-    story.rollout(targets(t2=["uid-n2", "uid-n3"]))
-    if record != "":
-        story.annotate("n3", RECORD_ANNOTATION, record)
-    if lost:
-        story.delete("Rollout", POOL)
-    story.rollout(targets(t2=["uid-n2"]))
-    story.wait(10)
-    story.take("n5")
-    assert len(found(journal(story, 2), faults=True)) == (problems if lost else 2)
-
-
-@pytest.mark.parametrize(("lost", "problems"), [("all", 0), ("target", 1), ("", 1)])
-def test_when_it_was_lost_its_share_is_of_the_nodes_that_there_are_then(
-    lost: str, problems: int
-) -> None:
-    story = Story("n0", "n1")
-    story.rollout(targets(t2=[]))
-    story.take("n0")
-    for name in ("n2", "n3"):
-        story.node(name)
-    if lost == "all":
-        story.delete("Rollout", POOL)
-    if lost == "target":
-        story.rollout(targets())
-    if lost:
-        story.rollout(targets(t2=[]))
-    story.take("n1")
-    assert len(of_i8(story, "50%")) == problems
-
-
-def test_a_rollout_that_somebody_deletes_takes_no_failures_along() -> None:
-    story = halted()
-    story.rollout(targets(t2=["uid-n2", "uid-n3"]))
-    story.delete("Rollout", POOL)
-    story.rollout(targets(t2=["uid-n2", "uid-n3"]))
-    start = story.start("n4")
-    assert of_i8(story) == [start.revision]
 
 
 def test_how_a_target_stood_at_the_start_is_in_the_rollout() -> None:

@@ -13,6 +13,7 @@ from sluice.contracts.node import (
     Operation,
 )
 from sluice.rollout.audit import Journal, PoolFacts, judge
+from tests.unit.rollout.audit.harms import FLEET, halted, harm, prove
 from tests.unit.rollout.audit.journals import (
     LABEL,
     POOL,
@@ -24,7 +25,6 @@ from tests.unit.rollout.audit.journals import (
     messages,
     state,
 )
-from tests.unit.rollout.audit.test_harm import FLEET, halted, harm, prove
 
 EARLIER: dict[str, Any] = {"target": "t1", "label": "label-1"}
 
