@@ -83,7 +83,6 @@ class Acting:
         self._prove = prove
         self._forget = forget
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._backoffs: dict[str, Backoff] = {}
         self._probing: set[str] = set()
 
     def carry_out(self, news: News) -> None:
@@ -145,28 +144,26 @@ class Acting:
         except (KubeError, BusError, Refused) as error:
             await self._failed(name, step, error)
         else:
-            self._backoffs.pop(name, None)
-            self._memory.of(name).trouble = None
+            known = self._memory.of(name)
+            known.trouble = known.backoff = None
         finally:
             self._memory.of(name).writing = False
             self._observing.touch(name)
 
     async def _failed(self, name: str, step: Step, error: Exception) -> None:
         """Nobody else's business: it is left alone for a moment, and looked at again."""
-        conflict = isinstance(error, Conflict)
+        known, conflict = self._memory.of(name), isinstance(error, Conflict)
         if not conflict:
             _log.warning("a step failed", node=name, why=str(error), step=step.because)
-            self._memory.of(name).failed(step.because, str(error), at=self._clock.now())
+            known.failed(step.because, str(error), at=self._clock.now())
             self._reporting.failed(name, step, error)
-        backoff = self._backoffs.get(name)
-        if backoff is None:
-            backoff = Backoff(self._random, first=AGAIN, cap=LONGEST)
-            self._backoffs[name] = backoff
+        if known.backoff is None:
+            known.backoff = Backoff(self._random, first=AGAIN, cap=LONGEST)
         if isinstance(error, NotFound):
             await self._clock.sleep(AGAIN)  # the watch is about to say so
             return
         if not conflict:
-            await self._clock.sleep(AGAIN / 10 + backoff.next())
+            await self._clock.sleep(AGAIN / 10 + known.backoff.next())
         if isinstance(error, KubeError):
             await self._hands.look_again(name)
 
@@ -232,6 +229,10 @@ class Acting:
         )
 
     # Nodes that are gone.
+
+    def leave(self, name: str) -> None:
+        """It is no node with GPUs any more: nobody of it is asked to leave."""
+        self._evicting.cancel(name)
 
     def purge(self, name: str) -> None:
         """What the bus has of a deleted node is of no Node any more."""

@@ -52,7 +52,8 @@ class Evicting:
         wanted = {pod.uid: pod for pod in action.pods}
         for uid in list(going):
             if uid not in wanted or going[uid].by_force != action.by_force:
-                self._end(name, uid)
+                del going[uid]
+                tasks.pop(uid).cancel()
         for uid, pod in wanted.items():
             if uid not in going:
                 going[uid] = Going(since=self._clock.now(), by_force=action.by_force)
@@ -62,8 +63,9 @@ class Evicting:
 
     def cancel(self, name: str) -> None:
         """Nobody of this node is to leave."""
-        for uid in list(self._memory.of(name).going):
-            self._end(name, uid)
+        for task in self._tasks.pop(name, {}).values():
+            task.cancel()
+        self._memory.of(name).going.clear()
         self._changed(name)
 
     async def close(self) -> None:
@@ -73,12 +75,6 @@ class Evicting:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-
-    def _end(self, name: str, uid: str) -> None:
-        self._memory.of(name).going.pop(uid, None)
-        task = self._tasks.get(name, {}).pop(uid, None)
-        if task is not None and task is not asyncio.current_task():
-            task.cancel()
 
     async def _ask(self, name: str, pod: PodRef, going: Going) -> None:
         backoff = Backoff(self._random, first=FIRST, cap=LONGEST)

@@ -3,11 +3,14 @@
 All of it can be lost: then it is asked, evicted or waited for anew.
 """
 
+from collections.abc import Collection
+
 import msgspec
 
 from sluice.contracts.reports import Preflight
 from sluice.rollout.decision import Wait
 from sluice.rollout.views.machine import Checked
+from sluice.runtime.backoff import Backoff
 
 
 class Asked(msgspec.Struct, kw_only=True):
@@ -60,6 +63,8 @@ class Known(msgspec.Struct, kw_only=True):
     going: dict[str, Going] = {}
     waiting: Wait | None = None
     trouble: Trouble | None = None
+    backoff: Backoff | None = None
+    """How long it is left alone after the next effect that fails."""
 
     def failed(self, step: str, why: str, *, at: float) -> None:
         """The step for this was refused, or not answered."""
@@ -91,6 +96,13 @@ class Memory:
         if known.uid != uid:
             known = self._known[name] = Known(uid=uid, going={}, writing=known.writing)
         return known
+
+    def keep(self, names: Collection[str]) -> None:
+        """There are no other nodes; of one that is still acted on, all is kept meanwhile."""
+        for name in [name for name in self._known if name not in names]:
+            known = self._known[name]
+            if not known.writing and not known.going:
+                del self._known[name]
 
     def answered(self, name: str, answer: Preflight, *, at: float) -> None:
         """The answer to a question, if it is the one that counts."""

@@ -27,7 +27,7 @@ _DECIDING: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 
 class SchedulerMeters:
-    """Those of one process; while it does not lead, it says what it saw last."""
+    """Those of one process; while it does not lead, it counts no nodes: another one does."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._auto = metrics.gauge(
@@ -85,6 +85,8 @@ class SchedulerMeters:
     def leads(self, leading: bool) -> None:
         """Whether it does."""
         self._leading.set(leading)
+        if not leading:
+            self._forget()
 
     def seen(self, nodes: Iterable[NodeView], gone: Iterable[str]) -> None:
         """These nodes are others than before."""
@@ -128,6 +130,12 @@ class SchedulerMeters:
     def dropped(self) -> None:
         """An event was lost."""
         self._lost.inc()
+
+    def _forget(self) -> None:
+        self._available.set(0)
+        self.seen((), tuple(self._states))
+        for name in tuple(self._codes):
+            self.waits(name, None)
 
     def _count(self, name: str, state: str | None) -> None:
         before = self._states.pop(name, None)

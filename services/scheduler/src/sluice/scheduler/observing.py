@@ -201,7 +201,10 @@ class Observing:
             self._memory.answered(name, answer, at=self._clock.now())
 
     def sweep(self) -> None:
-        """Look who has fallen silent, or is heard again: nothing tells that by itself."""
+        """Look who has fallen silent, is heard again, or is gone for good: nobody tells that."""
+        self._memory.keep(self.nodes)
+        for name in self._silent.keys() - self.nodes.keys():
+            del self._silent[name]
         for name, node in self.nodes.items():
             silent = frozenset(one for one in node.components if self._pulses.silent(name, one))
             if self._silent.get(name, frozenset()) != silent:

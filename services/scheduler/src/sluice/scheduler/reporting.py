@@ -68,13 +68,19 @@ class Reporting:
 
     def seen(self, nodes: Iterable[NodeView], gone: Iterable[str]) -> None:
         """These are others than before."""
+        for name in gone:
+            self._forget(name)
         for node in nodes:
+            if self._uids.get(node.name) != node.uid:
+                self._forget(node.name)
             self._uids[node.name] = node.uid
             self._pools[node.name] = _pool(node)
-        for name in gone:
-            self._uids.pop(name, None)
-            self._pools.pop(name, None)
-            self.history.pop(name, None)
+
+    def _forget(self, name: str) -> None:
+        """It is gone, whether or not another one of its name is there."""
+        self._meters.waits(name, None)
+        for known in (self._uids, self._pools, self.history):
+            known.pop(name, None)
 
     # Decisions.
 

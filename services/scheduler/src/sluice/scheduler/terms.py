@@ -65,7 +65,6 @@ async def begun(
             in_slots=lambda: ground.slot_book.epoch,
             bell=ground.bell,
             clock=ground.clock,
-            purge=acting.purge,
         )
         answering = Answering(
             observing=observing,

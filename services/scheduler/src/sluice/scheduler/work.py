@@ -67,7 +67,6 @@ class Work:
         in_slots: Callable[[], int],
         bell: Bell,
         clock: Clock,
-        purge: Callable[[str], None],
     ) -> None:
         """`in_slots` is the highest epoch in any command slot."""
         self._observing = observing
@@ -78,7 +77,6 @@ class Work:
         self._in_slots = in_slots
         self._bell = bell
         self._clock = clock
-        self._purge = purge
         self.deciding = Deciding(Fleet(pools={}, nodes={}))
 
     async def run(self) -> None:
@@ -122,6 +120,8 @@ class Work:
         self.deciding.update(news.nodes, news.nodes_gone, news.pools, news.pools_gone)
         self._meters.seen(news.nodes, news.nodes_gone)
         self._reporting.seen(news.nodes, news.nodes_gone)
+        for name in news.nodes_gone:
+            self._acting.leave(name)
         for name in self._observing.gone:
-            self._purge(name)
+            self._acting.purge(name)
         self._observing.gone.clear()

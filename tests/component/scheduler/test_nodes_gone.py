@@ -1,0 +1,107 @@
+"""Nodes that are gone, and terms that are over, are counted nowhere and asked for nothing."""
+
+from sluice.contracts.asks import WhyAnswer, WhyAsk
+from sluice.contracts.reports import Finding
+from sluice.kube.resources import LEASES
+from sluice.scheduler import things
+from sluice.scheduler.role import LEASE
+from sluice.sim.apiserver.faults import Fault, Refuse
+from tests.component.scheduler.test_upgrades import asked, brought_up
+from tests.component.scheduler.world import DEPLOYED, NAMESPACE, NEW, USER, Scheduler, World, play
+
+WAITING = "sluice_scheduler_nodes_waiting"
+COUNTS = {
+    "pending": "gpu_operator_nodes_upgrades_pending",
+    "done": "gpu_operator_nodes_upgrades_done",
+    "available": "gpu_operator_nodes_upgrades_available",
+}
+NODE = "/api/v1/nodes/a"
+
+
+async def held_up(world: World) -> Scheduler:
+    """By a finding on a, which is one of two."""
+    scheduler, _ = await brought_up(world, "a", "b")
+    world.crew.machines["a"].findings = (Finding(code="nouveau", message="it is", remedy="mend"),)
+    await world.want(NEW)
+    await world.sleep(90)
+    assert scheduler.value(WAITING, code="preflight") == 1
+    return scheduler
+
+
+def test_who_waits_and_is_deleted_waits_no_more() -> None:
+    async def story(world: World) -> None:
+        scheduler = await held_up(world)
+        world.cluster.fleet["a"].power_off()
+        await world.kube.request("DELETE", NODE, body={})
+        await world.sleep(30)
+        assert scheduler.value(WAITING, code="preflight") == 0
+        assert scheduler.value(COUNTS["pending"]) == 0
+
+    play(story)
+
+
+def test_nor_does_another_node_of_its_name_wait_for_what_held_it_up() -> None:
+    async def story(world: World) -> None:
+        scheduler = await held_up(world)
+        before = await asked(world, WhyAsk(node="a"))
+        assert isinstance(before, WhyAnswer)
+        assert before.history
+        await world.crew.end()
+        unseen = Fault(does=Refuse(500), verbs=("list", "watch"), kind="Node", user=USER)
+        world.server.faults.add(unseen)
+        world.server.faults.drop_watches(kind="Node", user=USER)
+        await world.kube.request("DELETE", NODE, body={})
+        world.cluster.fleet["a"].register()
+        await world.sleep(5)
+        world.server.faults.clear()
+        await world.sleep(60)
+        now = await asked(world, WhyAsk(node="a"))
+        assert isinstance(now, WhyAnswer)
+        assert now.node_uid != before.node_uid
+        assert not set(before.history) & set(now.history)
+        assert scheduler.value(WAITING, code="preflight") == 0
+
+    play(story)
+
+
+def test_who_leads_no_more_counts_nobody() -> None:
+    async def story(world: World) -> None:
+        first = await held_up(world)
+        other = world.start()
+        await world.sleep(5)
+        taken = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
+        path, merge = LEASES.path(namespace=NAMESPACE, name=LEASE), "application/merge-patch+json"
+        await world.kube.request("PATCH", path, body=taken, content_type=merge)
+        await world.sleep(120)
+        leads = [one.value("sluice_scheduler_leading") for one in (first, other)]
+        assert leads == [0, 1]
+        for who, waiting, pending in ((first, 0, 0), (other, 1, 1)):
+            assert who.value(WAITING, code="preflight") == waiting
+            assert who.value(COUNTS["pending"]) == pending
+        assert [first.value(COUNTS[one]) for one in ("done", "available")] == [0, 0]
+
+    play(story)
+
+
+def test_of_a_node_that_is_none_of_ours_any_more_nobody_is_asked_to_leave() -> None:
+    async def story(world: World) -> None:
+        scheduler, _ = await brought_up(world, "a")
+        await world.job("train", "a")
+        world.server.faults.add(Fault(does=Refuse(500), verbs=("evict",), kind="Pod"))
+        await world.want(NEW)
+        await world.sleep(10)
+        assert await world.state("a") == "pod-deletion-required"
+        node = await world.kube.get(things.NODES, "a")
+        labels = dict.fromkeys([*DEPLOYED, *node.metadata.labels])
+        annotations = dict.fromkeys(node.metadata.annotations)
+        metadata = {"labels": labels, "annotations": annotations}
+        stripped = {"metadata": metadata, "spec": {"unschedulable": None}}
+        await world.change(things.NODES, "a", stripped)
+        await world.sleep(5)
+        counted = {"kind": "eviction", "outcome": "failed"}
+        tried = scheduler.value("sluice_scheduler_api_writes_total", **counted)
+        assert tried
+        await world.sleep(120)
+        assert scheduler.value("sluice_scheduler_api_writes_total", **counted) == tried
+
+    play(story)
