@@ -1,7 +1,12 @@
-"""Nodes that are gone, and terms that are over, are counted nowhere and asked for nothing."""
+"""Nodes that are gone and terms that are over: nobody is counted, asked or looked at for them."""
+
+import pytest
 
 from sluice.contracts.asks import WhyAnswer, WhyAsk
+from sluice.contracts.identities import Identity, Writer
 from sluice.contracts.reports import Finding
+from sluice.contracts.streams import COMMANDS, STATE
+from sluice.contracts.subjects import Command, State
 from sluice.kube.resources import LEASES
 from sluice.scheduler import things
 from sluice.scheduler.role import LEASE
@@ -64,21 +69,59 @@ def test_nor_does_another_node_of_its_name_wait_for_what_held_it_up() -> None:
     play(story)
 
 
-def test_who_leads_no_more_counts_nobody() -> None:
+def test_who_leads_no_more_counts_nobody_and_looks_at_no_pods() -> None:
     async def story(world: World) -> None:
         first = await held_up(world)
         other = world.start()
         await world.sleep(5)
+        watches = world.server.watching
         taken = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
         path, merge = LEASES.path(namespace=NAMESPACE, name=LEASE), "application/merge-patch+json"
         await world.kube.request("PATCH", path, body=taken, content_type=merge)
         await world.sleep(120)
         leads = [one.value("sluice_scheduler_leading") for one in (first, other)]
         assert leads == [0, 1]
+        assert world.server.watching == watches
         for who, waiting, pending in ((first, 0, 0), (other, 1, 1)):
             assert who.value(WAITING, code="preflight") == waiting
             assert who.value(COUNTS["pending"]) == pending
         assert [first.value(COUNTS[one]) for one in ("done", "available")] == [0, 0]
+
+    play(story)
+
+
+async def on_the_bus(world: World) -> list[bool]:
+    """Whether there is a slot of a, and a report."""
+    slot = Command(cluster="default", node="a", component="driver")
+    report = State(cluster="default", node="a", component="driver", kind="facts")
+    reader = world.bus.connect(Identity(writer=Writer.SCHEDULER))
+    try:
+        found = [await reader.last(COMMANDS, str(slot)), await reader.last(STATE, str(report))]
+    finally:
+        reader.kill()
+    return [one is not None for one in found]
+
+
+@pytest.mark.parametrize("while_", ["nobody leads", "the bus is away"])
+def test_who_is_deleted_when_it_cannot_be_purged_is_purged_later(while_: str) -> None:
+    async def story(world: World) -> None:
+        scheduler, _ = await brought_up(world, "a", "b")
+        await world.crew.end()
+        assert await on_the_bus(world) == [True, True]
+        if while_ == "nobody leads":
+            await scheduler.kill()
+        world.bus.stop()
+        world.cluster.fleet["a"].power_off()
+        await world.kube.request("DELETE", NODE, body={})
+        await world.sleep(60)
+        world.bus.start()
+        assert await on_the_bus(world) == [True, True]
+        if while_ == "nobody leads":
+            scheduler = world.start()
+        await world.sleep(120)
+        assert await on_the_bus(world) == [False, False]
+        slot = Command(cluster="default", node="b", component="driver")
+        assert await scheduler.bus.last(COMMANDS, str(slot)) is not None
 
     play(story)
 

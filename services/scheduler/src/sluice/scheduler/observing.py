@@ -69,6 +69,7 @@ class Observing:
         self._sources = sources
         self._mirror = mirror
         self._pulses = pulses
+        self._slots = slots
         self._memory = memory
         self._clock = clock
         self.wake = wake
@@ -80,7 +81,9 @@ class Observing:
         """As they were shown last."""
         self.pools: dict[str, PoolView] = {}
         self.gone: set[str] = set()
-        """Nodes that were deleted, and whose slots and reports are to be purged."""
+        """Nodes that are not there, and whose slots and reports are to be purged."""
+        self._left: dict[str, float] = {}
+        """Names that the bus knows and no Node bears, and since when that is seen."""
         self._dirty: set[str] = set()
         self._dirty_pools: set[str] = set()
         self._silent: dict[str, frozenset[str]] = {}
@@ -203,6 +206,7 @@ class Observing:
     def sweep(self) -> None:
         """Look who has fallen silent, is heard again, or is gone for good: nobody tells that."""
         self._memory.keep(self.nodes)
+        self.gone |= self._left_behind()
         for name in self._silent.keys() - self.nodes.keys():
             del self._silent[name]
         for name, node in self.nodes.items():
@@ -210,6 +214,17 @@ class Observing:
             if self._silent.get(name, frozenset()) != silent:
                 self._silent[name] = silent
                 self.touch(name)
+
+    def _left_behind(self) -> set[str]:
+        """What was deleted when nobody heard of it, or could not be purged."""
+        nodes, now = self._sources.nodes, self._clock.monotonic()
+        known = {*self._mirror.nodes(), *self._slots.nodes()}
+        left = [name for name in known if nodes.cache.get(name) is None]
+        self._left = {name: self._left.get(name, now) for name in left}
+        if self._mirror.age:
+            return set()  # nothing can be purged now
+        proved = now - nodes.age  # a Node that had an agent before that would be known
+        return {name for name, since in self._left.items() if since < proved}
 
     # What is there now.
 

@@ -1,7 +1,7 @@
 """What the command slots hold, read as the stream tells it. Nothing is written here."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Self
 
 from sluice.bus.port import Bus, Closable, LastPerSubject, Stored
@@ -42,6 +42,10 @@ class SlotBook:
     def of(self, node: str) -> Mapping[str, Command]:
         """By component, the slots of a node."""
         return {name: command for name, (_, command) in self._held.get(node, {}).items()}
+
+    def nodes(self) -> Iterable[str]:
+        """Every node that has a slot."""
+        return self._held.keys()
 
     def learn(self, node: str, component: str, command: Command, sequence: int) -> bool:
         """What was written by us is there before the stream says so; False: what is known is newer,

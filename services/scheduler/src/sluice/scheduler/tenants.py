@@ -66,25 +66,22 @@ class Tenants:
 
     async def run(self) -> None:
         """Until cancelled."""
-        try:
+        async with asyncio.TaskGroup() as looking:
             while True:
                 await self._wanted.wait()
                 self._wanted.clear()
-                await self._arrange()
-        finally:
-            for name in tuple(self._tasks):
-                await self._leave(name)
+                await self._arrange(looking)
 
-    async def _arrange(self) -> None:
+    async def _arrange(self, looking: asyncio.TaskGroup) -> None:
         wanted = set(self._names)
         for name in [name for name in self._tasks if name not in wanted]:
             await self._leave(name)
             self._changed(name)
         for name in self._names:
             if name not in self._tasks:
-                self._begin(name)
+                self._begin(name, looking)
 
-    def _begin(self, name: str) -> None:
+    def _begin(self, name: str, looking: asyncio.TaskGroup) -> None:
         fields = f"spec.nodeName={name}"
         if len(self._watched) < WATCHED:
             cache = self._watched[name] = Cache(
@@ -94,7 +91,7 @@ class Tenants:
             life = self._watch(name, cache)
         else:
             life = self._list(name, self._listed.setdefault(name, _Listing()), fields)
-        self._tasks[name] = asyncio.create_task(life, name=f"pods of {name}")
+        self._tasks[name] = looking.create_task(life, name=f"pods of {name}")
 
     async def _watch(self, name: str, cache: Cache[Pod]) -> None:
         async with asyncio.TaskGroup() as group:

@@ -40,6 +40,7 @@ async def begun(
         observing = _observing(ground, memory)
         stack.callback(observing.listen())
         stack.callback(ground.on_touch(observing.touch))
+        stack.callback(ground.tenants.follow, ())
         reporting = Reporting(
             events=ground.events,
             telling=ground.telling,

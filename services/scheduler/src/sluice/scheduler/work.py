@@ -122,6 +122,6 @@ class Work:
         self._reporting.seen(news.nodes, news.nodes_gone)
         for name in news.nodes_gone:
             self._acting.leave(name)
-        for name in self._observing.gone:
+        for name in sorted(self._observing.gone):
             self._acting.purge(name)
         self._observing.gone.clear()
