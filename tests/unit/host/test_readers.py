@@ -110,8 +110,9 @@ def test_modules_with_users_and_version(tmp_path: Path) -> None:
     }
 
 
-def test_modules_of_a_kernel_that_does_not_tell(tmp_path: Path) -> None:
-    assert modules.loaded(tree(tmp_path)) is None
+def test_a_kernel_that_does_not_tell_its_modules_has_not_none(tmp_path: Path) -> None:
+    with pytest.raises(Fatal, match=f"/proc/modules cannot be read below {tmp_path}: mount"):
+        modules.loaded(tree(tmp_path))
     assert modules.loaded(tree(tmp_path, {"/proc/modules": ""})) == {}
 
 
@@ -144,7 +145,7 @@ def test_the_kernel(tmp_path: Path) -> None:
 
 def test_a_kernel_that_tells_little(tmp_path: Path) -> None:
     assert system.kernel(tree(tmp_path)) is None
-    machine = tree(tmp_path, {"/proc/sys/kernel/osrelease": "6.1"})
+    machine = tree(tmp_path, {"/proc/sys/kernel/osrelease": "6.1", "/proc/modules": ""})
     assert system.kernel(machine) == Kernel(release="6.1")
 
 

@@ -1,8 +1,12 @@
+import errno
 import os
+import resource
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from sluice.host.tree import Tree
 from tests.unit.host.trees import link, put, tree
 
 
@@ -20,6 +24,20 @@ def test_what_is_not_there_is_nothing(tmp_path: Path) -> None:
     assert machine.names("/sys") == ()
     assert machine.link("/etc/localtime") is None
     assert not machine.exists("/etc")
+
+
+@pytest.mark.parametrize("look", [Tree.text, Tree.data, Tree.names])
+def test_that_we_cannot_look_says_nothing_of_what_is_there(
+    tmp_path: Path, look: Callable[[Tree, str], object]
+) -> None:
+    machine = tree(tmp_path, {"/proc/modules": "nvidia 1 0 - Live 0x0\n"})
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+            look(machine, "/proc/modules")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_a_driver_loads_and_leaves_its_traces(tmp_path: Path) -> None:
             "GDRCOPY_ENABLED: false\nGDS_ENABLED: false\nGPU_DIRECT_RDMA_ENABLED: true\n"
         )
         assert driver_files.installed_digest(scene.tree) == "i-1"
-        assert set(modules.UNLOADED[:2]) <= (modules.loaded(scene.tree) or {}).keys()
+        assert set(modules.UNLOADED[:2]) <= modules.loaded(scene.tree).keys()
         assert scene.tree.exists(f"{driver_files.ROOT}/usr/bin/nvidia-smi")
         assert scene.tree.exists(f"{driver_files.ROOT}/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1")
         (holder,) = holders(scene.tree)
@@ -360,11 +360,11 @@ def test_one_module_more_is_loaded_when_the_driver_is_there(tmp_path: Path) -> N
         assert beside.ready_says == []
         await scene.up(pod)
         assert beside.ready_says == [True]
-        assert "nvidia_peermem" in (modules.loaded(scene.tree) or {})
+        assert "nvidia_peermem" in modules.loaded(scene.tree)
         beside.stop()
         await scene.sleep(1.1)
         assert beside.exits == [0]
-        assert "nvidia_peermem" in (modules.loaded(scene.tree) or {})
+        assert "nvidia_peermem" in modules.loaded(scene.tree)
 
     scene(tmp_path, act)
 
@@ -377,7 +377,7 @@ def test_a_word_that_outlived_its_driver_lets_no_module_in(tmp_path: Path) -> No
         beside = scene.start(driver_pod("new"), BESIDE)
         await scene.sleep(100)
         assert beside.ready_says == []
-        assert "nvidia_peermem" not in (modules.loaded(scene.tree) or {})
+        assert "nvidia_peermem" not in modules.loaded(scene.tree)
 
     scene(tmp_path, act)
 
@@ -391,7 +391,7 @@ def test_a_driver_that_keeps_modules_brings_back_those_that_were_taken_out(tmp_p
         assert linux.unload("nvidia_uvm") == Unloaded()
         scene.start(pod, attempt=1)
         await scene.sleep(2)
-        assert (modules.loaded(scene.tree) or {})["nvidia_uvm"].version == "580.95.05"
+        assert modules.loaded(scene.tree)["nvidia_uvm"].version == "580.95.05"
 
     scene(tmp_path, act)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sluice.contracts.facts import Memory, OperatingSystem
-from sluice.host import pci, system
+from sluice.host import modules, pci, system
 from sluice.host.tree import Tree
 from sluice.sim.machines.furniture import NIC, furnish, provide_kernel
 from sluice.sim.machines.ground import Ground
@@ -61,6 +61,7 @@ def test_the_kernel_says_what_is_built_in_and_switched_on(tmp_path: Path, on: bo
     provide_kernel(Ground(tmp_path), "6.8.0-48-generic")
     provide_kernel(Ground(tmp_path), "6.8.0-48-generic")
     Ground(tmp_path).put(system.RELEASE, "6.8.0-48-generic\n")
+    Ground(tmp_path).put(modules.LISTED, "")
     kernel = system.kernel(tree)
     assert kernel is not None
     assert (kernel.secure_boot, kernel.selinux) == (on, on)

@@ -59,7 +59,7 @@ def with_driver(kernel: Kernel) -> None:
 
 
 def shown(tree: Tree) -> dict[str, tuple[int, set[str]]]:
-    there = modules.loaded(tree) or {}
+    there = modules.loaded(tree)
     return {name: (each.references, set(each.users)) for name, each in there.items()}
 
 
@@ -75,7 +75,7 @@ def test_what_is_loaded_is_shown_with_version_users_and_devices(kernel: Kernel, 
     with_driver(kernel)
     kernel.load("nvidia", version="other")
     assert shown(tree)["nvidia"] == (2, {"nvidia_uvm", "nvidia_modeset"})
-    assert (modules.loaded(tree) or {})["nvidia"].version == "580.95.05"
+    assert modules.loaded(tree)["nvidia"].version == "580.95.05"
     assert tree.word("/sys/module/nvidia/refcnt") == "2"
     assert {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"} <= set(tree.names("/dev"))
     bound = {tree.link(f"/sys/bus/pci/devices/{gpu.pci}/driver") for gpu in CARDS}

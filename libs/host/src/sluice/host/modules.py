@@ -5,6 +5,9 @@ from collections.abc import Mapping
 import msgspec
 
 from sluice.host.tree import Tree
+from sluice.runtime.fatal import Fatal
+
+LISTED = "/proc/modules"
 
 DRIVER = "nvidia"
 """The module without which none of the others is there."""
@@ -35,11 +38,13 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
 
 
-def loaded(tree: Tree) -> Mapping[str, Module] | None:
-    """By name; None where the kernel does not tell."""
-    text = tree.text("/proc/modules")
+def loaded(tree: Tree) -> Mapping[str, Module]:
+    """By name; where the kernel does not tell, a `Fatal`: nobody may take that for none."""
+    text = tree.text(LISTED)
     if text is None:
-        return None
+        raise Fatal(
+            f"{LISTED} cannot be read below {tree.root}: mount the host's root there, with /proc"
+        )
     rows = (line.split() for line in text.splitlines())
     return {row[0]: _module(tree, row) for row in rows if len(row) >= 4 and row[2].isdigit()}
 

@@ -40,7 +40,7 @@ def kernel(tree: Tree) -> Kernel | None:
     if not release:
         return None
     secure = tree.data(_SECURE_BOOT)
-    there = modules.loaded(tree) or {}
+    there = modules.loaded(tree)
     return Kernel(
         release=release,
         selinux=(tree.word("/sys/fs/selinux/enforce") or "").startswith("1"),

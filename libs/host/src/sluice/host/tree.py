@@ -2,11 +2,16 @@
 
 In a pod the host's root is mounted at `/host`, in a test it is a folder. A path is written as the
 machine itself would write it; a link of the machine is followed within its root. What cannot be
-read is not there: the kernel's own files come and go while one looks.
+read is not there: the kernel's own files come and go while one looks. But where it is we who cannot
+look, that says nothing of what is there: it is an error.
 """
 
+import errno
 import os
 from pathlib import Path
+
+OURS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+"""No more files, or no more memory, for whoever looks."""
 
 LINKS = 32
 """So many links are followed, one after another, before they are taken for a circle."""
@@ -38,14 +43,16 @@ class Tree:
         try:
             with open(self._resolved(path, last=True), "rb") as file:
                 return file.read()
-        except OSError:
+        except OSError as error:
+            _raise_if_ours(error)
             return None
 
     def names(self, path: str) -> tuple[str, ...]:
         """What is in a folder, in order; nothing, if there is none."""
         try:
             return tuple(sorted(os.listdir(self._resolved(path, last=True))))
-        except OSError:
+        except OSError as error:
+            _raise_if_ours(error)
             return ()
 
     def exists(self, path: str) -> bool:
@@ -56,21 +63,24 @@ class Tree:
         """What a link says, as it says it; None if it is no link."""
         try:
             return os.readlink(self._resolved(path, last=False))
-        except OSError:
+        except OSError as error:
+            _raise_if_ours(error)
             return None
 
     def made(self, path: str) -> float | None:
         """When it was written last, in unix seconds; None if it is not there."""
         try:
             return os.stat(self._resolved(path, last=True)).st_mtime
-        except OSError:
+        except OSError as error:
+            _raise_if_ours(error)
             return None
 
     def free(self, path: str) -> int | None:
         """Bytes that may still be written to the file system there; None if it is not there."""
         try:
             about = os.statvfs(self._resolved(path, last=True))
-        except OSError:
+        except OSError as error:
+            _raise_if_ours(error)
             return None
         return about.f_bavail * about.f_frsize
 
@@ -96,6 +106,11 @@ class Tree:
                     gone = [] if target.startswith("/") else gone[:-1]
                     waiting = [*_parts(target), *waiting]
         return "/".join((self._root, *gone))
+
+
+def _raise_if_ours(error: OSError) -> None:
+    if error.errno in OURS:
+        raise error
 
 
 def _parts(path: str) -> list[str]:

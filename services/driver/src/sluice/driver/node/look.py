@@ -64,7 +64,7 @@ def look(tree: Tree) -> Look:
     kernel = system.kernel(tree)
     return Look(
         kernel=kernel.release if kernel else "",
-        modules=modules.loaded(tree) or {},
+        modules=modules.loaded(tree),
         asked=gate.asked(tree),
         answered=answered,
         living=frozenset(

@@ -55,7 +55,7 @@ class Saying:
 
 def driver_of(tree: Tree) -> LoadedDriver | None:
     """The driver that is in the kernel now."""
-    there = modules.loaded(tree) or {}
+    there = modules.loaded(tree)
     main = there.get(modules.DRIVER)
     if main is None:
         return None

@@ -38,7 +38,7 @@ def find(tree: Tree, gpus: Gpus, asked: Validate) -> Found:
             trouble=f"the loaded driver was installed from {digest or 'nobody knows what'}, and"
             f" {asked.install_digest} is wanted: see the log of the driver container"
         )
-    loaded = (modules.loaded(tree) or {}).get(modules.DRIVER)
+    loaded = modules.loaded(tree).get(modules.DRIVER)
     if loaded is None:
         return Found(
             trouble="module nvidia is not in the kernel: see the log of the driver container, and"
