@@ -4,6 +4,7 @@ import pytest
 
 from sluice.contracts.events import EventKind
 from sluice.contracts.events import Wait as Waits
+from sluice.contracts.reports import Finding
 from sluice.contracts.streams import COMMANDS, STATE
 from sluice.contracts.subjects import Command, State
 from sluice.kube.resources import LEASES
@@ -14,6 +15,7 @@ from tests.component.scheduler.test_upgrades import CORDON, LABEL, STATES, broug
 from tests.component.scheduler.world import NAMESPACE, NEW, OLD, POOL, USER, World, play
 
 LEASE_SECONDS = 15.0
+OTHER = "575.57.08"
 WRITES = 22
 """Of a whole upgrade of one node, by whatever kind: after each of them a scheduler may die."""
 
@@ -226,6 +228,40 @@ def test_one_that_starts_while_the_bus_is_away_waits_and_goes_on_when_it_is_ther
         world.bus.start()
         await world.done("a")
         assert scheduler.service.unready() == []
+
+    play(story)
+
+
+def test_who_may_yet_begin_keeps_its_place_when_something_else_is_wanted() -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a", "b")
+        since = world.server.revision
+        finding = Finding(code="disk", message="it is full", remedy="make room")
+        for machine in world.crew.machines.values():
+            machine.findings = (finding,)
+        await world.want(NEW)
+        await world.sleep(60)
+        stray = Fault(does=Delay(9.0, "way"), verbs=("apply",), kind="Node", user=USER, times=1)
+        active = world.server.faults.add(stray)
+        for machine in world.crew.machines.values():
+            machine.findings = ()
+
+        async def sent() -> bool:
+            return active.struck == 1
+
+        await world.until(sent)
+        world.crew.machines["a"].findings = (finding,)
+        await world.want(OTHER)
+        await world.sleep(200)
+        assert await world.state("b") == "upgrade-done"
+        world.crew.machines["a"].findings = ()
+        await upgraded(world, "a", "b", before=target)
+        written = [one for one in world.committed() if one.revision > since]
+        cordoned = list[str]()
+        for one in written:
+            if CORDON in one.changed:
+                (cordoned.append if one.changed[CORDON][1] else cordoned.remove)(one.name)
+                assert len(cordoned) <= 1
 
     play(story)
 

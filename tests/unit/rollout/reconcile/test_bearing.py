@@ -122,6 +122,14 @@ def test_nobody_is_taken_out_whose_first_write_is_on_its_way() -> None:
     assert borne(required(writing=True), NEXT, at=NEXT.since + 900).ending is None
 
 
+def test_nor_is_anybody_whose_first_write_may_yet_be_carried_out() -> None:
+    sent = NEXT.since + 58
+    made = borne(required(unanswered=sent), NEXT, at=sent + 59)
+    assert (made.ending, made.unsure, made.due) == (None, True, sent + 60)
+    made = borne(required(unanswered=sent), NEXT, at=sent + 60)
+    assert (made.ending, made.unsure) == (Ending.OUT, False)
+
+
 def test_a_lease_without_a_place_is_put_back() -> None:
     made = borne(under_way(JOBS), None)
     since = NOW - 60

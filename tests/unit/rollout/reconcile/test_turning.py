@@ -1,5 +1,7 @@
 """What becomes of places when policy, brake or proof change midway (docs/states.md#variations)."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -120,6 +122,53 @@ def test_a_place_stays_while_a_write_to_its_node_is_on_the_way() -> None:
     calm = [replace(one, writing=False) for one in (beginning, starting)]
     made = reckoned(edited(in_flight=in_flight), *calm)
     assert (made.dropped, list(made.moved)) == (frozenset({beginning.uid}), [starting.uid])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"target": THIRD, "targets": (OLD, NEW, THIRD)},
+        {"spec": RolloutSpec(brake=Brake.PAUSE)},
+        {"record": HALTED},
+    ],
+)
+def test_a_place_stays_while_a_beginning_may_yet_be_carried_out_and_it_is_not_repeated(
+    changes: dict[str, Any],
+) -> None:
+    waiting = replace(clear("one"), unanswered=NOW - 59)
+    in_flight = {waiting.uid: entry(waiting)}
+    given: dict[str, Any] = {"record": of_target(), **changes}
+    pool = open_pool(upgrade=ALL, base=9, in_flight=in_flight, **given)
+    made = reckoned(pool, waiting)
+    assert (made.dropped, made.standing.lowered) == (frozenset(), frozenset())
+    assert dict(made.standing.in_flight) == in_flight
+    assert not any(
+        isinstance(action, WriteNode)
+        for step in decided(pool, waiting).steps.values()
+        for action in step.actions
+    )
+    for known in (None, NOW - 60):
+        assert reckoned(pool, replace(waiting, unanswered=known)).dropped == {waiting.uid}
+
+
+def test_where_it_is_wanted_still_it_is_repeated() -> None:
+    waiting = replace(clear("one"), unanswered=NOW - 1)
+    pool = open_pool(
+        upgrade=ALL, base=9, record=of_target(), in_flight={waiting.uid: entry(waiting)}
+    )
+    step = decided(pool, waiting).steps["one"]
+    assert any(isinstance(action, WriteNode) for action in step.actions)
+
+
+@pytest.mark.parametrize(("limit", "begin"), [(1, {"first"}), (2, {"first", "second"}), (0, set())])
+def test_it_counts_as_begun_for_those_who_begin_beside_it(limit: int, begin: set[str]) -> None:
+    """Also where another one was granted before it."""
+    first, second = replace(clear("first"), unanswered=NOW - 1), clear("second")
+    in_flight = {first.uid: entry(first), second.uid: entry(second, since=NOW - 50)}
+    upgrade = {**ALL, "max_unavailable": str(limit)}
+    pool = open_pool(upgrade=upgrade, base=9, record=of_target(), in_flight=in_flight)
+    lowered = reckoned(pool, first, second).standing.lowered
+    assert lowered == {one.uid for one in (first, second) if one.name in begin}
 
 
 def test_nobody_begins_under_a_place_that_has_ended() -> None:

@@ -13,7 +13,7 @@ from sluice.bus.port import BusError
 from sluice.bus.slots import Slots, Superseded
 from sluice.contracts import subjects
 from sluice.contracts.identities import Writer
-from sluice.kube.errors import Conflict, KubeError, NotFound
+from sluice.kube.errors import Conflict, KubeError, NotFound, Unavailable
 from sluice.kube.lease.term import NotLeading
 from sluice.rollout.deciding import News
 from sluice.rollout.decision import (
@@ -33,7 +33,7 @@ from sluice.runtime.ids import Ids
 from sluice.runtime.logs import logger
 from sluice.scheduler.evicting import Evicting
 from sluice.scheduler.hands import Hands
-from sluice.scheduler.memory import Asked, Memory
+from sluice.scheduler.memory import Asked, Memory, Unanswered
 from sluice.scheduler.observing import Observing
 from sluice.scheduler.reporting import Reporting
 from sluice.scheduler.slotbook import SlotBook
@@ -184,7 +184,12 @@ class Acting:
 
     async def _write_node(self, name: str, step: Step, action: WriteNode) -> None:
         before = self._observing.nodes.get(name)
-        view = await self._hands.apply(name, action)
+        try:
+            view = await self._hands.apply(name, action)
+        except Unavailable:
+            now = self._clock.now()
+            self._memory.of(name).unanswered = Unanswered(revision=action.revision, at=now)
+            raise
         self._reporting.written(name, before, action, step, view.metadata.resource_version)
 
     async def _write_slot(self, name: str, action: WriteSlot) -> None:

@@ -46,6 +46,15 @@ class Trouble(msgspec.Struct, kw_only=True):
     """The last answer."""
 
 
+class Unanswered(msgspec.Struct, frozen=True):
+    """A write of a Node that may yet be carried out, for all we know."""
+
+    revision: str
+    """As which it must find the Node."""
+    at: float
+    """When we gave up waiting."""
+
+
 class Going(msgspec.Struct, kw_only=True):
     """A pod that is being evicted."""
 
@@ -63,6 +72,7 @@ class Known(msgspec.Struct, kw_only=True):
     going: dict[str, Going] = {}
     waiting: Wait | None = None
     trouble: Trouble | None = None
+    unanswered: Unanswered | None = None
     backoff: Backoff | None = None
     """How long it is left alone after the next effect that fails."""
 

@@ -80,8 +80,14 @@ def node_view(node: Node, around: Around) -> NodeView:
         preflight=asked.shown() if asked is not None and asked.boot_id == boot_id else None,
         leaving=_leaving(known, tenants),
         writing=known.writing,
+        unanswered=_unanswered(known, metadata.resource_version),
         waiting=known.waiting,
     )
+
+
+def _unanswered(known: Known, revision: str) -> float | None:
+    sent = known.unanswered
+    return sent.at if sent is not None and sent.revision == revision else None
 
 
 def _gpus(node: Node) -> int:

@@ -52,6 +52,8 @@ class Bearing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ending: Ending | None = None
     leased: bool = False
     writing: bool = False
+    unsure: bool = False
+    """Nobody knows what became of our last write: it may be carried out yet."""
     ready: bool = True
     bare: bool = False
     """Nothing is on it that could be taken away: it is brought up without a cordon."""
@@ -85,6 +87,7 @@ def bearing(node: NodeView, entry: InFlight | None, pool: str, now: float) -> Be
         ours=lease is not None or (record is not None and record.pool == pool),
         unavailable=unavailable(node, record) if present or lease is not None else "",
         writing=node.writing,
+        unsure=node.unanswered is not None and now < node.unanswered + UNBEGUN_SECONDS,
         ready=node.ready,
         failed_on=_failed_on(record, pool),
     )
@@ -176,7 +179,9 @@ def _unbegun(
     made: Bearing, node: NodeView, record: Record | None, entry: InFlight, now: float
 ) -> Bearing:
     due = entry.since + UNBEGUN_SECONDS
-    if now >= due and not node.writing:
+    if made.unsure and node.unanswered is not None:
+        due = node.unanswered + UNBEGUN_SECONDS
+    elif now >= due and not node.writing:
         return _out(made)
     joining = joins(node, record)
     return replace(

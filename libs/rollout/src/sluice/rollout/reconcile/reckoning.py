@@ -140,11 +140,11 @@ def _turned(
     pool: PoolView, tally: Tally, made: Reckoning, now: Instant, before: Reckoning | None
 ) -> Reckoning:
     moved, released = _adrift(pool, tally, made)
-    dropped = frozenset(
-        uid for uid, bearing in tally.pending.items() if _drops(pool, made, bearing)
-    )
+    turned = {uid: one for uid, one in tally.pending.items() if _turns(pool, made, one)}
+    # What may still be carried out would land where another has its place.
+    dropped = frozenset(uid for uid, one in turned.items() if not one.unsure)
     back = dropped.union(tally.endings)
-    held = back | _held_back(tally, made, now, dropped)
+    held = back.union(turned) | _held_back(tally, made, now, dropped)
     in_flight = made.stored.in_flight
     if before is not None and before.stored.in_flight is in_flight and before.held == held:
         lowered = before.standing.lowered
@@ -168,8 +168,8 @@ def _without(in_flight: Mapping[str, InFlight], uids: frozenset[str]) -> Mapping
     return kept
 
 
-def _drops(pool: PoolView, made: Reckoning, bearing: Bearing) -> bool:
-    """Whether a place of a node that has not begun is taken back."""
+def _turns(pool: PoolView, made: Reckoning, bearing: Bearing) -> bool:
+    """Whether a node that has not begun is not to begin any more."""
     entry = bearing.entry
     if bearing.writing:
         return False  # its beginning is on the way, and would land where another has its place
@@ -246,10 +246,11 @@ def _held_back(
     costly = [one for one in waiting if one.ready and costs(one)]
     if costly and stale(now):
         return frozenset(held.union(one.uid for one in costly))
-    under_way = sum(one.writing for one in costly)
-    free = made.limit - len(tally.unavailable) - under_way
-    rest = sorted((one for one in costly if not one.writing), key=_turn)
-    return frozenset(held.union(one.uid for one in rest[max(0, free) :]))
+    on_the_way = [one for one in costly if one.writing or one.unsure]
+    free = made.limit - len(tally.unavailable) - len(on_the_way)
+    rest = sorted((one for one in costly if not (one.writing or one.unsure)), key=_turn)
+    again = [one for one in on_the_way if one.unsure] if free < 0 else []
+    return frozenset(held.union(one.uid for one in (*again, *rest[max(0, free) :])))
 
 
 def costs(bearing: Bearing) -> bool:

@@ -99,6 +99,9 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """Pods that an eviction of ours is at work on."""
     writing: bool = False
     """A write or deletion of ours is under way and not answered: nothing is decided now."""
+    unanswered: float | None = None
+    """When we gave up a write that got no answer and was made for the Node as it is now: it may yet
+    be carried out."""
     waiting: Wait | None = None
     """What it waited for after the last decision."""
 
