@@ -7,12 +7,10 @@ from sluice.contracts.identities import Identity, Writer
 from sluice.contracts.reports import Finding
 from sluice.contracts.streams import COMMANDS, STATE
 from sluice.contracts.subjects import Command, State
-from sluice.kube.resources import LEASES
 from sluice.scheduler import things
-from sluice.scheduler.role import LEASE
 from sluice.sim.apiserver.faults import Fault, Refuse
 from tests.component.scheduler.test_upgrades import asked, brought_up
-from tests.component.scheduler.world import DEPLOYED, NAMESPACE, NEW, USER, Scheduler, World, play
+from tests.component.scheduler.world import DEPLOYED, NEW, USER, Scheduler, World, play
 
 WAITING = "sluice_scheduler_nodes_waiting"
 COUNTS = {
@@ -75,9 +73,7 @@ def test_who_leads_no_more_counts_nobody_and_looks_at_no_pods() -> None:
         other = world.start()
         await world.sleep(5)
         watches = world.server.watching
-        taken = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
-        path, merge = LEASES.path(namespace=NAMESPACE, name=LEASE), "application/merge-patch+json"
-        await world.kube.request("PATCH", path, body=taken, content_type=merge)
+        await world.free_lease()
         await world.sleep(120)
         leads = [one.value("sluice_scheduler_leading") for one in (first, other)]
         assert leads == [0, 1]
@@ -100,6 +96,20 @@ async def on_the_bus(world: World) -> list[bool]:
     finally:
         reader.kill()
     return [one is not None for one in found]
+
+
+def test_who_is_deleted_leaves_nothing_on_the_bus() -> None:
+    async def story(world: World) -> None:
+        scheduler, _ = await brought_up(world, "a", "b")
+        await world.crew.end()
+        assert await on_the_bus(world) == [True, True]
+        world.cluster.fleet["a"].power_off()
+        await world.kube.request("DELETE", NODE, body={})
+        await world.sleep(30)
+        assert await on_the_bus(world) == [False, False]
+        assert scheduler.value(COUNTS["done"]) == 1
+
+    play(story)
 
 
 @pytest.mark.parametrize("while_", ["nobody leads", "the bus is away"])

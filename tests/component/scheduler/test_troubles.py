@@ -5,14 +5,10 @@ import pytest
 from sluice.contracts.events import EventKind
 from sluice.contracts.events import Wait as Waits
 from sluice.contracts.reports import Finding
-from sluice.contracts.streams import COMMANDS, STATE
-from sluice.contracts.subjects import Command, State
-from sluice.kube.resources import LEASES
 from sluice.scheduler import things
-from sluice.scheduler.role import LEASE
 from sluice.sim.apiserver.faults import Cut, Delay, Fault, Hang, Refuse, Strike
 from tests.component.scheduler.test_upgrades import CORDON, LABEL, STATES, brought_up, upgraded
-from tests.component.scheduler.world import NAMESPACE, NEW, OLD, POOL, USER, World, play
+from tests.component.scheduler.world import NEW, OLD, POOL, USER, World, play
 
 LEASE_SECONDS = 15.0
 OTHER = "575.57.08"
@@ -69,10 +65,7 @@ def test_two_that_believe_they_lead_do_nothing_twice() -> None:
         other = world.start()
         await world.sleep(5)
         await world.want(NEW)
-        path = LEASES.path(namespace=NAMESPACE, name=LEASE)
-        taken = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
-        merge = "application/merge-patch+json"
-        await world.kube.request("PATCH", path, body=taken, content_type=merge)
+        await world.free_lease()
         await upgraded(world, "a", before=target)
         await world.sleep(60)
         nothing_twice(world, "a", since=since)
@@ -195,23 +188,6 @@ def test_a_sick_node_holds_up_nobody() -> None:
         await world.until(other, within=120)
         world.server.faults.clear()
         await upgraded(world, "a", "b", before=target)
-
-    play(story)
-
-
-def test_a_node_that_is_deleted_leaves_nothing_on_the_bus() -> None:
-    async def story(world: World) -> None:
-        scheduler, _ = await brought_up(world, "a", "b")
-        await world.crew.end()
-        slot = Command(cluster="default", node="a", component="driver")
-        report = State(cluster="default", node="a", component="driver", kind="facts")
-        assert await scheduler.bus.last(COMMANDS, str(slot)) is not None
-        world.cluster.fleet["a"].power_off()
-        await world.kube.request("DELETE", "/api/v1/nodes/a", body={})
-        await world.sleep(30)
-        assert await scheduler.bus.last(COMMANDS, str(slot)) is None
-        assert await scheduler.bus.last(STATE, str(report)) is None
-        assert scheduler.value("gpu_operator_nodes_upgrades_done") == 1
 
     play(story)
 

@@ -245,6 +245,12 @@ class World:
         query = {"fieldManager": "kubectl"}
         await self.kube.request("PATCH", path, query=query, body=change, content_type=MERGE_PATCH)
 
+    async def free_lease(self) -> None:
+        """Somebody takes it from whoever holds it, who does not know; anybody may have it."""
+        nobody = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
+        path = LEASES.path(namespace=NAMESPACE, name=LEASE)
+        await self.kube.request("PATCH", path, body=nobody, content_type=MERGE_PATCH)
+
     # Schedulers.
 
     def start(self, *, cut_after: int | None = None) -> Scheduler:
