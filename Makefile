@@ -9,7 +9,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-MEMBERS := $(sort $(patsubst %/pyproject.toml,%,$(wildcard libs/*/pyproject.toml services/*/pyproject.toml demo/pyproject.toml)))
 UNIT := tests/unit tests/contracts
 
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
@@ -19,15 +18,15 @@ help: ## print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "Options go through ARGS, e.g. make test ARGS='tests/unit -x'."
 
-$(READY): requirements.lock $(addsuffix /pyproject.toml,$(MEMBERS))
+$(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Sluice needs Python 3.11 or newer; '$(PYTHON)' is not. Name another: make PYTHON=python3.12 …" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' || { \
 	  echo "'$(PYTHON)' has no venv module; install it (Debian: python3-venv) and run make again." >&2; exit 1; }
-	@echo "Setting up $(VENV) (once; again only when requirements.lock or a member changes)"
+	@echo "Setting up $(VENV) (once; again only when requirements.lock or pyproject.toml changes)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/uv pip install --quiet --offline --python $(BIN)/python --no-deps $(addprefix --editable ./,$(MEMBERS))
+	@$(BIN)/uv pip install --quiet --offline --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
 test: $(READY) ## run all tests
@@ -55,18 +54,15 @@ fix: $(READY) ## format, mend what the linter can, write the generated pages
 	@$(BIN)/python tools/crds.py
 
 lock: $(READY) ## renew requirements.lock (ARGS='--upgrade' for newer versions)
-	@mkdir -p .cache
-	@{ cat requirements.in; for m in $(MEMBERS); do echo "./$$m"; done; } > .cache/requirements.in
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	  $(foreach m,$(MEMBERS),--no-emit-package sluice-$(notdir $(m))) --no-emit-index-url --no-emit-find-links \
-	  $(ARGS) .cache/requirements.in --output-file requirements.lock
-	@rm .cache/requirements.in
+	  --all-extras --group dev --no-emit-index-url --no-emit-find-links \
+	  $(ARGS) pyproject.toml --output-file requirements.lock
 
 kube: $(READY) ## build a real Kubernetes control plane for tests, once, into a cache (needs Go)
-	@$(BIN)/python -m sluice.sim.realkube.build
+	@$(BIN)/python -m libs.testing.realkube.build
 
 demo: $(READY) ## one driver upgrade of a simulated fleet, by all services (ARGS='--once'; ARGS='--help')
-	@$(BIN)/python -m sluice.demo $(ARGS)
+	@$(BIN)/python -m demo $(ARGS)
 
 bench: $(READY) ## measure, and print ratios (ARGS='slots' for one; ARGS='--list' names them)
 	@$(BIN)/python -m bench $(ARGS)

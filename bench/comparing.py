@@ -1,6 +1,6 @@
 """What two ways of upgrading a fleet are compared by: one fleet, its jobs, and the figures.
 
-A policy is played on a `FleetSpec` in a world (`sluice.rollout.world`) and gives `Figures`. `Work`
+A policy is played on a `FleetSpec` in a world (`libs.forecast.world`) and gives `Figures`. `Work`
 is the jobs of one node, and the account of what they lose, so that nobody keeps it in another way.
 Must not know any policy.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from sluice.rollout.world import Habits, Model
+from libs.forecast.world import Habits, Model
 
 CALM = Habits(
     init_fails=0,

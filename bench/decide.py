@@ -8,17 +8,17 @@ from msgspec.structs import replace
 from bench.recorded import NODES as COUNT
 from bench.recorded import pages
 from bench.report import Report, ratio
-from sluice.contracts.reports import PodUse, Usage
-from sluice.contracts.rollout import RolloutStatus
-from sluice.kube.answers import read_page
-from sluice.kube.resources import NODES
-from sluice.policy.kinds.upgrades import UpgradePolicy
-from sluice.rollout.deciding import Deciding, decide
-from sluice.rollout.stage import NodePlan, Stage
-from sluice.rollout.views.fleet import Fleet, Instant
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import Build, PoolView, RolloutView
-from sluice.rollout.world import Steady
+from libs.contracts.reports import PodUse, Usage
+from libs.contracts.rollout import RolloutStatus
+from libs.forecast.stage import NodePlan, Stage
+from libs.forecast.world import Steady
+from libs.kube.answers import read_page
+from libs.kube.resources import NODES
+from libs.policy.kinds.upgrades import UpgradePolicy
+from libs.rollout.deciding import Deciding, decide
+from libs.rollout.views.fleet import Fleet, Instant
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import Build, PoolView, RolloutView
 
 TITLE = "5,000 nodes in mid-rollout: decided anew and kept, beside decoding them (CPU seconds)"
 ROUNDS = 15

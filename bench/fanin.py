@@ -8,14 +8,14 @@ import time
 import nats
 
 from bench.report import Report, ratio
-from sluice.bus.fanin import FanIn
-from sluice.bus.nats import connect
-from sluice.contracts import subjects, telemetry
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import MAJOR
-from sluice.contracts.telemetry import Batch, GpuSample
-from sluice.runtime.clock import SystemClock
-from sluice.sim.nats import NatsServer
+from libs.bus.fanin import FanIn
+from libs.bus.nats import connect
+from libs.contracts import subjects, telemetry
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import MAJOR
+from libs.contracts.telemetry import Batch, GpuSample
+from libs.runtime.clock import SystemClock
+from libs.testing.nats import NatsServer
 
 TITLE = "8-GPU batches decoded into a table; an empty nats-py callback beside it (CPU seconds)"
 NODES = 1_000

@@ -18,12 +18,12 @@ import aiohttp
 import msgspec
 
 from bench.resident import resident
-from sluice.kube.cache import Cache
-from sluice.kube.client import Kube
-from sluice.kube.http import HttpTransport, Token
-from sluice.kube.resources import NODES
-from sluice.kube.views import Node
-from sluice.runtime.clock import SystemClock
+from libs.kube.cache import Cache
+from libs.kube.client import Kube
+from libs.kube.http import HttpTransport, Token
+from libs.kube.resources import NODES
+from libs.kube.views import Node
+from libs.runtime.clock import SystemClock
 
 
 class _Meta(msgspec.Struct):

@@ -14,14 +14,14 @@ import time
 from collections.abc import Sequence
 
 from bench.resident import resident
-from sluice.kube.client import Kube
-from sluice.kube.resources import NODES
-from sluice.policy.rules import RULES
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.ids import RandomIds
-from sluice.sim.apiserver.http import front
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.cluster.kubelet.hardware import KERNEL, Hardware, node
+from libs.kube.client import Kube
+from libs.kube.resources import NODES
+from libs.policy.rules import RULES
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import RandomIds
+from libs.testing.apiserver.http import front
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.cluster.kubelet.hardware import KERNEL, Hardware, node
 
 TOKEN = "fleet"
 

@@ -13,14 +13,14 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
 
 from bench.report import Report
-from sluice.bus.credentials import Credentials
-from sluice.bus.nats import NatsBus, connect
-from sluice.bus.port import Away
-from sluice.bus.server_config import User, new_nkey, server_config
-from sluice.contracts import subjects
-from sluice.contracts.identities import Identity, Writer
-from sluice.runtime.clock import SystemClock
-from sluice.sim.nats import NatsServer
+from libs.bus.credentials import Credentials
+from libs.bus.nats import NatsBus, connect
+from libs.bus.port import Away
+from libs.bus.server_config import User, new_nkey, server_config
+from libs.contracts import subjects
+from libs.contracts.identities import Identity, Writer
+from libs.runtime.clock import SystemClock
+from libs.testing.nats import NatsServer
 
 TITLE = "9,500 nkey identities in two processes, back after kill -9 of the server"
 IDENTITIES = 9_500

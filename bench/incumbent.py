@@ -13,8 +13,8 @@ from bench.incumbent_controller import Controller
 from bench.incumbent_hands import TimedHands
 from bench.incumbent_machine import Agenda, Machine, Tally
 from bench.incumbent_nodes import DriverPod, Node
-from sluice.contracts.node import UpgradeState as State
-from sluice.rollout.world import Model
+from libs.contracts.node import UpgradeState as State
+from libs.forecast.world import Model
 
 HOUR = 3600.0
 HORIZON = 90 * 24 * HOUR

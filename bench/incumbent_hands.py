@@ -12,8 +12,8 @@ from bench.comparing import FleetSpec, Job, Work
 from bench.incumbent_machine import Agenda, Course, Machine, Tally
 from bench.incumbent_nodes import Annotation, Node
 from bench.incumbent_pass import VALIDATION_TIMEOUT
-from sluice.contracts.node import UpgradeState as State
-from sluice.rollout.world import Model
+from libs.contracts.node import UpgradeState as State
+from libs.forecast.world import Model
 
 REQUEST = 0.005
 """Assumed: seconds for one request to the API server, and no limit on how many a client sends."""

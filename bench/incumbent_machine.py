@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from bench.comparing import FleetSpec
 from bench.incumbent_nodes import MOST_RESTARTS, DriverPod, Node
 from bench.probing import probed
-from sluice.contracts.node import UpgradeState as State
-from sluice.rollout.stage.drivers import CONTAINER
-from sluice.rollout.world import Ending, Model
+from libs.contracts.node import UpgradeState as State
+from libs.forecast.stage.drivers import CONTAINER
+from libs.forecast.world import Ending, Model
 
 OLD = "old"
 """What the driver is called that is there at first: a world is asked about drivers by name."""

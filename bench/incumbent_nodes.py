@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from sluice.contracts.node import UpgradeState as State
+from libs.contracts.node import UpgradeState as State
 
 MANAGED = frozenset(State) - {State.NODE_MAINTENANCE_REQUIRED, State.POST_MAINTENANCE_REQUIRED}
 RESTING = frozenset({State.UNKNOWN, State.UPGRADE_DONE, State.UPGRADE_REQUIRED})

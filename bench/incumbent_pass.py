@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from bench.comparing import FleetSpec
 from bench.incumbent_nodes import Annotation, Groups, Node, budget
-from sluice.contracts.node import UpgradeState as State
+from libs.contracts.node import UpgradeState as State
 
 VALIDATION_TIMEOUT = 600
 

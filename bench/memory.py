@@ -10,15 +10,15 @@ from pathlib import Path
 
 from bench.report import Report
 from bench.resident import resident
-from sluice.bus.desk import Desk
-from sluice.bus.desk.op import Done, Op
-from sluice.bus.journal import FileJournal
-from sluice.bus.nats import connect
-from sluice.bus.reporter import Reporter
-from sluice.contracts.commands import CommandKind
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.streams import COMMANDS
-from sluice.runtime.clock import SystemClock
+from libs.bus.desk import Desk
+from libs.bus.desk.op import Done, Op
+from libs.bus.journal import FileJournal
+from libs.bus.nats import connect
+from libs.bus.reporter import Reporter
+from libs.contracts.commands import CommandKind
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import COMMANDS
+from libs.runtime.clock import SystemClock
 
 TITLE = "resident memory of a connected process"
 
@@ -29,7 +29,7 @@ LOOK = "; from bench.resident import resident; print(resident())"
 
 async def run(report: Report) -> None:
     """Two processes, each printing its own figure."""
-    from sluice.sim.nats import NatsServer  # not in the process that is measured
+    from libs.testing.nats import NatsServer  # not in the process that is measured
 
     async with NatsServer() as server:
         bare = await asyncio.to_thread(_resident, "-c", IMPORTED + LOOK)
@@ -48,7 +48,7 @@ def _resident(*arguments: str) -> float:
 
 async def _component(url: str) -> None:
     """All that a component of a node has before it does anything of its own."""
-    importlib.import_module("sluice.bus.joining")  # as every process of a service does
+    importlib.import_module("libs.bus.joining")  # as every process of a service does
 
     identity = Identity(writer=Writer.DRIVER, node="gpu-1.example")
     clock, chance = SystemClock(), random.Random(1)

@@ -9,16 +9,16 @@ import nats
 from nats.js.api import DeliverPolicy
 
 from bench.report import Report, ratio
-from sluice.bus.mirror import Mirror
-from sluice.bus.nats import NatsBus, connect
-from sluice.contracts import subjects
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import encode
-from sluice.contracts.reports import PodUse, Usage
-from sluice.contracts.reports import Report as StateReport
-from sluice.contracts.streams import STATE
-from sluice.runtime.clock import SystemClock
-from sluice.sim.nats import NatsServer
+from libs.bus.mirror import Mirror
+from libs.bus.nats import NatsBus, connect
+from libs.contracts import subjects
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
+from libs.contracts.reports import PodUse, Usage
+from libs.contracts.reports import Report as StateReport
+from libs.contracts.streams import STATE
+from libs.runtime.clock import SystemClock
+from libs.testing.nats import NatsServer
 
 TITLE = "10,000 states mirrored; a plain ordered consumer that only reads them beside it"
 STATES = 10_000

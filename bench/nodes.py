@@ -13,12 +13,12 @@ from typing import Any
 from bench.recorded import NODES as COUNT
 from bench.recorded import pages
 from bench.report import Report, ratio
-from sluice.kube.client import Kube
-from sluice.kube.http import HttpTransport, Token
-from sluice.kube.resources import NODES
-from sluice.kube.transport import Request
-from sluice.kube.watch import Changed, Watch
-from sluice.runtime.clock import SystemClock
+from libs.kube.client import Kube
+from libs.kube.http import HttpTransport, Token
+from libs.kube.resources import NODES
+from libs.kube.transport import Request
+from libs.kube.watch import Changed, Watch
+from libs.runtime.clock import SystemClock
 
 TITLE = "5,000 nodes of 19 KB: decoded and watched, beside kubernetes_asyncio"
 EVENTS = 20_000

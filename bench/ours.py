@@ -1,7 +1,7 @@
 """Our engine played on a fleet: how long, at what cost, and what a bad driver does.
 
 The code that decides is the one that decides in earnest; it is carried out on a stage, whose pace
-is that of the cluster's own machinery (`sluice.rollout.stage.pace`). World, jobs and their account
+is that of the cluster's own machinery (`libs.forecast.stage.pace`). World, jobs and their account
 are those that the incumbent is played with. It is a simulation: no figure here was measured on a
 cluster. As for the incumbent, no request fails but by conflict, no process is restarted, nobody
 touches a node meanwhile. What is not counted, for either: requests of validators for their own
@@ -16,20 +16,20 @@ from bench.ours_costs import PAUSES, Requests
 from bench.ours_courses import Courses
 from bench.ours_jobs import Jobs
 from bench.probing import Probed
-from sluice.contracts.node import UpgradeState
-from sluice.policy.kinds.upgrades import PodDeletion, UpgradePolicy, WaitForCompletion
-from sluice.rollout.deciding import Deciding, News
-from sluice.rollout.decision import AskPreflight
-from sluice.rollout.forecast.watching import Watch
-from sluice.rollout.stage import NodePlan, People, Stage, api
-from sluice.rollout.stage.drivers import CONTAINER
-from sluice.rollout.stage.objects import Phase
-from sluice.rollout.stage.seeing import quiet
-from sluice.rollout.stage.stage import News as Changes
-from sluice.rollout.stage.state import SOURCES, State
-from sluice.rollout.views.fleet import Source
-from sluice.rollout.views.pool import Build, PoolView, RolloutView
-from sluice.rollout.world import Model
+from libs.contracts.node import UpgradeState
+from libs.forecast.stage import NodePlan, People, Stage, api
+from libs.forecast.stage.drivers import CONTAINER
+from libs.forecast.stage.objects import Phase
+from libs.forecast.stage.seeing import quiet
+from libs.forecast.stage.stage import News as Changes
+from libs.forecast.stage.state import SOURCES, State
+from libs.forecast.watching import Watch
+from libs.forecast.world import Model
+from libs.policy.kinds.upgrades import PodDeletion, UpgradePolicy, WaitForCompletion
+from libs.rollout.deciding import Deciding, News
+from libs.rollout.decision import AskPreflight
+from libs.rollout.views.fleet import Source
+from libs.rollout.views.pool import Build, PoolView, RolloutView
 
 START = 1e6
 HOUR = 3600.0

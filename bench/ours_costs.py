@@ -10,13 +10,13 @@ Must not know what is decided.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sluice.contracts.journal import Verb
-from sluice.contracts.rollout import KIND
-from sluice.kube.watch import LIFE
-from sluice.rollout.stage.chronicle import Chronicle
-from sluice.rollout.stage.paths import SCHEDULER
-from sluice.scheduler.tenants import LISTED, WATCHED
-from sluice.scheduler.things import POLICIES
+from libs.contracts.journal import Verb
+from libs.contracts.rollout import KIND
+from libs.forecast.stage.chronicle import Chronicle
+from libs.forecast.stage.paths import SCHEDULER
+from libs.kube.watch import LIFE
+from services.scheduler.tenants import LISTED, WATCHED
+from services.scheduler.things import POLICIES
 
 CONFLICT, REFUSED = 409, 429
 PROOFS: Mapping[str, int] = {"policies": len(POLICIES) + 1}

@@ -8,14 +8,14 @@ import math
 from dataclasses import dataclass
 
 from bench.ours_costs import Looks
-from sluice.contracts.commands import Quiesce, Validate
-from sluice.contracts.node import MANAGER, UpgradeState
-from sluice.rollout.stage import api
-from sluice.rollout.stage.objects import Machine, Phase
-from sluice.rollout.stage.paths import DRIVER, LEASE, STATE
-from sluice.rollout.stage.state import State
-from sluice.rollout.world import STEPS
-from sluice.scheduler.tenants import WATCHED
+from libs.contracts.commands import Quiesce, Validate
+from libs.contracts.node import MANAGER, UpgradeState
+from libs.forecast.stage import api
+from libs.forecast.stage.objects import Machine, Phase
+from libs.forecast.stage.paths import DRIVER, LEASE, STATE
+from libs.forecast.stage.state import State
+from libs.forecast.world import STEPS
+from services.scheduler.tenants import WATCHED
 
 _WORKING = frozenset({Phase.PULLING, Phase.LOADING, Phase.CRASHED})
 _RESTING = frozenset({UpgradeState.UPGRADE_DONE.value, UpgradeState.UPGRADE_FAILED.value})

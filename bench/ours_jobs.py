@@ -5,12 +5,12 @@ not know what is decided.
 """
 
 from bench.comparing import FleetSpec, Job, Work
-from sluice.rollout.stage import Tenant, api, works
-from sluice.rollout.stage.objects import Machine
-from sluice.rollout.stage.objects import Work as Pod
-from sluice.rollout.stage.paths import CORDON
-from sluice.rollout.stage.state import State
-from sluice.rollout.world import Model
+from libs.forecast.stage import Tenant, api, works
+from libs.forecast.stage.objects import Machine
+from libs.forecast.stage.objects import Work as Pod
+from libs.forecast.stage.paths import CORDON
+from libs.forecast.stage.state import State
+from libs.forecast.world import Model
 
 
 class Jobs:

@@ -3,13 +3,13 @@
 import time
 
 from bench.report import Report
-from sluice.policy.kinds.upgrades import UpgradePolicy
-from sluice.rollout.forecast import Likely, Plan, Usual, plan
-from sluice.rollout.stage import NodePlan, Stage
-from sluice.rollout.stage.objects import Tenant
-from sluice.rollout.views.fleet import Fleet, Instant
-from sluice.rollout.views.pool import Build, PoolView, RolloutView
-from sluice.rollout.world import Steady
+from libs.forecast import Likely, Plan, Usual, plan
+from libs.forecast.stage import NodePlan, Stage
+from libs.forecast.stage.objects import Tenant
+from libs.forecast.world import Steady
+from libs.policy.kinds.upgrades import UpgradePolicy
+from libs.rollout.views.fleet import Fleet, Instant
+from libs.rollout.views.pool import Build, PoolView, RolloutView
 
 TITLE = "the plan of a rollout of 1,000 and of 5,000 nodes, from a snapshot (CPU seconds)"
 HOUR = 3600.0

@@ -7,15 +7,15 @@ from typing import Any
 from bench.recorded import NODES as COUNT
 from bench.recorded import pages
 from bench.report import Report, ratio
-from sluice.kube.answers import read_page
-from sluice.kube.resources import NODES
-from sluice.kube.views import Node
-from sluice.policy.owners import NodeFacts
-from sluice.policy.pools import pools
-from sluice.policy.reading import Read, read
-from sluice.policy.rendering.operands import operands
-from sluice.policy.rendering.settings import Images, Settings
-from sluice.policy.variants import placed
+from libs.kube.answers import read_page
+from libs.kube.resources import NODES
+from libs.kube.views import Node
+from libs.policy.owners import NodeFacts
+from libs.policy.pools import pools
+from libs.policy.reading import Read, read
+from libs.policy.rendering.operands import operands
+from libs.policy.rendering.settings import Images, Settings
+from libs.policy.variants import placed
 
 TITLE = "5,000 nodes in 20 pools: selection and rendering, beside decoding the nodes"
 POOLS = 20

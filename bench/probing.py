@@ -7,7 +7,7 @@ Must not know any policy.
 import math
 from dataclasses import dataclass
 
-from sluice.rollout.world import RUNS_ON, Ending, Model, Span, Verdict
+from libs.forecast.world import RUNS_ON, Ending, Model, Span, Verdict
 
 PROBE_DELAY = 60.0
 PROBE_PERIOD = 10.0

@@ -10,7 +10,7 @@ from contextlib import suppress
 import msgspec
 from aiohttp import web
 
-from sluice.sim.cluster.kubelet.hardware import KERNEL, Hardware, node
+from libs.testing.cluster.kubelet.hardware import KERNEL, Hardware, node
 
 NODES = 5_000
 PAGE = 500

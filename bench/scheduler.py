@@ -19,23 +19,23 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.fleet import Child
 from bench.report import Report
-from sluice.bus.nats import NatsBus
-from sluice.bus.nats import connect as join
-from sluice.contracts import subjects
-from sluice.contracts.facts import Facts, Gate, LoadedDriver
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import encode
-from sluice.contracts.reports import PodUse, Usage
-from sluice.contracts.reports import Report as StateReport
-from sluice.contracts.streams import STATE, STREAMS
-from sluice.demo.crew import Crew
-from sluice.demo.person import Person
-from sluice.demo.places import NAMESPACE
-from sluice.kube.client import Kube
-from sluice.kube.config import connect
-from sluice.kube.resources import NODES
-from sluice.runtime.clock import SystemClock
-from sluice.sim.nats import NatsServer
+from demo.crew import Crew
+from demo.person import Person
+from demo.places import NAMESPACE
+from libs.bus.nats import NatsBus
+from libs.bus.nats import connect as join
+from libs.contracts import subjects
+from libs.contracts.facts import Facts, Gate, LoadedDriver
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
+from libs.contracts.reports import PodUse, Usage
+from libs.contracts.reports import Report as StateReport
+from libs.contracts.streams import STATE, STREAMS
+from libs.kube.client import Kube
+from libs.kube.config import connect
+from libs.kube.resources import NODES
+from libs.runtime.clock import SystemClock
+from libs.testing.nats import NatsServer
 
 TITLE = "a scheduler's process that leads 5,000 nodes: its memory"
 COUNT: Final = 5_000
@@ -56,7 +56,7 @@ async def run(report: Report) -> None:
         async with NatsServer() as nats, Crew(os.environ) as crew:
             await _fill(nats, kubeconfig)
             scheduler = await crew.start(
-                *("scheduler", "sluice.scheduler", "scheduler"),
+                *("scheduler", "services.scheduler", "scheduler"),
                 namespace=NAMESPACE,
                 kubeconfig=str(kubeconfig),
                 pod_name="scheduler-1",

@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable, Sequence
 import nats
 
 from bench.report import Report, ratio
-from sluice.bus.nats import connect
-from sluice.bus.slots import Slots
-from sluice.contracts import subjects
-from sluice.contracts.commands import Command, Order, Quiesce
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import encode
-from sluice.contracts.streams import COMMANDS
-from sluice.runtime.clock import SystemClock
-from sluice.sim.nats import NatsServer
+from libs.bus.nats import connect
+from libs.bus.slots import Slots
+from libs.contracts import subjects
+from libs.contracts.commands import Command, Order, Quiesce
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
+from libs.contracts.streams import COMMANDS
+from libs.runtime.clock import SystemClock
+from libs.testing.nats import NatsServer
 
 TITLE = "10,000 slots written; plain JetStream publishes with the same header beside them"
 SLOTS = 10_000

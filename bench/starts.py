@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from bench.report import Report
-from sluice.bus.local import Happened
-from sluice.contracts import subjects
-from sluice.contracts.node import STATE_LABEL
-from sluice.contracts.reports import StateKind
-from sluice.kube.transport import Answer, Request
+from libs.contracts import subjects
+from libs.contracts.node import STATE_LABEL
+from libs.contracts.reports import StateKind
+from libs.kube.transport import Answer, Request
+from libs.testing.bus import Happened
 from tests.component.scheduler.world import NEW, OLD, Wire, World, play
 
 TITLE = "from a free place to the cordon, 100 nodes"

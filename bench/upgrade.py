@@ -12,7 +12,7 @@ from bench.comparing import CALM, Figures, FleetSpec
 from bench.incumbent import incumbent
 from bench.ours import ours
 from bench.report import Report
-from sluice.rollout.world import Model, Seeded
+from libs.forecast.world import Model, Seeded
 
 TITLE = "the GPU Operator's upgrade rules beside ours, on simulated fleets (nothing is measured)"
 SEEDS = {10: (7, 8, 9, 10, 11), 100: (7, 8, 9), 1_000: (7,)}

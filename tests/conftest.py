@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from blockbuster import blockbuster_ctx
 
-SCANNED = ["sluice.bus", "sluice.runtime", "sluice.contracts"]
+SCANNED = ["libs.bus", "libs.runtime", "libs.contracts"]
 """Where a call that blocks the loop is a fault; the simulated fleet may start and end processes."""
 
 

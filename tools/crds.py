@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import policies
 
-from sluice.policy.crds import definitions
+from libs.policy.crds import definitions
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "deploy/chart/crds"
 PAGE = "docs/policies.md"
-FIRST = "# Made from sluice.policy by `make fix`; edit the model, not this file.\n"
+FIRST = "# Made from libs.policy by `make fix`; edit the model, not this file.\n"
 
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.,;()=<> '-]*[A-Za-z0-9_/.,;()=<>'-]|[A-Za-z]")
 _NO_TEXT = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))

@@ -5,14 +5,14 @@ from typing import Any
 
 from told import table
 
-from sluice.policy.kinds import KINDS
-from sluice.policy.kinds.kind import Kind
-from sluice.policy.reading import plain
-from sluice.policy.shapes import About, Field, Form, Shape
+from libs.policy.kinds import KINDS
+from libs.policy.kinds.kind import Kind
+from libs.policy.reading import plain
+from libs.policy.shapes import About, Field, Form, Shape
 
 _FIRST = """# What people want: the policies
 
-**Status.** Made from `sluice.policy` by `make fix`; edit the model, not this page. The manifests in
+**Status.** Made from `libs.policy` by `make fix`; edit the model, not this page. The manifests in
 `deploy/chart/crds/` are made from the same model.
 
 Manifests that were written for the NVIDIA GPU Operator are accepted as they are. A field of a part

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
-from sluice.contracts import message
-from sluice.contracts.catalogue import FORMS, PLANES, Form
+from libs.contracts import message
+from libs.contracts.catalogue import FORMS, PLANES, Form
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests/contracts/golden" / f"v{message.MAJOR}"

@@ -10,10 +10,10 @@ from typing import Any, cast
 import msgspec
 from told import GOLDEN, anchors, example, fields, heading, table
 
-from sluice.contracts import catalogue, streams, subjects
-from sluice.contracts.catalogue import AT_REST, FORMS, NOTIFY_SHAPES, PLANES, Form, Plane
-from sluice.contracts.identities import COMPONENTS, Identity, Writer
-from sluice.contracts.streams import DAY, STREAMS, Stream
+from libs.contracts import catalogue, streams, subjects
+from libs.contracts.catalogue import AT_REST, FORMS, NOTIFY_SHAPES, PLANES, Form, Plane
+from libs.contracts.identities import COMPONENTS, Identity, Writer
+from libs.contracts.streams import DAY, STREAMS, Stream
 
 CLUSTER, NODE = "default", "gpu-1.rack-7.example"
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from sluice.sim.realkube.binaries import find
-from sluice.sim.realkube.cluster import RealKube
+from libs.testing.realkube.binaries import find
+from libs.testing.realkube.cluster import RealKube
 from tests.component.kube.places import USERS, Server
 from tests.component.kube.servers import real, simulated
 

@@ -1,6 +1,6 @@
 """Examples of questions and answers."""
 
-from sluice.contracts.asks import (
+from libs.contracts.asks import (
     PlanAnswer,
     PlanAsk,
     PlannedNode,
@@ -13,7 +13,7 @@ from sluice.contracts.asks import (
     WhyAnswer,
     WhyAsk,
 )
-from sluice.contracts.waits import WaitCode
+from libs.contracts.waits import WaitCode
 from tests.contracts import story
 from tests.contracts.example import Example
 from tests.contracts.examples_rest import COUNTS

@@ -1,7 +1,7 @@
 """Examples of commands, checks and beats."""
 
-from sluice.contracts.beats import Beat
-from sluice.contracts.commands import (
+from libs.contracts.beats import Beat
+from libs.contracts.commands import (
     Check,
     CheckBody,
     Command,

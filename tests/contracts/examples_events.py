@@ -1,6 +1,6 @@
 """Examples of events."""
 
-from sluice.contracts.events import (
+from libs.contracts.events import (
     CommandTaken,
     Edit,
     Event,
@@ -16,7 +16,7 @@ from sluice.contracts.events import (
     Step,
     Wait,
 )
-from sluice.contracts.waits import WaitCode
+from libs.contracts.waits import WaitCode
 from tests.contracts import story
 from tests.contracts.example import Example
 

@@ -1,6 +1,6 @@
 """Examples of reports: what a component says of itself."""
 
-from sluice.contracts.facts import (
+from libs.contracts.facts import (
     Cpu,
     Facts,
     Gate,
@@ -12,7 +12,7 @@ from sluice.contracts.facts import (
     OperatingSystem,
     PciDevice,
 )
-from sluice.contracts.reports import (
+from libs.contracts.reports import (
     Evidence,
     Finding,
     Holder,

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from sluice.contracts.journal import Entry, EntryPhase, Revision, Verb
-from sluice.contracts.node import MANAGER, Lease, Operation, Owner, Record
-from sluice.contracts.reports import Outcome, Result
-from sluice.contracts.rollout import (
+from libs.contracts.journal import Entry, EntryPhase, Revision, Verb
+from libs.contracts.node import MANAGER, Lease, Operation, Owner, Record
+from libs.contracts.reports import Outcome, Result
+from libs.contracts.rollout import (
     Brake,
     Counts,
     InFlight,

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from sluice.contracts.telemetry import Batch, GpuSample
+from libs.contracts.telemetry import Batch, GpuSample
 from tests.contracts import story
 from tests.contracts.example import Example
 

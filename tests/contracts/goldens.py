@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from sluice.contracts import message, telemetry
-from sluice.contracts.catalogue import FORMS, Form
+from libs.contracts import message, telemetry
+from libs.contracts.catalogue import FORMS, Form
 from tests.contracts import (
     examples_asks,
     examples_commands,

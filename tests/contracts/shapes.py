@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from sluice.contracts.catalogue import FORMS
+from libs.contracts.catalogue import FORMS
 
 
 def structs() -> set[type[Any]]:

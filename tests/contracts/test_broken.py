@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.contracts.catalogue import FORMS, Form
-from sluice.contracts.message import Unreadable
+from libs.contracts.catalogue import FORMS, Form
+from libs.contracts.message import Unreadable
 from tests.contracts import goldens
 from tests.contracts.goldens import EXAMPLES, form_of, path_of
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.contracts import asks, message, telemetry
-from sluice.contracts.message import MAJOR, Message, OpenWord, Unreadable
-from sluice.contracts.waits import WaitCode
+from libs.contracts import asks, message, telemetry
+from libs.contracts.message import MAJOR, Message, OpenWord, Unreadable
+from libs.contracts.waits import WaitCode
 from tests.contracts import goldens, shapes
 from tests.contracts.goldens import EXAMPLES, form_of, path_of
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.contracts import asks, commands, events, reports, subjects
-from sluice.contracts.catalogue import FORMS, PLANES
+from libs.contracts import asks, commands, events, reports, subjects
+from libs.contracts.catalogue import FORMS, PLANES
 from tests.contracts import goldens, shapes
 from tests.contracts.goldens import EXAMPLES, REQUIRED, form_of, path_of
 

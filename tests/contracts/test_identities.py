@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.contracts.identities import ASKERS, CLUSTER_WRITERS, COMPONENTS, Identity, Writer
+from libs.contracts.identities import ASKERS, CLUSTER_WRITERS, COMPONENTS, Identity, Writer
 
 
 def test_the_writers_are_split_into_components_and_the_rest() -> None:

@@ -4,10 +4,10 @@ from itertools import combinations
 
 import pytest
 
-from sluice.contracts import subjects
-from sluice.contracts.catalogue import PLANES, Plane
-from sluice.contracts.streams import COMMANDS, STREAMS, Stream
-from sluice.contracts.subjects import ROOT, matches
+from libs.contracts import subjects
+from libs.contracts.catalogue import PLANES, Plane
+from libs.contracts.streams import COMMANDS, STREAMS, Stream
+from libs.contracts.subjects import ROOT, matches
 from tests.contracts.goldens import EXAMPLES, form_of, path_of
 
 NODE = "a.b"

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sluice.contracts import subjects
-from sluice.contracts.catalogue import NOTIFY_SHAPES, PLANES
-from sluice.contracts.identities import COMPONENTS, Identity, Writer
-from sluice.contracts.subjects import ANY, NO_NODE, ROOT, NotASubject, matches, parse
+from libs.contracts import subjects
+from libs.contracts.catalogue import NOTIFY_SHAPES, PLANES
+from libs.contracts.identities import COMPONENTS, Identity, Writer
+from libs.contracts.subjects import ANY, NO_NODE, ROOT, NotASubject, matches, parse
 
 some = settings(deadline=None, max_examples=60)
 

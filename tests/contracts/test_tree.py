@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-import sluice.contracts
-from sluice.contracts.waits import WaitCode
+import libs.contracts
+from libs.contracts.waits import WaitCode
 
 ROOT = Path(__file__).parents[2]
-CONTRACTS = Path(sluice.contracts.__path__[0])
+CONTRACTS = Path(libs.contracts.__path__[0])
 SPELT = re.compile(r"sluice\.v1|\$JS\.|\$SRV|_INBOX")
 """How a literal subject begins."""
 
-PURE = {"enum", "typing", "re", "collections.abc"}
+PURE = {"collections.abc", "enum", "functools", "json", "re", "typing"}
 """Of the standard library, what data may be described with."""
 
 CITED = re.compile(r"docs/(invariants|states|wire)\.md(?:#([\w-]+))?")
@@ -44,7 +44,7 @@ def test_no_subject_is_spelt_outside_the_module_of_subjects() -> None:
         for number, line in enumerate(text.splitlines(), 1)
         if SPELT.search(line)
     ]
-    assert spelt == [], "build it with sluice.contracts.subjects"
+    assert spelt == [], "build it with libs.contracts.subjects"
 
 
 def test_the_search_for_subjects_finds_them() -> None:
@@ -66,7 +66,7 @@ def test_contracts_import_msgspec_and_themselves_alone(path: Path) -> None:
     others = {
         name
         for name in _imports(ast.parse(path.read_text()))
-        if name.split(".")[0] != "msgspec" and name.split(".")[:2] != ["sluice", "contracts"]
+        if name.split(".")[0] != "msgspec" and name.split(".")[:2] != ["libs", "contracts"]
     }
     assert others <= PURE
 

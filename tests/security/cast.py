@@ -1,7 +1,7 @@
 """Who attacks and who is attacked, and the subjects that are theirs."""
 
-from sluice.contracts import subjects
-from sluice.contracts.identities import Identity, Writer
+from libs.contracts import subjects
+from libs.contracts.identities import Identity, Writer
 
 A_DRIVER = Identity(writer=Writer.DRIVER, node="a.example")
 A_TELEMETRY = Identity(writer=Writer.TELEMETRY, node="a.example")

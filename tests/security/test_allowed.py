@@ -2,11 +2,11 @@
 
 import pytest
 
-from sluice.bus.nats import NatsBus
-from sluice.bus.port import Away, Conflict, Forbidden, FromSequence, LastPerSubject, Start, Stored
-from sluice.contracts import subjects
-from sluice.contracts.identities import Identity
-from sluice.contracts.streams import COMMANDS, EVENTS, STATE, STREAMS, Stream
+from libs.bus.nats import NatsBus
+from libs.bus.port import Away, Conflict, Forbidden, FromSequence, LastPerSubject, Start, Stored
+from libs.contracts import subjects
+from libs.contracts.identities import Identity
+from libs.contracts.streams import COMMANDS, EVENTS, STATE, STREAMS, Stream
 from tests.security.cast import (
     A_DRIVER,
     A_TELEMETRY,

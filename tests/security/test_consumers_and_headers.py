@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.contracts import subjects
-from sluice.contracts.identities import Identity
-from sluice.contracts.streams import COMMANDS, EVENTS, STATE, Stream
+from libs.contracts import subjects
+from libs.contracts.identities import Identity
+from libs.contracts.streams import COMMANDS, EVENTS, STATE, Stream
 from tests.security.cast import (
     A_DRIVER,
     B_DRIVER,

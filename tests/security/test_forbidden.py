@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from sluice.contracts import subjects
-from sluice.contracts.identities import Identity
-from sluice.contracts.streams import COMMANDS, EVENTS, STATE, Stream
-from sluice.contracts.subjects import ANY
+from libs.contracts import subjects
+from libs.contracts.identities import Identity
+from libs.contracts.streams import COMMANDS, EVENTS, STATE, Stream
+from libs.contracts.subjects import ANY
 from tests.security.cast import (
     A_DRIVER,
     A_TELEMETRY,

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from sluice.contracts import subjects
-from sluice.contracts.beats import Beat
-from sluice.contracts.identities import Identity
-from sluice.contracts.message import Unreadable, decode
-from sluice.contracts.streams import COMMANDS, EVENTS, STATE
+from libs.contracts import subjects
+from libs.contracts.beats import Beat
+from libs.contracts.identities import Identity
+from libs.contracts.message import Unreadable, decode
+from libs.contracts.streams import COMMANDS, EVENTS, STATE
 from tests.security.cast import (
     A_DRIVER,
     B_DRIVER,

@@ -4,11 +4,11 @@ from itertools import product
 
 import pytest
 
-from sluice.bus.permissions import Permissions, permissions
-from sluice.contracts import subjects
-from sluice.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
-from sluice.contracts.streams import COMMANDS
-from sluice.contracts.subjects import ANY, NotASubject, matches
+from libs.bus.permissions import Permissions, permissions
+from libs.contracts import subjects
+from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
+from libs.contracts.streams import COMMANDS
+from libs.contracts.subjects import ANY, NotASubject, matches
 
 NODES = ("a", "a.b", "a-b", "ab")
 """Names that a careless pattern would take for each other."""

@@ -2,13 +2,13 @@
 
 import pytest
 
-from sluice.bus.asks import Responder
-from sluice.contracts import subjects
-from sluice.contracts.asks import AskVerb, StatusAnswer, StatusAsk
-from sluice.contracts.message import decode, encode
-from sluice.contracts.streams import COMMANDS
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.ids import RandomIds
+from libs.bus.asks import Responder
+from libs.contracts import subjects
+from libs.contracts.asks import AskVerb, StatusAnswer, StatusAsk
+from libs.contracts.message import decode, encode
+from libs.contracts.streams import COMMANDS
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import RandomIds
 from tests.security.cast import (
     B_DRIVER,
     CTL,

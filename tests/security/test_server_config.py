@@ -9,15 +9,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sluice.bus.credentials import Credentials
-from sluice.bus.nats import connect
-from sluice.bus.port import Forbidden
-from sluice.bus.server_config import User, new_nkey, server_config
-from sluice.contracts import subjects
-from sluice.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
-from sluice.contracts.streams import STREAMS
-from sluice.runtime.clock import SystemClock
-from sluice.sim.nats import binary
+from libs.bus.credentials import Credentials
+from libs.bus.nats import connect
+from libs.bus.port import Forbidden
+from libs.bus.server_config import User, new_nkey, server_config
+from libs.contracts import subjects
+from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
+from libs.contracts.streams import STREAMS
+from libs.runtime.clock import SystemClock
+from libs.testing.nats import binary
 from tests.security.cast import A_DRIVER, B_DRIVER, CTL, SCHEDULER, state
 from tests.security.world import Raw, World
 from tests.support import eventually

@@ -15,16 +15,16 @@ import msgspec
 import nats
 from nats.aio.msg import Msg
 
-from sluice.bus.credentials import Credentials
-from sluice.bus.nats import NatsBus, connect
-from sluice.bus.permissions import permissions
-from sluice.bus.port import FromSequence, Stored
-from sluice.bus.server_config import Nkey, User, new_nkey, server_config
-from sluice.contracts import subjects
-from sluice.contracts.identities import Identity
-from sluice.contracts.streams import COMMANDS, EVENTS, STATE, STREAMS
-from sluice.runtime.clock import SystemClock
-from sluice.sim.nats import NatsServer
+from libs.bus.credentials import Credentials
+from libs.bus.nats import NatsBus, connect
+from libs.bus.permissions import permissions
+from libs.bus.port import FromSequence, Stored
+from libs.bus.server_config import Nkey, User, new_nkey, server_config
+from libs.contracts import subjects
+from libs.contracts.identities import Identity
+from libs.contracts.streams import COMMANDS, EVENTS, STATE, STREAMS
+from libs.runtime.clock import SystemClock
+from libs.testing.nats import NatsServer
 from tests.security.cast import (
     A_DRIVER,
     A_TELEMETRY,

@@ -5,16 +5,16 @@ from typing import Any, cast
 
 import msgspec
 
-from sluice.bus.asks import Responder
-from sluice.bus.joining import NatsSettings, join
-from sluice.bus.patience import Patience
-from sluice.contracts.asks import AskVerb, WhyAnswer, WhyAsk
-from sluice.contracts.identities import Writer
-from sluice.contracts.streams import STATE
-from sluice.runtime.logs import logger
-from sluice.runtime.process import Process, ProcessSettings
-from sluice.runtime.program import Role, program
-from sluice.runtime.service import Service
+from libs.bus.asks import Responder
+from libs.bus.joining import NatsSettings, join
+from libs.bus.patience import Patience
+from libs.contracts.asks import AskVerb, WhyAnswer, WhyAsk
+from libs.contracts.identities import Writer
+from libs.contracts.streams import STATE
+from libs.runtime.logs import logger
+from libs.runtime.process import Process, ProcessSettings
+from libs.runtime.program import Role, program
+from libs.runtime.service import Service
 
 _log = logger()
 

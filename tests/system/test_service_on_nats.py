@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from sluice.bus.asks import ask
-from sluice.bus.nats import NatsBus, connect
-from sluice.contracts.asks import WhyAnswer, WhyAsk
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.streams import STATE
-from sluice.runtime.clock import SystemClock
-from sluice.sim.nats import NatsServer
+from libs.bus.asks import ask
+from libs.bus.nats import NatsBus, connect
+from libs.contracts.asks import WhyAnswer, WhyAsk
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import STATE
+from libs.runtime.clock import SystemClock
+from libs.testing.nats import NatsServer
 from tests.support import eventually
 
 

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from sluice.contracts.facts import Gpu
-from sluice.contracts.telemetry import GpuSample
-from sluice.host import driver_files, gate
-from sluice.host.access import Inline
-from sluice.host.gate import Asking
-from sluice.host.gpus.memory import MemoryGpus
-from sluice.host.linux import InUse, NotLoaded, Unloaded, Unloading
-from sluice.host.machine import Machine
-from sluice.host.tree import Tree
+from libs.contracts.facts import Gpu
+from libs.contracts.telemetry import GpuSample
+from libs.host import driver_files, gate
+from libs.host.access import Inline
+from libs.host.gate import Asking
+from libs.host.gpus.memory import MemoryGpus
+from libs.host.linux import InUse, NotLoaded, Unloaded, Unloading
+from libs.host.machine import Machine
+from libs.host.tree import Tree
 from tests.unit.host.trees import link, put
 
 BOOT = "boot-1"

@@ -9,23 +9,23 @@ from typing import Any
 
 import msgspec
 
-from sluice.bus.journal import MemoryJournal
-from sluice.bus.local import LocalServer
-from sluice.bus.local.bus import LocalBus
-from sluice.bus.slots import Slots
-from sluice.contracts import subjects
-from sluice.contracts.commands import Check, CheckBody, Command, CommandBody, Order
-from sluice.contracts.events import Event
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.journal import Entry
-from sluice.contracts.message import decode, encode
-from sluice.contracts.reports import Progress, Report, Result, StateBody
-from sluice.contracts.streams import COMMANDS, STREAMS
-from sluice.host.gpus.port import Gpus
-from sluice.host.machine import Machine
-from sluice.runtime.clock import Clock
-from sluice.runtime.service import Service
-from sluice.sim.loop import Sim, run
+from libs.bus.journal import MemoryJournal
+from libs.bus.slots import Slots
+from libs.contracts import subjects
+from libs.contracts.commands import Check, CheckBody, Command, CommandBody, Order
+from libs.contracts.events import Event
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.journal import Entry
+from libs.contracts.message import decode, encode
+from libs.contracts.reports import Progress, Report, Result, StateBody
+from libs.contracts.streams import COMMANDS, STREAMS
+from libs.host.gpus.port import Gpus
+from libs.host.machine import Machine
+from libs.runtime.clock import Clock
+from libs.runtime.service import Service
+from libs.testing.bus import LocalServer
+from libs.testing.bus.bus import LocalBus
+from libs.testing.loop import Sim, run
 from tests.unit.boxes import BOOT, Box
 
 NODE = "a.example"

@@ -1,6 +1,6 @@
 """Who listens in the tests of the bus, and writes down what it is told."""
 
-from sluice.bus.port import Stored
+from libs.bus.port import Stored
 
 
 class Notes:

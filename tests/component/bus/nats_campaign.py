@@ -10,26 +10,26 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from sluice.bus.chronicle import Chronicle, Recorded, read
-from sluice.bus.desk import Desk
-from sluice.bus.desk.op import Done, Op
-from sluice.bus.journal import FileJournal
-from sluice.bus.mirror import Mirror
-from sluice.bus.nats import NatsBus, connect
-from sluice.bus.port import BusError, FromSequence
-from sluice.bus.reporter import Reporter
-from sluice.bus.slots import Slots, Superseded, Written, next_order
-from sluice.contracts import subjects
-from sluice.contracts.commands import Command, CommandBody, CommandKind, Idle, Order, Quiesce, Swap
-from sluice.contracts.events import FactsChanged
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.reports import Report, Result, StateKind, Usage
-from sluice.contracts.streams import COMMANDS, STREAMS
-from sluice.contracts.subjects import State
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.ids import RandomIds
-from sluice.sim.nats import NatsServer
-from sluice.sim.proxy import Proxy
+from libs.bus.chronicle import Chronicle, Recorded, read
+from libs.bus.desk import Desk
+from libs.bus.desk.op import Done, Op
+from libs.bus.journal import FileJournal
+from libs.bus.mirror import Mirror
+from libs.bus.nats import NatsBus, connect
+from libs.bus.port import BusError, FromSequence
+from libs.bus.reporter import Reporter
+from libs.bus.slots import Slots, Superseded, Written, next_order
+from libs.contracts import subjects
+from libs.contracts.commands import Command, CommandBody, CommandKind, Idle, Order, Quiesce, Swap
+from libs.contracts.events import FactsChanged
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.reports import Report, Result, StateKind, Usage
+from libs.contracts.streams import COMMANDS, STREAMS
+from libs.contracts.subjects import State
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import RandomIds
+from libs.testing.nats import NatsServer
+from libs.testing.proxy import Proxy
 from tests.support import eventually
 
 NODE, UID, BOOT = "gpu-1.example", "uid-1", "boot-1"

@@ -5,13 +5,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol, TypeAlias
 
-from sluice.bus.local import LocalServer
-from sluice.bus.nats import connect
-from sluice.bus.port import Bus
-from sluice.contracts.identities import Identity
-from sluice.contracts.streams import Stream
-from sluice.runtime.clock import SystemClock
-from sluice.sim.nats import NatsServer
+from libs.bus.nats import connect
+from libs.bus.port import Bus
+from libs.contracts.identities import Identity
+from libs.contracts.streams import Stream
+from libs.runtime.clock import SystemClock
+from libs.testing.bus import LocalServer
+from libs.testing.nats import NatsServer
 
 MakeBus: TypeAlias = Callable[[Identity], Awaitable[Bus]]
 

@@ -10,16 +10,16 @@ import pytest
 from nats.aio.client import Client
 from nats.micro.service import ServiceInfo, ServicePing, ServiceStats
 
-from sluice.bus.asks import Responder, ask
-from sluice.bus.nats import NatsBus, connect
-from sluice.bus.port import Away, Bus, NobodyThere
-from sluice.contracts import subjects
-from sluice.contracts.asks import AskVerb, Problem, ProblemCode, WhyAnswer, WhyAsk
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import decode, encode
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.ids import RandomIds
-from sluice.sim.nats import NatsServer
+from libs.bus.asks import Responder, ask
+from libs.bus.nats import NatsBus, connect
+from libs.bus.port import Away, Bus, NobodyThere
+from libs.contracts import subjects
+from libs.contracts.asks import AskVerb, Problem, ProblemCode, WhyAnswer, WhyAsk
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import decode, encode
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import RandomIds
+from libs.testing.nats import NatsServer
 from tests.component.bus.places import MakeBus, Trouble
 from tests.support import eventually
 

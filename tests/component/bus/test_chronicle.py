@@ -4,15 +4,15 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 
-from sluice.bus.chronicle import Chronicle, Entry, Foreign, Recorded, Unreadable, read
-from sluice.bus.port import Bus, FromSequence, FromTime
-from sluice.contracts import subjects
-from sluice.contracts.events import Event, FactsChanged, Leader
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import encode
-from sluice.contracts.streams import EVENTS
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.ids import RandomIds
+from libs.bus.chronicle import Chronicle, Entry, Foreign, Recorded, Unreadable, read
+from libs.bus.port import Bus, FromSequence, FromTime
+from libs.contracts import subjects
+from libs.contracts.events import Event, FactsChanged, Leader
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
+from libs.contracts.streams import EVENTS
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import RandomIds
 from tests.component.bus.places import MakeBus, Trouble
 from tests.support import eventually
 

@@ -9,10 +9,10 @@ from itertools import pairwise
 
 import pytest
 
-from sluice.bus.slots import fingerprint
-from sluice.contracts.commands import CommandKind, Order
-from sluice.contracts.journal import Entry, EntryPhase
-from sluice.sim.loop import Sim, run
+from libs.bus.slots import fingerprint
+from libs.contracts.commands import CommandKind, Order
+from libs.contracts.journal import Entry, EntryPhase
+from libs.testing.loop import Sim, run
 from tests.unit.bus.commands_campaign import Life, Run
 
 BATCH = 100

@@ -1,11 +1,11 @@
 """Telemetry on both implementations: batches come as they were sent, numbered."""
 
-from sluice.bus.fanin import FanIn, Sender
-from sluice.bus.port import Bus
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.telemetry import Batch, GpuSample
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.ids import RandomIds
+from libs.bus.fanin import FanIn, Sender
+from libs.bus.port import Bus
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.telemetry import Batch, GpuSample
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import RandomIds
 from tests.component.bus.places import MakeBus, Trouble
 from tests.support import eventually
 

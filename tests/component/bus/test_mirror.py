@@ -2,15 +2,15 @@
 
 import math
 
-from sluice.bus.mirror import Ignored, Mirror
-from sluice.bus.port import Bus
-from sluice.contracts import subjects
-from sluice.contracts.facts import Facts
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import encode
-from sluice.contracts.reports import Report
-from sluice.contracts.streams import STATE
-from sluice.runtime.clock import SystemClock
+from libs.bus.mirror import Ignored, Mirror
+from libs.bus.port import Bus
+from libs.contracts import subjects
+from libs.contracts.facts import Facts
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
+from libs.contracts.reports import Report
+from libs.contracts.streams import STATE
+from libs.runtime.clock import SystemClock
 from tests.component.bus.places import MakeBus, Trouble
 from tests.support import eventually
 

@@ -12,17 +12,17 @@ import msgspec
 import nkeys
 import pytest
 
-from sluice.bus.credentials import Credentials
-from sluice.bus.nats import NatsBus, connect
-from sluice.bus.nats.client import MendedClient
-from sluice.bus.nats.connection import DRAIN_SECONDS
-from sluice.bus.port import Away, Forbidden, Misconfigured
-from sluice.contracts import subjects
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.streams import COMMANDS, STATE
-from sluice.runtime.clock import SystemClock
-from sluice.sim.nats import NatsServer
-from sluice.sim.proxy import Proxy
+from libs.bus.credentials import Credentials
+from libs.bus.nats import NatsBus, connect
+from libs.bus.nats.client import MendedClient
+from libs.bus.nats.connection import DRAIN_SECONDS
+from libs.bus.port import Away, Forbidden, Misconfigured
+from libs.contracts import subjects
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import COMMANDS, STATE
+from libs.runtime.clock import SystemClock
+from libs.testing.nats import NatsServer
+from libs.testing.proxy import Proxy
 from tests.support import eventually
 
 SCHEDULER = Identity(writer=Writer.SCHEDULER)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.contracts.commands import Order
+from libs.contracts.commands import Order
 from tests.component.bus.nats_campaign import Run
 
 TOGETHER = 8

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from sluice.bus.port import Away, Bus, NobodyThere
-from sluice.contracts.identities import Identity, Writer
+from libs.bus.port import Away, Bus, NobodyThere
+from libs.contracts.identities import Identity, Writer
 from tests.component.bus.listeners import Ear
 from tests.component.bus.places import MakeBus, Trouble
 from tests.support import eventually

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from sluice.bus.port import (
+from libs.bus.port import (
     Bus,
     Closable,
     Follower,
@@ -15,8 +15,8 @@ from sluice.bus.port import (
     LastPerSubject,
     Start,
 )
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.streams import Stream
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import Stream
 from tests.component.bus.listeners import Notes
 from tests.component.bus.places import MakeBus, Trouble
 from tests.support import eventually

@@ -5,10 +5,10 @@ import time
 import msgspec
 import pytest
 
-from sluice.bus.port import Away, BusError, Conflict, Misconfigured
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.streams import COMMANDS, EVENTS, STREAMS, Stream
-from sluice.contracts.subjects import Command, Event, notify
+from libs.bus.port import Away, BusError, Conflict, Misconfigured
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import COMMANDS, EVENTS, STREAMS, Stream
+from libs.contracts.subjects import Command, Event, notify
 from tests.component.bus.listeners import Ear
 from tests.component.bus.places import MakeBus, Trouble
 from tests.support import eventually

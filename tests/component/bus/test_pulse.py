@@ -2,12 +2,12 @@
 
 import random
 
-from sluice.bus.port import Bus
-from sluice.bus.pulse import Pulse, Pulses
-from sluice.contracts.beats import Beat
-from sluice.contracts.identities import Identity, Writer
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.tasks import Tasks
+from libs.bus.port import Bus
+from libs.bus.pulse import Pulse, Pulses
+from libs.contracts.beats import Beat
+from libs.contracts.identities import Identity, Writer
+from libs.runtime.clock import SystemClock
+from libs.runtime.tasks import Tasks
 from tests.component.bus.places import MakeBus, Trouble
 from tests.support import eventually
 

@@ -7,17 +7,17 @@ import shutil
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from sluice.bus.local import Happened
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.node import DRIVER_LABEL
-from sluice.contracts.streams import COMMANDS
-from sluice.demo.station_agents import journal_of
-from sluice.kube.errors import NotFound
-from sluice.kube.resources import LEASES
-from sluice.scheduler import things
-from sluice.scheduler.role import LEASE
-from sluice.sim.apiserver.faults import Fault, Refuse, Restart
-from sluice.sim.cluster.kinds import PODS, Pod
+from demo.station_agents import journal_of
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.node import DRIVER_LABEL
+from libs.contracts.streams import COMMANDS
+from libs.kube.errors import NotFound
+from libs.kube.resources import LEASES
+from libs.testing.apiserver.faults import Fault, Refuse, Restart
+from libs.testing.bus import Happened
+from libs.testing.cluster.kinds import PODS, Pod
+from services.scheduler import things
+from services.scheduler.role import LEASE
 from tests.component.campaign import people
 from tests.component.campaign.roles import NAMESPACE, ROLES, Role, user_of
 from tests.component.campaign.scenario import Act

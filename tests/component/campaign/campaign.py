@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from sluice.contracts.events import Wait
-from sluice.contracts.journal import Revision
-from sluice.contracts.node import DRIVER_LABEL, STATE_LABEL
-from sluice.demo.witness import dated
-from sluice.rollout.audit import Journal, judge
-from sluice.scheduler import things
+from demo.witness import dated
+from libs.audit import Journal, judge
+from libs.contracts.events import Wait
+from libs.contracts.journal import Revision
+from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
+from services.scheduler import things
 from tests.component.campaign import acts
 from tests.component.campaign.cure import FOR_PEOPLE, cure, record_of
 from tests.component.campaign.person import POOL

@@ -6,9 +6,9 @@ itself.
 
 from typing import Final
 
-from sluice.contracts.events import Wait
-from sluice.contracts.message import Unreadable, decode
-from sluice.contracts.node import (
+from libs.contracts.events import Wait
+from libs.contracts.message import Unreadable, decode
+from libs.contracts.node import (
     DRIVER_LABEL,
     RECORD_ANNOTATION,
     REQUEST_ANNOTATION,
@@ -16,8 +16,8 @@ from sluice.contracts.node import (
     Record,
     UpgradeState,
 )
-from sluice.contracts.waits import WaitCode
-from sluice.scheduler import things
+from libs.contracts.waits import WaitCode
+from services.scheduler import things
 from tests.component.campaign import people
 from tests.component.campaign.person import POOL
 from tests.component.campaign.town import Town

@@ -6,7 +6,7 @@ An act that has nothing to act on does nothing, and says so.
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
-from sluice.contracts.node import (
+from libs.contracts.node import (
     DRIVER_LABEL,
     KEEP_CORDONED_LABEL,
     LEASE_ANNOTATION,
@@ -17,10 +17,10 @@ from sluice.contracts.node import (
     STATE_LABEL,
     UpgradeState,
 )
-from sluice.kube.answers import Evicted
-from sluice.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from sluice.scheduler import things
-from sluice.sim.cluster.kinds import BUDGETS, PODS, REPLICA_SETS, Pod
+from libs.kube.answers import Evicted
+from libs.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from libs.testing.cluster.kinds import BUDGETS, PODS, REPLICA_SETS, Pod
+from services.scheduler import things
 from tests.component.campaign.person import POOL
 from tests.component.campaign.scenario import NEW, OLD, Act
 from tests.component.campaign.town import Town

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from sluice.contracts.identities import CLUSTER_WRITERS, Writer
-from sluice.contracts.node import DRIVER_LABEL
-from sluice.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
-from sluice.kube.errors import NotFound
-from sluice.kube.resources import LEASES, Resource
-from sluice.kube.transport import Transport
-from sluice.policy.accounts import account_of
-from sluice.policy.crds import definitions
-from sluice.policy.installation.whole import installation
-from sluice.scheduler import things
-from sluice.sim.cluster.kinds import REPLICA_SETS
+from libs.contracts.identities import CLUSTER_WRITERS, Writer
+from libs.contracts.node import DRIVER_LABEL
+from libs.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
+from libs.kube.errors import NotFound
+from libs.kube.resources import LEASES, Resource
+from libs.kube.transport import Transport
+from libs.policy.accounts import account_of
+from libs.policy.crds import definitions
+from libs.policy.installation.whole import installation
+from libs.testing.cluster.kinds import REPLICA_SETS
+from services.scheduler import things
 from tests.component.campaign.roles import NAMESPACE
 from tests.component.policy.strictly import path_of, sent
 from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, drivers, node

@@ -5,30 +5,30 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sluice.bus.local import LocalServer
-from sluice.bus.local.bus import LocalBus
-from sluice.bus.permissions import permissions
-from sluice.contracts.asks import PlanAnswer
-from sluice.contracts.identities import Identity, Writer
-from sluice.discovery.cluster import role as discovery_cluster
-from sluice.discovery.cluster.settings import DiscoveryClusterSettings
-from sluice.driver.cluster import role as driver_cluster
-from sluice.driver.cluster.commanded import Commanded
-from sluice.driver.cluster.settings import DriverClusterSettings
-from sluice.kube.errors import Unavailable
-from sluice.kube.transport import Answer, Request, Transport
-from sluice.policy.accounts import account_of
-from sluice.runtime.fatal import Fatal
-from sluice.runtime.metrics import Metrics
-from sluice.runtime.service import Service
-from sluice.scheduler import role as scheduler
-from sluice.scheduler.settings import SchedulerSettings
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.loop import Sim
-from sluice.telemetry.cluster import role as telemetry_cluster
-from sluice.telemetry.cluster.settings import TelemetryClusterSettings
-from sluice.validator.cluster import role as validator_cluster
-from sluice.validator.cluster.settings import ValidatorClusterSettings
+from libs.bus.permissions import permissions
+from libs.contracts.asks import PlanAnswer
+from libs.contracts.identities import Identity, Writer
+from libs.kube.errors import Unavailable
+from libs.kube.transport import Answer, Request, Transport
+from libs.policy.accounts import account_of
+from libs.runtime.fatal import Fatal
+from libs.runtime.metrics import Metrics
+from libs.runtime.service import Service
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.bus import LocalServer
+from libs.testing.bus.bus import LocalBus
+from libs.testing.loop import Sim
+from services.discovery.cluster import role as discovery_cluster
+from services.discovery.cluster.settings import DiscoveryClusterSettings
+from services.driver.cluster import role as driver_cluster
+from services.driver.cluster.commanded import Commanded
+from services.driver.cluster.settings import DriverClusterSettings
+from services.scheduler import role as scheduler
+from services.scheduler.settings import SchedulerSettings
+from services.telemetry.cluster import role as telemetry_cluster
+from services.telemetry.cluster.settings import TelemetryClusterSettings
+from services.validator.cluster import role as validator_cluster
+from services.validator.cluster.settings import ValidatorClusterSettings
 from tests.unit.policy.situations import SETTINGS
 
 NAMESPACE = SETTINGS.namespace

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from sluice.bus.local import Faults as BusFaults
-from sluice.rollout.world import Ending, Oddity, Span, Steady, Verdict
+from libs.forecast.world import Ending, Oddity, Span, Steady, Verdict
+from libs.testing.bus import Faults as BusFaults
 from tests.component.campaign.repertoire import ACTS
 
 OLD, NEW = "570.86.15", "580.95.05"

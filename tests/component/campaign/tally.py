@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from sluice.bus.local import Happened
-from sluice.sim.apiserver.faults import Active, Cut, Delay, Fault, Hang, Refuse, Stale
-from sluice.sim.apiserver.server import ApiServer
+from libs.testing.apiserver.faults import Active, Cut, Delay, Fault, Hang, Refuse, Stale
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.bus import Happened
 from tests.component.campaign.roles import ROLES, user_of
 from tests.component.campaign.scenario import Strikes
 

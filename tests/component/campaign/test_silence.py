@@ -1,9 +1,9 @@
 """A machine whose agent is dead: it keeps its driver, says why, and holds up nobody."""
 
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.waits import WaitCode
-from sluice.demo.station import Station
-from sluice.rollout.world import Steady
+from demo.station import Station
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.waits import WaitCode
+from libs.forecast.world import Steady
 from tests.component.campaign.person import POOL
 from tests.component.campaign.scenario import NEW, OLD
 from tests.component.campaign.town import Town, play

@@ -1,9 +1,9 @@
 """One machine with its agents: who lives there, and what a death or a boot does to them."""
 
-from sluice.contracts.identities import Writer
-from sluice.contracts.node import STATE_LABEL
-from sluice.rollout.world import Steady
-from sluice.scheduler import things
+from libs.contracts.identities import Writer
+from libs.contracts.node import STATE_LABEL
+from libs.forecast.world import Steady
+from services.scheduler import things
 from tests.component.campaign.scenario import OLD
 from tests.component.campaign.town import Town, play
 

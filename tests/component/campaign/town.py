@@ -13,27 +13,27 @@ from typing import Any, TypeVar
 
 from structlog.testing import capture_logs
 
-from sluice.bus.chronicle import Recorded, read
-from sluice.bus.local import Faults as BusFaults
-from sluice.bus.local import Happened, LocalServer
-from sluice.bus.local.bus import LocalBus
-from sluice.bus.permissions import permissions
-from sluice.bus.port import Bus, FromSequence
-from sluice.contracts.events import Event
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.journal import Entry, Revision
-from sluice.demo.station import Station
-from sluice.host.access import Inline
-from sluice.kube.client import Kube
-from sluice.policy.rules import RULES
-from sluice.rollout.audit import Forgot
-from sluice.rollout.world import Model
-from sluice.runtime.service import Service
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.cluster.cluster import Cluster
-from sluice.sim.loop import Sim
-from sluice.sim.loop import run as simulate
-from sluice.sim.machines.machine import Machine
+from demo.station import Station
+from libs.audit import Forgot
+from libs.bus.chronicle import Recorded, read
+from libs.bus.permissions import permissions
+from libs.bus.port import Bus, FromSequence
+from libs.contracts.events import Event
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.journal import Entry, Revision
+from libs.forecast.world import Model
+from libs.host.access import Inline
+from libs.kube.client import Kube
+from libs.policy.rules import RULES
+from libs.runtime.service import Service
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.bus import Faults as BusFaults
+from libs.testing.bus import Happened, LocalServer
+from libs.testing.bus.bus import LocalBus
+from libs.testing.cluster.cluster import Cluster
+from libs.testing.loop import Sim
+from libs.testing.loop import run as simulate
+from libs.testing.machines.machine import Machine
 from tests.component.campaign.person import Person
 from tests.component.campaign.roles import ROLES, Ground, Role
 

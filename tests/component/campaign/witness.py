@@ -1,11 +1,11 @@
 """What the campaign overhears on the bus: what an audit has to be told, and what nodes wait for."""
 
-from sluice.bus.local import Happened
-from sluice.contracts import subjects
-from sluice.contracts.events import Event, EventKind, Wait
-from sluice.contracts.message import decode
-from sluice.contracts.reports import Report
-from sluice.demo.witness import Witness
+from demo.witness import Witness
+from libs.contracts import subjects
+from libs.contracts.events import Event, EventKind, Wait
+from libs.contracts.message import decode
+from libs.contracts.reports import Report
+from libs.testing.bus import Happened
 
 
 class Overheard:

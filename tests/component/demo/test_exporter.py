@@ -2,8 +2,8 @@
 
 import aiohttp
 
-from sluice.demo.exporter import Exporter
-from sluice.runtime.http import Page
+from demo.exporter import Exporter
+from libs.runtime.http import Page
 
 
 async def test_each_agent_shows_its_own_and_without_one_the_page_says_so() -> None:

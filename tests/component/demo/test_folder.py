@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.demo.folder import guarded_folder
-from sluice.runtime.fatal import Fatal
+from demo.folder import guarded_folder
+from libs.runtime.fatal import Fatal
 
 
 async def test_it_goes_with_all_that_is_in_it(

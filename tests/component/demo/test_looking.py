@@ -77,7 +77,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("demo")
     with (folder / "told").open("wb") as told:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sluice.demo", "--nodes", "1"],
+            [sys.executable, "-m", "demo", "--nodes", "1"],
             stdout=told,
             stderr=subprocess.STDOUT,
             env={**os.environ, "TMPDIR": str(folder)},

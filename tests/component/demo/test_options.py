@@ -2,9 +2,9 @@
 
 import pytest
 
-from sluice.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Writer
-from sluice.demo.playing import Options, options
-from sluice.demo.premises import KILLABLE
+from demo.playing import Options, options
+from demo.premises import KILLABLE
+from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Writer
 
 
 def test_without_a_word_it_is_three_machines_until_ctrl_c() -> None:

@@ -15,9 +15,9 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from sluice.contracts.events import Step
-from sluice.rollout.world import Ending, Span, Steady, Verdict
-from sluice.sim.cluster.nodes.lifecycle import TAINTS_AFTER
+from libs.contracts.events import Step
+from libs.forecast.world import Ending, Span, Steady, Verdict
+from libs.testing.cluster.nodes.lifecycle import TAINTS_AFTER
 from tests.component.campaign.scenario import NEW, OLD
 from tests.component.campaign.town import Town, play
 

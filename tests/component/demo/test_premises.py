@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from sluice.contracts.identities import Writer
-from sluice.demo.person import Person
-from sluice.demo.premises import CLUSTER, SERVICES, Premises, listening_at, person_at, premises
-from sluice.sim.errors import ServerFailed
+from demo.person import Person
+from demo.premises import CLUSTER, SERVICES, Premises, listening_at, person_at, premises
+from libs.contracts.identities import Writer
+from libs.testing.errors import ServerFailed
 from tests.support import eventually
 
 NODES = ("node-1",)
@@ -22,7 +22,7 @@ NODES = ("node-1",)
 
 PARENT = """
 import asyncio, sys
-from sluice.demo.premises import premises
+from demo.premises import premises
 
 async def main():
     async with premises(["node-1"], seed=1) as up:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from sluice.bus.place import AgentSettings
-from sluice.discovery.node.agent import DiscoverySettings
-from sluice.driver.node.settings import DriverAgentSettings
-from sluice.runtime.settings import load
-from sluice.telemetry.node.settings import TelemetrySettings
-from sluice.validator.node.agent import ValidatorSettings
+from libs.bus.place import AgentSettings
+from libs.runtime.settings import load
+from services.discovery.node.agent import DiscoverySettings
+from services.driver.node.settings import DriverAgentSettings
+from services.telemetry.node.settings import TelemetrySettings
+from services.validator.node.agent import ValidatorSettings
 from tests.unit.policy.situations import SITUATIONS, env_of, pod_of
 
 KINDS: dict[str, type[AgentSettings]] = {

@@ -1,6 +1,7 @@
 """Lines for newcomers: what is told at once, what only if it lasts, and by which names."""
 
-from sluice.contracts.events import (
+from demo.telling import PATIENCE, Names, Teller
+from libs.contracts.events import (
     CommandTaken,
     Event,
     FactsChanged,
@@ -8,8 +9,7 @@ from sluice.contracts.events import (
     Step,
     Wait,
 )
-from sluice.contracts.waits import WaitCode
-from sluice.demo.telling import PATIENCE, Names, Teller
+from libs.contracts.waits import WaitCode
 
 TARGET = "ac52af9f7449505c2f61082ac456a08c"
 LABEL = "27106d33257c983977bdb963b5a30ce5"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.demo.usage import Cost, cost, table
+from demo.usage import Cost, cost, table
 
 
 def test_memory_and_cpu_of_a_process_with_an_odd_name(tmp_path: Path) -> None:

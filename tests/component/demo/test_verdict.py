@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from sluice.bus.journal import FileJournal
-from sluice.contracts.journal import Entry, EntryPhase, Revision, Verb
-from sluice.contracts.message import encode
-from sluice.demo.places import Places
-from sluice.demo.verdict import Found, judged, lines
-from sluice.rollout.audit import Verdict, Violation
+from demo.places import Places
+from demo.verdict import Found, judged, lines
+from libs.audit import Verdict, Violation
+from libs.bus.journal import FileJournal
+from libs.contracts.journal import Entry, EntryPhase, Revision, Verb
+from libs.contracts.message import encode
 
 ENTRY = Entry(
     node="node-1",

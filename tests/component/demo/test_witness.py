@@ -4,17 +4,17 @@ from math import inf, nextafter
 
 import msgspec
 
-from sluice.bus.local import LocalServer
-from sluice.bus.permissions import permissions
-from sluice.bus.reporter import Reporter
-from sluice.contracts.facts import Facts, LoadedDriver
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.journal import Revision, Verb
-from sluice.contracts.reports import Report, Usage
-from sluice.contracts.streams import STREAMS
-from sluice.demo.witness import READER, Witness, dated, listening
-from sluice.runtime.tasks import Tasks
-from sluice.sim.loop import Sim, run
+from demo.witness import READER, Witness, dated, listening
+from libs.bus.permissions import permissions
+from libs.bus.reporter import Reporter
+from libs.contracts.facts import Facts, LoadedDriver
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.journal import Revision, Verb
+from libs.contracts.reports import Report, Usage
+from libs.contracts.streams import STREAMS
+from libs.runtime.tasks import Tasks
+from libs.testing.bus import LocalServer
+from libs.testing.loop import Sim, run
 
 UP = Facts(driver=LoadedDriver(version="580.95.05"))
 DOWN = Facts()

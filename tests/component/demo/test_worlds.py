@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sluice.demo.worlds import world
+from demo.worlds import world
 
 LABEL = "27106d33257c983977bdb963b5a30ce5"
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from sluice.discovery.cluster import things
-from sluice.kube.client import MERGE_PATCH
-from sluice.policy.accounts import account_of
-from sluice.policy.installation.rights import RIGHTS, Reach
-from sluice.sim.apiserver.faults import Cut, Delay, Fault, Hang, Refuse, Strike
+from libs.kube.client import MERGE_PATCH
+from libs.policy.accounts import account_of
+from libs.policy.installation.rights import RIGHTS, Reach
+from libs.testing.apiserver.faults import Cut, Delay, Fault, Hang, Refuse, Strike
+from services.discovery.cluster import things
 from tests.component.discovery.world import ME, USER, World, play
 from tests.unit.discovery.cluster.making import CONTAINER, DEPLOY, PRESENT, SYSTEM, deployed
 

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from sluice.contracts.facts import Facts, LoadedDriver
-from sluice.contracts.identities import Writer
-from sluice.discovery.cluster.features import OF_GPUS
+from libs.contracts.facts import Facts, LoadedDriver
+from libs.contracts.identities import Writer
+from services.discovery.cluster.features import OF_GPUS
 from tests.component.discovery.world import World, play
 from tests.unit.discovery.cluster.making import (
     CONTAINER,

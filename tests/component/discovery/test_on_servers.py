@@ -11,27 +11,27 @@ from typing import Any
 
 import pytest
 
-from sluice.bus.local import LocalServer
-from sluice.contracts import subjects
-from sluice.contracts.facts import Facts
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.journal import Revision
-from sluice.contracts.message import encode
-from sluice.contracts.reports import Report
-from sluice.contracts.streams import STATE, STREAMS
-from sluice.discovery.cluster import things
-from sluice.discovery.cluster.role import LEASE, run
-from sluice.discovery.cluster.settings import DiscoveryClusterSettings
-from sluice.kube.client import MERGE_PATCH
-from sluice.kube.http import HttpTransport, Token
-from sluice.kube.resources import LEASES
-from sluice.kube.transport import Transport
-from sluice.policy.crds import definitions
-from sluice.policy.installation.whole import installation
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.ids import RandomIds
-from sluice.runtime.metrics import Metrics
-from sluice.runtime.service import Service
+from libs.contracts import subjects
+from libs.contracts.facts import Facts
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.journal import Revision
+from libs.contracts.message import encode
+from libs.contracts.reports import Report
+from libs.contracts.streams import STATE, STREAMS
+from libs.kube.client import MERGE_PATCH
+from libs.kube.http import HttpTransport, Token
+from libs.kube.resources import LEASES
+from libs.kube.transport import Transport
+from libs.policy.crds import definitions
+from libs.policy.installation.whole import installation
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import RandomIds
+from libs.runtime.metrics import Metrics
+from libs.runtime.service import Service
+from libs.testing.bus import LocalServer
+from services.discovery.cluster import things
+from services.discovery.cluster.role import LEASE, run
+from services.discovery.cluster.settings import DiscoveryClusterSettings
 from tests.component.kube.places import ADMIN, Place, Server
 from tests.component.kube.servers import Real
 from tests.component.policy.strictly import apply, sent

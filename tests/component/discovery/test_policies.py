@@ -2,10 +2,10 @@
 
 import msgspec
 
-from sluice.discovery.cluster import things
-from sluice.discovery.cluster.features import OF_GPUS
-from sluice.kube import foreign
-from sluice.kube.resources import LEASES
+from libs.kube import foreign
+from libs.kube.resources import LEASES
+from services.discovery.cluster import things
+from services.discovery.cluster.features import OF_GPUS
 from tests.component.discovery.world import World, play
 from tests.unit.discovery.cluster.making import CONTAINER, DEPLOY, GPU, PRESENT, SYSTEM, deployed
 from tests.unit.policy.situations import cluster_policy

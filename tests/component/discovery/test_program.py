@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from sluice.bus.nats import connect
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.streams import STREAMS
-from sluice.discovery.cluster import things
-from sluice.discovery.cluster.role import LEASE
-from sluice.kube.client import Kube
-from sluice.kube.resources import LEASES, NAMESPACES
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.ids import SeededIds
-from sluice.sim.apiserver.http import front
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.child import Child
-from sluice.sim.nats import NatsServer
+from libs.bus.nats import connect
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import STREAMS
+from libs.kube.client import Kube
+from libs.kube.resources import LEASES, NAMESPACES
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import SeededIds
+from libs.testing.apiserver.http import front
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.child import Child
+from libs.testing.nats import NatsServer
+from services.discovery.cluster import things
+from services.discovery.cluster.role import LEASE
 from tests.support import eventually
 from tests.unit.boxes import BOOT, Box
 from tests.unit.host.trees import put
@@ -59,7 +59,7 @@ class Programs:
     async def start(self, role: str, **told: str) -> Child:
         """One of them; it is killed at the end if it still lives."""
         environ = {f"SLUICE_{name.upper()}": value for name, value in told.items()}
-        command = (sys.executable, "-W", "error", "-m", "sluice.discovery", role)
+        command = (sys.executable, "-W", "error", "-m", "services.discovery", role)
         child = await Child.start(
             f"discovery {role}",
             *command,
@@ -122,7 +122,7 @@ async def test_what_an_agent_sees_becomes_labels(programs: Programs) -> None:
 @pytest.mark.parametrize("role", ["agent", "cluster"])
 async def test_it_shows_what_it_was_told(role: str) -> None:
     told = {"SLUICE_NODE": "a"} if role == "agent" else {"SLUICE_NAMESPACE": "here"}
-    command = (sys.executable, "-W", "error", "-m", "sluice.discovery", role, "--print-config")
+    command = (sys.executable, "-W", "error", "-m", "services.discovery", role, "--print-config")
     process = await asyncio.create_subprocess_exec(
         *command, env={**PLAIN, **told}, stdout=asyncio.subprocess.PIPE
     )

@@ -10,28 +10,28 @@ from typing import Any, TypeVar
 
 from structlog.testing import capture_logs
 
-from sluice.bus.local import LocalServer
-from sluice.contracts import subjects
-from sluice.contracts.facts import Facts
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.journal import Revision
-from sluice.contracts.message import encode
-from sluice.contracts.reports import Report
-from sluice.contracts.streams import STATE, STREAMS
-from sluice.discovery.cluster import things
-from sluice.discovery.cluster.role import LEASE, run
-from sluice.discovery.cluster.settings import DiscoveryClusterSettings
-from sluice.kube.client import MERGE_PATCH, Kube
-from sluice.kube.errors import Unavailable
-from sluice.kube.resources import LEASES, NAMESPACES
-from sluice.kube.transport import Answer, Request, Transport
-from sluice.policy.crds import definitions
-from sluice.policy.rules import RULES
-from sluice.runtime.metrics import Metrics
-from sluice.runtime.service import Service
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.loop import Sim
-from sluice.sim.loop import run as simulate
+from libs.contracts import subjects
+from libs.contracts.facts import Facts
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.journal import Revision
+from libs.contracts.message import encode
+from libs.contracts.reports import Report
+from libs.contracts.streams import STATE, STREAMS
+from libs.kube.client import MERGE_PATCH, Kube
+from libs.kube.errors import Unavailable
+from libs.kube.resources import LEASES, NAMESPACES
+from libs.kube.transport import Answer, Request, Transport
+from libs.policy.crds import definitions
+from libs.policy.rules import RULES
+from libs.runtime.metrics import Metrics
+from libs.runtime.service import Service
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.bus import LocalServer
+from libs.testing.loop import Sim
+from libs.testing.loop import run as simulate
+from services.discovery.cluster import things
+from services.discovery.cluster.role import LEASE, run
+from services.discovery.cluster.settings import DiscoveryClusterSettings
 from tests.component.policy.strictly import path_of, sent
 from tests.unit.policy.situations import cluster_policy
 

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from sluice.bus.nats import connect
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.streams import STREAMS
-from sluice.driver.cluster import things
-from sluice.driver.cluster.role import LEASE
-from sluice.kube.client import APPLY_PATCH, Kube
-from sluice.kube.resources import LEASES, NAMESPACES
-from sluice.policy.crds import definitions
-from sluice.policy.rules import RULES
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.ids import SeededIds
-from sluice.sim.apiserver.http import front
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.child import Child
-from sluice.sim.nats import NatsServer
+from libs.bus.nats import connect
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import STREAMS
+from libs.kube.client import APPLY_PATCH, Kube
+from libs.kube.resources import LEASES, NAMESPACES
+from libs.policy.crds import definitions
+from libs.policy.rules import RULES
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import SeededIds
+from libs.testing.apiserver.http import front
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.child import Child
+from libs.testing.nats import NatsServer
+from services.driver.cluster import things
+from services.driver.cluster.role import LEASE
 from tests.component.policy.strictly import path_of, sent
 from tests.support import eventually
 from tests.unit.policy.situations import cluster_policy
@@ -77,7 +77,7 @@ class Town:
         kubeconfig = door.kubeconfig(self._folder, "driver-cluster")
         child = await Child.start(
             "driver cluster",
-            *(sys.executable, "-W", "error", "-m", "sluice.driver", "cluster"),
+            *(sys.executable, "-W", "error", "-m", "services.driver", "cluster"),
             environ={
                 **TOLD,
                 "SLUICE_KUBECONFIG": str(kubeconfig),
@@ -133,7 +133,7 @@ async def test_it_shows_what_it_was_told(role: str) -> None:
     if role == "agent":
         told = {"SLUICE_NODE": "a", "SLUICE_NATS_CLUSTER": "east"}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-W", "error", "-m", "sluice.driver", role, "--print-config"),
+        *(sys.executable, "-W", "error", "-m", "services.driver", role, "--print-config"),
         env=told,
         stdout=asyncio.subprocess.PIPE,
     )

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sluice.kube.client import Kube
+from libs.kube.client import Kube
 from tests.component.kube.places import ALICE, Place, Server
 from tests.component.kube.widgets import WIDGETS, definition
 

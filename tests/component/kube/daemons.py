@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sluice.kube.resources import DAEMON_SETS, PODS
-from sluice.kube.views import DaemonSetStatus, Pod
+from libs.kube.resources import DAEMON_SETS, PODS
+from libs.kube.views import DaemonSetStatus, Pod
 from tests.component.kube.hands import patch
 from tests.component.kube.objects import READY, daemon_set
 from tests.component.kube.places import Place

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import msgspec
 
-from sluice.kube.client import JSON, MERGE_PATCH, Kube
-from sluice.kube.resources import NODES, Resource
+from libs.kube.client import JSON, MERGE_PATCH, Kube
+from libs.kube.resources import NODES, Resource
 
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"

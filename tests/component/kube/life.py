@@ -7,9 +7,9 @@ until what follows from it is there, so both servers are asked the same.
 
 from typing import Any
 
-from sluice.kube.client import Evicted, Guard, Withheld
-from sluice.kube.errors import Conflict, Gone, KubeError, NotFound
-from sluice.kube.resources import (
+from libs.kube.client import Evicted, Guard, Withheld
+from libs.kube.errors import Conflict, Gone, KubeError, NotFound
+from libs.kube.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,
     EVENTS,
@@ -19,8 +19,8 @@ from sluice.kube.resources import (
     PODS,
     Resource,
 )
-from sluice.kube.views import Node, Object, Pod
-from sluice.sim.cluster.kubelet.fleet import KubeletFleet
+from libs.kube.views import Node, Object, Pod
+from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from tests.component.kube.hands import ask, cordon, label, patch, whole
 from tests.component.kube.objects import budget, config_map, daemon_set
 from tests.component.kube.places import ALICE, Place, settled

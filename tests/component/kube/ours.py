@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from sluice.kube.client import Guard, Kube
-from sluice.kube.resources import NODES
-from sluice.kube.views import Node
+from libs.kube.client import Guard, Kube
+from libs.kube.resources import NODES
+from libs.kube.views import Node
 from tests.component.kube.places import settled
 
 LABEL = "sluice.dev/driver"

@@ -7,14 +7,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from sluice.contracts.journal import Revision
-from sluice.kube import views
-from sluice.kube.client import JSON, Kube
-from sluice.kube.errors import AlreadyExists, NotFound, TooManyRequests
-from sluice.kube.resources import CUSTOM_RESOURCES, NAMESPACES, NODES, SERVICE_ACCOUNTS, Resource
-from sluice.kube.transport import Request, Transport
-from sluice.runtime.clock import SystemClock
-from sluice.sim.cluster.kubelet.fleet import KubeletFleet
+from libs.contracts.journal import Revision
+from libs.kube import views
+from libs.kube.client import JSON, Kube
+from libs.kube.errors import AlreadyExists, NotFound, TooManyRequests
+from libs.kube.resources import CUSTOM_RESOURCES, NAMESPACES, NODES, SERVICE_ACCOUNTS, Resource
+from libs.kube.transport import Request, Transport
+from libs.runtime.clock import SystemClock
+from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from tests.component.kube.objects import condition, heard
 from tests.support import eventually
 

@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, cast
 
-from sluice.contracts.journal import Revision
-from sluice.kube.client import Kube
-from sluice.kube.resources import (
+from libs.contracts.journal import Revision
+from libs.kube.client import Kube
+from libs.kube.resources import (
     CONFIG_MAPS,
     CONTROLLER_REVISIONS,
     DAEMON_SETS,

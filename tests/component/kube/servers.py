@@ -5,21 +5,21 @@ import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from sluice.contracts.journal import Revision
-from sluice.kube.auditlog import Converter
-from sluice.kube.client import Kube
-from sluice.kube.http import HttpTransport, Token
-from sluice.kube.resources import NAMESPACES
-from sluice.kube.transport import Transport
-from sluice.policy.rules import RULES
-from sluice.rollout.world import Steady
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.ids import SeededIds
-from sluice.sim.apiserver.http import front
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.cluster.cluster import Cluster
-from sluice.sim.cluster.kubelet.fleet import KubeletFleet
-from sluice.sim.realkube.cluster import RealKube
+from libs.contracts.journal import Revision
+from libs.forecast.world import Steady
+from libs.kube.client import Kube
+from libs.kube.http import HttpTransport, Token
+from libs.kube.resources import NAMESPACES
+from libs.kube.transport import Transport
+from libs.policy.rules import RULES
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import SeededIds
+from libs.testing.apiserver.http import front
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.auditlog import Converter
+from libs.testing.cluster.cluster import Cluster
+from libs.testing.cluster.kubelet.fleet import KubeletFleet
+from libs.testing.realkube.cluster import RealKube
 from tests.component.kube import widgets
 from tests.component.kube.places import ADMIN, KUBELET, Server
 

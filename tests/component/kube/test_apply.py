@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from sluice.kube.client import Kube
-from sluice.kube.errors import Claim, Conflict
-from sluice.kube.resources import CONFIG_MAPS, DAEMON_SETS
+from libs.kube.client import Kube
+from libs.kube.errors import Claim, Conflict
+from libs.kube.resources import CONFIG_MAPS, DAEMON_SETS
 from tests.component.kube.hands import entry, managers, patch, whole
 from tests.component.kube.objects import config_map, daemon_set
 from tests.component.kube.places import Place

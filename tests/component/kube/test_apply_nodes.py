@@ -2,9 +2,9 @@
 
 import pytest
 
-from sluice.kube.client import APPLY_PATCH, Guard, Kube
-from sluice.kube.errors import Claim, Conflict, Invalid, NotFound
-from sluice.kube.resources import NODES
+from libs.kube.client import APPLY_PATCH, Guard, Kube
+from libs.kube.errors import Claim, Conflict, Invalid, NotFound
+from libs.kube.resources import NODES
 from tests.component.kube.hands import ask, label, owners, patch
 from tests.component.kube.ours import LABEL, REQUEST, guard, ours, write
 from tests.component.kube.places import Place, settled

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sluice.kube.client import APPLY_PATCH, Kube
-from sluice.kube.errors import Invalid, Unavailable
-from sluice.kube.resources import CONFIG_MAPS
+from libs.kube.client import APPLY_PATCH, Kube
+from libs.kube.errors import Invalid, Unavailable
+from libs.kube.resources import CONFIG_MAPS
 from tests.component.kube.objects import config_map
 from tests.component.kube.places import Place
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sluice.kube.client import Guard, Kube
-from sluice.kube.errors import Claim, Conflict, NotFound
-from sluice.kube.resources import DAEMON_SETS, NODES
+from libs.kube.client import Guard, Kube
+from libs.kube.errors import Claim, Conflict, NotFound
+from libs.kube.resources import DAEMON_SETS, NODES
 from tests.component.kube.hands import entry, managers, whole
 from tests.component.kube.objects import condition
 from tests.component.kube.places import Place, settled

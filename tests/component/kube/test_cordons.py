@@ -2,9 +2,9 @@
 
 import pytest
 
-from sluice.kube.client import Kube
-from sluice.kube.errors import Conflict
-from sluice.kube.resources import NODES
+from libs.kube.client import Kube
+from libs.kube.errors import Conflict
+from libs.kube.resources import NODES
 from tests.component.kube.hands import cordon, owners, patch, whole
 from tests.component.kube.ours import LABEL, guard, ours, write
 from tests.component.kube.places import Place, settled

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from sluice.kube.client import MERGE_PATCH, Kube
-from sluice.kube.errors import Cause, Invalid, NotFound
-from sluice.kube.resources import CUSTOM_RESOURCES, Resource
+from libs.kube.client import MERGE_PATCH, Kube
+from libs.kube.errors import Cause, Invalid, NotFound
+from libs.kube.resources import CUSTOM_RESOURCES, Resource
 from tests.component.kube.hands import (
     STRATEGIC_PATCH,
     Whole,

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.kube.client import Guard, Kube
-from sluice.kube.errors import Claim, Conflict
+from libs.kube.client import Guard, Kube
+from libs.kube.errors import Claim, Conflict
 from tests.component.kube.hands import (
     Whole,
     ask,

@@ -1,7 +1,7 @@
 """DaemonSets whose template changes: revisions, and when the pods follow."""
 
-from sluice.kube.client import Kube
-from sluice.kube.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
+from libs.kube.client import Kube
+from libs.kube.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
 from tests.component.kube.daemons import (
     HASH,
     bound,

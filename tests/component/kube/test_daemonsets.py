@@ -1,7 +1,7 @@
 """DaemonSets: where their pods run, who they are, and what is counted."""
 
-from sluice.kube.client import Evicted, Kube
-from sluice.kube.resources import DAEMON_SETS, NODES, PODS
+from libs.kube.client import Evicted, Kube
+from libs.kube.resources import DAEMON_SETS, NODES, PODS
 from tests.component.kube.daemons import (
     HASH,
     bound,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sluice.kube.client import Kube
-from sluice.kube.errors import Conflict, Invalid, NotFound
-from sluice.kube.resources import CONFIG_MAPS, NODES, PODS
+from libs.kube.client import Kube
+from libs.kube.errors import Conflict, Invalid, NotFound
+from libs.kube.resources import CONFIG_MAPS, NODES, PODS
 from tests.component.kube.hands import ask, patch, whole
 from tests.component.kube.objects import READY, config_map, pod
 from tests.component.kube.places import Place

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from sluice.kube.client import Evicted, Kube, NotThere, Withheld
-from sluice.kube.errors import NotFound, Unavailable
-from sluice.kube.resources import POD_DISRUPTION_BUDGETS, PODS
-from sluice.kube.views import Pod
+from libs.kube.client import Evicted, Kube, NotThere, Withheld
+from libs.kube.errors import NotFound, Unavailable
+from libs.kube.resources import POD_DISRUPTION_BUDGETS, PODS
+from libs.kube.views import Pod
 from tests.component.kube.hands import Whole, ask, patch, whole
 from tests.component.kube.objects import READY, budget, pod
 from tests.component.kube.places import Place

@@ -6,12 +6,12 @@ from contextlib import suppress
 
 import pytest
 
-from sluice.kube.cache import Cache
-from sluice.kube.client import Kube
-from sluice.kube.errors import Gone
-from sluice.kube.resources import CONFIG_MAPS
-from sluice.kube.views import Object
-from sluice.runtime.clock import SystemClock
+from libs.kube.cache import Cache
+from libs.kube.client import Kube
+from libs.kube.errors import Gone
+from libs.kube.resources import CONFIG_MAPS
+from libs.kube.views import Object
+from libs.runtime.clock import SystemClock
 from tests.component.kube.hands import patch, watching
 from tests.component.kube.objects import config_map
 from tests.component.kube.places import Place

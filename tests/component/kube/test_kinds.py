@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from sluice.kube.client import Kube
-from sluice.kube.errors import Conflict, Invalid, NotFound
-from sluice.kube.resources import (
+from libs.kube.client import Kube
+from libs.kube.errors import Conflict, Invalid, NotFound
+from libs.kube.resources import (
     CONFIG_MAPS,
     CONTROLLER_REVISIONS,
     DAEMON_SETS,

@@ -3,7 +3,7 @@
 import secrets
 from typing import Any
 
-from sluice.sim.realkube.cluster import RealKube
+from libs.testing.realkube.cluster import RealKube
 from tests.component.kube import remains
 from tests.component.kube.life import Life
 from tests.component.kube.places import Place, Server

@@ -2,10 +2,10 @@
 
 import pytest
 
-from sluice.kube.client import Kube, Page
-from sluice.kube.errors import Invalid, Unavailable
-from sluice.kube.resources import CONFIG_MAPS, NODES, PODS
-from sluice.kube.views import Metadata, Object
+from libs.kube.client import Kube, Page
+from libs.kube.errors import Invalid, Unavailable
+from libs.kube.resources import CONFIG_MAPS, NODES, PODS
+from libs.kube.views import Metadata, Object
 from tests.component.kube.hands import Whole, ask, patch
 from tests.component.kube.objects import config_map, pod
 from tests.component.kube.places import Place

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sluice.kube.client import Kube
-from sluice.kube.errors import Conflict, Invalid
-from sluice.kube.resources import CONFIG_MAPS, DAEMON_SETS, NODES
+from libs.kube.client import Kube
+from libs.kube.errors import Conflict, Invalid
+from libs.kube.resources import CONFIG_MAPS, DAEMON_SETS, NODES
 from tests.component.kube.hands import JSON_PATCH, STRATEGIC_PATCH, patch, whole
 from tests.component.kube.objects import condition, config_map, daemon_set
 from tests.component.kube.places import Place

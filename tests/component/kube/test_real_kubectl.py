@@ -5,16 +5,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sluice.kube.client import Kube
-from sluice.kube.resources import (
+from libs.kube.client import Kube
+from libs.kube.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
 )
-from sluice.sim.cluster.kubelet.fleet import KubeletFleet
-from sluice.sim.realkube.cluster import RealKube
+from libs.testing.cluster.kubelet.fleet import KubeletFleet
+from libs.testing.realkube.cluster import RealKube
 from tests.component.kube.hands import ask, patch, whole
 from tests.component.kube.objects import budget, daemon_set
 from tests.component.kube.places import Place

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from sluice.kube.client import Kube
-from sluice.kube.errors import Forbidden, Invalid, NotFound, Unauthorized
-from sluice.kube.http import HttpTransport, Token
-from sluice.kube.resources import (
+from libs.kube.client import Kube
+from libs.kube.errors import Forbidden, Invalid, NotFound, Unauthorized
+from libs.kube.http import HttpTransport, Token
+from libs.kube.resources import (
     CONFIG_MAPS,
     CUSTOM_RESOURCES,
     DAEMON_SETS,
@@ -16,8 +16,8 @@ from sluice.kube.resources import (
     PODS,
     SERVICE_ACCOUNTS,
 )
-from sluice.runtime.clock import SystemClock
-from sluice.sim.realkube.cluster import RealKube
+from libs.runtime.clock import SystemClock
+from libs.testing.realkube.cluster import RealKube
 from tests.component.kube.hands import Whole, ask, patch, review
 from tests.component.kube.objects import config_map, daemon_set
 from tests.component.kube.places import ADMIN, NOBODY, Place

@@ -4,12 +4,12 @@ import asyncio
 import random
 from contextlib import suppress
 
-from sluice.kube.client import Kube
-from sluice.kube.events import About, Events
-from sluice.kube.lease import Lease
-from sluice.kube.resources import CONFIG_MAPS, EVENTS, LEASES
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.ids import RandomIds
+from libs.kube.client import Kube
+from libs.kube.events import About, Events
+from libs.kube.lease import Lease
+from libs.kube.resources import CONFIG_MAPS, EVENTS, LEASES
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import RandomIds
 from tests.component.kube.hands import whole
 from tests.component.kube.objects import config_map
 from tests.component.kube.places import Place

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sluice.kube.client import Kube
-from sluice.kube.errors import Invalid, NotFound, Unavailable
-from sluice.kube.resources import CONFIG_MAPS, PODS
+from libs.kube.client import Kube
+from libs.kube.errors import Invalid, NotFound, Unavailable
+from libs.kube.resources import CONFIG_MAPS, PODS
 from tests.component.kube.hands import ask, brief, patch, watching
 from tests.component.kube.objects import config_map, pod
 from tests.component.kube.places import Place

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from sluice.kube.client import Kube
-from sluice.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Unavailable
-from sluice.kube.resources import CONFIG_MAPS, NAMESPACES
+from libs.kube.client import Kube
+from libs.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Unavailable
+from libs.kube.resources import CONFIG_MAPS, NAMESPACES
 from tests.component.kube.hands import ask, patch, whole
 from tests.component.kube.objects import config_map
 from tests.component.kube.places import Place

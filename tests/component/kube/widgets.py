@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from sluice.kube.resources import Resource
-from sluice.kube.views import Metadata, Object, View
+from libs.kube.resources import Resource
+from libs.kube.views import Metadata, Object, View
 
 GROUP = "suite.sluice.dev"
 

@@ -13,13 +13,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sluice.kube.cache import Cache
-from sluice.kube.client import Kube
-from sluice.kube.errors import Unavailable
-from sluice.kube.resources import CONFIG_MAPS
-from sluice.kube.views import Object
-from sluice.sim.loop import START, VirtualClock
-from sluice.sim.virtual import VirtualLoop
+from libs.kube.cache import Cache
+from libs.kube.client import Kube
+from libs.kube.errors import Unavailable
+from libs.kube.resources import CONFIG_MAPS
+from libs.kube.views import Object
+from libs.testing.loop import START, VirtualClock
+from libs.testing.virtual import VirtualLoop
 from tests.unit.kube.small_server import Answered, SmallServer, Thing, encode, status
 from tests.unit.kube.test_cache import view
 

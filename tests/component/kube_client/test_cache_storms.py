@@ -6,12 +6,12 @@ import random
 import msgspec
 import pytest
 
-from sluice.kube.cache import Cache
-from sluice.kube.client import Kube
-from sluice.kube.errors import KubeError
-from sluice.kube.resources import CONFIG_MAPS
-from sluice.kube.views import Object
-from sluice.sim.apiserver.faults import (
+from libs.kube.cache import Cache
+from libs.kube.client import Kube
+from libs.kube.errors import KubeError
+from libs.kube.resources import CONFIG_MAPS
+from libs.kube.views import Object
+from libs.testing.apiserver.faults import (
     Cut,
     Delay,
     DropWatch,
@@ -22,8 +22,8 @@ from sluice.sim.apiserver.faults import (
     Slow,
     Strike,
 )
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.loop import Sim, run
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.loop import Sim, run
 
 READS = ("get", "list", "watch")
 

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from sluice.kube.client import Kube
-from sluice.kube.config import connect, sources
-from sluice.kube.config.credentials import PERIOD
-from sluice.kube.errors import Misconfigured, Unauthorized
-from sluice.kube.http import HttpTransport
-from sluice.runtime.clock import SystemClock
+from libs.kube.client import Kube
+from libs.kube.config import connect, sources
+from libs.kube.config.credentials import PERIOD
+from libs.kube.errors import Misconfigured, Unauthorized
+from libs.kube.http import HttpTransport
+from libs.runtime.clock import SystemClock
 from tests.component.kube_client.web import Authority, serving
 from tests.support import eventually
 

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from sluice.kube.client import Kube
-from sluice.kube.errors import TimedOut, Unauthorized, Unavailable
-from sluice.kube.http import HttpTransport, Pass, Token
-from sluice.kube.transport import Request
-from sluice.kube.watch.lines import Lines
-from sluice.runtime.clock import SystemClock
+from libs.kube.client import Kube
+from libs.kube.errors import TimedOut, Unauthorized, Unavailable
+from libs.kube.http import HttpTransport, Pass, Token
+from libs.kube.transport import Request
+from libs.kube.watch.lines import Lines
+from libs.runtime.clock import SystemClock
 from tests.component.kube_client.web import Authority, serving
 
 NODES = Request(method="GET", path="/api/v1/nodes")

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from sluice.contracts.journal import Revision
-from sluice.kube.client import Kube
-from sluice.kube.resources import LEASES, NAMESPACES
-from sluice.sim.apiserver.faults import Cut, Delay, Fault, Hang, Refuse, Restart, Strike
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.loop import Sim, run
+from libs.contracts.journal import Revision
+from libs.kube.client import Kube
+from libs.kube.resources import LEASES, NAMESPACES
+from libs.testing.apiserver.faults import Cut, Delay, Fault, Hang, Refuse, Restart, Strike
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.loop import Sim, run
 from tests.unit.kube.lease_candidates import (
     Candidate,
     busy,

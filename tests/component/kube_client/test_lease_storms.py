@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 
-from sluice.kube.client import Kube
-from sluice.kube.errors import KubeError
-from sluice.kube.lease.term import Term
-from sluice.sim.loop import Sim, run
+from libs.kube.client import Kube
+from libs.kube.errors import KubeError
+from libs.kube.lease.term import Term
+from libs.testing.loop import Sim, run
 from tests.unit.kube.lease_candidates import (
     Candidate,
     act,

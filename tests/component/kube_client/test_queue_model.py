@@ -17,9 +17,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from sluice.kube.queue import Closed, Urgency, WorkQueue
-from sluice.sim.loop import VirtualClock
-from sluice.sim.virtual import VirtualLoop
+from libs.kube.queue import Closed, Urgency, WorkQueue
+from libs.testing.loop import VirtualClock
+from libs.testing.virtual import VirtualLoop
 from tests.unit.kube.queue_model import QueueModel
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ import math
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from sluice.kube.client import Kube
-from sluice.kube.resources import Resource
-from sluice.kube.source import LOOK, PROOF, Source
-from sluice.kube.views import Object
-from sluice.policy.crds import definitions
-from sluice.sim.apiserver.faults import Fault, Refuse
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.loop import Sim, run
+from libs.kube.client import Kube
+from libs.kube.resources import Resource
+from libs.kube.source import LOOK, PROOF, Source
+from libs.kube.views import Object
+from libs.policy.crds import definitions
+from libs.testing.apiserver.faults import Fault, Refuse
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.loop import Sim, run
 
 ROLLOUTS = Resource(
     group="sluice.dev",

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from sluice.kube.cache import Cache
-from sluice.kube.holding import revision
-from sluice.kube.views import Object
+from libs.kube.cache import Cache
+from libs.kube.holding import revision
+from libs.kube.views import Object
 from tests.component.kube_storms.truth import Part, State, Truth
 
 ROUNDING = 1e-6

@@ -8,9 +8,9 @@ import random as chance
 from contextlib import suppress
 from typing import Any
 
-from sluice.kube.client import MERGE_PATCH, Kube
-from sluice.kube.errors import KubeError
-from sluice.kube.resources import NODES, PODS, Resource
+from libs.kube.client import MERGE_PATCH, Kube
+from libs.kube.errors import KubeError
+from libs.kube.resources import NODES, PODS, Resource
 from tests.component.kube.objects import Whole, pod
 from tests.component.kube.widgets import WIDGETS, widget
 from tests.component.kube_storms.truth import Truth

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 
-from sluice.contracts.journal import Revision
-from sluice.kube.answers import NotThere, Withheld
-from sluice.kube.cache import Cache
-from sluice.kube.client import Guard, Kube
-from sluice.kube.errors import KubeError, Unavailable, Unreadable
-from sluice.kube.resources import NODES, PODS
+from libs.contracts.journal import Revision
+from libs.kube.answers import NotThere, Withheld
+from libs.kube.cache import Cache
+from libs.kube.client import Guard, Kube
+from libs.kube.errors import KubeError, Unavailable, Unreadable
+from libs.kube.resources import NODES, PODS
 from tests.component.kube.objects import pod
 from tests.component.kube_storms.people import PLACES
 

@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sluice.kube.cache import Cache
-from sluice.kube.client import Kube
-from sluice.kube.resources import CUSTOM_RESOURCES, NAMESPACES, NODES, PODS
-from sluice.kube.transport import Transport
-from sluice.runtime.tasks import Tasks
-from sluice.sim.loop import Sim
+from libs.kube.cache import Cache
+from libs.kube.client import Kube
+from libs.kube.resources import CUSTOM_RESOURCES, NAMESPACES, NODES, PODS
+from libs.kube.transport import Transport
+from libs.runtime.tasks import Tasks
+from libs.testing.loop import Sim
 from tests.component.kube import widgets
 from tests.component.kube.widgets import WIDGETS
 from tests.component.kube_storms.follower import Follower
@@ -18,7 +18,7 @@ from tests.component.kube_storms.truth import LOOKER, Glass, Part, Truth, listed
 from tests.component.kube_storms.weather import READER, SERVANT, SNAIL, Weather
 
 if TYPE_CHECKING:
-    from sluice.runtime.fatal import Fatal
+    from libs.runtime.fatal import Fatal
 
 STORMS = (20.0, 40.0, 80.0)
 """Seconds that one may last."""

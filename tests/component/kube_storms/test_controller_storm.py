@@ -2,14 +2,14 @@
 
 import pytest
 
-from sluice.contracts.journal import Revision
-from sluice.kube.controller import Controller, Done, Outcome
-from sluice.kube.metering import Meters
-from sluice.kube.queue import WorkQueue
-from sluice.kube.resources import NODES
-from sluice.kube.views import Node
-from sluice.runtime.metrics import Metrics
-from sluice.sim.loop import Sim, run
+from libs.contracts.journal import Revision
+from libs.kube.controller import Controller, Done, Outcome
+from libs.kube.metering import Meters
+from libs.kube.queue import WorkQueue
+from libs.kube.resources import NODES
+from libs.kube.views import Node
+from libs.runtime.metrics import Metrics
+from libs.testing.loop import Sim, run
 from tests.component.kube_storms.storm import CALM, STORMS, Storm
 from tests.component.kube_storms.truth import Part
 from tests.component.kube_storms.weather import SERVANT

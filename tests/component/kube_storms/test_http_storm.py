@@ -7,16 +7,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from sluice.kube.cache import Cache
-from sluice.kube.client import Kube
-from sluice.kube.errors import Unavailable
-from sluice.kube.http import HttpTransport, Token
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.ids import SeededIds
-from sluice.sim.apiserver.faults import Active, Cut, DropWatch, Fault, Refuse, Slow, Strike
-from sluice.sim.apiserver.http import front
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.ports import Port
+from libs.kube.cache import Cache
+from libs.kube.client import Kube
+from libs.kube.errors import Unavailable
+from libs.kube.http import HttpTransport, Token
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import SeededIds
+from libs.testing.apiserver.faults import Active, Cut, DropWatch, Fault, Refuse, Slow, Strike
+from libs.testing.apiserver.http import front
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.ports import Port
 from tests.component.kube_storms.village import MAPS, PLACE, US, Map, beside, failure, wanted
 from tests.support import eventually
 

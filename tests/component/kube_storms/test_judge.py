@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sluice.kube.holding import Change, Holding
-from sluice.kube.transport import Answer, Request, Transport
-from sluice.sim.loop import Sim, run
+from libs.kube.holding import Change, Holding
+from libs.kube.transport import Answer, Request, Transport
+from libs.testing.loop import Sim, run
 from tests.component.kube_storms.storm import Dressed, Storm
 from tests.component.kube_storms.weather import READER, Weather
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.sim.apiserver.faults import Cut, Delay, Hang, Refuse, Slow, Stale
+from libs.testing.apiserver.faults import Cut, Delay, Hang, Refuse, Slow, Stale
 from tests.component.kube_storms.village import MAPS, Village, following, live
 
 

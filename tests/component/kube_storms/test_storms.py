@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from sluice.sim.loop import Sim, run
+from libs.testing.loop import Sim, run
 from tests.component.kube_storms.storm import Storm
 from tests.component.kube_storms.weather import EVERY
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sluice.kube.errors import Unavailable
-from sluice.sim.apiserver.faults import Cut, Delay, DropWatch, Hang, Refuse, Restart, Slow
-from sluice.sim.apiserver.storage import watches
+from libs.kube.errors import Unavailable
+from libs.testing.apiserver.faults import Cut, Delay, DropWatch, Hang, Refuse, Restart, Slow
+from libs.testing.apiserver.storage import watches
 from tests.component.kube_storms.village import MAPS, PLACE, Village, failure, following, live
 
 BACK_OFF = 1.0

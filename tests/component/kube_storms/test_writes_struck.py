@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.kube.errors import (
+from libs.kube.errors import (
     AlreadyExists,
     Conflict,
     Forbidden,
@@ -12,7 +12,7 @@ from sluice.kube.errors import (
     Unauthorized,
     Unavailable,
 )
-from sluice.sim.apiserver.faults import Cut, Delay, Hang, Refuse, Restart, Slow, Stale
+from libs.testing.apiserver.faults import Cut, Delay, Hang, Refuse, Restart, Slow, Stale
 from tests.component.kube_storms.village import MAPS, PLACE, Village, failure, live, wanted
 
 WRITTEN = [("create", "m")]

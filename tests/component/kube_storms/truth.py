@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 
-from sluice.contracts.journal import Revision
-from sluice.kube.client import Kube
-from sluice.kube.resources import NODES, PODS, Resource
-from sluice.kube.views import Object
-from sluice.runtime.clock import Clock
-from sluice.sim.apiserver.journal import Journal
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.apiserver.storage.store import Change
+from libs.contracts.journal import Revision
+from libs.kube.client import Kube
+from libs.kube.resources import NODES, PODS, Resource
+from libs.kube.views import Object
+from libs.runtime.clock import Clock
+from libs.testing.apiserver.journal import Journal
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.apiserver.storage.store import Change
 from tests.component.kube.widgets import WIDGETS
 
 LOOKER = "truth"

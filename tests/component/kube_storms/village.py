@@ -6,17 +6,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sluice.kube.cache import Cache
-from sluice.kube.client import Kube
-from sluice.kube.errors import KubeError
-from sluice.kube.resources import CONFIG_MAPS, Resource
-from sluice.kube.transport import Answer, Request, Transport
-from sluice.kube.views import Object
-from sluice.runtime.fatal import Fatal
-from sluice.runtime.tasks import Tasks
-from sluice.sim.apiserver.faults import Active, Fault, Strike
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.loop import Sim, run
+from libs.kube.cache import Cache
+from libs.kube.client import Kube
+from libs.kube.errors import KubeError
+from libs.kube.resources import CONFIG_MAPS, Resource
+from libs.kube.transport import Answer, Request, Transport
+from libs.kube.views import Object
+from libs.runtime.fatal import Fatal
+from libs.runtime.tasks import Tasks
+from libs.testing.apiserver.faults import Active, Fault, Strike
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.loop import Sim, run
 
 US = "us"
 PLACE = "default"

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from sluice.runtime.clock import Clock
-from sluice.sim.apiserver.faults import (
+from libs.runtime.clock import Clock
+from libs.testing.apiserver.faults import (
     Active,
     Cut,
     Delay,
@@ -24,7 +24,7 @@ from sluice.sim.apiserver.faults import (
     Stale,
     Strike,
 )
-from sluice.sim.apiserver.server import ApiServer
+from libs.testing.apiserver.server import ApiServer
 
 READER = "reader"
 """Who only follows."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.kube.transport import Transport
+from libs.kube.transport import Transport
 from tests.component.kube.places import ADMIN, Server
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from sluice.kube.client import APPLY_PATCH, JSON
-from sluice.kube.transport import Request, Transport
-from sluice.policy.kinds import KINDS
+from libs.kube.client import APPLY_PATCH, JSON
+from libs.kube.transport import Request, Transport
+from libs.policy.kinds import KINDS
 
 Object = dict[str, Any]
 

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from sluice.kube.transport import Transport
-from sluice.policy.crds import definitions, schema
-from sluice.policy.kinds import KINDS
+from libs.kube.transport import Transport
+from libs.policy.crds import definitions, schema
+from libs.policy.kinds import KINDS
 from tests.component.kube.hands import JSON_PATCH
 from tests.component.policy.strictly import apply, create, path_of, sent, serves
 from tests.support import eventually

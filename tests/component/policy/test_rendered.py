@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.kube.client import APPLY_PATCH
-from sluice.kube.transport import Transport
-from sluice.policy.installation.whole import installation
+from libs.kube.client import APPLY_PATCH
+from libs.kube.transport import Transport
+from libs.policy.installation.whole import installation
 from tests.component.policy.strictly import apply, path_of, sent
 from tests.unit.policy import goldens
 from tests.unit.policy.fields import MODEL, put

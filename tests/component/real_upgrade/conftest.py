@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from sluice.sim.realkube.binaries import Binaries, find
+from libs.testing.realkube.binaries import Binaries, find
 
 SEARCH = find(os.environ)
 

@@ -1,6 +1,6 @@
 """What the API server's audit log says of a run: the journal, and what was refused.
 
-The judge is `sluice.rollout.audit`, as everywhere; here is only what it is shown.
+The judge is `libs.audit`, as everywhere; here is only what it is shown.
 """
 
 import asyncio
@@ -11,15 +11,15 @@ from pathlib import Path
 
 import msgspec
 
-from sluice.contracts.journal import Revision
-from sluice.contracts.message import encode
-from sluice.demo import verdict
-from sluice.demo.person import POOL
-from sluice.demo.premises import listening_at
-from sluice.demo.witness import READER, Witness, listening
-from sluice.kube.auditlog import Converter
-from sluice.policy.accounts import account_of
-from sluice.policy.installation.rights import RIGHTS
+from demo import verdict
+from demo.person import POOL
+from demo.premises import listening_at
+from demo.witness import READER, Witness, listening
+from libs.contracts.journal import Revision
+from libs.contracts.message import encode
+from libs.policy.accounts import account_of
+from libs.policy.installation.rights import RIGHTS
+from libs.testing.auditlog import Converter
 from tests.component.real_upgrade.people import MAX_UNAVAILABLE
 from tests.component.real_upgrade.site import OURS, Site
 

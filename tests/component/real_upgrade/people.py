@@ -6,11 +6,11 @@ All of it is what kubectl would send.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sluice.contracts.rollout import Phase
-from sluice.demo.person import MANAGER, POLICY, POOL, path_of
-from sluice.kube.client import MERGE_PATCH
-from sluice.kube.resources import NODES
-from sluice.policy.kinds.rollout import ROLLOUT
+from demo.person import MANAGER, POLICY, POOL, path_of
+from libs.contracts.rollout import Phase
+from libs.kube.client import MERGE_PATCH
+from libs.kube.resources import NODES
+from libs.policy.kinds.rollout import ROLLOUT
 from tests.component.real_upgrade.site import Site
 
 OLD, NEW = "570.86.15", "580.95.05"

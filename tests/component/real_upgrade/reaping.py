@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from sluice.contracts.node import STATE_LABEL, UpgradeState
-from sluice.kube.cache import Cache
-from sluice.kube.resources import NODES
-from sluice.kube.views import Node
+from libs.contracts.node import STATE_LABEL, UpgradeState
+from libs.kube.cache import Cache
+from libs.kube.resources import NODES
+from libs.kube.views import Node
 from tests.component.real_upgrade.site import Site
 from tests.support import eventually
 

@@ -16,23 +16,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.contracts.identities import Identity, Writer
-from sluice.demo import keys
-from sluice.demo.crew import Crew
-from sluice.demo.person import MANAGER, USER, Person, path_of
-from sluice.demo.places import NAMESPACE, Places, account, kubelet_users
-from sluice.demo.premises import SERVICES, Premises
-from sluice.kube.client import Kube
-from sluice.kube.config import connect
-from sluice.kube.errors import NotFound, TooManyRequests
-from sluice.kube.resources import LEASES
-from sluice.policy.accounts import account_of
-from sluice.policy.installation.whole import installation
-from sluice.policy.kinds import KINDS
-from sluice.runtime.clock import SystemClock
-from sluice.sim.nats import NatsServer
-from sluice.sim.realkube.binaries import Binaries
-from sluice.sim.realkube.cluster import RealKube
+from demo import keys
+from demo.crew import Crew
+from demo.person import MANAGER, USER, Person, path_of
+from demo.places import NAMESPACE, Places, account, kubelet_users
+from demo.premises import SERVICES, Premises
+from libs.contracts.identities import Identity, Writer
+from libs.kube.client import Kube
+from libs.kube.config import connect
+from libs.kube.errors import NotFound, TooManyRequests
+from libs.kube.resources import LEASES
+from libs.policy.accounts import account_of
+from libs.policy.installation.whole import installation
+from libs.policy.kinds import KINDS
+from libs.runtime.clock import SystemClock
+from libs.testing.nats import NatsServer
+from libs.testing.realkube.binaries import Binaries
+from libs.testing.realkube.cluster import RealKube
 from tests.support import eventually
 
 OURS = f"system:serviceaccounts:{NAMESPACE}"

@@ -5,12 +5,12 @@
 import msgspec
 import pytest
 
-from sluice.contracts.node import DRIVER_LABEL, UpgradeState
-from sluice.contracts.rollout import Phase, RolloutStatus
-from sluice.demo.person import POOL
-from sluice.demo.places import NAMESPACE
-from sluice.kube.resources import DAEMON_SETS
-from sluice.sim.realkube.binaries import Binaries
+from demo.person import POOL
+from demo.places import NAMESPACE
+from libs.contracts.node import DRIVER_LABEL, UpgradeState
+from libs.contracts.rollout import Phase, RolloutStatus
+from libs.kube.resources import DAEMON_SETS
+from libs.testing.realkube.binaries import Binaries
 from tests.component.real_upgrade.judging import kept_all_promises, witnessed
 from tests.component.real_upgrade.people import NEW, People
 from tests.component.real_upgrade.reaping import Death, Reaper

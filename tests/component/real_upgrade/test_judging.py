@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from sluice.contracts.journal import Verb
+from libs.contracts.journal import Verb
 from tests.component.real_upgrade.judging import read
 
 AT = "2026-01-01T00:00:00.000000Z"

@@ -7,8 +7,8 @@ what the audit reads.
 
 import pytest
 
-from sluice.contracts.node import UpgradeState
-from sluice.sim.realkube.binaries import Binaries
+from libs.contracts.node import UpgradeState
+from libs.testing.realkube.binaries import Binaries
 from tests.component.real_upgrade.judging import kept_all_promises, witnessed
 from tests.component.real_upgrade.people import NEW, OLD, People
 from tests.component.real_upgrade.reaping import Death, Reaper

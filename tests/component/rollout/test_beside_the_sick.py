@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from sluice.contracts.identities import Writer
-from sluice.policy.kinds.strategy import StrategySpec
-from sluice.policy.kinds.upgrades import UpgradePolicy
-from sluice.policy.wanted import Method
-from sluice.rollout.audit import Journal, compare
-from sluice.rollout.stage import NodePlan
-from sluice.rollout.views.pool import PoolView
+from libs.audit import Journal, compare
+from libs.contracts.identities import Writer
+from libs.forecast.stage import NodePlan
+from libs.policy.kinds.strategy import StrategySpec
+from libs.policy.kinds.upgrades import UpgradePolicy
+from libs.policy.wanted import Method
+from libs.rollout.views.pool import PoolView
 from tests.component.rollout.simulation.acts import Act
 from tests.component.rollout.simulation.play import play
 from tests.component.rollout.simulation.policies import TARGETS, VARIANTS, builds_of, proven_before

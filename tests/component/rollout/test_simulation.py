@@ -7,9 +7,9 @@ A seed that goes wrong is told as the shortest story that goes wrong in the same
 import pytest
 from msgspec.structs import replace
 
-from sluice.rollout.deciding import decide
-from sluice.rollout.decision import Decision
-from sluice.rollout.views.fleet import Fleet, Instant
+from libs.rollout.deciding import decide
+from libs.rollout.decision import Decision
+from libs.rollout.views.fleet import Fleet, Instant
 from tests.component.rollout.simulation.play import Decide, play
 from tests.component.rollout.simulation.scenario import SMALL, scenario
 from tests.component.rollout.simulation.shrinking import shrunk

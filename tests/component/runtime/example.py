@@ -1,4 +1,4 @@
-"""A small program on `sluice.runtime`: what its services do is a setting."""
+"""A small program on `libs.runtime`: what its services do is a setting."""
 
 import asyncio
 import threading
@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Literal
 
-from sluice.runtime.logs import logger
-from sluice.runtime.process import Process, ProcessSettings
-from sluice.runtime.program import Role, program
-from sluice.runtime.service import Service
-from sluice.runtime.values import Secret
+from libs.runtime.logs import logger
+from libs.runtime.process import Process, ProcessSettings
+from libs.runtime.program import Role, program
+from libs.runtime.service import Service
+from libs.runtime.values import Secret
 
 _log = logger()
 

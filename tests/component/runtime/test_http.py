@@ -3,8 +3,8 @@
 import aiohttp
 import pytest
 
-from sluice.runtime.fatal import Fatal
-from sluice.runtime.http import HttpServer, HttpSettings, Page
+from libs.runtime.fatal import Fatal
+from libs.runtime.http import HttpServer, HttpSettings, Page
 
 
 async def test_a_page_is_made_anew_for_each_question():

@@ -7,12 +7,12 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from sluice.runtime.fatal import Fatal
-from sluice.runtime.http import HttpSettings
-from sluice.runtime.ids import RandomIds
-from sluice.runtime.metrics import Metrics
-from sluice.runtime.process import Process, ProcessSettings
-from sluice.runtime.service import Service
+from libs.runtime.fatal import Fatal
+from libs.runtime.http import HttpSettings
+from libs.runtime.ids import RandomIds
+from libs.runtime.metrics import Metrics
+from libs.runtime.process import Process, ProcessSettings
+from libs.runtime.service import Service
 
 
 class StoppedClock:

@@ -7,13 +7,11 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sluice.bus.agent import Agent
-from sluice.bus.desk.checks import CheckHandler
-from sluice.bus.desk.op import Done, Failed, Handler, Op
-from sluice.bus.journal import MemoryJournal
-from sluice.bus.local import LocalServer
-from sluice.bus.local.bus import LocalBus
-from sluice.contracts.commands import (
+from libs.bus.agent import Agent
+from libs.bus.desk.checks import CheckHandler
+from libs.bus.desk.op import Done, Failed, Handler, Op
+from libs.bus.journal import MemoryJournal
+from libs.contracts.commands import (
     Check,
     CheckBody,
     CheckKind,
@@ -24,18 +22,20 @@ from sluice.contracts.commands import (
     Swap,
     Validate,
 )
-from sluice.contracts.facts import Facts, Gate, LoadedDriver
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.journal import Entry
-from sluice.contracts.node import DRIVER_LABEL
-from sluice.contracts.reports import Evidence, Finding, Preflight, Usage, ValidationStep
-from sluice.policy.rendering.driver import APP
-from sluice.runtime.clock import Clock
-from sluice.runtime.service import Service
-from sluice.sim.cluster.kinds import Pod
-from sluice.sim.cluster.kubelet.hardware import KERNEL
-from sluice.sim.cluster.kubelet.occupants import Instance, Occupant, Voice
-from sluice.sim.loop import Sim
+from libs.contracts.facts import Facts, Gate, LoadedDriver
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.journal import Entry
+from libs.contracts.node import DRIVER_LABEL
+from libs.contracts.reports import Evidence, Finding, Preflight, Usage, ValidationStep
+from libs.policy.rendering.driver import APP
+from libs.runtime.clock import Clock
+from libs.runtime.service import Service
+from libs.testing.bus import LocalServer
+from libs.testing.bus.bus import LocalBus
+from libs.testing.cluster.kinds import Pod
+from libs.testing.cluster.kubelet.hardware import KERNEL
+from libs.testing.cluster.kubelet.occupants import Instance, Occupant, Voice
+from libs.testing.loop import Sim
 
 DRIVER_CONTAINER = "nvidia-driver-ctr"
 LOADING = 2.0

@@ -2,13 +2,13 @@
 
 import pytest
 
-from sluice.contracts.asks import WhyAnswer, WhyAsk
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.reports import Finding
-from sluice.contracts.streams import COMMANDS, STATE
-from sluice.contracts.subjects import Command, State
-from sluice.scheduler import things
-from sluice.sim.apiserver.faults import Fault, Refuse
+from libs.contracts.asks import WhyAnswer, WhyAsk
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.reports import Finding
+from libs.contracts.streams import COMMANDS, STATE
+from libs.contracts.subjects import Command, State
+from libs.testing.apiserver.faults import Fault, Refuse
+from services.scheduler import things
 from tests.component.scheduler.test_upgrades import asked, brought_up
 from tests.component.scheduler.world import DEPLOYED, NEW, USER, Scheduler, World, play
 

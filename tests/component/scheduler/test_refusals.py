@@ -1,9 +1,9 @@
 """What refuses our writes for good is said: whom it holds up, with the words of the answer."""
 
-from sluice.contracts.asks import StatusAnswer, StatusAsk, WhyAnswer, WhyAsk
-from sluice.contracts.events import Wait as Waits
-from sluice.contracts.waits import WaitCode
-from sluice.sim.apiserver.faults import Fault, Refuse
+from libs.contracts.asks import StatusAnswer, StatusAsk, WhyAnswer, WhyAsk
+from libs.contracts.events import Wait as Waits
+from libs.contracts.waits import WaitCode
+from libs.testing.apiserver.faults import Fault, Refuse
 from tests.component.scheduler.test_upgrades import asked, brought_up, upgraded
 from tests.component.scheduler.world import NEW, OLD, POOL, USER, World, play
 

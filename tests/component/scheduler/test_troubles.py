@@ -2,11 +2,11 @@
 
 import pytest
 
-from sluice.contracts.events import EventKind
-from sluice.contracts.events import Wait as Waits
-from sluice.contracts.reports import Finding
-from sluice.scheduler import things
-from sluice.sim.apiserver.faults import Cut, Delay, Fault, Hang, Refuse, Strike
+from libs.contracts.events import EventKind
+from libs.contracts.events import Wait as Waits
+from libs.contracts.reports import Finding
+from libs.testing.apiserver.faults import Cut, Delay, Fault, Hang, Refuse, Strike
+from services.scheduler import things
 from tests.component.scheduler.test_upgrades import CORDON, LABEL, STATES, brought_up, upgraded
 from tests.component.scheduler.world import NEW, OLD, POOL, USER, World, play
 

@@ -2,14 +2,14 @@
 
 from collections import Counter
 
-from sluice.bus.asks import ask
-from sluice.contracts.asks import PlanAsk, StatusAnswer, StatusAsk, WhyAnswer, WhyAsk
-from sluice.contracts.events import EventKind, RolloutChange
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import decode
-from sluice.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, Record
-from sluice.contracts.reports import Finding
-from sluice.scheduler import things
+from libs.bus.asks import ask
+from libs.contracts.asks import PlanAsk, StatusAnswer, StatusAsk, WhyAnswer, WhyAsk
+from libs.contracts.events import EventKind, RolloutChange
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import decode
+from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, Record
+from libs.contracts.reports import Finding
+from services.scheduler import things
 from tests.component.scheduler.world import NEW, POLICY, POOL, STATE, Scheduler, World, play
 
 STATES = [

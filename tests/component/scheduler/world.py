@@ -12,34 +12,34 @@ from typing import Any, TypeVar
 import msgspec
 from structlog.testing import capture_logs
 
-from sluice.bus.chronicle import Recorded, read
-from sluice.bus.local import LocalServer
-from sluice.bus.permissions import permissions
-from sluice.bus.port import FromSequence
-from sluice.contracts.asks import PlanAnswer
-from sluice.contracts.events import Event
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.journal import Revision
-from sluice.contracts.streams import STREAMS
-from sluice.kube.client import MERGE_PATCH, Kube
-from sluice.kube.errors import Unavailable
-from sluice.kube.resources import LEASES, Resource
-from sluice.kube.transport import Answer, Request, Transport
-from sluice.policy.crds import definitions
-from sluice.policy.installation.whole import installation
-from sluice.policy.rules import RULES
-from sluice.rollout.world import Steady
-from sluice.runtime.metrics import Metrics
-from sluice.runtime.service import Service
-from sluice.scheduler import things
-from sluice.scheduler.role import LEASE, run
-from sluice.scheduler.settings import SchedulerSettings
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.cluster.cluster import Cluster
-from sluice.sim.cluster.kinds import REPLICA_SETS
-from sluice.sim.cluster.kubelet.hardware import Hardware
-from sluice.sim.loop import Sim
-from sluice.sim.loop import run as simulate
+from libs.bus.chronicle import Recorded, read
+from libs.bus.permissions import permissions
+from libs.bus.port import FromSequence
+from libs.contracts.asks import PlanAnswer
+from libs.contracts.events import Event
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.journal import Revision
+from libs.contracts.streams import STREAMS
+from libs.forecast.world import Steady
+from libs.kube.client import MERGE_PATCH, Kube
+from libs.kube.errors import Unavailable
+from libs.kube.resources import LEASES, Resource
+from libs.kube.transport import Answer, Request, Transport
+from libs.policy.crds import definitions
+from libs.policy.installation.whole import installation
+from libs.policy.rules import RULES
+from libs.runtime.metrics import Metrics
+from libs.runtime.service import Service
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.bus import LocalServer
+from libs.testing.cluster.cluster import Cluster
+from libs.testing.cluster.kinds import REPLICA_SETS
+from libs.testing.cluster.kubelet.hardware import Hardware
+from libs.testing.loop import Sim
+from libs.testing.loop import run as simulate
+from services.scheduler import things
+from services.scheduler.role import LEASE, run
+from services.scheduler.settings import SchedulerSettings
 from tests.component.policy.strictly import path_of, sent
 from tests.component.scheduler.crew import PARTS, Crew, Machine
 from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, drivers, node

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from sluice.sim.nats import NatsServer
+from libs.testing.nats import NatsServer
 from tests.support import eventually
 from tests.unit.host.trees import put
 
@@ -30,7 +30,7 @@ async def _started(*arguments: str, environ: Mapping[str, str]) -> asyncio.subpr
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "sluice.telemetry",
+        "services.telemetry",
         *arguments,
         env={"PATH": os.environ["PATH"], **environ},
         stdout=asyncio.subprocess.PIPE,

@@ -2,28 +2,28 @@
 
 from pathlib import Path
 
-from sluice.bus.journal import MemoryJournal
-from sluice.bus.local import LocalServer
-from sluice.bus.slots import Slots
-from sluice.contracts import subjects
-from sluice.contracts.commands import Command, Order, Quiesce
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.streams import STREAMS
-from sluice.host.access import Inline
-from sluice.host.holders import holders
-from sluice.host.tree import Tree
-from sluice.kube.client import Kube
-from sluice.kube.resources import NODES
-from sluice.runtime.metrics import Metrics
-from sluice.runtime.service import Service
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.loop import Sim, run
-from sluice.sim.machines.system import System
-from sluice.telemetry.cluster import role
-from sluice.telemetry.cluster.settings import TelemetryClusterSettings
-from sluice.telemetry.node import agent
-from sluice.telemetry.node.settings import TelemetrySettings
-from tests.unit.sim.machines.places import machine
+from libs.bus.journal import MemoryJournal
+from libs.bus.slots import Slots
+from libs.contracts import subjects
+from libs.contracts.commands import Command, Order, Quiesce
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import STREAMS
+from libs.host.access import Inline
+from libs.host.holders import holders
+from libs.host.tree import Tree
+from libs.kube.client import Kube
+from libs.kube.resources import NODES
+from libs.runtime.metrics import Metrics
+from libs.runtime.service import Service
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.bus import LocalServer
+from libs.testing.loop import Sim, run
+from libs.testing.machines.system import System
+from services.telemetry.cluster import role
+from services.telemetry.cluster.settings import TelemetryClusterSettings
+from services.telemetry.node import agent
+from services.telemetry.node.settings import TelemetrySettings
+from tests.unit.testing.machines.places import machine
 
 NAME = "n1"
 COMM = "sluice-telemetry"

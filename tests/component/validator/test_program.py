@@ -12,19 +12,19 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sluice.bus.nats import connect
-from sluice.contracts import subjects
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import encode
-from sluice.contracts.reports import Evidence, Report, ValidationStep
-from sluice.contracts.streams import STATE, STREAMS
-from sluice.kube.client import Kube
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.ids import SeededIds
-from sluice.sim.apiserver.http import front
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.child import Child
-from sluice.sim.nats import NatsServer
+from libs.bus.nats import connect
+from libs.contracts import subjects
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
+from libs.contracts.reports import Evidence, Report, ValidationStep
+from libs.contracts.streams import STATE, STREAMS
+from libs.kube.client import Kube
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import SeededIds
+from libs.testing.apiserver.http import front
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.child import Child
+from libs.testing.nats import NatsServer
 from tests.support import eventually
 
 PLAIN = {
@@ -33,7 +33,7 @@ PLAIN = {
     "SLUICE_LOG_FORMAT": "text",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-PROGRAM = (sys.executable, "-W", "error", "-m", "sluice.validator")
+PROGRAM = (sys.executable, "-W", "error", "-m", "services.validator")
 NODE = {
     "metadata": {"name": "a", "labels": {"nvidia.com/gpu.present": "true"}},
     "status": {"nodeInfo": {"bootID": "b"}},

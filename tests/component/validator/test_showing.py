@@ -9,23 +9,23 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from sluice.bus.local import LocalServer
-from sluice.contracts import subjects
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import encode
-from sluice.contracts.reports import Evidence, Report, ValidationStep
-from sluice.contracts.streams import STATE, STREAMS
-from sluice.kube.client import MERGE_PATCH, Kube
-from sluice.kube.resources import NODES
-from sluice.policy.installation.rights import RIGHTS
-from sluice.runtime.metrics import Metrics
-from sluice.runtime.service import Service
-from sluice.sim.apiserver.faults import Fault, Refuse
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.loop import Sim
-from sluice.sim.loop import run as simulate
-from sluice.validator.cluster.role import run
-from sluice.validator.cluster.settings import ValidatorClusterSettings
+from libs.contracts import subjects
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
+from libs.contracts.reports import Evidence, Report, ValidationStep
+from libs.contracts.streams import STATE, STREAMS
+from libs.kube.client import MERGE_PATCH, Kube
+from libs.kube.resources import NODES
+from libs.policy.installation.rights import RIGHTS
+from libs.runtime.metrics import Metrics
+from libs.runtime.service import Service
+from libs.testing.apiserver.faults import Fault, Refuse
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.bus import LocalServer
+from libs.testing.loop import Sim
+from libs.testing.loop import run as simulate
+from services.validator.cluster.role import run
+from services.validator.cluster.settings import ValidatorClusterSettings
 
 USER = "system:serviceaccount:gpu-operator:sluice-validator-cluster"
 ME = Identity(writer=Writer.VALIDATOR_CLUSTER)

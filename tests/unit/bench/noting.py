@@ -3,7 +3,7 @@
 from typing import Any
 
 from bench.incumbent_nodes import Annotation, Node, Stalled
-from sluice.contracts.node import UpgradeState as State
+from libs.contracts.node import UpgradeState as State
 
 
 class Noting:

@@ -1,7 +1,7 @@
 """The fleet that two policies are compared on, and the account of what its jobs lose."""
 
 from bench.comparing import FleetSpec, Work
-from sluice.rollout.world import NEVER, Oddity, Span, Steady
+from libs.forecast.world import NEVER, Oddity, Span, Steady
 
 ONE = FleetSpec(nodes=1, gpus=8, busy=1.0, jobs=2, age=100.0)
 

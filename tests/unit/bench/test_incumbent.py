@@ -5,7 +5,7 @@ import pytest
 from bench.comparing import CALM, Figures, FleetSpec
 from bench.incumbent import incumbent
 from bench.incumbent_controller import TICK
-from sluice.rollout.world import NEVER, Ending, Oddity, Seeded, Span, Steady, Verdict
+from libs.forecast.world import NEVER, Ending, Oddity, Seeded, Span, Steady, Verdict
 
 LABELS = 8
 """That one node goes through."""

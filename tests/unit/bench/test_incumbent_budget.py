@@ -7,7 +7,7 @@ import pytest
 from bench.comparing import FleetSpec
 from bench.incumbent_nodes import Budget, DriverPod, Node, Stalled, budget, grouped, scaled
 from bench.incumbent_pass import apply
-from sluice.contracts.node import UpgradeState as State
+from libs.contracts.node import UpgradeState as State
 from tests.unit.bench.noting import Noting
 
 GOLDEN = """\

@@ -7,7 +7,7 @@ import pytest
 from bench.comparing import FleetSpec
 from bench.incumbent_nodes import DriverPod, Node, Stalled, complete, grouped
 from bench.incumbent_pass import apply
-from sluice.contracts.node import UpgradeState as State
+from libs.contracts.node import UpgradeState as State
 from tests.unit.bench.noting import Noting
 
 OLD = {"synced": False}

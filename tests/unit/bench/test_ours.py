@@ -6,7 +6,7 @@ from bench.comparing import CALM, FleetSpec
 from bench.incumbent import incumbent
 from bench.ours import ours
 from bench.ours_costs import PAUSES
-from sluice.rollout.world import Ending, Oddity, Seeded, Span, Steady, Verdict
+from libs.forecast.world import Ending, Oddity, Seeded, Span, Steady, Verdict
 
 RETRY = 5.0
 """Seconds between two requests to evict a pod that is refused."""

@@ -4,12 +4,12 @@ import pytest
 
 from bench.ours_costs import PROOFS, Looks, Requests
 from bench.probing import LONGEST, PROBE_DELAY, PROBE_FAILURES, PROBE_PERIOD, Probed, probed
-from sluice.contracts.journal import Verb
-from sluice.contracts.rollout import KIND
-from sluice.policy.normal import STARTUP
-from sluice.rollout.stage.paths import KUBELET, SCHEDULER
-from sluice.rollout.world import RUNS_ON, Ending, Span, Steady
-from sluice.scheduler.tenants import WATCHED
+from libs.contracts.journal import Verb
+from libs.contracts.rollout import KIND
+from libs.forecast.stage.paths import KUBELET, SCHEDULER
+from libs.forecast.world import RUNS_ON, Ending, Span, Steady
+from libs.policy.normal import STARTUP
+from services.scheduler.tenants import WATCHED
 
 
 def test_a_conflict_is_a_write_and_a_look() -> None:

@@ -12,19 +12,19 @@ from typing import Any
 
 import msgspec
 
-from sluice.bus.desk.op import Done, Failed, Op
-from sluice.bus.journal import MemoryJournal
-from sluice.bus.local import Faults, Happened, LocalServer
-from sluice.bus.port import Bus, LastPerSubject
-from sluice.contracts import subjects
-from sluice.contracts.commands import Command, CommandKind, Order
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.journal import Entry
-from sluice.contracts.message import decode, encode
-from sluice.contracts.reports import Refusal, RefusalCode, Report, Result, StateKind
-from sluice.contracts.streams import COMMANDS, STATE, STREAMS
-from sluice.runtime.fatal import Fatal
-from sluice.sim.loop import Sim
+from libs.bus.desk.op import Done, Failed, Op
+from libs.bus.journal import MemoryJournal
+from libs.bus.port import Bus, LastPerSubject
+from libs.contracts import subjects
+from libs.contracts.commands import Command, CommandKind, Order
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.journal import Entry
+from libs.contracts.message import decode, encode
+from libs.contracts.reports import Refusal, RefusalCode, Report, Result, StateKind
+from libs.contracts.streams import COMMANDS, STATE, STREAMS
+from libs.runtime.fatal import Fatal
+from libs.testing.bus import Faults, Happened, LocalServer
+from libs.testing.loop import Sim
 from tests.unit.bus.commands_leaders import Leader, Observer
 from tests.unit.bus.desk_world import AGENT, NODE, SCHEDULER, SLOT, Agent, persist
 

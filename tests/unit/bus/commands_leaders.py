@@ -3,13 +3,13 @@
 import asyncio
 from typing import Protocol
 
-from sluice.bus.local import LocalServer
-from sluice.bus.port import BusError, Stored
-from sluice.bus.slots import Slots, Superseded, next_order
-from sluice.contracts.commands import Command, CommandBody, Idle, Order, Quiesce, Swap
-from sluice.contracts.message import decode
-from sluice.contracts.reports import Report, Result
-from sluice.sim.loop import Sim
+from libs.bus.port import BusError, Stored
+from libs.bus.slots import Slots, Superseded, next_order
+from libs.contracts.commands import Command, CommandBody, Idle, Order, Quiesce, Swap
+from libs.contracts.message import decode
+from libs.contracts.reports import Report, Result
+from libs.testing.bus import LocalServer
+from libs.testing.loop import Sim
 from tests.unit.bus.desk_world import NODE, SCHEDULER, SLOT
 
 

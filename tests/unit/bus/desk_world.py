@@ -6,16 +6,15 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
-from sluice.bus.desk import Desk
-from sluice.bus.desk.checks import CheckHandler
-from sluice.bus.desk.op import Done, Handler, Op
-from sluice.bus.journal import Journal, MemoryJournal
-from sluice.bus.local import Faults, Happened, LocalServer
-from sluice.bus.port import BusError
-from sluice.bus.reporter import Reporter
-from sluice.bus.slots import Slots
-from sluice.contracts import subjects
-from sluice.contracts.commands import (
+from libs.bus.desk import Desk
+from libs.bus.desk.checks import CheckHandler
+from libs.bus.desk.op import Done, Handler, Op
+from libs.bus.journal import Journal, MemoryJournal
+from libs.bus.port import BusError
+from libs.bus.reporter import Reporter
+from libs.bus.slots import Slots
+from libs.contracts import subjects
+from libs.contracts.commands import (
     CheckKind,
     Command,
     CommandBody,
@@ -25,15 +24,16 @@ from sluice.contracts.commands import (
     Quiesce,
     Swap,
 )
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.journal import Entry
-from sluice.contracts.message import decode, encode
-from sluice.contracts.reports import Refusal, Report, Result, StateBody
-from sluice.contracts.streams import COMMANDS, STREAMS
-from sluice.runtime.clock import Clock
-from sluice.runtime.fatal import Fatal
-from sluice.runtime.tasks import Tasks
-from sluice.sim.loop import Sim, run
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.journal import Entry
+from libs.contracts.message import decode, encode
+from libs.contracts.reports import Refusal, Report, Result, StateBody
+from libs.contracts.streams import COMMANDS, STREAMS
+from libs.runtime.clock import Clock
+from libs.runtime.fatal import Fatal
+from libs.runtime.tasks import Tasks
+from libs.testing.bus import Faults, Happened, LocalServer
+from libs.testing.loop import Sim, run
 
 NODE = "a.example"
 UID = "uid-1"

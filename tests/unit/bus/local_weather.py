@@ -5,11 +5,11 @@ import sys
 
 import msgspec
 
-from sluice.bus.local import Faults, Happened, LocalBus, LocalServer
-from sluice.bus.port import BusError, Closable, FromSequence, LastPerSubject
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.streams import Stream
-from sluice.sim.loop import Sim, run
+from libs.bus.port import BusError, Closable, FromSequence, LastPerSubject
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import Stream
+from libs.testing.bus import Faults, Happened, LocalBus, LocalServer
+from libs.testing.loop import Sim, run
 from tests.component.bus.listeners import Notes
 
 NODES = ("a", "b", "c", "d")

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from sluice.bus.asks import WAITING, Answers, Responder, ask
-from sluice.bus.local import LocalBus, LocalServer
-from sluice.bus.port import Away, NobodyThere
-from sluice.contracts import subjects
-from sluice.contracts.asks import (
+from libs.bus.asks import WAITING, Answers, Responder, ask
+from libs.bus.port import Away, NobodyThere
+from libs.contracts import subjects
+from libs.contracts.asks import (
     AskVerb,
     Problem,
     ProblemCode,
@@ -22,9 +21,10 @@ from sluice.contracts.asks import (
     WhyAnswer,
     WhyAsk,
 )
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import Message, Unreadable, decode, encode
-from sluice.sim.loop import Sim, run
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import Message, Unreadable, decode, encode
+from libs.testing.bus import LocalBus, LocalServer
+from libs.testing.loop import Sim, run
 
 SERVICE = Identity(writer=Writer.SCHEDULER)
 ASKER = Identity(writer=Writer.CTL)

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from sluice.bus import chronicle
-from sluice.bus.chronicle import Chronicle, ChronicleFull, Recorded, read
-from sluice.bus.local import Faults, LocalBus, LocalServer
-from sluice.bus.port import BusError, FromSequence
-from sluice.contracts.events import Leader
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.streams import EVENTS
-from sluice.sim.loop import Sim, run
+from libs.bus import chronicle
+from libs.bus.chronicle import Chronicle, ChronicleFull, Recorded, read
+from libs.bus.port import BusError, FromSequence
+from libs.contracts.events import Leader
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import EVENTS
+from libs.testing.bus import Faults, LocalBus, LocalServer
+from libs.testing.loop import Sim, run
 
 WRITER = Identity(writer=Writer.SCHEDULER)
 READER = Identity(writer=Writer.CTL)

@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-from sluice.bus.desk import PERIOD, Desk
-from sluice.bus.desk.op import Done, Failed, Op
-from sluice.bus.desk.work import WORDS
-from sluice.bus.journal import JournalRefused, MemoryJournal
-from sluice.bus.local import Faults
-from sluice.contracts.commands import CommandKind, Order
-from sluice.contracts.journal import Entry, EntryPhase
-from sluice.contracts.reports import Outcome, Progress, RefusalCode
-from sluice.contracts.streams import COMMANDS, STATE
+from libs.bus.desk import PERIOD, Desk
+from libs.bus.desk.op import Done, Failed, Op
+from libs.bus.desk.work import WORDS
+from libs.bus.journal import JournalRefused, MemoryJournal
+from libs.contracts.commands import CommandKind, Order
+from libs.contracts.journal import Entry, EntryPhase
+from libs.contracts.reports import Outcome, Progress, RefusalCode
+from libs.contracts.streams import COMMANDS, STATE
+from libs.testing.bus import Faults
 from tests.unit.bus.desk_world import (
     AGENT,
     IDLE,

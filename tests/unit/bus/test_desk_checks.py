@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
-from sluice.bus.desk.op import Done, Op
-from sluice.contracts import subjects
-from sluice.contracts.commands import (
+from libs.bus.desk.op import Done, Op
+from libs.contracts import subjects
+from libs.contracts.commands import (
     CHECK_VALID_SECONDS,
     Check,
     CheckBody,
@@ -16,9 +16,9 @@ from sluice.contracts.commands import (
     HoldersCheck,
     PreflightCheck,
 )
-from sluice.contracts.identities import Writer
-from sluice.contracts.message import encode
-from sluice.contracts.reports import Holders, Refusal, RefusalCode, StateKind
+from libs.contracts.identities import Writer
+from libs.contracts.message import encode
+from libs.contracts.reports import Holders, Refusal, RefusalCode, StateKind
 from tests.unit.bus.desk_world import AGENT, BOOT, NODE, UID, World, command, in_world
 
 

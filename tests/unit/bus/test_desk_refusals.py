@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from sluice.bus.desk.op import Done, Op
-from sluice.bus.journal import JournalRefused
-from sluice.contracts.commands import Command, CommandKind
-from sluice.contracts.journal import Entry, EntryPhase
-from sluice.contracts.message import encode
-from sluice.contracts.reports import Outcome, RefusalCode
+from libs.bus.desk.op import Done, Op
+from libs.bus.journal import JournalRefused
+from libs.contracts.commands import Command, CommandKind
+from libs.contracts.journal import Entry, EntryPhase
+from libs.contracts.message import encode
+from libs.contracts.reports import Outcome, RefusalCode
 from tests.unit.bus.desk_world import (
     IDLE,
     SWAP,

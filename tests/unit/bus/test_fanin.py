@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from sluice.bus.fanin import FanIn, Sender
-from sluice.bus.local import Faults, LocalBus, LocalServer
-from sluice.contracts import subjects, telemetry
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import MAJOR
-from sluice.contracts.telemetry import Batch, GpuSample
-from sluice.sim.loop import Sim, run
+from libs.bus.fanin import FanIn, Sender
+from libs.contracts import subjects, telemetry
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import MAJOR
+from libs.contracts.telemetry import Batch, GpuSample
+from libs.testing.bus import Faults, LocalBus, LocalServer
+from libs.testing.loop import Sim, run
 
 READER = Identity(writer=Writer.TELEMETRY_CLUSTER)
 AGENT = Identity(writer=Writer.TELEMETRY, node="a.example")

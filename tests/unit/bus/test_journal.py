@@ -8,11 +8,11 @@ from typing import TypeVar
 
 import pytest
 
-from sluice.bus.desk.verdict import Seen
-from sluice.bus.journal import FileJournal, JournalRefused, MemoryJournal, needed
-from sluice.contracts.journal import Entry, EntryPhase
-from sluice.contracts.message import encode
-from sluice.contracts.reports import Outcome, Result
+from libs.bus.desk.verdict import Seen
+from libs.bus.journal import FileJournal, JournalRefused, MemoryJournal, needed
+from libs.contracts.journal import Entry, EntryPhase
+from libs.contracts.message import encode
+from libs.contracts.reports import Outcome, Result
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ import sys
 
 import msgspec
 
-from sluice.bus.local import Happened
-from sluice.sim.loop import run
+from libs.testing.bus import Happened
+from libs.testing.loop import run
 from tests.unit.bus import local_weather
 
 

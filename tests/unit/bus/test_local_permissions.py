@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from sluice.bus.local import LocalBus, LocalServer
-from sluice.bus.permissions import Permissions
-from sluice.bus.port import Forbidden, LastPerSubject
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.streams import Stream
-from sluice.contracts.subjects import direct_get, js_api
-from sluice.sim.loop import Sim, run
+from libs.bus.permissions import Permissions
+from libs.bus.port import Forbidden, LastPerSubject
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import Stream
+from libs.contracts.subjects import direct_get, js_api
+from libs.testing.bus import LocalBus, LocalServer
+from libs.testing.loop import Sim, run
 from tests.component.bus.listeners import Ear, Notes
 
 WRITER = Identity(writer=Writer.SCHEDULER)

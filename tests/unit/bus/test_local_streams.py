@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from sluice.bus.local.streams import Kept
-from sluice.bus.port import Conflict
-from sluice.contracts.streams import Stream
+from libs.bus.port import Conflict
+from libs.contracts.streams import Stream
+from libs.testing.bus.streams import Kept
 
 KEPT = Stream(
     name="KEPT",

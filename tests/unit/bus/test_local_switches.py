@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from sluice.bus.local import Faults, LocalBus, LocalServer
-from sluice.bus.port import Away, FromSequence, LastPerSubject, Start
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.streams import Stream
-from sluice.sim.loop import Sim, run
+from libs.bus.port import Away, FromSequence, LastPerSubject, Start
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import Stream
+from libs.testing.bus import Faults, LocalBus, LocalServer
+from libs.testing.loop import Sim, run
 from tests.component.bus.listeners import Ear, Notes
 
 WRITER = Identity(writer=Writer.SCHEDULER)

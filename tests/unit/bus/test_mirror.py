@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from sluice.bus.local import Faults, LocalBus, LocalServer
-from sluice.bus.mirror import Ignored, Mirror
-from sluice.bus.port import Away
-from sluice.contracts import subjects
-from sluice.contracts.facts import Facts
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import encode
-from sluice.contracts.reports import Report, StateKind
-from sluice.contracts.streams import STATE
-from sluice.sim.loop import Sim, run
+from libs.bus.mirror import Ignored, Mirror
+from libs.bus.port import Away
+from libs.contracts import subjects
+from libs.contracts.facts import Facts
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
+from libs.contracts.reports import Report, StateKind
+from libs.contracts.streams import STATE
+from libs.testing.bus import Faults, LocalBus, LocalServer
+from libs.testing.loop import Sim, run
 
 READER = Identity(writer=Writer.SCHEDULER)
 AGENT = Identity(writer=Writer.DRIVER, node="a.example")

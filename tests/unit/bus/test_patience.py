@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from sluice.bus.patience import Patience
-from sluice.bus.port import Away, Misconfigured
-from sluice.sim.loop import Sim, run
+from libs.bus.patience import Patience
+from libs.bus.port import Away, Misconfigured
+from libs.testing.loop import Sim, run
 
 
 class Server:

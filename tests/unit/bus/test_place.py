@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sluice.bus.joining import NatsSettings
-from sluice.bus.place import AgentSettings
-from sluice.runtime import settings
-from sluice.runtime.fatal import Fatal
+from libs.bus.joining import NatsSettings
+from libs.bus.place import AgentSettings
+from libs.runtime import settings
+from libs.runtime.fatal import Fatal
 
 
 def token(path: Path, claims: object) -> str:

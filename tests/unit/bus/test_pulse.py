@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from sluice.bus.local import Faults, LocalBus, LocalServer
-from sluice.bus.pulse import RECONNECT_SPREAD, Misheard, Pulse, Pulses
-from sluice.contracts import subjects
-from sluice.contracts.beats import PERIOD, SILENT_AFTER, Beat
-from sluice.contracts.commands import Order
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import encode
-from sluice.runtime.tasks import Tasks
-from sluice.sim.loop import Sim, run
+from libs.bus.pulse import RECONNECT_SPREAD, Misheard, Pulse, Pulses
+from libs.contracts import subjects
+from libs.contracts.beats import PERIOD, SILENT_AFTER, Beat
+from libs.contracts.commands import Order
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
+from libs.runtime.tasks import Tasks
+from libs.testing.bus import Faults, LocalBus, LocalServer
+from libs.testing.loop import Sim, run
 
 READER = Identity(writer=Writer.SCHEDULER)
 AGENT = Identity(writer=Writer.DRIVER, node="a.example")

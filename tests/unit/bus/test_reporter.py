@@ -2,16 +2,16 @@
 
 import pytest
 
-from sluice.bus.local import Faults
-from sluice.bus.reporter import REPEAT, Reporter
-from sluice.contracts import subjects
-from sluice.contracts.commands import Order
-from sluice.contracts.facts import Facts
-from sluice.contracts.identities import Writer
-from sluice.contracts.message import decode
-from sluice.contracts.reports import Holders, Outcome, Report, Result, StateBody, StateKind, Usage
-from sluice.contracts.streams import STATE
-from sluice.runtime.tasks import Tasks
+from libs.bus.reporter import REPEAT, Reporter
+from libs.contracts import subjects
+from libs.contracts.commands import Order
+from libs.contracts.facts import Facts
+from libs.contracts.identities import Writer
+from libs.contracts.message import decode
+from libs.contracts.reports import Holders, Outcome, Report, Result, StateBody, StateKind, Usage
+from libs.contracts.streams import STATE
+from libs.runtime.tasks import Tasks
+from libs.testing.bus import Faults
 from tests.unit.bus.desk_world import AGENT, BOOT, NODE, UID, World, in_world
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from sluice.bus.permissions import permissions
-from sluice.contracts.catalogue import PLANES, Plane
-from sluice.contracts.identities import COMPONENTS, Identity, Writer
-from sluice.contracts.streams import COMMANDS
-from sluice.contracts.subjects import ANY, js_api, matches, of_cluster
+from libs.bus.permissions import permissions
+from libs.contracts.catalogue import PLANES, Plane
+from libs.contracts.identities import COMPONENTS, Identity, Writer
+from libs.contracts.streams import COMMANDS
+from libs.contracts.subjects import ANY, js_api, matches, of_cluster
 
 NODE = "gpu-1.example"
 VALUES = {

@@ -2,14 +2,14 @@
 
 import pytest
 
-from sluice.bus.local import Happened, LocalBus
-from sluice.bus.port import Away, Conflict, Stored
-from sluice.bus.slots import TRIES, Slots, Superseded, Written, next_order, outranks
-from sluice.contracts import subjects
-from sluice.contracts.commands import CHECK_VALID_SECONDS, Check, Command, HoldersCheck, Order
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import decode, encode
-from sluice.contracts.streams import COMMANDS, Stream
+from libs.bus.port import Away, Conflict, Stored
+from libs.bus.slots import TRIES, Slots, Superseded, Written, next_order, outranks
+from libs.contracts import subjects
+from libs.contracts.commands import CHECK_VALID_SECONDS, Check, Command, HoldersCheck, Order
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import decode, encode
+from libs.contracts.streams import COMMANDS, Stream
+from libs.testing.bus import Happened, LocalBus
 from tests.unit.bus.desk_world import (
     BOOT,
     IDLE,

@@ -4,7 +4,7 @@ from typing import Protocol
 
 import pytest
 
-from sluice.host.gpus.port import Gpus, Unavailable
+from libs.host.gpus.port import Gpus, Unavailable
 
 
 class Bench(Protocol):

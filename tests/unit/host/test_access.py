@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from sluice.host.access import Inline, Threads
+from libs.host.access import Inline, Threads
 
 
 def raising() -> None:

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from sluice.host import driver_files
+from libs.host import driver_files
 from tests.unit.host.trees import tree
 
 

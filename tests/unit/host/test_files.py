@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.host.files import LIST, Files, Unreadable
-from sluice.host.tree import Tree
+from libs.host.files import LIST, Files, Unreadable
+from libs.host.tree import Tree
 from tests.unit.host.trees import put
 
 

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from sluice.host import gate
-from sluice.host.gate import Answer, Asking
-from sluice.host.tree import Tree
+from libs.host import gate
+from libs.host.gate import Answer, Asking
+from libs.host.tree import Tree
 
 OLD = Asking(pod_uid="old", label="d-1", started=10.0)
 NEW = Asking(pod_uid="new", label="d-2", started=20.0)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.host.linux import ForbiddenHere, RealLinux, _mounts_below  # pyright: ignore[reportPrivateUsage]
-from sluice.host.tree import Tree
+from libs.host.linux import ForbiddenHere, RealLinux, _mounts_below  # pyright: ignore[reportPrivateUsage]
+from libs.host.tree import Tree
 from tests.unit.host.trees import tree
 
 

@@ -1,9 +1,9 @@
 import pytest
 
-from sluice.contracts.facts import Gpu
-from sluice.contracts.telemetry import GpuSample
-from sluice.host.gpus.memory import MemoryGpus
-from sluice.host.gpus.port import Library, Unavailable
+from libs.contracts.facts import Gpu
+from libs.contracts.telemetry import GpuSample
+from libs.host.gpus.memory import MemoryGpus
+from libs.host.gpus.port import Library, Unavailable
 from tests.unit.host.gpus_suite import GpusSuite
 
 

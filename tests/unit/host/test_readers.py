@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sluice.contracts.facts import Cpu, Kernel, Memory, OperatingSystem, PciDevice
-from sluice.host import holders, modules, pci, system
-from sluice.host.tree import Tree
-from sluice.runtime.fatal import Fatal
+from libs.contracts.facts import Cpu, Kernel, Memory, OperatingSystem, PciDevice
+from libs.host import holders, modules, pci, system
+from libs.host.tree import Tree
+from libs.runtime.fatal import Fatal
 from tests.unit.host.trees import link, put, tree
 
 H100 = {

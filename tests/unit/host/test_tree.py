@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.host.tree import Tree
+from libs.host.tree import Tree
 from tests.unit.host.trees import link, put, tree
 
 

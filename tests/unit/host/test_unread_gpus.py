@@ -2,9 +2,9 @@
 
 import pytest
 
-from sluice.host.gpus.hold import Hold
-from sluice.host.gpus.port import Unavailable
-from sluice.host.gpus.unread import UnreadGpus
+from libs.host.gpus.hold import Hold
+from libs.host.gpus.port import Unavailable
+from libs.host.gpus.unread import UnreadGpus
 
 
 def test_every_question_is_refused_in_words() -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sluice.host.tree import Tree
+from libs.host.tree import Tree
 
 
 def tree(root: Path, files: dict[str, str] | None = None, **links: str) -> Tree:

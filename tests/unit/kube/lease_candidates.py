@@ -10,15 +10,15 @@ import msgspec
 import pytest
 import structlog
 
-from sluice.contracts.journal import Revision
-from sluice.kube.client import Kube
-from sluice.kube.errors import KubeError
-from sluice.kube.lease import Lease
-from sluice.kube.lease.fence import Fenced
-from sluice.kube.lease.term import NotLeading, Term
-from sluice.kube.resources import CONFIG_MAPS
-from sluice.kube.transport import Answer, Request, Transport
-from sluice.sim.loop import Sim
+from libs.contracts.journal import Revision
+from libs.kube.client import Kube
+from libs.kube.errors import KubeError
+from libs.kube.lease import Lease
+from libs.kube.lease.fence import Fenced
+from libs.kube.lease.term import NotLeading, Term
+from libs.kube.resources import CONFIG_MAPS
+from libs.kube.transport import Answer, Request, Transport
+from libs.testing.loop import Sim
 from tests.unit.kube.lease_server import LEASE, NAMESPACE
 
 Body = Callable[["Candidate", Term, Kube], Awaitable[None]]

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from sluice.contracts.journal import Revision, Verb
-from sluice.kube.transport import Answer, Request
-from sluice.runtime.clock import Clock
+from libs.contracts.journal import Revision, Verb
+from libs.kube.transport import Answer, Request
+from libs.runtime.clock import Clock
 
 NAMESPACE = "sluice"
 LEASE = "scheduler"

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from sluice.kube.queue import (
+from libs.kube.queue import (
     FAIR_TURN,
     RETRY_BURST,
     RETRY_CAP,

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from sluice.kube.errors import Unavailable
-from sluice.kube.transport import Request
-from sluice.runtime.clock import Clock
+from libs.kube.errors import Unavailable
+from libs.kube.transport import Request
+from libs.runtime.clock import Clock
 
 encode = msgspec.json.encode
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from sluice.contracts.journal import Revision, Verb
-from sluice.kube.auditlog import Converter, Unreadable
+from libs.contracts.journal import Revision, Verb
+from libs.testing.auditlog import Converter, Unreadable
 from tests.unit.kube.audit_lines import START, SUCCESS, UID, at, event, refusal, shown
 
 IN_DEFAULT = {"namespace": "default"}

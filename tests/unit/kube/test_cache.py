@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.kube.cache import Cache
-from sluice.kube.client import Kube
-from sluice.kube.errors import Gone, Unavailable
-from sluice.kube.resources import CONFIG_MAPS, Resource
-from sluice.kube.transport import Answer, Request
-from sluice.kube.views import Object
-from sluice.runtime.tasks import Tasks
-from sluice.sim.loop import Sim, run
+from libs.kube.cache import Cache
+from libs.kube.client import Kube
+from libs.kube.errors import Gone, Unavailable
+from libs.kube.resources import CONFIG_MAPS, Resource
+from libs.kube.transport import Answer, Request
+from libs.kube.views import Object
+from libs.runtime.tasks import Tasks
+from libs.testing.loop import Sim, run
 from tests.unit.kube.small_server import Answered, SmallServer, Thing, encode, status
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.kube.client import Evicted, Guard, Kube, NotThere, Withheld
-from sluice.kube.errors import (
+from libs.kube.client import Evicted, Guard, Kube, NotThere, Withheld
+from libs.kube.errors import (
     AlreadyExists,
     Cause,
     Claim,
@@ -26,10 +26,10 @@ from sluice.kube.errors import (
     UnknownKind,
     Unreadable,
 )
-from sluice.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, Resource
-from sluice.kube.transport import Request
-from sluice.kube.views import Object
-from sluice.sim.loop import Sim, run
+from libs.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, Resource
+from libs.kube.transport import Request
+from libs.kube.views import Object
+from libs.testing.loop import Sim, run
 from tests.unit.kube.small_server import Answered, Thing, encode, status
 
 ROLLOUTS = Resource(

@@ -1,7 +1,7 @@
 """Conditions: since when the status is so, and nothing new when nothing changed."""
 
-from sluice.kube.conditions import set_condition
-from sluice.kube.views import Condition
+from libs.kube.conditions import set_condition
+from libs.kube.views import Condition
 
 NOON = 1_800_014_400.0
 READY = Condition(

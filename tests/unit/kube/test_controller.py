@@ -11,16 +11,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.contextvars import get_contextvars
 from structlog.testing import LogCapture
 
-from sluice.kube.controller import Controller, Done, Later, Outcome, Refused
-from sluice.kube.errors import TooManyRequests
-from sluice.kube.metering import Meters
-from sluice.kube.queue import WorkQueue
-from sluice.runtime.metrics import Metrics
-from sluice.runtime.tasks import Tasks
-from sluice.sim.loop import Sim, run
+from libs.kube.controller import Controller, Done, Later, Outcome, Refused
+from libs.kube.errors import TooManyRequests
+from libs.kube.metering import Meters
+from libs.kube.queue import WorkQueue
+from libs.runtime.metrics import Metrics
+from libs.runtime.tasks import Tasks
+from libs.testing.loop import Sim, run
 
 if TYPE_CHECKING:
-    from sluice.runtime.fatal import Fatal
+    from libs.runtime.fatal import Fatal
 
 TIMEOUT = 10.0
 GRACE = 4.0

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from sluice.kube.customs import Written, custom, customs
-from sluice.policy.kinds import GPU_CLUSTER, SELECTING, WISHES
-from sluice.policy.kinds.rollout import ROLLOUT
+from libs.kube.customs import Written, custom, customs
+from libs.policy.kinds import GPU_CLUSTER, SELECTING, WISHES
+from libs.policy.kinds.rollout import ROLLOUT
 
 
 def test_a_kind_is_found_where_its_owner_says() -> None:

@@ -8,8 +8,8 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from sluice.kube.client import Kube
-from sluice.kube.events import (
+from libs.kube.client import Kube
+from libs.kube.events import (
     ALIKE,
     FLUSH,
     SAME,
@@ -20,13 +20,13 @@ from sluice.kube.events import (
     About,
     Events,
 )
-from sluice.runtime.tasks import Tasks
-from sluice.sim.apiserver.faults import Cut, Delay, Fault, Hang, Refuse
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.loop import Sim, run
+from libs.runtime.tasks import Tasks
+from libs.testing.apiserver.faults import Cut, Delay, Fault, Hang, Refuse
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.loop import Sim, run
 
 if TYPE_CHECKING:
-    from sluice.runtime.fatal import Fatal
+    from libs.runtime.fatal import Fatal
 
 NODE = About(kind="Node", name="gpu-1", uid="1234")
 Type = Literal["Normal", "Warning"]
@@ -392,7 +392,7 @@ def test_while_the_server_hangs_no_more_is_kept_than_fits_and_the_rest_is_counte
 
 def test_of_very_many_events_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     many = 300
-    monkeypatch.setattr("sluice.kube.events.KEPT", many)
+    monkeypatch.setattr("libs.kube.events.KEPT", many)
 
     async def tell(world: World) -> None:
         for number in range(many + 100):

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from sluice.kube.client import Kube
-from sluice.kube.errors import KubeError, TimedOut
-from sluice.kube.lease.fence import Fenced
-from sluice.kube.lease.term import HOLD, NotLeading, Term
-from sluice.kube.resources import CONFIG_MAPS
-from sluice.sim.loop import Sim, run
+from libs.kube.client import Kube
+from libs.kube.errors import KubeError, TimedOut
+from libs.kube.lease.fence import Fenced
+from libs.kube.lease.term import HOLD, NotLeading, Term
+from libs.kube.resources import CONFIG_MAPS
+from libs.testing.loop import Sim, run
 from tests.unit.kube.lease_server import LEASES, NAMESPACE, NEVER, Fate, LeaseServer
 
 WANTED = {"metadata": {"name": "a"}, "data": {}}

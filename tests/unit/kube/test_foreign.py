@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from sluice.kube.foreign import ForeignOperator
-from sluice.kube.views import Lease
+from libs.kube.foreign import ForeignOperator
+from libs.kube.views import Lease
 
 
 def lease(holder: str | None = "it_1", *, seconds: int | None = 15, namespace: str = "n") -> Lease:

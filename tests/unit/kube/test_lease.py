@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sluice.kube.client import Kube
-from sluice.kube.errors import KubeError
-from sluice.kube.lease.term import Term
-from sluice.kube.transport import Request
-from sluice.sim.loop import Sim, run
+from libs.kube.client import Kube
+from libs.kube.errors import KubeError
+from libs.kube.lease.term import Term
+from libs.kube.transport import Request
+from libs.testing.loop import Sim, run
 from tests.unit.kube.lease_candidates import (
     Body,
     Candidate,

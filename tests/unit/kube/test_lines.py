@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.kube.watch.lines import Lines
+from libs.kube.watch.lines import Lines
 
 
 @given(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sluice.kube.queue import FAIR_TURN, RETRY_BURST, RETRY_RATE, Closed, Urgency, WorkQueue
-from sluice.sim.loop import Sim, run
+from libs.kube.queue import FAIR_TURN, RETRY_BURST, RETRY_RATE, Closed, Urgency, WorkQueue
+from libs.testing.loop import Sim, run
 
 Queue = WorkQueue[str]
 

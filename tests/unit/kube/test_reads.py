@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sluice.kube.answers import rest_of
-from sluice.kube.client import Kube
-from sluice.kube.resources import NODES
-from sluice.kube.transport import Request
-from sluice.sim.loop import Sim, run
+from libs.kube.answers import rest_of
+from libs.kube.client import Kube
+from libs.kube.resources import NODES
+from libs.kube.transport import Request
+from libs.testing.loop import Sim, run
 from tests.unit.kube.small_server import encode
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.kube.answers import read, read_page
-from sluice.kube.resources import CONFIG_MAPS
-from sluice.kube.views import Node, Pod
+from libs.kube.answers import read, read_page
+from libs.kube.resources import CONFIG_MAPS
+from libs.kube.views import Node, Pod
 from tests.unit.kube.small_server import encode
 
 META = {"name": "a", "namespace": "x", "uid": "u", "resourceVersion": "7"}

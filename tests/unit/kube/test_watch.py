@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from sluice.kube.client import Kube
-from sluice.kube.errors import Unavailable
-from sluice.kube.resources import CONFIG_MAPS, Resource
-from sluice.kube.views import Object
-from sluice.kube.watch import Bookmark, Changed, Deleted, Listed, Update, Watch
-from sluice.sim.loop import Sim, run
+from libs.kube.client import Kube
+from libs.kube.errors import Unavailable
+from libs.kube.resources import CONFIG_MAPS, Resource
+from libs.kube.views import Object
+from libs.kube.watch import Bookmark, Changed, Deleted, Listed, Update, Watch
+from libs.testing.loop import Sim, run
 from tests.unit.kube.small_server import Answered, SmallServer, encode, status
 
 Story = Callable[["World"], Awaitable[None]]

@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from sluice.policy.crds import schema
-from sluice.policy.kinds import KINDS
-from sluice.policy.rules import RULES
-from sluice.sim.apiserver.schemas import Schema, structural
+from libs.policy.crds import schema
+from libs.policy.kinds import KINDS
+from libs.policy.rules import RULES
+from libs.testing.apiserver.schemas import Schema, structural
 
 Object = dict[str, Any]
 CORPUS = Path(__file__).parent / "corpus"

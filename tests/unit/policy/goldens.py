@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from sluice.policy.installation.whole import installation
+from libs.policy.installation.whole import installation
 from tests.unit.policy.situations import SETTINGS, SITUATIONS
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -8,14 +8,14 @@ from typing import Any
 
 import yaml
 
-from sluice.policy.kinds.common import EnvVar
-from sluice.policy.owners import NodeFacts
-from sluice.policy.pools import Pools, pools
-from sluice.policy.reading import read
-from sluice.policy.rendering.operands import operands
-from sluice.policy.rendering.rendered import Rendering
-from sluice.policy.rendering.settings import Images, Settings
-from sluice.policy.variants import Placement, placed
+from libs.policy.kinds.common import EnvVar
+from libs.policy.owners import NodeFacts
+from libs.policy.pools import Pools, pools
+from libs.policy.reading import read
+from libs.policy.rendering.operands import operands
+from libs.policy.rendering.rendered import Rendering
+from libs.policy.rendering.settings import Images, Settings
+from libs.policy.variants import Placement, placed
 
 CORPUS = Path(__file__).parent / "corpus"
 FEATURES = "feature.node.kubernetes.io/"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.policy.rendering.rendered import Operand
+from libs.policy.rendering.rendered import Operand
 from tests.unit.policy.situations import (
     SETTINGS,
     SITUATIONS,

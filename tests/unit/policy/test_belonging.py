@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from sluice.policy.belonging import Belonging
-from sluice.policy.owners import NodeFacts
+from libs.policy.belonging import Belonging
+from libs.policy.owners import NodeFacts
 from tests.unit.policy.situations import cluster_policy, node
 
 WHOLE = "clusterpolicy-cluster-policy"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from sluice.policy.reading import read
-from sluice.policy.selectors import is_selector
+from libs.policy.reading import read
+from libs.policy.selectors import is_selector
 from tests.unit.policy.fields import put, smallest
 from tests.unit.policy.selectors import SELECTORS
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.policy.digest import LENGTH, driver_label, identity, install_digest, target
-from sluice.policy.kinds.common import EnvVar, Image, Probe, Resources, Toleration
-from sluice.policy.kinds.driver import Gdrcopy, Gds, KernelModuleType, Rdma
-from sluice.policy.normal import ALIVE, READY, STARTUP, normal
-from sluice.policy.rendering.driver import driver as rendered
-from sluice.policy.rendering.rendered import Rendered
-from sluice.policy.shapes import Form, Shape, shape
-from sluice.policy.variants import Variant
-from sluice.policy.wanted import Method, PodWishes, WantedDriver
+from libs.policy.digest import LENGTH, driver_label, identity, install_digest, target
+from libs.policy.kinds.common import EnvVar, Image, Probe, Resources, Toleration
+from libs.policy.kinds.driver import Gdrcopy, Gds, KernelModuleType, Rdma
+from libs.policy.normal import ALIVE, READY, STARTUP, normal
+from libs.policy.rendering.driver import driver as rendered
+from libs.policy.rendering.rendered import Rendered
+from libs.policy.shapes import Form, Shape, shape
+from libs.policy.variants import Variant
+from libs.policy.wanted import Method, PodWishes, WantedDriver
 from tests.unit.policy.situations import (
     FILES,
     SETTINGS,

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluice.policy.findings import Severity
-from sluice.policy.kinds import KINDS
-from sluice.policy.reading import manifest, read
-from sluice.policy.shapes import Form, Shape
+from libs.policy.findings import Severity
+from libs.policy.kinds import KINDS
+from libs.policy.reading import manifest, read
+from libs.policy.shapes import Form, Shape
 from tests.unit.policy.crd_schemas import accepted
 from tests.unit.policy.fields import Case, Seen, cases, get
 

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.policy.images import NoImage, image_for
-from sluice.policy.kinds.common import Image
-from sluice.policy.variants import Variant
+from libs.policy.images import NoImage, image_for
+from libs.policy.kinds.common import Image
+from libs.policy.variants import Variant
 from tests.unit.policy.situations import (
     DRIVER,
     FEATURES,

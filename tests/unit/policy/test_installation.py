@@ -1,9 +1,9 @@
 """What is installed: every right of every service in one table, and none for agents."""
 
-from sluice.contracts.identities import COMPONENTS, Writer
-from sluice.policy.accounts import account_of
-from sluice.policy.installation.rights import RIGHTS
-from sluice.policy.installation.whole import installation
+from libs.contracts.identities import COMPONENTS, Writer
+from libs.policy.accounts import account_of
+from libs.policy.installation.rights import RIGHTS
+from libs.policy.installation.whole import installation
 
 LOOK = "get list watch"
 GPU_OPERATOR = "coordination.k8s.io/leases 53822513.nvidia.com"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sluice.policy.crds import definitions
+from libs.policy.crds import definitions
 
 REPOSITORY = Path(__file__).parents[3]
 CRDS = "deploy/chart/crds"

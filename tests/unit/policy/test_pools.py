@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.policy.kinds.common import EnvVar, Image, Toleration
-from sluice.policy.kinds.strategy import OnJobTimeout, StrategySpec
-from sluice.policy.owners import NodeFacts
-from sluice.policy.pools import Pools, pool_key, pools
-from sluice.policy.reading import Read, read
-from sluice.policy.told import Standing, Told
-from sluice.policy.wanted import Method, Operands, PodWishes
+from libs.policy.kinds.common import EnvVar, Image, Toleration
+from libs.policy.kinds.strategy import OnJobTimeout, StrategySpec
+from libs.policy.owners import NodeFacts
+from libs.policy.pools import Pools, pool_key, pools
+from libs.policy.reading import Read, read
+from libs.policy.told import Standing, Told
+from libs.policy.wanted import Method, Operands, PodWishes
 from tests.unit.policy.fields import put, smallest
 
 OWNER = "nvidia.com/gpu-operator.driver.owner"

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.policy.amounts import is_amount, part_of
-from sluice.policy.findings import Finding, Severity, shown
-from sluice.policy.kinds import KINDS
-from sluice.policy.kinds.cluster_policy import ClusterPolicy
-from sluice.policy.kinds.common import Metadata
-from sluice.policy.kinds.nvidia_driver import NvidiaDriver
-from sluice.policy.kinds.upgrades import PodDeletion
-from sluice.policy.reading import Read, manifest, read
+from libs.policy.amounts import is_amount, part_of
+from libs.policy.findings import Finding, Severity, shown
+from libs.policy.kinds import KINDS
+from libs.policy.kinds.cluster_policy import ClusterPolicy
+from libs.policy.kinds.common import Metadata
+from libs.policy.kinds.nvidia_driver import NvidiaDriver
+from libs.policy.kinds.upgrades import PodDeletion
+from libs.policy.reading import Read, manifest, read
 from tests.unit.policy.crd_schemas import accepted, corpus
 from tests.unit.policy.fields import cases, get, put, smallest
 

@@ -9,10 +9,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.policy.kinds.common import EnvVar
-from sluice.policy.observed import Observation
-from sluice.policy.rendering.rendered import Rendering
-from sluice.policy.status import standing
+from libs.policy.kinds.common import EnvVar
+from libs.policy.observed import Observation
+from libs.policy.rendering.rendered import Rendering
+from libs.policy.status import standing
 from tests.unit.policy import goldens
 from tests.unit.policy.fields import MODEL, put
 from tests.unit.policy.situations import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from sluice.contracts.rollout import (
+from libs.contracts.rollout import (
     Counts,
     InFlight,
     Phase,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from sluice.policy.crds import definitions, schema
-from sluice.policy.kinds import KINDS
-from sluice.policy.rules import RULES
-from sluice.sim.apiserver.schemas.rules import rule_texts
+from libs.policy.crds import definitions, schema
+from libs.policy.kinds import KINDS
+from libs.policy.rules import RULES
+from libs.testing.apiserver.schemas.rules import rule_texts
 from tests.unit.policy.crd_schemas import accepted, corpus, refused, served
 from tests.unit.policy.fields import get, put, smallest
 

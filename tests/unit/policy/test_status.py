@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from sluice.policy.kinds import KINDS
-from sluice.policy.kinds.common import Condition
-from sluice.policy.observed import Observation, ObservedDaemonSet, ObservedNode, Trouble
-from sluice.policy.owners import NodeFacts
-from sluice.policy.pools import pools
-from sluice.policy.reading import read
-from sluice.policy.status import Said, Status, conditions, standing
+from libs.policy.kinds import KINDS
+from libs.policy.kinds.common import Condition
+from libs.policy.observed import Observation, ObservedDaemonSet, ObservedNode, Trouble
+from libs.policy.owners import NodeFacts
+from libs.policy.pools import pools
+from libs.policy.reading import read
+from libs.policy.status import Said, Status, conditions, standing
 from tests.unit.policy.fields import put
 from tests.unit.policy.situations import (
     UBUNTU,

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Command, CommandBody, Idle, Order, Proven
-from sluice.contracts.facts import Gate, LoadedDriver
-from sluice.contracts.node import (
+from libs.contracts.commands import Command, CommandBody, Idle, Order, Proven
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import (
     INITIALLY_CORDONED_ANNOTATION,
     LEASE_ANNOTATION,
     MANAGER,
@@ -26,17 +26,17 @@ from sluice.contracts.node import (
     Record,
     UpgradeState,
 )
-from sluice.contracts.reports import Evidence, Result, Usage
-from sluice.contracts.reports import Outcome as Ended
-from sluice.contracts.rollout import InFlight, RolloutStatus
-from sluice.policy.kinds.upgrades import UpgradePolicy
-from sluice.policy.wanted import Method
-from sluice.rollout.decision import Applied, Step, WriteNode, WriteSlot
-from sluice.rollout.standing import Standing
-from sluice.rollout.views.fleet import Fleet, Instant, Sight, Source
-from sluice.rollout.views.machine import Component, DriverPod
-from sluice.rollout.views.node import Field, NodeView
-from sluice.rollout.views.pool import Build, PoolView, RolloutView
+from libs.contracts.reports import Evidence, Result, Usage
+from libs.contracts.reports import Outcome as Ended
+from libs.contracts.rollout import InFlight, RolloutStatus
+from libs.policy.kinds.upgrades import UpgradePolicy
+from libs.policy.wanted import Method
+from libs.rollout.decision import Applied, Step, WriteNode, WriteSlot
+from libs.rollout.standing import Standing
+from libs.rollout.views.fleet import Fleet, Instant, Sight, Source
+from libs.rollout.views.machine import Component, DriverPod
+from libs.rollout.views.node import Field, NodeView
+from libs.rollout.views.pool import Build, PoolView, RolloutView
 
 NOW = 1_793_530_800.0
 """When tests decide, unless they say otherwise."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sluice.runtime.clock import Clock
-from sluice.runtime.service import Service
+from libs.runtime.clock import Clock
+from libs.runtime.service import Service
 from tests.unit.runtime.virtual import LoopClock, Virtual, VirtualLoop
 
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sluice.runtime.fatal import Fatal
-from sluice.runtime.service import Service
+from libs.runtime.fatal import Fatal
+from libs.runtime.service import Service
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.runtime.fatal import Fatal, cause, fatal, place
+from libs.runtime.fatal import Fatal, cause, fatal, place
 
 
 @pytest.mark.parametrize(

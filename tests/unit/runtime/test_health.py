@@ -2,8 +2,8 @@
 
 import asyncio
 
-from sluice.runtime.clock import Clock
-from sluice.runtime.health import LATE_SECONDS, Heartbeat, verdict
+from libs.runtime.clock import Clock
+from libs.runtime.health import LATE_SECONDS, Heartbeat, verdict
 from tests.unit.runtime.virtual import Virtual
 
 

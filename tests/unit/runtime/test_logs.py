@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import structlog
 
-from sluice.runtime.logs import LogSettings, configure, logger
-from sluice.runtime.values import Duration, Secret
+from libs.runtime.logs import LogSettings, configure, logger
+from libs.runtime.values import Duration, Secret
 
 
 class FixedClock:

@@ -3,9 +3,9 @@
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
-from sluice.runtime.clock import Clock
-from sluice.runtime.metrics import Metrics
-from sluice.runtime.service import Service
+from libs.runtime.clock import Clock
+from libs.runtime.metrics import Metrics
+from libs.runtime.service import Service
 from tests.unit.runtime.virtual import Virtual
 
 

@@ -9,8 +9,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from sluice.runtime.clock import Clock
-from sluice.runtime.service import CLOSE_SECONDS, Phase, Service
+from libs.runtime.clock import Clock
+from libs.runtime.service import CLOSE_SECONDS, Phase, Service
 from tests.unit.runtime.stories import for_ever, noted, resource, stop_at
 from tests.unit.runtime.virtual import Virtual
 

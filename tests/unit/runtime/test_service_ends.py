@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from structlog.testing import capture_logs
 
-from sluice.runtime.service import Phase, Service
+from libs.runtime.service import Phase, Service
 from tests.unit.runtime.stories import crash, failure, for_ever, noted, resource, stop_at
 from tests.unit.runtime.virtual import Virtual
 

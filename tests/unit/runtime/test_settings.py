@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.runtime.settings import SettingsError, describe, load, resolve
-from sluice.runtime.values import Duration, Port, Secret, show
+from libs.runtime.settings import SettingsError, describe, load, resolve
+from libs.runtime.values import Duration, Port, Secret, show
 
 
 class Method(StrEnum):

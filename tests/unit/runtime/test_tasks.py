@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from sluice.runtime.clock import Clock
-from sluice.runtime.tasks import attempt, bounded
+from libs.runtime.clock import Clock
+from libs.runtime.tasks import attempt, bounded
 from tests.unit.runtime.virtual import Virtual
 
 

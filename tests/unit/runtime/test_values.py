@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.runtime.values import Duration, Secret, decode, show
+from libs.runtime.values import Duration, Secret, decode, show
 
 
 @pytest.mark.parametrize(

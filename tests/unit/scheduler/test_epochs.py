@@ -2,12 +2,12 @@
 
 import pytest
 
-from sluice.contracts.message import encode
-from sluice.contracts.node import RECORD_ANNOTATION, Record
-from sluice.contracts.rollout import RolloutStatus
-from sluice.kube.views import Metadata
-from sluice.scheduler.epochs import next_epoch
-from sluice.scheduler.things import Node, Rollout
+from libs.contracts.message import encode
+from libs.contracts.node import RECORD_ANNOTATION, Record
+from libs.contracts.rollout import RolloutStatus
+from libs.kube.views import Metadata
+from services.scheduler.epochs import next_epoch
+from services.scheduler.things import Node, Rollout
 
 
 def rollout(epoch: int) -> Rollout:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.scheduler.memory import Going, Memory
+from services.scheduler.memory import Going, Memory
 
 
 def known(memory: Memory) -> set[str]:

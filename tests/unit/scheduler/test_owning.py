@@ -2,9 +2,9 @@
 
 import msgspec
 
-from sluice.contracts.node import MANAGER
-from sluice.rollout.views.node import Field
-from sluice.scheduler.things import Node
+from libs.contracts.node import MANAGER
+from libs.rollout.views.node import Field
+from services.scheduler.things import Node
 
 STATE = "f:nvidia.com/gpu-driver-upgrade-state"
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 
-from sluice.contracts.node import DRIVER_LABEL
-from sluice.policy.reading import read
-from sluice.policy.wanted import Method
-from sluice.rollout.views.pool import Readiness
-from sluice.scheduler.placing import Member, Placement, placed
-from sluice.scheduler.things import DaemonSet
+from libs.contracts.node import DRIVER_LABEL
+from libs.policy.reading import read
+from libs.policy.wanted import Method
+from libs.rollout.views.pool import Readiness
+from services.scheduler.placing import Member, Placement, placed
+from services.scheduler.things import DaemonSet
 from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, drivers, node
 
 POOL = "clusterpolicy-cluster-policy"

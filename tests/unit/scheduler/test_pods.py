@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
-from sluice.policy.kinds.upgrades import Drain, UpgradePolicy, WaitForCompletion
-from sluice.rollout.views.machine import Shelter
-from sluice.scheduler.pods import driver_pod, is_over, work_pod
-from sluice.scheduler.things import Pod
+from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
+from libs.policy.kinds.upgrades import Drain, UpgradePolicy, WaitForCompletion
+from libs.rollout.views.machine import Shelter
+from services.scheduler.pods import driver_pod, is_over, work_pod
+from services.scheduler.things import Pod
 
 HOME = "gpu-operator"
 SET = {"kind": "DaemonSet", "name": "d", "uid": "x", "controller": True}

@@ -6,16 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.contracts import node as keys
-from sluice.contracts.message import encode
-from sluice.contracts.node import Lease, Owner, Record, Request
-from sluice.contracts.reports import Preflight
-from sluice.rollout.views.node import Garbled, NodeView
-from sluice.scheduler.hearing import Said
-from sluice.scheduler.memory import Asked, Going, Known, Memory
-from sluice.scheduler.placing import Place
-from sluice.scheduler.seeing import Around, node_view
-from sluice.scheduler.things import Node, Pod
+from libs.contracts import node as keys
+from libs.contracts.message import encode
+from libs.contracts.node import Lease, Owner, Record, Request
+from libs.contracts.reports import Preflight
+from libs.rollout.views.node import Garbled, NodeView
+from services.scheduler.hearing import Said
+from services.scheduler.memory import Asked, Going, Known, Memory
+from services.scheduler.placing import Place
+from services.scheduler.seeing import Around, node_view
+from services.scheduler.things import Node, Pod
 
 LEASE = Lease(node_uid="u", owner=Owner.UPGRADE, token=3, since=1.0)
 RECORD = Record(node_uid="u", epoch=1, token=3)

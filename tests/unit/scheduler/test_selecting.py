@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.scheduler.selecting import selects
+from services.scheduler.selecting import selects
 
 LABELS = {"app": "train", "tier": "a", "size": "7"}
 

@@ -1,13 +1,13 @@
 """What is known of the slots when their stream is lost and made anew."""
 
-from sluice.bus.local import LocalServer
-from sluice.bus.slots import Slots, Written
-from sluice.contracts import subjects
-from sluice.contracts.commands import Command, Idle, Order, Quiesce
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.streams import COMMANDS
-from sluice.scheduler.slotbook import SlotBook
-from sluice.sim.loop import Sim, run
+from libs.bus.slots import Slots, Written
+from libs.contracts import subjects
+from libs.contracts.commands import Command, Idle, Order, Quiesce
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import COMMANDS
+from libs.testing.bus import LocalServer
+from libs.testing.loop import Sim, run
+from services.scheduler.slotbook import SlotBook
 
 OF = subjects.Command(cluster="default", node="n1", component="driver")
 

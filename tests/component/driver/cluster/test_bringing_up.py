@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from sluice.driver.cluster import things
-from sluice.rollout.world import Ending, Oddity
+from libs.forecast.world import Ending, Oddity
+from services.driver.cluster import things
 from tests.component.driver.cluster.world import SAID, World, play
 from tests.unit.policy.situations import DRIVER, cluster_policy
 

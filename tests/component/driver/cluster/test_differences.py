@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.driver.cluster import things
-from sluice.driver.cluster.differing import difference
-from sluice.kube.client import APPLY_PATCH
-from sluice.kube.transport import Transport
-from sluice.kube.views import Object
-from sluice.policy.installation.whole import installation
+from libs.kube.client import APPLY_PATCH
+from libs.kube.transport import Transport
+from libs.kube.views import Object
+from libs.policy.installation.whole import installation
+from services.driver.cluster import things
+from services.driver.cluster.differing import difference
 from tests.component.kube.places import ADMIN, Server
 from tests.component.policy.strictly import apply, path_of, sent
 from tests.unit.policy import goldens

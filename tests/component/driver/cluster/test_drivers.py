@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from sluice.contracts.node import DRIVER_LABEL
-from sluice.driver.cluster import collecting, things
-from sluice.driver.cluster.deciding import delete
-from sluice.driver.cluster.hands import Hands
-from sluice.driver.cluster.meters import DriverMeters
-from sluice.driver.cluster.plan import Key
-from sluice.driver.cluster.sources import Sources
-from sluice.kube.errors import Conflict
-from sluice.policy.rendering.rendered import TARGET_ANNOTATION
-from sluice.runtime.metrics import Metrics
-from sluice.sim.apiserver.faults import Fault, Hang, Refuse
+from libs.contracts.node import DRIVER_LABEL
+from libs.kube.errors import Conflict
+from libs.policy.rendering.rendered import TARGET_ANNOTATION
+from libs.runtime.metrics import Metrics
+from libs.testing.apiserver.faults import Fault, Hang, Refuse
+from services.driver.cluster import collecting, things
+from services.driver.cluster.deciding import delete
+from services.driver.cluster.hands import Hands
+from services.driver.cluster.meters import DriverMeters
+from services.driver.cluster.plan import Key
+from services.driver.cluster.sources import Sources
 from tests.component.driver.cluster.world import SAID, World, play
 from tests.unit.policy.situations import cluster_policy
 

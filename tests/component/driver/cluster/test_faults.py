@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from sluice.driver.cluster import deciding, things, work
-from sluice.driver.cluster.differing import difference
-from sluice.sim.apiserver.faults import Cut, Fault, Hang, Refuse, Strike
+from libs.testing.apiserver.faults import Cut, Fault, Hang, Refuse, Strike
+from services.driver.cluster import deciding, things, work
+from services.driver.cluster.differing import difference
 from tests.component.driver.cluster.test_bringing_up import AGENTS, POLICY, brought_up
 from tests.component.driver.cluster.world import USER, World, play
 from tests.unit.policy.situations import asking, nvidia_driver

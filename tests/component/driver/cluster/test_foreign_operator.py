@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from sluice.driver.cluster import things
-from sluice.kube import foreign
-from sluice.kube.resources import LEASES, PODS
-from sluice.sim.apiserver.faults import Fault, Refuse
+from libs.kube import foreign
+from libs.kube.resources import LEASES, PODS
+from libs.testing.apiserver.faults import Fault, Refuse
+from services.driver.cluster import things
 from tests.component.driver.cluster.test_bringing_up import AGENTS, POLICY, brought_up
 from tests.component.driver.cluster.world import NAMESPACE, USER, World, play
 

@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from sluice.driver.cluster import things
-from sluice.policy.checks import OWNER_LABEL
-from sluice.policy.crds import definitions
-from sluice.sim.apiserver.faults import Fault, Refuse
+from libs.policy.checks import OWNER_LABEL
+from libs.policy.crds import definitions
+from libs.testing.apiserver.faults import Fault, Refuse
+from services.driver.cluster import things
 from tests.component.driver.cluster.test_bringing_up import AGENTS, POLICY
 from tests.component.driver.cluster.world import USER, World, play
 from tests.unit.policy.situations import asking, cluster_policy, nvidia_driver

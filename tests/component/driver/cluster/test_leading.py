@@ -1,8 +1,8 @@
 """Several processes of the role: one writes, and another goes on when it is gone."""
 
-from sluice.driver.cluster import things
-from sluice.driver.cluster.role import LEASE
-from sluice.kube.resources import LEASES
+from libs.kube.resources import LEASES
+from services.driver.cluster import things
+from services.driver.cluster.role import LEASE
 from tests.component.driver.cluster.test_bringing_up import POLICY, brought_up
 from tests.component.driver.cluster.world import NAMESPACE, World, play
 

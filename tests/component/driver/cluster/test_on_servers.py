@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from sluice.contracts.journal import Revision
-from sluice.contracts.node import DRIVER_LABEL
-from sluice.driver.cluster import things
-from sluice.driver.cluster.role import LEASE, run
-from sluice.driver.cluster.settings import DriverClusterSettings
-from sluice.kube.client import MERGE_PATCH
-from sluice.kube.http import HttpTransport, Token
-from sluice.kube.resources import LEASES
-from sluice.kube.transport import Transport
-from sluice.policy.crds import definitions
-from sluice.policy.installation.whole import installation
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.ids import RandomIds
-from sluice.runtime.metrics import Metrics
-from sluice.runtime.service import Service
+from libs.contracts.journal import Revision
+from libs.contracts.node import DRIVER_LABEL
+from libs.kube.client import MERGE_PATCH
+from libs.kube.http import HttpTransport, Token
+from libs.kube.resources import LEASES
+from libs.kube.transport import Transport
+from libs.policy.crds import definitions
+from libs.policy.installation.whole import installation
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import RandomIds
+from libs.runtime.metrics import Metrics
+from libs.runtime.service import Service
+from services.driver.cluster import things
+from services.driver.cluster.role import LEASE, run
+from services.driver.cluster.settings import DriverClusterSettings
 from tests.component.kube.places import ADMIN, Place, Server
 from tests.component.kube.servers import Real
 from tests.component.policy.strictly import apply, sent

@@ -11,26 +11,26 @@ from typing import Any, TypeVar
 import msgspec
 from structlog.testing import capture_logs
 
-from sluice.contracts.journal import Revision
-from sluice.contracts.node import DRIVER_LABEL
-from sluice.driver.cluster import things
-from sluice.driver.cluster.role import LEASE, run
-from sluice.driver.cluster.settings import DriverClusterSettings
-from sluice.kube.client import MERGE_PATCH, Kube
-from sluice.kube.errors import NotFound, Unavailable
-from sluice.kube.resources import LEASES, Resource
-from sluice.kube.transport import Answer, Request, Transport
-from sluice.policy.crds import definitions
-from sluice.policy.installation.whole import installation
-from sluice.policy.rules import RULES
-from sluice.rollout.world import Oddity, Steady
-from sluice.runtime.metrics import Metrics
-from sluice.runtime.service import Service
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.cluster.cluster import Cluster
-from sluice.sim.cluster.kubelet.hardware import Hardware
-from sluice.sim.loop import Sim
-from sluice.sim.loop import run as simulate
+from libs.contracts.journal import Revision
+from libs.contracts.node import DRIVER_LABEL
+from libs.forecast.world import Oddity, Steady
+from libs.kube.client import MERGE_PATCH, Kube
+from libs.kube.errors import NotFound, Unavailable
+from libs.kube.resources import LEASES, Resource
+from libs.kube.transport import Answer, Request, Transport
+from libs.policy.crds import definitions
+from libs.policy.installation.whole import installation
+from libs.policy.rules import RULES
+from libs.runtime.metrics import Metrics
+from libs.runtime.service import Service
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.cluster.cluster import Cluster
+from libs.testing.cluster.kubelet.hardware import Hardware
+from libs.testing.loop import Sim
+from libs.testing.loop import run as simulate
+from services.driver.cluster import things
+from services.driver.cluster.role import LEASE, run
+from services.driver.cluster.settings import DriverClusterSettings
 from tests.component.policy.strictly import path_of, sent
 from tests.unit.policy.situations import SETTINGS, node
 

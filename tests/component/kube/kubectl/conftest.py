@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from sluice.kube.http import HttpTransport, Token
-from sluice.runtime.clock import SystemClock
-from sluice.runtime.ids import SeededIds
-from sluice.sim.apiserver.http import front
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.realkube.binaries import find
-from sluice.sim.realkube.cluster import RealKube
-from sluice.sim.realkube.plane import ADMIN
+from libs.kube.http import HttpTransport, Token
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import SeededIds
+from libs.testing.apiserver.http import front
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.realkube.binaries import find
+from libs.testing.realkube.cluster import RealKube
+from libs.testing.realkube.plane import ADMIN
 from tests.component.kube.kubectl.person import Kubectl
 
 SEARCH = find(os.environ)

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from sluice.kube.http import HttpTransport
-from sluice.kube.transport import Request
-from sluice.sim.apiserver.kinds import Kinds
-from sluice.sim.apiserver.showing import discovery
-from sluice.sim.apiserver.showing.negotiation import Form, content_type
+from libs.kube.http import HttpTransport
+from libs.kube.transport import Request
+from libs.testing.apiserver.kinds import Kinds
+from libs.testing.apiserver.showing import discovery
+from libs.testing.apiserver.showing.negotiation import Form, content_type
 from tests.component.kube.kubectl.person import Kubectl
 
 KINDS = tuple(Kinds())

@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from sluice.kube.http import HttpTransport
-from sluice.kube.transport import Request
-from sluice.sim.apiserver.kinds import Column, Kind, Kinds
-from sluice.sim.apiserver.schemas import Schema
-from sluice.sim.apiserver.showing import tables
+from libs.kube.http import HttpTransport
+from libs.kube.transport import Request
+from libs.testing.apiserver.kinds import Column, Kind, Kinds
+from libs.testing.apiserver.schemas import Schema
+from libs.testing.apiserver.showing import tables
 from tests.component.kube.kubectl.objects import Whole, definition, widget
 from tests.component.kube.kubectl.person import Kubectl
 from tests.component.kube.kubectl.shown import ago, others, pods

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from sluice.rollout.audit import judge
-from sluice.rollout.deciding import decide
-from sluice.rollout.decision import Decision
-from sluice.rollout.stage import Stage
+from libs.audit import judge
+from libs.forecast.stage import Stage
+from libs.rollout.deciding import decide
+from libs.rollout.decision import Decision
 from tests.component.rollout.exploration.likeness import likeness
 from tests.component.rollout.simulation import judging
 from tests.component.rollout.simulation.acts import Act, Hands, perform

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from sluice.rollout.stage import Stage
+from libs.forecast.stage import Stage
 
 _COUNTED = re.compile(r"^(?:[a-z]+-)*[0-9]+$")
 """Uids and revisions as a stage makes them."""

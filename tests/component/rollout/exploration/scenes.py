@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from sluice.policy.kinds.strategy import StrategySpec
-from sluice.policy.kinds.upgrades import PodDeletion, UpgradePolicy
-from sluice.policy.wanted import Method
-from sluice.rollout.stage import NodePlan, Stage, Tenant
-from sluice.rollout.views.pool import PoolView
-from sluice.rollout.world import Steady
+from libs.forecast.stage import NodePlan, Stage, Tenant
+from libs.forecast.world import Steady
+from libs.policy.kinds.strategy import StrategySpec
+from libs.policy.kinds.upgrades import PodDeletion, UpgradePolicy
+from libs.policy.wanted import Method
+from libs.rollout.views.pool import PoolView
 from tests.component.rollout.simulation.acts import VALUES, Act
 from tests.component.rollout.simulation.policies import TARGETS, builds_of, proven_before
 

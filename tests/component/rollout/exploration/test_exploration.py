@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sluice.rollout.stage import Stage
+from libs.forecast.stage import Stage
 from tests.component.rollout.exploration.explorer import Explored, Scene, explore
 from tests.component.rollout.exploration.scenes import ACTS, FAULTS, bring_up, each, upgrade
 

@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sluice.contracts.node import Operation
-from sluice.contracts.rollout import Brake, InFlight, RolloutStatus
-from sluice.rollout import budget, harm
-from sluice.rollout.deciding import decide
-from sluice.rollout.decision import Candidate, Decision, Step, WriteNode, WriteRollout
-from sluice.rollout.reconcile.bearing import bearing
-from sluice.rollout.step import step
-from sluice.rollout.views.fleet import Fleet, Instant
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
-from sluice.rollout.writes import readable, upgrading
+from libs.contracts.node import Operation
+from libs.contracts.rollout import Brake, InFlight, RolloutStatus
+from libs.rollout import budget, harm
+from libs.rollout.deciding import decide
+from libs.rollout.decision import Candidate, Decision, Step, WriteNode, WriteRollout
+from libs.rollout.reconcile.bearing import bearing
+from libs.rollout.step import step
+from libs.rollout.views.fleet import Fleet, Instant
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from libs.rollout.writes import readable, upgrading
 from tests.unit.rollout.building import EPOCH, NOW, instant
 from tests.unit.rollout.deciding.fleets import NAMES, POOL, moments, nodes, pools
 
@@ -116,7 +116,7 @@ def test_no_start_takes_more_than_the_limit(seed: int) -> None:
 
 
 def _standing(pool: PoolView, fleet: Fleet, now: Instant) -> PoolView:
-    from sluice.rollout.deciding import Deciding
+    from libs.rollout.deciding import Deciding
 
     deciding = Deciding(fleet)
     deciding.decide(now)

@@ -3,16 +3,16 @@
 from hypothesis import assume, event, given
 from msgspec.structs import replace
 
-from sluice.contracts.node import Operation, Record
-from sluice.contracts.waits import WaitCode
-from sluice.policy.wanted import Method
-from sluice.rollout.decision import Candidate, Outcome, Step, Wait, WriteNode
-from sluice.rollout.edits import edits
-from sluice.rollout.rest import rest
-from sluice.rollout.views.fleet import Instant
-from sluice.rollout.views.node import Garbled, NodeView
-from sluice.rollout.views.pool import PoolView, Readiness
-from sluice.rollout.writes import lease_of, readable, upgrading
+from libs.contracts.node import Operation, Record
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import Method
+from libs.rollout.decision import Candidate, Outcome, Step, Wait, WriteNode
+from libs.rollout.edits import edits
+from libs.rollout.rest import rest
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import Garbled, NodeView
+from libs.rollout.views.pool import PoolView, Readiness
+from libs.rollout.writes import lease_of, readable, upgrading
 from tests.unit.rollout.building import after
 from tests.unit.rollout.rest.situations import INSTANTS, nodes, pools
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sluice.rollout.deciding import Deciding, News, decide
-from sluice.rollout.decision import Wait
-from sluice.rollout.views.fleet import Fleet, Instant
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.rollout.deciding import Deciding, News, decide
+from libs.rollout.decision import Wait
+from libs.rollout.views.fleet import Fleet, Instant
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.building import NOW
 from tests.unit.rollout.deciding.fleets import NAMES, OTHER, POOL, moments, nodes, pools
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sluice.contracts.commands import (
+from libs.contracts.commands import (
     Command,
     Idle,
     Install,
@@ -16,18 +16,18 @@ from sluice.contracts.commands import (
     Swap,
     Validate,
 )
-from sluice.contracts.facts import Gate, LoadedDriver
-from sluice.contracts.node import Operation, Record, UpgradeState
-from sluice.contracts.reports import Progress, Refusal, RefusalCode
-from sluice.contracts.waits import WaitCode
-from sluice.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout, StrategySpec
-from sluice.policy.kinds.upgrades import Drain, PodDeletion, WaitForCompletion
-from sluice.rollout.decision import EvictPods, Outcome, Step, Wait, WriteNode, WriteSlot
-from sluice.rollout.underway import STATES, underway
-from sluice.rollout.underway.flight import leaving
-from sluice.rollout.views.machine import Component, Leaving, Shelter, WorkPod
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView, Readiness
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import Operation, Record, UpgradeState
+from libs.contracts.reports import Progress, Refusal, RefusalCode
+from libs.contracts.waits import WaitCode
+from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout, StrategySpec
+from libs.policy.kinds.upgrades import Drain, PodDeletion, WaitForCompletion
+from libs.rollout.decision import EvictPods, Outcome, Step, Wait, WriteNode, WriteSlot
+from libs.rollout.underway import STATES, underway
+from libs.rollout.underway.flight import leaving
+from libs.rollout.views.machine import Component, Leaving, Shelter, WorkPod
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.building import (
     BOOT,
     KERNEL,

@@ -10,10 +10,10 @@ from random import Random
 import msgspec
 from msgspec.structs import replace
 
-from sluice.contracts.node import UpgradeState
-from sluice.contracts.rollout import Brake
-from sluice.rollout.stage import Faults, NodePlan, People, Tenant, effects
-from sluice.rollout.stage.state import State
+from libs.contracts.node import UpgradeState
+from libs.contracts.rollout import Brake
+from libs.forecast.stage import Faults, NodePlan, People, Tenant, effects
+from libs.forecast.stage.state import State
 from tests.component.rollout.simulation import policies
 
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from sluice.contracts.node import Record, UpgradeState
-from sluice.contracts.rollout import Brake
-from sluice.contracts.waits import WaitCode
-from sluice.policy.wanted import Method
-from sluice.rollout.decision import Wait
-from sluice.rollout.stage import seeing
-from sluice.rollout.views.node import Garbled
-from sluice.rollout.writes import upgrading
+from libs.contracts.node import Record, UpgradeState
+from libs.contracts.rollout import Brake
+from libs.contracts.waits import WaitCode
+from libs.forecast.stage import seeing
+from libs.policy.wanted import Method
+from libs.rollout.decision import Wait
+from libs.rollout.views.node import Garbled
+from libs.rollout.writes import upgrading
 from tests.component.rollout.simulation.acts import Hands
 from tests.component.rollout.simulation.judging import homes
 from tests.component.rollout.simulation.policies import builds_of

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from sluice.rollout.stage import Fate
-from sluice.rollout.world.chances import drawn
+from libs.forecast.stage import Fate
+from libs.forecast.world.chances import drawn
 from tests.component.rollout.simulation.scenario import Rates, Scenario, Strike
 
 FINE = Fate()

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 
-from sluice.contracts.events import Wait as Told
-from sluice.contracts.node import Record, UpgradeState
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.audit import judge, unaccounted
-from sluice.rollout.decision import Decision, Wait
-from sluice.rollout.stage import Stage
-from sluice.rollout.views.fleet import Fleet, Instant
-from sluice.rollout.views.node import Field, NodeView
-from sluice.rollout.views.pool import PoolView
-from sluice.rollout.waiting import NOBODY
-from sluice.rollout.writes import readable, upgrading
+from libs.audit import judge, unaccounted
+from libs.contracts.events import Wait as Told
+from libs.contracts.node import Record, UpgradeState
+from libs.contracts.waits import WaitCode
+from libs.forecast.stage import Stage
+from libs.rollout.decision import Decision, Wait
+from libs.rollout.views.fleet import Fleet, Instant
+from libs.rollout.views.node import Field, NodeView
+from libs.rollout.views.pool import PoolView
+from libs.rollout.waiting import NOBODY
+from libs.rollout.writes import readable, upgrading
 from tests.component.rollout.simulation.scenario import Scenario
 
 LATE = frozenset({"stuck", "not cured", "untrue", "restart", "restless", "circles"})

@@ -10,13 +10,13 @@ from traceback import format_exception
 
 import msgspec
 
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.deciding import Deciding
-from sluice.rollout.deciding import decide as whole
-from sluice.rollout.decision import AskPreflight, Decision, Wait
-from sluice.rollout.stage import News, Pace, Stage
-from sluice.rollout.views.fleet import Fleet, Instant
-from sluice.rollout.world import Habits, Seeded, Steady
+from libs.contracts.waits import WaitCode
+from libs.forecast.stage import News, Pace, Stage
+from libs.forecast.world import Habits, Seeded, Steady
+from libs.rollout.deciding import Deciding
+from libs.rollout.deciding import decide as whole
+from libs.rollout.decision import AskPreflight, Decision, Wait
+from libs.rollout.views.fleet import Fleet, Instant
 from tests.component.rollout.simulation import curing, fates, judging
 from tests.component.rollout.simulation.acts import Act, Hands, perform
 from tests.component.rollout.simulation.scenario import ACTS_UNTIL, START, Scenario, Strike

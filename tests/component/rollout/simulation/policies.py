@@ -4,18 +4,18 @@ from random import Random
 
 from msgspec.structs import replace
 
-from sluice.contracts.rollout import Phase, RolloutStatus, TargetRecord
-from sluice.policy.amounts import part_of
-from sluice.policy.kinds.strategy import (
+from libs.contracts.rollout import Phase, RolloutStatus, TargetRecord
+from libs.forecast.stage import NodePlan
+from libs.policy.amounts import part_of
+from libs.policy.kinds.strategy import (
     CordonedNodes,
     OnEvictionTimeout,
     OnJobTimeout,
     StrategySpec,
 )
-from sluice.policy.kinds.upgrades import Drain, PodDeletion, UpgradePolicy, WaitForCompletion
-from sluice.policy.wanted import Method
-from sluice.rollout.stage import NodePlan
-from sluice.rollout.views.pool import Build, PoolView, RolloutView
+from libs.policy.kinds.upgrades import Drain, PodDeletion, UpgradePolicy, WaitForCompletion
+from libs.policy.wanted import Method
+from libs.rollout.views.pool import Build, PoolView, RolloutView
 
 TARGETS = ("A", "B", "C")
 """Nodes run the first; the pools want the second when the story begins."""

@@ -7,10 +7,10 @@ from random import Random
 
 import msgspec
 
-from sluice.contracts.reports import Finding
-from sluice.rollout.stage import Fate, NodePlan, Tenant
-from sluice.rollout.views.machine import Shelter
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.reports import Finding
+from libs.forecast.stage import Fate, NodePlan, Tenant
+from libs.rollout.views.machine import Shelter
+from libs.rollout.views.pool import PoolView
 from tests.component.rollout.simulation.acts import Act, drawn
 from tests.component.rollout.simulation.policies import (
     TARGETS,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
-from sluice.rollout.stage import NodePlan
+from libs.forecast.stage import NodePlan
 from tests.component.rollout.simulation.play import Decide, Played, play
 from tests.component.rollout.simulation.scenario import Rates, Scenario
 

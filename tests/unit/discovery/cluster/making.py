@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from sluice.contracts.facts import (
+from libs.contracts.facts import (
     Facts,
     Gpu,
     Kernel,
@@ -12,13 +12,13 @@ from sluice.contracts.facts import (
     OperatingSystem,
     PciDevice,
 )
-from sluice.contracts.message import encode
-from sluice.contracts.node import Record
-from sluice.discovery.cluster import things
-from sluice.discovery.cluster.deciding import Apply, Decision, Told, Wish, decide
-from sluice.policy.kinds.cluster_policy import ClusterPolicy
-from sluice.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
-from sluice.policy.reading import read
+from libs.contracts.message import encode
+from libs.contracts.node import Record
+from libs.policy.kinds.cluster_policy import ClusterPolicy
+from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
+from libs.policy.reading import read
+from services.discovery.cluster import things
+from services.discovery.cluster.deciding import Apply, Decision, Told, Wish, decide
 from tests.unit.policy.situations import cluster_policy
 
 DEPLOY = "nvidia.com/gpu.deploy."

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.discovery.cluster.deciding import Apply, Remove, Told, Wish, decide
+from services.discovery.cluster.deciding import Apply, Remove, Told, Wish, decide
 from tests.unit.discovery.cluster.making import (
     CONTAINER,
     DEPLOY,

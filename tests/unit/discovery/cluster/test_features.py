@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from sluice.contracts.facts import Facts, Kernel, LoadedDriver, OperatingSystem
-from sluice.discovery.cluster.deciding import Apply, Told, Wish, decide
-from sluice.discovery.cluster.features import OF_GPUS, of_gpus, of_system, product
+from libs.contracts.facts import Facts, Kernel, LoadedDriver, OperatingSystem
+from services.discovery.cluster.deciding import Apply, Told, Wish, decide
+from services.discovery.cluster.features import OF_GPUS, of_gpus, of_system, product
 from tests.unit.discovery.cluster.making import (
     DRIVER,
     FEATURES,

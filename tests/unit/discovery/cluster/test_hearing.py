@@ -4,17 +4,17 @@ import random
 
 import msgspec
 
-from sluice.bus.local import LocalServer
-from sluice.bus.mirror import Mirror
-from sluice.bus.port import Stored
-from sluice.contracts import subjects
-from sluice.contracts.facts import Facts
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import encode
-from sluice.contracts.reports import Report
-from sluice.discovery.cluster.deciding import Told
-from sluice.discovery.cluster.hearing import Hearing
-from sluice.sim.loop import Sim, run
+from libs.bus.mirror import Mirror
+from libs.bus.port import Stored
+from libs.contracts import subjects
+from libs.contracts.facts import Facts
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
+from libs.contracts.reports import Report
+from libs.testing.bus import LocalServer
+from libs.testing.loop import Sim, run
+from services.discovery.cluster.deciding import Told
+from services.discovery.cluster.hearing import Hearing
 from tests.unit.discovery.cluster.making import NIC, SYSTEM, node
 
 NODE = node()

@@ -1,14 +1,14 @@
 """The discovery agent: facts once, facts when they change, and nothing held when it was told so."""
 
-from sluice.contracts.commands import Idle, Quiesce
-from sluice.contracts.events import FactsChanged
-from sluice.contracts.facts import Facts, Gpu
-from sluice.contracts.identities import Writer
-from sluice.contracts.telemetry import GpuSample
-from sluice.discovery.node import agent
-from sluice.discovery.node.agent import DiscoverySettings
-from sluice.host.gpus.memory import MemoryGpus
-from sluice.host.gpus.port import Library
+from libs.contracts.commands import Idle, Quiesce
+from libs.contracts.events import FactsChanged
+from libs.contracts.facts import Facts, Gpu
+from libs.contracts.identities import Writer
+from libs.contracts.telemetry import GpuSample
+from libs.host.gpus.memory import MemoryGpus
+from libs.host.gpus.port import Library
+from services.discovery.node import agent
+from services.discovery.node.agent import DiscoverySettings
 from tests.unit import stationed
 from tests.unit.host.trees import put
 from tests.unit.stationed import NODE, UID, Given, Ground, Story

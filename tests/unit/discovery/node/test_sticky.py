@@ -1,7 +1,7 @@
 """What was seen stays until it was missed often enough."""
 
-from sluice.contracts.facts import Facts, Kernel, PciDevice
-from sluice.discovery.node.sticky import MISSED, Known
+from libs.contracts.facts import Facts, Kernel, PciDevice
+from services.discovery.node.sticky import MISSED, Known
 
 
 def device(address: str, driver: str = "") -> PciDevice:

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from sluice.driver.cluster import things
-from sluice.driver.cluster.plan import Plan, Sight, planned
-from sluice.policy.rendering.rendered import Rendered
+from libs.policy.rendering.rendered import Rendered
+from services.driver.cluster import things
+from services.driver.cluster.plan import Plan, Sight, planned
 from tests.unit.policy.situations import SETTINGS, UBUNTU, cluster_policy
 
 OTHER = "kubectl"

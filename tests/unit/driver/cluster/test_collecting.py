@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.contracts.node import DRIVER_LABEL
-from sluice.driver.cluster import things
-from sluice.driver.cluster.collecting import HOUR, Unnamed, is_drivers, kept_because
-from sluice.policy.rendering.rendered import TARGET_ANNOTATION
+from libs.contracts.node import DRIVER_LABEL
+from libs.policy.rendering.rendered import TARGET_ANNOTATION
+from services.driver.cluster import things
+from services.driver.cluster.collecting import HOUR, Unnamed, is_drivers, kept_because
 from tests.unit.driver.cluster.making import driver_of, kept, node, plan, policy
 from tests.unit.policy.situations import DRIVER, asking, cluster_policy
 

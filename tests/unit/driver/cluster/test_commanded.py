@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from sluice.bus.local import LocalServer
-from sluice.bus.permissions import permissions
-from sluice.bus.slots import Slots
-from sluice.contracts import subjects
-from sluice.contracts.commands import (
+from libs.bus.permissions import permissions
+from libs.bus.slots import Slots
+from libs.contracts import subjects
+from libs.contracts.commands import (
     Command,
     CommandBody,
     Idle,
@@ -21,10 +20,11 @@ from sluice.contracts.commands import (
     Swap,
     Validate,
 )
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.streams import COMMANDS, STREAMS
-from sluice.driver.cluster.commanded import Commanded
-from sluice.sim.loop import Sim, run
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import COMMANDS, STREAMS
+from libs.testing.bus import LocalServer
+from libs.testing.loop import Sim, run
+from services.driver.cluster.commanded import Commanded
 
 READER = Identity(writer=Writer.DRIVER_CLUSTER)
 

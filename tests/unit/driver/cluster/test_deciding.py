@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from sluice.driver.cluster.deciding import (
+from libs.policy.checks import OWNER_LABEL
+from libs.policy.rendering.rendered import Rendered
+from services.driver.cluster.deciding import (
     Apply,
     Delete,
     Refuse,
@@ -12,9 +14,7 @@ from sluice.driver.cluster.deciding import (
     of_unwanted,
     owner_change,
 )
-from sluice.driver.cluster.plan import Key
-from sluice.policy.checks import OWNER_LABEL
-from sluice.policy.rendering.rendered import Rendered
+from services.driver.cluster.plan import Key
 from tests.unit.driver.cluster.making import driver_of, kept, plan
 
 MADE = plan().objects

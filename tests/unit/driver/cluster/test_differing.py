@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.driver.cluster.differing import difference
+from services.driver.cluster.differing import difference
 from tests.unit.driver.cluster.making import kept
 
 Edit = Callable[[dict[str, Any]], object]

@@ -2,13 +2,13 @@
 
 import msgspec
 
-from sluice.contracts.message import encode
-from sluice.contracts.node import Record
-from sluice.driver.cluster import things
-from sluice.driver.cluster.plan import Key, Plan
-from sluice.driver.cluster.settings import DriverClusterSettings
-from sluice.policy.kinds.common import EnvVar
-from sluice.runtime.settings import load
+from libs.contracts.message import encode
+from libs.contracts.node import Record
+from libs.policy.kinds.common import EnvVar
+from libs.runtime.settings import load
+from services.driver.cluster import things
+from services.driver.cluster.plan import Key, Plan
+from services.driver.cluster.settings import DriverClusterSettings
 from tests.unit.driver.cluster.making import kept, node, plan
 from tests.unit.policy.situations import SETTINGS, asking, cluster_policy, of_corpus
 

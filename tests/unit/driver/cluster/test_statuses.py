@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from sluice.driver.cluster import statuses
-from sluice.driver.cluster.plan import Key
-from sluice.policy.status import Status
+from libs.policy.status import Status
+from services.driver.cluster import statuses
+from services.driver.cluster.plan import Key
 from tests.unit.driver.cluster.making import plan, policy
 from tests.unit.policy.situations import SETTINGS, cluster_policy
 

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.driver.cluster.troubles import troubles
-from sluice.kube.views import Pod
-from sluice.policy.observed import Trouble
+from libs.kube.views import Pod
+from libs.policy.observed import Trouble
+from services.driver.cluster.troubles import troubles
 
 
 def pod(status: dict[str, Any], *, owner: str = "u", **metadata: Any) -> Pod:

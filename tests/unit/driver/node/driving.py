@@ -1,8 +1,8 @@
 """Stories of the driver agent."""
 
-from sluice.contracts.identities import Writer
-from sluice.driver.node import agent
-from sluice.driver.node.settings import DriverAgentSettings
+from libs.contracts.identities import Writer
+from services.driver.node import agent
+from services.driver.node.settings import DriverAgentSettings
 from tests.unit import stationed
 from tests.unit.stationed import NODE, UID, Given, Ground, Story
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from sluice.contracts.commands import HoldersCheck, PreflightCheck
-from sluice.contracts.facts import Facts
-from sluice.contracts.reports import Finding, Holders, Preflight, Usage
-from sluice.driver.node import checks
-from sluice.host import gate
-from sluice.host.gate import Answer
+from libs.contracts.commands import HoldersCheck, PreflightCheck
+from libs.contracts.facts import Facts
+from libs.contracts.reports import Finding, Holders, Preflight, Usage
+from libs.host import gate
+from libs.host.gate import Answer
+from services.driver.node import checks
 from tests.unit.boxes import Box
 from tests.unit.driver.node.driving import Ground, play
 from tests.unit.host.trees import put

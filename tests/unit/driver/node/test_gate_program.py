@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from sluice.driver.node.gate import wait
-from sluice.host import gate
-from sluice.host.gate import Answer
-from sluice.host.tree import Tree
+from libs.host import gate
+from libs.host.gate import Answer
+from libs.host.tree import Tree
+from services.driver.node.gate import wait
 
 ENVIRON = {"POD_UID": "new", "SLUICE_DRIVER_LABEL": "d-2"}
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from sluice.contracts.commands import CommandBody, Idle, Proven, Quiesce
-from sluice.contracts.facts import Facts
-from sluice.host import gate
-from sluice.host.gate import Answer
+from libs.contracts.commands import CommandBody, Idle, Proven, Quiesce
+from libs.contracts.facts import Facts
+from libs.host import gate
+from libs.host.gate import Answer
 from tests.unit.boxes import KERNEL
 from tests.unit.driver.node.driving import Ground, play
 

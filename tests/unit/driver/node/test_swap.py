@@ -1,9 +1,9 @@
 """`swap` from any point on: who was let in stays in, the kernel decides, nothing is done twice."""
 
-from sluice.contracts.commands import Idle, Proven, Swap
-from sluice.contracts.reports import Outcome, Progress
-from sluice.host import driver_files, gate
-from sluice.host.gate import Answer
+from libs.contracts.commands import Idle, Proven, Swap
+from libs.contracts.reports import Outcome, Progress
+from libs.host import driver_files, gate
+from libs.host.gate import Answer
 from tests.unit.boxes import KERNEL
 from tests.unit.driver.node.driving import Ground, play
 from tests.unit.host.trees import put

@@ -5,16 +5,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sluice.contracts.commands import PreflightCheck
-from sluice.contracts.reports import Finding, Preflight
-from sluice.contracts.rollout import InFlight, Phase, RolloutSpec, RolloutStatus, TargetRecord
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.deciding import decide
-from sluice.rollout.decision import AskPreflight, Decision
-from sluice.rollout.views.fleet import Instant
-from sluice.rollout.views.machine import Checked
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.commands import PreflightCheck
+from libs.contracts.reports import Finding, Preflight
+from libs.contracts.rollout import InFlight, Phase, RolloutSpec, RolloutStatus, TargetRecord
+from libs.contracts.waits import WaitCode
+from libs.rollout.deciding import decide
+from libs.rollout.decision import AskPreflight, Decision
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import Checked
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.building import (
     EPOCH,
     NEW,

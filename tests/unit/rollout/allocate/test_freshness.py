@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.freshness import Freshness, freshness
-from sluice.rollout.views.fleet import Instant, Source
+from libs.contracts.waits import WaitCode
+from libs.rollout.freshness import Freshness, freshness
+from libs.rollout.views.fleet import Instant, Source
 from tests.unit.rollout.allocate.starting import (
     clear,
     code_of,

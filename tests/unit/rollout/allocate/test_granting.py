@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Idle, Order
-from sluice.contracts.rollout import InFlight, TargetRecord
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.allocate.granting import next_token
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.commands import Idle, Order
+from libs.contracts.rollout import InFlight, TargetRecord
+from libs.contracts.waits import WaitCode
+from libs.rollout.allocate.granting import next_token
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.starting import (
     checked,
     clear,

@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.allocate.granting import AGAIN, AHEAD
-from sluice.rollout.decision import Wait
-from sluice.rollout.views.machine import Shelter, WorkPod
-from sluice.rollout.views.node import NodeView
+from libs.contracts.waits import WaitCode
+from libs.rollout.allocate.granting import AGAIN, AHEAD
+from libs.rollout.decision import Wait
+from libs.rollout.views.machine import Shelter, WorkPod
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.starting import (
     FINDING,
     asked_of,

@@ -6,8 +6,8 @@ A row in which we differ stands in a test of its own, which says why.
 import pytest
 from msgspec.structs import replace
 
-from sluice.policy.kinds.strategy import StrategySpec
-from sluice.rollout.views.node import NodeView
+from libs.policy.kinds.strategy import StrategySpec
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.starting import clear, granted_to, many, of_target, open_pool
 from tests.unit.rollout.building import done, failed
 

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import Record
-from sluice.contracts.rollout import Phase
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.deciding import decide
-from sluice.rollout.views.node import NodeView
+from libs.contracts.node import Record
+from libs.contracts.rollout import Phase
+from libs.contracts.waits import WaitCode
+from libs.rollout.deciding import decide
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.starting import (
     checked,
     clear,

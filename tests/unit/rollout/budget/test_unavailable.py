@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.facts import Gate
-from sluice.contracts.node import Lease, Operation, Owner, UpgradeState
-from sluice.policy.kinds.upgrades import UpgradePolicy
-from sluice.rollout import budget
-from sluice.rollout.views.node import Garbled, NodeView
-from sluice.rollout.writes import readable
+from libs.contracts.facts import Gate
+from libs.contracts.node import Lease, Operation, Owner, UpgradeState
+from libs.policy.kinds.upgrades import UpgradePolicy
+from libs.rollout import budget
+from libs.rollout.views.node import Garbled, NodeView
+from libs.rollout.writes import readable
 from tests.unit.rollout.building import (
     done,
     failed,

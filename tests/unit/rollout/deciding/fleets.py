@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from sluice.contracts.node import Lease, Operation, Owner, Record, UpgradeState
-from sluice.contracts.reports import PodUse, Usage
-from sluice.contracts.rollout import (
+from libs.contracts.node import Lease, Operation, Owner, Record, UpgradeState
+from libs.contracts.reports import PodUse, Usage
+from libs.contracts.rollout import (
     Brake,
     InFlight,
     Phase,
@@ -20,11 +20,11 @@ from sluice.contracts.rollout import (
     RolloutStatus,
     TargetRecord,
 )
-from sluice.policy.kinds.strategy import StrategySpec
-from sluice.policy.kinds.upgrades import UpgradePolicy
-from sluice.rollout.views.fleet import Instant, Source
-from sluice.rollout.views.node import Garbled, NodeView
-from sluice.rollout.views.pool import PoolView, RolloutView
+from libs.policy.kinds.strategy import StrategySpec
+from libs.policy.kinds.upgrades import UpgradePolicy
+from libs.rollout.views.fleet import Instant, Source
+from libs.rollout.views.node import Garbled, NodeView
+from libs.rollout.views.pool import PoolView, RolloutView
 from tests.unit.rollout.allocate.starting import FINDING, checked
 from tests.unit.rollout.building import (
     EPOCH,

@@ -8,12 +8,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sluice.contracts.node import Record
-from sluice.contracts.rollout import InFlight, Phase, Release, RolloutSpec, RolloutStatus
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.deciding import Deciding, News
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.node import Record
+from libs.contracts.rollout import InFlight, Phase, Release, RolloutSpec, RolloutStatus
+from libs.contracts.waits import WaitCode
+from libs.rollout.deciding import Deciding, News
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.starting import checked, clear
 from tests.unit.rollout.building import (
     NEW,

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.rollout import Brake, InFlight, RolloutSpec, TargetRecord
-from sluice.rollout.deciding import decide
-from sluice.rollout.deciding.book import Book
-from sluice.rollout.deciding.places import Place
-from sluice.rollout.deciding.placing import Row
-from sluice.rollout.decision import Account, WriteRollout
-from sluice.rollout.freshness import freshness
-from sluice.rollout.reconcile.bearing import bearing
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.rollout import Brake, InFlight, RolloutSpec, TargetRecord
+from libs.rollout.deciding import decide
+from libs.rollout.deciding.book import Book
+from libs.rollout.deciding.places import Place
+from libs.rollout.deciding.placing import Row
+from libs.rollout.decision import Account, WriteRollout
+from libs.rollout.freshness import freshness
+from libs.rollout.reconcile.bearing import bearing
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.starting import clear, decided, entry, of_target, open_pool
 from tests.unit.rollout.building import (
     NEW,

@@ -5,8 +5,8 @@ Thousands of nodes are counted in tests/component/rollout/properties.
 
 import pytest
 
-from sluice.contracts.rollout import Phase
-from sluice.rollout import harm
+from libs.contracts.rollout import Phase
+from libs.rollout import harm
 from tests.unit.rollout.building import NEW
 from tests.unit.rollout.deciding.harm_play import Play, count_newcomers, count_starts, play_out
 

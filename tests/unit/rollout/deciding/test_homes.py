@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import UpgradeState
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.views.node import NodeView
+from libs.contracts.node import UpgradeState
+from libs.contracts.waits import WaitCode
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.starting import code_of, decided, of_target, open_pool
 from tests.unit.rollout.building import OLD, done, label_of, node, required
 

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import Lease, Owner, Record, UpgradeState
-from sluice.contracts.rollout import InFlight
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.deciding import Deciding, News, decide
-from sluice.rollout.decision import Wait
-from sluice.rollout.views.fleet import Instant
-from sluice.rollout.views.machine import Leaving
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView, Readiness
+from libs.contracts.node import Lease, Owner, Record, UpgradeState
+from libs.contracts.rollout import InFlight
+from libs.contracts.waits import WaitCode
+from libs.rollout.deciding import Deciding, News, decide
+from libs.rollout.decision import Wait
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import Leaving
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.allocate.starting import checked, clear, entry, of_target, open_pool
 from tests.unit.rollout.building import (
     NEW,

@@ -2,13 +2,13 @@
 
 import pytest
 
-from sluice.contracts.node import Owner, UpgradeState
-from sluice.contracts.rollout import InFlight
-from sluice.rollout.deciding.book import Book
-from sluice.rollout.deciding.placing import Placing, Row
-from sluice.rollout.reconcile.bearing import bearing
-from sluice.rollout.views.fleet import Instant
-from sluice.rollout.views.node import NodeView
+from libs.contracts.node import Owner, UpgradeState
+from libs.contracts.rollout import InFlight
+from libs.rollout.deciding.book import Book
+from libs.rollout.deciding.placing import Placing, Row
+from libs.rollout.reconcile.bearing import bearing
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.starting import clear, entry, of_target, open_pool
 from tests.unit.rollout.building import (
     NOW,

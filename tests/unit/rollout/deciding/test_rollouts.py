@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Callable
 
-from sluice.contracts.rollout import Brake, Phase, RolloutStatus
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.deciding import Deciding, decide
-from sluice.rollout.stage import Faults, NodePlan, People, Stage
-from sluice.rollout.world import Ending, Model, Oddity, Steady
+from libs.contracts.rollout import Brake, Phase, RolloutStatus
+from libs.contracts.waits import WaitCode
+from libs.forecast.stage import Faults, NodePlan, People, Stage
+from libs.forecast.world import Ending, Model, Oddity, Steady
+from libs.rollout.deciding import Deciding, decide
 from tests.unit.rollout.building import NEW, NOW, OLD, POOL, label_of, pool
 
 HOUR = 3600.0

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import MANAGER, Record
-from sluice.rollout.deciding.book import Book
-from sluice.rollout.deciding.roster import Roster
-from sluice.rollout.views.node import Field, NodeView
+from libs.contracts.node import MANAGER, Record
+from libs.rollout.deciding.book import Book
+from libs.rollout.deciding.roster import Roster
+from libs.rollout.views.node import Field, NodeView
 from tests.unit.rollout.building import NEW, OLD, done, label_of, node, pool, under_way
 
 A, B = "pool-a", "pool-b"

@@ -4,15 +4,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sluice.contracts.node import Operation
-from sluice.contracts.rollout import InFlight, RolloutStatus
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.deciding.showing import shown
-from sluice.rollout.decision import Candidate, Outcome, Step, Wait
-from sluice.rollout.reconcile.reckoning import Reckoning, reckon
-from sluice.rollout.reconcile.stops import because
-from sluice.rollout.reconcile.tally import Tally
-from sluice.rollout.views.node import NodeView
+from libs.contracts.node import Operation
+from libs.contracts.rollout import InFlight, RolloutStatus
+from libs.contracts.waits import WaitCode
+from libs.rollout.deciding.showing import shown
+from libs.rollout.decision import Candidate, Outcome, Step, Wait
+from libs.rollout.reconcile.reckoning import Reckoning, reckon
+from libs.rollout.reconcile.stops import because
+from libs.rollout.reconcile.tally import Tally
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.starting import open_pool
 from tests.unit.rollout.building import NEW, NOW, instant, label_of, node
 

@@ -6,10 +6,10 @@ from itertools import product
 
 from msgspec.structs import replace
 
-from sluice.contracts.rollout import InFlight
-from sluice.rollout.deciding import Deciding, decide
-from sluice.rollout.decision import Decision
-from sluice.rollout.views.fleet import Fleet
+from libs.contracts.rollout import InFlight
+from libs.rollout.deciding import Deciding, decide
+from libs.rollout.decision import Decision
+from libs.rollout.views.fleet import Fleet
 from tests.unit.rollout.allocate.starting import clear, of_target, open_pool
 from tests.unit.rollout.building import NEW, NOW, POOL, done, instant, pool
 

@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.allocate import Queue
-from sluice.rollout.allocate.queues import Lot
-from sluice.rollout.deciding.waits import Waits
-from sluice.rollout.decision import Wait
-from sluice.rollout.reconcile.stops import because
+from libs.contracts.waits import WaitCode
+from libs.rollout.allocate import Queue
+from libs.rollout.allocate.queues import Lot
+from libs.rollout.deciding.waits import Waits
+from libs.rollout.decision import Wait
+from libs.rollout.reconcile.stops import because
 from tests.unit.rollout.building import NEW, NOW
 
 JOBS = Wait(code=WaitCode.JOBS, detail="a job", since=NOW)

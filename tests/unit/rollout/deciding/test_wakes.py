@@ -2,10 +2,10 @@
 
 import pytest
 
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.deciding.wakes import Wakes, moment
-from sluice.rollout.decision import Outcome, Step, Wait
-from sluice.rollout.views.node import NodeView
+from libs.contracts.waits import WaitCode
+from libs.rollout.deciding.wakes import Wakes, moment
+from libs.rollout.decision import Outcome, Step, Wait
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.building import NOW, component, node
 
 

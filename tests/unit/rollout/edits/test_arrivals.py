@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Idle
-from sluice.contracts.facts import LoadedDriver
-from sluice.contracts.node import MANAGER, REQUEST_ANNOTATION, Operation, Owner, Request
-from sluice.contracts.rollout import InFlight
-from sluice.policy.kinds.strategy import CordonedNodes, StrategySpec
-from sluice.rollout.decision import Applied, Candidate, Note, Step, Told, Wait, WriteNode
-from sluice.rollout.edits import edits
-from sluice.rollout.rest import rest
-from sluice.rollout.underway import begin
-from sluice.rollout.views.node import Field, Garbled, NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.commands import Idle
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import MANAGER, REQUEST_ANNOTATION, Operation, Owner, Request
+from libs.contracts.rollout import InFlight
+from libs.policy.kinds.strategy import CordonedNodes, StrategySpec
+from libs.rollout.decision import Applied, Candidate, Note, Step, Told, Wait, WriteNode
+from libs.rollout.edits import edits
+from libs.rollout.rest import rest
+from libs.rollout.underway import begin
+from libs.rollout.views.node import Field, Garbled, NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.building import (
     BOOT,
     EPOCH,

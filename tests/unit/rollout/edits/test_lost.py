@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Idle, Order, Quiesce, Swap
-from sluice.contracts.node import (
+from libs.contracts.commands import Idle, Order, Quiesce, Swap
+from libs.contracts.node import (
     MANAGER,
     REQUEST_ANNOTATION,
     Operation,
@@ -12,14 +12,14 @@ from sluice.contracts.node import (
     Record,
     Request,
 )
-from sluice.contracts.reports import Progress
-from sluice.contracts.rollout import InFlight
-from sluice.rollout.decision import Applied, Candidate, Note, Step, Told, Wait, WriteNode, WriteSlot
-from sluice.rollout.edits import edits
-from sluice.rollout.rest import rest
-from sluice.rollout.views.machine import Component
-from sluice.rollout.views.node import Field, Garbled, NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.reports import Progress
+from libs.contracts.rollout import InFlight
+from libs.rollout.decision import Applied, Candidate, Note, Step, Told, Wait, WriteNode, WriteSlot
+from libs.rollout.edits import edits
+from libs.rollout.rest import rest
+from libs.rollout.views.machine import Component
+from libs.rollout.views.node import Field, Garbled, NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.building import (
     EPOCH,
     NEW,

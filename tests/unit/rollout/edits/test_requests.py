@@ -3,16 +3,16 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import (
+from libs.contracts.node import (
     REQUEST_ANNOTATION,
     REQUESTED_ANNOTATION,
     Request,
 )
-from sluice.rollout.decision import Candidate, Note, Step, Told, WriteNode
-from sluice.rollout.edits import edits, spent
-from sluice.rollout.rest import rest
-from sluice.rollout.views.node import Field, NodeView
-from sluice.rollout.writes import readable
+from libs.rollout.decision import Candidate, Note, Step, Told, WriteNode
+from libs.rollout.edits import edits, spent
+from libs.rollout.rest import rest
+from libs.rollout.views.node import Field, NodeView
+from libs.rollout.writes import readable
 from tests.unit.rollout.building import (
     OLD,
     OPERATOR,

@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import MANAGER, Operation, Owner, UpgradeState
-from sluice.rollout.decision import Candidate, Note, Step, Told, Wait, WriteNode
-from sluice.rollout.edits import edits
-from sluice.rollout.rest import rest
-from sluice.rollout.views.node import Field, NodeView
-from sluice.rollout.writes import readable
+from libs.contracts.node import MANAGER, Operation, Owner, UpgradeState
+from libs.rollout.decision import Candidate, Note, Step, Told, Wait, WriteNode
+from libs.rollout.edits import edits
+from libs.rollout.rest import rest
+from libs.rollout.views.node import Field, NodeView
+from libs.rollout.writes import readable
 from tests.unit.rollout.building import (
     NEW,
     NOW,

@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import DRIVER_LABEL, STATE_LABEL, Operation, Owner
-from sluice.rollout.edits.telling import twice
-from sluice.rollout.views.node import Field, NodeView
-from sluice.rollout.writes import readable
+from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, Operation, Owner
+from libs.rollout.edits.telling import twice
+from libs.rollout.views.node import Field, NodeView
+from libs.rollout.writes import readable
 from tests.unit.rollout.building import (
     NEW,
     NOW,

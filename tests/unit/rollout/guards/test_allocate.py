@@ -2,19 +2,19 @@
 
 from msgspec.structs import replace
 
-from sluice.contracts.commands import PreflightCheck
-from sluice.contracts.facts import LoadedDriver
-from sluice.contracts.node import Operation, Record, UpgradeState
-from sluice.contracts.rollout import TargetRecord
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.allocate.granting import AGAIN
-from sluice.rollout.allocate.queues import Lot, Queue, Queues
-from sluice.rollout.decision import Candidate
-from sluice.rollout.reconcile.bearing import bearing
-from sluice.rollout.reconcile.stops import because
-from sluice.rollout.reconcile.tally import Tally
-from sluice.rollout.views.machine import Checked
-from sluice.rollout.views.node import NodeView
+from libs.contracts.commands import PreflightCheck
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import Operation, Record, UpgradeState
+from libs.contracts.rollout import TargetRecord
+from libs.contracts.waits import WaitCode
+from libs.rollout.allocate.granting import AGAIN
+from libs.rollout.allocate.queues import Lot, Queue, Queues
+from libs.rollout.decision import Candidate
+from libs.rollout.reconcile.bearing import bearing
+from libs.rollout.reconcile.stops import because
+from libs.rollout.reconcile.tally import Tally
+from libs.rollout.views.machine import Checked
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.starting import (
     FINDING,
     asked_of,

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Order, Quiesce
-from sluice.contracts.node import MANAGER, Record
-from sluice.contracts.reports import Usage
-from sluice.contracts.rollout import InFlight
-from sluice.rollout.reconcile.bearing import Bearing, Ending, bearing
-from sluice.rollout.views.machine import Component
-from sluice.rollout.views.node import Field, Garbled, NodeView
+from libs.contracts.commands import Order, Quiesce
+from libs.contracts.node import MANAGER, Record
+from libs.contracts.reports import Usage
+from libs.contracts.rollout import InFlight
+from libs.rollout.reconcile.bearing import Bearing, Ending, bearing
+from libs.rollout.views.machine import Component
+from libs.rollout.views.node import Field, Garbled, NodeView
 from tests.unit.rollout.building import (
     NEW,
     NOW,

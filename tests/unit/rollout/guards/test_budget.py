@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from sluice.contracts.node import Operation, Owner, Record, UpgradeState
-from sluice.rollout.budget import entered, unavailable
-from sluice.rollout.views.node import NodeView
+from libs.contracts.node import Operation, Owner, Record, UpgradeState
+from libs.rollout.budget import entered, unavailable
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.building import (
     NEW,
     OLD,

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import Operation, Owner
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.deciding.places import Place, place
-from sluice.rollout.decision import Outcome, Step, Wait
-from sluice.rollout.views.node import NodeView
+from libs.contracts.node import Operation, Owner
+from libs.contracts.waits import WaitCode
+from libs.rollout.deciding.places import Place, place
+from libs.rollout.decision import Outcome, Step, Wait
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.building import (
     NEW,
     NOW,

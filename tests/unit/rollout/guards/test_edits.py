@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Idle, Order
-from sluice.contracts.node import (
+from libs.contracts.commands import Idle, Order
+from libs.contracts.node import (
     DRIVER_LABEL,
     MANAGER,
     STATE_LABEL,
@@ -14,10 +14,10 @@ from sluice.contracts.node import (
     Record,
     Request,
 )
-from sluice.rollout.decision import Note, Step, Wait, WriteNode
-from sluice.rollout.edits import edits
-from sluice.rollout.edits.lost import highest_token
-from sluice.rollout.views.node import Field, Garbled, NodeView
+from libs.rollout.decision import Note, Step, Wait, WriteNode
+from libs.rollout.edits import edits
+from libs.rollout.edits.lost import highest_token
+from libs.rollout.views.node import Field, Garbled, NodeView
 from tests.unit.rollout.building import (
     NEW,
     OLD,

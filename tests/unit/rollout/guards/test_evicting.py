@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Quiesce
-from sluice.contracts.node import (
+from libs.contracts.commands import Quiesce
+from libs.contracts.node import (
     UpgradeState,
 )
-from sluice.contracts.waits import WaitCode
-from sluice.policy.kinds.strategy import OnEvictionTimeout
-from sluice.policy.kinds.upgrades import Drain, PodDeletion
-from sluice.rollout.decision import EvictPods, Outcome
-from sluice.rollout.views.machine import Shelter, WorkPod
-from sluice.rollout.views.node import NodeView
+from libs.contracts.waits import WaitCode
+from libs.policy.kinds.strategy import OnEvictionTimeout
+from libs.policy.kinds.upgrades import Drain, PodDeletion
+from libs.rollout.decision import EvictPods, Outcome
+from libs.rollout.views.machine import Shelter, WorkPod
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.building import (
     NOW,
 )

@@ -1,7 +1,7 @@
 """What is reckoned of a target is the same record where nothing is newly known of it."""
 
-from sluice.contracts.rollout import RolloutSpec, TargetRecord
-from sluice.rollout import harm
+from libs.contracts.rollout import RolloutSpec, TargetRecord
+from libs.rollout import harm
 
 
 def test_who_validates_it_beyond_the_proof_changes_nothing() -> None:

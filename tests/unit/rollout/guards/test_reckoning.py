@@ -2,12 +2,12 @@
 
 from msgspec.structs import replace
 
-from sluice.contracts.rollout import InFlight
-from sluice.rollout.reconcile.bearing import bearing
-from sluice.rollout.reconcile.reckoning import Reckoning, reckon
-from sluice.rollout.reconcile.tally import Tally
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.rollout import InFlight
+from libs.rollout.reconcile.bearing import bearing
+from libs.rollout.reconcile.reckoning import Reckoning, reckon
+from libs.rollout.reconcile.tally import Tally
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.starting import clear, entry, of_target, open_pool
 from tests.unit.rollout.building import NEW, NOW, OLD, POOL, TOKEN, done, failed, instant, under_way
 

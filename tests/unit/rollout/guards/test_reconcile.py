@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Order
-from sluice.contracts.node import MANAGER, Owner
-from sluice.contracts.rollout import InFlight, TargetRecord
-from sluice.policy.kinds.strategy import StrategySpec
-from sluice.rollout.reconcile.bearing import Bearing, Ending, bearing
-from sluice.rollout.reconcile.reckoning import Reckoning, reckon
-from sluice.rollout.reconcile.tally import Tally
-from sluice.rollout.views.node import Field, Garbled, NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.commands import Order
+from libs.contracts.node import MANAGER, Owner
+from libs.contracts.rollout import InFlight, TargetRecord
+from libs.policy.kinds.strategy import StrategySpec
+from libs.rollout.reconcile.bearing import Bearing, Ending, bearing
+from libs.rollout.reconcile.reckoning import Reckoning, reckon
+from libs.rollout.reconcile.tally import Tally
+from libs.rollout.views.node import Field, Garbled, NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.starting import clear, decided, entry, many, open_pool, written
 from tests.unit.rollout.building import (
     NEW,

@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import CommandBody, Idle, Proven, Quiesce
-from sluice.contracts.facts import LoadedDriver
-from sluice.contracts.node import Operation, Record
-from sluice.contracts.reports import Evidence
-from sluice.policy.wanted import Method
-from sluice.rollout.decision import Candidate, Step, Wait
-from sluice.rollout.rest import rest
-from sluice.rollout.rest.driver import Run, in_place, is_about, pod_of, proven
-from sluice.rollout.rest.operations import operation, restarts_only
-from sluice.rollout.views.machine import DriverPod
-from sluice.rollout.views.node import NodeView
+from libs.contracts.commands import CommandBody, Idle, Proven, Quiesce
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import Operation, Record
+from libs.contracts.reports import Evidence
+from libs.policy.wanted import Method
+from libs.rollout.decision import Candidate, Step, Wait
+from libs.rollout.rest import rest
+from libs.rollout.rest.driver import Run, in_place, is_about, pod_of, proven
+from libs.rollout.rest.operations import operation, restarts_only
+from libs.rollout.views.machine import DriverPod
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.building import (
     NEW,
     NOW,

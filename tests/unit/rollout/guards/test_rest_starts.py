@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import MANAGER, Operation, Record, Request
-from sluice.contracts.waits import WaitCode
-from sluice.policy.kinds.strategy import CordonedNodes, StrategySpec
-from sluice.policy.wanted import Method
-from sluice.rollout.decision import Candidate, Outcome, Wait
-from sluice.rollout.rest import rest
-from sluice.rollout.rest.stamping import kept_label
-from sluice.rollout.rest.starting import broken
-from sluice.rollout.rest.targets import goal_of, target_of
-from sluice.rollout.views.machine import WorkPod
-from sluice.rollout.views.node import Field, NodeView
-from sluice.rollout.views.pool import PoolView, Readiness
+from libs.contracts.node import MANAGER, Operation, Record, Request
+from libs.contracts.waits import WaitCode
+from libs.policy.kinds.strategy import CordonedNodes, StrategySpec
+from libs.policy.wanted import Method
+from libs.rollout.decision import Candidate, Outcome, Wait
+from libs.rollout.rest import rest
+from libs.rollout.rest.stamping import kept_label
+from libs.rollout.rest.starting import broken
+from libs.rollout.rest.targets import goal_of, target_of
+from libs.rollout.views.machine import WorkPod
+from libs.rollout.views.node import Field, NodeView
+from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.building import (
     NEW,
     NOW,

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import Operation, Record, Request
-from sluice.contracts.waits import WaitCode
-from sluice.policy.kinds.upgrades import Drain, PodDeletion
-from sluice.policy.wanted import Method
-from sluice.rollout.decision import Candidate, Step, Wait
-from sluice.rollout.rest import preflight, rest
-from sluice.rollout.views.machine import DriverPod, WorkPod
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.node import Operation, Record, Request
+from libs.contracts.waits import WaitCode
+from libs.policy.kinds.upgrades import Drain, PodDeletion
+from libs.policy.wanted import Method
+from libs.rollout.decision import Candidate, Step, Wait
+from libs.rollout.rest import preflight, rest
+from libs.rollout.views.machine import DriverPod, WorkPod
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.building import (
     HOUR,
     NEW,

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Install, Swap
-from sluice.contracts.facts import Gate
-from sluice.contracts.node import Operation, Record
-from sluice.contracts.waits import WaitCode
-from sluice.policy.wanted import Method
-from sluice.rollout.decision import Wait, WriteNode
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.commands import Install, Swap
+from libs.contracts.facts import Gate
+from libs.contracts.node import Operation, Record
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import Method
+from libs.rollout.decision import Wait, WriteNode
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.building import NEW, NOW, driver_pod, granted, on_host, pool
 from tests.unit.rollout.underway.carrying import (
     answered,

@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Quiesce
-from sluice.contracts.node import SAFE_LOAD_ANNOTATION, Operation
-from sluice.rollout.underway.starting import old_pod, safe_load
-from sluice.rollout.views.pool import Readiness
+from libs.contracts.commands import Quiesce
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation
+from libs.rollout.underway.starting import old_pod, safe_load
+from libs.rollout.views.pool import Readiness
 from tests.unit.rollout.building import (
     NEW,
     NOW,

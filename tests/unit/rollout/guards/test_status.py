@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.rollout import Counts, InFlight, Phase, RolloutStatus, TargetRecord
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.reconcile.bearing import bearing
-from sluice.rollout.reconcile.reckoning import Reckoning, reckon
-from sluice.rollout.reconcile.status import differs, is_open, status
-from sluice.rollout.reconcile.stops import because, stop, was_on
-from sluice.rollout.reconcile.tally import Tally
-from sluice.rollout.views.fleet import Instant
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
-from sluice.rollout.waiting import WHO
+from libs.contracts.rollout import Counts, InFlight, Phase, RolloutStatus, TargetRecord
+from libs.contracts.waits import WaitCode
+from libs.rollout.reconcile.bearing import bearing
+from libs.rollout.reconcile.reckoning import Reckoning, reckon
+from libs.rollout.reconcile.status import differs, is_open, status
+from libs.rollout.reconcile.stops import because, stop, was_on
+from libs.rollout.reconcile.tally import Tally
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from libs.rollout.waiting import WHO
 from tests.unit.rollout.allocate.starting import clear, entry, of_target, open_pool
 from tests.unit.rollout.building import (
     NEW,

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import Operation, Record
-from sluice.policy.wanted import Method
-from sluice.rollout.views.machine import WorkPod
-from sluice.rollout.views.node import NodeView
+from libs.contracts.node import Operation, Record
+from libs.policy.wanted import Method
+from libs.rollout.views.machine import WorkPod
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.building import NEW, NOW, OLD, evidence, granted, label_of
 from tests.unit.rollout.underway.carrying import (
     answered,

@@ -5,20 +5,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Idle
-from sluice.contracts.node import (
+from libs.contracts.commands import Idle
+from libs.contracts.node import (
     INITIALLY_CORDONED_ANNOTATION,
     MANAGER,
     Operation,
     Record,
     UpgradeState,
 )
-from sluice.contracts.waits import WaitCode
-from sluice.policy.wanted import Method
-from sluice.rollout.decision import Wait
-from sluice.rollout.underway.flight import leaving, looked_at
-from sluice.rollout.views.node import Field, NodeView
-from sluice.rollout.writes import cordon_at_release
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import Method
+from libs.rollout.decision import Wait
+from libs.rollout.underway.flight import leaving, looked_at
+from libs.rollout.views.node import Field, NodeView
+from libs.rollout.writes import cordon_at_release
 from tests.unit.rollout.building import (
     NEW,
     NOW,

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Validate
-from sluice.contracts.node import Operation, Record, UpgradeState
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.decision import Outcome, Step, Wait, WriteNode
-from sluice.rollout.views.node import NodeView
+from libs.contracts.commands import Validate
+from libs.contracts.node import Operation, Record, UpgradeState
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import Outcome, Step, Wait, WriteNode
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.building import HOUR, NEW, NOW, driver_pod, granted, on_host, pool
 from tests.unit.rollout.underway.carrying import (
     answered,

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.rollout import Release, RolloutSpec, TargetRecord
-from sluice.policy.kinds.strategy import StrategySpec
-from sluice.rollout import harm
+from libs.contracts.rollout import Release, RolloutSpec, TargetRecord
+from libs.policy.kinds.strategy import StrategySpec
+from libs.rollout import harm
 
 NONE = RolloutSpec()
 

@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import Operation, Record
-from sluice.contracts.rollout import InFlight, Phase, Release, RolloutSpec, TargetRecord
-from sluice.contracts.waits import WaitCode
-from sluice.policy.kinds.strategy import StrategySpec
-from sluice.rollout import harm
-from sluice.rollout.views.node import NodeView
+from libs.contracts.node import Operation, Record
+from libs.contracts.rollout import InFlight, Phase, Release, RolloutSpec, TargetRecord
+from libs.contracts.waits import WaitCode
+from libs.policy.kinds.strategy import StrategySpec
+from libs.rollout import harm
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.starting import (
     checked,
     clear,

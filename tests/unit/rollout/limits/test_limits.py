@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from sluice.contracts.node import UpgradeState
-from sluice.policy.kinds.upgrades import Drain, PodDeletion, WaitForCompletion
-from sluice.rollout import limits
-from sluice.rollout.views.fleet import Instant
+from libs.contracts.node import UpgradeState
+from libs.policy.kinds.upgrades import Drain, PodDeletion, WaitForCompletion
+from libs.rollout import limits
+from libs.rollout.views.fleet import Instant
 from tests.unit.rollout.building import NOW, instant, pool, record
 
 S = UpgradeState

@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sluice.contracts.facts import LoadedDriver
-from sluice.contracts.node import Operation, Record
-from sluice.contracts.reports import PodUse, Usage
-from sluice.rollout.decision import Candidate
-from sluice.rollout.order import Line, Names, Rank, rank
-from sluice.rollout.views.node import NodeView
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import Operation, Record
+from libs.contracts.reports import PodUse, Usage
+from libs.rollout.decision import Candidate
+from libs.rollout.order import Line, Names, Rank, rank
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.building import node, record
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Order
-from sluice.contracts.node import MANAGER, Operation, Record, UpgradeState
-from sluice.contracts.rollout import InFlight
-from sluice.rollout.reconcile.bearing import Bearing, Ending, bearing
-from sluice.rollout.views.node import Field, Garbled, NodeView
+from libs.contracts.commands import Order
+from libs.contracts.node import MANAGER, Operation, Record, UpgradeState
+from libs.contracts.rollout import InFlight
+from libs.rollout.reconcile.bearing import Bearing, Ending, bearing
+from libs.rollout.views.node import Field, Garbled, NodeView
 from tests.unit.rollout.building import (
     NEW,
     NOW,

@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import UpgradeState
-from sluice.contracts.rollout import Brake, InFlight, Phase, RolloutStatus, TargetRecord
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.deciding import decide
-from sluice.rollout.decision import Decision
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.node import UpgradeState
+from libs.contracts.rollout import Brake, InFlight, Phase, RolloutStatus, TargetRecord
+from libs.contracts.waits import WaitCode
+from libs.rollout.deciding import decide
+from libs.rollout.decision import Decision
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.starting import clear, decided, many, of_target, open_pool
 from tests.unit.rollout.building import (
     EPOCH,

@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import Operation, Record, UpgradeState
-from sluice.contracts.rollout import Brake, InFlight, Phase, Release, RolloutSpec, TargetRecord
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.decision import WriteNode
-from sluice.rollout.reconcile.bearing import bearing
-from sluice.rollout.reconcile.reckoning import Reckoning, reckon
-from sluice.rollout.reconcile.tally import Tally
-from sluice.rollout.views.machine import Leaving
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.node import Operation, Record, UpgradeState
+from libs.contracts.rollout import Brake, InFlight, Phase, Release, RolloutSpec, TargetRecord
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import WriteNode
+from libs.rollout.reconcile.bearing import bearing
+from libs.rollout.reconcile.reckoning import Reckoning, reckon
+from libs.rollout.reconcile.tally import Tally
+from libs.rollout.views.machine import Leaving
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.starting import (
     checked,
     clear,

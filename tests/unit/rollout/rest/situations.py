@@ -5,15 +5,15 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Idle, Order, Quiesce, Swap
-from sluice.contracts.facts import Gate, LoadedDriver
-from sluice.contracts.node import MANAGER, Operation, Owner, Request
-from sluice.contracts.reports import PodUse, Usage
-from sluice.policy.kinds.strategy import CordonedNodes, StrategySpec
-from sluice.policy.wanted import Method
-from sluice.rollout.views.machine import Component, Shelter, WorkPod
-from sluice.rollout.views.node import Field, Garbled, NodeView
-from sluice.rollout.views.pool import PoolView, Readiness
+from libs.contracts.commands import Idle, Order, Quiesce, Swap
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import MANAGER, Operation, Owner, Request
+from libs.contracts.reports import PodUse, Usage
+from libs.policy.kinds.strategy import CordonedNodes, StrategySpec
+from libs.policy.wanted import Method
+from libs.rollout.views.machine import Component, Shelter, WorkPod
+from libs.rollout.views.node import Field, Garbled, NodeView
+from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.building import (
     COMPONENTS,
     KERNEL,

@@ -3,13 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.facts import Gate
-from sluice.contracts.node import Operation, Record
-from sluice.policy.kinds.strategy import StrategySpec
-from sluice.rollout.decision import Candidate, Step, Wait, WriteNode
-from sluice.rollout.rest import rest
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView, Readiness
+from libs.contracts.facts import Gate
+from libs.contracts.node import Operation, Record
+from libs.policy.kinds.strategy import StrategySpec
+from libs.rollout.decision import Candidate, Step, Wait, WriteNode
+from libs.rollout.rest import rest
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.building import (
     NEW,
     NOW,

@@ -4,11 +4,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Command, Idle, Order, Proven, Quiesce, Swap
-from sluice.contracts.node import Lease, Owner
-from sluice.rollout.decision import Step, WriteSlot
-from sluice.rollout.rest import rest
-from sluice.rollout.views.node import NodeView
+from libs.contracts.commands import Command, Idle, Order, Proven, Quiesce, Swap
+from libs.contracts.node import Lease, Owner
+from libs.rollout.decision import Step, WriteSlot
+from libs.rollout.rest import rest
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.building import (
     COMPONENTS,
     KERNEL,

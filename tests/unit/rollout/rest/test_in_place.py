@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.facts import LoadedDriver
-from sluice.contracts.node import Operation, Owner, Record
-from sluice.contracts.waits import WaitCode
-from sluice.policy.wanted import Method
-from sluice.rollout.decision import Candidate, Step, Wait
-from sluice.rollout.rest import rest
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import Readiness
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import Operation, Owner, Record
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import Method
+from libs.rollout.decision import Candidate, Step, Wait
+from libs.rollout.rest import rest
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import Readiness
 from tests.unit.rollout.building import (
     NEW,
     NOW,

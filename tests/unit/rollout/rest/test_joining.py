@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.facts import LoadedDriver
-from sluice.contracts.node import Operation
-from sluice.rollout.decision import Candidate
-from sluice.rollout.rest import rest
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import Readiness
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import Operation
+from libs.rollout.decision import Candidate
+from libs.rollout.rest import rest
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import Readiness
 from tests.unit.rollout.building import (
     NEW,
     OLD,

@@ -3,16 +3,16 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import PreflightCheck
-from sluice.contracts.node import MANAGER, Operation, Owner, Record, Request
-from sluice.contracts.reports import PodUse, Usage
-from sluice.policy.kinds.strategy import CordonedNodes, StrategySpec
-from sluice.policy.kinds.upgrades import Drain, PodDeletion
-from sluice.rollout.decision import Candidate, Wait
-from sluice.rollout.rest import rest
-from sluice.rollout.views.machine import Shelter, WorkPod
-from sluice.rollout.views.node import Field, Garbled, NodeView
-from sluice.rollout.views.pool import PoolView, Readiness
+from libs.contracts.commands import PreflightCheck
+from libs.contracts.node import MANAGER, Operation, Owner, Record, Request
+from libs.contracts.reports import PodUse, Usage
+from libs.policy.kinds.strategy import CordonedNodes, StrategySpec
+from libs.policy.kinds.upgrades import Drain, PodDeletion
+from libs.rollout.decision import Candidate, Wait
+from libs.rollout.rest import rest
+from libs.rollout.views.machine import Shelter, WorkPod
+from libs.rollout.views.node import Field, Garbled, NodeView
+from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.building import (
     NEW,
     NOW,

@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.facts import LoadedDriver
-from sluice.contracts.node import Operation, Record
-from sluice.contracts.reports import PodUse, Usage
-from sluice.contracts.waits import WaitCode
-from sluice.policy.wanted import Method
-from sluice.rollout.decision import Candidate, Wait
-from sluice.rollout.rest import rest
-from sluice.rollout.views.machine import WorkPod
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import Operation, Record
+from libs.contracts.reports import PodUse, Usage
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import Method
+from libs.rollout.decision import Candidate, Wait
+from libs.rollout.rest import rest
+from libs.rollout.views.machine import WorkPod
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.building import (
     NEW,
     NOW,

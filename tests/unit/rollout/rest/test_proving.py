@@ -3,13 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.facts import Gate, LoadedDriver
-from sluice.contracts.node import Operation, Record
-from sluice.rollout.decision import Candidate, Step, Wait, WriteNode
-from sluice.rollout.limits import DRIVER_START
-from sluice.rollout.rest import rest
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.waiting import NOBODY
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import Operation, Record
+from libs.rollout.decision import Candidate, Step, Wait, WriteNode
+from libs.rollout.limits import DRIVER_START
+from libs.rollout.rest import rest
+from libs.rollout.views.node import NodeView
+from libs.rollout.waiting import NOBODY
 from tests.unit.rollout.building import (
     HOUR,
     NEW,

@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import Operation, Record
-from sluice.policy.kinds.strategy import StrategySpec
-from sluice.rollout.decision import Applied, Candidate, Step, Wait, WriteNode
-from sluice.rollout.rest import rest
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.node import Operation, Record
+from libs.policy.kinds.strategy import StrategySpec
+from libs.rollout.decision import Applied, Candidate, Step, Wait, WriteNode
+from libs.rollout.rest import rest
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.building import (
     NEW,
     OLD,

@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.node import Operation, Record
-from sluice.rollout.decision import Applied, Candidate, Step, Wait, WriteNode
-from sluice.rollout.rest import rest
+from libs.contracts.node import Operation, Record
+from libs.rollout.decision import Applied, Candidate, Step, Wait, WriteNode
+from libs.rollout.rest import rest
 from tests.unit.rollout.building import (
     BOOT,
     EPOCH,

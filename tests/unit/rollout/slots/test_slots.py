@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import CommandKind, Idle, Order, Proven, Quiesce
-from sluice.contracts.reports import Refusal, RefusalCode
-from sluice.rollout import slots
+from libs.contracts.commands import CommandKind, Idle, Order, Proven, Quiesce
+from libs.contracts.reports import Refusal, RefusalCode
+from libs.rollout import slots
 from tests.unit.rollout.building import BOOT, EPOCH, NOW, command, component, ended, instant, node
 
 LATE = NOW + 5000

@@ -2,12 +2,12 @@
 
 from msgspec.structs import replace
 
-from sluice.contracts.node import Operation, Record, UpgradeState
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.decision import Candidate, Told
-from sluice.rollout.step import step
-from sluice.rollout.views.machine import WorkPod
-from sluice.rollout.views.node import Field
+from libs.contracts.node import Operation, Record, UpgradeState
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import Candidate, Told
+from libs.rollout.step import step
+from libs.rollout.views.machine import WorkPod
+from libs.rollout.views.node import Field
 from tests.unit.rollout.building import NEW, OLD, done, granted, instant, label_of, pool, required
 from tests.unit.rollout.underway.carrying import (
     carried,

@@ -8,14 +8,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from sluice.contracts.commands import CommandKind, Idle, Install, Quiesce, Swap, Validate
-from sluice.contracts.facts import Gate, LoadedDriver
-from sluice.contracts.node import (
+from libs.contracts.commands import CommandKind, Idle, Install, Quiesce, Swap, Validate
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import (
     Record,
     UpgradeState,
 )
-from sluice.contracts.reports import Progress
-from sluice.rollout.decision import (
+from libs.contracts.reports import Progress
+from libs.rollout.decision import (
     Candidate,
     DeleteDriverPod,
     EvictPods,
@@ -26,11 +26,11 @@ from sluice.rollout.decision import (
     WriteNode,
     WriteSlot,
 )
-from sluice.rollout.underway import underway
-from sluice.rollout.views.fleet import Instant
-from sluice.rollout.views.machine import Component, DriverPod, Leaving, Shelter
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.rollout.underway import underway
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import Component, DriverPod, Leaving, Shelter
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.building import (
     NOW,
     OLD,

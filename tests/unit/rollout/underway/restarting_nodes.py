@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from sluice.contracts.commands import Idle, Quiesce
-from sluice.contracts.facts import Gate, LoadedDriver
-from sluice.contracts.node import Record, UpgradeState
-from sluice.rollout.decision import Outcome
-from sluice.rollout.underway import underway
-from sluice.rollout.views.machine import DriverPod
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.commands import Idle, Quiesce
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import Record, UpgradeState
+from libs.rollout.decision import Outcome
+from libs.rollout.underway import underway
+from libs.rollout.views.machine import DriverPod
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.building import (
     NEW,
     NOW,

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.facts import Gate
-from sluice.contracts.node import (
+from libs.contracts.facts import Gate
+from libs.contracts.node import (
     MANAGER,
     REQUEST_ANNOTATION,
     REQUESTED_ANNOTATION,
@@ -18,14 +18,14 @@ from sluice.contracts.node import (
     Request,
     UpgradeState,
 )
-from sluice.contracts.waits import WaitCode
-from sluice.policy.kinds.upgrades import WaitForCompletion
-from sluice.policy.wanted import Method
-from sluice.rollout.decision import Outcome, Told
-from sluice.rollout.underway import begin
-from sluice.rollout.views.machine import WorkPod
-from sluice.rollout.views.node import Field, NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.waits import WaitCode
+from libs.policy.kinds.upgrades import WaitForCompletion
+from libs.policy.wanted import Method
+from libs.rollout.decision import Outcome, Told
+from libs.rollout.underway import begin
+from libs.rollout.views.machine import WorkPod
+from libs.rollout.views.node import Field, NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.building import (
     NEW,
     NOW,

@@ -5,17 +5,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Idle, Quiesce
-from sluice.contracts.node import Record, UpgradeState
-from sluice.contracts.waits import WaitCode
-from sluice.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout, StrategySpec
-from sluice.policy.kinds.upgrades import Drain, PodDeletion, WaitForCompletion
-from sluice.rollout.decision import EvictPods, Outcome, PodRef, Told
-from sluice.rollout.underway import underway
-from sluice.rollout.views.machine import Leaving, Shelter, WorkPod
-from sluice.rollout.views.node import Field, NodeView
-from sluice.rollout.views.pool import PoolView
-from sluice.rollout.waiting import NOBODY
+from libs.contracts.commands import Idle, Quiesce
+from libs.contracts.node import Record, UpgradeState
+from libs.contracts.waits import WaitCode
+from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout, StrategySpec
+from libs.policy.kinds.upgrades import Drain, PodDeletion, WaitForCompletion
+from libs.rollout.decision import EvictPods, Outcome, PodRef, Told
+from libs.rollout.underway import underway
+from libs.rollout.views.machine import Leaving, Shelter, WorkPod
+from libs.rollout.views.node import Field, NodeView
+from libs.rollout.views.pool import PoolView
+from libs.rollout.waiting import NOBODY
 from tests.unit.rollout.building import NOW, granted, instant, lease, pool
 from tests.unit.rollout.underway.carrying import (
     TOKEN,

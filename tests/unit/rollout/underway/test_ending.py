@@ -5,20 +5,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Idle, Quiesce
-from sluice.contracts.node import (
+from libs.contracts.commands import Idle, Quiesce
+from libs.contracts.node import (
     INITIALLY_CORDONED_ANNOTATION,
     MANAGER,
     Operation,
     Record,
     UpgradeState,
 )
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.decision import EvictPods, Outcome, WriteNode, WriteSlot
-from sluice.rollout.underway import underway
-from sluice.rollout.views.machine import Leaving
-from sluice.rollout.views.node import Field, NodeView
-from sluice.rollout.writes import cordon_at_release
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import EvictPods, Outcome, WriteNode, WriteSlot
+from libs.rollout.underway import underway
+from libs.rollout.views.machine import Leaving
+from libs.rollout.views.node import Field, NodeView
+from libs.rollout.writes import cordon_at_release
 from tests.unit.rollout.building import (
     NEW,
     NOW,

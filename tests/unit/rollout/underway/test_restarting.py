@@ -5,14 +5,14 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Idle, Install, Order, Quiesce, Swap
-from sluice.contracts.facts import Gate, LoadedDriver
-from sluice.contracts.node import SAFE_LOAD_ANNOTATION, Operation, Record
-from sluice.contracts.reports import Refusal, RefusalCode
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.decision import DeleteDriverPod, EvictPods, PodRef
-from sluice.rollout.views.machine import Shelter, WorkPod
-from sluice.rollout.views.node import NodeView
+from libs.contracts.commands import Idle, Install, Order, Quiesce, Swap
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, Record
+from libs.contracts.reports import Refusal, RefusalCode
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import DeleteDriverPod, EvictPods, PodRef
+from libs.rollout.views.machine import Shelter, WorkPod
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.building import (
     NEW,
     NOW,

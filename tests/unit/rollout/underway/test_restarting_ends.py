@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Idle
-from sluice.contracts.facts import LoadedDriver
-from sluice.contracts.node import Operation
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.views.machine import DriverPod
-from sluice.rollout.views.node import NodeView
+from libs.contracts.commands import Idle
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import Operation
+from libs.contracts.waits import WaitCode
+from libs.rollout.views.machine import DriverPod
+from libs.rollout.views.node import NodeView
 from tests.unit.rollout.building import (
     NEW,
     NOW,

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import CommandKind, Idle, Order, Quiesce
-from sluice.contracts.node import SAFE_LOAD_ANNOTATION, Operation, Record, UpgradeState
-from sluice.contracts.reports import Refusal, RefusalCode
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.decision import Outcome
-from sluice.rollout.underway import underway
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView, Readiness
+from libs.contracts.commands import CommandKind, Idle, Order, Quiesce
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, Record, UpgradeState
+from libs.contracts.reports import Refusal, RefusalCode
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import Outcome
+from libs.rollout.underway import underway
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.building import (
     BOOT,
     NEW,

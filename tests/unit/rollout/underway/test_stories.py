@@ -8,15 +8,15 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Idle, Swap, Validate
-from sluice.contracts.facts import Gate
-from sluice.contracts.node import Operation, Record, UpgradeState
-from sluice.policy.kinds.upgrades import Drain, WaitForCompletion
-from sluice.rollout.decision import Step, Wait, WriteNode, WriteSlot
-from sluice.rollout.step import step as look
-from sluice.rollout.underway.flight import leaving
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.commands import Idle, Swap, Validate
+from libs.contracts.facts import Gate
+from libs.contracts.node import Operation, Record, UpgradeState
+from libs.policy.kinds.upgrades import Drain, WaitForCompletion
+from libs.rollout.decision import Step, Wait, WriteNode, WriteSlot
+from libs.rollout.step import step as look
+from libs.rollout.underway.flight import leaving
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.building import (
     NOW,
     OLD,

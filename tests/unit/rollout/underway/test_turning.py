@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Idle, Order, Quiesce, Swap, Validate
-from sluice.contracts.node import Lease, Operation, Owner, Record, UpgradeState
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.decision import Outcome
-from sluice.rollout.underway import underway
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView, Readiness
+from libs.contracts.commands import Idle, Order, Quiesce, Swap, Validate
+from libs.contracts.node import Lease, Operation, Owner, Record, UpgradeState
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import Outcome
+from libs.rollout.underway import underway
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.building import (
     NEW,
     NOW,

@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Idle, Order, Proven, Quiesce, Swap, Validate
-from sluice.contracts.facts import Gate, LoadedDriver
-from sluice.contracts.node import SAFE_LOAD_ANNOTATION, Operation, Record, UpgradeState
-from sluice.contracts.reports import ValidationStep
-from sluice.contracts.waits import WaitCode
-from sluice.policy.wanted import Method
-from sluice.rollout.decision import Outcome
-from sluice.rollout.underway import underway
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.commands import Idle, Order, Proven, Quiesce, Swap, Validate
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, Record, UpgradeState
+from libs.contracts.reports import ValidationStep
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import Method
+from libs.rollout.decision import Outcome
+from libs.rollout.underway import underway
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.building import (
     HOUR,
     KERNEL,

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Idle, Proven, Swap, Validate
-from sluice.contracts.node import Operation, Record, UpgradeState
-from sluice.policy.kinds.upgrades import Drain, WaitForCompletion
-from sluice.policy.wanted import Method
-from sluice.rollout.decision import Candidate, DeleteDriverPod, Step, WriteNode, WriteSlot
-from sluice.rollout.underway import begin
-from sluice.rollout.views.machine import Shelter, WorkPod
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.views.pool import PoolView
+from libs.contracts.commands import Idle, Proven, Swap, Validate
+from libs.contracts.node import Operation, Record, UpgradeState
+from libs.policy.kinds.upgrades import Drain, WaitForCompletion
+from libs.policy.wanted import Method
+from libs.rollout.decision import Candidate, DeleteDriverPod, Step, WriteNode, WriteSlot
+from libs.rollout.underway import begin
+from libs.rollout.views.machine import Shelter, WorkPod
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.building import (
     KERNEL,
     NEW,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.waiting import WHO, few, wait
+from libs.contracts.waits import WaitCode
+from libs.rollout.waiting import WHO, few, wait
 from tests.unit.rollout.building import NOW, instant
 
 PAGE = Path(__file__).parents[4] / "docs" / "states.md"

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from sluice.contracts.facts import Gate, LoadedDriver
-from sluice.contracts.node import MANAGER, Operation, Owner, UpgradeState
-from sluice.rollout import writes
-from sluice.rollout.decision import WriteNode, WriteSlot
-from sluice.rollout.slots import idle
-from sluice.rollout.views.machine import DriverPod
-from sluice.rollout.views.node import Field, Garbled
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import MANAGER, Operation, Owner, UpgradeState
+from libs.rollout import writes
+from libs.rollout.decision import WriteNode, WriteSlot
+from libs.rollout.slots import idle
+from libs.rollout.views.machine import DriverPod
+from libs.rollout.views.node import Field, Garbled
 from tests.unit.rollout.building import (
     NEW,
     NOW,

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from sluice.contracts.message import encode
-from sluice.contracts.node import RECORD_ANNOTATION, Record
-from sluice.policy.belonging import unsaid
-from sluice.telemetry.cluster.nodes import SELECTOR, Node
+from libs.contracts.message import encode
+from libs.contracts.node import RECORD_ANNOTATION, Record
+from libs.policy.belonging import unsaid
+from services.telemetry.cluster.nodes import SELECTOR, Node
 
 OWNER = "nvidia.com/gpu-operator.driver.owner"
 

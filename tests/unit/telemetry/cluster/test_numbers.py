@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from sluice.contracts.telemetry import GpuSample
-from sluice.telemetry.cluster.numbers import MIB, Numbers, rolled, total
+from libs.contracts.telemetry import GpuSample
+from services.telemetry.cluster.numbers import MIB, Numbers, rolled, total
 
 
 def sampled(index: int = 0, **more: Any) -> GpuSample:

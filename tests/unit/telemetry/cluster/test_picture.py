@@ -3,9 +3,9 @@
 import gc
 import tracemalloc
 
-from sluice.contracts.message import MAJOR
-from sluice.contracts.telemetry import Batch, GpuSample
-from sluice.telemetry.cluster.picture import SILENT, Picture
+from libs.contracts.message import MAJOR
+from libs.contracts.telemetry import Batch, GpuSample
+from services.telemetry.cluster.picture import SILENT, Picture
 
 
 def batch(node: str = "a", *, run: str = "one", seq: int = 0, xids: int = 0) -> Batch:

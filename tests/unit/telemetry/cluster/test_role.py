@@ -6,25 +6,25 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from sluice.bus.fanin import Sender
-from sluice.bus.local import LocalServer
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.message import encode
-from sluice.contracts.node import RECORD_ANNOTATION, Record
-from sluice.contracts.telemetry import GpuSample
-from sluice.kube.client import MERGE_PATCH, Kube
-from sluice.kube.customs import Written, custom
-from sluice.kube.resources import NODES, Resource
-from sluice.kube.views import Object
-from sluice.policy.crds import definitions
-from sluice.policy.kinds.cluster_policy import CLUSTER_POLICY
-from sluice.runtime.metrics import Metrics
-from sluice.runtime.service import Service
-from sluice.sim.apiserver.server import ApiServer
-from sluice.sim.loop import Sim, run
-from sluice.telemetry.cluster import role
-from sluice.telemetry.cluster.picture import SILENT
-from sluice.telemetry.cluster.settings import TelemetryClusterSettings
+from libs.bus.fanin import Sender
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
+from libs.contracts.node import RECORD_ANNOTATION, Record
+from libs.contracts.telemetry import GpuSample
+from libs.kube.client import MERGE_PATCH, Kube
+from libs.kube.customs import Written, custom
+from libs.kube.resources import NODES, Resource
+from libs.kube.views import Object
+from libs.policy.crds import definitions
+from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
+from libs.runtime.metrics import Metrics
+from libs.runtime.service import Service
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.bus import LocalServer
+from libs.testing.loop import Sim, run
+from services.telemetry.cluster import role
+from services.telemetry.cluster.picture import SILENT
+from services.telemetry.cluster.settings import TelemetryClusterSettings
 from tests.unit.policy.situations import cluster_policy
 
 MEASURED = {"nvidia.com/gpu.deploy.dcgm-exporter": "true"}

@@ -7,17 +7,17 @@ from contextlib import asynccontextmanager
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from sluice.bus.fanin import FanIn
-from sluice.contracts.facts import Gpu
-from sluice.contracts.identities import Identity, Writer
-from sluice.contracts.telemetry import Batch, GpuSample
-from sluice.host.gpus.memory import MemoryGpus
-from sluice.host.gpus.port import Library, Unavailable
-from sluice.runtime.http import Page
-from sluice.runtime.ids import SeededIds
-from sluice.runtime.metrics import Metrics
-from sluice.telemetry.node import agent
-from sluice.telemetry.node.settings import TelemetrySettings
+from libs.bus.fanin import FanIn
+from libs.contracts.facts import Gpu
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.telemetry import Batch, GpuSample
+from libs.host.gpus.memory import MemoryGpus
+from libs.host.gpus.port import Library, Unavailable
+from libs.runtime.http import Page
+from libs.runtime.ids import SeededIds
+from libs.runtime.metrics import Metrics
+from services.telemetry.node import agent
+from services.telemetry.node.settings import TelemetrySettings
 from tests.unit import stationed
 from tests.unit.stationed import NODE, UID, Given, Ground, Story
 

@@ -1,8 +1,8 @@
 """The telemetry agent: what it shows is true now, and nothing is held when it was told so."""
 
-from sluice.contracts.commands import Idle, Quiesce
-from sluice.host.gpus.port import Library
-from sluice.telemetry.node.sampler import EVERY, STALE
+from libs.contracts.commands import Idle, Quiesce
+from libs.host.gpus.port import Library
+from services.telemetry.node.sampler import EVERY, STALE
 from tests.unit.stationed import BOOT, NODE, UID, Ground
 from tests.unit.telemetry.node.measuring import DRIVER, Hands, gpu, heard
 

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sluice.contracts.facts import Gpu
-from sluice.contracts.telemetry import GpuSample
-from sluice.telemetry.node.fields import DRIVER_VERSION, FIELDS
-from sluice.telemetry.node.page import bus_id, page
-from sluice.telemetry.node.sweep import Errors, Sweep
-from sluice.telemetry.node.xids import named
+from libs.contracts.facts import Gpu
+from libs.contracts.telemetry import GpuSample
+from services.telemetry.node.fields import DRIVER_VERSION, FIELDS
+from services.telemetry.node.page import bus_id, page
+from services.telemetry.node.sweep import Errors, Sweep
+from services.telemetry.node.xids import named
 
 KNOWN = """
 DCGM_FI_DEV_SM_CLOCK, gauge, SM clock frequency (in MHz).

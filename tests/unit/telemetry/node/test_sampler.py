@@ -8,13 +8,13 @@ from typing import TypeVar
 
 import msgspec
 
-from sluice.host.access import Access
-from sluice.host.gpus.hold import Hold
-from sluice.runtime.clock import Clock, SystemClock
-from sluice.runtime.metrics import Metrics
-from sluice.sim.loop import Sim, run
-from sluice.telemetry.node.meters import TelemetryMeters
-from sluice.telemetry.node.sampler import STALE, Sampler
+from libs.host.access import Access
+from libs.host.gpus.hold import Hold
+from libs.runtime.clock import Clock, SystemClock
+from libs.runtime.metrics import Metrics
+from libs.testing.loop import Sim, run
+from services.telemetry.node.meters import TelemetryMeters
+from services.telemetry.node.sampler import STALE, Sampler
 from tests.support import eventually
 from tests.unit.boxes import Box
 from tests.unit.telemetry.node.measuring import Hands

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from sluice.contracts.facts import Facts
-from sluice.contracts.message import encode
-from sluice.contracts.node import Record
-from sluice.contracts.reports import Evidence, Report, StateBody, ValidationStep
-from sluice.validator.cluster.judging import Judgement, Standing, judged
-from sluice.validator.cluster.things import Node
+from libs.contracts.facts import Facts
+from libs.contracts.message import encode
+from libs.contracts.node import Record
+from libs.contracts.reports import Evidence, Report, StateBody, ValidationStep
+from services.validator.cluster.judging import Judgement, Standing, judged
+from services.validator.cluster.things import Node
 
 DRIVER = ValidationStep(name="driver", passed=True)
 TOOLKIT = ValidationStep(name="toolkit", passed=False, message="no RuntimeClass: make one")

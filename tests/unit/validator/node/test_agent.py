@@ -5,17 +5,17 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from sluice.contracts.commands import Idle, Order, Validate
-from sluice.contracts.events import CommandTaken, EvidenceFound
-from sluice.contracts.facts import Gpu
-from sluice.contracts.identities import Writer
-from sluice.contracts.reports import Evidence, Outcome, Result
-from sluice.contracts.telemetry import GpuSample
-from sluice.host import driver_files
-from sluice.host.gpus.memory import MemoryGpus
-from sluice.host.gpus.port import Library
-from sluice.validator.node import agent
-from sluice.validator.node.agent import ValidatorSettings
+from libs.contracts.commands import Idle, Order, Validate
+from libs.contracts.events import CommandTaken, EvidenceFound
+from libs.contracts.facts import Gpu
+from libs.contracts.identities import Writer
+from libs.contracts.reports import Evidence, Outcome, Result
+from libs.contracts.telemetry import GpuSample
+from libs.host import driver_files
+from libs.host.gpus.memory import MemoryGpus
+from libs.host.gpus.port import Library
+from services.validator.node import agent
+from services.validator.node.agent import ValidatorSettings
 from tests.unit import stationed
 from tests.unit.boxes import BOOT, KERNEL, Box
 from tests.unit.host.trees import put

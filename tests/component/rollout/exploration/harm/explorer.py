@@ -9,11 +9,11 @@ from collections.abc import Hashable
 
 import msgspec
 
-from sluice.contracts.node import Record
-from sluice.contracts.rollout import InFlight, RolloutStatus
-from sluice.contracts.waits import WaitCode
-from sluice.rollout.decision import Decision
-from sluice.rollout.views.node import NodeView
+from libs.contracts.node import Record
+from libs.contracts.rollout import InFlight, RolloutStatus
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import Decision
+from libs.rollout.views.node import NodeView
 from tests.component.rollout.exploration.harm.moment import Moment, Terms, opened
 from tests.component.rollout.exploration.harm.moves import fits, fleet, looked, moves
 from tests.component.rollout.exploration.harm.truth import Harmed

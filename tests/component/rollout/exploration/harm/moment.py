@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from sluice.contracts.commands import Order
-from sluice.contracts.facts import Gate, LoadedDriver
-from sluice.contracts.node import MANAGER, Record, UpgradeState
-from sluice.contracts.rollout import RolloutStatus
-from sluice.rollout.decision import Step, WriteNode, WriteRollout, WriteSlot
-from sluice.rollout.views.fleet import Instant
-from sluice.rollout.views.machine import Checked
-from sluice.rollout.views.node import Field, NodeView
-from sluice.rollout.views.pool import PoolView, RolloutView
+from libs.contracts.commands import Order
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import MANAGER, Record, UpgradeState
+from libs.contracts.rollout import RolloutStatus
+from libs.rollout.decision import Step, WriteNode, WriteRollout, WriteSlot
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import Checked
+from libs.rollout.views.node import Field, NodeView
+from libs.rollout.views.pool import PoolView, RolloutView
 from tests.component.rollout.exploration.harm.truth import Truth
 from tests.unit.rollout.building import (
     NOW,

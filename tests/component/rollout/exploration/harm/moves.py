@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from sluice.contracts.node import Operation, Record
-from sluice.contracts.rollout import InFlight, Release, RolloutSpec
-from sluice.rollout.deciding import decide
-from sluice.rollout.decision import AskPreflight, Decision, Step, WriteNode, WriteRollout, WriteSlot
-from sluice.rollout.reconcile.bearing import UNBEGUN_SECONDS
-from sluice.rollout.views.fleet import Fleet
-from sluice.rollout.views.node import NodeView
-from sluice.rollout.writes import upgrading
+from libs.contracts.node import Operation, Record
+from libs.contracts.rollout import InFlight, Release, RolloutSpec
+from libs.rollout.deciding import decide
+from libs.rollout.decision import AskPreflight, Decision, Step, WriteNode, WriteRollout, WriteSlot
+from libs.rollout.reconcile.bearing import UNBEGUN_SECONDS
+from libs.rollout.views.fleet import Fleet
+from libs.rollout.views.node import NodeView
+from libs.rollout.writes import upgrading
 from tests.component.rollout.exploration.harm.moment import (
     Moment,
     Write,

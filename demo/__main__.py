@@ -1,0 +1,10 @@
+"""`python -m demo`: one upgrade of a small simulated fleet, and the audit of it."""
+
+import sys
+
+if __name__ == "__main__":
+    try:
+        from demo.playing import main
+    except KeyboardInterrupt:  # all that it needs takes a second or two to be read
+        sys.exit(130)
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What the services are made of."""

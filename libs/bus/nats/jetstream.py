@@ -1,0 +1,244 @@
+"""JetStream: streams that agree with `contracts.streams`, and what is stored and read in them."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from libs.bus.nats.connection import Connection
+from libs.bus.nats.questions import Msg
+from libs.bus.port import Away, BusError, Conflict, Misconfigured, NobodyThere, Stored
+from libs.contracts import subjects
+from libs.contracts.streams import Stream
+
+API_SECONDS = 5.0
+NANOSECONDS = 1_000_000_000
+DUPLICATE_SECONDS = 120
+HEADERS = 1024
+"""Bytes that the server counts as the message's, and that are ours: expectations, and an id."""
+
+_STREAM_NOT_FOUND = 10059
+_STREAM_NAME_IN_USE = 10058
+_CONSUMER_NOT_FOUND = 10014
+_WRONG_LAST_SEQUENCE = (10071, 10164)
+
+
+class ApiError(msgspec.Struct, frozen=True):
+    """What JetStream says when it will not."""
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class _Ack(msgspec.Struct, frozen=True):
+    stream: str = ""
+    seq: int = 0
+    error: ApiError | None = None
+
+
+class _StreamState(msgspec.Struct, frozen=True):
+    last_seq: int = 0
+
+
+class StreamInfo(msgspec.Struct, frozen=True):
+    """What is asked of a stream."""
+
+    created: str = ""
+    config: dict[str, Any] = {}
+    state: _StreamState = _StreamState()
+    error: ApiError | None = None
+
+
+class _Done(msgspec.Struct, frozen=True):
+    error: ApiError | None = None
+
+
+_ack = msgspec.json.Decoder(_Ack)
+_info = msgspec.json.Decoder(StreamInfo)
+_done = msgspec.json.Decoder(_Done)
+
+
+def configuration(stream: Stream) -> dict[str, Any]:
+    """The stream as JetStream's API wants it; how many replicas is for the server's owner."""
+    config: dict[str, Any] = {
+        "name": stream.name,
+        "description": stream.keeps,
+        "subjects": list(stream.subjects),
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "max_consumers": stream.max_consumers,
+        "max_msgs": -1,
+        "max_msgs_per_subject": stream.per_subject,
+        "max_bytes": stream.max_bytes,
+        "max_age": int(stream.max_age * NANOSECONDS),
+        "max_msg_size": stream.max_message + HEADERS,
+        "compression": "s2" if stream.compressed else "none",
+        "duplicate_window": DUPLICATE_SECONDS * NANOSECONDS,
+        "deny_delete": True,
+        "deny_purge": stream.deny_purge,
+        "allow_direct": True,
+    }
+    if stream.notify is not None:
+        source, destination = stream.notify
+        config["republish"] = {"src": source, "dest": destination}
+    return config
+
+
+class JetStream:
+    """Streams over one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._ensured: dict[str, Stream] = {}
+
+    async def api(self, *call: str, body: bytes = b"") -> Msg:
+        """One call of the API. Nobody there means that this server has no JetStream."""
+        try:
+            return await self._connection.request(subjects.js_api(*call), body, timeout=API_SECONDS)
+        except NobodyThere:
+            raise Away(
+                f"JetStream at {self._connection.url} does not answer ({'.'.join(call)}):"
+                f" it is starting, or the server's configuration lacks `jetstream {{}}`"
+            ) from None
+
+    async def info(self, stream: Stream) -> StreamInfo | None:
+        """The stream as the server has it, or None."""
+        info = _info.decode((await self.api("STREAM", "INFO", stream.name)).data)
+        if info.error is None:
+            return info
+        if info.error.err_code == _STREAM_NOT_FOUND:
+            return None
+        raise Away(f"stream {stream.name}: no information: {info.error.description}")
+
+    async def ensure(self, stream: Stream) -> None:
+        """Create the stream, or change it until it agrees."""
+        self._ensured[stream.name] = stream
+        info = await self.info(stream)
+        if info is None:
+            # Made anew, it begins beyond all sequences that it ever had: a writer who remembers one
+            # of its former life cannot take it for one of this.
+            begins = (
+                {"first_seq": int(self._connection.clock.now() * 1000)} if stream.fences else {}
+            )
+            error = await self._configure("CREATE", stream, configuration(stream) | begins)
+            if error is None:
+                return
+            if error.err_code != _STREAM_NAME_IN_USE:
+                raise _misconfigured(stream, "cannot be created", error)
+            info = await self.info(stream) or StreamInfo()
+        have = info.config
+        want = configuration(stream)
+        different = {key: have.get(key) for key in want if not _agree(have.get(key), want[key])}
+        if not different:
+            return
+        error = await self._configure("UPDATE", stream, {**have, **want})
+        if error is not None:
+            raise _misconfigured(
+                stream, f"has {different}, wants { {k: want[k] for k in different} }", error
+            )
+
+    async def _configure(
+        self, verb: str, stream: Stream, config: dict[str, Any]
+    ) -> ApiError | None:
+        answer = await self.api("STREAM", verb, stream.name, body=msgspec.json.encode(config))
+        return _done.decode(answer.data).error
+
+    async def ensure_again(self, stream: Stream) -> bool:
+        """Make a stream anew that we had ensured and that is gone. False: it was never ours."""
+        if stream.name not in self._ensured:
+            return False
+        await self.ensure(stream)
+        return True
+
+    async def store(
+        self, stream: Stream, subject: str, data: bytes, *, expect: int | None, id: str
+    ) -> int:
+        """Store, and return the sequence."""
+        if len(data) > stream.max_message:
+            raise BusError(
+                f"{subject}: {len(data)} bytes; {stream.name} takes {stream.max_message} at most"
+            )
+        try:
+            return await self._store(stream, subject, data, expect, id)
+        except NobodyThere:
+            if not await self.ensure_again(stream):
+                raise Away(
+                    f"{subject}: stream {stream.name} is not there; the scheduler makes it"
+                ) from None
+        try:
+            return await self._store(stream, subject, data, expect, id)
+        except NobodyThere:
+            raise Away(f"{subject}: stream {stream.name} does not take it") from None
+
+    async def _store(
+        self, stream: Stream, subject: str, data: bytes, expect: int | None, id: str
+    ) -> int:
+        headers = {"Nats-Expected-Stream": stream.name}
+        if expect is not None:
+            headers["Nats-Expected-Last-Subject-Sequence"] = str(expect)
+        if id:
+            headers["Nats-Msg-Id"] = id
+        answer = await self._connection.request(subject, data, timeout=API_SECONDS, headers=headers)
+        try:
+            ack = _ack.decode(answer.data)
+        except msgspec.DecodeError:
+            raise Away(f"{subject}: {answer.data[:80]!r} is no acknowledgement") from None
+        if ack.error is None and (ack.stream, ack.seq > 0) == (stream.name, True):
+            return ack.seq
+        if ack.error is None:
+            raise Away(f"{subject}: {answer.data[:80]!r} does not acknowledge it")
+        if ack.error.err_code in _WRONG_LAST_SEQUENCE:
+            raise Conflict(f"{subject}: not at {expect}: {ack.error.description}")
+        raise Away(f"{subject}: not stored: {ack.error.description}")
+
+    async def last(self, stream: Stream, subject: str) -> Stored | None:
+        """The last message of one subject, by direct get."""
+        try:
+            answer = await self._connection.request(
+                subjects.direct_get(stream.name, subject), b"", timeout=API_SECONDS
+            )
+        except NobodyThere:
+            raise Away(f"{subject}: stream {stream.name} is not there") from None
+        headers = answer.headers or {}
+        status = headers.get("Status", "")
+        if status == "404":
+            return None
+        if status or "Nats-Sequence" not in headers:
+            raise Away(f"{subject}: not read: {status} {headers.get('Description', '')}")
+        return Stored(
+            headers.get("Nats-Subject", subject),
+            int(headers["Nats-Sequence"]),
+            _unix(headers.get("Nats-Time-Stamp", "")),
+            answer.data,
+        )
+
+    async def purge(self, stream: Stream, pattern: str) -> None:
+        """Remove every message of these subjects."""
+        body = msgspec.json.encode({"filter": pattern})
+        answer = await self.api("STREAM", "PURGE", stream.name, body=body)
+        error = _done.decode(answer.data).error
+        if error is not None:
+            raise BusError(f"{pattern}: not purged from {stream.name}: {error.description}")
+
+
+def _misconfigured(stream: Stream, what: str, error: ApiError) -> Misconfigured:
+    return Misconfigured(
+        f"stream {stream.name} {what}: {error.description};"
+        f" change the server's limits or its other streams, or move this one out of the way"
+        f" (it keeps {stream.keeps})"
+    )
+
+
+def _agree(have: Any, want: Any) -> bool:
+    if isinstance(want, dict) and have:
+        return want.items() <= have.items()
+    return (have or 0) == (want or 0) or (have is None and want == "none")
+
+
+def _unix(stamp: str) -> float:
+    try:
+        return datetime.fromisoformat(stamp).astimezone(UTC).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,147 @@
+"""What an identity may publish and hear: one pure function, for the server and for the tests.
+
+A component of a node may only be itself: report, beat, tell and read its own slots, and nothing of
+JetStream besides. A right to make a consumer lets its holder name any subject for the server to
+deliver to, so it is given to nobody on a node; where that subject and forged reply subjects lead is
+closed by the accounts of `server_config`, and neither is enough without the other.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from libs.contracts.identities import ASKERS, COMPONENTS, Identity, Writer
+from libs.contracts.streams import COMMANDS, EVENTS, STATE, STREAMS, Stream
+from libs.contracts.subjects import (
+    ANY,
+    Ask,
+    Beat,
+    Check,
+    Command,
+    Event,
+    NotASubject,
+    State,
+    Subject,
+    Telemetry,
+    asking_inboxes,
+    direct_get,
+    flow_control,
+    inbox,
+    js_api,
+    notify,
+    of_cluster,
+    service,
+)
+
+DISCOVERY_VERBS = ("PING", "INFO", "STATS")
+"""What services are asked about themselves (ADR-32)."""
+
+
+class Permissions(msgspec.Struct, frozen=True):
+    """Patterns. What is in none of them is forbidden."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+
+def permissions(identity: Identity) -> Permissions:
+    """Everything that this identity may do. Raises `NotASubject` for a name that is a pattern."""
+    if ANY in (identity.cluster, identity.node):
+        raise NotASubject(f"{identity}: {ANY!r} names nobody; it would permit what all may do")
+    if identity.writer in COMPONENTS:
+        publish, subscribe = _component(identity)
+    elif identity.writer is Writer.CTL:
+        publish, subscribe = _people(identity)
+    elif identity.writer is Writer.SCHEDULER:
+        publish, subscribe = _scheduler(identity)
+    else:
+        publish, subscribe = _cluster_role(identity)
+    return Permissions(tuple(publish), (*subscribe, f"{inbox(identity)}.>"))
+
+
+_Rights = tuple[list[str], list[str]]
+
+
+def _component(me: Identity) -> _Rights:
+    at = {"cluster": me.cluster, "node": me.node, "component": me.writer.value}
+    slots = (Command(**at), Check(**at, asker=ANY))
+    mine: list[Subject] = [
+        State(**at, kind=ANY),
+        State(**at, kind=ANY, asker=ANY),
+        Beat(**at),
+        Event(cluster=me.cluster, node=me.node, writer=me.writer, kind=ANY),
+    ]
+    if me.writer is Writer.TELEMETRY:
+        mine.append(Telemetry(cluster=me.cluster, node=me.node))
+    reads = [direct_get(COMMANDS.name, str(slot)) for slot in slots]
+    return [*map(str, mine), *reads], [notify(slot) for slot in slots]
+
+
+def _scheduler(me: Identity) -> _Rights:
+    publish, subscribe = _cluster_role(me)
+    commands = of_cluster(Command, me.cluster)
+    manages = [js_api("STREAM", verb, each.name) for each in STREAMS for verb in _ENSURE]
+    purges = [js_api("STREAM", "PURGE", each.name) for each in STREAMS if not each.deny_purge]
+    reads = [
+        direct_get(COMMANDS.name, commands),
+        direct_get(STATE.name, of_cluster(State, me.cluster)),
+    ]
+    follows = [
+        *_follow(COMMANDS, commands, of_cluster(Check, me.cluster)),
+        *_follow(EVENTS, of_cluster(Event, me.cluster)),
+    ]
+    # STREAM INFO belongs to making a stream as it should be and to following it.
+    return _once([*publish, commands, *manages, *purges, *reads, *follows]), subscribe
+
+
+_ENSURE = ("INFO", "CREATE", "UPDATE")
+
+
+def _cluster_role(me: Identity) -> _Rights:
+    publish = [
+        str(Event(cluster=me.cluster, node=ANY, writer=me.writer, kind=ANY)),
+        *_follow(STATE, of_cluster(State, me.cluster)),
+        asking_inboxes(me.cluster),
+    ]
+    if me.writer in ASKERS:
+        checks = str(Check(cluster=me.cluster, node=ANY, component=ANY, asker=me.writer.value))
+        publish += [checks, direct_get(COMMANDS.name, checks)]
+    subscribe = [
+        of_cluster(Beat, me.cluster),
+        str(Ask(cluster=me.cluster, service=me.writer, verb=ANY)),
+        *_found_by_name(me.writer),
+    ]
+    if me.writer is Writer.DRIVER_CLUSTER:
+        # An old driver stays as long as a command names it.
+        publish += _follow(COMMANDS, of_cluster(Command, me.cluster))
+    if me.writer is Writer.TELEMETRY_CLUSTER:
+        subscribe.append(of_cluster(Telemetry, me.cluster))
+    return publish, subscribe
+
+
+def _people(me: Identity) -> _Rights:
+    looks = [each for verb in DISCOVERY_VERBS for each in (service(verb), service(verb, ">"))]
+    asks = str(Ask(cluster=me.cluster, service=ANY, verb=ANY))
+    return [asks, *looks, *_follow(EVENTS, of_cluster(Event, me.cluster))], []
+
+
+def _found_by_name(writer: Writer) -> list[str]:
+    return [
+        each
+        for verb in DISCOVERY_VERBS
+        for each in (service(verb), service(verb, writer), service(verb, writer, ANY))
+    ]
+
+
+def _follow(stream: Stream, *patterns: str) -> list[str]:
+    """Read a stream in order. The server sees to it that a consumer's filter is its subject's."""
+    return [
+        js_api("STREAM", "INFO", stream.name),
+        *(js_api("CONSUMER", "CREATE", stream.name, ANY, pattern) for pattern in patterns),
+        js_api("CONSUMER", "DELETE", stream.name, ANY),
+        flow_control(stream.name),
+    ]
+
+
+def _once(subjects: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(subjects))

@@ -1,0 +1,250 @@
+"""Every subject on the bus: built here, parsed here, spelt nowhere else.
+
+`str(State(cluster="default", node="a.example", component="driver", kind="facts"))` is the subject;
+`parse` is its inverse. A field that is `ANY` makes a pattern. Tokens are lower-case; a node's name
+travels with `_` for each dot (a name has no `_` of its own), and `-` stands where no node is meant.
+"""
+
+import re
+from typing import ClassVar, Self, TypeAlias
+
+import msgspec
+
+from libs.contracts.identities import Identity
+from libs.contracts.message import MAJOR
+
+ROOT = f"sluice.v{MAJOR}"
+ANY = "*"
+NO_NODE = ""
+
+_TOKEN = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_NODE = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+
+
+class NotASubject(ValueError):
+    """Text that is no subject of ours, or a part that cannot be in one."""
+
+
+def _token(field: str, value: str) -> str:
+    if value == ANY or _TOKEN.fullmatch(value):
+        return value
+    raise NotASubject(f"{field} {value!r}: want up to 63 of a-z, 0-9 and '-', or '*'")
+
+
+def _node_token(field: str, name: str) -> str:
+    if name == ANY:
+        return ANY
+    if name == NO_NODE:
+        return "-"
+    if not _NODE.fullmatch(name) or ".." in name:
+        raise NotASubject(f"{field} {name!r}: not the name of a Kubernetes node")
+    return name.replace(".", "_")
+
+
+def _node_name(token: str) -> str:
+    return NO_NODE if token == "-" else token.replace("_", ".")
+
+
+class _Subject(msgspec.Struct, frozen=True, kw_only=True):
+    plane: ClassVar[str]
+    may_lack: ClassVar[str] = ""
+    """A last part that may be left out."""
+
+    def __str__(self) -> str:
+        tokens = [
+            (_node_token if field == "node" else _token)(field, getattr(self, field))
+            for field in self.__struct_fields__
+            if not (field == self.may_lack and not getattr(self, field))
+        ]
+        return ".".join((ROOT, self.plane, *tokens))
+
+    @classmethod
+    def _parse(cls, tokens: list[str]) -> Self:
+        fields = cls.__struct_fields__
+        if len(tokens) != len(fields) and not (
+            fields[-1] == cls.may_lack and len(tokens) == len(fields) - 1
+        ):
+            raise NotASubject(f"a {cls.plane} subject has {', '.join(fields)} after the plane")
+        return cls(
+            **{
+                field: _node_name(token) if field == "node" else token
+                for field, token in zip(fields, tokens, strict=False)
+            }
+        )
+
+
+class Command(_Subject, frozen=True, kw_only=True):
+    """The slot: what this component of this node must do now."""
+
+    plane = "command"
+    cluster: str
+    node: str
+    component: str
+
+
+class Check(_Subject, frozen=True, kw_only=True):
+    """A read-only question to a component, answered in its state."""
+
+    plane = "check"
+    cluster: str
+    node: str
+    component: str
+    asker: str
+
+
+class State(_Subject, frozen=True, kw_only=True):
+    """The last report of a kind; the answer to a check names its asker too."""
+
+    plane = "state"
+    may_lack = "asker"
+    cluster: str
+    node: str
+    component: str
+    kind: str
+    asker: str = ""
+
+
+class Beat(_Subject, frozen=True, kw_only=True):
+    """Alive."""
+
+    plane = "beat"
+    cluster: str
+    node: str
+    component: str
+
+
+class Telemetry(_Subject, frozen=True, kw_only=True):
+    """Batches of measurements."""
+
+    plane = "telemetry"
+    cluster: str
+    node: str
+
+
+class Event(_Subject, frozen=True, kw_only=True):
+    """What happened."""
+
+    plane = "event"
+    cluster: str
+    node: str
+    writer: str
+    kind: str
+
+
+class Ask(_Subject, frozen=True, kw_only=True):
+    """A read-only question to a service."""
+
+    plane = "ask"
+    cluster: str
+    service: str
+    verb: str
+
+
+Subject: TypeAlias = Command | Check | State | Beat | Telemetry | Event | Ask
+Slot: TypeAlias = Command | Check
+
+PLANES: tuple[type[Subject], ...] = (Command, Check, State, Beat, Telemetry, Event, Ask)
+_BY_PLANE = {kind.plane: kind for kind in PLANES}
+
+
+def parse(subject: str) -> Subject:
+    """The parts of a subject, or `NotASubject`. Anything that is accepted prints as it came."""
+    head, _, rest = subject.partition(f"{ROOT}.")
+    plane, *tokens = rest.split(".")
+    kind = _BY_PLANE.get(plane)
+    if head or kind is None:
+        raise NotASubject(f"{subject!r}: not {ROOT}.<{'|'.join(_BY_PLANE)}>.…")
+    parsed = kind._parse(tokens)  # pyright: ignore[reportPrivateUsage]
+    if str(parsed) != subject:
+        raise NotASubject(f"{subject!r}: not as this version writes it ({parsed})")
+    return parsed
+
+
+# The notify plane: the server's copy of what is written to a slot.
+
+NOTIFY_FROM = f"{ROOT}.*.>"
+NOTIFY_TO = f"{ROOT}.notify.$1.>"
+NOTIFIES = f"{ROOT}.notify.>"
+_NOTIFY = f"{ROOT}.notify."
+
+
+def notify(slot: Slot) -> str:
+    """Where the server pokes the owner of `slot` when it is written."""
+    return _NOTIFY + str(slot).removeprefix(f"{ROOT}.")
+
+
+def slot_of(notified: str) -> Slot:
+    """The slot that a poke is about."""
+    slot = parse(f"{ROOT}.{notified.removeprefix(_NOTIFY)}")
+    if not notified.startswith(_NOTIFY) or not isinstance(slot, Command | Check):
+        raise NotASubject(f"{notified!r}: not a poke")
+    return slot
+
+
+def everything(plane: type[Subject]) -> str:
+    """The whole of a plane, of all clusters."""
+    return f"{ROOT}.{plane.plane}.>"
+
+
+def of_cluster(plane: type[Subject], cluster: str) -> str:
+    """The whole of a plane in one cluster."""
+    return f"{ROOT}.{plane.plane}.{_token('cluster', cluster)}.>"
+
+
+# Where answers go: a prefix of its own for each identity, so that nobody hears another's.
+
+_INBOX = "_INBOX_sluice"
+
+
+def inbox(identity: Identity) -> str:
+    """The prefix of every subject to which answers for this identity are sent."""
+    node = _node_token("node", identity.node)
+    return f"{_INBOX}.{_token('cluster', identity.cluster)}.{node}.{identity.writer}"
+
+
+def asking_inboxes(cluster: str) -> str:
+    """The inboxes of everybody who may ask a service: no component of a node among them."""
+    return f"{_INBOX}.{_token('cluster', cluster)}.-.>"
+
+
+def may_be_answered(reply: str, cluster: str) -> bool:
+    """Whether a reply subject lies in the inbox of somebody who may ask."""
+    return reply.startswith(asking_inboxes(cluster).removesuffix(">"))
+
+
+# What nats-server and its conventions listen on.
+
+JS_API = "$JS.API"
+JS_ACK = "$JS.ACK"
+SERVICE_ROOT = "$SRV"
+
+
+def direct_get(stream: str, subject: str) -> str:
+    """Read the last message of one subject of a stream."""
+    return f"{JS_API}.DIRECT.GET.{stream}.{subject}"
+
+
+def js_api(*tokens: str) -> str:
+    """A call of JetStream's API."""
+    return ".".join((JS_API, *tokens))
+
+
+def flow_control(stream: str) -> str:
+    """Where readers of a stream tell the server that they keep pace."""
+    return f"$JS.FC.{stream}.>"
+
+
+def service(verb: str, *tokens: str) -> str:
+    """A discovery subject of a service (ADR-32): PING, INFO or STATS, then name, then instance."""
+    return ".".join((SERVICE_ROOT, verb, *tokens))
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether a subject is in a pattern, by the rules of NATS."""
+    want, have = pattern.split("."), subject.split(".")
+    for index, token in enumerate(want):
+        if token == ">":
+            return len(have) > index
+        if index >= len(have) or token not in (ANY, have[index]):
+            return False
+    return len(want) == len(have)

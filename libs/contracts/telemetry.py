@@ -1,0 +1,91 @@
+"""Measurements on their way: msgpack arrays, because there are many. Fields are appended only."""
+
+import msgspec
+
+from libs.contracts.message import MAJOR, Unreadable, other_version
+
+
+class GpuSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One GPU at one moment. What could not be read is None, never 0."""
+
+    uuid: str
+    index: int
+    pci: str
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    memory_temperature_c: int | None = None
+    temperature_c: int | None = None
+    power_w: float | None = None
+    energy_mj: int | None = None
+    pcie_replays: int | None = None
+    gpu_utilization: int | None = None
+    memory_utilization: int | None = None
+    encoder_utilization: int | None = None
+    decoder_utilization: int | None = None
+    xid: int | None = None
+    framebuffer_free_mib: int | None = None
+    framebuffer_used_mib: int | None = None
+    framebuffer_reserved_mib: int | None = None
+    nvlink_mb_per_s: int | None = None
+    remapped_uncorrectable: int | None = None
+    remapped_correctable: int | None = None
+    remap_failure: int | None = None
+    graphics_active: float | None = None
+    tensor_active: float | None = None
+    dram_active: float | None = None
+    pcie_tx_bytes_per_s: int | None = None
+    pcie_rx_bytes_per_s: int | None = None
+    ecc_volatile_uncorrected: int | None = None
+    clock_reasons: int | None = None
+    pod_uid: str | None = None
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """All GPUs of a node at one moment."""
+
+    v: int
+    node: str
+    node_uid: str
+    boot_id: str
+    run: str
+    """Drawn anew at each start of the agent: `seq` counts within it."""
+    seq: int
+    at: float
+    driver_version: str
+    gpus: list[GpuSample]
+    """Empty while they cannot be measured: no driver, or told to let go."""
+    xids: int = 0
+    """Errors of all GPUs in this run: it only grows, so that a lost batch loses none of them."""
+
+
+class _Head(msgspec.Struct, array_like=True):
+    v: int
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Batch)
+_head = msgspec.msgpack.Decoder(_Head)
+
+
+def encode(batch: Batch) -> bytes:
+    """The batch as msgpack."""
+    return _encoder.encode(batch)
+
+
+def decode(data: bytes) -> Batch:
+    """Read a batch, or raise `Unreadable`."""
+    try:
+        batch = _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable(_reason(data, error)) from None
+    if batch.v != MAJOR:
+        raise Unreadable(other_version("Batch", batch.v))
+    return batch
+
+
+def _reason(data: bytes, error: Exception) -> str:
+    try:
+        version = _head.decode(data).v
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        version = MAJOR
+    return other_version("Batch", version) if version != MAJOR else f"not a readable Batch: {error}"

@@ -1,0 +1,16 @@
+"""The `sluice` command."""
+
+import argparse
+from collections.abc import Sequence
+from importlib.metadata import version
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with `arguments`, by default those of the process; return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="sluice", description="Look after the NVIDIA GPU nodes of a Kubernetes cluster."
+    )
+    parser.add_argument("--version", action="version", version=f"sluice {version('sluice')}")
+    parser.parse_args(arguments)
+    parser.print_help()
+    return 0

@@ -1,0 +1,78 @@
+"""Pods of a plan, by what becomes of them: evicted, lost, or kept by a disruption budget.
+
+What can be said of a pod is what was seen of it; of one that nobody looked at there is only a uid.
+Must not know when anything happens.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from libs.rollout.views.fleet import Fleet
+from libs.rollout.views.machine import Shelter, WorkPod
+from libs.rollout.views.node import NodeView
+
+
+class Pods:
+    """Those of a fleet."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._pods: dict[str, WorkPod] = {}
+        self._uids: set[str] = set()
+        """Of pods that agents speak of."""
+        self._gangs: defaultdict[str, list[tuple[str, WorkPod]]] = defaultdict(list)
+        self.unseen = 0
+        """Nodes at whose pods nobody has looked."""
+        for node in fleet.nodes.values():
+            self._add(node)
+
+    def _add(self, node: NodeView) -> None:
+        if node.usage is not None:
+            self._uids.update(use.pod_uid for use in node.usage.pods if use.gpus)
+        if node.pods is None:
+            self.unseen += 1
+        for pod in node.pods or ():
+            self._pods[pod.uid] = pod
+            if pod.gang:
+                self._gangs[pod.gang].append((node.name, pod))
+
+    def evicted(self, uids: Iterable[str]) -> tuple[str, ...]:
+        """By name, or by uid where nothing else is known; pods that came later are left out."""
+        known = (uid for uid in uids if uid in self._pods or uid in self._uids)
+        return tuple(sorted(self._shown(uid) for uid in known))
+
+    def lost(self, uids: Iterable[str]) -> tuple[str, ...]:
+        """Of these the ones with which something goes for good, and what it is."""
+        found = [(self._pods[uid].shown, self._goes(uid)) for uid in uids if uid in self._pods]
+        return tuple(sorted(f"{shown} ({what})" for shown, what in found if what))
+
+    def blocked_by(self, node: NodeView) -> tuple[str, ...]:
+        """Disruption budgets that would refuse, or do."""
+        named = {f"{pod.budget} (keeps {pod.shown})" for pod in self._guarded(node)}
+        for job in node.leaving:
+            pod = self._pods.get(job.uid)
+            if job.refused and not (pod is not None and pod.budget):
+                named.add(f"{self._shown(job.uid)}: {job.refused}")
+        return tuple(sorted(named))
+
+    def _guarded(self, node: NodeView) -> Iterable[WorkPod]:
+        return (
+            pod
+            for pod in node.pods or ()
+            if pod.budget and pod.shelter is Shelter.NONE and (pod.gpu or pod.drained)
+        )
+
+    def _shown(self, uid: str) -> str:
+        pod = self._pods.get(uid)
+        return f"the pod with uid {uid}" if pod is None else pod.shown
+
+    def _goes(self, uid: str) -> str:
+        pod = self._pods[uid]
+        said: list[str] = []
+        if pod.bare:
+            said.append("bare: nobody makes it anew")
+        if pod.empty_dir:
+            said.append("emptyDir: its files go with it")
+        if pod.gang:
+            others = len(self._gangs[pod.gang]) - 1
+            said.append(f"of gang {pod.gang}, which stops as a whole: {others} more pods are known")
+        return "; ".join(said)

@@ -1,0 +1,124 @@
+"""What a machine is, as it says itself: kernel, operating system, processors, memory, model."""
+
+import os
+import re
+from typing import Final
+
+from libs.contracts.facts import Cpu, Kernel, Memory, OperatingSystem
+from libs.host import modules
+from libs.host.tree import Tree
+from libs.runtime.fatal import Fatal
+
+BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+RELEASE: Final = "/proc/sys/kernel/osrelease"
+ARCHITECTURE: Final = "/proc/sys/kernel/arch"
+_SECURE_BOOT: Final = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+_OPTIONS: Final = ("NO_HZ", "NO_HZ_IDLE", "NO_HZ_FULL", "PREEMPT")
+_ASKED: Final = frozenset((*modules.UNLOADED, modules.NOUVEAU, "mlx5_core"))
+_OS_LINE: Final = re.compile(r"(\w+)=(.+)", re.ASCII)
+_CPUS: Final = "/sys/devices/system/cpu"
+
+
+def boot_id(tree: Tree) -> str:
+    """Another one after each boot; empty where the kernel does not tell."""
+    return tree.word(BOOT_ID) or ""
+
+
+def certain_boot_id(tree: Tree) -> str:
+    """The same, or a `Fatal`: an agent that does not know its boot can be told nothing."""
+    known = boot_id(tree)
+    if not known:
+        raise Fatal(
+            f"{BOOT_ID} cannot be read below {tree.root}: mount the host's root there, with /proc"
+        )
+    return known
+
+
+def kernel(tree: Tree) -> Kernel | None:
+    """The running kernel."""
+    release = tree.word(RELEASE)
+    if not release:
+        return None
+    secure = tree.data(_SECURE_BOOT)
+    there = modules.loaded(tree)
+    return Kernel(
+        release=release,
+        selinux=(tree.word("/sys/fs/selinux/enforce") or "").startswith("1"),
+        secure_boot=secure is not None and secure[-1:] == b"\x01",
+        config=_options(tree, release),
+        modules=tuple(sorted(_ASKED & there.keys())),
+    )
+
+
+def operating_system(tree: Tree) -> OperatingSystem | None:
+    """From os-release."""
+    for path in ("/etc/os-release", "/usr/lib/os-release"):
+        text = tree.text(path)
+        if text is None:
+            continue
+        rows = (_OS_LINE.fullmatch(line.strip()) for line in text.splitlines())
+        said = {row[1]: row[2].strip("\"'") for row in rows if row}
+        if said.get("ID"):
+            return OperatingSystem(
+                id=said["ID"],
+                version_id=said.get("VERSION_ID", ""),
+                name=said.get("PRETTY_NAME", ""),
+                ostree_version=said.get("OSTREE_VERSION", ""),
+            )
+    return None
+
+
+def cpu(tree: Tree) -> Cpu | None:
+    """The processors, by the first of them; nothing where the kernel does not tell."""
+    text = tree.text("/proc/cpuinfo")
+    if not text:
+        return None
+    first: dict[str, str] = {}
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            first.setdefault(name.strip(), value.strip())
+    threads = (
+        tree.word(f"{_CPUS}/{name}/topology/thread_siblings_list") or ""
+        for name in tree.names(_CPUS)
+        if name[3:].isdigit()
+    )
+    return Cpu(
+        # A kernel before 6.1 has no file that tells; whoever reads runs on that same kernel.
+        architecture=tree.word(ARCHITECTURE) or os.uname().machine,
+        vendor=first.get("vendor_id", ""),
+        family=_number(first.get("cpu family")),
+        model=_number(first.get("model")),
+        count=sum(line.startswith("processor") for line in text.splitlines()),
+        multithreading=any("," in those or "-" in those for those in threads),
+        flags=tuple(sorted(first.get("flags", "").split())),
+    )
+
+
+def memory(tree: Tree) -> Memory | None:
+    """How much there is, on how many nodes of NUMA, and whether it can be swapped out."""
+    said = dict(line.split(":", 1) for line in (tree.text("/proc/meminfo") or "").splitlines())
+    total = _number(said.get("MemTotal", "").removesuffix("kB").strip())
+    if not total:
+        return None
+    nodes = [name for name in tree.names("/sys/devices/system/node") if name[4:].isdigit()]
+    swaps = (tree.text("/proc/swaps") or "").splitlines()
+    return Memory(bytes=total * 1024, numa_nodes=max(1, len(nodes)), swap=len(swaps) > 1)
+
+
+def machine(tree: Tree) -> str | None:
+    """Its model, as its maker calls it."""
+    return tree.word("/sys/class/dmi/id/product_name") or None
+
+
+def _options(tree: Tree, release: str) -> dict[str, str]:
+    text = tree.text(f"/boot/config-{release}") or tree.text(f"/lib/modules/{release}/config") or ""
+    lines = (line.partition("=") for line in text.splitlines())
+    said = {
+        name.removeprefix("CONFIG_"): value.strip('"') for name, equals, value in lines if equals
+    }
+    return {name: said[name] for name in _OPTIONS if name in said}
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdigit() else 0

@@ -1,0 +1,94 @@
+"""The Lease object, as one candidate reads and writes it; each request has its 3 s at most.
+
+It decides nothing. Every write names the revision that it was decided on.
+"""
+
+from typing import Any
+
+from libs.kube import views
+from libs.kube.answers import read, speaking_of
+from libs.kube.client import Kube
+from libs.kube.errors import NotFound, UnknownKind
+from libs.kube.lease.term import DURATION, REQUEST
+from libs.kube.resources import LEASES
+from libs.kube.times import to_microsecond
+from libs.runtime.clock import Clock
+
+
+class LeaseRecord:
+    """One Lease, for one holder."""
+
+    def __init__(self, *, kube: Kube, namespace: str, name: str, holder: str, clock: Clock) -> None:
+        self.holder = holder
+        self.title = f"lease {namespace}/{name}"
+        self._kube = kube
+        self._namespace = namespace
+        self._name = name
+        self._clock = clock
+
+    def stamp(self) -> str:
+        """Now, as the record has it."""
+        return to_microsecond(self._clock.now())
+
+    async def read(self, *, within: float = REQUEST) -> views.Lease | None:
+        """As it is; None where there is none."""
+        path = LEASES.path(namespace=self._namespace, name=self._name)
+        try:
+            with speaking_of(LEASES):
+                body = await self._kube.request("GET", path, within=within)
+        except UnknownKind:
+            raise
+        except NotFound:
+            return None
+        return read(body, LEASES.view, tried=f"GET {path}")
+
+    async def claim(self, there: views.Lease | None) -> views.Lease:
+        """Make it ours, if it is still as it was read."""
+        stamp = self.stamp()
+        spec = {**self._held(stamp), "acquireTime": stamp}
+        if there is None:
+            return await self._create({**spec, "leaseTransitions": 0}, within=REQUEST)
+        changes = (there.spec.lease_transitions or 0) + (there.spec.holder_identity != self.holder)
+        spec["leaseTransitions"] = changes
+        return await self._write(spec, version=there.metadata.resource_version, within=REQUEST)
+
+    async def renew(self, *, version: str, stamp: str, within: float) -> views.Lease:
+        """Say that we are still there."""
+        return await self._write(self._held(stamp), version=version, within=within)
+
+    async def restore(self, *, transitions: int, stamp: str, within: float) -> views.Lease:
+        """Say so where somebody deleted it."""
+        spec = {**self._held(stamp), "acquireTime": stamp, "leaseTransitions": transitions}
+        return await self._create(spec, within=within)
+
+    async def release(self, *, version: str) -> None:
+        """Nobody holds it."""
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self.stamp()}
+        await self._write(spec, version=version, within=REQUEST)
+
+    def _held(self, stamp: str) -> dict[str, Any]:
+        return {
+            "holderIdentity": self.holder,
+            "leaseDurationSeconds": int(DURATION),
+            "renewTime": stamp,
+        }
+
+    async def _create(self, spec: dict[str, Any], *, within: float) -> views.Lease:
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": spec,
+        }
+        return await self._kube.create(LEASES, body, namespace=self._namespace, within=within)
+
+    async def _write(self, spec: dict[str, Any], *, version: str, within: float) -> views.Lease:
+        # Not a PUT: what others keep in its metadata stays.
+        return await self._kube.merge(
+            LEASES,
+            self._name,
+            {"spec": spec},
+            resource_version=version,
+            namespace=self._namespace,
+            within=within,
+        )

@@ -1,0 +1,77 @@
+"""The kinds that we speak of: where each lives on a server, and how it is read.
+
+A custom kind is one more `Resource`, made beside its view by whoever owns it.
+"""
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+from libs.kube import views
+
+V = TypeVar("V", bound=views.Object)
+
+
+class Resource(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
+    """A kind of object, as `view` reads it."""
+
+    group: str = ""
+    version: str = "v1"
+    plural: str
+    kind: str
+    namespaced: bool = True
+    ours_to_create: bool = True
+    """False for what only others bring into being: an apply must never create it."""
+    view: type[V]
+
+    @property
+    def api_version(self) -> str:
+        """As an object's `apiVersion` says it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def custom(self) -> bool:
+        """Whether a server has it only where somebody installed its definition."""
+        return "." in self.group and not self.group.endswith(".k8s.io")
+
+    def path(self, *, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Of one object, or of all where there is no name."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        if namespace:
+            root = f"{root}/namespaces/{namespace}"
+        return "/".join(part for part in (root, self.plural, name, subresource) if part)
+
+
+NODES = Resource(
+    plural="nodes", kind="Node", namespaced=False, ours_to_create=False, view=views.Node
+)
+PODS = Resource(plural="pods", kind="Pod", view=views.Pod)
+NAMESPACES = Resource(plural="namespaces", kind="Namespace", namespaced=False, view=views.Object)
+CONFIG_MAPS = Resource(plural="configmaps", kind="ConfigMap", view=views.Object)
+SERVICE_ACCOUNTS = Resource(plural="serviceaccounts", kind="ServiceAccount", view=views.Object)
+EVENTS = Resource(plural="events", kind="Event", view=views.Object)
+LEASES = Resource(group="coordination.k8s.io", plural="leases", kind="Lease", view=views.Lease)
+DAEMON_SETS = Resource(group="apps", plural="daemonsets", kind="DaemonSet", view=views.DaemonSet)
+CONTROLLER_REVISIONS = Resource(
+    group="apps",
+    plural="controllerrevisions",
+    kind="ControllerRevision",
+    view=views.ControllerRevision,
+)
+POD_DISRUPTION_BUDGETS = Resource(
+    group="policy", plural="poddisruptionbudgets", kind="PodDisruptionBudget", view=views.Object
+)
+RUNTIME_CLASSES = Resource(
+    group="node.k8s.io",
+    plural="runtimeclasses",
+    kind="RuntimeClass",
+    namespaced=False,
+    view=views.Object,
+)
+CUSTOM_RESOURCES = Resource(
+    group="apiextensions.k8s.io",
+    plural="customresourcedefinitions",
+    kind="CustomResourceDefinition",
+    namespaced=False,
+    view=views.CustomResourceDefinition,
+)

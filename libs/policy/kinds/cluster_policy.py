@@ -1,0 +1,285 @@
+"""ClusterPolicy (`nvidia.com/v1`): one object that says everything for the whole cluster."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+from libs.policy.kinds.agents import (
+    NO_MONITOR,
+    DcgmExporter,
+    DevicePlugin,
+    Gfd,
+    Mig,
+    MigManager,
+    Toolkit,
+    Validator,
+)
+from libs.policy.kinds.common import NO_OPERATOR, Conditions, Labels, Metadata, Toleration
+from libs.policy.kinds.driver import DriverSection, Gdrcopy, Gds
+from libs.policy.kinds.elsewhere import (
+    NO_VMS,
+    CcManager,
+    Dcgm,
+    InitContainer,
+    KataManager,
+    NodeStatusExporter,
+    OperatorMetrics,
+    Psp,
+    SandboxDevicePlugin,
+    SandboxWorkloads,
+    VfioManager,
+    VgpuDeviceManager,
+    VgpuManager,
+)
+from libs.policy.kinds.kind import AGE, Column, Kind
+from libs.policy.shapes import About, Open, Part
+
+NO_DCGM = "there is no DCGM host engine: the telemetry agent measures by NVML"
+NO_NODE_STATUS = "the telemetry service exports what it would"
+NO_VFIO = "VFIO is not built"
+NO_VGPU = "vGPU is not built"
+NO_KATA = "Kata is not built"
+NO_CC = "confidential computing is not built"
+NO_OPENSHIFT = "OpenShift's driver toolkit is not used"
+NO_NRI = "the NRI plugin is not built: containers get GPUs by CDI"
+NO_PSP = "Kubernetes has no pod security policies any more"
+NO_PSA = "whoever installs Sluice makes the namespace, with its pod security labels"
+
+
+class UpdateStrategy(StrEnum):
+    """How pods of our agents are replaced."""
+
+    ROLLING_UPDATE = "RollingUpdate"
+    ON_DELETE = "OnDelete"
+
+
+class Operator(Part, frozen=True, kw_only=True):
+    """`spec.operator`."""
+
+    default_runtime: Annotated[
+        str,
+        About(
+            "The container runtime.",
+            moot="the runtime is read from each node",
+            deprecated="leave it out",
+        ),
+    ] = ""
+    runtime_class: Annotated[
+        str,
+        About(
+            "The RuntimeClass for pods with GPUs.",
+            effect="the RuntimeClass is made under this name",
+            stored=True,
+        ),
+    ] = "nvidia"
+    init_container: Annotated[
+        InitContainer,
+        About(
+            "The init container of operands.",
+            moot="no operand has it any more",
+            deprecated="leave it out",
+        ),
+    ] = InitContainer()
+    labels: Annotated[Labels, About("Labels of the operator's pods.", moot=NO_OPERATOR)] = {}
+    annotations: Annotated[
+        Labels, About("Annotations of the operator's pods.", moot=NO_OPERATOR)
+    ] = {}
+    metrics: Annotated[OperatorMetrics, About("Metrics of the operator.", moot=NO_MONITOR)] = (
+        OperatorMetrics()
+    )
+    use_ocp_driver_toolkit: Annotated[
+        bool,
+        About("Whether OpenShift's toolkit builds the driver.", moot=NO_OPENSHIFT, absent=True),
+    ] = msgspec.field(name="use_ocp_driver_toolkit", default=False)
+
+
+class RollingUpdate(Part, frozen=True, kw_only=True):
+    """How many pods of an agent are replaced at a time."""
+
+    max_unavailable: Annotated[
+        str,
+        About(
+            "How many at a time, as text.",
+            effect="as in the agents' DaemonSets",
+            unset="1",
+            amount=True,
+        ),
+    ] = ""
+
+
+class Daemonsets(Part, frozen=True, kw_only=True):
+    """`spec.daemonsets`: what all DaemonSets have in common."""
+
+    labels: Annotated[
+        Labels,
+        About(
+            "Labels.",
+            effect="on each DaemonSet and its pods, but for keys of ours, like app and"
+            " app.kubernetes.io/part-of",
+        ),
+    ] = {}
+    annotations: Annotated[
+        Labels, About("Annotations.", effect="on each DaemonSet and its pods")
+    ] = {}
+    tolerations: Annotated[
+        tuple[Toleration, ...], About("Taints that pods put up with.", effect="added to ours")
+    ] = ()
+    priority_class_name: Annotated[
+        str,
+        About("The priority of pods.", effect="as in the pods", unset="system-node-critical"),
+    ] = ""
+    update_strategy: Annotated[
+        UpdateStrategy,
+        About(
+            "How pods are replaced.",
+            effect="as in the agents' DaemonSets; the driver's is always OnDelete",
+            stored=True,
+        ),
+    ] = UpdateStrategy.ROLLING_UPDATE
+    rolling_update: Annotated[RollingUpdate, About("How many at a time, with RollingUpdate.")] = (
+        RollingUpdate()
+    )
+    pod_security_context: Annotated[
+        Open, About("The security context of pods.", effect="as in the pods")
+    ] = {}
+
+
+class Cdi(Part, frozen=True, kw_only=True):
+    """How containers get their GPUs."""
+
+    enabled: Annotated[
+        bool,
+        About(
+            "Whether by the Container Device Interface.",
+            effect="the driver agent writes CDI specs, the device plugin names them",
+            stored=True,
+        ),
+    ] = True
+    default: Annotated[
+        bool,
+        About(
+            "Whether CDI is the runtime's default.",
+            moot="enabled says it",
+            deprecated="use cdi.enabled",
+            stored=True,
+        ),
+    ] = False
+    nri_plugin_enabled: Annotated[
+        bool,
+        About("Whether an NRI plugin injects GPUs.", moot=NO_NRI, absent=True, stored=True),
+    ] = False
+
+
+class Psa(Part, frozen=True, kw_only=True):
+    """Pod security labels of the namespace."""
+
+    enabled: Annotated[bool, About("Whether they are written.", moot=NO_PSA, absent=True)] = False
+
+
+class HostPaths(Part, frozen=True, kw_only=True):
+    """Where things are on the host."""
+
+    root_fs: Annotated[
+        str,
+        About("The host's root.", effect="what containers mount as the host's root", unset="/"),
+    ] = msgspec.field(name="rootFS", default="")
+    driver_install_dir: Annotated[
+        str,
+        About(
+            "The root of the installed driver.",
+            effect="what containers mount as the driver's root",
+            unset="/run/nvidia/driver",
+        ),
+    ] = ""
+    kubelet_root_dir: Annotated[
+        str,
+        About(
+            "The kubelet's directory.",
+            effect="where the device plugin's and the pod-resources sockets are",
+            stored=True,
+        ),
+    ] = "/var/lib/kubelet"
+
+
+def _needed(says: str, moot: str = "") -> About:
+    return About(says, moot=moot, required=True)
+
+
+class ClusterPolicySpec(Part, frozen=True, kw_only=True):
+    """What people want of the whole cluster."""
+
+    operator: Annotated[Operator, _needed("The operator itself.")] = Operator()
+    daemonsets: Annotated[Daemonsets, _needed("Common to all DaemonSets.")] = Daemonsets()
+    driver: Annotated[DriverSection, _needed("The driver.")] = DriverSection()
+    toolkit: Annotated[Toolkit, _needed("The container toolkit.")] = Toolkit()
+    device_plugin: Annotated[DevicePlugin, _needed("The device plugin.")] = DevicePlugin()
+    dcgm_exporter: Annotated[DcgmExporter, _needed("Measurements.")] = DcgmExporter()
+    dcgm: Annotated[Dcgm, _needed("The DCGM host engine.", NO_DCGM)] = Dcgm()
+    node_status_exporter: Annotated[
+        NodeStatusExporter, _needed("Metrics of validation.", NO_NODE_STATUS)
+    ] = NodeStatusExporter()
+    gfd: Annotated[Gfd, _needed("Labels of GPUs.")] = Gfd()
+    mig: Annotated[Mig, About("Slices of GPUs.")] = Mig()
+    mig_manager: Annotated[
+        MigManager,
+        About("Changes of slices. Its agent is the toolkit's, whose section holds over this one."),
+    ] = MigManager()
+    psp: Annotated[Psp, About("Pod security policies.", moot=NO_PSP)] = Psp()
+    psa: Annotated[Psa, About("Pod security labels.")] = Psa()
+    validator: Annotated[Validator, About("The checks.")] = Validator()
+    gds: Annotated[Gds, About("GPUDirect Storage.")] = Gds()
+    gdrcopy: Annotated[Gdrcopy, About("GDRCopy.")] = Gdrcopy()
+    sandbox_workloads: Annotated[SandboxWorkloads, About("Virtual machines.")] = SandboxWorkloads()
+    vfio_manager: Annotated[VfioManager, About("VFIO.", moot=NO_VFIO)] = VfioManager()
+    sandbox_device_plugin: Annotated[
+        SandboxDevicePlugin, About("GPUs for virtual machines.", moot=NO_VMS)
+    ] = SandboxDevicePlugin()
+    kata_sandbox_device_plugin: Annotated[
+        SandboxDevicePlugin, About("GPUs for Kata.", moot=NO_KATA)
+    ] = SandboxDevicePlugin()
+    vgpu_manager: Annotated[VgpuManager, About("The vGPU host.", moot=NO_VGPU)] = VgpuManager()
+    vgpu_device_manager: Annotated[VgpuDeviceManager, About("vGPU devices.", moot=NO_VGPU)] = (
+        VgpuDeviceManager()
+    )
+    cdi: Annotated[Cdi, About("The Container Device Interface.")] = Cdi()
+    kata_manager: Annotated[KataManager, About("Kata.", moot=NO_KATA)] = KataManager()
+    cc_manager: Annotated[CcManager, About("Confidential computing.", moot=NO_CC)] = CcManager()
+    host_paths: Annotated[HostPaths, About("Paths on the host.")] = HostPaths()
+
+
+class PolicyState(StrEnum):
+    """`status.state` of a ClusterPolicy."""
+
+    IGNORED = "ignored"
+    READY = "ready"
+    NOT_READY = "notReady"
+
+
+class ClusterPolicyStatus(Part, frozen=True, kw_only=True):
+    """How it stands."""
+
+    state: Annotated[PolicyState, About("In one word.", required=True)] = PolicyState.NOT_READY
+    namespace: Annotated[str, About("Where the operands are.")] = ""
+    conditions: Conditions = ()
+
+
+class ClusterPolicy(Part, frozen=True, kw_only=True):
+    """One driver and one set of operands for every GPU node."""
+
+    metadata: Metadata = Metadata()
+    spec: ClusterPolicySpec = ClusterPolicySpec()
+
+
+CLUSTER_POLICY = Kind(
+    name="ClusterPolicy",
+    group="nvidia.com",
+    version="v1",
+    plural="clusterpolicies",
+    singular="clusterpolicy",
+    says="One driver and one set of operands for every GPU node of the cluster.",
+    spec=ClusterPolicySpec,
+    status=ClusterPolicyStatus,
+    made=ClusterPolicy,
+    columns=(Column("Status", ".status.state"), AGE),
+)

@@ -1,0 +1,205 @@
+"""What the sections of several kinds have in common: images, environment, probes, conditions."""
+
+from typing import Annotated
+
+from libs.policy.shapes import About, Amount, Open, Part
+
+IMAGE_PATTERN = r"[a-zA-Z0-9\-]+"
+QUANTITY_PATTERN = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+OUR_IMAGE = "Sluice's own agent does this work, in the image of Sluice's release"
+OUR_ARGUMENTS = "Sluice's own agent does this work, and has other arguments"
+OUR_NETWORK = "Sluice's own agent does this work, and settles its network itself"
+NO_OPERATOR = "there is no operator pod: Sluice's services come with their own manifests"
+IN_CONTAINER = "in the environment of the container"
+IN_AGENT = "in the environment of the agent that does this work"
+
+Labels = dict[str, str]
+
+
+class EnvVar(Part, frozen=True, kw_only=True):
+    """An environment variable with a literal value."""
+
+    name: Annotated[str, About("The name of the variable.", required=True)] = ""
+    value: Annotated[str, About("Its value.")] = ""
+
+
+class Resources(Part, frozen=True, kw_only=True):
+    """What a container may use and is promised."""
+
+    limits: Annotated[
+        dict[str, Amount],
+        About("The most that it may use.", effect="as in the pod", pattern=QUANTITY_PATTERN),
+    ] = {}
+    requests: Annotated[
+        dict[str, Amount],
+        About("What it is promised.", effect="as in the pod", pattern=QUANTITY_PATTERN),
+    ] = {}
+
+
+class Image(Part, frozen=True, kw_only=True):
+    """The image of a container, and how it is pulled.
+
+    All of repository, image and version, or a whole path in `image` alone, or nothing.
+    """
+
+    repository: Annotated[
+        str,
+        About("Registry and path before the image's name.", effect="part of the image's path"),
+    ] = ""
+    image: Annotated[
+        str,
+        About(
+            "The image's name, or its whole path when repository and version are not set.",
+            effect="part of the image's path",
+            unset="none: what is run must be named",
+            pattern=IMAGE_PATTERN,
+        ),
+    ] = ""
+    version: Annotated[
+        str,
+        About("The tag, or a digest that begins with sha256:.", effect="part of the image's path"),
+    ] = ""
+    image_pull_policy: Annotated[
+        str,
+        About(
+            "When the kubelet pulls it.",
+            effect="as in the pod",
+            unset="IfNotPresent",
+        ),
+    ] = ""
+    image_pull_secrets: Annotated[
+        tuple[str, ...],
+        About("Names of the Secrets for its registry.", effect="as in the pod"),
+    ] = ()
+
+
+class Operand(Image, frozen=True, kw_only=True):
+    """A container that is run as it is told to."""
+
+    resources: Annotated[Resources, About("What its container may use.")] = Resources()
+    args: Annotated[
+        tuple[str, ...], About("Arguments of its container.", effect="replace its arguments")
+    ] = ()
+    env: Annotated[tuple[EnvVar, ...], About("Environment variables.", effect=IN_CONTAINER)] = ()
+    host_network: Annotated[
+        bool, About("Whether it shares the host's network.", effect="as in the pod")
+    ] = False
+
+
+class Agent(Part, frozen=True, kw_only=True):
+    """An operand whose work an agent of ours does."""
+
+    repository: Annotated[str, About("Registry and path of the image.", moot=OUR_IMAGE)] = ""
+    image: Annotated[str, About("The image's name.", moot=OUR_IMAGE, pattern=IMAGE_PATTERN)] = ""
+    version: Annotated[str, About("The image's tag or digest.", moot=OUR_IMAGE)] = ""
+    image_pull_policy: Annotated[
+        str,
+        About(
+            "When the kubelet pulls the image.",
+            effect="as in the agent's pod",
+            unset="IfNotPresent",
+        ),
+    ] = ""
+    image_pull_secrets: Annotated[
+        tuple[str, ...],
+        About("Names of the Secrets for its registry.", effect="as in the agent's pod"),
+    ] = ()
+    resources: Annotated[Resources, About("What its container may use.")] = Resources()
+    args: Annotated[tuple[str, ...], About("Arguments.", moot=OUR_ARGUMENTS)] = ()
+    env: Annotated[tuple[EnvVar, ...], About("Environment variables.", effect=IN_AGENT)] = ()
+    host_network: Annotated[
+        bool, About("Whether it shares the host's network.", moot=OUR_NETWORK)
+    ] = False
+
+
+class Probe(Part, frozen=True, kw_only=True):
+    """How often a container is asked how it is. What is not set stays as Sluice has it."""
+
+    initial_delay_seconds: Annotated[
+        int | None,
+        About("Seconds before the first time.", effect="as in the probe", bits=32),
+    ] = None
+    timeout_seconds: Annotated[
+        int | None,
+        About("Seconds until an answer is too late.", effect="as in the probe", least=1, bits=32),
+    ] = None
+    period_seconds: Annotated[
+        int | None, About("Seconds between two times.", effect="as in the probe", least=1, bits=32)
+    ] = None
+    success_threshold: Annotated[
+        int | None,
+        About("Good answers in a row that count.", effect="as in the probe", least=1, bits=32),
+    ] = None
+    failure_threshold: Annotated[
+        int | None,
+        About("Bad answers in a row that count.", effect="as in the probe", least=1, bits=32),
+    ] = None
+
+
+class Toleration(Part, frozen=True, kw_only=True):
+    """A taint that pods put up with."""
+
+    key: Annotated[str, About("The taint's key; empty for all, with Exists.")] = ""
+    operator: Annotated[str, About("Exists or Equal.")] = ""
+    value: Annotated[str, About("The taint's value.")] = ""
+    effect: Annotated[str, About("The taint's effect; empty for all.")] = ""
+    toleration_seconds: Annotated[
+        int | None, About("For how long, with NoExecute; unset for ever.")
+    ] = None
+
+
+class ConfigName(Part, frozen=True, kw_only=True):
+    """The name of a ConfigMap."""
+
+    name: Annotated[str, About("The ConfigMap's name.", effect="mounted into the container")] = ""
+
+
+class ServiceMonitor(Part, frozen=True, kw_only=True):
+    """How Prometheus is told to scrape."""
+
+    enabled: Annotated[bool, About("Whether there is a ServiceMonitor.", absent=True)] = False
+    interval: Annotated[str, About("Time between two scrapes.")] = ""
+    honor_labels: Annotated[bool, About("Whether scraped labels win.")] = False
+    additional_labels: Annotated[Labels, About("More labels of the ServiceMonitor.")] = {}
+    relabelings: Annotated[tuple[Open, ...], About("How labels are rewritten.")] = ()
+
+
+class Condition(Part, frozen=True, kw_only=True):
+    """One statement about an object, in the form that all of Kubernetes uses."""
+
+    type: Annotated[str, About("What it is about.", required=True)] = ""
+    status: Annotated[
+        str, About("True, False or Unknown.", required=True, words=("True", "False", "Unknown"))
+    ] = ""
+    observed_generation: Annotated[
+        int | None, About("The generation of spec that it speaks of.", least=0)
+    ] = None
+    last_transition_time: Annotated[str, About("When status last changed.", required=True)] = ""
+    reason: Annotated[str, About("Why, in one word.", required=True)] = ""
+    message: Annotated[str, About("Why, in words.", required=True)] = ""
+
+
+class Metadata(Part, frozen=True, kw_only=True):
+    """Of an object's metadata what decides between objects."""
+
+    name: str = ""
+    uid: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+
+    @property
+    def age(self) -> tuple[str, str]:
+        """Sorts the oldest first; of two of the same second the smaller name."""
+        return self.creation_timestamp, self.name
+
+    @property
+    def deleting(self) -> bool:
+        """Whether somebody asked for its deletion."""
+        return bool(self.deletion_timestamp)
+
+
+Conditions = Annotated[tuple[Condition, ...], About("What is so, and why.", keys=("type",))]

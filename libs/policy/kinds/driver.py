@@ -1,0 +1,184 @@
+"""The driver as ClusterPolicy and NVIDIADriver both have it: the parts of its pod."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+from libs.policy.kinds.common import EnvVar, Operand, Probe
+from libs.policy.kinds.upgrades import UpgradePolicy
+from libs.policy.shapes import About, Part
+
+NO_VGPU = "vGPU is not built"
+NO_MANAGER = "the vendor's driver manager does not run: its steps are the driver agent's"
+
+
+class KernelModuleType(StrEnum):
+    """Which of the vendor's kernel modules are loaded."""
+
+    AUTO = "auto"
+    OPEN = "open"
+    PROPRIETARY = "proprietary"
+
+
+class Manager(Part, frozen=True, kw_only=True):
+    """The init container that, in the GPU Operator, makes room for a new driver."""
+
+    repository: Annotated[str, About("Registry and path of its image.", moot=NO_MANAGER)] = ""
+    image: Annotated[str, About("Its image's name.", moot=NO_MANAGER)] = ""
+    version: Annotated[str, About("Its image's tag or digest.", moot=NO_MANAGER)] = ""
+    image_pull_policy: Annotated[str, About("When the kubelet pulls it.", moot=NO_MANAGER)] = ""
+    image_pull_secrets: Annotated[
+        tuple[str, ...], About("Secrets for its registry.", moot=NO_MANAGER)
+    ] = ()
+    env: Annotated[
+        tuple[EnvVar, ...],
+        About(
+            "Its environment variables.",
+            effect="the driver agent honours the names that the driver manager documents",
+        ),
+    ] = ()
+
+
+class Rdma(Part, frozen=True, kw_only=True):
+    """GPUDirect RDMA: network cards reach GPU memory."""
+
+    enabled: Annotated[
+        bool,
+        About("Whether nvidia-peermem is loaded.", effect="adds nvidia-peermem-ctr to the pod"),
+    ] = False
+    use_host_mofed: Annotated[
+        bool,
+        About(
+            "Whether the network driver is the one installed on the host.",
+            effect="mounts the host's into the containers",
+        ),
+    ] = False
+
+
+class Gds(Operand, frozen=True, kw_only=True):
+    """GPUDirect Storage: disks reach GPU memory."""
+
+    enabled: Annotated[
+        bool, About("Whether nvidia-fs is loaded.", effect="adds nvidia-fs-ctr to the pod")
+    ] = False
+
+
+class Gdrcopy(Operand, frozen=True, kw_only=True):
+    """Copies between GPU memory and the CPU by the GDRCopy kernel module."""
+
+    enabled: Annotated[
+        bool, About("Whether gdrdrv is loaded.", effect="adds nvidia-gdrcopy-ctr to the pod")
+    ] = False
+
+
+class RepoConfig(Part, frozen=True, kw_only=True):
+    """Package repositories that the driver container uses."""
+
+    config_map_name: Annotated[
+        str,
+        About("The ConfigMap with repository files.", effect="mounted into the driver container"),
+    ] = ""
+
+
+class CertConfig(Part, frozen=True, kw_only=True):
+    """Certificates for those repositories."""
+
+    name: Annotated[
+        str, About("The ConfigMap with certificates.", effect="mounted into the driver container")
+    ] = ""
+
+
+class KernelModuleConfig(Part, frozen=True, kw_only=True):
+    """Parameters of the kernel modules."""
+
+    name: Annotated[
+        str,
+        About(
+            "The ConfigMap with module parameters, one file per module.",
+            effect="mounted into the driver container",
+        ),
+    ] = ""
+
+
+class VirtualTopology(Part, frozen=True, kw_only=True):
+    """The topology of GPUs inside a virtual machine."""
+
+    config: Annotated[str, About("The ConfigMap with the topology.")] = ""
+
+
+class Licensing(Part, frozen=True, kw_only=True):
+    """The licence of a vGPU guest driver."""
+
+    config_map_name: Annotated[
+        str, About("The ConfigMap with the licence.", deprecated="use secretName")
+    ] = ""
+    secret_name: Annotated[str, About("The Secret with the licence.")] = ""
+    nls_enabled: Annotated[bool, About("Whether the licence comes from NLS.")] = False
+
+
+class DriverBase(Operand, frozen=True, kw_only=True):
+    """The driver container: what both kinds say of it under the same names."""
+
+    use_precompiled: Annotated[
+        bool,
+        About(
+            "Whether kernel modules come precompiled, in an image per kernel.",
+            effect="the image's tag names the kernel: one driver DaemonSet per kernel",
+        ),
+    ] = False
+    kernel_module_type: Annotated[
+        KernelModuleType,
+        About("Which kernel modules.", effect="KERNEL_MODULE_TYPE of the container", stored=True),
+    ] = KernelModuleType.AUTO
+    use_open_kernel_modules: Annotated[
+        bool,
+        About(
+            "Whether open kernel modules are used.",
+            moot="kernelModuleType replaced it",
+            deprecated="use kernelModuleType",
+        ),
+    ] = False
+    startup_probe: Annotated[Probe | None, About("When the driver counts as started.")] = None
+    liveness_probe: Annotated[Probe | None, About("When the driver is restarted.")] = None
+    readiness_probe: Annotated[Probe | None, About("When the driver counts as ready.")] = None
+    rdma: Annotated[Rdma, About("GPUDirect RDMA.")] = Rdma()
+    manager: Annotated[Manager, About("The vendor's driver manager.")] = Manager()
+    secret_env: Annotated[
+        str,
+        About(
+            "The Secret whose entries become environment variables.",
+            effect="envFrom of the driver container",
+        ),
+    ] = ""
+    cert_config: Annotated[CertConfig, About("Certificates for repositories.")] = CertConfig()
+    kernel_module_config: Annotated[
+        KernelModuleConfig, About("Parameters of the kernel modules.")
+    ] = KernelModuleConfig()
+
+
+class DriverSection(DriverBase, frozen=True, kw_only=True):
+    """`spec.driver` of a ClusterPolicy: one driver for every GPU node."""
+
+    enabled: Annotated[
+        bool,
+        About(
+            "Whether the driver is installed.",
+            effect="false: nodes count as pre-installed, which are validated and never changed",
+        ),
+    ] = True
+    use_nvidia_driver_crd: Annotated[
+        bool,
+        About(
+            "Whether NVIDIADriver objects say which driver a node has.",
+            effect="true: this section names no driver, nodes belong to NVIDIADrivers",
+        ),
+    ] = msgspec.field(name="useNvidiaDriverCRD", default=False)
+    upgrade_policy: Annotated[UpgradePolicy, About("How nodes are upgraded.")] = UpgradePolicy()
+    repo_config: Annotated[RepoConfig, About("Package repositories.")] = RepoConfig()
+    licensing_config: Annotated[Licensing, About("The licence of a vGPU guest.", moot=NO_VGPU)] = (
+        Licensing()
+    )
+    virtual_topology: Annotated[
+        VirtualTopology, About("The topology in a virtual machine.", moot=NO_VGPU)
+    ] = VirtualTopology()

@@ -1,0 +1,104 @@
+"""GPUClusterPolicy (`gpu.nvidia.com/v1`): the short way, with drivers on the host itself."""
+
+from typing import Annotated
+
+from libs.policy.kinds.cluster_policy import PolicyState
+from libs.policy.kinds.common import Conditions, Metadata
+from libs.policy.kinds.kind import AGE, Column, Kind
+from libs.policy.shapes import About, Part
+
+
+class HostDriver(Part, frozen=True, kw_only=True):
+    """A driver that the driver agent installs on the host."""
+
+    enabled: Annotated[
+        bool,
+        About(
+            "Whether the driver is installed.",
+            effect="false: nodes count as pre-installed, which are validated and never changed",
+        ),
+    ] = True
+    version: Annotated[
+        str,
+        About(
+            "The driver's version.",
+            effect="the driver agent installs the artefact of this version for the node's system",
+        ),
+    ] = ""
+
+
+class Cuda(Part, frozen=True, kw_only=True):
+    """The CUDA that containers may count on."""
+
+    enabled: Annotated[
+        bool,
+        About("Whether a CUDA version is asked for.", effect="false: version is not looked at"),
+    ] = True
+    version: Annotated[
+        str,
+        About(
+            "The CUDA version that the driver must support.",
+            effect="a driver that supports less fails validation; nothing is installed for it",
+        ),
+    ] = ""
+
+
+class HostDevicePlugin(Part, frozen=True, kw_only=True):
+    """The kubelet's device plugin."""
+
+    enabled: Annotated[
+        bool, About("Whether GPUs are offered to pods.", effect="deploys the device plugin")
+    ] = True
+
+
+class HostMigManager(Part, frozen=True, kw_only=True):
+    """Changes of the slices on a node."""
+
+    enabled: Annotated[
+        bool,
+        About(
+            "Whether slices are changed as nodes ask for it.",
+            effect="the driver agent obeys nvidia.com/mig.config",
+        ),
+    ] = True
+
+
+class GpuClusterPolicySpec(Part, frozen=True, kw_only=True):
+    """What people want of the whole cluster, in short."""
+
+    driver: Annotated[HostDriver, About("The driver.")] = HostDriver()
+    cuda: Annotated[Cuda, About("The CUDA version.")] = Cuda()
+    device_plugin: Annotated[HostDevicePlugin, About("The device plugin.")] = HostDevicePlugin()
+    mig_manager: Annotated[HostMigManager, About("Changes of slices.")] = HostMigManager()
+
+
+class GpuClusterPolicyStatus(Part, frozen=True, kw_only=True):
+    """How it stands."""
+
+    state: Annotated[PolicyState, About("In one word.", required=True)] = PolicyState.NOT_READY
+    conditions: Conditions = ()
+
+
+class GpuClusterPolicy(Part, frozen=True, kw_only=True):
+    """One driver on the host of every GPU node."""
+
+    metadata: Metadata = Metadata()
+    spec: GpuClusterPolicySpec = GpuClusterPolicySpec()
+
+
+GPU_CLUSTER_POLICY = Kind(
+    name="GPUClusterPolicy",
+    group="gpu.nvidia.com",
+    version="v1",
+    plural="gpuclusterpolicies",
+    singular="gpuclusterpolicy",
+    says="One driver, installed on the host itself, for every GPU node of the cluster.",
+    spec=GpuClusterPolicySpec,
+    status=GpuClusterPolicyStatus,
+    made=GpuClusterPolicy,
+    columns=(
+        Column("Status", ".status.state"),
+        Column("Driver", ".spec.driver.version"),
+        AGE,
+    ),
+)

@@ -1,0 +1,159 @@
+"""NVIDIADriver (`nvidia.com/v1alpha1`): the driver of a pool of nodes."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from libs.policy.kinds.common import (
+    Conditions,
+    ConfigName,
+    Labels,
+    Metadata,
+    Toleration,
+)
+from libs.policy.kinds.driver import NO_VGPU, DriverBase, Gdrcopy, Gds
+from libs.policy.kinds.kind import AGE, Column, Kind
+from libs.policy.kinds.upgrades import WillingUpgradePolicy
+from libs.policy.shapes import About, Open, Part, Rule
+
+FIXED = "self == oldSelf"
+NO_SELECTOR_OF_DEFAULT = "!self.default || !has(self.nodeSelector) || size(self.nodeSelector) == 0"
+
+
+class DriverType(StrEnum):
+    """What a driver is for."""
+
+    GPU = "gpu"
+    VGPU = "vgpu"
+    VGPU_HOST_MANAGER = "vgpu-host-manager"
+
+
+class DriverLicensing(Part, frozen=True, kw_only=True):
+    """The licence of a vGPU guest driver."""
+
+    name: Annotated[str, About("The ConfigMap with the licence.", deprecated="use secretName")] = ""
+    secret_name: Annotated[str, About("The Secret with the licence.")] = ""
+    nls_enabled: Annotated[bool, About("Whether the licence comes from NLS.")] = True
+
+
+class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
+    """What people want of one pool."""
+
+    default: Annotated[
+        bool,
+        About(
+            "Whether nodes that no other driver selects are this one's.",
+            effect="one at most may be; it has no nodeSelector",
+            stored=True,
+            required=True,
+        ),
+    ] = False
+    driver_type: Annotated[
+        DriverType,
+        About(
+            "What the driver is for; cannot be changed.",
+            effect="gpu alone is built: another type is refused in words, and installs nothing",
+            stored=True,
+            required=True,
+            rules=(Rule(FIXED, "driverType is an immutable field"),),
+        ),
+    ] = DriverType.GPU
+    use_precompiled: Annotated[
+        bool,
+        About(
+            "Whether kernel modules come precompiled, in an image per kernel; cannot be changed.",
+            effect="the image's tag names the kernel: one driver DaemonSet per kernel",
+            rules=(Rule(FIXED, "usePrecompiled is an immutable field"),),
+        ),
+    ] = False
+    image: Annotated[
+        str,
+        About(
+            "The image's name, or its whole path when repository and version are not set.",
+            effect="part of the image's path",
+            stored=True,
+            required=True,
+        ),
+    ] = "nvcr.io/nvidia/driver"
+    gds: Annotated[Gds, About("GPUDirect Storage.")] = Gds()
+    gdrcopy: Annotated[Gdrcopy, About("GDRCopy.")] = Gdrcopy()
+    upgrade_policy: Annotated[WillingUpgradePolicy, About("How nodes are upgraded.")] = (
+        WillingUpgradePolicy()
+    )
+    node_selector: Annotated[
+        Labels,
+        About(
+            "Which nodes, by labels that all must be there.",
+            effect="selects among GPU nodes",
+            unset="nvidia.com/gpu.present=true",
+        ),
+    ] = {}
+    node_affinity: Annotated[
+        Open,
+        About(
+            "Which nodes, by rules.",
+            effect="refused in words: use nodeSelector",
+        ),
+    ] = {}
+    tolerations: Annotated[
+        tuple[Toleration, ...], About("Taints that its pods put up with.", effect="added to ours")
+    ] = ()
+    labels: Annotated[Labels, About("Labels.", effect="on its DaemonSets and pods")] = {}
+    annotations: Annotated[Labels, About("Annotations.", effect="on its DaemonSets and pods")] = {}
+    priority_class_name: Annotated[
+        str,
+        About("The priority of its pods.", effect="as in the pods", unset="system-node-critical"),
+    ] = ""
+    pod_security_context: Annotated[
+        Open, About("The security context of its pods.", effect="as in the pods")
+    ] = {}
+    repo_config: Annotated[ConfigName, About("Package repositories.")] = ConfigName()
+    licensing_config: Annotated[
+        DriverLicensing, About("The licence of a vGPU guest.", moot=NO_VGPU)
+    ] = DriverLicensing()
+    virtual_topology_config: Annotated[
+        ConfigName, About("The topology in a virtual machine.", moot=NO_VGPU)
+    ] = ConfigName()
+
+
+class DriverState(StrEnum):
+    """`status.state` of a NVIDIADriver."""
+
+    IGNORED = "ignored"
+    READY = "ready"
+    NOT_READY = "notReady"
+    DISABLED = "disabled"
+
+
+class NvidiaDriverStatus(Part, frozen=True, kw_only=True):
+    """How it stands."""
+
+    state: Annotated[DriverState, About("In one word.", required=True)] = DriverState.NOT_READY
+    namespace: Annotated[str, About("Where its DaemonSets are.")] = ""
+    conditions: Conditions = ()
+
+
+class NvidiaDriver(Part, frozen=True, kw_only=True):
+    """The driver of the nodes that it selects."""
+
+    metadata: Metadata = Metadata()
+    spec: NvidiaDriverSpec = NvidiaDriverSpec()
+
+
+NVIDIA_DRIVER = Kind(
+    name="NVIDIADriver",
+    group="nvidia.com",
+    version="v1alpha1",
+    plural="nvidiadrivers",
+    singular="nvidiadriver",
+    short_names=("nvd", "nvdriver", "nvdrivers"),
+    says="The driver of the nodes that it selects.",
+    spec=NvidiaDriverSpec,
+    status=NvidiaDriverStatus,
+    made=NvidiaDriver,
+    columns=(
+        Column("Status", ".status.state"),
+        Column("Default", ".spec.default", "boolean"),
+        AGE,
+    ),
+    rules=(Rule(NO_SELECTOR_OF_DEFAULT, "default NVIDIADriver must not use nodeSelector"),),
+)

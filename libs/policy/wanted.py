@@ -1,0 +1,205 @@
+"""What is wanted of the nodes of a pool, in one form whichever kind it was said in.
+
+Knows the kinds and how they differ; which nodes a pool has is `libs.policy.pools`.
+"""
+
+from enum import StrEnum
+
+from libs.policy.kinds.cluster_policy import ClusterPolicy
+from libs.policy.kinds.common import EnvVar, Image, Labels, Probe, Resources, Toleration
+from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType, Rdma
+from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
+from libs.policy.kinds.nvidia_driver import NvidiaDriver
+from libs.policy.shapes import Open, Part
+
+HOST_ROOT = "/"
+INSTALL_DIR = "/run/nvidia/driver"
+
+
+class Method(StrEnum):
+    """How a driver gets onto a node."""
+
+    CONTAINER = "container"
+    """A DaemonSet with the vendor's image."""
+    HOST = "host"
+    """The driver agent installs an artefact."""
+    PRE_INSTALLED = "pre-installed"
+    """It is there; it is validated, never changed."""
+
+
+class PodWishes(Part, frozen=True, kw_only=True):
+    """What driver pods get beside what is in them."""
+
+    labels: Labels = {}
+    annotations: Labels = {}
+    tolerations: tuple[Toleration, ...] = ()
+    priority_class_name: str = ""
+    """Empty: as Sluice has it."""
+    security_context: Open = {}
+
+
+class WantedDriver(Part, frozen=True, kw_only=True):
+    """One driver. With the host method `version` and `cuda` count, pre-installed `cuda` alone."""
+
+    method: Method
+    version: str = ""
+    """With the host method; with a container the image says it."""
+    cuda: str = ""
+    """The CUDA version that it must support; empty: any."""
+    image: Image = Image()
+    use_precompiled: bool = False
+    kernel_module_type: KernelModuleType = KernelModuleType.AUTO
+    args: tuple[str, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    manager_env: tuple[EnvVar, ...] = ()
+    """Settings of the vendor's driver manager, whose steps the driver agent does."""
+    secret_env: str = ""
+    resources: Resources = Resources()
+    host_network: bool = False
+    startup_probe: Probe | None = None
+    liveness_probe: Probe | None = None
+    readiness_probe: Probe | None = None
+    rdma: Rdma = Rdma()
+    gds: Gds = Gds()
+    gdrcopy: Gdrcopy = Gdrcopy()
+    repo_config: str = ""
+    cert_config: str = ""
+    kernel_module_config: str = ""
+    host_root: str = HOST_ROOT
+    install_dir: str = INSTALL_DIR
+    pods: PodWishes = PodWishes()
+
+
+class Operands(Part, frozen=True, kw_only=True):
+    """Which operands a pool's nodes have beside the driver."""
+
+    toolkit: bool = True
+    device_plugin: bool = True
+    telemetry: bool = True
+    gpu_labels: bool = True
+    mig_manager: bool = True
+
+
+def driver_of_cluster(policy: ClusterPolicy) -> WantedDriver:
+    """The one driver that a ClusterPolicy names."""
+    spec, driver = policy.spec, policy.spec.driver
+    pods = PodWishes(
+        labels=spec.daemonsets.labels,
+        annotations=spec.daemonsets.annotations,
+        tolerations=spec.daemonsets.tolerations,
+        priority_class_name=spec.daemonsets.priority_class_name,
+        security_context=spec.daemonsets.pod_security_context,
+    )
+    if not driver.enabled:
+        return WantedDriver(method=Method.PRE_INSTALLED, pods=pods)
+    return _container(
+        driver,
+        gds=spec.gds,
+        gdrcopy=spec.gdrcopy,
+        repo_config=driver.repo_config.config_map_name,
+        cluster=policy,
+        pods=pods,
+    )
+
+
+def driver_of_pool(policy: NvidiaDriver, cluster: ClusterPolicy | None) -> WantedDriver:
+    """The driver that a NVIDIADriver names; paths of the host are the cluster's."""
+    spec = policy.spec
+    return _container(
+        spec,
+        gds=spec.gds,
+        gdrcopy=spec.gdrcopy,
+        repo_config=spec.repo_config.name,
+        cluster=cluster,
+        pods=PodWishes(
+            labels=spec.labels,
+            annotations=spec.annotations,
+            tolerations=spec.tolerations,
+            priority_class_name=spec.priority_class_name,
+            security_context=spec.pod_security_context,
+        ),
+    )
+
+
+def driver_on_hosts(policy: GpuClusterPolicy) -> WantedDriver:
+    """The driver that a GPUClusterPolicy names."""
+    spec = policy.spec
+    cuda = spec.cuda.version if spec.cuda.enabled else ""
+    if not spec.driver.enabled:
+        return WantedDriver(method=Method.PRE_INSTALLED, cuda=cuda)
+    return WantedDriver(method=Method.HOST, version=spec.driver.version, cuda=cuda)
+
+
+def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
+    """What the policy of the whole cluster switches on; all, if there is none."""
+    if isinstance(cluster, ClusterPolicy):
+        spec = cluster.spec
+        return Operands(
+            toolkit=spec.toolkit.enabled,
+            device_plugin=spec.device_plugin.enabled,
+            telemetry=spec.dcgm_exporter.enabled,
+            gpu_labels=spec.gfd.enabled,
+            mig_manager=spec.mig_manager.enabled,
+        )
+    if cluster is not None:
+        return Operands(
+            device_plugin=cluster.spec.device_plugin.enabled,
+            mig_manager=cluster.spec.mig_manager.enabled,
+        )
+    return Operands()
+
+
+def _container(
+    driver: DriverBase,
+    *,
+    gds: Gds,
+    gdrcopy: Gdrcopy,
+    repo_config: str,
+    cluster: ClusterPolicy | None,
+    pods: PodWishes,
+) -> WantedDriver:
+    return WantedDriver(
+        method=Method.CONTAINER,
+        image=Image(
+            repository=driver.repository,
+            image=driver.image,
+            version=driver.version,
+            image_pull_policy=driver.image_pull_policy,
+            image_pull_secrets=driver.image_pull_secrets,
+        ),
+        use_precompiled=driver.use_precompiled,
+        kernel_module_type=driver.kernel_module_type,
+        args=driver.args,
+        env=driver.env,
+        manager_env=driver.manager.env,
+        secret_env=driver.secret_env,
+        resources=driver.resources,
+        host_network=driver.host_network,
+        startup_probe=driver.startup_probe,
+        liveness_probe=driver.liveness_probe,
+        readiness_probe=driver.readiness_probe,
+        rdma=driver.rdma,
+        gds=gds,
+        gdrcopy=gdrcopy,
+        repo_config=repo_config,
+        cert_config=driver.cert_config.name,
+        kernel_module_config=driver.kernel_module_config.name,
+        host_root=host_root(cluster) if cluster else HOST_ROOT,
+        install_dir=install_dir(cluster) if cluster else INSTALL_DIR,
+        pods=pods,
+    )
+
+
+def host_root(policy: ClusterPolicy) -> str:
+    """The host's root, as containers mount it."""
+    return place(policy.spec.host_paths.root_fs, HOST_ROOT)
+
+
+def install_dir(policy: ClusterPolicy) -> str:
+    """The root of the installed driver, on the host."""
+    return place(policy.spec.host_paths.driver_install_dir, INSTALL_DIR)
+
+
+def place(said: str, otherwise: str) -> str:
+    """A directory in one spelling; one that nobody names is the other."""
+    return (said.rstrip("/") or "/") if said else otherwise

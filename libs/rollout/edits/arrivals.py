@@ -1,0 +1,51 @@
+"""A node whose state comes from the GPU Operator, and that bears no sign of us: it is adopted.
+
+docs/states.md#people. From then on it waits to be taken over like any machine that is in use.
+"""
+
+from libs.contracts.node import REQUEST_ANNOTATION, Record, Request, UpgradeState
+from libs.rollout.decision import Step
+from libs.rollout.edits.lost import highest_token
+from libs.rollout.edits.telling import edit
+from libs.rollout.rest.removing import unwanted
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import Field, NodeView
+from libs.rollout.views.pool import PoolView
+from libs.rollout.writes import cordon_kept, written
+
+_UNCORDONED = frozenset(
+    {UpgradeState.UPGRADE_REQUIRED, UpgradeState.CORDON_REQUIRED, UpgradeState.UPGRADE_DONE}
+)
+"""In these that operator has not cordoned the node, or has uncordoned it."""
+
+
+def adopted(node: NodeView, pool: PoolView, now: Instant) -> Step | None:
+    """It becomes ours, in `upgrade-required`; a cordon of that operator's becomes ours too."""
+    if not node.state or isinstance(node.record, Record) or now.sight.foreign_operator:
+        return None
+    if unwanted(node, pool) or pool.gone or not pool.standing.stamps:
+        return None
+    theirs = node.cordoned and not node.initially_cordoned and node.state not in _UNCORDONED
+    record = Record(
+        node_uid=node.uid,
+        epoch=now.epoch,
+        token=highest_token(node, pool),
+        pool=pool.key,
+        state=UpgradeState.UPGRADE_REQUIRED.value,
+        since=now.at,
+        boot_id=node.boot_id,
+        cause=f"adopted in {node.state}",
+        cordon_adopted=theirs,
+    )
+    message = f"it came in {node.state} from another operator, and is taken over"
+    return written(
+        node,
+        record,
+        now,
+        because=message,
+        lease=None,
+        cordon=True if theirs else cordon_kept(node),
+        driver_label="",
+        cleared=(REQUEST_ANNOTATION,) if node.request is Request.ADOPT else (),
+        notes=(edit(node, Field.STATE, before=node.state, after=record.state, message=message),),
+    )

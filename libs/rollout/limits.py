@@ -1,0 +1,86 @@
+"""Until when a state may last, and what moves that moment (docs/states.md#limits).
+
+A limit is a moment, reckoned once, when the state is written. Only a Freeze moves all of them; the
+time for which nothing could be heard moves those that a report would have ended.
+"""
+
+from typing import Final
+
+from libs.contracts.node import Record, UpgradeState
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.pool import PoolView
+
+QUIESCE: Final = 240.0
+UNLOAD: Final = 120.0
+DRIVER_START: Final = 30 * 60.0
+VALIDATION: Final = 600.0
+
+FORCED: Final = 120.0
+"""After so long pods that were deleted by force, and are still there, fail the node."""
+TAINT: Final = 1.0
+"""So long a write waits for the taint that follows our cordon; meeting it would be a conflict."""
+RESTARTS: Final = 3
+"""So many restarts of a driver fail its node."""
+STALE_AFTER: Final = 90.0
+BACK_OFF: Final = 600.0
+LONGEST_BACK_OFF: Final = 6 * 3600.0
+
+
+def deadline(state: UpgradeState, pool: PoolView, now: Instant) -> float | None:
+    """When a state that begins now ends by itself; None: never."""
+    upgrade = pool.upgrade
+    match state:
+        case UpgradeState.WAIT_FOR_JOBS_REQUIRED:
+            seconds = float(upgrade.wait_for_completion.timeout_seconds)
+        case UpgradeState.POD_DELETION_REQUIRED:
+            seconds = float((upgrade.gpu_pod_deletion or upgrade.pod_deletion).timeout_seconds)
+        case UpgradeState.DRAIN_REQUIRED:
+            seconds = float(upgrade.drain.timeout_seconds)
+        case UpgradeState.POD_RESTART_REQUIRED:
+            seconds = DRIVER_START
+        case UpgradeState.VALIDATION_REQUIRED:
+            seconds = VALIDATION
+        case _:
+            seconds = 0.0
+    return now.at + seconds if seconds else None
+
+
+def outage(now: Instant, since: float) -> float:
+    """For how long nothing could be heard since then."""
+    sight = now.sight
+    gone = sum(max(0.0, end - max(begin, since)) for begin, end in sight.away)
+    if sight.away_since is not None:
+        gone += max(0.0, now.at - max(sight.away_since, since))
+    return gone
+
+
+def moved_by(record: Record, pool: PoolView, now: Instant, *, reported: bool) -> float:
+    """By how much the record's limits have moved since its state began."""
+    frozen = max(0.0, pool.standing.frozen_seconds - record.frozen_seconds)
+    return frozen + (outage(now, record.since) if reported else 0.0)
+
+
+def ends(record: Record, pool: PoolView, now: Instant, *, reported: bool = False) -> float | None:
+    """When the state ends by itself, as things are now; `reported`: a report would end it."""
+    if record.deadline is None:
+        return None
+    return record.deadline + moved_by(record, pool, now, reported=reported)
+
+
+def passed(moment: float | None, now: Instant) -> bool:
+    """Whether it is over."""
+    return moment is not None and now.at >= moment
+
+
+def backed_off(record: Record) -> float:
+    """How long the next back-off is, after the one that the record has."""
+    return min(max(BACK_OFF, 2 * record.back_off_seconds), LONGEST_BACK_OFF)
+
+
+def stale(now: Instant) -> str:
+    """A source that is too old to take anything away on, if there is one."""
+    oldest = now.at - STALE_AFTER
+    for name, source in now.sight.sources.items():
+        if source.proved < oldest:
+            return name
+    return ""

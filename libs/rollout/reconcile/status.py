@@ -1,0 +1,147 @@
+"""What the Rollout of a pool is to say: places, targets, phase and counts.
+
+A pure sum of what was reckoned and what is granted. Must not know how it is written.
+"""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from libs.contracts.rollout import Brake, Counts, InFlight, Phase, RolloutStatus, TargetRecord
+from libs.rollout import harm
+from libs.rollout.reconcile.reckoning import Reckoning
+from libs.rollout.reconcile.stops import was_on
+from libs.rollout.reconcile.tally import Tally
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.pool import PoolView
+
+
+def status(
+    pool: PoolView,
+    tally: Tally,
+    reckoning: Reckoning,
+    *,
+    granted: Mapping[str, InFlight],
+    counts: Counts,
+    now: Instant,
+) -> RolloutStatus:
+    """All that the scheduler writes there; `counts` lack what follows from places and budget."""
+    stored = reckoning.stored
+    in_flight = _in_flight(tally, reckoning, granted)
+    records = _records(pool, tally, reckoning, [*reckoning.moved.values(), *granted.values()])
+    target = stored.target
+    if was_on(pool) and pool.target and not (pool.gone or pool.held):
+        target = pool.target
+    complete = not in_flight and counts.done + counts.skipped + counts.excluded == counts.total
+    phase = Phase.COMPLETE if complete else _open_phase(records.get(target))
+    last_good = harm.last_good(records)
+    since, seconds = _frozen(reckoning, now.at)
+    return RolloutStatus(
+        target=target,
+        phase=phase,
+        because=records[target].halted_because if phase is Phase.HALTED else "",
+        epoch=now.epoch,
+        base=_base(tally, reckoning, in_flight, complete=complete),
+        last_good=last_good,
+        frozen_since=since,
+        frozen_seconds=seconds,
+        in_flight=in_flight,
+        targets=_kept(records, target, last_good, in_flight, complete=complete),
+        counts=replace(
+            counts,
+            in_flight=len(in_flight),
+            unavailable=len(tally.unavailable),
+            limit=reckoning.limit,
+        ),
+        observed_generation=pool.rollout.generation if pool.rollout is not None else 0,
+    )
+
+
+def differs(due: RolloutStatus, stored: RolloutStatus) -> bool:
+    """Whether it is worth a write: while nodes are in flight, counts alone wait for the next."""
+    if due.counts != stored.counts and not due.in_flight:
+        return True
+    return due != replace(stored, counts=due.counts)
+
+
+def is_open(pool: PoolView, due: RolloutStatus) -> bool:
+    """Whether something would be lost with the object."""
+    if pool.gone or due.phase is Phase.COMPLETE:
+        return bool(due.in_flight)
+    return bool(due.in_flight or due.targets)
+
+
+def _in_flight(
+    tally: Tally, reckoning: Reckoning, granted: Mapping[str, InFlight]
+) -> dict[str, InFlight]:
+    stored = reckoning.stored.in_flight
+    out = tally.endings.keys() | reckoning.dropped
+    if not (out or tally.differing or reckoning.moved or granted):
+        return stored
+    kept = dict(stored)
+    for uid in out:
+        kept.pop(uid, None)
+    return {**kept, **tally.differing, **reckoning.moved, **granted}
+
+
+def _records(
+    pool: PoolView, tally: Tally, reckoning: Reckoning, new: list[InFlight]
+) -> dict[str, TargetRecord]:
+    """With those of targets that are granted for the first time."""
+    firsts = {entry.target for entry in new if entry.target and not entry.outside}
+    return {
+        **reckoning.records,
+        **{
+            target: reckoning.record(pool, target, tally.present)
+            for target in firsts - reckoning.records.keys()
+        },
+    }
+
+
+def _open_phase(record: TargetRecord | None) -> Phase:
+    if record is None:
+        return Phase.PROVING
+    if harm.halted(record):
+        return Phase.HALTED
+    return Phase.PROVEN if record.proven else Phase.PROVING
+
+
+def _base(
+    tally: Tally, reckoning: Reckoning, in_flight: Mapping[str, InFlight], *, complete: bool
+) -> int:
+    """Taken at the first grant; a node that joined later counts from when it was done."""
+    if complete:
+        return reckoning.stored.base
+    if reckoning.base:
+        return max(reckoning.base, tally.entered)
+    return tally.present if in_flight else 0
+
+
+def _kept(
+    records: Mapping[str, TargetRecord],
+    wanted: str,
+    last_good: str,
+    in_flight: Mapping[str, InFlight],
+    *,
+    complete: bool,
+) -> dict[str, TargetRecord]:
+    """Every target that is open, halted or last-good."""
+    kept: dict[str, TargetRecord] = {}
+    for target, record in records.items():
+        if target == wanted:
+            is_complete = complete and record.proven
+            kept[target] = (
+                record if is_complete == record.complete else replace(record, complete=is_complete)
+            )
+            continue
+        flying = any(entry.target == target for entry in in_flight.values())
+        if flying or target == last_good or not harm.forgettable(record):
+            kept[target] = record
+    return kept
+
+
+def _frozen(reckoning: Reckoning, now: float) -> tuple[float | None, float]:
+    stored = reckoning.stored
+    if reckoning.spec.brake is Brake.FREEZE:
+        return (now if stored.frozen_since is None else stored.frozen_since, stored.frozen_seconds)
+    return None, reckoning.standing.frozen_seconds

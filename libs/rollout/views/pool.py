@@ -1,0 +1,74 @@
+"""One pool: what its policy wants, what may be brought up, and where its rollout stands."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from libs.contracts.rollout import RolloutSpec, RolloutStatus
+from libs.policy.kinds.strategy import StrategySpec
+from libs.policy.kinds.upgrades import UpgradePolicy
+from libs.policy.wanted import Method
+from libs.rollout.standing import Standing
+
+
+class Readiness(StrEnum):
+    """Whether a build can be trusted to be what a node would get."""
+
+    SETTLED = "settled"
+    UNSETTLED = "unsettled"
+    """It was changed, and its controller has not caught up."""
+    MISSING = "missing"
+    """There is no DaemonSet or artefact for it."""
+
+
+class Build(msgspec.Struct, frozen=True, kw_only=True):
+    """A target as nodes of one variant get it."""
+
+    label: str
+    """The driver label that asks for it."""
+    install_digest: str = ""
+    artefact: str = ""
+    """With the host method: the digest of what is installed."""
+    readiness: Readiness = Readiness.SETTLED
+    detail: str = ""
+    """Why it is not settled, for a person."""
+
+
+class RolloutView(msgspec.Struct, frozen=True, kw_only=True):
+    """The pool's Rollout object."""
+
+    uid: str
+    revision: str
+    spec: RolloutSpec = RolloutSpec()
+    generation: int = 0
+    status: RolloutStatus = RolloutStatus()
+    finalized: bool = False
+    """Our finalizer is on it."""
+    writing: bool = False
+    """A write of ours is under way and not answered."""
+
+
+class PoolView(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy, without its nodes."""
+
+    key: str
+    uid: str
+    target: str = ""
+    """What it wants now."""
+    method: Method = Method.CONTAINER
+    builds: Mapping[str, Mapping[str, Build]] = {}
+    """By target, then by variant: what is wanted, and what is still there of earlier targets."""
+    upgrade: UpgradePolicy = UpgradePolicy()
+    strategy: StrategySpec = StrategySpec()
+    held: tuple[str, ...] = ()
+    """What is wrong with the policy, for a person: nothing new starts."""
+    gone: bool = False
+    """The policy was deleted."""
+    rollout: RolloutView | None = None
+    standing: Standing = Standing()
+    """Not observed: what `decide` makes of the rest before it asks for the steps of nodes."""
+
+    def build(self, target: str, variant: str) -> Build | None:
+        """What nodes of this variant get for a target; None: nobody knows such a thing."""
+        return self.builds.get(target, {}).get(variant)

@@ -1,0 +1,152 @@
+"""What settings a Struct describes: its leaves, their names, and what each of them wants, in words.
+
+It reads types only; where values come from is `settings`'s business.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar, cast, get_type_hints
+
+import msgspec
+from msgspec import NODEFAULT, inspect
+
+from libs.runtime.values import CUSTOM, Secret
+
+S = TypeVar("S", bound=msgspec.Struct)
+_MANY = (inspect.ListType, inspect.VarTupleType)
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One value that may be set: `default` is NODEFAULT where it must be set."""
+
+    path: tuple[str, ...]
+    variable: str
+    kind: Any
+    wanted: str
+    many: bool
+    secret: bool
+    default: Any
+
+    @property
+    def key(self) -> str:
+        """Its name in the file."""
+        return ".".join(self.path)
+
+
+def leaves(kind: type[msgspec.Struct], *, prefix: str) -> list[Setting]:
+    """All settings of a struct; a TypeError names a field that cannot be one."""
+    found = list(_leaves(kind, prefix, (), None))
+    seen = {f"{prefix}CONFIG": "the settings file"}
+    for setting in found:
+        if setting.variable in seen:
+            raise TypeError(
+                f"{setting.key} of {kind.__name__} and {seen[setting.variable]}"
+                f" would both be {setting.variable}: rename one"
+            )
+        seen[setting.variable] = setting.key
+    return found
+
+
+def build(kind: type[S], values: Mapping[tuple[str, ...], object], errors: list[str]) -> S | None:
+    """The struct from its leaves; None, and `errors` longer by why, where one cannot be made."""
+    return cast(S | None, _build(kind, values, (), errors))
+
+
+def wanted(kind: inspect.Type) -> str:
+    """What a person has to write for this type; a TypeError where settings do not offer it."""
+    if isinstance(kind, inspect.StrType):
+        return f"text matching {kind.pattern}" if kind.pattern else "text"
+    if isinstance(kind, inspect.BoolType):
+        return "true or false"
+    if isinstance(kind, inspect.IntType):
+        return "a whole number" + _limits(kind)
+    if isinstance(kind, inspect.FloatType):
+        return "a number" + _limits(kind)
+    if isinstance(kind, inspect.EnumType):
+        return "one of " + ", ".join(str(member.value) for member in kind.cls)
+    if isinstance(kind, inspect.LiteralType):
+        return "one of " + ", ".join(str(value) for value in kind.values)
+    if isinstance(kind, inspect.CustomType) and kind.cls in CUSTOM:
+        return CUSTOM[kind.cls]
+    if isinstance(kind, _MANY):
+        return f"a list (in the environment with commas), each {wanted(kind.item_type)}"
+    if (only := _optional(kind)) is not None:
+        return wanted(only)
+    raise TypeError(f"no setting can be of {type(kind).__name__}")
+
+
+def _leaves(
+    kind: type[msgspec.Struct], prefix: str, at: tuple[str, ...], given: object
+) -> Iterator[Setting]:
+    hints = get_type_hints(kind, include_extras=True)
+    for field in cast(inspect.StructType, inspect.type_info(kind)).fields:
+        path = (*at, field.name)
+        default = _default(field) if given is None else getattr(given, field.name)
+        if isinstance(field.type, inspect.StructType):
+            nested = None if default is NODEFAULT else default
+            yield from _leaves(field.type.cls, prefix, path, nested)
+            continue
+        try:
+            words = wanted(field.type)
+        except TypeError as error:
+            raise TypeError(f"{'.'.join(path)} of {kind.__name__}: {error}") from None
+        inner = _optional(field.type) or field.type
+        many = isinstance(inner, _MANY)
+        item = inner.item_type if isinstance(inner, _MANY) else inner
+        yield Setting(
+            path=path,
+            variable=prefix + "_".join(path).upper(),
+            kind=hints[field.name],
+            wanted=words,
+            many=many,
+            secret=isinstance(item, inspect.CustomType) and item.cls is Secret,
+            default=default,
+        )
+
+
+def _build(
+    kind: type[msgspec.Struct],
+    values: Mapping[tuple[str, ...], object],
+    at: tuple[str, ...],
+    errors: list[str],
+) -> object:
+    arguments: dict[str, object] = {}
+    complete = True
+    for field in cast(inspect.StructType, inspect.type_info(kind)).fields:
+        path = (*at, field.name)
+        if isinstance(field.type, inspect.StructType):
+            value = _build(field.type.cls, values, path, errors)
+            missing = value is None
+        else:
+            value = values.get(path)
+            missing = path not in values
+        complete = complete and not missing
+        arguments[field.name] = value
+    if not complete:
+        return None
+    try:
+        return kind(**arguments)
+    except ValueError as error:
+        errors.append(f"{'.'.join(at) or 'the settings'}: {error}")
+        return None
+
+
+def _default(field: inspect.Field) -> object:
+    if field.default_factory is not NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
+def _optional(kind: inspect.Type) -> inspect.Type | None:
+    """T of `T | None`."""
+    if isinstance(kind, inspect.UnionType) and kind.includes_none:
+        others = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
+        return others[0] if len(others) == 1 else None
+    return None
+
+
+def _limits(kind: inspect.IntType | inspect.FloatType) -> str:
+    if kind.ge is not None and kind.le is not None:
+        return f" from {kind.ge} to {kind.le}"
+    words = {"of at least": kind.ge, "above": kind.gt, "of at most": kind.le, "below": kind.lt}
+    said = [f"{word} {limit}" for word, limit in words.items() if limit is not None]
+    return (" " + " and ".join(said)) if said else ""

@@ -1,0 +1,134 @@
+"""The server on a loopback port, for clients that speak HTTP: kubectl, and our own.
+
+There is no TLS, and kubectl keeps a token to itself without it: so a path may begin with `/as/` and
+a token, instead of a header that bears it.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+from aiohttp import web
+from aiohttp.web_request import BaseRequest
+
+from libs.kube.transport import Request
+from libs.testing.apiserver.objects.encoding import encoded
+from libs.testing.apiserver.requests.replies import JSON, Reply
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.apiserver.status import Refused
+from libs.testing.apiserver.storage.watches import Severed
+from libs.testing.ports import HOST, Port
+
+_AS = "/as/"
+_UNKNOWN = Refused(401, "Unauthorized", "Unauthorized")
+
+
+class Front:
+    """Where the server is reached; of HTTP, not of HTTPS."""
+
+    def __init__(self, server: ApiServer, *, port: int) -> None:
+        self._server = server
+        self.url = f"http://{HOST}:{port}"
+
+    def kubeconfig(self, directory: Path, user: str) -> Path:
+        """A file for kubectl and every other client, with a token of this user."""
+        token = self._server.token_of(user)
+        cluster = {"name": "simulated", "cluster": {"server": f"{self.url}{_AS}{token}"}}
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [cluster],
+            "users": [{"name": user, "user": {"token": token}}],
+            "contexts": [{"name": "simulated", "context": {"cluster": "simulated", "user": user}}],
+            "current-context": "simulated",
+        }
+        path = directory / f"{user.replace(':', '-')}.kubeconfig"
+        path.write_text(json.dumps(content))
+        return path
+
+    async def handle(self, incoming: BaseRequest) -> web.StreamResponse:
+        """Answer one request."""
+        token, path = _who(incoming)
+        user = self._server.user_of(token)
+        if not self._server.running:
+            return _cut(incoming)
+        if user is None:
+            body = encoded(_UNKNOWN.status())
+            return web.Response(status=401, body=body, content_type=JSON)
+        try:
+            reply = await self._server.answer(await _read(incoming, path), user=user)
+        except Severed:
+            return _cut(incoming)
+        try:
+            return await _send(incoming, reply)
+        finally:
+            await reply.close()
+
+
+@asynccontextmanager
+async def front(server: ApiServer, *, port: int = 0) -> AsyncGenerator[Front]:
+    """Listens as long as it lasts; the port is held from the first to the last moment."""
+    held = Port(port)
+    made = Front(server, port=held.number)
+    # Whoever hangs up ends his watch; a write that has begun goes on in the server.
+    low = web.Server(made.handle, handler_cancellation=True, access_log=None)
+    runner = web.ServerRunner(low, shutdown_timeout=0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, HOST, held.number, reuse_address=True).start()
+        yield made
+    finally:
+        await runner.cleanup()
+        held.release()
+
+
+def _who(incoming: BaseRequest) -> tuple[str, str]:
+    """The token that comes with a request, and its path without it."""
+    scheme, _, token = incoming.headers.get("authorization", "").partition(" ")
+    path = incoming.path
+    if path.startswith(_AS):
+        token, _, rest = path.removeprefix(_AS).partition("/")
+        return token, f"/{rest}"
+    return (token if scheme.lower() == "bearer" else ""), path
+
+
+async def _read(incoming: BaseRequest, path: str) -> Request:
+    return Request(
+        method=incoming.method,
+        path=path,
+        query=dict(incoming.query),
+        headers=_lowered(incoming.headers),
+        body=await incoming.read(),
+    )
+
+
+def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+async def _send(incoming: BaseRequest, reply: Reply) -> web.StreamResponse:
+    if reply.body is not None:
+        return web.Response(status=reply.status, body=reply.body, headers=reply.headers)
+    response = web.StreamResponse(status=reply.status, headers=reply.headers)
+    response.enable_chunked_encoding()
+    await response.prepare(incoming)
+    try:
+        async for chunk in reply.chunks():
+            await response.write(chunk)
+        await response.write_eof()
+    except Severed:
+        if incoming.transport is not None:
+            # A chunk is announced, and most of it never comes.
+            incoming.transport.write(b'ffff\r\n{"type"')
+            incoming.transport.close()
+    except ConnectionError:
+        pass  # whoever asked has gone
+    return response
+
+
+def _cut(incoming: BaseRequest) -> web.StreamResponse:
+    if incoming.transport is not None:
+        incoming.transport.abort()
+    return cast("web.StreamResponse", web.Response())

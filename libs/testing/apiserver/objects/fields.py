@@ -1,0 +1,249 @@
+"""Sets of fields in the form `fieldsV1`, and the walks over objects that make them.
+
+A set is the JSON object itself: `{"f:spec": {"f:unschedulable": {}}}`; an entry that is empty or
+holds `"."` is a member, other keys of it are below it. Knows shapes; knows nothing of who owns
+what.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, cast
+
+from libs.testing.apiserver.objects.shapes import Shape
+
+Fields = dict[str, Any]
+
+MISSING: Final = object()
+"""No value at all, which is something else than null."""
+
+
+class Unnameable(Exception):
+    """An object that does not fit its shape, so its fields have no names."""
+
+
+def member(entry: Mapping[str, Any]) -> bool:
+    """Whether the field of this entry is itself in the set."""
+    return not entry or "." in entry
+
+
+def _entry(own: bool, below: Fields) -> Fields | None:
+    if own:
+        return {".": {}, **below} if below else {}
+    return below or None
+
+
+def union(one: Fields, other: Fields) -> Fields:
+    """What is in either."""
+    if not other or one is other:
+        return one
+    result = dict(one)
+    for key, entry in other.items():
+        mine = one.get(key)
+        if mine is None or key == ".":
+            result[key] = entry
+        elif mine != entry:
+            below = union(_below(mine), _below(entry))
+            result[key] = _entry(member(mine) or member(entry), below) or {}
+    return result
+
+
+def difference(one: Fields, other: Fields) -> Fields:
+    """What is in the first only; things below a member that goes stay."""
+    result: Fields = {}
+    for key, entry in one.items():
+        theirs = other.get(key)
+        if theirs is None:
+            result[key] = entry
+        elif key != ".":
+            left = _entry(
+                member(entry) and not member(theirs), difference(_below(entry), _below(theirs))
+            )
+            if left is not None:
+                result[key] = left
+    return result
+
+
+def intersection(one: Fields, other: Fields) -> Fields:
+    """What is in both."""
+    result: Fields = {}
+    for key, entry in one.items():
+        theirs = other.get(key)
+        if theirs is not None and key != ".":
+            left = _entry(
+                member(entry) and member(theirs), intersection(_below(entry), _below(theirs))
+            )
+            if left is not None:
+                result[key] = left
+    return result
+
+
+def _below(entry: Fields) -> Fields:
+    return {key: value for key, value in entry.items() if key != "."} if "." in entry else entry
+
+
+def named(fields: Fields, shape: Shape | None) -> Fields:
+    """The set with every declared field that has something below it as a member too."""
+    result: Fields = {}
+    for key, entry in fields.items():
+        if key == "." or not entry:
+            result[key] = entry
+            continue
+        below = _shape_at(shape, key)
+        declared = shape is not None and key[:2] == "f:" and key[2:] in shape.fields
+        deeper = named(_below(entry), below)
+        result[key] = _entry(declared or "." in entry, deeper) or {}
+    return result
+
+
+def _shape_at(shape: Shape | None, key: str) -> Shape | None:
+    if shape is None:
+        return None
+    return shape.below(key[2:]) if key[:2] == "f:" else shape.element
+
+
+def paths(fields: Fields, prefix: str = "") -> Iterator[str]:
+    """Every member as the messages of a server write it: `.spec.taints`."""
+    keys = sorted((key for key in fields if key != "."), key=_order)
+    for key in keys:
+        if member(fields[key]):
+            yield prefix + spoken(key)
+    for key in keys:
+        yield from paths(fields[key], prefix + spoken(key))
+
+
+def ordered(fields: Fields) -> Fields:
+    """The same set with its keys in the order that a server writes them in."""
+    return {key: ordered(fields[key]) for key in sorted(fields, key=_order)}
+
+
+@lru_cache(maxsize=4096)
+def _order(key: str) -> tuple[Any, ...]:
+    sort, _, rest = key.partition(":")
+    if sort == "k":
+        return (2, [(name, _rank(value)) for name, value in sorted(json.loads(rest).items())])
+    if sort == "v":
+        return (3, _rank(json.loads(rest)))
+    return (0, "") if key == "." else (1, rest)
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    if isinstance(value, bool):
+        return (3, value)
+    if isinstance(value, int | float):
+        return (1, value)
+    return (2, value) if isinstance(value, str) else (4, json.dumps(value))
+
+
+@lru_cache(maxsize=4096)
+def spoken(key: str) -> str:
+    """One step of a path in words."""
+    sort, _, rest = key.partition(":")
+    match sort:
+        case "f":
+            return f".{rest}"
+        case "k":
+            pairs = sorted(json.loads(rest).items())
+            return f"[{','.join(f'{name}={_quoted(value)}' for name, value in pairs)}]"
+        case "v":
+            return f"[={_quoted(json.loads(rest))}]"
+        case _:
+            return f"[{rest}]"
+
+
+def _quoted(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _written(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def item_key(item: Any, shape: Shape) -> str:
+    """How a set names an item of a list that has no single owner."""
+    if not shape.keys:
+        if item is None or isinstance(item, dict | list):
+            raise Unnameable("associative list without keys has an element that is not a scalar")
+        return f"v:{_written(item)}"
+    if not isinstance(item, dict):
+        raise Unnameable("associative list with keys may not have non-map elements")
+    given = cast("dict[str, Any]", item)
+    keys = {name: given.get(name, shape.defaults.get(name)) for name in shape.keys}
+    present = {name: value for name, value in keys.items() if value is not None}
+    if not present:
+        words = " ".join(f'"{name}"' for name in shape.keys)
+        raise Unnameable(
+            f"associative list with keys has an element that omits all key fields [{words}] "
+            "(and doesn't have default values for any key fields)"
+        )
+    return f"k:{_written(present)}"
+
+
+def items_by_key(value: Any, shape: Shape) -> dict[str, list[Any]]:
+    """The items of such a list, those that share a key together."""
+    result: dict[str, list[Any]] = {}
+    for item in cast("list[Any]", value) if isinstance(value, list) else ():
+        result.setdefault(item_key(item, shape), []).append(item)
+    return result
+
+
+def sort_of(value: Any, shape: Shape) -> str:
+    """As what a value takes part in a walk: map, list or scalar."""
+    if value is None or value is MISSING:
+        return "map" if shape.sort == "any" else shape.sort
+    if shape.sort != "any":
+        return shape.sort
+    return "map" if isinstance(value, dict) else "list" if isinstance(value, list) else "scalar"
+
+
+def as_map(value: Any) -> dict[str, Any]:
+    """The entries of what is a map, and of anything else none."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def is_leaf(shape: Shape, sort: str, *values: Any) -> bool:
+    """Whether a walk ends here: one value, or nothing below it on any side."""
+    if sort == "scalar" or shape.atomic or (sort == "list" and shape.sort == "any"):
+        return True
+    kind = dict if sort == "map" else list
+    return not any(isinstance(value, kind) and len(cast("Any", value)) for value in values)
+
+
+def declared(shape: Shape, name: str) -> Shape:
+    """The shape of an entry, or a refusal of one that the schema does not have."""
+    below = shape.below(name)
+    if below is None:
+        raise Unnameable(f".{name}: field not declared in schema")
+    return below
+
+
+def stated(value: dict[str, Any], shape: Shape) -> Fields:
+    """What somebody who applies this object says something about."""
+    return _stated_map(value, shape)
+
+
+def _stated(value: Any, shape: Shape) -> Fields | None:
+    sort = sort_of(value, shape)
+    if sort == "scalar" or shape.atomic or (sort == "list" and shape.sort == "any"):
+        return {}
+    if sort == "map":
+        return _stated_map(as_map(value), shape) or None
+    result: Fields = {}
+    for key, same in items_by_key(value, shape).items():
+        below = _stated(same[0], shape.element or Shape()) if len(same) == 1 else None
+        result[key] = {".": {}, **below} if below else {}
+    return result or None
+
+
+def _stated_map(value: dict[str, Any], shape: Shape) -> Fields:
+    result: Fields = {}
+    for name, given in value.items():
+        below = _stated(given, declared(shape, name))
+        own = given is None or given == {} or name not in shape.fields or below == {}
+        entry = _entry(own, below or {})
+        if entry is not None:
+            result[f"f:{name}"] = entry
+    return result

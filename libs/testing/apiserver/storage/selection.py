@@ -1,0 +1,55 @@
+"""Which objects a list or a watch is about: by place, labels and fields."""
+
+from collections.abc import Callable, Mapping
+
+from libs.testing.apiserver.kinds import NAME_FIELDS, Kind
+from libs.testing.apiserver.kinds.refusals import bad
+from libs.testing.apiserver.objects.encoding import decoded
+from libs.testing.apiserver.objects.selectors import field_selector, label_selector
+from libs.testing.apiserver.status import Refused
+from libs.testing.apiserver.storage.store import Stored, field
+
+
+class Selection:
+    """What a request's path and selectors leave over of a kind."""
+
+    def __init__(self, kind: Kind, *, namespace: str, name: str, query: Mapping[str, str]) -> None:
+        self.namespace = namespace
+        self._name = name
+        labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
+        self._labels = label_selector(labels) if labels else None
+        self._fields = _by_fields(kind, fields) if fields else None
+        self._indexed = not kind.custom
+        self._places = {path: place for place, path in enumerate(kind.selectable)}
+
+    @property
+    def by_selector(self) -> bool:
+        """Whether more than the place decides: then nobody counts what remains."""
+        return self._labels is not None or self._fields is not None
+
+    def matches(self, stored: Stored) -> bool:
+        """Whether it is about this object."""
+        if self.namespace and stored.namespace != self.namespace:
+            return False
+        if self._name and stored.name != self._name:
+            return False
+        if self._labels is not None and not self._labels(stored.labels):
+            return False
+        return self._fields is None or self._fields(self._getter(stored))
+
+    def _getter(self, stored: Stored) -> Callable[[str], str]:
+        if self._indexed:
+            return lambda path: stored.fields[self._places[path]]
+        thing = decoded(stored.raw)
+        return lambda path: field(thing, path)
+
+
+def _by_fields(kind: Kind, text: str) -> Callable[[Callable[[str], str]], bool]:
+    try:
+        return field_selector(text, supported=kind.selectable)
+    except Refused as refusal:
+        path = refusal.message.removeprefix("field label not supported: ")
+        if kind.custom or set(kind.selectable) - set(NAME_FIELDS) or path == refusal.message:
+            raise
+        known = ", ".join(f'"{each}"' for each in NAME_FIELDS)
+        raise bad(f'"{path}" is not a known field selector: only {known}') from refusal

@@ -1,0 +1,222 @@
+"""What the in-process server does with what has reached it: who hears it, and what is kept.
+
+It takes no time and nothing goes wrong in it: ways, waiting and faults are the connections'.
+"""
+
+import random as randomness
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import zip_longest
+from typing import Protocol
+
+from libs.bus.port import Away, BusError, Misconfigured, Stored
+from libs.contracts.streams import Stream
+from libs.contracts.subjects import matches
+from libs.runtime.clock import Clock
+from libs.testing.bus.streams import Kept
+
+_REMEMBERED_ROUTES = 4096
+"""Subjects for which the listeners are known; an inbox has a new subject for every question."""
+
+
+class Listener(Protocol):
+    """A subscription, as the server sees it."""
+
+    @property
+    def pattern(self) -> str: ...
+
+    @property
+    def group(self) -> str: ...
+
+    def deliver(self, subject: str, data: bytes, reply: str) -> None: ...
+
+
+class Reader(Protocol):
+    """A reading of a stream, as the server sees it."""
+
+    @property
+    def stream(self) -> str: ...
+
+    def made(self, kept: Kept) -> None: ...
+
+    def grown(self, message: Stored) -> None: ...
+
+    def gone(self) -> None: ...
+
+
+class Broker:
+    """Listeners, readers and streams, all in order of coming: so a seed repeats a run."""
+
+    def __init__(self, *, clock: Clock, random: randomness.Random) -> None:
+        self._clock = clock
+        self._random = random
+        self._streams: dict[str, Kept] = {}
+        self._lives = 0
+        self._listeners: list[Listener] = []
+        self._readers: list[Reader] = []
+        self._heard_by: dict[str, list[Listener]] = {}
+
+    # Core messages.
+
+    def listen(self, listener: Listener) -> None:
+        """Let it hear from now on."""
+        self._listeners.append(listener)
+        self._heard_by.clear()
+
+    def unlisten(self, listener: Listener) -> None:
+        """Let it hear no more; no harm if it did not."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+            self._heard_by.clear()
+
+    def publish(self, subject: str, data: bytes, reply: str) -> bool:
+        """Deliver to all, and of each group to one; a stream keeps its own. False: nobody there."""
+        delivered = self._deliver(subject, data, reply)
+        for kept in self._streams.values():
+            if kept.takes(subject):
+                delivered = True
+                with suppress(BusError):
+                    self._keep(kept, subject, data, expect=None, id="")
+        return delivered
+
+    def _deliver(self, subject: str, data: bytes, reply: str) -> bool:
+        everybody = self._heard_by.get(subject)
+        if everybody is None:
+            everybody = [each for each in self._listeners if matches(each.pattern, subject)]
+            if len(self._heard_by) >= _REMEMBERED_ROUTES:
+                self._heard_by.clear()
+            self._heard_by[subject] = everybody
+        groups: dict[tuple[str, str], list[Listener]] = {}
+        for listener in everybody:
+            if listener.group:
+                groups.setdefault((listener.pattern, listener.group), []).append(listener)
+            else:
+                listener.deliver(subject, data, reply)
+        for members in groups.values():
+            self._random.choice(members).deliver(subject, data, reply)
+        return bool(everybody)
+
+    # Streams.
+
+    def ensure(self, wanted: Stream) -> None:
+        """Make the stream, or change it."""
+        for kept in self._streams.values():
+            name = kept.made_as.name
+            if name != wanted.name and _overlap(kept.made_as, wanted):
+                raise Misconfigured(
+                    f"stream {wanted.name} cannot be made: some of its subjects are those of"
+                    f" {name}; a subject is stored once"
+                )
+        kept = self._streams.get(wanted.name)
+        if kept is None:
+            self.make(wanted)
+        elif kept.made_as != wanted:
+            kept.change(wanted, now=self._clock.now())
+
+    def agrees(self, wanted: Stream) -> bool:
+        """Whether the stream is there as it is wanted."""
+        kept = self._streams.get(wanted.name)
+        return kept is not None and kept.made_as == wanted
+
+    def make(self, stream: Stream) -> None:
+        """An empty stream, whose first sequence is 1."""
+        self._lives += 1
+        kept = self._streams[stream.name] = Kept(stream, life=self._lives)
+        for reader in self._readers_of(stream.name):
+            reader.made(kept)
+
+    def lose(self, name: str) -> None:
+        """Have no such stream any more."""
+        self._kept(name)
+        del self._streams[name]
+        for reader in self._readers_of(name):
+            reader.gone()
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a stream."""
+        return name in self._streams
+
+    def last(self, name: str, subject: str) -> Stored | None:
+        """The last message of one subject."""
+        return self._kept(name).last(subject, now=self._clock.now())
+
+    def purge(self, name: str, pattern: str) -> None:
+        """Remove every message of these subjects."""
+        self._kept(name).purge(pattern)
+
+    def store(self, name: str, subject: str, data: bytes, *, expect: int | None, id: str) -> int:
+        """Keep it, poke whom the stream says, and return the sequence."""
+        self._deliver(subject, data, "")
+        kept = self._kept(name)
+        if not kept.takes(subject):
+            raise Misconfigured(
+                f"{subject}: not stored: {name} takes {', '.join(kept.made_as.subjects)};"
+                f" store it where it belongs"
+            )
+        return self._keep(kept, subject, data, expect=expect, id=id)
+
+    def _kept(self, name: str) -> Kept:
+        kept = self._streams.get(name)
+        if kept is None:
+            raise Away(f"stream {name} is not there; who owns it makes it, with ensure")
+        return kept
+
+    def _keep(self, kept: Kept, subject: str, data: bytes, *, expect: int | None, id: str) -> int:
+        message, new = kept.add(subject, data, now=self._clock.now(), expect=expect, id=id)
+        if not new:
+            return message.sequence
+        if kept.made_as.notify is not None:
+            poke = _copied(subject, *kept.made_as.notify)
+            if poke:
+                self._deliver(poke, data, "")
+        for reader in self._readers_of(kept.made_as.name):
+            reader.grown(message)
+        return message.sequence
+
+    def read(self, reader: Reader) -> None:
+        """Let it read its stream from now on, as soon as there is one."""
+        self._readers.append(reader)
+        kept = self._streams.get(reader.stream)
+        if kept is not None:
+            reader.made(kept)
+
+    def unread(self, reader: Reader) -> None:
+        """Let it read no more; no harm if it did not."""
+        if reader in self._readers:
+            self._readers.remove(reader)
+
+    def _readers_of(self, name: str) -> Iterator[Reader]:
+        return (reader for reader in tuple(self._readers) if reader.stream == name)
+
+
+def _overlap(one: Stream, other: Stream) -> bool:
+    return any(_meet(mine, its) for mine in one.subjects for its in other.subjects)
+
+
+def _meet(pattern: str, other: str) -> bool:
+    """Whether some subject is in both patterns."""
+    for mine, its in zip_longest(pattern.split("."), other.split(".")):
+        if mine is None or its is None:
+            return False
+        if ">" in (mine, its):
+            return True
+        if mine != its and "*" not in (mine, its):
+            return False
+    return True
+
+
+def _copied(subject: str, source: str, destination: str) -> str:
+    """Where the server copies what is stored under `subject`, or nowhere."""
+    if not matches(source, subject):
+        return ""
+    tokens, pattern = subject.split("."), source.split(".")
+    stars = [token for token, want in zip(tokens, pattern, strict=False) if want == "*"]
+    copied: list[str] = []
+    for token in destination.split("."):
+        if token == ">":
+            copied += tokens[len(pattern) - 1 :]
+        elif token.startswith("$"):
+            copied.append(stars[int(token[1:]) - 1])
+        else:
+            copied.append(token)
+    return ".".join(copied)

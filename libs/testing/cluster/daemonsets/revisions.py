@@ -1,0 +1,108 @@
+"""The versions of a DaemonSet's template: which is current, and which may be forgotten. Pure."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from libs.testing.cluster.daemonsets.nodes import HASH_LABEL
+from libs.testing.cluster.kinds import ControllerRevision, DaemonSet, Pod
+from libs.testing.cluster.templates import Plain, labels_of, owned_by
+
+_SAFE = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters and digits that make no words."""
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """There is no revision of the present template: this one is to be created."""
+
+    wanted: dict[str, Any]
+    hash: str
+
+
+class Behind(msgspec.Struct, frozen=True):
+    """There is one, but newer ones as well (somebody went back): it becomes the newest again."""
+
+    revision: ControllerRevision
+    number: int
+
+
+class Current(msgspec.Struct, frozen=True):
+    """There is one, and it is the newest."""
+
+    revision: ControllerRevision
+
+
+Found = Missing | Behind | Current
+
+
+def template_hash(template: Mapping[str, Any], *, collisions: int = 0) -> str:
+    """Ten characters that are the same for equal templates, and fit into a name and a label."""
+    text = json.dumps(template, sort_keys=True, separators=(",", ":"))
+    if collisions:
+        text += str(collisions)
+    digest = hashlib.sha256(text.encode()).digest()
+    return "".join(_SAFE[byte % len(_SAFE)] for byte in digest[:10])
+
+
+def find(daemon_set: DaemonSet, history: Sequence[ControllerRevision]) -> Found:
+    """The revision whose data are the present template."""
+    data = _data(daemon_set)
+    newest = max((each.revision for each in history), default=0)
+    same = [each for each in history if each.data == data]
+    if not same:
+        return _missing(daemon_set, number=newest + 1)
+    current = max(same, key=lambda each: each.revision)
+    if current.revision < newest:
+        return Behind(current, newest + 1)
+    return Current(current)
+
+
+def collides(daemon_set: DaemonSet, holder: ControllerRevision) -> bool:
+    """Whether the revision that has the wanted name is of another template."""
+    return holder.data != _data(daemon_set)
+
+
+def hash_of(revision: ControllerRevision) -> str:
+    """As its pods carry it."""
+    return revision.metadata.labels.get(HASH_LABEL, "")
+
+
+def forgettable(
+    daemon_set: DaemonSet,
+    history: Sequence[ControllerRevision],
+    pods: Sequence[Pod],
+    *,
+    current: str,
+) -> list[ControllerRevision]:
+    """The oldest ones beyond the limit that no pod is of."""
+    live = {pod.metadata.labels.get(HASH_LABEL, "") for pod in pods} | {current}
+    old = [each for each in history if hash_of(each) not in live]
+    excess = len(old) - daemon_set.spec.revision_history_limit
+    return sorted(old, key=lambda each: each.revision)[: max(0, excess)]
+
+
+def _data(daemon_set: DaemonSet) -> dict[str, Any]:
+    return {"spec": {"template": {**daemon_set.spec.template, "$patch": "replace"}}}
+
+
+def _missing(daemon_set: DaemonSet, *, number: int) -> Missing:
+    meta = daemon_set.metadata
+    template = daemon_set.spec.template
+    found = template_hash(template, collisions=daemon_set.status.collision_count)
+    wanted: Plain = {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": f"{meta.name}-{found}",
+            "namespace": meta.namespace,
+            "labels": {**labels_of(template), HASH_LABEL: found},
+            "annotations": meta.annotations,
+            "ownerReferences": [owned_by("DaemonSet", meta)],
+        },
+        "data": _data(daemon_set),
+        "revision": number,
+    }
+    return Missing(wanted, found)

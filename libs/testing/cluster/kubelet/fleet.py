@@ -1,0 +1,255 @@
+"""Many kubelets in one process, on one watch of all pods and one queue of what is due.
+
+A real kubelet has a watch and a loop of its own; a thousand of those would cost a thousand tasks.
+Nothing here is a task per machine: heartbeats and the next event of each pod are delays of a queue.
+"""
+
+import asyncio
+import itertools
+import random as chance
+from collections.abc import Callable, Iterator
+
+from libs.forecast.world import Model
+from libs.kube.cache import Cache
+from libs.kube.client import Kube
+from libs.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from libs.runtime.backoff import jittered
+from libs.runtime.clock import Clock
+from libs.runtime.ids import Ids
+from libs.testing.cluster.informers import by_node
+from libs.testing.cluster.kinds import LEASES, NODES, PODS, Node, Pod
+from libs.testing.cluster.kubelet import hardware as hw
+from libs.testing.cluster.kubelet.kubelet import Kubelet
+from libs.testing.cluster.kubelet.occupants import Occupants, nobody
+from libs.testing.cluster.requests import patch_status
+from libs.testing.cluster.work import Work
+
+KubeFor = Callable[[str, str], Kube]
+"""A client for a user and a field manager."""
+
+MANAGER = "kubelet"
+LEASE_EVERY = 10.0
+STATUS_EVERY = 300.0
+HANDS = 32
+
+PLAIN = hw.Hardware()
+"""Eight GPUs, and nothing about it that matters."""
+
+_Key = tuple[str, str]
+"""A node's name, and `node`, `lease` or the uid of a pod."""
+
+
+class KubeletFleet:
+    """Machines that can be added at any time; they live while `run` does."""
+
+    def __init__(
+        self,
+        kube_for: KubeFor,
+        *,
+        model: Model,
+        clock: Clock,
+        ids: Ids,
+        random: chance.Random,
+        occupants: Occupants = nobody,
+        lease_every: float = LEASE_EVERY,
+    ) -> None:
+        self._kube_for = kube_for
+        self._model = model
+        self._clock = clock
+        self._ids = ids
+        self._random = random
+        self._occupants = occupants
+        self._lease_every = lease_every
+        self._kubelets: dict[str, Kubelet] = {}
+        self._pods = Cache(
+            kube_for("system:kubelets", MANAGER),
+            PODS,
+            clock=clock,
+            random=random,
+            indexes={"node": by_node},
+        )
+        self._work = Work[_Key]("kubelets", self._reconcile, clock=clock, hands=HANDS)
+        self._addresses = _addresses()
+
+    def add(self, name: str, hardware: hw.Hardware = PLAIN) -> Kubelet:
+        """Another machine; its kubelet registers it at once."""
+        if name in self._kubelets:
+            raise ValueError(f"a machine {name} was to be added, but there is one: choose a name")
+        kubelet = self._kubelets[name] = Kubelet(
+            name,
+            hardware,
+            number=len(self._kubelets) + 1,
+            addresses=self._addresses,
+            kube=self._kube_for(f"system:node:{name}", MANAGER),
+            model=self._model,
+            occupants=self._occupants,
+            clock=self._clock,
+            ids=self._ids,
+            stirred=self._stirred,
+            present=lambda node: self._pods.by("node", node),
+        )
+        self._work.queue.add((name, "node"))
+        return kubelet
+
+    def __getitem__(self, name: str) -> Kubelet:
+        return self._kubelets[name]
+
+    def __iter__(self) -> Iterator[Kubelet]:
+        return iter(self._kubelets.values())
+
+    def __len__(self) -> int:
+        return len(self._kubelets)
+
+    async def run(self) -> None:
+        """Until it is cancelled; then all machines are as if they had vanished."""
+        ignore = self._pods.on_change(self._pod_changed)
+        try:
+            async with asyncio.TaskGroup() as parts:
+                parts.create_task(self._pods.run(), name="kubelets/pods")
+                parts.create_task(self._work.run(), name="kubelets/work")
+        finally:
+            ignore()
+            for kubelet in self:
+                kubelet.power_off()
+
+    def _stirred(self, kubelet: Kubelet, what: str) -> None:
+        self._work.queue.add((kubelet.name, what))
+
+    def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
+        if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
+            kubelet = self._kubelets.get(before.spec.node_name)
+            if kubelet is not None:
+                kubelet.lost(before.metadata.uid)
+        if after is not None:
+            kubelet = self._kubelets.get(after.spec.node_name)
+            if kubelet is not None:
+                kubelet.seen(after)
+
+    async def _reconcile(self, key: _Key) -> float | None:
+        kubelet = self._kubelets[key[0]]
+        if key[1] == "node":
+            return await self._node(kubelet)
+        if key[1] == "lease":
+            return await self._renew(kubelet)
+        return await self._pod(kubelet, key[1])
+
+    # The node.
+
+    async def _node(self, kubelet: Kubelet) -> float | None:
+        if not kubelet.speaks:
+            return None
+        if not kubelet.node_uid:
+            await self._register(kubelet)
+            first = self._random.uniform(0.0, self._lease_every)
+            self._work.queue.add_after((kubelet.name, "lease"), first)
+            return jittered(STATUS_EVERY, self._random)
+        try:
+            node = await kubelet.kube.get(NODES, kubelet.name)
+        except NotFound:
+            return None  # a kubelet whose Node was deleted does not make it again by itself
+        await patch_status(kubelet.kube, NODES, node, self._status(kubelet, node))
+        return jittered(STATUS_EVERY, self._random)
+
+    async def _register(self, kubelet: Kubelet) -> None:
+        now = self._clock.now()
+        wanted = hw.node(
+            kubelet.name,
+            kubelet.hardware,
+            ip=kubelet.ip,
+            boot_id=kubelet.boot_id,
+            kernel=kubelet.kernel,
+            now=now,
+        )
+        try:
+            node = await kubelet.kube.create(NODES, wanted)
+        except AlreadyExists:
+            node = await kubelet.kube.get(NODES, kubelet.name)
+            await patch_status(kubelet.kube, NODES, node, self._status(kubelet, node))
+        else:
+            if kubelet.offered:
+                await patch_status(kubelet.kube, NODES, node, self._status(kubelet, node))
+        kubelet.node_uid = node.metadata.uid
+        await self._take_lease(kubelet)
+
+    def _status(self, kubelet: Kubelet, node: Node) -> dict[str, object]:
+        now = self._clock.now()
+        ready = node.condition("Ready")
+        since = ready.last_transition_time if ready is not None and ready.status == "True" else ""
+        counts = {resource: str(count) for resource, count in kubelet.offered.items()}
+        info = hw.node_info(boot_id=kubelet.boot_id, kernel=kubelet.kernel, machine=kubelet.name)
+        return {
+            "conditions": hw.conditions(now=now, since=since),
+            "nodeInfo": info,
+            "capacity": counts,
+            "allocatable": counts,
+        }
+
+    # Its lease.
+
+    async def _take_lease(self, kubelet: Kubelet) -> None:
+        wanted = self._lease(kubelet, resource_version="")
+        try:
+            lease = await kubelet.kube.create(LEASES, wanted, namespace=hw.LEASES_IN)
+        except AlreadyExists:
+            lease = await kubelet.kube.get(LEASES, kubelet.name, namespace=hw.LEASES_IN)
+        kubelet.lease_version = lease.metadata.resource_version
+
+    async def _renew(self, kubelet: Kubelet) -> float | None:
+        if not kubelet.speaks or not kubelet.node_uid:
+            return None
+        wanted = self._lease(kubelet, resource_version=kubelet.lease_version)
+        try:
+            lease = await kubelet.kube.replace(LEASES, wanted, namespace=hw.LEASES_IN)
+        except (Conflict, NotFound):
+            await self._take_lease(kubelet)
+            return 0.0
+        except KubeError:
+            # The server may have written the node off meanwhile.
+            self._work.queue.add_after((kubelet.name, "node"), self._lease_every)
+            raise
+        kubelet.lease_version = lease.metadata.resource_version
+        return self._lease_every
+
+    def _lease(self, kubelet: Kubelet, *, resource_version: str) -> dict[str, object]:
+        return hw.lease(
+            kubelet.name,
+            node_uid=kubelet.node_uid,
+            seconds=round(4 * self._lease_every),
+            now=self._clock.now(),
+            resource_version=resource_version,
+        )
+
+    # Its pods.
+
+    async def _pod(self, kubelet: Kubelet, uid: str) -> float | None:
+        life = kubelet.lives.get(uid)
+        if life is None or not kubelet.runs:
+            return None
+        now = self._clock.now()
+        life.advance(now)
+        if kubelet.speaks:
+            try:
+                if life.gone:
+                    await self._remove(kubelet, life.pod)
+                    kubelet.lost(uid)
+                    return None
+                status = life.status(now)
+                if status != life.written:
+                    answer = await patch_status(kubelet.kube, PODS, life.pod, status)
+                    life.told(status, answer)
+                    self._pods.learn(answer)
+            except (NotFound, Conflict):
+                kubelet.lost(uid)  # the pod of that uid is no more
+                return None
+        return None if life.next is None else max(0.0, life.next - self._clock.now())
+
+    async def _remove(self, kubelet: Kubelet, pod: Pod) -> None:
+        """Nothing of it runs: its object may go."""
+        meta = pod.metadata
+        await kubelet.kube.delete(PODS, meta.name, uid=meta.uid, namespace=meta.namespace, grace=0)
+
+
+def _addresses() -> Iterator[str]:
+    """For pods, each once; they begin anew after eight million."""
+    for number in itertools.count(1):
+        yield f"10.{128 + number // 65536 % 128}.{number // 256 % 256}.{number % 256}"

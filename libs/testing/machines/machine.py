@@ -1,0 +1,247 @@
+"""One simulated machine: its tree, its kernel, what lives on it, and its way through boots."""
+
+import random as chance
+from collections.abc import Mapping
+from pathlib import Path
+
+from libs.forecast.world import Model
+from libs.host.access import Access
+from libs.host.machine import Machine as HostMachine
+from libs.runtime.clock import Clock
+from libs.runtime.ids import Ids
+from libs.testing.cluster.kinds import Pod
+from libs.testing.cluster.kubelet.fleet import KubeletFleet
+from libs.testing.cluster.kubelet.hardware import Hardware
+from libs.testing.cluster.kubelet.kubelet import Kubelet
+from libs.testing.cluster.kubelet.occupants import Occupant, Occupants, nobody
+from libs.testing.errors import SimError
+from libs.testing.machines import drivers, work
+from libs.testing.machines.furniture import furnish
+from libs.testing.machines.ground import Ground
+from libs.testing.machines.incidents import Incident
+from libs.testing.machines.kernel import CONTROL, MEMORY, Kernel, device
+from libs.testing.machines.library import ProvingGpus, SeatGpus
+from libs.testing.machines.linux import SimulatedLinux
+from libs.testing.machines.readings import Readings
+from libs.testing.machines.seats import Seat
+from libs.testing.machines.site import Installed, Site
+from libs.testing.machines.system import PLAIN, System
+from libs.testing.machines.system import gpus as hardware
+
+DISK = "/var/lib"
+"""What can be lost of a machine's disk: where agents keep their journals."""
+
+
+class Machine:
+    """Up from the start. `root` is its own folder; what its disk had there before stays."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        name: str,
+        model: Model,
+        clock: Clock,
+        ids: Ids,
+        random: chance.Random,
+        gpus: int = 8,
+        system: System = PLAIN,
+        remembers: bool = False,
+    ) -> None:
+        """`remembers`: only the machine and its agents write below `root`, and on one thread; then
+        a file is read once until it changes.
+        """
+        self.name = name
+        self.system = system
+        self._ids = ids
+        self._kubelet: Kubelet | None = None
+        self._seats: list[tuple[Seat, SeatGpus]] = []
+        self._on = False
+        ground = Ground(root)
+        there = hardware(name, gpus, system.gpu)
+        self._site = Site(
+            name=name,
+            gpus=there,
+            ground=ground,
+            kernel=Kernel(ground, gpus=there, clock=clock),
+            model=model,
+            clock=clock,
+            free=system.free_gib * 1024**3,
+            remembers=remembers,
+        )
+        self._readings = Readings(
+            clock=clock,
+            random=random,
+            computing=self._site.kernel.computing,
+            broken=lambda gpu: gpu.index in self._site.broken,
+        )
+        furnish(self._site.ground, name=name, system=system, gpus=self._site.gpus)
+        self._boot(_boot_id(ids), system.kernel)
+
+    # What is to be seen of it from above.
+
+    @property
+    def root(self) -> Path:
+        """Its folder."""
+        return self._site.ground.root
+
+    @property
+    def boot_id(self) -> str:
+        """Of the present boot, or of the last one."""
+        return self._site.boot_id
+
+    @property
+    def oddities(self) -> tuple[Incident, ...]:
+        """What must never happen, and did, in the order in which it happened."""
+        return tuple(self._site.incidents)
+
+    @property
+    def driver(self) -> Installed | None:
+        """What is in its kernel now."""
+        return self._site.installed
+
+    # Who lives on it.
+
+    def join(self, fleet: KubeletFleet, *, labels: Mapping[str, str] | None = None) -> Kubelet:
+        """A kubelet of that fleet is this machine's; they go through boots together from now on."""
+        hardware = Hardware(
+            gpus=len(self._site.gpus), kernel=self._site.kernel.release, labels=dict(labels or {})
+        )
+        self._kubelet = fleet.add(self.name, hardware)
+        self._site.kernel.name_boot(self._kubelet.boot_id)
+        self._site.booted(self._kubelet.boot_id)
+        return self._kubelet
+
+    def occupants(self, pod: Pod, container: str) -> Occupant | None:
+        """Who lives in a container on this machine: of a driver pod, or one with GPUs."""
+        return drivers.resident(self._site, pod, container) or work.resident(
+            self._site, pod, container
+        )
+
+    def host(
+        self,
+        access: Access,
+        *,
+        comm: str = "sluice",
+        pod_uid: str = "",
+        container_id: str = "",
+        changes: bool = False,
+        proves: bool = False,
+    ) -> HostMachine:
+        """The machine as one agent of ours is given it, for this boot: a process of that name.
+
+        `changes`: it gets the kernel port too. `proves`: it is the validator, whose look at the
+        GPUs takes as long as the world says of a validation, and ends so. In both cases the time
+        passes inside `access.do` of what is given back, and nowhere else.
+        """
+        if not self._on:
+            raise SimError(f"an agent was to live on {self.name}, which is off: power it on first")
+        site = self._site
+        seat = Seat(site, access, comm=comm, pod_uid=pod_uid, container_id=container_id)
+        kind = ProvingGpus if proves else SeatGpus
+        library = kind(site, seat, samples=self._readings.of)
+        self._seats.append((seat, library))
+        linux = SimulatedLinux(site, seat) if changes else None
+        return HostMachine(tree=site.tree, access=seat, gpus=library, linux=linux)
+
+    def kill(self, host: HostMachine) -> None:
+        """The agent that was given it is gone: it holds nothing, and nothing of it arrives."""
+        for seat, library in [each for each in self._seats if each[0] is host.access]:
+            seat.end()
+            self._seats.remove((seat, library))
+
+    def occupy(self, *indices: int, comm: str = "Xorg") -> int:
+        """A process of the machine itself computes on these GPUs; gives its number."""
+        kernel = self._site.kernel
+        pid = kernel.start(comm)
+        if not kernel.open(pid, (CONTROL, MEMORY, *map(device, indices))):
+            kernel.end(pid)
+            raise ValueError(
+                f"{comm} was to use GPUs of {self.name}, but no driver is loaded there"
+            )
+        return pid
+
+    def vacate(self, pid: int) -> None:
+        """That process ends."""
+        self._site.kernel.end(pid)
+
+    # What happens to it.
+
+    def power_off(self) -> None:
+        """All that was in its memory is gone; who lived on it is killed."""
+        if not self._on:
+            return
+        self._on = False
+        if self._kubelet is not None:
+            self._kubelet.power_off()
+        for seat, _ in self._seats:
+            seat.end()
+        self._seats.clear()
+        self._site.kernel.halt()
+
+    def power_on(self, *, kernel: str = "") -> None:
+        """It boots, perhaps another kernel from now on."""
+        if self._on:
+            return
+        release = kernel or self._site.kernel.release
+        if self._kubelet is None:
+            self._boot(_boot_id(self._ids), release)
+            return
+        self._kubelet.power_on(kernel=release)
+        self._boot(self._kubelet.boot_id, release)
+
+    async def reboot(self, *, kernel: str = "") -> bool:
+        """Off, and on again when it has booted; False where the world lets it never come back."""
+        self.power_off()
+        span = self._site.model.boot(self.name, self._site.attempt("boot"))
+        if span.seconds is None:
+            return False
+        await self._site.clock.sleep(span.seconds)
+        self.power_on(kernel=kernel)
+        return True
+
+    def break_gpu(self, index: int, xid: int = 79) -> None:
+        """It reports this error, and does not answer any more in this boot."""
+        self._site.broken.add(index)
+        self.report(index, xid)
+
+    def report(self, index: int, xid: int) -> None:
+        """A GPU reports an error to whoever has the library open, and goes on."""
+        for _, library in self._seats:
+            if library.is_open:
+                library.fail(self._site.gpus[index].uuid, xid)
+
+    def lose_disk(self) -> None:
+        """Nothing below /var/lib can be read or written, until `find_disk`; also over boots."""
+        self._site.ground.lose(DISK)
+
+    def find_disk(self) -> None:
+        """What was there is there again."""
+        self._site.ground.find(DISK)
+
+    def _boot(self, boot_id: str, release: str) -> None:
+        site = self._site
+        self._on = True
+        site.kernel.boot(boot_id=boot_id, release=release, nouveau=self.system.nouveau)
+        site.booted(boot_id)
+        if self.system.driver:
+            site.install(Installed(version=self.system.driver))
+
+
+def occupants(machines: Mapping[str, Machine], otherwise: Occupants = nobody) -> Occupants:
+    """For a fleet: each container's machine is asked, by the name of its node; then `otherwise`.
+
+    Machines may be added to the mapping at any time.
+    """
+
+    def who(pod: Pod, container: str) -> Occupant | None:
+        machine = machines.get(pod.spec.node_name)
+        found = machine.occupants(pod, container) if machine is not None else None
+        return found if found is not None else otherwise(pod, container)
+
+    return who
+
+
+def _boot_id(ids: Ids) -> str:
+    text = ids.new()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -1,0 +1,138 @@
+"""Where the five binaries of a control plane are on this machine, and why not elsewhere.
+
+Reads the environment that it is given and looks at files; builds nothing
+(`libs.testing.realkube.build` does) and starts nothing.
+"""
+
+import hashlib
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from libs.testing.errors import ServerFailed
+
+NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+"""All of these, or it is no control plane: without a scheduler, DaemonSet pods stay Pending."""
+
+ASSETS = "KUBEBUILDER_ASSETS"
+"""The ecosystem's variable for a directory of such binaries."""
+
+MODULES = Path(__file__).parents[3] / "tools" / "kube"
+"""The Go modules of this checkout that pin what `make kube` builds."""
+
+_PINS = ("go.mod", "go.sum", "etcd/go.mod", "etcd/go.sum")
+_KUBERNETES = re.compile(r"^(?:require )?\s*k8s\.io/kubernetes (v\S+)", re.MULTILINE)
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Binaries:
+    """A place that has all five; the fields are in the order of `NAMES`."""
+
+    etcd: Path
+    apiserver: Path
+    controller_manager: Path
+    scheduler: Path
+    kubectl: Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Search:
+    """What came of looking, in the order of preference."""
+
+    binaries: Binaries | None
+    words: str
+    """One line: what was chosen and why nothing before it, or why nothing at all and what to do."""
+
+
+def find(environ: Mapping[str, str], *, modules: Path = MODULES) -> Search:
+    """The first place that has all five: the assets directory, the PATH, what `make kube` built."""
+    passed: list[str] = []
+    for place, search in _places(environ, modules):
+        if search is None:
+            passed.append(place)
+            continue
+        found = [search(name) for name in NAMES]
+        paths = [path.absolute() for path in found if path]
+        if len(paths) == len(NAMES):
+            binaries = Binaries(**dict(zip(Binaries.__slots__, paths, strict=True)))
+            words = "; ".join([f"real control plane from {place}", *passed])
+            return Search(binaries=binaries, words=words)
+        missing = [name for name, path in zip(NAMES, found, strict=True) if not path]
+        passed.append(f"{place} lacks {', '.join(missing) if paths else 'all five'}")
+    words = f"no real control plane: {'; '.join(passed)}; {_what_to_do(environ, modules)}"
+    return Search(binaries=None, words=words)
+
+
+def cache(environ: Mapping[str, str], *, modules: Path = MODULES) -> Path:
+    """Where `make kube` puts them: another place for each set of pins and each kind of machine."""
+    base = Path(environ.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():  # the specification says to ignore it then
+        base = Path(environ.get("HOME") or Path.home()) / ".cache"
+    digest = hashlib.sha256()
+    for pin in _PINS:
+        digest.update((modules / pin).read_bytes() + b"\0")
+    system, architecture = target()
+    name = f"{version(modules)}-{digest.hexdigest()[:12]}-{system}-{architecture}"
+    return base / "sluice" / "kube" / name
+
+
+def version(modules: Path = MODULES) -> str:
+    """The release of Kubernetes that the modules pin."""
+    pinned = _KUBERNETES.search((modules / "go.mod").read_text())
+    if pinned is None:
+        raise ServerFailed(
+            f"{modules / 'go.mod'} requires no k8s.io/kubernetes, so there is nothing to build or "
+            "find: restore the file"
+        )
+    return pinned[1]
+
+
+def target() -> tuple[str, str]:
+    """This machine, in Go's words: operating system and architecture."""
+    machine = platform.machine()
+    return sys.platform, _ARCHITECTURES.get(machine, machine)
+
+
+def _places(
+    environ: Mapping[str, str], modules: Path
+) -> Iterator[tuple[str, Callable[[str], Path | None] | None]]:
+    """Each place and how to search it, or only the words that there is none."""
+    if assets := environ.get(ASSETS):
+        yield f"{ASSETS}={assets}", partial(_in_folder, Path(assets))
+    else:
+        yield f"{ASSETS} is not set", None
+    yield "the PATH", partial(_on_path, environ.get("PATH", ""))
+    if not modules.is_dir():
+        yield f"there are no Go modules in {modules}", None
+    elif (place := cache(environ, modules=modules)).is_dir():
+        yield f"the cache {place}", partial(_in_folder, place)
+    else:
+        yield f"there is no cache {place}", None
+
+
+def _in_folder(folder: Path, name: str) -> Path | None:
+    file = folder / name
+    return file if file.is_file() and os.access(file, os.X_OK) else None
+
+
+def _on_path(path: str, name: str) -> Path | None:
+    file = shutil.which(name, path=path)
+    return Path(file) if file else None
+
+
+def _what_to_do(environ: Mapping[str, str], modules: Path) -> str:
+    if not modules.is_dir():
+        return f"set {ASSETS} to a directory that has all five"
+    if shutil.which("go", path=environ.get("PATH", "")):
+        return "Go is there: `make kube` builds it"
+    return (
+        f"there is no Go either: install Go and run `make kube`, or set {ASSETS} to a directory "
+        "that has all five"
+    )

@@ -1,0 +1,205 @@
+"""How each component is started: its flags, and the files that it reads. Starts nothing."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from libs.testing.ports import HOST
+from libs.testing.realkube.binaries import Binaries
+
+MASTERS = "system:masters"
+"""The group that may do everything."""
+
+CONTROLLER_MANAGER = "system:kube-controller-manager"
+SCHEDULER = "system:kube-scheduler"
+"""The users that the server's own RBAC rules expect these two to be."""
+
+_CLIENT = (
+    "--leader-elect=false",
+    "--kube-api-qps=1000",
+    "--kube-api-burst=2000",
+    "--secure-port=0",
+)
+_ETCD_QUOTA = 4 * 1024**3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class User:
+    """Somebody whom the server knows by a token."""
+
+    name: str
+    token: str
+    groups: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where the control plane keeps everything."""
+
+    root: Path
+
+    @property
+    def etcd(self) -> Path:
+        """etcd's data."""
+        return self.root / "etcd"
+
+    @property
+    def certificates(self) -> Path:
+        """Where the server puts what it makes for itself at its first start."""
+        return self.root / "certificates"
+
+    @property
+    def chain(self) -> Path:
+        """The server's certificate, and after it that of the authority that it made for it."""
+        return self.certificates / "apiserver.crt"
+
+    @property
+    def ca_file(self) -> Path:
+        """The authority alone: as a root, the controller manager refuses what is none."""
+        return self.root / "ca.crt"
+
+    @property
+    def key_file(self) -> Path:
+        """The server's key, which signs the tokens of service accounts too."""
+        return self.certificates / "apiserver.key"
+
+    @property
+    def tokens(self) -> Path:
+        """Who is who."""
+        return self.root / "tokens.csv"
+
+    @property
+    def audit_policy(self) -> Path:
+        """What goes into the audit log."""
+        return self.root / "audit-policy.json"
+
+    @property
+    def audit_log(self) -> Path:
+        """One event a line."""
+        return self.root / "audit.log"
+
+
+def etcd(binaries: Binaries, folder: Folder, *, client_url: str, peer_url: str) -> list[str]:
+    """Nothing is synced to the disk: nobody needs the data after a crash of the machine."""
+    return [
+        str(binaries.etcd),
+        f"--data-dir={folder.etcd}",
+        f"--listen-client-urls={client_url}",
+        f"--advertise-client-urls={client_url}",
+        f"--listen-peer-urls={peer_url}",
+        f"--initial-advertise-peer-urls={peer_url}",
+        f"--initial-cluster=default={peer_url}",
+        f"--quota-backend-bytes={_ETCD_QUOTA}",
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+    ]
+
+
+def apiserver(binaries: Binaries, folder: Folder, *, url: str, etcd_url: str) -> list[str]:
+    """It makes its own certificates; clients come with a token."""
+    return [
+        str(binaries.apiserver),
+        f"--etcd-servers={etcd_url}",
+        f"--bind-address={HOST}",
+        f"--advertise-address={HOST}",
+        f"--secure-port={urlsplit(url).port}",
+        f"--cert-dir={folder.certificates}",
+        f"--token-auth-file={folder.tokens}",
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={folder.key_file}",
+        f"--service-account-signing-key-file={folder.key_file}",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--endpoint-reconciler-type=none",
+        "--allow-privileged=true",
+        f"--audit-policy-file={folder.audit_policy}",
+        f"--audit-log-path={folder.audit_log}",
+        "--audit-log-maxsize=0",  # one file, however large
+    ]
+
+
+def controller_manager(
+    binaries: Binaries, folder: Folder, *, kubeconfig: Path, node_monitor_grace_period: float
+) -> list[str]:
+    """A user of its own for each controller, as the audit log then shows."""
+    return [
+        str(binaries.controller_manager),
+        f"--kubeconfig={kubeconfig}",
+        f"--root-ca-file={folder.ca_file}",
+        f"--service-account-private-key-file={folder.key_file}",
+        "--use-service-account-credentials",
+        f"--node-monitor-grace-period={node_monitor_grace_period:g}s",
+        *_CLIENT,
+    ]
+
+
+def scheduler(binaries: Binaries, *, kubeconfig: Path) -> list[str]:
+    """With its defaults."""
+    return [str(binaries.scheduler), f"--kubeconfig={kubeconfig}", *_CLIENT]
+
+
+def tokens(users: Iterable[User]) -> str:
+    """The token file: token, name, uid, groups."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    for user in users:
+        writer.writerow([user.token, user.name, user.name, ",".join(user.groups)])
+    return text.getvalue()
+
+
+def audit_policy(reads_of: Sequence[str] = ()) -> str:
+    """Every write with both bodies; no heartbeats, nothing that is only a question, and reads only
+    of these groups, without bodies.
+    """
+    reads = ["get", "list", "watch"]
+    rules: list[Mapping[str, Any]] = [
+        *({"level": "Metadata", "verbs": reads, "userGroups": [group]} for group in reads_of),
+        {"level": "None", "verbs": reads},
+        {
+            "level": "None",
+            "namespaces": ["kube-node-lease"],
+            "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}],
+        },
+        {
+            "level": "None",
+            "resources": [
+                {"group": "authentication.k8s.io"},
+                {"group": "authorization.k8s.io"},
+                {"group": "", "resources": ["serviceaccounts/token"]},
+            ],
+        },
+        {"level": "RequestResponse"},
+    ]
+    return json.dumps(
+        {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived", "ResponseStarted"],
+            "rules": rules,
+        }
+    )
+
+
+def kubeconfig(user: User, *, url: str, ca_file: Path) -> str:
+    """For kubectl and every other client."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": "test",
+                    "cluster": {"server": url, "certificate-authority": str(ca_file)},
+                }
+            ],
+            "users": [{"name": user.name, "user": {"token": user.token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": user.name}}],
+            "current-context": "test",
+        }
+    )

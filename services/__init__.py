@@ -1,0 +1,1 @@
+"""The five services; each meets the others on the bus alone."""

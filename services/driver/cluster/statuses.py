@@ -1,0 +1,92 @@
+"""What is to be written into the status of one policy, if anything. Pure.
+
+While a GPU Operator is at work, the status of what it follows is its own: we say there only that
+we stand back, in a condition of our own.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+import msgspec
+
+from libs.policy.kinds import KINDS
+from libs.policy.kinds.common import Condition
+from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
+from libs.policy.status import Said, Status, conditions
+from services.driver.cluster.built import CONDITION as DEVICE_PLUGIN
+from services.driver.cluster.things import PolicyObject
+
+FOREIGN: Final = "ForeignOperator"
+_ITS: Final = ("Ready", "Error")
+"""Conditions that the GPU Operator writes too."""
+
+Change = dict[str, Any]
+
+
+def change(
+    status: Status, there: PolicyObject, *, namespace: str, foreign: str, now: str
+) -> Change | None:
+    """The fields of status to write; None where all is said, or is of another object by now."""
+    metadata = there.metadata
+    if (status.uid, status.generation) != (metadata.uid, metadata.generation):
+        return None
+    said = _fields(there.status)
+    before = conditions_of(there.status)
+    if foreign and status.kind != ROLLOUT_STRATEGY.name:
+        return _standing_back(status, said, before, foreign=foreign, now=now)
+    wanted: Change = {}
+    fields = KINDS[status.kind].status.__struct_fields__
+    if "state" in fields:
+        wanted["state"] = status.state
+    if "namespace" in fields:
+        wanted["namespace"] = namespace
+    after = conditions(before, status, now=now)
+    same = all(said.get(field) == value for field, value in wanted.items())
+    if same and after == before:
+        return None
+    return {**wanted, "conditions": [_written(one) for one in after]}
+
+
+def conditions_of(status: object) -> tuple[Condition, ...]:
+    """Those that a status has; none, if they are not what conditions are."""
+    try:
+        return msgspec.convert(_fields(status).get("conditions") or [], tuple[Condition, ...])
+    except msgspec.ValidationError:
+        return ()
+
+
+def timeless(change: Change) -> Change:
+    """What it says, whenever it says it: two that are the same are worth one write."""
+    said = [msgspec.structs.replace(one, last_transition_time="") for one in conditions_of(change)]
+    return {**change, "conditions": said}
+
+
+def invalid(kind: str, made: Sequence[Condition]) -> str:
+    """Why the object cannot be carried out, as its conditions say; empty: it can."""
+    refused = (one for one in made if one.type == "Accepted" and one.status == "False")
+    return next((f"{kind} cannot be carried out: {one.message}" for one in refused), "")
+
+
+def _standing_back(
+    status: Status, said: Change, before: Sequence[Condition], *, foreign: str, now: str
+) -> Change | None:
+    ours = {one.type for one in status.conditions} | {DEVICE_PLUGIN, FOREIGN}
+    its = [one for one in before if one.type in _ITS or one.type not in ours]
+    words = f"Sluice stands back and changes nothing: {foreign}"
+    standing_back = Said(type=FOREIGN, status=True, reason="LeaseHeld", message=words)
+    told = msgspec.structs.replace(status, conditions=(standing_back,))
+    after = (*its, *conditions(before, told, now=now))
+    if after == tuple(before):
+        return None
+    # An object needs a state; where nobody has said one yet, it is not ready.
+    needed = {} if said.get("state") else {"state": "notReady"}
+    return {**needed, "conditions": [_written(one) for one in after]}
+
+
+def _fields(status: object) -> Change:
+    return cast("Change", status) if isinstance(status, dict) else {}
+
+
+def _written(one: Condition) -> Change:
+    """A condition must have words, be they empty."""
+    return {"message": "", **msgspec.to_builtins(one)}

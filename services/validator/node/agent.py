@@ -1,0 +1,172 @@
+"""The validator agent of a node: it proves the driver that runs, and says exactly what it proved.
+
+Its word lets a node return to service (docs/invariants.md#i3). It changes nothing on the machine
+and holds nothing between two validations.
+"""
+
+import random as randomness
+from typing import Final
+
+from libs.bus.agent import Agent
+from libs.bus.desk.op import Done, Failed, Op
+from libs.bus.journal import Journal
+from libs.bus.place import AgentSettings
+from libs.bus.port import Bus
+from libs.contracts.commands import CommandKind, Order, Validate
+from libs.contracts.events import EvidenceFound
+from libs.contracts.journal import Entry, EntryPhase
+from libs.contracts.reports import Evidence, ValidationStep
+from libs.host import driver_files, system
+from libs.host.machine import Machine
+from libs.runtime.clock import Clock
+from libs.runtime.service import Service
+from services.validator.node import driver
+
+NONE: Final = "none"
+"""Instead of a digest, where there is nothing of the kind to be validated."""
+
+STEP: Final = "driver"
+TRIES: Final = 6
+PAUSE: Final = 5.0
+"""Seconds between two tries: GPUs come up one after another."""
+
+
+class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
+    """Settings of the validator agent; the names are those that its pod is rendered with."""
+
+    driver_dir: str = driver_files.ROOT
+    """Where the machine sees the driver container's root."""
+    check_toolkit: bool = True
+    """Whether the container runtime is to be proven too."""
+    check_plugin: bool = True
+    """Whether GPUs must be offered to the kubelet."""
+    check_variables: str = "{}"
+    """By step, the variables that people name for it, as JSON."""
+
+
+class Validation:
+    """Carries `validate` out on one machine, in one boot."""
+
+    def __init__(self, *, machine: Machine, node_uid: str, boot_id: str, clock: Clock) -> None:
+        self._machine = machine
+        self._node_uid = node_uid
+        self._boot_id = boot_id
+        self._clock = clock
+
+    async def evidence(self, op: Op, asked: Validate) -> Evidence:
+        """What was proven, or what was not."""
+        began = self._clock.monotonic()
+        found = await self._found(op, asked)
+        kernel = await self._machine.access.do(lambda: system.kernel(self._machine.tree))
+        step = ValidationStep(
+            name=STEP,
+            passed=not found.trouble,
+            message=found.trouble,
+            seconds=round(self._clock.monotonic() - began, 3),
+        )
+        return Evidence(
+            epoch=op.command.epoch,
+            token=op.command.token,
+            op=op.command.op,
+            passed=step.passed,
+            label=asked.label,
+            node_uid=self._node_uid,
+            boot_id=self._boot_id,
+            kernel=kernel.release if kernel else "",
+            driver_pod_uid=asked.pod_uid,
+            driver_started=found.started,
+            driver_version=found.version,
+            driver_digest=found.digest or NONE,
+            runtime_digest=NONE,
+            mig_digest=NONE,
+            steps=(step,),
+            at=self._clock.now(),
+        )
+
+    async def _found(self, op: Op, asked: Validate) -> driver.Found:
+        trial = 1
+        while True:
+            op.heed()
+            found = await self._machine.access.do(
+                lambda: driver.find(self._machine.tree, self._machine.gpus, asked)
+            )
+            op.progress(STEP, found.trouble)
+            if not found.trouble or trial == TRIES:
+                return found
+            trial += 1
+            await self._clock.sleep(PAUSE)
+
+
+async def run(
+    settings: ValidatorSettings,
+    *,
+    bus: Bus,
+    host: Machine,
+    journal: Journal,
+    clock: Clock,
+    random: randomness.Random,
+    service: Service,
+) -> None:
+    """Live as long as the service: one boot of the machine."""
+    boot_id = await host.access.do(lambda: system.certain_boot_id(host.tree))
+    node_uid = settings.uid_of_node()
+    validation = Validation(machine=host, node_uid=node_uid, boot_id=boot_id, clock=clock)
+
+    async def validate(op: Op) -> Done | Failed:
+        asked = op.body
+        if not isinstance(asked, Validate):
+            return Failed("defect", f"{op.command.kind} is no validation")
+        unknown = [step for step in asked.steps if step != STEP]
+        if unknown:
+            return Failed("unknown-step", f"this validator cannot do {', '.join(unknown)}")
+        evidence = proofs[op.command.order] = await validation.evidence(op, asked)
+        agent.reporter.report(evidence)
+        if evidence.passed:
+            return Done(f"driver {evidence.driver_version} works")
+        return Failed(STEP, evidence.steps[0].message)
+
+    agent = Agent(
+        bus=bus,
+        clock=clock,
+        random=random,
+        journal=journal,
+        node_uid=node_uid,
+        boot_id=boot_id,
+        handlers={
+            CommandKind.QUIESCE: _at_rest,
+            CommandKind.IDLE: _at_rest,
+            CommandKind.VALIDATE: validate,
+        },
+        checks={},
+    )
+    proofs: dict[Order, Evidence] = {}
+
+    def kept(entry: Entry) -> None:
+        if entry.phase is EntryPhase.FINISHED and (found := proofs.pop(entry.order, None)):
+            once, message = f"evidence/{entry.order}/{entry.time:.6f}", _words(found)
+            agent.tell(_told(found), id=once, message=message)
+
+    agent.desk.on_entry(kept)
+    await agent.open()
+    agent.start(service)
+
+
+def _told(evidence: Evidence) -> EvidenceFound:
+    return EvidenceFound(
+        token=evidence.token,
+        op=evidence.op,
+        label=evidence.label,
+        passed=evidence.passed,
+        failed_step="" if evidence.passed else STEP,
+    )
+
+
+def _words(evidence: Evidence) -> str:
+    if evidence.passed:
+        return f"driver {evidence.driver_version} is proven"
+    return f"the driver is not proven: {evidence.steps[0].message}"
+
+
+async def _at_rest(_op: Op) -> Done:
+    """It holds no device between two validations."""
+    return Done()

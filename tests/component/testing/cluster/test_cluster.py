@@ -1,0 +1,233 @@
+"""The whole: its size, its order, its parts killed and started again, and its end."""
+
+import asyncio
+import collections
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from libs.forecast.world import Steady
+from libs.kube.client import Kube
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import SeededIds
+from libs.testing.apiserver.server import FIRST_NAMESPACES, ApiServer
+from libs.testing.cluster.cluster import CONTROLLERS, INFORMERS, KUBELETS, Cluster
+from libs.testing.cluster.kinds import DAEMON_SETS, NODES, PODS, REPLICA_SETS
+from libs.testing.cluster.kubelet.hardware import Hardware
+from libs.testing.loop import Sim
+from tests.component.testing.cluster.objects import daemon_set, replica_set
+from tests.component.testing.cluster.town import NAMESPACE, Town, play, town
+from tests.support import eventually
+
+
+def test_a_thousand_kubelets_cost_a_bounded_number_of_writes() -> None:
+    """Per node: what registers it, and a few writes for each of two daemons."""
+    nodes = 1_000
+
+    async def main(sim: Sim) -> tuple[collections.Counter[str], float]:
+        there = Town(sim, model=Steady())
+        async with there.cluster:
+            for number in range(nodes):
+                there.cluster.fleet.add(f"n{number:04d}", Hardware())
+            for name in ("driver", "plugin"):
+                await there.create(DAEMON_SETS, daemon_set(name))
+            begun = there.now
+
+            async def ready() -> bool:
+                counts = [(await there.daemon_set(name)).status for name in ("driver", "plugin")]
+                return all(count.number_ready == nodes for count in counts)
+
+            await there.until(ready, every=0.5)
+            took = there.now - begun
+            tasks = len(asyncio.all_tasks())
+            assert tasks < 140
+        writes = collections.Counter(
+            f"{each.kind} {each.verb} {each.code}"
+            for each in there.journal()
+            if each.kind != "DaemonSet"
+        )
+        return writes, took
+
+    writes, took = play(main)
+    assert took < 10
+    leases = writes.pop("Lease update 200", 0)
+    assert leases <= nodes
+    assert writes == {
+        "ServiceAccount create 201": len(FIRST_NAMESPACES),
+        "ConfigMap create 201": len(FIRST_NAMESPACES),
+        "Node create 201": nodes,
+        "Lease create 201": nodes,
+        "Node patch 200": 2 * nodes,  # its time to live, and its taint
+        "ControllerRevision create 201": 2,
+        "Pod create 201": 2 * nodes,
+        "Binding create 201": 2 * nodes,
+        "Pod patch 200": 3 * 2 * nodes,  # creating, running, ready
+    }
+
+
+async def story(sim: Sim) -> bytes:
+    """Something of everything; the journal of it."""
+    model = Steady(seed=sim.seed, spread=0.5)
+    async with town(sim, 4, model=model, labels={"driver": "old"}) as there:
+        await there.create(DAEMON_SETS, daemon_set("old", selector={"driver": "old"}))
+        await there.create(DAEMON_SETS, daemon_set("new", selector={"driver": "new"}))
+        await there.create(REPLICA_SETS, replica_set("w", replicas=6))
+        await there.ready("w", 6)
+        await there.label("n1", {"driver": "new"})
+        await there.cordon("n2")
+        there.machine("n3").silence()
+        await there.machine("n4").reboot()
+        there.machine("n3").speak()
+        await there.cluster.kill("daemon-sets")
+        await there.label("n2", {"driver": "new"})
+        there.cluster.start("daemon-sets")
+        await there.sleep(400)
+        assert len(await there.pods("new")) == 2
+        assert len(await there.pods("old")) == 2
+        return msgspec.json.encode(there.journal())
+
+
+def test_a_seed_gives_the_same_journal_and_another_seed_another() -> None:
+    first = play(story, seed=5)
+    assert first == play(story, seed=5)
+    assert first != play(story, seed=6)
+    assert first.count(b'"verb":') > 200
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_the_same_journal_comes_from_another_process(hash_seed: str) -> None:
+    script = (
+        "import hashlib\n"
+        "from tests.component.testing.cluster.test_cluster import story\n"
+        "from tests.component.testing.cluster.town import play\n"
+        "print(hashlib.sha256(play(story, seed=5)).hexdigest())\n"
+    )
+    root = Path(__file__).parents[4]
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=root,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert found.stdout.strip() == hashlib.sha256(play(story, seed=5)).hexdigest()
+
+
+@pytest.mark.parametrize("part", sorted(CONTROLLERS))
+def test_any_controller_can_be_killed_and_catches_up_when_it_is_started(part: str) -> None:
+    async def main(sim: Sim) -> None:
+        async with town(sim, 3) as there:
+            await there.create(DAEMON_SETS, daemon_set())
+            await there.create(REPLICA_SETS, replica_set("w", replicas=3))
+            await there.sleep(0.1)
+            await there.cluster.kill(part)
+            assert part not in there.cluster.running
+            await there.cordon("n1")
+            await there.sleep(5)
+            there.cluster.start(part)
+            await there.ready("d", 3)
+            await there.ready("w", 3)
+            await there.sleep(2)
+            (taint,) = (await there.node("n1")).spec.taints
+            assert taint.key == "node.kubernetes.io/unschedulable"
+            assert (await there.daemon_set("d")).status.number_ready == 3
+            assert sorted(there.cluster.running) == sorted([*CONTROLLERS, INFORMERS, KUBELETS])
+
+    play(main)
+
+
+def test_without_its_kubelets_all_machines_have_vanished() -> None:
+    async def main(sim: Sim) -> None:
+        async with town(sim, 2) as there:
+            await there.create(DAEMON_SETS, daemon_set())
+            await there.ready("d", 2)
+            await there.cluster.kill(KUBELETS)
+            await there.sleep(60)
+            for node in (await there.kube.page(NODES)).items:
+                ready = node.condition("Ready")
+                assert ready is not None
+                assert ready.status == "Unknown"
+            assert not any(pod.ready for pod in await there.pods())
+
+    play(main)
+
+
+def test_a_name_is_given_to_one_machine_only() -> None:
+    async def main(sim: Sim) -> None:
+        async with town(sim) as there:
+            with pytest.raises(ValueError, match="a machine n1 was to be added"):
+                there.cluster.fleet.add("n1")
+            with pytest.raises(ValueError, match="binder was to be started, but it runs"):
+                there.cluster.start("binder")
+
+    play(main)
+
+
+def test_what_the_block_raises_goes_on_as_it_is() -> None:
+    class Stop(Exception):
+        pass
+
+    async def main(sim: Sim) -> None:
+        async with town(sim):
+            raise Stop
+
+    with pytest.raises(Stop):
+        play(main)
+
+
+def test_a_part_that_fails_ends_the_block() -> None:
+    async def main(sim: Sim) -> None:
+        there = Town(sim, model=Steady())
+
+        def broken(_pod: object, _container: str) -> None:
+            raise LookupError("an occupant that cannot be made")
+
+        there.cluster = Cluster(
+            there.kube_for,
+            model=Steady(),
+            clock=sim.clock,
+            ids=sim.ids,
+            random=sim.random,
+            occupants=broken,
+        )
+        async with there.cluster:
+            there.cluster.fleet.add("n1")
+            await there.create(DAEMON_SETS, daemon_set())
+            await there.sleep(60)
+        raise AssertionError("the block went on")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        play(main)
+    assert caught.group_contains(LookupError, match="cannot be made")
+
+
+async def test_it_runs_on_a_real_loop_as_well() -> None:
+    clock = SystemClock()
+    source = random.Random(3)
+    ids = SeededIds(source)
+    server = ApiServer(clock=clock, ids=ids, random=source)
+
+    def kube_for(user: str, manager: str) -> Kube:
+        return Kube(server.transport(user=user), manager=manager, clock=clock)
+
+    kube = kube_for("person", "kubectl")
+    model = Steady(pulling=0.0, starting=0.02, stopping=0.0)
+    async with Cluster(kube_for, model=model, clock=clock, ids=ids, random=source) as cluster:
+        for number in range(3):
+            cluster.fleet.add(f"n{number}")
+        await kube.create(DAEMON_SETS, daemon_set(), namespace=NAMESPACE)
+
+        async def ready() -> bool:
+            pods = (await kube.page(PODS, namespace=NAMESPACE)).items
+            return len(pods) == 3 and all(pod.ready for pod in pods)
+
+        await eventually(ready)
+        assert len(cluster.fleet) == 3

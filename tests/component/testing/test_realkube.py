@@ -1,0 +1,429 @@
+"""A real control plane starts, serves, is hurt, tells what it did, and leaves nothing behind."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.contracts.journal import Revision, Verb
+from libs.kube.changes import changed_paths
+from libs.testing.auditlog import Converter
+from libs.testing.errors import ServerFailed
+from libs.testing.ports import Port
+from libs.testing.realkube.binaries import Binaries, find
+from libs.testing.realkube.cluster import RealKube
+from tests.component.testing.realkube_client import (
+    APPLY,
+    CONFIG_MAPS,
+    MERGE,
+    NODE,
+    PODS,
+    STRATEGIC,
+    Client,
+    running,
+)
+from tests.support import eventually
+
+SEARCH = find(os.environ)
+
+SERVERS = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+
+
+@pytest.fixture(scope="module")
+def binaries() -> Binaries:
+    if SEARCH.binaries is None:
+        pytest.skip(SEARCH.words)
+    return SEARCH.binaries
+
+
+@pytest.fixture(scope="module")
+def plane(binaries: Binaries) -> Iterator[RealKube]:
+    """For all tests that leave it as it was."""
+    kube = asyncio.run(
+        RealKube.start(
+            binaries=binaries, users={"alice": ["people"], "carol": []}, reads_of=["people"]
+        )
+    )
+    folder = kube.audit_log.parent
+    assert running(folder).keys() == SERVERS
+    yield kube
+    asyncio.run(kube.stop())
+    assert_nothing_left(kube, folder)
+
+
+def assert_nothing_left(kube: RealKube, folder: Path) -> None:
+    assert running(folder) == {}
+    assert not folder.exists()
+    Port(int(kube.url.rpartition(":")[2])).release()
+    assert f"control plane at {kube.url}" not in {one.name for one in threading.enumerate()}
+
+
+def kubectl(kube: RealKube, *arguments: str, user: str = "admin") -> str:
+    command = [kube.kubectl, f"--kubeconfig={kube.kubeconfig(user)}", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    return ended.stdout + ended.stderr
+
+
+async def test_it_serves_as_soon_as_it_has_started(plane: RealKube) -> None:
+    async with Client(plane) as client:
+        pod = {"metadata": {"name": "first"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        assert (await client.ask("POST", PODS, pod))[0] == 201
+        assert (await client.ask("DELETE", f"{PODS}/first"))[0] == 200
+        status, version = await client.ask("GET", "/version")
+        assert (status, version["gitVersion"]) == (200, plane.version)
+
+
+async def test_users_may_do_what_rbac_says(plane: RealKube) -> None:
+    role = {
+        "metadata": {"name": "may-list"},
+        "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}],
+    }
+    binding = {
+        "metadata": {"name": "may-list"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "may-list",
+        },
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "people"}],
+    }
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    async with Client(plane) as admin, Client(plane, "alice") as alice:
+        assert (await alice.ask("GET", "/api/v1/nodes"))[0] == 403
+        assert (await admin.ask("POST", f"{rbac}/clusterroles", role))[0] == 201
+        assert (await admin.ask("POST", f"{rbac}/clusterrolebindings", binding))[0] == 201
+
+        async def may_list() -> bool:
+            return (await alice.ask("GET", "/api/v1/nodes"))[0] == 200
+
+        await eventually(may_list)
+        assert (await alice.ask("GET", PODS))[0] == 403
+    with pytest.raises(
+        ServerFailed, match=r"knows no user 'bob', only admin, .*, alice, carol: name"
+    ):
+        plane.token("bob")
+
+
+async def test_its_audit_log_has_the_reads_of_those_who_were_named(plane: RealKube) -> None:
+    path = "/api/v1/namespaces/default/secrets"
+
+    def told() -> list[tuple[str, int]]:
+        events = map(json.loads, plane.audit_log.read_text().splitlines())
+        return [
+            (event["user"]["username"], event["responseStatus"]["code"])
+            for event in events
+            if event["requestURI"] == path and "responseObject" not in event
+        ]
+
+    for user in ("admin", "carol", "alice"):
+        async with Client(plane, user) as client:
+            assert (await client.ask("GET", path))[0] == (200 if user == "admin" else 403)
+    await eventually(lambda: bool(told()))
+    assert told() == [("alice", 403)]
+
+
+async def test_kubectl_has_a_way_in_for_each_user(plane: RealKube) -> None:
+    whoami = ("auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+    for user in ("admin", "alice"):
+        assert await asyncio.to_thread(kubectl, plane, *whoami, user=user) == user
+
+
+async def test_a_token_of_a_service_account_is_accepted(plane: RealKube) -> None:
+    async with Client(plane) as client:
+        path = "/api/v1/namespaces/default/serviceaccounts/default/token"
+        status, request = await client.ask("POST", path, {"spec": {"expirationSeconds": 3600}})
+        assert status == 201
+        review = {"spec": {"token": request["status"]["token"]}}
+        _, seen = await client.ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)
+        assert seen["status"]["user"]["username"] == "system:serviceaccount:default:default"
+
+
+async def test_a_restart_keeps_what_there_is_and_forgets_what_was(plane: RealKube) -> None:
+    async with Client(plane) as client:
+        _, made = await client.ask("POST", CONFIG_MAPS, {"metadata": {"name": "kept"}})
+        revision = made["metadata"]["resourceVersion"]
+        body = {"data": {"a": "1"}}
+        _, changed = await client.ask("PATCH", f"{CONFIG_MAPS}/kept", body, as_=MERGE)
+        assert [
+            event["type"] for event in await client.watched(CONFIG_MAPS, resourceVersion=revision)
+        ] == ["MODIFIED"]
+    pid = running(plane.audit_log.parent)["kube-apiserver"]
+
+    await plane.compact(int(changed["metadata"]["resourceVersion"]))
+    await plane.restart_apiserver()
+
+    assert running(plane.audit_log.parent)["kube-apiserver"] != pid
+    async with Client(plane) as client:
+        _, kept = await client.ask("GET", f"{CONFIG_MAPS}/kept")
+        assert kept == changed
+        (gone,) = await client.watched(CONFIG_MAPS, resourceVersion=revision)
+        assert (gone["type"], gone["object"]["code"]) == ("ERROR", 410)
+        exact = {"resourceVersion": revision, "resourceVersionMatch": "Exact"}
+        assert (await client.ask("GET", CONFIG_MAPS, **exact))[0] == 410
+        assert (await client.ask("DELETE", f"{CONFIG_MAPS}/kept"))[0] == 200
+
+
+async def test_a_revision_that_is_yet_to_come_cannot_be_compacted(plane: RealKube) -> None:
+    with pytest.raises(ServerFailed, match="was to compact up to revision 999999 but answered"):
+        await plane.compact(999_999)
+
+
+class Journal:
+    """What the log of a control plane says by now."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self.revisions: list[Revision] = []
+
+    def refresh(self) -> None:
+        # From the start: what was flushed before could not be put in order with what comes now.
+        converter = Converter(str(self._log))
+        self.revisions = [*converter.feed(self._log.read_bytes()), *converter.flush()]
+
+    def of(self, kind: str, name: str, *users: str) -> list[Revision]:
+        return [
+            one
+            for one in self.revisions
+            if (one.kind, one.name) == (kind, name) and (not users or one.user in users)
+        ]
+
+
+async def test_its_audit_log_is_a_journal(plane: RealKube) -> None:
+    journal = Journal(plane.audit_log)
+    apply = {"fieldManager": "sluice-scheduler", "force": "true"}
+    whole: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
+    async with Client(plane) as client:
+        registered = {
+            **whole,
+            "status": {
+                "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+        _, node = await client.ask("POST", "/api/v1/nodes", registered)
+        labels = {"labels": {"nvidia.com/gpu.present": "true"}}
+        ours = {**whole, "metadata": {"name": "n1", **labels}, "spec": {"unschedulable": True}}
+        await client.ask("PATCH", NODE, ours, as_=APPLY, **apply)
+        theirs = {**whole, "metadata": {"labels": {"nvidia.com/gpu.present": "false"}}}
+        conflict = await client.ask("PATCH", NODE, theirs, as_=APPLY, fieldManager="other")
+        stale = await client.ask("PUT", NODE, node)
+        await client.ask("PATCH", NODE, whole, as_=APPLY, **apply, dryRun="All")
+        await client.ask("PATCH", NODE, whole, as_=APPLY, **apply)
+        assert (conflict[0], stale[0]) == (409, 409)
+
+        def all_there() -> bool:
+            journal.refresh()
+            return len(journal.of("Node", "n1", "admin")) == 5
+
+        await eventually(all_there)
+        await client.ask("DELETE", NODE)
+    created, applied, conflicted, updated, released = journal.of("Node", "n1", "admin")
+    assert [(one.verb, one.code, one.manager) for one in journal.of("Node", "n1", "admin")] == [
+        (Verb.CREATE, 201, "probe"),
+        (Verb.APPLY, 200, "sluice-scheduler"),
+        (Verb.APPLY, 409, "other"),
+        (Verb.UPDATE, 409, "probe"),
+        (Verb.APPLY, 200, "sluice-scheduler"),
+    ]
+    assert created.changed["status.allocatable.cpu"] == (None, "4")
+    assert applied.changed == {
+        'metadata.labels["nvidia.com/gpu.present"]': (None, "true"),
+        "spec.unschedulable": (None, True),
+    }
+    assert released.changed == {path: (b, a) for path, (a, b) in applied.changed.items()}
+    assert (conflicted.changed, updated.changed) == ({}, {})
+    assert {one.uid for one in journal.of("Node", "n1")} == {node["metadata"]["uid"]}
+    assert applied.revision > int(node["metadata"]["resourceVersion"])
+
+
+async def test_evictions_and_deletions_are_in_the_journal(plane: RealKube) -> None:
+    journal = Journal(plane.audit_log)
+    pod = {
+        "metadata": {"name": "p", "labels": {"app": "p"}},
+        "spec": {
+            "containers": [{"name": "c", "image": "i"}],
+            "tolerations": [{"operator": "Exists"}],
+        },
+    }
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
+    async with Client(plane) as client:
+        await client.ask("POST", "/api/v1/nodes", {"metadata": {"name": "n2"}, **CAPACITY})
+        await client.ask("POST", PODS, pod)
+
+        async def bound() -> bool:
+            return (await client.ask("GET", f"{PODS}/p"))[1]["spec"].get("nodeName") == "n2"
+
+        await eventually(bound)
+        assert (await client.ask("POST", f"{PODS}/p/eviction", eviction))[0] == 201
+        _, marked = await client.ask("GET", f"{PODS}/p")
+        status = {"status": {"phase": "Running"}}
+        await client.ask("PATCH", f"{PODS}/p/status", status, as_=STRATEGIC)
+        await client.ask("DELETE", f"{PODS}/p", {"gracePeriodSeconds": 0})
+        await client.ask("DELETE", "/api/v1/nodes/n2")
+        await client.ask("POST", f"{PODS}/p/eviction", eviction)
+
+        def all_there() -> bool:
+            journal.refresh()
+            return len(journal.of("Pod", "p", "admin")) == 5
+
+        await eventually(all_there)
+    (binding,) = journal.of("Binding", "p")
+    assert binding.user == "system:kube-scheduler"
+    assert binding.changed["spec.nodeName"] == (None, "n2")
+    _, evicted, running_, deleted, missed = journal.of("Pod", "p", "admin")
+    assert (evicted.verb, evicted.code, evicted.uid) == (Verb.EVICT, 201, binding.uid)
+    assert evicted.changed["metadata.deletionGracePeriodSeconds"] == (None, 30)
+    told = {path.rpartition(".")[2]: after for path, (_, after) in evicted.changed.items()}
+    (disrupted,) = [
+        one for one in marked["status"]["conditions"] if one["type"] == "DisruptionTarget"
+    ]
+    for field in ("type", "status", "reason", "message"):
+        assert told[field] == disrupted[field]
+    assert set(told) - set(disrupted) == {"deletionTimestamp", "deletionGracePeriodSeconds"}
+    assert running_.changed == {"status.phase": ("Pending", "Running")}
+    assert (deleted.verb, deleted.changed["metadata.name"]) == (Verb.DELETE, ("p", None))
+    assert (missed.verb, missed.code) == (Verb.EVICT, 404)
+
+
+CAPACITY = {
+    "status": {
+        "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+}
+COMPARED = {"Node", "Pod", "DaemonSet", "ControllerRevision"}
+UNSEEN = ("status.conditions[type=PodScheduled]",)
+"""What a binding changes beside the node's name; nobody is shown it then."""
+
+
+Leaves = dict[tuple[str, str], dict[str, Any]]
+"""Of objects by kind and name: path to value."""
+
+
+async def test_all_changes_together_make_the_objects(plane: RealKube) -> None:
+    journal = Journal(plane.audit_log)
+    async with Client(plane) as client:
+        await client.ask("POST", "/api/v1/nodes", {"metadata": {"name": "n3"}, **CAPACITY})
+        template = {
+            "metadata": {"labels": {"app": "ds"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }
+        selector = {"matchLabels": {"app": "ds"}}
+        daemon_set = {
+            "metadata": {"name": "ds"},
+            "spec": {"selector": selector, "template": template},
+        }
+        apps = "/apis/apps/v1/namespaces/default"
+        await client.ask("POST", f"{apps}/daemonsets", daemon_set)
+
+        async def listed(path: str, kind: str) -> Leaves:
+            _, answer = await client.ask("GET", path)
+            return {
+                (kind, item["metadata"]["name"]): {
+                    path: after
+                    for path, (_, after) in changed_paths(None, item).items()
+                    if something(after) and not path.startswith(UNSEEN)
+                }
+                for item in answer["items"]
+            }
+
+        async def objects() -> Leaves:
+            return {
+                **await listed("/api/v1/nodes", "Node"),
+                **await listed(PODS, "Pod"),
+                **await listed(f"{apps}/daemonsets", "DaemonSet"),
+                **await listed(f"{apps}/controllerrevisions", "ControllerRevision"),
+            }
+
+        async def placed() -> bool:
+            _, pods = await client.ask("GET", PODS)
+            return [pod["spec"].get("nodeName") for pod in pods["items"]] == ["n3"]
+
+        await eventually(placed)
+        (pod,) = await listed(PODS, "Pod")
+        status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        await client.ask("PATCH", f"{PODS}/{pod[1]}/status", status, as_=STRATEGIC)
+
+        async def told() -> bool:
+            journal.refresh()
+            return await objects() == replayed(journal.revisions)
+
+        await eventually(told)
+        assert {kind for kind, _ in await objects()} == COMPARED
+        await client.ask("DELETE", f"{apps}/daemonsets/ds")
+        await client.ask("DELETE", f"{PODS}/{pod[1]}", {"gracePeriodSeconds": 0})
+        await client.ask("DELETE", "/api/v1/nodes/n3")
+
+
+def something(value: Any) -> bool:
+    """An empty container has no path of its own any more when it is filled."""
+    return value is not None and value not in ({}, [])
+
+
+def replayed(revisions: list[Revision]) -> Leaves:
+    """The objects that all changes, one after the other, amount to."""
+    made: dict[str, dict[str, Any]] = {}
+    who: dict[str, tuple[str, str]] = {}
+    for one in revisions:
+        if one.kind in COMPARED:
+            who[one.uid] = one.kind, one.name
+        leaves = made.setdefault(one.uid, {})
+        for path, (before, after) in one.changed.items():
+            if path.startswith(UNSEEN):
+                continue
+            assert leaves.pop(path, None) == (before if something(before) else None)
+            if something(after):
+                leaves[path] = after
+    return {who[uid]: leaves for uid, leaves in made.items() if uid in who and leaves}
+
+
+async def test_a_server_that_ended_by_itself_is_told_and_the_rest_is_ended(
+    binaries: Binaries,
+) -> None:
+    kube = await RealKube.start(binaries=binaries)
+    folder = kube.audit_log.parent
+    os.kill(running(folder)["kube-scheduler"], signal.SIGTERM)
+    await eventually(lambda: "kube-scheduler" not in running(folder))
+    with pytest.raises(ServerFailed, match=r"^kube-scheduler of https://127\.0\.0\.1:\d+ "):
+        await kube.stop()
+    assert_nothing_left(kube, folder)
+
+
+async def test_a_server_that_does_not_start_is_told_in_its_own_words(
+    binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    broken = tmp_path / "kube-apiserver"
+    broken.write_text("#!/bin/sh\necho 'Error: unknown flag: --quux' >&2\nexit 3\n")
+    broken.chmod(0o755)
+    with pytest.raises(ServerFailed) as failed:
+        await RealKube.start(binaries=replace(binaries, apiserver=broken))
+    first, *_, last = str(failed.value).splitlines()
+    assert first.startswith("kube-apiserver of https://127.0.0.1:")
+    assert first.endswith(" has ended by itself (exit code 3); its last lines:")
+    assert last == "  Error: unknown flag: --quux"
+    url = first.split()[2]
+    assert f"control plane at {url}" not in {one.name for one in threading.enumerate()}
+    assert os.listdir(tmp_path) == [broken.name]
+
+
+async def test_a_start_that_is_given_up_leaves_nothing(
+    binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    starting = asyncio.create_task(RealKube.start(binaries=binaries))
+    await eventually(lambda: "kube-apiserver" in running(tmp_path))
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert running(tmp_path) == {}
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,90 @@
+"""The language of paths: what a server's journal says is read as it was meant."""
+
+import copy
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.contracts.paths import annotation, label, leaves, named, put, segments
+from libs.kube.changes import changed_paths
+
+KEYS = st.sampled_from(["a", "b-c", "sluice.dev/x", 'say "hi"', "in[1]", "x=y", "p,q", "sp ace"])
+LEAVES = st.one_of(st.integers(0, 9), st.booleans(), st.text(max_size=3), st.just(["p", "q"]))
+VALUES = st.text(alphabet='ab/.",]=[ ', min_size=1, max_size=4)
+
+
+@st.composite
+def lists(draw: st.DrawFn) -> list[dict[str, Any]]:
+    names = draw(st.lists(VALUES, unique=True, min_size=1, max_size=3))
+    return [{"name": name, "value": draw(st.integers(0, 9))} for name in names]
+
+
+TREES = st.recursive(
+    st.dictionaries(KEYS, st.one_of(LEAVES, lists()), min_size=1, max_size=3),
+    lambda below: st.dictionaries(KEYS, st.one_of(LEAVES, below), min_size=1, max_size=3),
+    max_leaves=8,
+)
+
+
+def _normal(value: Any) -> Any:
+    """Order of list items is not in the paths."""
+    if isinstance(value, dict):
+        return {key: _normal(below) for key, below in value.items()}
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return sorted((_normal(item) for item in value), key=lambda item: item["name"])
+    return value
+
+
+@given(TREES, TREES)
+def test_an_object_is_put_together_from_its_changes(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    whole = copy.deepcopy(before)
+    for path, (_, value) in changed_paths(before, after).items():
+        put(whole, path, value)
+    assert _normal(whole) == _normal(after)
+
+
+@given(TREES)
+def test_it_is_empty_once_everything_is_gone(before: dict[str, Any]) -> None:
+    whole = copy.deepcopy(before)
+    for path in changed_paths(before, None):
+        put(whole, path, None)
+    assert whole == {}
+
+
+def test_parts_of_a_path() -> None:
+    assert segments("status.conditions[type=Ready].status") == (
+        "status",
+        "conditions",
+        (("type", "Ready"),),
+        "status",
+    )
+    assert segments('spec.taints[key=node.kubernetes.io/x,effect="a b"].value')[2] == (
+        ("key", "node.kubernetes.io/x"),
+        ("effect", "a b"),
+    )
+
+
+def test_labels_and_annotations_have_the_paths_of_a_journal() -> None:
+    tree = {"metadata": {"labels": {"sluice.dev/driver": "x"}, "annotations": {"a/b": "y"}}}
+    paths = list(changed_paths(None, tree))
+    assert paths == [label("sluice.dev/driver"), annotation("a/b")]
+    assert [path for path, _ in leaves(tree)] == paths
+    assert named(paths[0]) == ("labels", "sluice.dev/driver")
+    assert named(paths[1]) == ("annotations", "a/b")
+    assert named("metadata.labels.plain") == ("labels", "plain")
+    assert named("spec.unschedulable") is None
+    assert named("metadata.name") is None
+    assert named("metadata.labels") is None
+    assert named("spec.labels.plain") is None
+    assert named("metadata.finalizers.plain") is None
+
+
+def test_an_item_stays_while_anything_of_it_does() -> None:
+    whole = {"spec": {"taints": [{"key": "a", "value": "x"}]}}
+    put(whole, "spec.taints[key=a].value", None)
+    assert whole == {"spec": {"taints": [{"key": "a"}]}}
+    put(whole, "spec.taints[key=a].key", None)
+    assert whole == {}

@@ -1,0 +1,273 @@
+"""The world like a fleet: always the same answer, spread as it is said, and by history."""
+
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from libs.forecast.world import (
+    NEVER,
+    RUNS_ON,
+    STEPS,
+    Ending,
+    Habits,
+    History,
+    Lognormal,
+    Model,
+    Seeded,
+    Span,
+    Verdict,
+)
+
+DRAWS = 10_000
+
+CERTAIN = Habits(
+    init_fails=0,
+    crashes=0,
+    job_fails=0,
+    job_endless=0,
+    deaf=0,
+    stuck=0,
+    boot_lost=0,
+    unload_busy=0,
+    unload_hangs=0,
+    unfit=0,
+    load_fails=0,
+    load_hangs=0,
+    unsound=0,
+    validation_fails=0,
+    validation_hangs=0,
+    guarded=1,
+    unyielding=0,
+)
+"""Nothing goes wrong, and every pod is guarded for a time."""
+
+Question = Callable[[Model, int], Span | Ending | Verdict]
+
+QUESTIONS: dict[str, Question] = {
+    "pull": lambda world, number: world.pull(f"n{number}", "driver", "main"),
+    "init": lambda world, number: world.init(f"n{number}", "driver", "gate", 0),
+    "ready": lambda world, number: world.ready(f"n{number}", "driver", "main", 0),
+    "run": lambda world, number: world.run(f"n{number}", "driver", "main", 0),
+    "job": lambda world, number: world.job(f"n{number}", "train", "main", 0),
+    "stop": lambda world, number: world.stop(f"n{number}", "train", "main"),
+    "boot": lambda world, number: world.boot(f"n{number}", 0),
+    "unload": lambda world, number: world.unload(f"n{number}", 0),
+    "load": lambda world, number: world.load(f"n{number}", "a", 0),
+    "validation": lambda world, number: world.validation(f"n{number}", "a", 0),
+    "refusal": lambda world, number: world.refusal(f"ml/train-{number}"),
+    "eviction": lambda world, number: world.eviction(f"ml/train-{number}", 1e6),
+    "remainder": lambda world, number: world.remainder(f"ml/train-{number}", 0.0),
+}
+
+FOLLOWS = {name: name for name in QUESTIONS if name != "run"} | {
+    "eviction": "stop",
+    "remainder": "job",
+}
+"""Which of the habits a question's seconds follow."""
+
+
+def _answers(world: Model, name: str, count: int = DRAWS) -> list[Span | Ending | Verdict]:
+    return [QUESTIONS[name](world, number) for number in range(count)]
+
+
+def _seconds(answer: Span | Ending | Verdict) -> float:
+    seconds = answer.seconds if isinstance(answer, Span) else answer.after
+    assert seconds is not None
+    return seconds
+
+
+def _share(answers: list[Span | Ending | Verdict], *among: Span | Ending | Verdict) -> float:
+    return sum(answer in among for answer in answers) / len(answers)
+
+
+def test_the_same_question_has_the_same_answer_in_any_order_and_process() -> None:
+    script = (
+        "from libs.forecast.world import Seeded\n"
+        "world = Seeded(7)\n"
+        "for number in reversed(range(40)):\n"
+        "    print(world.load(f'n{number}', 'a', number), world.remainder(f'p{number}', 60.0))\n"
+    )
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        for seed in ("1", "2")
+    ]
+    world = Seeded(7)
+    here = [
+        f"{world.load(f'n{number}', 'a', number)} {world.remainder(f'p{number}', 60.0)}"
+        for number in range(40)
+    ]
+    assert printed[0] == printed[1] == here[::-1]
+
+
+def test_an_answer_is_this_one_on_every_machine() -> None:
+    world = Seeded(7, habits=Habits(load=Lognormal(100.0, 200.0), pull=Lognormal(10.0, 20.0)))
+    assert world.load("node-1", "a", 0) == Ending(34.612)
+    assert world.pull("node-1", "driver", "main") == Span(18.46)
+
+
+def test_another_seed_is_another_world() -> None:
+    for name in QUESTIONS:
+        if name != "run":
+            one, other = (_answers(Seeded(seed, habits=CERTAIN), name, 50) for seed in (7, 8))
+            assert one != other, name
+
+
+def test_parts_of_a_question_are_not_run_together() -> None:
+    world = Seeded(7)
+    assert world.pull("a", "bc", "d") != world.pull("ab", "c", "d")
+    assert world.load("n1", "a", 10) != world.load("n1", "a1", 0)
+
+
+@pytest.mark.parametrize("name", FOLLOWS)
+def test_seconds_follow_the_distribution_that_is_stated(name: str) -> None:
+    stated: Lognormal = getattr(CERTAIN, FOLLOWS[name])
+    seconds = sorted(map(_seconds, _answers(Seeded(7, habits=CERTAIN), name)))
+    assert statistics.median(seconds) == pytest.approx(stated.median, rel=0.04)
+    assert seconds[DRAWS * 95 // 100] == pytest.approx(stated.p95, rel=0.08)
+    for share in (0.05, 0.25, 0.75, 0.99):
+        below = sum(each <= stated.at(share) for each in seconds) / DRAWS
+        assert below == pytest.approx(share, abs=0.015)
+
+
+RATES = Habits(
+    init_fails=0.1,
+    crashes=0.2,
+    job_fails=0.2,
+    job_endless=0.1,
+    deaf=0.2,
+    stuck=0.1,
+    boot_lost=0.2,
+    unload_busy=0.2,
+    unload_hangs=0.1,
+    unfit=0.0,
+    load_fails=0.2,
+    load_hangs=0.1,
+    unsound=0.0,
+    validation_fails=0.2,
+    validation_hangs=0.1,
+    guarded=0.5,
+    unyielding=0.4,
+)
+
+
+def _failed(answer: Span | Ending | Verdict) -> bool:
+    if isinstance(answer, Verdict):
+        return answer.failed != ""
+    return isinstance(answer, Ending) and answer.exit_code != 0
+
+
+def test_things_go_wrong_by_the_rates_that_are_stated() -> None:
+    world = Seeded(7, habits=RATES)
+    answers = {name: _answers(world, name) for name in QUESTIONS}
+    lost = {
+        name: _share(answers[name], NEVER, RUNS_ON, Verdict(None))
+        for name in ("job", "boot", "stop", "unload", "load", "validation", "refusal", "eviction")
+    }
+    assert lost == pytest.approx(
+        {
+            "job": 0.1,
+            "boot": 0.2,
+            "stop": 0.2,
+            "unload": 0.1,
+            "load": 0.1,
+            "validation": 0.1,
+            "refusal": 0.2,
+            "eviction": 0.1,
+        },
+        abs=0.015,
+    )
+    failed = {
+        name: sum(map(_failed, answers[name])) / DRAWS
+        for name in ("init", "run", "job", "unload", "load", "validation")
+    }
+    assert failed == pytest.approx(
+        {"init": 0.1, "run": 0.2, "job": 0.2, "unload": 0.2, "load": 0.2, "validation": 0.2},
+        abs=0.015,
+    )
+    assert _share(answers["refusal"], Span(0.0)) == pytest.approx(0.5, abs=0.015)
+    assert _share(answers["eviction"], Span(1e6)) == pytest.approx(0.2, abs=0.015)
+
+
+def test_a_validation_fails_at_any_step() -> None:
+    verdicts = _answers(Seeded(7, habits=RATES), "validation")
+    steps = [each.failed for each in verdicts if isinstance(each, Verdict) and each.failed]
+    for step in STEPS:
+        assert steps.count(step) / len(steps) == pytest.approx(0.25, abs=0.03)
+
+
+def test_what_fails_once_may_work_the_next_time() -> None:
+    world = Seeded(7, habits=RATES)
+    again = [
+        world.load(f"n{number}", "a", 1).exit_code
+        for number in range(1000)
+        if world.load(f"n{number}", "a", 0).exit_code
+    ]
+    assert sum(again) / len(again) == pytest.approx(0.2, abs=0.06)
+
+
+def test_an_unfit_node_fails_at_every_attempt_with_this_driver_alone() -> None:
+    world = Seeded(7, habits=Habits(unfit=0.3, load_fails=0, load_hangs=0))
+    unfit = [f"n{n}" for n in range(100) if world.load(f"n{n}", "a", 0).exit_code]
+    assert 20 <= len(unfit) <= 40
+    assert all(world.load(node, "a", attempt).exit_code for node in unfit for attempt in range(20))
+    assert not all(world.load(node, "b", 0).exit_code for node in unfit)
+
+
+def test_an_unsound_pair_never_passes_where_cuda_is_tried() -> None:
+    world = Seeded(7, habits=Habits(unsound=0.3, validation_fails=0, validation_hangs=0))
+    steps = {world.validation("n1", "a", attempt).failed for attempt in range(20)}
+    assert steps in ({""}, {"cuda"})
+    failed = [n for n in range(100) if world.validation(f"n{n}", "a", 0).failed]
+    assert 20 <= len(failed) <= 40
+
+
+def test_a_bad_driver_loads_nowhere_and_an_unsound_one_is_never_validated() -> None:
+    world = Seeded(7, bad_drivers=frozenset({"bad"}), unsound_drivers=frozenset({"hollow"}))
+    for number in range(200):
+        assert world.load(f"n{number}", "bad", number).exit_code == 1
+        assert world.validation(f"n{number}", "hollow", number).failed == "cuda"
+    good = [world.load(f"n{number}", "hollow", 0).exit_code for number in range(200)]
+    assert sum(good) < 10
+
+
+def test_history_takes_over_once_there_is_enough_of_it() -> None:
+    seen = tuple(float(value) for value in range(100, 130))
+    world = Seeded(7, habits=CERTAIN, history=History(load=seen, unload=seen[:29]))
+    loads = [_seconds(answer) for answer in _answers(world, "load")]
+    assert min(loads) >= 100.0
+    assert max(loads) <= 129.0
+    assert statistics.median(loads) == pytest.approx(114.5, abs=0.5)
+    assert _answers(world, "unload", 50) == _answers(Seeded(7, habits=CERTAIN), "unload", 50)
+
+
+def test_what_is_left_of_a_job_is_what_is_left_to_those_of_its_age() -> None:
+    world = Seeded(7, habits=CERTAIN)
+    job = CERTAIN.job
+    age = job.p95
+    left = sorted(_seconds(world.remainder(f"ml/train-{number}", age)) for number in range(DRAWS))
+    assert statistics.median(left) == pytest.approx(job.at(0.975) - age, rel=0.05)
+    assert left[0] >= 0.0
+
+
+def test_a_job_older_than_any_that_ended_is_of_unknown_length() -> None:
+    seen = tuple(float(value) for value in range(30))
+    world = Seeded(7, habits=CERTAIN, history=History(job=seen))
+    assert world.remainder("ml/train-1", 28.0) != NEVER
+    assert world.remainder("ml/train-1", 29.0) == NEVER
+
+
+def test_a_pod_has_no_longer_than_its_grace() -> None:
+    world = Seeded(7, habits=CERTAIN)
+    spans = [world.eviction(f"ml/train-{number}", 3.0) for number in range(1000)]
+    assert max(_seconds(span) for span in spans) == 3.0
+    assert Span(3.0) in spans

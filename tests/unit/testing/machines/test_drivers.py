@@ -1,0 +1,456 @@
+"""The containers of a driver pod, one by one, under a kubelet that only listens."""
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from libs.forecast.world import NEVER, RUNS_ON, Ending, Oddity, Span, Steady
+from libs.host import driver_files, gate, modules
+from libs.host.access import Inline
+from libs.host.gate import Answer
+from libs.host.holders import containers, holders
+from libs.host.linux import Unloaded
+from libs.host.tree import Tree
+from libs.testing.cluster.kinds import Pod
+from libs.testing.errors import SimError
+from libs.testing.loop import Sim, run
+from libs.testing.machines.drivers import version_of
+from libs.testing.machines.incidents import Never
+from libs.testing.machines.machine import Machine
+from libs.testing.machines.system import System
+from tests.unit.testing.machines.places import Kubelet, Running, driver_pod, machine, uid
+
+DRIVER, GATE, BESIDE = "nvidia-driver-ctr", "gate", "nvidia-peermem-ctr"
+
+
+class Scene:
+    """One machine, its kubelet, and a keeper who lets in whoever asks."""
+
+    def __init__(self, sim: Sim, there: Machine, root: Path) -> None:
+        self.sim = sim
+        self.there = there
+        self.tree = Tree(root)
+        self._kubelet = Kubelet(there)
+        self._running: list[Running] = []
+
+    def start(self, pod: Pod, container: str = DRIVER, **more: Any) -> Running:
+        running = self._kubelet.start(pod, container, **more)
+        self._running.append(running)
+        return running
+
+    def admit(self, pod: Pod) -> None:
+        (asking,) = [one for one in gate.asked(self.tree) if one.pod_uid == pod.metadata.uid]
+        answer = Answer(pod_uid=asking.pod_uid, label=asking.label, at=self.sim.clock.now())
+        gate.answer(self.tree, answer)
+
+    async def let_in(self, pod: Pod) -> None:
+        """Through its gate, to the end of that."""
+        asking = self.start(pod, GATE)
+        await self.sleep(0)
+        self.admit(pod)
+        await self.sleep(1)
+        assert asking.exits == [0]
+        asking.end()
+
+    async def up(self, pod: Pod) -> Running:
+        """Let in, started, and given time."""
+        await self.let_in(pod)
+        driver = self.start(pod)
+        await self.sleep(60)
+        return driver
+
+    async def sleep(self, seconds: float) -> None:
+        await self.sim.clock.sleep(seconds)
+
+    def end(self) -> None:
+        for running in self._running:
+            running.end()
+
+
+def scene(
+    root: Path,
+    act: Callable[[Scene], Coroutine[Any, Any, None]],
+    *,
+    model: Steady | None = None,
+    **more: Any,
+) -> None:
+    """Play it."""
+
+    async def main(sim: Sim) -> None:
+        there = Scene(sim, machine(sim, root, model=model, **more), root)
+        try:
+            await act(there)
+        finally:
+            there.end()
+
+    run(main, seed=1)
+
+
+def kinds(there: Machine) -> list[Never]:
+    return [each.kind for each in there.oddities]
+
+
+def test_the_gate_asks_and_waits_for_its_own_name_and_label(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        pod = driver_pod("new", label="d-2")
+        running = scene.start(pod, GATE)
+        await scene.sleep(100)
+        (asking,) = gate.asked(scene.tree)
+        assert (asking.pod_uid, asking.label) == (uid("new"), "d-2")
+        assert asking.started == scene.sim.clock.now() - 100
+        assert len(containers(scene.tree, uid("new"))) == 1
+        for answer in (
+            Answer(pod_uid=uid("old"), label="d-2", at=0.0),
+            Answer(pod_uid=uid("new"), label="d-1", at=0.0),
+        ):
+            gate.answer(scene.tree, answer)
+            await scene.sleep(10)
+        assert running.exits == []
+        scene.admit(pod)
+        await scene.sleep(1)
+        assert running.exits == [0]
+        assert containers(scene.tree, uid("new")) == ()
+
+    scene(tmp_path, act)
+
+
+def test_a_gate_that_is_stopped_ends_unanswered(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        running = scene.start(driver_pod("new"), GATE)
+        await scene.sleep(5)
+        running.stop()
+        await scene.sleep(1.1)
+        assert running.exits == [0]
+
+    scene(tmp_path, act)
+
+
+def test_a_driver_loads_and_leaves_its_traces(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        pod = driver_pod("new")
+        await scene.let_in(pod)
+        driver = scene.start(pod)
+        await scene.sleep(19.9)
+        assert scene.there.driver is None
+        assert scene.tree.exists(driver_files.PID)
+        await scene.sleep(0.2)
+        assert scene.there.driver is not None
+        assert scene.there.driver.version == "580.95.05"
+        assert driver.ready_says == []
+        assert not scene.tree.exists(driver_files.READY)
+        await scene.sleep(1)
+        assert driver.ready_says == [True]
+        assert scene.tree.text(driver_files.READY) == (
+            "GDRCOPY_ENABLED: false\nGDS_ENABLED: false\nGPU_DIRECT_RDMA_ENABLED: true\n"
+        )
+        assert driver_files.installed_digest(scene.tree) == "i-1"
+        assert set(modules.UNLOADED[:2]) <= modules.loaded(scene.tree).keys()
+        assert scene.tree.exists(f"{driver_files.ROOT}/usr/bin/nvidia-smi")
+        assert scene.tree.exists(f"{driver_files.ROOT}/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1")
+        (holder,) = holders(scene.tree)
+        assert (holder.comm, holder.pod_uid) == ("nvidia-persiste", uid("new"))
+        assert len(holder.devices) == 9
+        assert kinds(scene.there) == []
+
+    scene(tmp_path, act, model=Steady(loading=20.0, starting=1.0))
+
+
+def test_a_driver_that_stops_takes_back_its_word_and_leaves_its_modules(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        driver = await scene.up(driver_pod("old"))
+        driver.stop()
+        assert not scene.tree.exists(driver_files.READY)
+        assert holders(scene.tree) == ()
+        assert len(containers(scene.tree, uid("old"))) == 1
+        await scene.sleep(1.1)
+        assert driver.exits == [0]
+        assert containers(scene.tree, uid("old")) == ()
+        assert scene.there.driver is not None
+        assert scene.tree.exists(f"{driver_files.ROOT}/usr/bin/nvidia-smi")
+        assert driver_files.installed_digest(scene.tree) == "i-1"
+
+    scene(tmp_path, act)
+
+
+def test_a_driver_that_is_stopped_while_it_loads_loads_nothing_more(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        pod = driver_pod("new")
+        await scene.let_in(pod)
+        driver = scene.start(pod)
+        await scene.sleep(19)
+        driver.stop()
+        await scene.sleep(60)
+        assert driver.exits == [0]
+        assert scene.there.driver is None
+
+    scene(tmp_path, act, model=Steady(loading=20.0, stopping=10.0))
+
+
+@pytest.mark.parametrize(
+    ("load", "exits", "after"), [(Ending(20.0, 1), [1], 21.0), (RUNS_ON, [], 3600.0)]
+)
+def test_a_driver_that_fails_or_hangs(
+    tmp_path: Path, load: Ending, exits: list[int], after: float
+) -> None:
+    async def act(scene: Scene) -> None:
+        pod = driver_pod("new", label="bad")
+        await scene.let_in(pod)
+        driver = scene.start(pod)
+        await scene.sleep(after)
+        assert (driver.exits, driver.ready_says) == (exits, [])
+        assert scene.there.driver is None
+        assert driver_files.installed_digest(scene.tree) == ""
+
+    scene(tmp_path, act, model=Steady(oddities=(Oddity(driver="bad", load=load),)))
+
+
+def test_loads_are_counted_for_each_driver(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        first = await scene.up(driver_pod("a", label="d-1"))
+        first.end()
+        again = scene.start(driver_pod("a", label="d-1"), attempt=1)
+        await scene.sleep(60)
+        assert (first.exits, again.exits, again.ready_says) == ([1], [], [True])
+
+    odd = Oddity(driver="d-1", load=Ending(5.0, 1), attempts=1)
+    scene(tmp_path, act, model=Steady(oddities=(odd,)))
+
+
+def test_a_driver_crashes_as_the_world_says_and_goes_on_in_place(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        pod = driver_pod("new")
+        await scene.let_in(pod)
+        first = scene.start(pod)
+        await scene.sleep(121.1)
+        assert (first.ready_says, first.exits) == ([True], [139])
+        assert scene.tree.exists(driver_files.READY)
+        assert holders(scene.tree) == ()
+        first.end()
+        second = scene.start(pod, attempt=1)
+        await scene.sleep(1.1)
+        assert second.ready_says == [True]
+        assert len(holders(scene.tree)) == 1
+        assert kinds(scene.there) == []
+
+    crash = Oddity(container=DRIVER, run=Ending(100.0, 139), attempts=1)
+    scene(tmp_path, act, model=Steady(oddities=(crash,)))
+
+
+def test_a_driver_of_the_same_installation_keeps_the_modules_under_a_job(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        old = await scene.up(driver_pod("old", label="d-1"))
+        job = scene.there.occupy(0, comm="python3")
+        old.stop()
+        await scene.sleep(1.1)
+        old.end()
+        pod = driver_pod("new", label="d-2", version="580.95.05")
+        await scene.let_in(pod)
+        new = scene.start(pod)
+        await scene.sleep(1.1)
+        assert new.ready_says == [True]
+        assert job in [one.pid for one in holders(scene.tree)]
+        assert scene.there.driver is not None
+        assert (scene.there.driver.label, scene.there.driver.pod_uid) == ("d-2", uid("new"))
+        assert kinds(scene.there) == []
+
+    scene(tmp_path, act)
+
+
+@pytest.mark.parametrize("digest", ["i-2", ""])
+def test_a_driver_over_the_modules_of_another_is_written_down(tmp_path: Path, digest: str) -> None:
+    async def act(scene: Scene) -> None:
+        old = await scene.up(driver_pod("old"))
+        old.end()
+        job = scene.there.occupy(0)
+        pod = driver_pod("new", label="d-2", digest=digest, version="570.86.15")
+        await scene.let_in(pod)
+        new = scene.start(pod)
+        await scene.sleep(60)
+        assert new.exits == [1]
+        assert scene.there.driver is not None
+        assert scene.there.driver.version == "580.95.05"
+        new.end()
+        scene.there.vacate(job)
+        again = scene.start(pod, attempt=1)
+        await scene.sleep(60)
+        assert again.ready_says == [True]
+        assert scene.there.driver.version == "570.86.15"
+        assert kinds(scene.there) == [Never.OVER_ANOTHER] * 2
+        assert "is to replace the modules of d-1" in str(scene.there.oddities[0])
+
+    scene(tmp_path, act)
+
+
+def test_without_a_digest_a_restarted_driver_loads_anew_and_that_is_nothing_odd(
+    tmp_path: Path,
+) -> None:
+    async def act(scene: Scene) -> None:
+        pod = driver_pod("new", digest="")
+        (await scene.up(pod)).end()
+        again = scene.start(pod, attempt=1)
+        await scene.sleep(10)
+        assert scene.there.driver is None
+        await scene.sleep(50)
+        assert again.ready_says == [True]
+        assert kinds(scene.there) == []
+
+    scene(tmp_path, act)
+
+
+def test_two_drivers_that_meet_are_written_down_and_the_second_gives_way(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        old, new = driver_pod("old"), driver_pod("new", label="d-2", digest="i-2")
+        first = await scene.up(old)
+        await scene.let_in(new)
+        second = scene.start(new)
+        await scene.sleep(60)
+        assert (first.exits, second.exits) == ([], [1])
+        (oddity,) = scene.there.oddities
+        assert oddity.kind is Never.TWO_DRIVERS
+        assert str(oddity) == (
+            "two drivers: n1: gpu-operator/new started its driver while that of d-1 runs"
+        )
+        second.end()
+        first.stop()
+        await scene.sleep(1.1)
+        assert kinds(scene.there) == [Never.TWO_DRIVERS]
+
+    scene(tmp_path, act)
+
+
+def test_a_driver_behind_a_shut_gate_is_written_down(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        scene.start(driver_pod("new"))
+        await scene.sleep(0)
+        assert kinds(scene.there) == [Never.NOT_ADMITTED]
+
+    scene(tmp_path, act)
+
+
+def test_an_answer_does_not_outlive_its_boot(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        pod = driver_pod("new")
+        await scene.up(pod)
+        scene.end()
+        await scene.there.reboot()
+        assert scene.there.driver is None
+        assert scene.tree.names("/run") == ()
+        scene.start(pod)
+        assert kinds(scene.there) == [Never.NOT_ADMITTED]
+
+    scene(tmp_path, act)
+
+
+def test_nouveau_is_in_the_way(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        driver = await scene.up(driver_pod("new"))
+        assert driver.exits == [1]
+        assert scene.there.driver is None
+
+    scene(tmp_path, act, system=System(nouveau=True))
+
+
+def test_one_module_more_is_loaded_when_the_driver_is_there(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        pod = driver_pod("new")
+        beside = scene.start(pod, BESIDE)
+        await scene.sleep(100)
+        assert beside.ready_says == []
+        await scene.up(pod)
+        assert beside.ready_says == [True]
+        assert "nvidia_peermem" in modules.loaded(scene.tree)
+        beside.stop()
+        await scene.sleep(1.1)
+        assert beside.exits == [0]
+        assert "nvidia_peermem" in modules.loaded(scene.tree)
+
+    scene(tmp_path, act)
+
+
+def test_a_word_that_outlived_its_driver_lets_no_module_in(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        ready = tmp_path / driver_files.READY.lstrip("/")
+        ready.parent.mkdir(parents=True)
+        ready.write_text("")
+        beside = scene.start(driver_pod("new"), BESIDE)
+        await scene.sleep(100)
+        assert beside.ready_says == []
+        assert "nvidia_peermem" not in modules.loaded(scene.tree)
+
+    scene(tmp_path, act)
+
+
+def test_a_driver_that_keeps_modules_brings_back_those_that_were_taken_out(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        pod = driver_pod("new")
+        (await scene.up(pod)).end()
+        linux = scene.there.host(Inline(), changes=True).linux
+        assert linux is not None
+        assert linux.unload("nvidia_uvm") == Unloaded()
+        scene.start(pod, attempt=1)
+        await scene.sleep(2)
+        assert modules.loaded(scene.tree)["nvidia_uvm"].version == "580.95.05"
+
+    scene(tmp_path, act)
+
+
+def test_a_driver_that_is_never_ready_stays_unready(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        driver = await scene.up(driver_pod("new"))
+        assert driver.ready_says == []
+        assert scene.there.driver is not None
+        driver.stop()
+        await scene.sleep(600)
+        assert driver.exits == []
+
+    odd = Oddity(container=DRIVER, ready=NEVER, stop=NEVER)
+    scene(tmp_path, act, model=Steady(oddities=(odd,)))
+
+
+def test_a_kubelet_of_another_boot_is_a_mistake_of_the_wiring(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        for container in (DRIVER, GATE):
+            with pytest.raises(SimError, match="join the machine to its fleet"):
+                scene.start(driver_pod("new"), container, boot_id="another")
+        assert kinds(scene.there) == []
+
+    scene(tmp_path, act)
+
+
+@pytest.mark.parametrize("container", [GATE, BESIDE])
+def test_who_is_no_driver_pod_has_a_gate_of_its_own(tmp_path: Path, container: str) -> None:
+    async def main(sim: Sim) -> None:
+        pod = driver_pod("somebody")
+        pod.metadata.labels.clear()
+        assert machine(sim, tmp_path).occupants(pod, container) is None
+
+    run(main, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("r.example/nvidia/driver:580.95.05-ubuntu22.04", "580.95.05"),
+        ("r.example:5000/nvidia/driver:570.86.15-rhel9.4", "570.86.15"),
+        ("driver:535.129-ubuntu22.04", "535.129"),
+        ("r.example/driver:570-5.15.0-139-generic-ubuntu22.04", "570.0"),
+        (f"r.example/driver@sha256:{'0' * 7}f{'a' * 56}", "580.15"),
+        ("r.example/driver", "580.0"),
+    ],
+)
+def test_which_driver_an_image_has(image: str, version: str) -> None:
+    assert version_of(image) == version
+
+
+def test_a_stopped_driver_is_no_holder_for_the_world(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        driver = await scene.up(driver_pod("old"))
+        driver.stop()
+        await scene.sleep(8)
+        assert driver.exits == []
+        await scene.sleep(1)
+        assert driver.exits == [0]
+
+    scene(tmp_path, act, model=Steady(oddities=(Oddity(container=DRIVER, stop=Span(9.0)),)))

@@ -1,0 +1,194 @@
+"""Who keeps a module in the kernel, and what the tree shows of it."""
+
+from pathlib import Path
+
+import pytest
+
+from libs.host import holders, modules, system
+from libs.host.linux import InUse, NotLoaded, Unloaded
+from libs.host.tree import Tree
+from libs.testing.machines.furniture import furnish
+from libs.testing.machines.ground import Ground
+from libs.testing.machines.kernel import CONTROL, MEMORY, Kernel, device
+from libs.testing.machines.system import PLAIN, gpus
+from tests.unit.testing.machines.places import uid
+
+CARDS = gpus("n1", 2, PLAIN.gpu)
+BEGAN = 1_800_000_000.0
+
+
+class Watch:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.at = BEGAN
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at - BEGAN
+
+    async def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, watch: Watch) -> Kernel:
+    ground = Ground(tmp_path)
+    furnish(ground, name="n1", system=PLAIN, gpus=CARDS)
+    kernel = Kernel(ground, gpus=CARDS, clock=watch)
+    kernel.boot(boot_id="b-1", release="6.8.0", nouveau=False)
+    return kernel
+
+
+def with_driver(kernel: Kernel) -> None:
+    kernel.load("nvidia", version="580.95.05")
+    kernel.load("nvidia_uvm", version="580.95.05", uses=("nvidia",))
+    kernel.load("nvidia_modeset", version="580.95.05", uses=("nvidia",))
+
+
+def shown(tree: Tree) -> dict[str, tuple[int, set[str]]]:
+    there = modules.loaded(tree)
+    return {name: (each.references, set(each.users)) for name, each in there.items()}
+
+
+def test_a_boot_says_its_name_its_kernel_and_its_modules(kernel: Kernel, tree: Tree) -> None:
+    assert system.boot_id(tree) == "b-1"
+    found = system.kernel(tree)
+    assert found is not None
+    assert (found.release, found.modules) == ("6.8.0", ("mlx5_core",))
+    assert shown(tree) == {"ext4": (0, set()), "mlx5_core": (0, set())}
+
+
+def test_what_is_loaded_is_shown_with_version_users_and_devices(kernel: Kernel, tree: Tree) -> None:
+    with_driver(kernel)
+    kernel.load("nvidia", version="other")
+    assert shown(tree)["nvidia"] == (2, {"nvidia_uvm", "nvidia_modeset"})
+    assert modules.loaded(tree)["nvidia"].version == "580.95.05"
+    assert tree.word("/sys/module/nvidia/refcnt") == "2"
+    assert {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"} <= set(tree.names("/dev"))
+    bound = {tree.link(f"/sys/bus/pci/devices/{gpu.pci}/driver") for gpu in CARDS}
+    assert bound == {"../../../../bus/pci/drivers/nvidia"}
+
+
+def test_modules_go_in_their_order_alone(kernel: Kernel, tree: Tree) -> None:
+    with_driver(kernel)
+    assert isinstance(kernel.unload("nvidia"), InUse)
+    assert kernel.unload("gdrdrv") == NotLoaded()
+    assert [type(kernel.unload(name)) for name in ("nvidia_modeset", "nvidia_uvm", "nvidia")] == [
+        Unloaded
+    ] * 3
+    assert "nvidia" not in shown(tree)
+    assert not tree.exists("/sys/module/nvidia")
+    assert tree.link(f"/sys/bus/pci/devices/{CARDS[0].pci}/driver") is None
+    assert tree.exists("/dev/nvidia0")
+
+
+def test_whoever_has_a_device_open_keeps_its_module(kernel: Kernel, tree: Tree) -> None:
+    with_driver(kernel)
+    pid = kernel.start("python3", pod_uid=uid("p"), container_id="containerd://" + "ab" * 16)
+    assert kernel.open(pid, (CONTROL, MEMORY, device(1)))
+    assert shown(tree)["nvidia"][0] == 4
+    assert shown(tree)["nvidia_uvm"][0] == 1
+    assert kernel.unload_all() == "delete_module nvidia_uvm: Resource temporarily unavailable"
+    kernel.close(pid)
+    kernel.close(pid)
+    assert holders.holders(tree) == ()
+    assert kernel.unload_all() == ""
+    assert not kernel.has("nvidia")
+
+
+def test_a_process_is_shown_with_its_pod_and_goes_with_its_holds(
+    kernel: Kernel, tree: Tree
+) -> None:
+    with_driver(kernel)
+    pid = kernel.start(
+        "a-very-long-process-name", pod_uid=uid("p"), container_id="x://" + "ab" * 16
+    )
+    kernel.open(pid, (CONTROL, device(0)))
+    (holder,) = holders.holders(tree)
+    assert (holder.pid, holder.comm, holder.pod_uid) == (pid, "a-very-long-pro", uid("p"))
+    assert holder.devices == ("/dev/nvidia0", "/dev/nvidiactl")
+    assert holder.container_id == "ab" * 16 + "0" * 32
+    assert holders.containers(tree, uid("p")) == (holder.container_id,)
+    kernel.end(pid)
+    kernel.end(pid)
+    assert holders.containers(tree, uid("p")) == ()
+    assert kernel.idle("nvidia_uvm")
+    assert kernel.start("next") == pid + 1
+
+
+def test_a_process_of_the_machine_has_no_pod(kernel: Kernel, tree: Tree) -> None:
+    with_driver(kernel)
+    kernel.open(kernel.start("Xorg"), (device(0),))
+    (holder,) = holders.holders(tree)
+    assert (holder.comm, holder.pod_uid, holder.container_id) == ("Xorg", "", "")
+
+
+def test_without_a_module_there_is_no_device(kernel: Kernel) -> None:
+    pid = kernel.start("x")
+    assert not kernel.open(pid, (CONTROL,))
+    with_driver(kernel)
+    assert not kernel.open(pid + 1, (CONTROL,))
+
+
+def test_who_computes_is_who_has_the_memory_open(kernel: Kernel) -> None:
+    with_driver(kernel)
+    kernel.open(kernel.start("watching"), (CONTROL, device(0)))
+    kernel.open(kernel.start("computing"), (CONTROL, MEMORY, device(1)))
+    assert kernel.computing() == frozenset({1})
+
+
+def test_what_is_unmounted_is_empty_and_its_neighbours_are_not(
+    kernel: Kernel, tree: Tree, tmp_path: Path
+) -> None:
+    for name in ("driver", "driver-of-another"):
+        kernel.mount(f"/run/nvidia/{name}")
+        Ground(tmp_path).put(f"/run/nvidia/{name}/usr/bin/nvidia-smi")
+    kernel.unmount_below("/run/nvidia/driver")
+    kernel.unmount_below("/run/nvidia/driver")
+    assert tree.names("/run/nvidia/driver") == ()
+    assert tree.names("/run/nvidia/driver-of-another") == ("usr",)
+
+
+def test_nothing_of_memory_survives_a_halt(kernel: Kernel, tree: Tree, tmp_path: Path) -> None:
+    with_driver(kernel)
+    pid = kernel.start("x")
+    kernel.open(pid, (CONTROL,))
+    Ground(tmp_path).put("/run/sluice/gate/answers/p")
+    kernel.halt()
+    Ground(tmp_path).put("/run/late")
+    kernel.boot(boot_id="b-2", release="6.9.0", nouveau=True)
+    assert tree.names("/run") == ()
+    assert tree.names("/dev") == ("null",)
+    assert [name for name in tree.names("/proc") if name.isdigit()] == []
+    assert set(shown(tree)) == {"ext4", "mlx5_core", "nouveau"}
+    assert system.boot_id(tree) == "b-2"
+    assert kernel.release == "6.9.0"
+    driver = tree.link(f"/sys/bus/pci/devices/{CARDS[0].pci}/driver")
+    assert driver == "../../../../bus/pci/drivers/nouveau"
+
+
+def test_it_is_shown_since_when_a_module_and_a_process_are_there(
+    kernel: Kernel, tree: Tree, watch: Watch
+) -> None:
+    watch.at = BEGAN + 100.25
+    with_driver(kernel)
+    pod = uid("train")
+    pid = kernel.start("nvidia-driver", pod_uid=pod, container_id="containerd://c1")
+    watch.at = BEGAN + 300.0
+    assert kernel.open(pid, (CONTROL,))
+    kernel.start("bash", pod_uid=pod, container_id="containerd://c1")
+    assert tree.at("/sys/module/nvidia").stat().st_mtime == BEGAN + 100.25
+    assert list(holders.container_starts(tree, pod).values()) == [BEGAN + 100.25]
