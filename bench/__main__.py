@@ -5,7 +5,7 @@ import asyncio
 import importlib
 import sys
 
-from bench.report import Report
+from bench.report import BenchReport
 
 BENCHES = (
     "nodes",
@@ -33,7 +33,7 @@ def main() -> int:
     unknown = [name for name in options.names if name not in BENCHES]
     if unknown:
         parser.error(f"no bench {', '.join(unknown)}; there are {', '.join(BENCHES)}")
-    report = Report()
+    report = BenchReport()
     for name in options.names or BENCHES:
         bench = importlib.import_module(f"bench.{name}")
         print(f"{name}: {bench.TITLE}", flush=True)

@@ -7,15 +7,15 @@ from msgspec.structs import replace
 
 from bench.recorded import NODES as COUNT
 from bench.recorded import pages
-from bench.report import Report, ratio
+from bench.report import BenchReport, ratio
 from libs.contracts.reports import PodUse, Usage
 from libs.contracts.rollout import RolloutStatus
-from libs.forecast.stage import NodePlan, Stage
-from libs.forecast.world import Steady
-from libs.kube.answers import read_page
+from libs.forecast.stage import Stage, StageNodeSpec
+from libs.forecast.world import SteadyWorld
 from libs.kube.resources import NODES
-from libs.policy.kinds.upgrades import UpgradePolicy
-from libs.rollout.deciding import Deciding, decide
+from libs.kube.responses import decode_page
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.rollout.decide import Decider, decide
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Build, PoolView, RolloutView
@@ -32,7 +32,7 @@ _POOL = "nvidiadriver-all"
 _VARIANT = "ubuntu24.04"
 
 
-async def run(report: Report) -> None:
+async def run(report: BenchReport) -> None:
     """In turns, within one run."""
     fleet, now = _midway()
     bodies = pages()
@@ -59,7 +59,7 @@ def _took(work: Callable[[], object]) -> float:
 
 
 def _decoded(bodies: Sequence[bytes]) -> int:
-    return sum(len(read_page(body, NODES, path="/").items) for body in bodies)
+    return sum(len(decode_page(body, NODES, path="/").items) for body in bodies)
 
 
 def _one(
@@ -72,7 +72,7 @@ def _one(
 
     The first change after so much other work is not counted: a service has its fleet at hand.
     """
-    deciding = Deciding(fleet)
+    deciding = Decider(fleet)
     deciding.decide(now)
     times: list[float] = []
     decoding: list[float] = []
@@ -86,7 +86,7 @@ def _one(
     return times, decoding
 
 
-def _changed(deciding: Deciding, node: NodeView, now: Instant) -> None:
+def _changed(deciding: Decider, node: NodeView, now: Instant) -> None:
     deciding.update([node])
     deciding.decide(now)
 
@@ -127,17 +127,17 @@ _CHANGES: dict[str, Callable[[NodeView], NodeView]] = {
 def _midway() -> tuple[Fleet, Instant]:
     """A fleet of which half is done; of the rest, those are under way that may be."""
     plans = [
-        NodePlan(name=f"gpu-{n:05}", pool=_POOL, runs="old" if n % 2 else "new")
+        StageNodeSpec(name=f"gpu-{n:05}", pool=_POOL, target="old" if n % 2 else "new")
         for n in range(COUNT)
     ]
-    stage = Stage([_pool()], plans, world=Steady(spread=0.5), start=1.8e9, journalled=False)
-    deciding = Deciding(stage.fleet())
+    stage = Stage([_pool()], plans, world=SteadyWorld(jitter=0.5), start=1.8e9, journalled=False)
+    deciding = Decider(stage.fleet())
     until = stage.now + SECONDS_IN
     while stage.now < until:
         news = deciding.decide(stage.instant())
-        stage.carry_out(news, rested=news.rested)
-        stage.until(stage.now + 0.5)
-        deciding.update(*stage.news())
+        stage.carry_out(news, no_longer_waiting=news.no_longer_waiting)
+        stage.run_until(stage.now + 0.5)
+        deciding.update(*stage.pop_view_update())
     stage.carry_out(deciding.decide(stage.instant()))
     return stage.fleet(), stage.instant()
 

@@ -7,9 +7,9 @@ import time
 
 import nats
 
-from bench.report import Report, ratio
-from libs.bus.fanin import FanIn
-from libs.bus.nats import connect
+from bench.report import BenchReport, ratio
+from libs.bus.nats.bus import connect
+from libs.bus.telemetry import TelemetryCollector
 from libs.contracts import subjects, telemetry
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import MAJOR
@@ -23,7 +23,7 @@ BATCHES = 20
 ROUNDS = 3
 
 
-async def run(report: Report) -> None:
+async def run(report: BenchReport) -> None:
     """Take turns; a process of its own sends."""
     ours: list[float] = []
     theirs: list[float] = []
@@ -51,7 +51,7 @@ async def _fan_in(server: NatsServer, run_id: str) -> float:
         connect(
             url=server.url, identity=identity, clock=SystemClock(), random=random.Random(1)
         ) as bus,
-        FanIn(bus=bus, cluster="default", take=take) as fan_in,
+        TelemetryCollector(bus=bus, cluster="default", on_batch=take) as fan_in,
     ):
         took = await _sent(server, run_id, done)
         assert (fan_in.received, fan_in.missing, len(table)) == (NODES * BATCHES, 0, NODES)

@@ -7,7 +7,7 @@ import sys
 from contextlib import ExitStack
 from typing import Any
 
-from bench.report import Report, ratio
+from bench.report import BenchReport, ratio
 
 TITLE = "5,000 nodes on the simulated API server and in a cache, 500 changes a second"
 NODES = 5_000
@@ -16,22 +16,22 @@ RATE = 500
 ROUNDS = 5
 
 
-async def run(report: Report) -> None:
+async def run(report: BenchReport) -> None:
     """List, then follow, from another process."""
     await asyncio.to_thread(_run, report)
 
 
-def _run(report: Report) -> None:
+def _run(report: BenchReport) -> None:
     with ExitStack() as stack:
-        server = Child(stack, "bench.fleet_server", str(NODES))
-        filled = server.hear()
+        server = LineProcess(stack, "bench.fleet_server", str(NODES))
+        filled = server.read_line()
         where = (filled["url"], filled["token"])
         synced: dict[str, list[float]] = {"bytes": [], "pages": [], "cache": []}
         for _ in range(ROUNDS):
             for mode, seconds in synced.items():
                 with ExitStack() as turn:
-                    child = Child(turn, "bench.fleet_client", *where, mode)
-                    seconds.append(child.hear()["synced"])
+                    child = LineProcess(turn, "bench.fleet_client", *where, mode)
+                    seconds.append(child.read_line()["synced"])
         report.figure("received, dropped as it comes", min(synced["bytes"]) * 1000, "ms")
         report.figure("received in whole pages", min(synced["pages"]) * 1000, "ms")
         report.figure("in the cache", min(synced["cache"]) * 1000, "ms")
@@ -39,8 +39,8 @@ def _run(report: Report) -> None:
         # pays for that memory. Bytes that nobody keeps all pass through one small buffer.
         times = ratio(synced["cache"], synced["pages"])
         report.at_most("synced, in time of receiving whole pages", times, 2.0, "x")
-        client = Child(stack, "bench.fleet_client", *where, "cache")
-        report.figure("cache process, synced", client.hear()["mib"], "MiB")
+        client = LineProcess(stack, "bench.fleet_client", *where, "cache")
+        report.figure("cache process, synced", client.read_line()["mib"], "MiB")
         wrote = server.ask(f"{CHANGES} {RATE}")
         rate = wrote["wrote"] / wrote["seconds"]
         report.at_least("changes a second, of 500 asked for", rate / RATE, 0.9, "x")
@@ -52,7 +52,7 @@ def _run(report: Report) -> None:
         report.figure("records in the journal", wrote["journal"], "")
 
 
-class Child:
+class LineProcess:
     """A process that answers lines with lines."""
 
     def __init__(self, stack: ExitStack, module: str, *arguments: str) -> None:
@@ -71,9 +71,9 @@ class Child:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
-        return self.hear()
+        return self.read_line()
 
-    def hear(self) -> dict[str, Any]:
+    def read_line(self) -> dict[str, Any]:
         """What it says next."""
         assert self._process.stdout is not None
         return json.loads(self._process.stdout.readline())

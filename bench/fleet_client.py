@@ -20,7 +20,7 @@ import msgspec
 from bench.resident import resident
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
-from libs.kube.http import HttpTransport, Token
+from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.resources import NODES
 from libs.kube.views import Node
 from libs.runtime.clock import SystemClock
@@ -34,9 +34,9 @@ class _Page(msgspec.Struct):
     metadata: _Meta
 
 
-async def follow(url: str, token: str) -> None:
+async def cache_nodes(url: str, token: str) -> None:
     """Cache until stdin ends."""
-    async with HttpTransport(url, credentials=Token(token)) as transport:
+    async with HttpTransport(url, credentials=StaticToken(token)) as transport:
         kube = Kube(transport, manager="bench", clock=SystemClock())
         cache = Cache(kube, NODES, clock=SystemClock(), random=random.Random(1))
         told = 0
@@ -47,7 +47,7 @@ async def follow(url: str, token: str) -> None:
 
         began = _start()
         running = asyncio.create_task(cache.run())
-        await cache.synced()
+        await cache.wait_synced()
         _say(synced=time.perf_counter() - began, mib=resident())
         cache.on_change(count)
         loop = asyncio.get_running_loop()
@@ -61,7 +61,7 @@ async def follow(url: str, token: str) -> None:
             await running
 
 
-async def receive(url: str, token: str, *, whole: bool) -> None:
+async def receive_only(url: str, token: str, *, whole: bool) -> None:
     """The same requests one after another, and nothing made of the answers but the next one."""
     headers = {"accept-encoding": "identity", "authorization": f"Bearer {token}"}
     async with aiohttp.ClientSession(headers=headers) as session:
@@ -99,9 +99,9 @@ async def main(url: str, token: str, mode: str) -> None:
     """One of the three."""
     match mode:
         case "cache":
-            await follow(url, token)
+            await cache_nodes(url, token)
         case "pages" | "bytes":
-            await receive(url, token, whole=mode == "pages")
+            await receive_only(url, token, whole=mode == "pages")
         case _:
             raise ValueError(f"no mode {mode}; there are cache, pages and bytes")
 

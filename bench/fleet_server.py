@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from bench.resident import resident
 from libs.kube.client import Kube
 from libs.kube.resources import NODES
-from libs.policy.rules import RULES
+from libs.policy.crds import CEL_RULES
 from libs.runtime.clock import SystemClock
 from libs.runtime.ids import RandomIds
-from libs.testing.apiserver.http import front
+from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.cluster.kubelet.hardware import KERNEL, Hardware, node
 
@@ -29,7 +29,7 @@ TOKEN = "fleet"
 async def main(count: int, labels: Sequence[str]) -> None:
     """Fill it, serve it, change it as told."""
     clock = SystemClock()
-    server = ApiServer(clock=clock, ids=RandomIds(), random=random.Random(1), rules=RULES)
+    server = ApiServer(clock=clock, ids=RandomIds(), random=random.Random(1), rules=CEL_RULES)
     server.add_token(TOKEN, "bench")
     kubelet = Kube(server.transport(user="bench"), manager="kubelet", clock=clock)
     people = Kube(server.transport(user="bench"), manager="bench", clock=clock)
@@ -47,7 +47,7 @@ async def main(count: int, labels: Sequence[str]) -> None:
                 now=clock.now(),
             ),
         )
-    async with front(server) as http:
+    async with serve_http(server) as http:
         _say(url=http.url, token=TOKEN, revision=await _revision(people))
         loop = asyncio.get_running_loop()
         while line := await loop.run_in_executor(None, sys.stdin.readline):
@@ -74,7 +74,7 @@ async def _change(kube: Kube, name: str, number: int) -> None:
 
 
 async def _revision(kube: Kube) -> int:
-    return int((await kube.page(NODES, limit=1)).resource_version)
+    return int((await kube.list_page(NODES, limit=1)).resource_version)
 
 
 def _say(**said: object) -> None:

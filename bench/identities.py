@@ -12,10 +12,10 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from pathlib import Path
 
-from bench.report import Report
+from bench.report import BenchReport
 from libs.bus.credentials import Credentials
-from libs.bus.nats import NatsBus, connect
-from libs.bus.port import Away
+from libs.bus.nats.bus import NatsBus, connect
+from libs.bus.port import BusUnavailable
 from libs.bus.server_config import User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
@@ -29,7 +29,7 @@ SPREAD = IDENTITIES / 500
 BEAT_SECONDS = 1.0
 
 
-async def run(report: Report) -> None:
+async def run(report: BenchReport) -> None:
     """Every identity beats each second for as long as it can: who is heard again is alive."""
     scheduler = Identity(writer=Writer.SCHEDULER)
     nodes = [Identity(writer=Writer.DRIVER, node=f"gpu-{n}.example") for n in range(IDENTITIES)]
@@ -108,7 +108,7 @@ async def _live(url: str, seed: str, node: str) -> None:
 async def _beat(bus: NatsBus, node: str) -> None:
     subject = str(subjects.Beat(cluster="default", node=node, component="driver"))
     while True:
-        with suppress(Away):
+        with suppress(BusUnavailable):
             await bus.publish(subject, b"{}")
         await asyncio.sleep(BEAT_SECONDS)
 

@@ -8,35 +8,35 @@ at its constant; besides: no request ever fails, the operator is never restarted
 node meanwhile, and a pass sees the nodes as they are when it has read the last of them.
 """
 
-from bench.comparing import Figures, FleetSpec, Work
-from bench.incumbent_controller import Controller
-from bench.incumbent_hands import TimedHands
-from bench.incumbent_machine import Agenda, Machine, Tally
-from bench.incumbent_nodes import DriverPod, Node
+from bench.comparison import ComparedFleet, NodeJobs, UpgradeFigures
+from bench.incumbent_actions import TimedActions
+from bench.incumbent_controller import IncumbentController
+from bench.incumbent_machine import EventQueue, IncumbentMachine, RequestCounts
+from bench.incumbent_nodes import IncumbentDriverPod, IncumbentNode
 from libs.contracts.node import UpgradeState as State
-from libs.forecast.world import Model
+from libs.forecast.world import WorldModel
 
 HOUR = 3600.0
 HORIZON = 90 * 24 * HOUR
 """No rollout is watched for longer."""
 
 
-def incumbent(fleet: FleetSpec, world: Model, *, target: str = "new") -> Figures:
+def incumbent(fleet: ComparedFleet, world: WorldModel, *, target: str = "new") -> UpgradeFigures:
     """Play a rollout to its end, or until nothing moves any more; `target` names the driver."""
-    agenda, tally = Agenda(), Tally()
+    agenda, tally = EventQueue(), RequestCounts()
     nodes = [_node(name, fleet) for name in fleet.names]
     machines = [
-        Machine(node, fleet=fleet, world=world, target=target, agenda=agenda, tally=tally)
+        IncumbentMachine(node, fleet=fleet, world=world, target=target, events=agenda, tally=tally)
         for node in nodes
     ]
-    works = [Work(name, at, fleet=fleet, world=world) for at, name in enumerate(fleet.names)]
-    controller = Controller(
+    works = [NodeJobs(name, at, fleet=fleet, world=world) for at, name in enumerate(fleet.names)]
+    controller = IncumbentController(
         nodes,
         fleet=fleet,
-        hands=lambda wake: TimedHands(
-            machines, works, fleet=fleet, world=world, agenda=agenda, tally=tally, wake=wake
+        actions=lambda wake: TimedActions(
+            machines, works, fleet=fleet, world=world, events=agenda, tally=tally, wake=wake
         ),
-        agenda=agenda,
+        events=agenda,
         tally=tally,
     )
     for machine in machines:
@@ -46,14 +46,14 @@ def incumbent(fleet: FleetSpec, world: Model, *, target: str = "new") -> Figures
     agenda.at(0.0, controller.wake)
     while len(agenda) and agenda.now < HORIZON:
         agenda.step()
-        if controller.over:
+        if controller.is_over:
             break
     return _figures(fleet, machines, works, controller.hands, tally)
 
 
-def _node(name: str, fleet: FleetSpec) -> Node:
-    old = DriverPod(same_install=fleet.restart_only)
-    return Node(
+def _node(name: str, fleet: ComparedFleet) -> IncumbentNode:
+    old = IncumbentDriverPod(same_install=fleet.restart_only)
+    return IncumbentNode(
         name=name,
         state=State.UPGRADE_DONE,
         pod=None if name in fleet.podless else old,
@@ -65,15 +65,19 @@ def _node(name: str, fleet: FleetSpec) -> Node:
 
 
 def _figures(
-    fleet: FleetSpec, machines: list[Machine], works: list[Work], hands: TimedHands, tally: Tally
-) -> Figures:
+    fleet: ComparedFleet,
+    machines: list[IncumbentMachine],
+    works: list[NodeJobs],
+    hands: TimedActions,
+    tally: RequestCounts,
+) -> UpgradeFigures:
     for work in works:
         work.settle(hands.changed)
     started = [machine for machine in machines if machine.course.started is not None]
     starts = [machine.course.started or 0.0 for machine in started]
     named = [each.course.failed for each in started if each.course.failed is not None]
     states = [_outcome(machine.node) for machine in machines]
-    return Figures(
+    return UpgradeFigures(
         nodes=fleet.nodes,
         done=states.count("done"),
         failed=states.count("failed"),
@@ -94,7 +98,7 @@ def _figures(
     )
 
 
-def _outcome(node: Node) -> str:
+def _outcome(node: IncumbentNode) -> str:
     if node.state == State.UPGRADE_FAILED:
         return "failed"
     if node.state == State.UPGRADE_DONE and node.pod is not None and node.pod.synced:

@@ -7,10 +7,10 @@ back-off. Must not know what a rule says.
 
 from collections.abc import Callable, Sequence
 
-from bench.comparing import FleetSpec
-from bench.incumbent_hands import REQUEST, TimedHands
-from bench.incumbent_machine import Agenda, Tally
-from bench.incumbent_nodes import Node, Stalled, complete, grouped
+from bench.comparison import ComparedFleet
+from bench.incumbent_actions import REQUEST, TimedActions
+from bench.incumbent_machine import EventQueue, RequestCounts
+from bench.incumbent_nodes import IncumbentNode, PassAborted, check_complete, group_by_state
 from bench.incumbent_pass import apply
 
 TICK = 120.0
@@ -18,22 +18,22 @@ FIRST_BACKOFF = 0.1
 LONGEST_BACKOFF = 3.0
 
 
-class Controller:
+class IncumbentController:
     """Passes, one after the other."""
 
     def __init__(
         self,
-        nodes: Sequence[Node],
+        nodes: Sequence[IncumbentNode],
         *,
-        fleet: FleetSpec,
-        hands: Callable[[Callable[[], None]], TimedHands],
-        agenda: Agenda,
-        tally: Tally,
+        fleet: ComparedFleet,
+        actions: Callable[[Callable[[], None]], TimedActions],
+        events: EventQueue,
+        tally: RequestCounts,
     ) -> None:
-        self.hands = hands(self.wake)
+        self.hands = actions(self.wake)
         self._nodes = nodes
         self._fleet = fleet
-        self._agenda = agenda
+        self._agenda = events
         self._tally = tally
         self._busy = False
         self._woken = False
@@ -52,7 +52,7 @@ class Controller:
             self._begin()
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Nothing will ever happen but that it looks again, and does nothing again."""
         if self._busy or not (self._still and self._alone):
             return False
@@ -72,8 +72,8 @@ class Controller:
         self._tally.reads += 2
         listed = self._agenda.now + 2 * REQUEST
         try:
-            complete(self._nodes)
-        except Stalled:
+            check_complete(self._nodes)
+        except PassAborted:
             self._agenda.at(listed, self._failed)
         else:
             self._tally.reads += len(self._nodes)
@@ -82,8 +82,8 @@ class Controller:
     def _apply(self) -> None:
         self.hands.now = self._agenda.now
         try:
-            apply(grouped(self._nodes), self._fleet, self.hands)
-        except Stalled:
+            apply(group_by_state(self._nodes), self._fleet, self.hands)
+        except PassAborted:
             self._agenda.at(self.hands.now, self._failed)
         else:
             self._agenda.at(self.hands.now, self._finished)

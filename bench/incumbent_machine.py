@@ -8,17 +8,17 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.comparing import FleetSpec
-from bench.incumbent_nodes import MOST_RESTARTS, DriverPod, Node
+from bench.comparison import ComparedFleet
+from bench.incumbent_nodes import MOST_RESTARTS, IncumbentDriverPod, IncumbentNode
 from bench.probing import probed
 from libs.contracts.node import UpgradeState as State
-from libs.forecast.stage.drivers import CONTAINER
-from libs.forecast.world import Ending, Model
+from libs.forecast.stage.driver_pods import CONTAINER
+from libs.forecast.world import ProcessEnd, WorldModel
 
 OLD = "old"
 """What the driver is called that is there at first: a world is asked about drivers by name."""
 
-REMADE = 0.1
+RECREATE_SECONDS = 0.1
 """Assumed: from a driver pod's end until its DaemonSet's controller has made the next, and it is
 bound. In between no snapshot can be had."""
 PAUSING = 5.0
@@ -37,7 +37,7 @@ TRIES = 30
 """Assumed: what has failed so often in a row never works."""
 
 
-class Agenda:
+class EventQueue:
     """What happens when; things at the same time in the order in which they were entered."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Agenda:
         event()
 
 
-class Tally:
+class RequestCounts:
     """Requests to the API server, and what else is counted."""
 
     __slots__ = ("events", "evictions", "reads", "refusals", "writes")
@@ -69,7 +69,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Course:
+class IncumbentNodeRun:
     """What became of one node."""
 
     started: float | None = None
@@ -84,32 +84,32 @@ class Course:
     """Since when nothing but the controller is waited for; None: something else is."""
     idle: float = 0.0
 
-    def attended(self, at: float) -> None:
+    def acted_on(self, at: float) -> None:
         """The controller does something about it, and has let it wait until now."""
         if self.free is not None:
             self.idle += max(0.0, at - max(self.free, self.since))
         self.free = None
 
 
-class Machine:
+class IncumbentMachine:
     """One node's driver pod and validator, from the deletion of the old pod on."""
 
     def __init__(
         self,
-        node: Node,
+        node: IncumbentNode,
         *,
-        fleet: FleetSpec,
-        world: Model,
+        fleet: ComparedFleet,
+        world: WorldModel,
         target: str,
-        agenda: Agenda,
-        tally: Tally,
+        events: EventQueue,
+        tally: RequestCounts,
     ) -> None:
         self.node = node
-        self.course = Course()
+        self.course = IncumbentNodeRun()
         self._fleet = fleet
         self._world = world
         self._target = target
-        self._agenda = agenda
+        self._agenda = events
         self._tally = tally
         self._starts = 0
         self._unloads = 0
@@ -121,7 +121,7 @@ class Machine:
         """The driver pod was not there at first; it is of the newest revision."""
         self._agenda.at(at, self._made)
 
-    def replace(self, pod: DriverPod, at: float) -> None:
+    def replace(self, pod: IncumbentDriverPod, at: float) -> None:
         """The driver pod is deleted at that time; the DaemonSet makes another.
 
         Not where no kubelet says that it has ended.
@@ -137,11 +137,11 @@ class Machine:
     def _ended(self) -> None:
         self.node.pod = None
         self.node.validators = []
-        self._agenda.at(self._agenda.now + REMADE, self._made)
+        self._agenda.at(self._agenda.now + RECREATE_SECONDS, self._made)
 
     def _made(self) -> None:
         keeps = self._fleet.restart_only
-        self.node.pod = DriverPod(synced=True, same_install=keeps, ready=False)
+        self.node.pod = IncumbentDriverPod(synced=True, same_install=keeps, ready=False)
         self._short_runs = 0
         self._agenda.at(self._agenda.now + PAUSING, self._unload)
 
@@ -177,7 +177,7 @@ class Machine:
         self._starts += 1
         if self._fleet.restart_only:
             ready = self._world.ready(name, self._target, CONTAINER, attempt).seconds
-            ending = probed(Ending(ready))
+            ending = probed(ProcessEnd(ready))
         else:
             ending = probed(self._world.load(name, self._target, attempt))
         if ending.exit_code:

@@ -15,12 +15,12 @@ RESTING = frozenset({State.UNKNOWN, State.UPGRADE_DONE, State.UPGRADE_REQUIRED})
 MOST_RESTARTS = 10
 
 
-class Stalled(Exception):
+class PassAborted(Exception):
     """The pass ends here, for every node."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class DriverPod:
+class IncumbentDriverPod:
     """The driver pod of a node."""
 
     synced: bool = False
@@ -45,12 +45,12 @@ class DriverPod:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Node:
+class IncumbentNode:
     """A node, its driver pod and its validators."""
 
     name: str
     state: str = State.UNKNOWN
-    pod: DriverPod | None = field(default_factory=DriverPod)
+    pod: IncumbentDriverPod | None = field(default_factory=IncumbentDriverPod)
     validators: list[bool] = field(default_factory=list[bool])
     """For each validator pod, whether it is ready."""
     cordoned: bool = False
@@ -72,27 +72,27 @@ Annotation = Literal[
 ]
 """By the attribute that stands for it."""
 
-Groups = Mapping[str, Sequence[Node]]
+Groups = Mapping[str, Sequence[IncumbentNode]]
 
 
-def complete(nodes: Sequence[Node]) -> None:
+def check_complete(nodes: Sequence[IncumbentNode]) -> None:
     """`Stalled` unless every node has its pod and every pod its node: one is enough to stop all."""
     for node in nodes:
         if node.pod is None:
-            raise Stalled("driver DaemonSet should not have Unscheduled pods")
+            raise PassAborted("driver DaemonSet should not have Unscheduled pods")
         if node.gone:
-            raise Stalled(f"unable to get node {node.name}")
+            raise PassAborted(f"unable to get node {node.name}")
 
 
-def grouped(nodes: Iterable[Node]) -> Groups:
+def group_by_state(nodes: Iterable[IncumbentNode]) -> Groups:
     """By state, each group in the order of the list."""
-    groups: dict[str, list[Node]] = {}
+    groups: dict[str, list[IncumbentNode]] = {}
     for node in nodes:
         groups.setdefault(node.state, []).append(node)
     return groups
 
 
-class Budget(NamedTuple):
+class IncumbentBudget(NamedTuple):
     """The budget of one pass."""
 
     managed: int
@@ -107,11 +107,13 @@ def scaled(value: int | str, whole: int) -> int:
     if isinstance(value, int):
         return value
     if not value.endswith("%"):
-        raise Stalled(f"maxUnavailable: {value!r} is a text, but no percentage")
+        raise PassAborted(f"maxUnavailable: {value!r} is a text, but no percentage")
     return -(-whole * int(value[:-1]) // 100)
 
 
-def budget(groups: Groups, *, max_parallel: int, max_unavailable: int | str | None) -> Budget:
+def budget(
+    groups: Groups, *, max_parallel: int, max_unavailable: int | str | None
+) -> IncumbentBudget:
     """How many nodes may start; fewer than none when more are under way than may be."""
     counts = {state: len(nodes) for state, nodes in groups.items()}
     managed = sum(count for state, count in counts.items() if state in MANAGED)
@@ -127,4 +129,4 @@ def budget(groups: Groups, *, max_parallel: int, max_unavailable: int | str | No
         slots = 0
     elif limit < managed and unavailable + slots > limit:
         slots = limit - unavailable
-    return Budget(managed, in_progress, unavailable, limit, slots)
+    return IncumbentBudget(managed, in_progress, unavailable, limit, slots)

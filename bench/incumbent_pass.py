@@ -8,14 +8,14 @@ switched on (it is off by default). Must not know how long anything takes: `Hand
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from bench.comparing import FleetSpec
-from bench.incumbent_nodes import Annotation, Groups, Node, budget
+from bench.comparison import ComparedFleet
+from bench.incumbent_nodes import Annotation, Groups, IncumbentNode, budget
 from libs.contracts.node import UpgradeState as State
 
 VALIDATION_TIMEOUT = 600
 
 
-class Hands(Protocol):
+class IncumbentActions(Protocol):
     """What a rule does to the cluster; each may raise, and that ends the pass."""
 
     @property
@@ -23,71 +23,71 @@ class Hands(Protocol):
         """It goes on within a pass, with every request."""
         ...
 
-    def look(self, count: int) -> None:
+    def read(self, count: int) -> None:
         """So many reads of which only the time matters: revisions of the DaemonSet."""
         ...
 
-    def label(self, node: Node, state: State) -> None:
+    def label(self, node: IncumbentNode, state: State) -> None:
         """Write the state, and read the node until that is seen."""
         ...
 
-    def annotate(self, node: Node, key: Annotation, value: Any) -> None:
+    def annotate(self, node: IncumbentNode, key: Annotation, value: Any) -> None:
         """Likewise for an annotation, also for one that is taken away and was not there."""
         ...
 
-    def cordon(self, node: Node) -> None:
+    def cordon(self, node: IncumbentNode) -> None:
         """Unless it is."""
         ...
 
-    def uncordon(self, node: Node) -> None:
+    def uncordon(self, node: IncumbentNode) -> None:
         """Unless it is."""
         ...
 
-    def jobs_run(self, node: Node) -> bool:
+    def jobs_run(self, node: IncumbentNode) -> bool:
         """Whether a pod that is to be waited for is there."""
         ...
 
-    def evict(self, node: Node) -> None:
+    def evict(self, node: IncumbentNode) -> None:
         """Begin to, in the background, unless that is under way; what comes of it is labelled."""
         ...
 
-    def delete_pod(self, node: Node) -> None:
+    def delete_pod(self, node: IncumbentNode) -> None:
         """The driver pod."""
         ...
 
-    def validators(self, node: Node) -> list[bool]:
+    def validators(self, node: IncumbentNode) -> list[bool]:
         """Whether each of its validator pods is ready."""
         ...
 
 
-def apply(groups: Groups, policy: FleetSpec, hands: Hands) -> None:
+def apply(groups: Groups, policy: ComparedFleet, actions: IncumbentActions) -> None:
     """All groups, in this order."""
-    _settled(groups.get(State.UNKNOWN, ()), hands)
-    _settled(groups.get(State.UPGRADE_DONE, ()), hands)
-    _required(groups, policy, hands)
+    _settled(groups.get(State.UNKNOWN, ()), actions)
+    _settled(groups.get(State.UPGRADE_DONE, ()), actions)
+    _required(groups, policy, actions)
     for node in groups.get(State.CORDON_REQUIRED, ()):
-        hands.cordon(node)
-        hands.label(node, State.WAIT_FOR_JOBS_REQUIRED)
+        actions.cordon(node)
+        actions.label(node, State.WAIT_FOR_JOBS_REQUIRED)
     for node in groups.get(State.WAIT_FOR_JOBS_REQUIRED, ()):
-        _jobs(node, policy, hands)
+        _jobs(node, policy, actions)
     for node in groups.get(State.POD_DELETION_REQUIRED, ()):
-        hands.evict(node)
+        actions.evict(node)
     for node in groups.get(State.DRAIN_REQUIRED, ()):
-        hands.label(node, State.POD_RESTART_REQUIRED)
-    _restart(groups.get(State.POD_RESTART_REQUIRED, ()), hands)
+        actions.label(node, State.POD_RESTART_REQUIRED)
+    _restart(groups.get(State.POD_RESTART_REQUIRED, ()), actions)
     for node in groups.get(State.UPGRADE_FAILED, ()):
-        hands.look(1)
+        actions.read(1)
         if node.pod is not None and node.pod.in_sync:
-            _leave(node, hands)
+            _leave(node, actions)
     for node in groups.get(State.VALIDATION_REQUIRED, ()):
-        _validation(node, hands)
+        _validation(node, actions)
     for node in groups.get(State.UNCORDON_REQUIRED, ()):
-        hands.uncordon(node)
-        hands.label(node, State.UPGRADE_DONE)
+        actions.uncordon(node)
+        actions.label(node, State.UPGRADE_DONE)
 
 
-def _settled(nodes: Sequence[Node], hands: Hands) -> None:
-    hands.look(len(nodes))
+def _settled(nodes: Sequence[IncumbentNode], hands: IncumbentActions) -> None:
+    hands.read(len(nodes))
     for node in nodes:
         pod = node.pod
         stale = pod is not None and not pod.synced and not pod.orphan
@@ -99,7 +99,7 @@ def _settled(nodes: Sequence[Node], hands: Hands) -> None:
             hands.label(node, State.UPGRADE_DONE)
 
 
-def _required(groups: Groups, policy: FleetSpec, hands: Hands) -> None:
+def _required(groups: Groups, policy: ComparedFleet, hands: IncumbentActions) -> None:
     slots = budget(
         groups, max_parallel=policy.max_parallel, max_unavailable=policy.max_unavailable
     ).slots
@@ -117,12 +117,12 @@ def _required(groups: Groups, policy: FleetSpec, hands: Hands) -> None:
         slots -= 1
 
 
-def _restart_only(node: Node) -> bool:
+def _restart_only(node: IncumbentNode) -> bool:
     pod = node.pod
     return pod is not None and pod.same_install and not pod.orphan and not node.safe_load
 
 
-def _jobs(node: Node, policy: FleetSpec, hands: Hands) -> None:
+def _jobs(node: IncumbentNode, policy: ComparedFleet, hands: IncumbentActions) -> None:
     if not policy.wait_for_jobs:
         hands.label(node, State.POD_DELETION_REQUIRED)
     elif not hands.jobs_run(node):
@@ -137,10 +137,10 @@ def _jobs(node: Node, policy: FleetSpec, hands: Hands) -> None:
             hands.annotate(node, "jobs_since", None)
 
 
-def _restart(nodes: Sequence[Node], hands: Hands) -> None:
-    stale: list[Node] = []
+def _restart(nodes: Sequence[IncumbentNode], hands: IncumbentActions) -> None:
+    stale: list[IncumbentNode] = []
     for node in nodes:
-        hands.look(1)
+        hands.read(1)
         pod = node.pod
         if pod is None or not pod.synced or pod.orphan:
             if pod is not None and not pod.terminating:
@@ -148,7 +148,7 @@ def _restart(nodes: Sequence[Node], hands: Hands) -> None:
             continue
         if node.safe_load:
             hands.annotate(node, "safe_load", False)
-        hands.look(1)
+        hands.read(1)
         if pod.in_sync:
             hands.label(node, State.VALIDATION_REQUIRED)
         elif pod.failing:
@@ -157,7 +157,7 @@ def _restart(nodes: Sequence[Node], hands: Hands) -> None:
         hands.delete_pod(node)
 
 
-def _validation(node: Node, hands: Hands) -> None:
+def _validation(node: IncumbentNode, hands: IncumbentActions) -> None:
     if node.safe_load:
         hands.annotate(node, "safe_load", False)
     ready = hands.validators(node)
@@ -170,7 +170,7 @@ def _validation(node: Node, hands: Hands) -> None:
         _leave(node, hands)
 
 
-def _validation_timer(node: Node, hands: Hands) -> None:
+def _validation_timer(node: IncumbentNode, hands: IncumbentActions) -> None:
     now = int(hands.now)
     if node.validating_since is None:
         hands.annotate(node, "validating_since", now)
@@ -179,7 +179,7 @@ def _validation_timer(node: Node, hands: Hands) -> None:
         hands.annotate(node, "validating_since", None)
 
 
-def _leave(node: Node, hands: Hands) -> None:
+def _leave(node: IncumbentNode, hands: IncumbentActions) -> None:
     """Who was cordoned by a person stays so."""
     if node.initially_cordoned:
         hands.label(node, State.UPGRADE_DONE)

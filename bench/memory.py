@@ -8,12 +8,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.report import Report
+from bench.report import BenchReport
 from bench.resident import resident
-from libs.bus.desk import Desk
-from libs.bus.desk.op import Done, Op
+from libs.bus.commands.op import Op, OpDone
+from libs.bus.commands.receiver import CommandReceiver
 from libs.bus.journal import FileJournal
-from libs.bus.nats import connect
+from libs.bus.nats.bus import connect
 from libs.bus.reporter import Reporter
 from libs.contracts.commands import CommandKind
 from libs.contracts.identities import Identity, Writer
@@ -27,7 +27,7 @@ IMPORTED = "import msgspec, nats, aiohttp, prometheus_client, structlog"
 LOOK = "; from bench.resident import resident; print(resident())"
 
 
-async def run(report: Report) -> None:
+async def run(report: BenchReport) -> None:
     """Two processes, each printing its own figure."""
     from libs.testing.nats import NatsServer  # not in the process that is measured
 
@@ -48,14 +48,14 @@ def _resident(*arguments: str) -> float:
 
 async def _component(url: str) -> None:
     """All that a component of a node has before it does anything of its own."""
-    importlib.import_module("libs.bus.joining")  # as every process of a service does
+    importlib.import_module("libs.bus.connect")  # as every process of a service does
 
     identity = Identity(writer=Writer.DRIVER, node="gpu-1.example")
     clock, chance = SystemClock(), random.Random(1)
     async with connect(url=url, identity=identity, clock=clock, random=chance) as bus:
         reporter = Reporter(bus=bus, clock=clock, random=chance, node_uid="uid-1", boot_id="boot-1")
         with tempfile.TemporaryDirectory() as folder:
-            desk = Desk(
+            desk = CommandReceiver(
                 bus=bus,
                 clock=clock,
                 random=chance,
@@ -69,7 +69,7 @@ async def _component(url: str) -> None:
             tasks = [asyncio.create_task(desk.run()), asyncio.create_task(reporter.run())]
             async with asyncio.timeout(10):
                 await bus.ensure(COMMANDS)
-                while desk.trouble:
+                while desk.last_error:
                     await asyncio.sleep(0.05)
             print(resident())
             for task in tasks:
@@ -77,8 +77,8 @@ async def _component(url: str) -> None:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _done(_: Op) -> Done:
-    return Done()
+async def _done(_: Op) -> OpDone:
+    return OpDone()
 
 
 if __name__ == "__main__":

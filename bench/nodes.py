@@ -12,12 +12,12 @@ from typing import Any
 
 from bench.recorded import NODES as COUNT
 from bench.recorded import pages
-from bench.report import Report, ratio
+from bench.report import BenchReport, ratio
 from libs.kube.client import Kube
-from libs.kube.http import HttpTransport, Token
+from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.resources import NODES
 from libs.kube.transport import Request
-from libs.kube.watch import Changed, Watch
+from libs.kube.watch.reflector import Changed, Reflector
 from libs.runtime.clock import SystemClock
 
 TITLE = "5,000 nodes of 19 KB: decoded and watched, beside kubernetes_asyncio"
@@ -26,7 +26,7 @@ THEIR_EVENTS = 2_000
 ROUNDS = 3
 
 
-async def run(report: Report) -> None:
+async def run(report: BenchReport) -> None:
     """Each beside the other within one run, in turns."""
     await _decode(report)
     async with _recorded() as url:
@@ -55,7 +55,7 @@ class _AtHand:
         raise AssertionError("a bench of lists opens no watch")
 
 
-async def _decode(report: Report) -> None:
+async def _decode(report: BenchReport) -> None:
     from kubernetes_asyncio.client import ApiClient, Configuration
 
     bodies = pages()
@@ -67,7 +67,7 @@ async def _decode(report: Report) -> None:
         for _ in range(ROUNDS):
             began = time.perf_counter()
             for page in range(len(bodies)):
-                await kube.page(NODES, resume=str(page))
+                await kube.list_page(NODES, continue_token=str(page))
             ours.append(time.perf_counter() - began)
             # A page is enough for them: their time grows with the number of nodes alone.
             began = time.perf_counter()
@@ -77,7 +77,7 @@ async def _decode(report: Report) -> None:
     report.at_least("decode, as many times as fast", 1 / ratio(ours, theirs), 20, "x")
 
 
-async def _watch(report: Report, url: str) -> None:
+async def _watch(report: BenchReport, url: str) -> None:
     ours = [EVENTS / await _our_watch(url) for _ in range(ROUNDS)]
     theirs = [THEIR_EVENTS / await _their_watch(url) for _ in range(ROUNDS)]
     report.figure("watch events read by us", max(ours), "1/s")
@@ -85,9 +85,9 @@ async def _watch(report: Report, url: str) -> None:
 
 
 async def _our_watch(url: str) -> float:
-    async with HttpTransport(url, credentials=Token()) as transport:
+    async with HttpTransport(url, credentials=StaticToken()) as transport:
         kube = Kube(transport, manager="bench", clock=SystemClock())
-        watch = Watch(kube, NODES, clock=SystemClock(), random=random.Random(1))
+        watch = Reflector(kube, NODES, clock=SystemClock(), random=random.Random(1))
         seen, began = 0, 0.0
         async with aclosing(watch.updates()) as updates:
             async for update in updates:

@@ -1,34 +1,35 @@
 """Our engine played on a fleet: how long, at what cost, and what a bad driver does.
 
 The code that decides is the one that decides in earnest; it is carried out on a stage, whose pace
-is that of the cluster's own machinery (`libs.forecast.stage.pace`). World, jobs and their account
-are those that the incumbent is played with. It is a simulation: no figure here was measured on a
-cluster. As for the incumbent, no request fails but by conflict, no process is restarted, nobody
-touches a node meanwhile. What is not counted, for either: requests of validators for their own
-pods, watches of whole kinds, leaders' leases. What only we have: commands on the bus, which are
-counted apart, and each of which is answered by one to six reports that are not.
+is that of the cluster's own machinery (`libs.forecast.stage.latencies`). World, jobs and their
+account are those that the incumbent is played with. It is a simulation: no figure here was
+measured on a cluster. As for the incumbent, no request fails but by conflict, no process is
+restarted, nobody touches a node meanwhile. What is not counted, for either: requests of validators
+for their own pods, watches of whole kinds, leaders' leases. What only we have: commands
+on the bus, which are counted apart, and each of which is answered by one to six reports that
+are not.
 """
 
 from msgspec.structs import replace
 
-from bench.comparing import Figures, FleetSpec
-from bench.ours_costs import PAUSES, Requests
-from bench.ours_courses import Courses
-from bench.ours_jobs import Jobs
+from bench.comparison import ComparedFleet, UpgradeFigures
+from bench.ours_costs import PAUSES, RequestCounter
+from bench.ours_jobs import StageJobs
+from bench.ours_node_runs import NodeRuns
 from bench.probing import Probed
 from libs.contracts.node import UpgradeState
-from libs.forecast.stage import NodePlan, People, Stage, api
-from libs.forecast.stage.drivers import CONTAINER
-from libs.forecast.stage.objects import Phase
-from libs.forecast.stage.seeing import quiet
-from libs.forecast.stage.stage import News as Changes
-from libs.forecast.stage.state import SOURCES, State
-from libs.forecast.watching import Watch
-from libs.forecast.world import Model
-from libs.policy.kinds.upgrades import PodDeletion, UpgradePolicy, WaitForCompletion
-from libs.rollout.deciding import Deciding, News
+from libs.forecast.play_recorder import PlayRecorder
+from libs.forecast.stage import Stage, StageNodeSpec, UserActions, api
+from libs.forecast.stage.driver_pods import CONTAINER
+from libs.forecast.stage.objects import DriverPodPhase
+from libs.forecast.stage.stage import ViewUpdate as Changes
+from libs.forecast.stage.state import SOURCES, StageState
+from libs.forecast.stage.views import mute
+from libs.forecast.world import WorldModel
+from libs.policy.kinds.upgrade_policy import PodDeletion, UpgradePolicy, WaitForCompletion
+from libs.rollout.decide import Decider, DecisionDelta
 from libs.rollout.decision import AskPreflight
-from libs.rollout.views.fleet import Source
+from libs.rollout.views.fleet import SourceState
 from libs.rollout.views.pool import Build, PoolView, RolloutView
 
 START = 1e6
@@ -43,7 +44,7 @@ _OLD = "old"
 _VARIANT = "ubuntu24.04"
 
 
-def ours(fleet: FleetSpec, world: Model, *, target: str = "new") -> Figures:
+def ours(fleet: ComparedFleet, world: WorldModel, *, target: str = "new") -> UpgradeFigures:
     """Play a rollout to its end, or until nothing moves any more; `target` names the driver."""
     if fleet.podless:
         raise ValueError(f"nodes without a driver pod cannot be played here: {[*fleet.podless]}")
@@ -51,57 +52,57 @@ def ours(fleet: FleetSpec, world: Model, *, target: str = "new") -> Figures:
 
 
 class _Play:
-    def __init__(self, fleet: FleetSpec, world: Model, target: str) -> None:
+    def __init__(self, fleet: ComparedFleet, world: WorldModel, target: str) -> None:
         self._fleet = fleet
         self._target = target
         self._stage = _stage(fleet, world, target)
         state = self._stage.state
-        self._requests = state.chronicle = Requests()
-        self._jobs = Jobs(state, fleet=fleet, world=world)
-        self._courses = Courses(state, target)
+        self._requests = state.recorder = RequestCounter()
+        self._jobs = StageJobs(state, fleet=fleet, world=world)
+        self._courses = NodeRuns(state, target)
         self._commands = _commands(state)
         _follow(state)
         views = self._stage.fleet()
-        self._deciding = Deciding(views)
-        self._watch = Watch(views, _POOL, START)
+        self._deciding = Decider(views)
+        self._watch = PlayRecorder(views, _POOL, START)
 
-    def to_the_end(self) -> Figures:
+    def to_the_end(self) -> UpgradeFigures:
         """Decide, let time pass, and so on."""
         stage, deciding, watch = self._stage, self._deciding, self._watch
-        looked_at = stage.news().nodes
+        looked_at = stage.pop_view_update().nodes
         while True:
             news = deciding.decide(stage.instant())
             self._note(news)
-            stage.carry_out(news, rested=news.rested)
-            watch.decided(stage.now, news, deciding.waits, looked_at)
+            stage.carry_out(news, no_longer_waiting=news.no_longer_waiting)
+            watch.observe_decision(stage.now, news, deciding.waits, looked_at)
             changes = self._next(news)
             if changes is None:
                 return self._figures()
-            watch.seen(stage.now, changes.nodes, changes.pools)
+            watch.observe(stage.now, changes.nodes, changes.pools)
             deciding.update(changes.nodes, changes.nodes_gone, changes.pools)
             looked_at = changes.nodes
 
-    def _next(self, news: News) -> Changes | None:
+    def _next(self, news: DecisionDelta) -> Changes | None:
         """Let time pass until there is something to decide; None: there never will be."""
         stage, state = self._stage, self._stage.state
         while True:
-            at = min(at for at in (stage.next, news.wake_at, START + HORIZON) if at is not None)
-            if at >= START + HORIZON or self._watch.over(at, self._deciding.waits):
+            at = min(at for at in (stage.next_at, news.wake_at, START + HORIZON) if at is not None)
+            if at >= START + HORIZON or self._watch.is_over(at, self._deciding.waits):
                 return None
-            stage.until(at)
+            stage.run_until(at)
             self._courses.moment(state)
             woken = news.wake_at is not None and stage.now >= news.wake_at
             if woken or state.dirty or state.dirty_pools:
-                return stage.news()
+                return stage.pop_view_update()
 
-    def _note(self, news: News) -> None:
+    def _note(self, news: DecisionDelta) -> None:
         self._requests.prove(news.probes)
         asks = (act for step in news.steps.values() for act in step.actions)
         if news.rollouts or any(isinstance(act, AskPreflight) for act in asks):
             self._courses.asks()
         self._courses.decided(self._stage.state)
 
-    def _figures(self) -> Figures:
+    def _figures(self) -> UpgradeFigures:
         state, courses, requests = self._stage.state, self._courses, self._requests
         self._jobs.settle(courses.changed)
         courses.looks.follow((), state.now)
@@ -111,7 +112,7 @@ class _Play:
         outcomes = [self._outcome(name) for name in state.nodes]
         accounts = self._jobs.accounts.values()
         nodes = self._fleet.nodes
-        return Figures(
+        return UpgradeFigures(
             nodes=nodes,
             done=outcomes.count("done"),
             failed=outcomes.count("failed"),
@@ -142,7 +143,7 @@ class _Play:
             raise RuntimeError(f"{name} has vanished from a stage on which nobody deletes nodes")
         if view.state == UpgradeState.UPGRADE_FAILED:
             return "failed"
-        label = api.driver_label(node)
+        label = api.driver_label_of(node)
         if view.state == UpgradeState.UPGRADE_DONE and label == self._target and self._works(name):
             return "done"
         return "skipped" if view.skip else "waiting"
@@ -150,7 +151,7 @@ class _Play:
     def _works(self, name: str) -> bool:
         """Whether the new driver is up on that machine."""
         return any(
-            pod.label == self._target and pod.phase is Phase.RUNNING and pod.status.ready
+            pod.label == self._target and pod.phase is DriverPodPhase.RUNNING and pod.status.ready
             for pod in self._stage.state.machines[name].drivers.values()
         )
 
@@ -158,30 +159,30 @@ class _Play:
 # What is played on.
 
 
-def _stage(fleet: FleetSpec, world: Model, target: str) -> Stage:
+def _stage(fleet: ComparedFleet, world: WorldModel, target: str) -> Stage:
     plans = [
-        NodePlan(
+        StageNodeSpec(
             name=name,
             pool=_POOL,
             variant=_VARIANT,
             gpus=fleet.gpus,
-            runs=_OLD,
+            target=_OLD,
             cordoned_by="kubectl-cordon" if name in fleet.cordoned else "",
         )
         for name in fleet.names
     ]
     played = Probed(world, stays=CONTAINER if fleet.restart_only else "")
     stage = Stage([_pool(fleet, target)], plans, world=played, start=START, journalled=False)
-    stage.state.pace = replace(stage.state.pace, grace=fleet.grace)
-    people = People(stage.state)
+    stage.state.latencies = replace(stage.state.latencies, grace_period=fleet.grace)
+    people = UserActions(stage.state)
     for name in sorted(fleet.skipped):
-        people.skip(name, skip=True)
+        people.set_skip(name, skip=True)
     for name in sorted(fleet.not_ready):
-        stage.state.machines[name].hears = stage.state.nodes[name].ready = False
+        stage.state.machines[name].kubelet_connected = stage.state.nodes[name].ready = False
     return stage
 
 
-def _pool(fleet: FleetSpec, target: str) -> PoolView:
+def _pool(fleet: ComparedFleet, target: str) -> PoolView:
     builds = {
         each: {
             _VARIANT: Build(
@@ -210,18 +211,18 @@ def _pool(fleet: FleetSpec, target: str) -> PoolView:
     )
 
 
-def _follow(state: State) -> None:
+def _follow(state: StageState) -> None:
     """Nothing proves a view to be current but bookmarks, and probes when something is to start."""
     for source in SOURCES:
-        quiet(state, source)
-    state.after(BOOKMARK, _bookmark)
+        mute(state, source)
+    state.call_after(BOOKMARK, _bookmark)
 
 
-def _bookmark(state: State) -> None:
+def _bookmark(state: StageState) -> None:
     for source in SOURCES:
-        state.sources[source] = Source(proved=state.now, revision=str(state.revision))
-    state.after(BOOKMARK, _bookmark)
+        state.sources[source] = SourceState(proved=state.now, revision=str(state.revision))
+    state.call_after(BOOKMARK, _bookmark)
 
 
-def _commands(state: State) -> int:
+def _commands(state: StageState) -> int:
     return sum(slot.sequence for slot in state.slots.values())

@@ -12,11 +12,11 @@ from typing import Any
 
 from libs.contracts.journal import Verb
 from libs.contracts.rollout import KIND
-from libs.forecast.stage.chronicle import Chronicle
-from libs.forecast.stage.paths import SCHEDULER
-from libs.kube.watch import LIFE
-from services.scheduler.tenants import LISTED, WATCHED
-from services.scheduler.things import POLICIES
+from libs.forecast.stage.field_paths import SCHEDULER
+from libs.forecast.stage.recorder import JournalRecorder
+from libs.kube.watch.reflector import WATCH_SECONDS
+from services.scheduler.pod_cache import LIST_INTERVAL, MAX_WATCHED_NODES
+from services.scheduler.resources import POLICIES
 
 CONFLICT, REFUSED = 409, 429
 PROOFS: Mapping[str, int] = {"policies": len(POLICIES) + 1}
@@ -25,10 +25,10 @@ PAUSES = 2
 """Writes of an upgrade that pause what is not ours and let it go on, as many as the incumbent's:
 assumed of every node, although a node without such operands needs none."""
 
-_WATCH = sum(LIFE) / 2
+_WATCH = sum(WATCH_SECONDS) / 2
 
 
-class Requests(Chronicle):
+class RequestCounter(JournalRecorder):
     """Of the scheduler; it counts what others would keep."""
 
     def __init__(self) -> None:
@@ -63,14 +63,14 @@ class Requests(Chronicle):
         """These parts of the views are asked for."""
         self.reads += sum(PROOFS.get(part, 1) for part in parts)
 
-    def tell(self, at: float, text: str) -> None:
+    def log(self, at: float, text: str) -> None:
         """Nobody reads it."""
 
     def entry(self, at: float, boot_id: str, component: str, command: Any, **said: Any) -> None:
         """An agent's journal is a file of its own."""
 
 
-class Looks:
+class PodWatches:
     """At the pods of nodes: on some every change is told, on the others they are listed."""
 
     def __init__(self) -> None:
@@ -84,8 +84,8 @@ class Looks:
         for name in [name for name in self._watched if name not in wanted]:
             self.reads += 2 + int((now - self._watched.pop(name)) / _WATCH)
         for name in [name for name in self._listed if name not in wanted]:
-            self.reads += 1 + int((now - self._listed.pop(name)) / LISTED)
+            self.reads += 1 + int((now - self._listed.pop(name)) / LIST_INTERVAL)
         for name in names:
             if name not in self._watched and name not in self._listed:
-                closely = len(self._watched) < WATCHED
+                closely = len(self._watched) < MAX_WATCHED_NODES
                 (self._watched if closely else self._listed)[name] = now

@@ -4,21 +4,21 @@ A job is a pod of its own; when it is over or evicted the account says what come
 not know what is decided.
 """
 
-from bench.comparing import FleetSpec, Job, Work
-from libs.forecast.stage import Tenant, api, works
-from libs.forecast.stage.objects import Machine
-from libs.forecast.stage.objects import Work as Pod
-from libs.forecast.stage.paths import CORDON
-from libs.forecast.stage.state import State
-from libs.forecast.world import Model
+from bench.comparison import ComparedFleet, ComputeJob, NodeJobs
+from libs.forecast.stage import Tenant, api, tenant_pods
+from libs.forecast.stage.field_paths import CORDON
+from libs.forecast.stage.objects import StageMachine
+from libs.forecast.stage.objects import TenantPod as Pod
+from libs.forecast.stage.state import StageState
+from libs.forecast.world import WorldModel
 
 
-class Jobs:
+class StageJobs:
     """Of all nodes. It minds machines and watches Nodes of the stage that it is given to."""
 
-    def __init__(self, state: State, *, fleet: FleetSpec, world: Model) -> None:
+    def __init__(self, state: StageState, *, fleet: ComparedFleet, world: WorldModel) -> None:
         self.accounts = {
-            name: Work(name, number, fleet=fleet, world=world)
+            name: NodeJobs(name, number, fleet=fleet, world=world)
             for number, name in enumerate(fleet.names)
         }
         self._fleet = fleet
@@ -26,30 +26,30 @@ class Jobs:
         self._began = state.now
         for name in fleet.names:
             self._fill(state, state.machines[name])
-        state.watchers += (self._watch,)
-        state.minders += (self._look,)
+        state.node_handlers += (self._watch,)
+        state.machine_handlers += (self._look,)
 
     def settle(self, now: float) -> None:
         """All accounts are drawn up for this time."""
         for account in self.accounts.values():
             account.settle(now - self._began)
 
-    def _watch(self, state: State, name: str, paths: frozenset[str]) -> None:
+    def _watch(self, state: StageState, name: str, paths: frozenset[str]) -> None:
         """The scheduler of the cluster sends nothing to a cordoned node."""
         node = state.nodes.get(name)
         if CORDON not in paths or node is None or name in self._fleet.cordoned:
             return
         account, now = self.accounts[name], state.now - self._began
-        if api.cordoned(node):
+        if api.is_cordoned(node):
             account.close(now)
         else:
             account.open(now)
             self._fill(state, state.machines[name])
 
-    def _look(self, state: State, machine: Machine) -> None:
+    def _look(self, state: StageState, machine: StageMachine) -> None:
         """Which pods are gone: at their jobs' end, or before it."""
         account, now = self.accounts[machine.name], state.now - self._began
-        gone = [job for job in account.running if job.pod not in machine.works]
+        gone = [job for job in account.running if job.pod not in machine.tenant_pods]
         if not gone:
             return
         ended = [now]
@@ -61,30 +61,30 @@ class Jobs:
         account.settle(max(ended))
         self._fill(state, machine)
 
-    def _fill(self, state: State, machine: Machine) -> None:
+    def _fill(self, state: StageState, machine: StageMachine) -> None:
         for job in self.accounts[machine.name].running:
-            if job.pod not in machine.works:
-                machine.works[job.pod] = Pod(uid=job.pod, tenant=self._tenant(job))
+            if job.pod not in machine.tenant_pods:
+                machine.tenant_pods[job.pod] = Pod(uid=job.pod, tenant=self._tenant(job))
                 state.touch(machine.name)
                 if job.ends is not None:
-                    state.agenda.add(self._began + job.ends, _ends, machine.name, job.pod)
-        state.stir(machine)
+                    state.timers.add(self._began + job.ends, _ends, machine.name, job.pod)
+        state.machine_changed(machine)
 
-    def _tenant(self, job: Job) -> Tenant:
+    def _tenant(self, job: ComputeJob) -> Tenant:
         fleet = self._fleet
         return Tenant(
             name=job.pod.removeprefix("jobs/"),
             namespace="jobs",
             gpus=max(1, fleet.gpus // max(1, fleet.jobs)),
             job=fleet.wait_for_jobs,
-            guarded=self._world.refusal(job.pod).seconds,
-            stops=self._world.eviction(job.pod, fleet.grace).seconds,
+            eviction_refused_for=self._world.refusal(job.pod).seconds,
+            stop_seconds=self._world.eviction(job.pod, fleet.grace).seconds,
         )
 
 
-def _ends(state: State, name: str, uid: str) -> None:
+def _ends(state: StageState, name: str, uid: str) -> None:
     """It came to its end by itself, unless it was evicted before."""
     machine = state.machines[name]
-    pod = machine.works.get(uid)
+    pod = machine.tenant_pods.get(uid)
     if pod is not None:
-        works.end(state, machine, pod)
+        tenant_pods.end_pod(state, machine, pod)

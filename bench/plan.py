@@ -2,12 +2,12 @@
 
 import time
 
-from bench.report import Report
-from libs.forecast import Likely, Plan, Usual, plan
-from libs.forecast.stage import NodePlan, Stage
+from bench.report import BenchReport
+from libs.forecast import DefaultAssumptions, Percentiles, RolloutPlan, plan
+from libs.forecast.stage import Stage, StageNodeSpec
 from libs.forecast.stage.objects import Tenant
-from libs.forecast.world import Steady
-from libs.policy.kinds.upgrades import UpgradePolicy
+from libs.forecast.world import SteadyWorld
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.pool import Build, PoolView, RolloutView
 
@@ -20,7 +20,7 @@ _POOL = "nvidiadriver-all"
 _VARIANT = "ubuntu24.04"
 
 
-async def run(report: Report) -> None:
+async def run(report: BenchReport) -> None:
     """With the defaults of a plan, in a world in which things go wrong as usual."""
     _foreseen(report, 1_000, parallel=0, budget=5.0)
     _foreseen(report, 1_000, parallel=1, budget=5.0)
@@ -28,7 +28,7 @@ async def run(report: Report) -> None:
     _searched(report, 30)
 
 
-def _foreseen(report: Report, nodes: int, *, parallel: int, budget: float) -> None:
+def _foreseen(report: BenchReport, nodes: int, *, parallel: int, budget: float) -> None:
     limits = "25 % at a time" if parallel == 0 else "one at a time"
     print(f"  {nodes} nodes, {limits}", flush=True)
     made, took = _timed(nodes, parallel=parallel)
@@ -36,32 +36,32 @@ def _foreseen(report: Report, nodes: int, *, parallel: int, budget: float) -> No
     _told(report, made)
 
 
-def _searched(report: Report, nodes: int) -> None:
+def _searched(report: BenchReport, nodes: int) -> None:
     """What maxUnavailable has to be, so that it takes a third of the time."""
     serial, _ = _timed(nodes, parallel=1)
     soon = (serial.makespan.p95 or HOUR) / 3
     print(f"  {nodes} nodes one at a time, and to be through in a third of the time", flush=True)
     made, took = _timed(nodes, parallel=1, within=soon)
-    number = made.needed.max_unavailable if made.needed is not None else None
+    number = made.required_limits.max_unavailable if made.required_limits is not None else None
     report.figure("foreseen and searched in", took, "s", note=f"{made.plays} plays each")
     report.figure("maxUnavailable needed", number or 0, "nodes")
 
 
-def _timed(nodes: int, *, parallel: int, within: float | None = None) -> tuple[Plan, float]:
+def _timed(nodes: int, *, parallel: int, within: float | None = None) -> tuple[RolloutPlan, float]:
     fleet, now = _fleet(nodes, parallel=parallel)
     by = None if within is None else now.at + within
     began = time.process_time()
-    made = plan(fleet, now, pool=_POOL, assumptions=Usual(), finish_by=by)
+    made = plan(fleet, now, pool=_POOL, assumptions=DefaultAssumptions(), finish_by=by)
     return made, time.process_time() - began
 
 
-def _told(report: Report, made: Plan) -> None:
+def _told(report: BenchReport, made: RolloutPlan) -> None:
     report.figure("until the last node", _hours(made.makespan), "h", note="half of the plays")
     report.figure("at the worst out of service", made.loss.nodes, "nodes")
     report.figure("GPU-hours lost", made.gpu_hours_lost, "")
 
 
-def _hours(time: Likely) -> float:
+def _hours(time: Percentiles) -> float:
     return -1.0 if time.p50 is None else time.p50 / HOUR
 
 
@@ -69,16 +69,16 @@ def _fleet(nodes: int, *, parallel: int) -> tuple[Fleet, Instant]:
     some, of = BUSY
     work = tuple(Tenant(name=f"train-{number}", gpus=4) for number in range(2))
     plans = [
-        NodePlan(
+        StageNodeSpec(
             name=f"gpu-{number:05}",
             pool=_POOL,
-            runs="old",
+            target="old",
             tenants=work if number % of < some else (),
         )
         for number in range(nodes)
     ]
     pools = [_pool(parallel)]
-    stage = Stage(pools, plans, world=Steady(), start=1.8e9, journalled=False)
+    stage = Stage(pools, plans, world=SteadyWorld(), start=1.8e9, journalled=False)
     return stage.fleet(), stage.instant()
 
 

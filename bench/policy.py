@@ -6,16 +6,16 @@ from typing import Any
 
 from bench.recorded import NODES as COUNT
 from bench.recorded import pages
-from bench.report import Report, ratio
-from libs.kube.answers import read_page
+from bench.report import BenchReport, ratio
 from libs.kube.resources import NODES
+from libs.kube.responses import decode_page
 from libs.kube.views import Node
-from libs.policy.owners import NodeFacts
-from libs.policy.pools import pools
-from libs.policy.reading import Read, read
-from libs.policy.rendering.operands import operands
-from libs.policy.rendering.settings import Images, Settings
-from libs.policy.variants import placed
+from libs.policy.manifests import ParsedPolicy, parse_manifest
+from libs.policy.owners import NodeLabels
+from libs.policy.pools import assemble_pools
+from libs.policy.render.operands import render_operands
+from libs.policy.render.settings import AgentImages, RenderSettings
+from libs.policy.variants import assign_variants
 
 TITLE = "5,000 nodes in 20 pools: selection and rendering, beside decoding the nodes"
 POOLS = 20
@@ -26,7 +26,7 @@ _SYSTEMS = (("ubuntu", "22.04"), ("ubuntu", "24.04"), ("rhel", "9.4"))
 _FEATURES = "feature.node.kubernetes.io/"
 
 
-async def run(report: Report) -> None:
+async def run(report: BenchReport) -> None:
     """In turns, within one run; nodes have the labels that real ones have."""
     bodies = pages()
     wishes = _wishes()
@@ -35,7 +35,7 @@ async def run(report: Report) -> None:
     rendered = 0
     for _ in range(ROUNDS):
         began = time.perf_counter()
-        nodes = [node for body in bodies for node in read_page(body, NODES, path="/").items]
+        nodes = [node for body in bodies for node in decode_page(body, NODES, path="/").items]
         decoding.append(time.perf_counter() - began)
         labels = [_labels(number, node) for number, node in enumerate(nodes)]
         began = time.perf_counter()
@@ -46,13 +46,15 @@ async def run(report: Report) -> None:
     report.at_most("of the time of decoding", ratio(working, decoding), BUDGET, "x")
 
 
-def _render(wishes: Sequence[Read], nodes: Sequence[Node], labels: Sequence[Any]) -> int:
+def _render(wishes: Sequence[ParsedPolicy], nodes: Sequence[Node], labels: Sequence[Any]) -> int:
     facts = [
-        NodeFacts(name=node.metadata.name, uid=node.metadata.uid, labels=given)
+        NodeLabels(name=node.metadata.name, uid=node.metadata.uid, labels=given)
         for node, given in zip(nodes, labels, strict=True)
     ]
-    wanted = pools(wishes, facts)
-    return len(operands(wanted, placed(wanted, facts), _SETTINGS, config_maps={}).objects)
+    wanted = assemble_pools(wishes, facts)
+    return len(
+        render_operands(wanted, assign_variants(wanted, facts), _SETTINGS, config_maps={}).objects
+    )
 
 
 def _labels(number: int, node: Node) -> dict[str, str]:
@@ -67,9 +69,9 @@ def _labels(number: int, node: Node) -> dict[str, str]:
     }
 
 
-def _wishes() -> list[Read]:
+def _wishes() -> list[ParsedPolicy]:
     asking = {"metadata": {"name": "a"}, "spec": {"driver": {"useNvidiaDriverCRD": True}}}
-    made = [read("ClusterPolicy", asking)]
+    made = [parse_manifest("ClusterPolicy", asking)]
     for number in range(POOLS):
         spec = {
             "default": False,
@@ -81,13 +83,13 @@ def _wishes() -> list[Read]:
             "rdma": {"enabled": True},
         }
         metadata = {"name": f"pool-{number}", "uid": f"uid-{number}"}
-        made.append(read("NVIDIADriver", {"metadata": metadata, "spec": spec}))
+        made.append(parse_manifest("NVIDIADriver", {"metadata": metadata, "spec": spec}))
     return made
 
 
-_SETTINGS = Settings(
+_SETTINGS = RenderSettings(
     namespace="gpu-operator",
-    images=Images(
+    images=AgentImages(
         discovery="r.example/discovery:1",
         driver="r.example/driver:1",
         validator="r.example/validator:1",

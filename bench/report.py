@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 
-class Report:
+class BenchReport:
     """Prints each figure as it comes, and remembers those that are over."""
 
     def __init__(self) -> None:
@@ -14,7 +14,7 @@ class Report:
         """A figure without a budget."""
         print(f"  {name:<52} {value:10.2f} {unit:<6} {note}".rstrip(), flush=True)
 
-    def beside(self, name: str, theirs: float | str, ours: float | str, unit: str = "") -> None:
+    def compare(self, name: str, theirs: float | str, ours: float | str, unit: str = "") -> None:
         """Two figures of one thing, or two words."""
         shown = (each if isinstance(each, str) else f"{each:.2f}" for each in (theirs, ours))
         columns = "".join(f"{each:>14}" for each in shown)

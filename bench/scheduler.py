@@ -17,13 +17,13 @@ from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.fleet import Child
-from bench.report import Report
-from demo.crew import Crew
-from demo.person import Person
-from demo.places import NAMESPACE
-from libs.bus.nats import NatsBus
-from libs.bus.nats import connect as join
+from bench.fleet import LineProcess
+from bench.report import BenchReport
+from demo.admin import DemoAdmin
+from demo.paths import NAMESPACE
+from demo.process_group import ProcessGroup
+from libs.bus.nats.bus import NatsBus
+from libs.bus.nats.bus import connect as join
 from libs.contracts import subjects
 from libs.contracts.facts import Facts, Gate, LoadedDriver
 from libs.contracts.identities import Identity, Writer
@@ -32,7 +32,7 @@ from libs.contracts.reports import PodUse, Usage
 from libs.contracts.reports import Report as StateReport
 from libs.contracts.streams import STATE, STREAMS
 from libs.kube.client import Kube
-from libs.kube.config import connect
+from libs.kube.config import open_transport
 from libs.kube.resources import NODES
 from libs.runtime.clock import SystemClock
 from libs.testing.nats import NatsServer
@@ -45,15 +45,17 @@ WAITING: Final = "sluice_scheduler_nodes_waiting"
 DRIVER = LoadedDriver(version="570.86.15", loaded_at=1.0)
 
 
-async def run(report: Report) -> None:
+async def run(report: BenchReport) -> None:
     """Read when all nodes are decided about, and again after each has changed."""
     with ExitStack() as stack:
-        server = await asyncio.to_thread(Child, stack, "bench.fleet_server", str(COUNT), LABEL)
-        filled = await asyncio.to_thread(server.hear)
+        server = await asyncio.to_thread(
+            LineProcess, stack, "bench.fleet_server", str(COUNT), LABEL
+        )
+        filled = await asyncio.to_thread(server.read_line)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(json.dumps(_kubeconfig(filled["url"], filled["token"])))
-        async with NatsServer() as nats, Crew(os.environ) as crew:
+        async with NatsServer() as nats, ProcessGroup(os.environ) as crew:
             await _fill(nats, kubeconfig)
             scheduler = await crew.start(
                 *("scheduler", "services.scheduler", "scheduler"),
@@ -62,25 +64,27 @@ async def run(report: Report) -> None:
                 pod_name="scheduler-1",
                 nats_url=nats.url,
             )
-            await crew.ready("scheduler")
-            while (told := await asyncio.to_thread(_figures, scheduler.page))[WAITING] < COUNT:
+            await crew.wait_ready("scheduler")
+            while (told := await asyncio.to_thread(_figures, scheduler.metrics_url))[
+                WAITING
+            ] < COUNT:
                 await asyncio.sleep(0.5)
             report.figure("nodes decided about", told[WAITING], "")
             report.figure("its memory then", _mib(told), "MiB")
             await asyncio.to_thread(server.ask, f"{CHANGES} {RATE}")
-            told = await asyncio.to_thread(_figures, scheduler.page)
+            told = await asyncio.to_thread(_figures, scheduler.metrics_url)
             report.at_most("its memory after a change of each", _mib(told), 256, "MiB")
 
 
 async def _fill(nats: NatsServer, kubeconfig: Path) -> None:
     """What people, and agents, have said before it starts."""
     clock = SystemClock()
-    transport = await connect(clock=clock, kubeconfig=kubeconfig)
+    transport = await open_transport(clock=clock, kubeconfig=kubeconfig)
     async with transport:
         kube = Kube(transport, manager="kubectl", clock=clock)
-        person = Person(kube)
+        person = DemoAdmin(kube)
         await person.install()
-        await person.want("570.86.15")
+        await person.apply_policy("570.86.15")
         nodes = [one async for one in _nodes(kube)]
     identity = Identity(writer=Writer.SCHEDULER)
     chance = random.Random(1)
@@ -95,10 +99,10 @@ async def _fill(nats: NatsServer, kubeconfig: Path) -> None:
 async def _nodes(kube: Kube) -> AsyncIterator[tuple[str, str]]:
     rest = ""
     while True:
-        page = await kube.page(NODES, limit=500, resume=rest)
+        page = await kube.list_page(NODES, limit=500, continue_token=rest)
         for one in page.items:
             yield one.metadata.name, one.metadata.uid
-        if not (rest := page.rest):
+        if not (rest := page.continue_token):
             return
 
 

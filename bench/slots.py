@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import nats
 
-from bench.report import Report, ratio
-from libs.bus.nats import connect
-from libs.bus.slots import Slots
+from bench.report import BenchReport, ratio
+from libs.bus.nats.bus import connect
+from libs.bus.slots import SlotWriter
 from libs.contracts import subjects
 from libs.contracts.commands import Command, Order, Quiesce
 from libs.contracts.identities import Identity, Writer
@@ -25,7 +25,7 @@ ROUNDS = 3
 NEW_SLOT = {"Nats-Expected-Last-Subject-Sequence": "0"}
 
 
-async def run(report: Report) -> None:
+async def run(report: BenchReport) -> None:
     """Take turns, each round in a cluster of its own, so that every slot is new."""
     random_ = random.Random(1)
     identity = Identity(writer=Writer.SCHEDULER)
@@ -38,7 +38,7 @@ async def run(report: Report) -> None:
         js = client.jetstream()
         ours: list[float] = []
         theirs: list[float] = []
-        slots = Slots(bus=bus, clock=SystemClock())
+        slots = SlotWriter(bus=bus, clock=SystemClock())
         commands = [_command(n) for n in range(SLOTS)]
 
         async def publish(slot: subjects.Command, command: Command) -> None:

@@ -14,13 +14,13 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from bench.report import Report
+from bench.report import BenchReport
 from libs.contracts import subjects
 from libs.contracts.node import STATE_LABEL
 from libs.contracts.reports import StateKind
-from libs.kube.transport import Answer, Request
-from libs.testing.bus import Happened
-from tests.component.scheduler.world import NEW, OLD, Wire, World, play
+from libs.kube.transport import Request, Response
+from libs.testing.bus import TraceRecord
+from tests.component.scheduler.world import NEW, OLD, CuttableTransport, World, play
 
 TITLE = "from a free place to the cordon, 100 nodes"
 NODES = 100
@@ -28,37 +28,37 @@ STARTS = 24
 LIMIT_MS = 50.0
 
 
-class Moment(msgspec.Struct, frozen=True, order=True):
+class CpuMoment(msgspec.Struct, frozen=True, order=True):
     """In virtual time, and by what this process has computed until then."""
 
     at: float
     cpu: float
 
 
-class Watching(Wire):
+class CordonTimingWire(CuttableTransport):
     """A way to the server that notes when nodes are cordoned, and when they are given back."""
 
-    def __init__(self, wire: Wire, world: World) -> None:
+    def __init__(self, wire: CuttableTransport, world: World) -> None:
         super().__init__(wire)
         self._world = world
-        self.cordons: dict[str, tuple[Moment, Moment]] = {}
+        self.cordons: dict[str, tuple[CpuMoment, CpuMoment]] = {}
         """By node: when it was sent, and when it was answered."""
-        self.ends: list[Moment] = []
+        self.ends: list[CpuMoment] = []
         """When nodes were given back."""
 
-    def now(self) -> Moment:
+    def now(self) -> CpuMoment:
         """This one."""
-        return Moment(self._world.sim.clock.now(), time.process_time())
+        return CpuMoment(self._world.sim.clock.now(), time.process_time())
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator[Answer]:
+    async def open(self, request: Request) -> AsyncGenerator[Response]:
         """As it is."""
         sent = self.now()
         async with super().open(request) as answer:
             yield answer
         self._note(request, sent)
 
-    def _note(self, request: Request, sent: Moment) -> None:
+    def _note(self, request: Request, sent: CpuMoment) -> None:
         if request.method != "PATCH" or "/nodes/" not in request.path or not request.body:
             return
         said = msgspec.json.decode(request.body)
@@ -69,7 +69,7 @@ class Watching(Wire):
             self.ends.append(self.now())
 
 
-async def run(report: Report) -> None:
+async def run(report: BenchReport) -> None:
     """All nodes get a first driver; then so many are started on the next one, one by one."""
     waits, writes = await asyncio.to_thread(play, _story)
     report.figure("starts", len(waits), "")
@@ -81,10 +81,10 @@ async def run(report: Report) -> None:
     report.figure("CPU time before it, P95", statistics.quantiles(cpu, n=20)[-1], "ms")
 
 
-async def _story(world: World) -> tuple[list[Moment], list[float]]:
-    preflights: dict[str, Moment] = {}
+async def _story(world: World) -> tuple[list[CpuMoment], list[float]]:
+    preflights: dict[str, CpuMoment] = {}
 
-    def hear(it: Happened) -> None:
+    def hear(it: TraceRecord) -> None:
         of = subjects.parse(it.subject) if it.what == "store" else None
         if isinstance(of, subjects.State) and of.kind == StateKind.PREFLIGHT:
             preflights[of.node] = wire.now()
@@ -92,23 +92,25 @@ async def _story(world: World) -> tuple[list[Moment], list[float]]:
     names = [f"n{number:03}" for number in range(NODES)]
     await world.install(*names, version=OLD, maxParallelUpgrades=0, maxUnavailable="100%")
     scheduler = world.start()
-    wire = scheduler.wire = Watching(scheduler.wire, world)
-    world.bus.tap(hear)
-    await world.done(*names)
+    wire = scheduler.transport = CordonTimingWire(scheduler.transport, world)
+    world.bus.add_tracer(hear)
+    await world.wait_until_done(*names)
     wire.ends.clear()
     wire.cordons.clear()
-    await world.want(NEW, maxParallelUpgrades=1, maxUnavailable=1)
+    await world.apply_policy(NEW, maxParallelUpgrades=1, maxUnavailable=1)
     while len(wire.cordons) <= STARTS:
         await world.sleep(0.5)
     return _shares(wire, preflights)
 
 
-def _shares(wire: Watching, preflights: dict[str, Moment]) -> tuple[list[Moment], list[float]]:
+def _shares(
+    wire: CordonTimingWire, preflights: dict[str, CpuMoment]
+) -> tuple[list[CpuMoment], list[float]]:
     """Of each start after the first: how long it waited for us, and its write's CPU time."""
-    waits, writes = list[Moment](), list[float]()
+    waits, writes = list[CpuMoment](), list[float]()
     started = sorted(wire.cordons.items(), key=lambda one: one[1])[1:]
     for (name, (sent, answered)), free in zip(started, wire.ends, strict=False):
         since = max(free, preflights[name])
-        waits.append(Moment(sent.at - since.at, sent.cpu - since.cpu))
+        waits.append(CpuMoment(sent.at - since.at, sent.cpu - since.cpu))
         writes.append(answered.cpu - sent.cpu)
     return waits, writes

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bench.comparing import CALM, Figures, FleetSpec
+from bench.comparison import CALM, ComparedFleet, UpgradeFigures
 from bench.incumbent import incumbent
 from bench.ours import ours
-from bench.report import Report
-from libs.forecast.world import Model, Seeded
+from bench.report import BenchReport
+from libs.forecast.world import SeededWorld, WorldModel
 
 TITLE = "the GPU Operator's upgrade rules beside ours, on simulated fleets (nothing is measured)"
 SEEDS = {10: (7, 8, 9, 10, 11), 100: (7, 8, 9), 1_000: (7,)}
@@ -20,37 +20,37 @@ SEEDS = {10: (7, 8, 9, 10, 11), 100: (7, 8, 9), 1_000: (7,)}
 HOUR = 3600.0
 
 _BAD = "bad"
-_Played = Callable[[int], Model]
+_Played = Callable[[int], WorldModel]
 
 
-async def run(report: Report) -> None:
+async def run(report: BenchReport) -> None:
     """Nothing goes wrong; things go wrong as usual; a driver that never loads."""
     print(
         "  This is a simulation of both: by reading of the one, by the engine itself of the other."
     )
-    calm = partial(Seeded, habits=CALM)
-    bad = partial(Seeded, habits=CALM, bad_drivers=frozenset({_BAD}))
+    calm = partial(SeededWorld, profile=CALM)
+    bad = partial(SeededWorld, profile=CALM, bad_drivers=frozenset({_BAD}))
     for size in SEEDS:
         _compare(report, f"{size} nodes, one at a time, nothing goes wrong", _serial(size), calm)
     for size in SEEDS:
-        _compare(report, f"{size} nodes, 25 % at a time, as usual", _quarter(size), Seeded)
-    _compare(report, "100 nodes, one at a time, as usual", _serial(100), Seeded)
+        _compare(report, f"{size} nodes, 25 % at a time, as usual", _quarter(size), SeededWorld)
+    _compare(report, "100 nodes, one at a time, as usual", _serial(100), SeededWorld)
     _compare(report, "100 nodes, one at a time, a driver that never loads", _serial(100), bad, _BAD)
     _compare(
         report, "100 nodes, 25 % at a time, a driver that never loads", _quarter(100), bad, _BAD
     )
 
 
-def _serial(nodes: int) -> FleetSpec:
-    return FleetSpec(nodes=nodes)
+def _serial(nodes: int) -> ComparedFleet:
+    return ComparedFleet(nodes=nodes)
 
 
-def _quarter(nodes: int) -> FleetSpec:
-    return FleetSpec(nodes=nodes, max_parallel=0)
+def _quarter(nodes: int) -> ComparedFleet:
+    return ComparedFleet(nodes=nodes, max_parallel=0)
 
 
 def _compare(
-    report: Report, title: str, fleet: FleetSpec, world: _Played, target: str = "new"
+    report: BenchReport, title: str, fleet: ComparedFleet, world: _Played, target: str = "new"
 ) -> None:
     seeds = SEEDS[fleet.nodes]
     began = time.process_time()
@@ -58,15 +58,17 @@ def _compare(
     mine = [ours(fleet, world(seed), target=target) for seed in seeds]
     took = time.process_time() - began
     worlds = f"{len(seeds)} worlds" if len(seeds) > 1 else "1 world"
-    report.beside(f"{title} ({worlds})", "incumbent", "ours")
+    report.compare(f"{title} ({worlds})", "incumbent", "ours")
     for name, unit, of in _ROWS:
         them, us = _mean(of, theirs), _mean(of, mine)
         if them is not None or us is not None:
-            report.beside(f"  {name}", _shown(them), _shown(us), unit)
+            report.compare(f"  {name}", _shown(them), _shown(us), unit)
     report.figure("  simulated in", took, "s CPU")
 
 
-def _mean(of: Callable[[Figures], float | None], figures: Sequence[Figures]) -> float | None:
+def _mean(
+    of: Callable[[UpgradeFigures], float | None], figures: Sequence[UpgradeFigures]
+) -> float | None:
     """Of those worlds in which there is such a figure."""
     found = [value for each in figures if (value := of(each)) is not None]
     return statistics.fmean(found) if found else None
@@ -76,12 +78,12 @@ def _shown(figure: float | None) -> float | str:
     return "-" if figure is None else figure
 
 
-def _bad(of: Callable[[Figures], float | None]) -> Callable[[Figures], float | None]:
+def _bad(of: Callable[[UpgradeFigures], float | None]) -> Callable[[UpgradeFigures], float | None]:
     """Only where a started node failed."""
     return lambda each: None if each.named_after is None else of(each)
 
 
-_ROWS: tuple[tuple[str, str, Callable[[Figures], float | None]], ...] = (
+_ROWS: tuple[tuple[str, str, Callable[[UpgradeFigures], float | None]], ...] = (
     ("nodes done", "", lambda each: each.done),
     ("nodes failed", "", lambda each: each.failed),
     ("nodes that wait at the end", "", lambda each: each.waiting),

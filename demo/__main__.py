@@ -4,7 +4,7 @@ import sys
 
 if __name__ == "__main__":
     try:
-        from demo.playing import main
+        from demo.cli import main
     except KeyboardInterrupt:  # all that it needs takes a second or two to be read
         sys.exit(130)
     sys.exit(main())

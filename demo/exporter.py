@@ -17,7 +17,7 @@ _NOBODY: Final = Page(b"no telemetry agent runs on this machine now; ask again\n
 Pages = Mapping[str, Callable[[], Page]]
 
 
-class Exporter:
+class GpuExporter:
     """What the agent that lives now shows; `server` is for whoever gives it a port."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Exporter:
         self.server = HttpServer(HttpSettings(host=HOST, port=0), pages)
 
     @asynccontextmanager
-    async def show(self, pages: Pages) -> AsyncGenerator[None]:
+    async def serve(self, pages: Pages) -> AsyncGenerator[None]:
         """Of this agent, while it lives."""
         self._pages = pages
         try:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from demo.places import Places
+from demo.paths import DemoPaths
 from libs.bus.server_config import User, new_nkey, server_config
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity
 
@@ -15,7 +15,7 @@ def identities(nodes: Iterable[str]) -> list[Identity]:
     return services + [Identity(writer=one, node=node) for node in nodes for one in COMPONENTS]
 
 
-def hand_out(places: Places, nodes: Iterable[str]) -> str:
+def write_keys(places: DemoPaths, nodes: Iterable[str]) -> str:
     """Write everybody's secret into a file of his own; gives the server's part of it."""
     users: list[User] = []
     for identity in identities(nodes):

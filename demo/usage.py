@@ -9,7 +9,7 @@ import msgspec
 _MIB = 1024
 
 
-class Cost(msgspec.Struct, frozen=True):
+class ProcessCost(msgspec.Struct, frozen=True):
     """Of one process."""
 
     memory_mib: float
@@ -17,17 +17,17 @@ class Cost(msgspec.Struct, frozen=True):
     cpu_seconds: float
 
 
-def cost(pid: int, *, proc: Path = Path("/proc")) -> Cost:
+def process_cost(pid: int, *, proc: Path = Path("/proc")) -> ProcessCost:
     """Of this process, up to now."""
     rollup = (proc / str(pid) / "smaps_rollup").read_text()
     pss = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
     # The name may hold blanks and brackets: what is counted comes behind the last of them.
     fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
     ticks = int(fields[11]) + int(fields[12])
-    return Cost(int(pss.split()[1]) / _MIB, ticks / os.sysconf("SC_CLK_TCK"))
+    return ProcessCost(int(pss.split()[1]) / _MIB, ticks / os.sysconf("SC_CLK_TCK"))
 
 
-def table(costs: Mapping[str, Cost], *, seconds: float) -> Iterator[str]:
+def table(costs: Mapping[str, ProcessCost], *, seconds: float) -> Iterator[str]:
     """One line each, and their sum."""
     for name, one in costs.items():
         yield f"  {name:<17} {one.memory_mib:6.0f} MiB  {one.cpu_seconds:6.1f} s of CPU"

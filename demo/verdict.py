@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from demo.places import Places
-from demo.station_agents import journal_of
-from demo.witness import dated
-from libs.audit import Journal, PoolFacts, Verdict, judge
-from libs.bus.chronicle import Recorded, read
+from demo.driverless import with_report_delay
+from demo.node_agents import journal_path
+from demo.paths import DemoPaths
+from libs.audit import AuditJournal, AuditResult, PoolFacts, judge
+from libs.bus.events import RecordedEvent, read_events
 from libs.bus.journal import FileJournal
 from libs.bus.port import Bus, FromSequence
 from libs.contracts.events import Event
@@ -22,56 +22,56 @@ from libs.contracts.journal import Entry, Revision
 from libs.host.tree import Tree
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class DemoVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What the judge says."""
 
-    verdict: Verdict
+    verdict: AuditResult
     oddities: tuple[str, ...]
     """What must never happen on a machine, and did."""
     rests_on: str
     """How much it has read: a verdict over nothing would be worth nothing."""
 
     @property
-    def well(self) -> bool:
+    def is_ok(self) -> bool:
         """Whether nothing was broken."""
         return not self.verdict.violations and not self.oddities
 
 
 async def events_of(bus: Bus) -> tuple[Event, ...]:
     """Everything that was said on the bus."""
-    async with read(bus=bus, cluster=bus.identity.cluster, start=FromSequence()) as entries:
-        return tuple([one.event async for one in entries if isinstance(one, Recorded)])
+    async with read_events(bus=bus, cluster=bus.identity.cluster, start=FromSequence()) as entries:
+        return tuple([one.event async for one in entries if isinstance(one, RecordedEvent)])
 
 
-async def judged(
-    places: Places,
+async def judge_run(
+    paths: DemoPaths,
     nodes: Sequence[str],
     *,
     events: tuple[Event, ...],
-    testimony: Sequence[PoolFacts],
+    pool_facts: Sequence[PoolFacts],
     faults: bool,
-) -> Found:
+) -> DemoVerdict:
     """The audit's word, and what it rests on; `testimony` is of what no revision shows.
 
     For when the cluster and all machines have ended: their files are complete then.
     """
-    entries = [entry for node in nodes for entry in await _entries(places, node)]
-    revisions = await asyncio.to_thread(lambda: tuple(_revisions(places.revisions)))
-    journal = Journal(
+    entries = [entry for node in nodes for entry in await _entries(paths, node)]
+    revisions = await asyncio.to_thread(lambda: tuple(_revisions(paths.revisions)))
+    journal = AuditJournal(
         revisions=revisions,
         entries=tuple(entries),
         events=events,
-        pools=dated(testimony, revisions),
+        pools=with_report_delay(pool_facts, revisions),
     )
-    return Found(
+    return DemoVerdict(
         verdict=await asyncio.to_thread(judge, journal, faults=faults),
-        oddities=await asyncio.to_thread(lambda: tuple(_oddities(places, nodes))),
+        oddities=await asyncio.to_thread(lambda: tuple(_oddities(paths, nodes))),
         rests_on=f"{len(revisions)} requests to the API server, {len(entries)} lines of agents'"
         f" journals, {len(events)} events",
     )
 
 
-def lines(found: Found) -> Iterator[str]:
+def lines(found: DemoVerdict) -> Iterator[str]:
     """The same for a person."""
     yield f"  it has read {found.rests_on}"
     for odd in found.oddities:
@@ -79,17 +79,17 @@ def lines(found: Found) -> Iterator[str]:
     for one in found.verdict.violations:
         place = f" ({one.node})" if one.node else ""
         yield f"  BROKEN  {one.invariant}{place}: {one.message}"
-    for invariant, lack in sorted(found.verdict.unjudged.items()):
+    for invariant, lack in sorted(found.verdict.not_judged.items()):
         yield f"  not judged: {invariant}, for want of {lack}"
-    if found.well:
+    if found.is_ok:
         yield "  every promise that it can judge was kept"
 
 
-async def _entries(places: Places, node: str) -> list[Entry]:
+async def _entries(places: DemoPaths, node: str) -> list[Entry]:
     tree = Tree(places.machine(node))
     found: list[Entry] = []
     for component in COMPONENTS:
-        path = tree.at(journal_of(component))
+        path = tree.at(journal_path(component))
         if path.exists():
             found += await FileJournal(path, run=asyncio.to_thread).open()
     return found
@@ -101,6 +101,6 @@ def _revisions(path: Path) -> Iterator[Revision]:
         yield from map(decode, file)
 
 
-def _oddities(places: Places, nodes: Sequence[str]) -> Iterator[str]:
+def _oddities(places: DemoPaths, nodes: Sequence[str]) -> Iterator[str]:
     for node in nodes:
-        yield from places.oddities(node).read_text().splitlines()
+        yield from places.incidents(node).read_text().splitlines()

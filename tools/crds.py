@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import policies
 
-from libs.policy.crds import definitions
+from libs.policy.crds import crd_manifests
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "deploy/chart/crds"
@@ -62,7 +62,7 @@ def wanted() -> dict[str, str]:
     """Every file by its path, as it should be."""
     files = {
         f"{FOLDER}/{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": FIRST + yaml(crd)
-        for crd in definitions().values()
+        for crd in crd_manifests().values()
     }
     return {**files, PAGE: policies.page()}
 

@@ -32,7 +32,7 @@ PAGES: dict[str, dict[str, Callable[[], list[str]]]] = {
 _MARKED = re.compile(r"(<!-- made: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def filled(page: str, text: str) -> str:
+def fill(page: str, text: str) -> str:
     """The page as it should be, with its own words as they are."""
     makers = PAGES[page]
     marks = [name for _, name, _ in _MARKED.findall(text)]
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     for page in PAGES:
         path = ROOT / page
         text = path.read_text()
-        wanted = filled(page, text)
+        wanted = fill(page, text)
         if text == wanted:
             continue
         if check:

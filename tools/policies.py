@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from told import table
+from struct_docs import table
 
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.kind import Kind
-from libs.policy.reading import plain
-from libs.policy.shapes import About, Field, Form, Shape
+from libs.policy.manifests import to_json
+from libs.policy.shapes import About, Field, JsonType, Shape
 
 _FIRST = """# What people want: the policies
 
@@ -25,19 +25,21 @@ the API server; the others hold without standing there.
 """
 
 _NAMES = {
-    Form.BOOLEAN: "boolean",
-    Form.INTEGER: "integer",
-    Form.NUMBER: "number",
-    Form.TEXT: "text",
-    Form.AMOUNT: "number or text",
-    Form.OPEN: "object",
+    JsonType.BOOLEAN: "boolean",
+    JsonType.INTEGER: "integer",
+    JsonType.NUMBER: "number",
+    JsonType.TEXT: "text",
+    JsonType.INT_OR_STRING: "number or text",
+    JsonType.FREE_FORM: "object",
 }
 
 
 def page() -> str:
     """The whole page."""
     lines = [_FIRST]
-    lines += [f"- [{kind.name}](#{kind.name.lower()}): {kind.says}" for kind in KINDS.values()]
+    lines += [
+        f"- [{kind.name}](#{kind.name.lower()}): {kind.description}" for kind in KINDS.values()
+    ]
     for kind in KINDS.values():
         lines += [*([] if lines[-1] == "" else [""]), *_kind(kind)]
     return "\n".join(lines).rstrip() + "\n"
@@ -47,7 +49,7 @@ def _kind(kind: Kind) -> Iterator[str]:
     yield f'<a id="{kind.name.lower()}"></a>'
     yield f"## {kind.name}"
     yield ""
-    yield f"`{kind.api_version}`, cluster-scoped. {kind.says}"
+    yield f"`{kind.api_version}`, cluster-scoped. {kind.description}"
     if kind.short_names:
         yield f"Short names: {', '.join(f'`{name}`' for name in kind.short_names)}."
     yield ""
@@ -58,13 +60,13 @@ def _kind(kind: Kind) -> Iterator[str]:
         if _has_fields(field.shape):
             yield f"### {kind.name}: `spec.{field.name}`"
             yield ""
-            yield f"{field.about.says}{_required(field.about)}"
+            yield f"{field.about.description}{_required(field.about)}"
             yield ""
             yield from _table(list(_rows(field, "spec", "")))
 
 
 def _has_fields(shape: Shape) -> bool:
-    return shape.form is Form.OBJECT
+    return shape.type is JsonType.OBJECT
 
 
 def _table(rows: list[list[str]]) -> Iterator[str]:
@@ -72,9 +74,9 @@ def _table(rows: list[list[str]]) -> Iterator[str]:
 
 
 def _rows(field: Field, path: str, moot: str) -> Iterator[list[str]]:
-    because = field.about.moot or moot
+    because = field.about.no_effect_because or moot
     at = f"{path}.{field.name}"
-    if field.shape.form is Form.OBJECT and not field.about.alias:
+    if field.shape.type is JsonType.OBJECT and not field.about.alias:
         for below in field.shape.fields:
             yield from _rows(below, at, because)
         return
@@ -82,19 +84,19 @@ def _rows(field: Field, path: str, moot: str) -> Iterator[list[str]]:
 
 
 def _type(shape: Shape) -> str:
-    if shape.words:
-        return ", ".join(f"`{word}`" if word else '`""`' for word in shape.words)
-    if shape.form is Form.LIST and shape.below:
-        return f"list of {_plural(shape.below)}"
-    if shape.form is Form.MAP and shape.below:
-        return f"map of {_plural(shape.below)}"
-    if shape.form is Form.OBJECT:
+    if shape.choices:
+        return ", ".join(f"`{word}`" if word else '`""`' for word in shape.choices)
+    if shape.type is JsonType.LIST and shape.items:
+        return f"list of {_plural(shape.items)}"
+    if shape.type is JsonType.MAP and shape.items:
+        return f"map of {_plural(shape.items)}"
+    if shape.type is JsonType.OBJECT:
         return "object"
-    return _NAMES[shape.form]
+    return _NAMES[shape.type]
 
 
 def _plural(shape: Shape) -> str:
-    if shape.form is Form.OBJECT:
+    if shape.type is JsonType.OBJECT:
         return "{" + ", ".join(f"`{field.name}`" for field in shape.fields) + "}"
     return f"{_type(shape)}s"
 
@@ -105,7 +107,7 @@ def _default(field: Field, because: str) -> str:
         return about.unset
     if about.required and not about.stored:
         return "required"
-    value: Any = plain(field.default, field.shape) if field.default is not None else None
+    value: Any = to_json(field.default, field.shape) if field.default is not None else None
     if value in (None, "", [], {}):
         return ""
     text = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else str(value)
@@ -118,8 +120,10 @@ def _required(about: About) -> str:
 
 def _effect(about: About, because: str) -> str:
     if about.alias:
-        return f"{about.says} An old spelling of `{about.alias}`: read as that, with a warning."
-    words = [about.says]
+        return (
+            f"{about.description} An old spelling of `{about.alias}`: read as that, with a warning."
+        )
+    words = [about.description]
     if about.deprecated:
         words.append(f"Deprecated: {about.deprecated}.")
     if because:

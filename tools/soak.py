@@ -18,61 +18,64 @@ from typing import Final, NamedTuple
 
 from tests.component.campaign import campaign
 from tests.component.campaign import scenario as campaigns
-from tests.component.rollout.exploration.further import Result, further
-from tests.component.rollout.simulation.play import play
+from tests.component.rollout.exploration.long_explorations import (
+    LongExplorationResult,
+    long_explorations,
+)
+from tests.component.rollout.simulation.report import failure_report
+from tests.component.rollout.simulation.runner import run_scenario
 from tests.component.rollout.simulation.scenario import scenario
-from tests.component.rollout.simulation.shrinking import shrunk
-from tests.component.rollout.simulation.story import story
+from tests.component.rollout.simulation.shrink import shrink_failure
 
-Told = tuple[int, str, int]
+SeedResult = tuple[int, str, int]
 """A seed, what is wrong with it, and how many nodes ended in place."""
 
 
-class Part(NamedTuple):
+class SoakTarget(NamedTuple):
     """What can be soaked."""
 
-    told: Callable[[int], Told]
+    run: Callable[[int], SeedResult]
     story: Callable[[int], str]
 
 
-def _engine(seed: int) -> Told:
-    played = play(scenario(seed))
+def _engine(seed: int) -> SeedResult:
+    played = run_scenario(scenario(seed))
     wrong = played.wrong
     return seed, f"{wrong.kind}: {wrong.message}" if wrong is not None else "", played.done
 
 
-def _campaign(seed: int) -> Told:
+def _campaign(seed: int) -> SeedResult:
     try:
-        played = campaign.played(campaigns.scenario(seed))
+        played = campaign.run_seed(campaigns.scenario(seed))
     except Exception as error:  # noqa: BLE001  (the others are played all the same)
         return seed, f"crash {type(error).__name__}: {error}", 0
-    first = played.wrong[0] if played.wrong else None
+    first = played.failures[0] if played.failures else None
     return seed, str(first or ""), 0 if first else len(played.scenario.nodes)
 
 
 def _engines_story(seed: int) -> str:
-    return story(shrunk(play(scenario(seed))))
+    return failure_report(shrink_failure(run_scenario(scenario(seed))))
 
 
 def _campaigns_story(seed: int) -> str:
-    return campaign.story(campaign.played(campaigns.scenario(seed)))
+    return campaign.seed_report(campaign.run_seed(campaigns.scenario(seed)))
 
 
 PARTS: Final = {
-    "engine": Part(_engine, _engines_story),
-    "campaign": Part(_campaign, _campaigns_story),
+    "engine": SoakTarget(_engine, _engines_story),
+    "campaign": SoakTarget(_campaign, _campaigns_story),
 }
 
 
-def explored(scene: tuple[str, int]) -> tuple[str, Result]:
+def explored(scene: tuple[str, int]) -> tuple[str, LongExplorationResult]:
     """One scene, up to so many states."""
     name, most = scene
-    return name, further()[name](most)
+    return name, long_explorations()[name](most)
 
 
 def explorations(words: str, most: int) -> int:
     """Those whose name has these words; the exit status."""
-    names = [name for name in further() if words in name]
+    names = [name for name in long_explorations() if words in name]
     states = wrong = 0
     with multiprocessing.Pool() as pool:
         scenes = [(name, most) for name in names]
@@ -111,7 +114,7 @@ def main(arguments: list[str] | None = None) -> int:
     seeds = range(chosen.first, chosen.first + chosen.seeds)
     began = time.monotonic()
     with multiprocessing.Pool() as pool:
-        for seed, wrong, done in pool.imap_unordered(part.told, seeds, chunksize=8):
+        for seed, wrong, done in pool.imap_unordered(part.run, seeds, chunksize=8):
             nodes += done
             if wrong:
                 kind = wrong.partition(":")[0]

@@ -8,10 +8,10 @@ from enum import EnumType
 from typing import Any, cast
 
 import msgspec
-from told import GOLDEN, anchors, example, fields, heading, table
+from struct_docs import GOLDEN, anchors, example, fields, heading, table
 
 from libs.contracts import catalogue, streams, subjects
-from libs.contracts.catalogue import AT_REST, FORMS, NOTIFY_SHAPES, PLANES, Form, Plane
+from libs.contracts.catalogue import FORMS, NOTIFY_SHAPES, PLANES, STORED_FORMS, MessageForm, Plane
 from libs.contracts.identities import COMPONENTS, Identity, Writer
 from libs.contracts.streams import DAY, STREAMS, Stream
 
@@ -28,13 +28,13 @@ def _who(writers: Iterable[Writer]) -> str:
     return ", ".join((*words, *(f"`{writer}`" for writer in left)))
 
 
-def _title(form: Form) -> str:
+def _title(form: MessageForm) -> str:
     plane, _, rest = form.name.partition(".")
     kind, _, part = rest.partition(".")
     return f"`{kind or plane}`" + (f": the {part}" if part else "")
 
 
-def _form(form: Form, *, plane: Plane) -> list[str]:
+def _form(form: MessageForm, *, plane: Plane) -> list[str]:
     lines = heading(4, _title(form), form.content)
     if form.parties:
         told = "To" if plane.stream is streams.COMMANDS else "From"
@@ -117,7 +117,7 @@ def commands() -> list[str]:
     slots = msgspec.structs.replace(slot, node="*", component="*")
     beats = subjects.Beat(cluster=CLUSTER, node=NODE, component="*")
     events = subjects.Event(cluster=CLUSTER, node=NODE, writer="*", kind="*")
-    why = subjects.Ask(cluster=CLUSTER, service="scheduler", verb="why")
+    why = subjects.Query(cluster=CLUSTER, service="scheduler", verb="why")
     question = (GOLDEN / "ask.why.question.json").read_text()
     inbox = f"--inbox-prefix={subjects.inbox(Identity(writer=Writer.CTL))}"
     told = (
@@ -151,7 +151,7 @@ def messages() -> list[str]:
 def at_rest() -> list[str]:
     """What is no message."""
     lines: list[str] = []
-    for item in AT_REST:
+    for item in STORED_FORMS:
         form = item.form
         lines += [*heading(3, f"`{form.name}`", form.content), f"Kept as {item.kept}.", ""]
         lines += fields(form.content) + example(form)

@@ -11,31 +11,31 @@ from typing import Final, NamedTuple
 from libs.audit.checks import (
     budget,
     cordons,
+    duplicates,
+    foreign_fields,
+    freshness,
     harm,
     kernel,
     leases,
     orders,
-    others,
     proof,
-    repetition,
-    sight,
-    silence,
-    thrift,
+    waits,
+    write_counts,
 )
-from libs.audit.checks.case import Case
-from libs.audit.checks.sickness import compare
-from libs.audit.checks.silence import unaccounted
-from libs.audit.findings import Finding, Lack, Verdict, Violation
-from libs.contracts.records import Forgot, Held, Journal, PoolFacts
+from libs.audit.checks.case import AuditCase
+from libs.audit.checks.isolation import isolation
+from libs.audit.checks.waits import unaccounted
+from libs.audit.findings import AuditFinding, AuditResult, MissingSource, Violation
+from libs.contracts.records import AuditJournal, DeviceHold, LostJournal, PoolFacts
 
 __all__ = [
-    "Forgot",
-    "Held",
-    "Journal",
+    "AuditJournal",
+    "AuditResult",
+    "DeviceHold",
+    "LostJournal",
     "PoolFacts",
-    "Verdict",
     "Violation",
-    "compare",
+    "isolation",
     "judge",
     "unaccounted",
 ]
@@ -48,7 +48,7 @@ _EVENTS: Final = "events"
 class _Check(NamedTuple):
     invariant: str
     needs: tuple[str, ...]
-    of: Callable[[Case], Iterator[Finding]]
+    of: Callable[[AuditCase], Iterator[AuditFinding]]
 
 
 _CHECKS: Final = (
@@ -56,32 +56,32 @@ _CHECKS: Final = (
     _Check("I1", (_REVISIONS,), budget.readiness),
     _Check("I2", (_REVISIONS,), leases.leases),
     _Check("I2", (_ENTRIES,), orders.orders),
-    _Check("I2", (_ENTRIES,), orders.tokens),
+    _Check("I2", (_ENTRIES,), orders.token_order),
     _Check("I2", (_REVISIONS, _ENTRIES), orders.under_lease),
     _Check("I3", (_REVISIONS,), proof.proof),
     _Check("I4", (_REVISIONS,), cordons.cordons),
-    _Check("I4", (_REVISIONS,), others.others),
+    _Check("I4", (_REVISIONS,), foreign_fields.foreign_fields),
     _Check("I5", (_ENTRIES,), kernel.unloads),
-    _Check("I6", (_REVISIONS,), sight.sight),
+    _Check("I6", (_REVISIONS,), freshness.freshness),
     _Check("I8", (_REVISIONS,), harm.harm),
-    _Check("I9", (_EVENTS,), silence.waits),
-    _Check("I9", (_REVISIONS, _EVENTS), silence.silence),
-    _Check("I9", (_REVISIONS, _EVENTS), silence.steps),
-    _Check("I9", (_ENTRIES, _EVENTS), silence.agents),
-    _Check("I10", (_REVISIONS,), thrift.writes),
-    _Check("I10", (_REVISIONS,), thrift.conflicts),
-    _Check("I10", (_REVISIONS,), thrift.evictions),
-    _Check("I10", (_REVISIONS,), thrift.shown),
-    _Check("I11", (_ENTRIES,), repetition.results),
-    _Check("I11", (_EVENTS,), repetition.ids),
+    _Check("I9", (_EVENTS,), waits.malformed_waits),
+    _Check("I9", (_REVISIONS, _EVENTS), waits.missing_waits),
+    _Check("I9", (_REVISIONS, _EVENTS), waits.wrong_steps),
+    _Check("I9", (_ENTRIES, _EVENTS), waits.wrong_agent_events),
+    _Check("I10", (_REVISIONS,), write_counts.writes),
+    _Check("I10", (_REVISIONS,), write_counts.conflicts),
+    _Check("I10", (_REVISIONS,), write_counts.evictions),
+    _Check("I10", (_REVISIONS,), write_counts.kubernetes_events),
+    _Check("I11", (_ENTRIES,), duplicates.duplicate_results),
+    _Check("I11", (_EVENTS,), duplicates.duplicate_event_ids),
 )
 
 
-def judge(journal: Journal, *, faults: bool = False) -> Verdict:
+def judge(journal: AuditJournal, *, faults: bool = False) -> AuditResult:
     """Every violation that shows, in the order of time; `faults`: some were injected, so I10, which
     counts what is written when nothing goes wrong, is left out.
     """
-    case = Case(journal)
+    case = AuditCase(journal)
     violations: list[Violation] = []
     unjudged: dict[str, list[str]] = {}
     for check in _CHECKS:
@@ -92,12 +92,12 @@ def judge(journal: Journal, *, faults: bool = False) -> Verdict:
             unjudged.setdefault(check.invariant, []).extend(missing)
             continue
         for finding in check.of(case):
-            if isinstance(finding, Lack):
+            if isinstance(finding, MissingSource):
                 unjudged.setdefault(finding.invariant, []).append(finding.source)
             else:
                 violations.append(finding)
     violations.sort(key=lambda one: (one.time, one.revision, one.invariant, one.message))
-    return Verdict(
+    return AuditResult(
         violations=tuple(violations),
-        unjudged={name: ", ".join(dict.fromkeys(lacks)) for name, lacks in unjudged.items()},
+        not_judged={name: ", ".join(dict.fromkeys(lacks)) for name, lacks in unjudged.items()},
     )

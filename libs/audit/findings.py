@@ -17,7 +17,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence for a person."""
 
 
-class Lack(msgspec.Struct, frozen=True, kw_only=True):
+class MissingSource(msgspec.Struct, frozen=True, kw_only=True):
     """An invariant, or a part of it, that nobody could judge."""
 
     invariant: str
@@ -25,12 +25,12 @@ class Lack(msgspec.Struct, frozen=True, kw_only=True):
     """What is missing, and for which part."""
 
 
-Finding = Violation | Lack
+AuditFinding = Violation | MissingSource
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class AuditResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a journal says of the invariants."""
 
     violations: tuple[Violation, ...] = ()
-    unjudged: Mapping[str, str] = {}
+    not_judged: Mapping[str, str] = {}
     """By invariant: which source is missing. Violations that show all the same are still named."""

@@ -9,17 +9,17 @@ import random as randomness
 from collections.abc import Mapping
 from importlib.metadata import version
 
-from libs.bus.desk import Desk
-from libs.bus.desk.checks import CheckHandler
-from libs.bus.desk.op import Handler
+from libs.bus.commands.checks import CheckHandler
+from libs.bus.commands.op import CommandHandler
+from libs.bus.commands.receiver import CommandReceiver
+from libs.bus.events import EventPublisher
+from libs.bus.heartbeats import Heartbeat
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
-from libs.bus.pulse import Pulse
 from libs.bus.reporter import Reporter
-from libs.bus.telling import Telling
 from libs.contracts.beats import Beat
 from libs.contracts.commands import CheckKind, CommandKind
-from libs.contracts.events import CommandTaken, EventBody
+from libs.contracts.events import CommandEvent, EventBody
 from libs.contracts.journal import Entry, EntryPhase
 from libs.runtime.clock import Clock
 from libs.runtime.service import Service
@@ -37,7 +37,7 @@ class Agent:
         journal: Journal,
         node_uid: str,
         boot_id: str,
-        handlers: Mapping[CommandKind, Handler],
+        handlers: Mapping[CommandKind, CommandHandler],
         checks: Mapping[CheckKind, CheckHandler],
     ) -> None:
         self._me = bus.identity
@@ -46,7 +46,7 @@ class Agent:
         self.reporter = Reporter(
             bus=bus, clock=clock, random=random, node_uid=node_uid, boot_id=boot_id
         )
-        self.desk = Desk(
+        self.commands = CommandReceiver(
             bus=bus,
             clock=clock,
             random=random,
@@ -57,29 +57,29 @@ class Agent:
             handlers=handlers,
             checks=checks,
         )
-        self._telling = Telling(bus=bus, clock=clock, random=random, dropped=_nothing)
-        self.desk.on_entry(self._kept)
-        self._pulse = Pulse(bus=bus, clock=clock, random=random, beat=self._beat)
+        self._telling = EventPublisher(bus=bus, clock=clock, random=random, on_dropped=_nothing)
+        self.commands.on_entry(self._kept)
+        self._pulse = Heartbeat(bus=bus, clock=clock, random=random, make_beat=self._beat)
 
     async def open(self) -> CommandKind | None:
         """Read the journal: the command whose effect stands, before the bus is there to say it."""
-        await self.desk.open()
-        return self.desk.standing
+        await self.commands.open()
+        return self.commands.command_in_effect
 
     def start(self, service: Service) -> None:
         """Live as long as the service."""
         me = self._me.writer
         service.run_forever(f"reports of {me}", self.reporter.run())
-        service.run_forever(f"desk of {me}", self.desk.run())
+        service.run_forever(f"desk of {me}", self.commands.run())
         service.run_forever(f"pulse of {me}", self._pulse.run())
         service.run_forever(f"events of {me}", self._telling.run())
-        service.ready_when("slot", lambda: self.desk.trouble or None)
-        service.ready_when("reports", lambda: self.reporter.trouble or None)
+        service.ready_when("slot", lambda: self.commands.last_error or None)
+        service.ready_when("reports", lambda: self.reporter.last_error or None)
 
-    def tell(self, body: EventBody, *, id: str, message: str) -> None:
+    def publish_event(self, body: EventBody, *, id: str, message: str) -> None:
         """Something happened here; `id` is that of nothing else that this component ever tells."""
         me = self._me
-        self._telling.tell(
+        self._telling.publish(
             body,
             id=f"{me}/{self._boot_id}/{id}",
             message=message,
@@ -91,7 +91,7 @@ class Agent:
         if entry.phase is EntryPhase.STEP:
             return
         result = entry.result
-        taken = CommandTaken(
+        taken = CommandEvent(
             epoch=entry.epoch,
             token=entry.token,
             op=entry.op,
@@ -101,17 +101,17 @@ class Agent:
             code=result.code if result is not None else _code(entry),
         )
         once = f"command/{entry.order}/{entry.phase}/{entry.time:.6f}"
-        self.tell(taken, id=once, message=_words(entry))
+        self.publish_event(taken, id=once, message=_words(entry))
 
     def _beat(self) -> Beat:
-        highest = self.desk.highest
+        highest = self.commands.highest
         return Beat(
             node=self._me.node,
             node_uid=self._node_uid,
             boot_id=self._boot_id,
             component=self._me.writer,
             release=version("sluice"),
-            knows=self.desk.knows,
+            knows=self.commands.known_kinds,
             epoch=highest.epoch,
             token=highest.token,
             op=highest.op,

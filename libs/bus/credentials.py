@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import nkeys
 
-from libs.bus.port import Misconfigured
+from libs.bus.port import BusMisconfigured
 
 _nkeys: Any = nkeys  # it has no types
 
@@ -60,7 +60,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
                 context.load_cert_chain(self.cert_file, self.key_file or None)
         except (OSError, ssl.SSLError) as error:
             files = ", ".join(f for f in (self.ca_file, self.cert_file, self.key_file) if f)
-            raise Misconfigured(f"TLS for NATS: cannot use {files}: {error}") from None
+            raise BusMisconfigured(f"TLS for NATS: cannot use {files}: {error}") from None
         return context
 
 
@@ -69,7 +69,7 @@ def _read(what: str, path: str) -> str:
         return Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise Misconfigured(
+        raise BusMisconfigured(
             f"cannot read the {what} file {path}: {why}; mount it, or name another"
         ) from None
 
@@ -78,7 +78,7 @@ def _seed(where: str, seed: str) -> str:
     try:
         _nkeys.from_seed(seed.encode())
     except Exception:  # noqa: BLE001  (nkeys raises whatever it meets; none of it may be shown)
-        raise Misconfigured(
+        raise BusMisconfigured(
             f"{where} holds no nkey seed: it is one line that begins with SU"
         ) from None
     return seed
@@ -88,4 +88,4 @@ def _check_creds(path: str, text: str) -> None:
     # nats-py looks for the JWT until the end of the world if there is none.
     for part in ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED"):
         if part not in text:
-            raise Misconfigured(f"the credentials file {path} has no part that says {part!r}")
+            raise BusMisconfigured(f"the credentials file {path} has no part that says {part!r}")

@@ -16,7 +16,7 @@ import msgspec
 
 from libs.contracts.commands import Order
 from libs.contracts.journal import Entry, EntryPhase
-from libs.contracts.message import Unreadable, decode, encode
+from libs.contracts.message import MalformedMessage, decode, encode
 
 VERSION = 1
 
@@ -26,7 +26,7 @@ LIMIT = 1024 * 1024
 T = TypeVar("T")
 
 
-class JournalRefused(Exception):
+class JournalUnusable(Exception):
     """The journal cannot be relied upon; the text says which, why, and what a person can do."""
 
 
@@ -42,7 +42,7 @@ class Journal(Protocol):
         ...
 
 
-class Run(Protocol):
+class RunBlocking(Protocol):
     """How a blocking function is run: `asyncio.to_thread`, or inline in a simulation."""
 
     def __call__(self, function: Callable[[], T], /) -> Coroutine[Any, Any, T]: ...
@@ -70,7 +70,7 @@ class MemoryJournal:
         """Keep an entry, unless this process was killed."""
         await self._pause()
         if self._cut:
-            raise JournalRefused("the process that writes this journal was killed")
+            raise JournalUnusable("the process that writes this journal was killed")
         self._kept.append(entry)
         await self._pause()
 
@@ -82,7 +82,7 @@ class MemoryJournal:
 class FileJournal:
     """A journal in a file, which belongs to one process at a time."""
 
-    def __init__(self, path: Path, *, run: Run, limit: int = LIMIT) -> None:
+    def __init__(self, path: Path, *, run: RunBlocking, limit: int = LIMIT) -> None:
         self._file = _File(path, limit=limit)
         self._run = run
         self._busy = asyncio.Lock()
@@ -107,7 +107,7 @@ class FileJournal:
                         await asyncio.wait({running})
 
 
-def needed(entries: Iterable[Entry]) -> list[Entry]:
+def compact(entries: Iterable[Entry]) -> list[Entry]:
     """Of these entries, the ones without which a later command would be judged otherwise."""
     kept = list(entries)
     epochs = [entry.epoch for entry in kept]
@@ -178,7 +178,7 @@ class _File:
         for number, line in enumerate(lines[1:], start=2):
             try:
                 entries.append(decode(Entry, line))
-            except Unreadable as error:
+            except MalformedMessage as error:
                 if number == len(lines) and not torn:
                     break  # a crash midway may leave the last line long enough, and not written
                 raise self._refused(
@@ -203,7 +203,7 @@ class _File:
     def _compact(self) -> None:
         entries = self._read(self._path.read_bytes())
         room = self._limit // 2
-        keep = {id(entry) for entry in needed(entries)}
+        keep = {id(entry) for entry in compact(entries)}
         for entry in reversed(entries):
             room -= len(encode(entry)) + 1
             if room < 0:
@@ -227,14 +227,14 @@ class _File:
             os.close(directory)
         self._size = len(data)
 
-    def _failed(self, what: str, error: OSError) -> JournalRefused:
-        return JournalRefused(
+    def _failed(self, what: str, error: OSError) -> JournalUnusable:
+        return JournalUnusable(
             f"journal {self._path}: it cannot be {what} ({error.strerror or error}):"
             f" make room or the file writable; it is tried again with the next command"
         )
 
-    def _refused(self, why: str, first: str) -> JournalRefused:
-        return JournalRefused(
+    def _refused(self, why: str, first: str) -> JournalUnusable:
+        return JournalUnusable(
             f"journal {self._path}: {why}: {first}, or move the file away; without it, what the"
             f" slot says is taken as new"
         )

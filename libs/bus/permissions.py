@@ -10,26 +10,26 @@ from collections.abc import Iterable
 
 import msgspec
 
-from libs.contracts.identities import ASKERS, COMPONENTS, Identity, Writer
+from libs.contracts.identities import CHECK_SENDERS, COMPONENTS, Identity, Writer
 from libs.contracts.streams import COMMANDS, EVENTS, STATE, STREAMS, Stream
 from libs.contracts.subjects import (
     ANY,
-    Ask,
     Beat,
     Check,
     Command,
     Event,
     NotASubject,
+    Query,
     State,
     Subject,
     Telemetry,
-    asking_inboxes,
     direct_get,
     flow_control,
     inbox,
     js_api,
     notify,
     of_cluster,
+    querier_inboxes,
     service,
 )
 
@@ -101,14 +101,14 @@ def _cluster_role(me: Identity) -> _Rights:
     publish = [
         str(Event(cluster=me.cluster, node=ANY, writer=me.writer, kind=ANY)),
         *_follow(STATE, of_cluster(State, me.cluster)),
-        asking_inboxes(me.cluster),
+        querier_inboxes(me.cluster),
     ]
-    if me.writer in ASKERS:
+    if me.writer in CHECK_SENDERS:
         checks = str(Check(cluster=me.cluster, node=ANY, component=ANY, asker=me.writer.value))
         publish += [checks, direct_get(COMMANDS.name, checks)]
     subscribe = [
         of_cluster(Beat, me.cluster),
-        str(Ask(cluster=me.cluster, service=me.writer, verb=ANY)),
+        str(Query(cluster=me.cluster, service=me.writer, verb=ANY)),
         *_found_by_name(me.writer),
     ]
     if me.writer is Writer.DRIVER_CLUSTER:
@@ -121,7 +121,7 @@ def _cluster_role(me: Identity) -> _Rights:
 
 def _people(me: Identity) -> _Rights:
     looks = [each for verb in DISCOVERY_VERBS for each in (service(verb), service(verb, ">"))]
-    asks = str(Ask(cluster=me.cluster, service=ANY, verb=ANY))
+    asks = str(Query(cluster=me.cluster, service=ANY, verb=ANY))
     return [asks, *looks, *_follow(EVENTS, of_cluster(Event, me.cluster))], []
 
 

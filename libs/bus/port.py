@@ -19,27 +19,27 @@ class BusError(Exception):
     """Something about the bus went wrong; the text says what was tried, on what, and why."""
 
 
-class Away(BusError):
+class BusUnavailable(BusError):
     """The bus did not answer. Whether it took what was sent is not known."""
 
 
-class Conflict(BusError):
+class SequenceConflict(BusError):
     """The subject's last message is not the one that the writer expected. Nothing was stored."""
 
 
-class Forbidden(BusError):
+class SubjectForbidden(BusError):
     """This identity may not do that."""
 
 
-class NobodyThere(BusError):
+class NoResponders(BusError):
     """Nobody answers questions on that subject now."""
 
 
-class Misconfigured(BusError):
+class BusMisconfigured(BusError):
     """The server, or what we told it, must be changed by a person."""
 
 
-class Stored(msgspec.Struct, frozen=True, gc=False):
+class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     """One message in a stream."""
 
     subject: str
@@ -65,7 +65,7 @@ class FromTime(msgspec.Struct, frozen=True):
     time: float
 
 
-Start: TypeAlias = LastPerSubject | FromSequence | FromTime
+StartFrom: TypeAlias = LastPerSubject | FromSequence | FromTime
 
 
 class Follower(Protocol):
@@ -78,7 +78,7 @@ class Follower(Protocol):
 
     def began(self) -> None: ...
 
-    def received(self, message: Stored) -> None: ...
+    def received(self, message: StoredMessage) -> None: ...
 
     def caught_up(self) -> None: ...
 
@@ -91,11 +91,11 @@ class Closable(Protocol):
     async def close(self) -> None: ...
 
 
-Handler: TypeAlias = Callable[[str, bytes, str], None]
+MessageHandler: TypeAlias = Callable[[str, bytes, str], None]
 """Takes subject, data and reply subject (empty if none). Must not block."""
 
 
-class Link:
+class BusLink:
     """Whether the bus is there, since when, and for how long it was away in all."""
 
     def __init__(self, clock: Clock) -> None:
@@ -106,12 +106,12 @@ class Link:
         self._away = 0.0
 
     @property
-    def up(self) -> bool:
+    def is_up(self) -> bool:
         """Whether the bus is there now."""
         return self._up
 
     @property
-    def away(self) -> float:
+    def down_seconds(self) -> float:
         """Seconds in which the bus was away, since this link was made: deadlines grow by it."""
         return self._away + (0.0 if self._up else self._clock.monotonic() - self._changed)
 
@@ -140,7 +140,7 @@ class Bus(Protocol):
     def identity(self) -> Identity: ...
 
     @property
-    def link(self) -> Link: ...
+    def link(self) -> BusLink: ...
 
     async def ensure(self, stream: Stream) -> None:
         """Make the stream as `contracts.streams` says, or change it until it is."""
@@ -160,7 +160,7 @@ class Bus(Protocol):
         """
         ...
 
-    async def last(self, stream: Stream, subject: str) -> Stored | None:
+    async def last(self, stream: Stream, subject: str) -> StoredMessage | None:
         """The last message of this subject."""
         ...
 
@@ -168,12 +168,14 @@ class Bus(Protocol):
         """Remove every message of these subjects."""
         ...
 
-    async def subscribe(self, pattern: str, handler: Handler, *, group: str = "") -> Closable:
+    async def subscribe(
+        self, pattern: str, handler: MessageHandler, *, group: str = ""
+    ) -> Closable:
         """Hear what is sent from now on; of a group, each message goes to one member."""
         ...
 
     async def follow(
-        self, stream: Stream, pattern: str, follower: Follower, *, start: Start
+        self, stream: Stream, pattern: str, follower: Follower, *, start: StartFrom
     ) -> Closable:
         """Read a stream in order, and go on as it grows, over every interruption."""
         ...

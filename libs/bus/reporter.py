@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import msgspec
 
-from libs.bus.port import Away, Bus, BusError
+from libs.bus.port import Bus, BusError, BusUnavailable
 from libs.contracts.message import encode
 from libs.contracts.reports import Report, Result, StateBody, StateKind
 from libs.contracts.streams import STATE
@@ -30,19 +30,19 @@ RECONNECT_SPREAD = 2.0
 """Seconds over which a fleet speaks again when a server comes back to all of it at once."""
 
 
-class _Saying(msgspec.Struct):
+class _PendingReport(msgspec.Struct):
     data: bytes
     id: str
     tried: bool = False
     """It may be stored already, or later: it is repeated, with its id, before anything else."""
 
 
-class _Line(msgspec.Struct):
+class _ReportQueue(msgspec.Struct):
     """One subject: what is still to be stored, oldest first, and what was stored last."""
 
     subject: str
     kind: StateKind
-    waiting: deque[_Saying]
+    waiting: deque[_PendingReport]
     said: bytes = b""
 
 
@@ -63,13 +63,13 @@ class Reporter:
         self._random = random
         self._node_uid = node_uid
         self._boot_id = boot_id
-        self._lines: dict[str, _Line] = {}
+        self._lines: dict[str, _ReportQueue] = {}
         self._voice = f"{bus.identity}/{random.getrandbits(64):016x}"
         self._said = 0
         self._bell = asyncio.Event()
         self._there = asyncio.Event()
         self._acknowledged = asyncio.Event()
-        self.trouble = ""
+        self.last_error = ""
         """Why the last try failed, in words; empty if it did not."""
 
     def report(self, body: StateBody, *, asker: str = "") -> None:
@@ -87,7 +87,9 @@ class Reporter:
         subject = State(
             cluster=me.cluster, node=me.node, component=me.writer, kind=report.kind, asker=asker
         )
-        line = self._lines.setdefault(str(subject), _Line(str(subject), report.kind, deque()))
+        line = self._lines.setdefault(
+            str(subject), _ReportQueue(str(subject), report.kind, deque())
+        )
         data = encode(report)
         if report.kind is not StateKind.RESULT:
             while line.waiting and not line.waiting[-1].tried:
@@ -120,25 +122,25 @@ class Reporter:
         finally:
             unwatch()
 
-    async def settled(self, kind: StateKind | None = None) -> None:
+    async def flush(self, kind: StateKind | None = None) -> None:
         """Return once all that was reported, or all of one kind, is stored."""
         while any(line.waiting for line in self._lines.values() if kind in (None, line.kind)):
             await self._acknowledged.wait()
 
     async def _store_all(self) -> bool:
         """Whether nothing is left to be stored."""
-        self.trouble = ""
+        self.last_error = ""
         for line in tuple(self._lines.values()):
             try:
                 await self._store(line)
-            except Away as error:
-                self.trouble = str(error)
+            except BusUnavailable as error:
+                self.last_error = str(error)
                 break  # it is away for every subject
             except BusError as error:
-                self.trouble = str(error)
-        return not self.trouble
+                self.last_error = str(error)
+        return not self.last_error
 
-    async def _store(self, line: _Line) -> None:
+    async def _store(self, line: _ReportQueue) -> None:
         while line.waiting:
             saying = line.waiting[0]
             saying.tried = True
@@ -152,9 +154,9 @@ class Reporter:
             self._acknowledged.set()
             self._acknowledged.clear()
 
-    def _say(self, line: _Line, data: bytes) -> None:
+    def _say(self, line: _ReportQueue, data: bytes) -> None:
         self._said += 1
-        line.waiting.append(_Saying(data, f"{self._voice}/{self._said}"))
+        line.waiting.append(_PendingReport(data, f"{self._voice}/{self._said}"))
 
     def _repeat(self) -> None:
         for line in self._lines.values():

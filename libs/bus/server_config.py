@@ -109,7 +109,7 @@ def _streams() -> _Account:
         exports=(
             _export("service", ">", _NODES, _SERVICES),
             _export("stream", subjects.NOTIFIES, _NODES),
-            _export("stream", subjects.asking_inboxes(ANY), _SERVICES),
+            _export("stream", subjects.querier_inboxes(ANY), _SERVICES),
         ),
     )
 
@@ -145,7 +145,7 @@ def _services(known: list[User]) -> _Account:
         limits={"max_connections": 16 * len(users), "max_subscriptions": 256},
         imports=(
             *(_import("service", _STREAMS, each) for each in calls),
-            _import("stream", _STREAMS, subjects.asking_inboxes(ANY)),
+            _import("stream", _STREAMS, subjects.querier_inboxes(ANY)),
             *(_import("stream", _NODES, each) for each in _heard_of_nodes()),
         ),
         users=users,

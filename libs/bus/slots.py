@@ -10,10 +10,10 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from libs.bus.port import Bus, Conflict, Stored
+from libs.bus.port import Bus, SequenceConflict, StoredMessage
 from libs.contracts import subjects
 from libs.contracts.commands import Check, CheckBody, Command, Order
-from libs.contracts.message import Unreadable, decode, encode
+from libs.contracts.message import MalformedMessage, decode, encode
 from libs.contracts.streams import COMMANDS
 from libs.runtime.clock import Clock
 
@@ -23,39 +23,43 @@ TRIES = 8
 """Conflicts in one write after which a person should look: each means that somebody else wrote."""
 
 
-class Slot(msgspec.Struct, Generic[Content], frozen=True, kw_only=True):
+class SlotValue(msgspec.Struct, Generic[Content], frozen=True, kw_only=True):
     """What a slot holds: a message, or why what is in it is none."""
 
     sequence: int
     data: bytes
     content: Content | None
-    unreadable: str = ""
+    malformed: str = ""
 
 
-class Written(msgspec.Struct, frozen=True):
+class SlotWritten(msgspec.Struct, frozen=True):
     """The slot holds exactly this command."""
 
     sequence: int
 
 
-class Superseded(msgspec.Struct, frozen=True):
+class SlotOutranked(msgspec.Struct, frozen=True):
     """The slot holds a command that outranks this one, and was left alone."""
 
     by: Command
 
 
-async def read(bus: Bus, slot: subjects.Slot, kind: type[Content]) -> Slot[Content] | None:
+async def read_slot(
+    bus: Bus, slot: subjects.Slot, kind: type[Content]
+) -> SlotValue[Content] | None:
     """What the slot holds now, or None for an empty one."""
     stored = await bus.last(COMMANDS, str(slot))
     return None if stored is None else _opened(stored, kind)
 
 
-def _opened(stored: Stored, kind: type[Content]) -> Slot[Content]:
+def _opened(stored: StoredMessage, kind: type[Content]) -> SlotValue[Content]:
     try:
         content = decode(kind, stored.data)
-    except Unreadable as error:
-        return Slot(sequence=stored.sequence, data=stored.data, content=None, unreadable=str(error))
-    return Slot(sequence=stored.sequence, data=stored.data, content=content)
+    except MalformedMessage as error:
+        return SlotValue(
+            sequence=stored.sequence, data=stored.data, content=None, malformed=str(error)
+        )
+    return SlotValue(sequence=stored.sequence, data=stored.data, content=content)
 
 
 def fingerprint(command: Command) -> str:
@@ -86,11 +90,11 @@ def next_order(token: int, *known: Order | None) -> Order:
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    slot: Slot[Command] | None
+    slot: SlotValue[Command] | None
     away: float
 
 
-class Slots:
+class SlotWriter:
     """Writes slots; remembers of each only what it saw last, which makes a write one round trip."""
 
     def __init__(self, *, bus: Bus, clock: Clock) -> None:
@@ -98,11 +102,11 @@ class Slots:
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
 
-    async def read(self, slot: subjects.Command) -> Slot[Command] | None:
+    async def read(self, slot: subjects.Command) -> SlotValue[Command] | None:
         """What the slot holds now, or None for an empty one."""
-        return self._remember(slot, await read(self._bus, slot, Command))
+        return self._remember(slot, await read_slot(self._bus, slot, Command))
 
-    async def write(self, slot: subjects.Command, command: Command) -> Written | Superseded:
+    async def write(self, slot: subjects.Command, command: Command) -> SlotWritten | SlotOutranked:
         """Make the slot hold this command, unless what it holds outranks it.
 
         What is there already counts as written, whoever wrote it: so a caller repeats after `Away`.
@@ -111,20 +115,20 @@ class Slots:
         there = await self._expected(slot, command, data)
         for _ in range(TRIES):
             if there is not None and there.data == data:
-                return Written(there.sequence)
+                return SlotWritten(there.sequence)
             if there is not None and there.content and outranks(there.content, command):
-                return Superseded(there.content)
+                return SlotOutranked(there.content)
             sequence = await self._replace(slot, there, data)
             if sequence is not None:
-                self._remember(slot, Slot(sequence=sequence, data=data, content=command))
-                return Written(sequence)
+                self._remember(slot, SlotValue(sequence=sequence, data=data, content=command))
+                return SlotWritten(sequence)
             there = await self.read(slot)
-        raise Conflict(
+        raise SequenceConflict(
             f"{slot}: {command.kind} {command.order} was not written in {TRIES} tries, each time"
             f" something else was in the slot than had just been read; look who else writes it"
         )
 
-    async def ask_check(
+    async def put_check(
         self, slot: subjects.Check, body: CheckBody, *, id: str, node_uid: str, boot_id: str
     ) -> Check:
         """Put a question; the newest of an asker counts, and its answer in `state` names its id."""
@@ -141,7 +145,7 @@ class Slots:
 
     async def _expected(
         self, slot: subjects.Command, command: Command, data: bytes
-    ) -> Slot[Command] | None:
+    ) -> SlotValue[Command] | None:
         """What is remembered, if a write may rest on it: after an outage it may be another one.
 
         Of a slot that was never seen nothing is expected; the bus says if something is there.
@@ -149,7 +153,7 @@ class Slots:
         seen = self._seen.get(str(slot))
         if seen is None:
             return None
-        if seen.away != self._bus.link.away:
+        if seen.away != self._bus.link.down_seconds:
             return await self.read(slot)
         there = seen.slot
         if there is None or (
@@ -159,18 +163,18 @@ class Slots:
         return await self.read(slot)
 
     async def _replace(
-        self, slot: subjects.Command, there: Slot[Command] | None, data: bytes
+        self, slot: subjects.Command, there: SlotValue[Command] | None, data: bytes
     ) -> int | None:
         self._seen.pop(str(slot), None)
         try:
             return await self._bus.store(
                 COMMANDS, str(slot), data, expect=there.sequence if there else 0
             )
-        except Conflict:
+        except SequenceConflict:
             return None
 
     def _remember(
-        self, slot: subjects.Command, there: Slot[Command] | None
-    ) -> Slot[Command] | None:
-        self._seen[str(slot)] = _Seen(there, self._bus.link.away)
+        self, slot: subjects.Command, there: SlotValue[Command] | None
+    ) -> SlotValue[Command] | None:
+        self._seen[str(slot)] = _Seen(there, self._bus.link.down_seconds)
         return there

@@ -11,26 +11,26 @@ from typing import Any
 import msgspec
 
 from libs.contracts import (
-    asks,
     beats,
     commands,
     events,
     journal,
     node,
+    queries,
     reports,
     rollout,
     streams,
     subjects,
     telemetry,
 )
-from libs.contracts.identities import ASKERS, CLUSTER_WRITERS, COMPONENTS, Writer
+from libs.contracts.identities import CHECK_SENDERS, CLUSTER_WRITERS, COMPONENTS, Writer
 from libs.contracts.message import Bodies
 
 SERVICES = tuple(writer for writer in CLUSTER_WRITERS if writer is not Writer.CTL)
 """The cluster roles."""
 
 
-class Form(msgspec.Struct, frozen=True, kw_only=True):
+class MessageForm(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that has bytes: an envelope with one kind of body, or a message without one."""
 
     name: str
@@ -42,7 +42,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     """Of the plane's components or writers, those that this kind is for; empty means all."""
 
     @property
-    def binary(self) -> bool:
+    def is_binary(self) -> bool:
         """Whether it is msgpack; everything else is JSON."""
         return self.message is telemetry.Batch
 
@@ -61,7 +61,7 @@ class Plane(msgspec.Struct, frozen=True, kw_only=True):
     stream: streams.Stream | None = None
     """None: core NATS, nothing is kept."""
     means: str
-    forms: tuple[Form, ...]
+    forms: tuple[MessageForm, ...]
 
     @property
     def name(self) -> str:
@@ -87,9 +87,9 @@ def _forms(
     message: type[Any],
     bodies: Bodies[Any, Any],
     parties: Mapping[Any, tuple[Writer, ...]] | None = None,
-) -> tuple[Form, ...]:
+) -> tuple[MessageForm, ...]:
     return tuple(
-        Form(
+        MessageForm(
             name=f"{plane}.{kind.value}",
             message=message,
             body=body,
@@ -126,12 +126,14 @@ _HAPPENED = dict.fromkeys(
 )
 
 
-def _asked() -> tuple[Form, ...]:
-    forms: list[Form] = []
-    for verb, (question, answer) in asks.ASKS.items():
-        forms.append(Form(name=f"ask.{verb.value}.question", message=question, kind=verb.value))
-        forms.append(Form(name=f"ask.{verb.value}.answer", message=answer, kind=verb.value))
-    return (*forms, Form(name="ask.problem", message=asks.Problem))
+def _asked() -> tuple[MessageForm, ...]:
+    forms: list[MessageForm] = []
+    for verb, (question, answer) in queries.QUERIES.items():
+        forms.append(
+            MessageForm(name=f"ask.{verb.value}.question", message=question, kind=verb.value)
+        )
+        forms.append(MessageForm(name=f"ask.{verb.value}.answer", message=answer, kind=verb.value))
+    return (*forms, MessageForm(name="ask.problem", message=queries.QueryError))
 
 
 PLANES = (
@@ -145,7 +147,7 @@ PLANES = (
     ),
     Plane(
         subject=subjects.Check,
-        writers=ASKERS,
+        writers=CHECK_SENDERS,
         readers=(*COMPONENTS, Writer.SCHEDULER),
         stream=streams.COMMANDS,
         means="a read-only question to a component; the answer is a report that names its id",
@@ -164,14 +166,14 @@ PLANES = (
         writers=COMPONENTS,
         readers=SERVICES,
         means="alive, and with which kinds it knows; silence is judged by the receiver's clock",
-        forms=(Form(name="beat", message=beats.Beat),),
+        forms=(MessageForm(name="beat", message=beats.Beat),),
     ),
     Plane(
         subject=subjects.Telemetry,
         writers=(Writer.TELEMETRY,),
         readers=(Writer.TELEMETRY_CLUSTER,),
         means="measurements in numbered batches, not acknowledged; gaps are counted",
-        forms=(Form(name="telemetry", message=telemetry.Batch),),
+        forms=(MessageForm(name="telemetry", message=telemetry.Batch),),
     ),
     Plane(
         subject=subjects.Event,
@@ -182,7 +184,7 @@ PLANES = (
         forms=_forms("event", events.Event, events.EVENTS, _HAPPENED),
     ),
     Plane(
-        subject=subjects.Ask,
+        subject=subjects.Query,
         writers=(Writer.CTL,),
         readers=SERVICES,
         means="a read-only question to a service, answered into the asker's inbox",
@@ -198,41 +200,41 @@ NOTIFY_SHAPES = tuple(
 """Where nats-server pokes: it alone writes there, and the content is never acted on."""
 
 
-class AtRest(msgspec.Struct, frozen=True, kw_only=True):
+class StoredForm(msgspec.Struct, frozen=True, kw_only=True):
     """What is no message but is read by other processes and later versions all the same."""
 
-    form: Form
+    form: MessageForm
     kept: str
     """Where, for people."""
 
 
-AT_REST = (
-    AtRest(
-        form=Form(name="node.lease", message=node.Lease),
+STORED_FORMS = (
+    StoredForm(
+        form=MessageForm(name="node.lease", message=node.NodeLease),
         kept=f"annotation `{node.LEASE_ANNOTATION}` of the Node",
     ),
-    AtRest(
-        form=Form(name="node.record", message=node.Record),
+    StoredForm(
+        form=MessageForm(name="node.record", message=node.NodeRecord),
         kept=f"annotation `{node.RECORD_ANNOTATION}` of the Node",
     ),
-    AtRest(
-        form=Form(name="rollout.spec", message=rollout.RolloutSpec),
+    StoredForm(
+        form=MessageForm(name="rollout.spec", message=rollout.RolloutSpec),
         kept=f"`spec` of the `{rollout.KIND}` ({rollout.GROUP}/{rollout.VERSION})",
     ),
-    AtRest(
-        form=Form(name="rollout.status", message=rollout.RolloutStatus),
+    StoredForm(
+        form=MessageForm(name="rollout.status", message=rollout.RolloutStatus),
         kept=f"`status` of the `{rollout.KIND}` ({rollout.GROUP}/{rollout.VERSION})",
     ),
-    AtRest(
-        form=Form(name="journal.revision", message=journal.Revision),
+    StoredForm(
+        form=MessageForm(name="journal.revision", message=journal.Revision),
         kept="the audit's journal of the API server, one line each",
     ),
-    AtRest(
-        form=Form(name="journal.entry", message=journal.Entry),
+    StoredForm(
+        form=MessageForm(name="journal.entry", message=journal.Entry),
         kept="the journal of an agent on its node, one line each",
     ),
 )
 """Everything else that has a golden file."""
 
-FORMS = (*(form for plane in PLANES for form in plane.forms), *(item.form for item in AT_REST))
+FORMS = (*(form for plane in PLANES for form in plane.forms), *(item.form for item in STORED_FORMS))
 """Everything that has a golden file."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from libs.contracts.message import Bodies, Data, Message, OpenWord, raw
+from libs.contracts.message import Bodies, Data, Message, OpenEnum, raw
 
 
 class Order(NamedTuple):
@@ -22,7 +22,7 @@ class Order(NamedTuple):
         return f"{self.token}.{self.op}"
 
 
-class CommandKind(OpenWord):
+class CommandKind(OpenEnum):
     """The closed vocabulary of commands. A kind outside it is refused in words."""
 
     QUIESCE = "quiesce"
@@ -143,7 +143,7 @@ class Command(Message, frozen=True, kw_only=True):
         return COMMANDS.open(self.kind, self.body)
 
 
-class CheckKind(OpenWord):
+class CheckKind(OpenEnum):
     """Questions to a component that change nothing."""
 
     PREFLIGHT = "preflight"

@@ -2,11 +2,11 @@
 
 import msgspec
 
-from libs.contracts.message import Bodies, Data, Message, OpenWord, raw
+from libs.contracts.message import Bodies, Data, Message, OpenEnum, raw
 from libs.contracts.waits import WaitCode
 
 
-class EventKind(OpenWord):
+class EventKind(OpenEnum):
     """The kinds of event, by who writes them."""
 
     # scheduler
@@ -25,7 +25,7 @@ class EventKind(OpenWord):
     EVIDENCE = "evidence"
 
 
-class Step(Data, frozen=True, kw_only=True):
+class StepEvent(Data, frozen=True, kw_only=True):
     """A node went from one state to the next."""
 
     pool: str
@@ -38,7 +38,7 @@ class Step(Data, frozen=True, kw_only=True):
     """The Node's resourceVersion after the write."""
 
 
-class Wait(Data, frozen=True, kw_only=True):
+class WaitEvent(Data, frozen=True, kw_only=True):
     """The reason for which a node waits is another one now. An empty code: it waits no more."""
 
     pool: str
@@ -49,7 +49,7 @@ class Wait(Data, frozen=True, kw_only=True):
     who: str = ""
 
 
-class Grant(Data, frozen=True, kw_only=True):
+class GrantEvent(Data, frozen=True, kw_only=True):
     """Starts were granted: these nodes, on this target, within this budget."""
 
     pool: str
@@ -60,7 +60,7 @@ class Grant(Data, frozen=True, kw_only=True):
     unavailable: int = 0
 
 
-class RolloutChange(Data, frozen=True, kw_only=True):
+class RolloutEvent(Data, frozen=True, kw_only=True):
     """A rollout changed its phase, or somebody its brake or its release."""
 
     pool: str
@@ -74,7 +74,7 @@ class RolloutChange(Data, frozen=True, kw_only=True):
     total: int = 0
 
 
-class Eviction(Data, frozen=True, kw_only=True):
+class EvictionEvent(Data, frozen=True, kw_only=True):
     """A pod was asked to leave, and what was answered."""
 
     namespace: str
@@ -84,7 +84,7 @@ class Eviction(Data, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class Edit(Data, frozen=True, kw_only=True):
+class EditEvent(Data, frozen=True, kw_only=True):
     """Somebody else edited what is ours, and what was done about it."""
 
     field: str
@@ -94,14 +94,14 @@ class Edit(Data, frozen=True, kw_only=True):
     done: str = ""
 
 
-class Leader(Data, frozen=True, kw_only=True):
+class LeaderEvent(Data, frozen=True, kw_only=True):
     """A new leader began."""
 
     holder: str
     epoch: int
 
 
-class CommandTaken(Data, frozen=True, kw_only=True):
+class CommandEvent(Data, frozen=True, kw_only=True):
     """A command was begun, ended or refused on the node."""
 
     epoch: int
@@ -113,13 +113,13 @@ class CommandTaken(Data, frozen=True, kw_only=True):
     code: str = ""
 
 
-class FactsChanged(Data, frozen=True, kw_only=True):
+class FactsEvent(Data, frozen=True, kw_only=True):
     """A node is not what it was: which facts changed."""
 
     changed: tuple[str, ...]
 
 
-class Health(Data, frozen=True, kw_only=True):
+class HealthEvent(Data, frozen=True, kw_only=True):
     """A health rule fired or cleared."""
 
     rule: str
@@ -128,7 +128,7 @@ class Health(Data, frozen=True, kw_only=True):
     value: str = ""
 
 
-class Operand(Data, frozen=True, kw_only=True):
+class OperandEvent(Data, frozen=True, kw_only=True):
     """An operand was applied, orphaned or collected."""
 
     kind: str
@@ -137,7 +137,7 @@ class Operand(Data, frozen=True, kw_only=True):
     pool: str = ""
 
 
-class EvidenceFound(Data, frozen=True, kw_only=True):
+class EvidenceEvent(Data, frozen=True, kw_only=True):
     """A validation ended."""
 
     token: int
@@ -148,35 +148,35 @@ class EvidenceFound(Data, frozen=True, kw_only=True):
 
 
 EventBody = (
-    Step
-    | Wait
-    | Grant
-    | RolloutChange
-    | Eviction
-    | Edit
-    | Leader
-    | CommandTaken
-    | FactsChanged
-    | Health
-    | Operand
-    | EvidenceFound
+    StepEvent
+    | WaitEvent
+    | GrantEvent
+    | RolloutEvent
+    | EvictionEvent
+    | EditEvent
+    | LeaderEvent
+    | CommandEvent
+    | FactsEvent
+    | HealthEvent
+    | OperandEvent
+    | EvidenceEvent
 )
 
 EVENTS: Bodies[EventKind, EventBody] = Bodies(
     "event",
     {
-        EventKind.STEP: Step,
-        EventKind.WAIT: Wait,
-        EventKind.GRANT: Grant,
-        EventKind.ROLLOUT: RolloutChange,
-        EventKind.EVICTION: Eviction,
-        EventKind.EDIT: Edit,
-        EventKind.LEADER: Leader,
-        EventKind.COMMAND: CommandTaken,
-        EventKind.FACTS: FactsChanged,
-        EventKind.HEALTH: Health,
-        EventKind.OPERAND: Operand,
-        EventKind.EVIDENCE: EvidenceFound,
+        EventKind.STEP: StepEvent,
+        EventKind.WAIT: WaitEvent,
+        EventKind.GRANT: GrantEvent,
+        EventKind.ROLLOUT: RolloutEvent,
+        EventKind.EVICTION: EvictionEvent,
+        EventKind.EDIT: EditEvent,
+        EventKind.LEADER: LeaderEvent,
+        EventKind.COMMAND: CommandEvent,
+        EventKind.FACTS: FactsEvent,
+        EventKind.HEALTH: HealthEvent,
+        EventKind.OPERAND: OperandEvent,
+        EventKind.EVIDENCE: EvidenceEvent,
     },
 )
 

@@ -33,7 +33,7 @@ COMPONENTS = (
 
 CLUSTER_WRITERS = tuple(writer for writer in Writer if writer not in COMPONENTS)
 
-ASKERS = (Writer.SCHEDULER, Writer.DRIVER_CLUSTER, Writer.VALIDATOR_CLUSTER)
+CHECK_SENDERS = (Writer.SCHEDULER, Writer.DRIVER_CLUSTER, Writer.VALIDATOR_CLUSTER)
 """Who may put a read-only check to a component."""
 
 

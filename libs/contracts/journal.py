@@ -3,11 +3,11 @@
 from typing import Any
 
 from libs.contracts.commands import Order
-from libs.contracts.message import Data, OpenWord
+from libs.contracts.message import Data, OpenEnum
 from libs.contracts.reports import Result
 
 
-class Verb(OpenWord):
+class Verb(OpenEnum):
     """What a request did to an object."""
 
     CREATE = "create"
@@ -36,7 +36,7 @@ class Revision(Data, frozen=True, kw_only=True):
     """Path to (before, after); what was not there is None."""
 
 
-class EntryPhase(OpenWord):
+class EntryPhase(OpenEnum):
     """What an agent did about an op."""
 
     STARTED = "started"

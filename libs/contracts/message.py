@@ -22,7 +22,7 @@ class Message(Data, frozen=True, kw_only=True, omit_defaults=True, tag_field="v"
     """A whole message: it says its version first."""
 
 
-class OpenWord(StrEnum):
+class OpenEnum(StrEnum):
     """A list of words that may grow: a word from a newer sender is kept as it came."""
 
     @classmethod
@@ -35,12 +35,12 @@ class OpenWord(StrEnum):
         return word
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether this reader's version of the list has the word."""
         return self._name_ in type(self).__members__
 
 
-class Unreadable(Exception):
+class MalformedMessage(Exception):
     """Bytes that are not the message they should be. The text says why, for a person."""
 
 
@@ -49,7 +49,7 @@ class _Version(msgspec.Struct):
 
 
 M = TypeVar("M")
-K = TypeVar("K", bound=OpenWord)
+K = TypeVar("K", bound=OpenEnum)
 B = TypeVar("B", bound=Data)
 
 _encode = msgspec.json.Encoder()
@@ -74,7 +74,7 @@ def decode(kind: type[M], data: bytes | msgspec.Raw) -> M:
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable(_reason(kind, data, error)) from None
+        raise MalformedMessage(_reason(kind, data, error)) from None
 
 
 def _reason(kind: type[Any], data: bytes | msgspec.Raw, error: Exception) -> str:
@@ -84,11 +84,11 @@ def _reason(kind: type[Any], data: bytes | msgspec.Raw, error: Exception) -> str
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         version = MAJOR
     if version != MAJOR:
-        return other_version(name, version)
+        return version_mismatch(name, version)
     return f"not a readable {name}: {error}"
 
 
-def other_version(name: str, version: int) -> str:
+def version_mismatch(name: str, version: int) -> str:
     """Why a message of another major version is not read."""
     return (
         f"{name} of version {version}; this process reads version {MAJOR}:"
@@ -112,5 +112,7 @@ class Bodies(Generic[K, B]):
         """The typed body, or `Unreadable`: a kind that is not known here is that too."""
         known = self.kinds.get(kind)
         if known is None:
-            raise Unreadable(f"{self.carrier} kind {kind.value!r} is not known to this process")
+            raise MalformedMessage(
+                f"{self.carrier} kind {kind.value!r} is not known to this process"
+            )
         return decode(known, body)

@@ -6,7 +6,7 @@ that operators of the NVIDIA GPU Operator already select by.
 
 from enum import StrEnum
 
-from libs.contracts.message import Message, OpenWord
+from libs.contracts.message import Message, OpenEnum
 from libs.contracts.reports import Evidence
 
 MANAGER = "sluice-scheduler"
@@ -43,7 +43,7 @@ class UpgradeState(StrEnum):
     UPGRADE_FAILED = "upgrade-failed"
 
 
-class Owner(OpenWord):
+class LeaseOwner(OpenEnum):
     """Who may change a node while it is leased."""
 
     UPGRADE = "upgrade"
@@ -52,16 +52,16 @@ class Owner(OpenWord):
     HUMAN = "human"
 
 
-class Lease(Message, frozen=True, kw_only=True):
+class NodeLease(Message, frozen=True, kw_only=True):
     """One owner of a node. It is ended by its owner or by a person, never by a clock."""
 
     node_uid: str
-    owner: Owner
+    owner: LeaseOwner
     token: int
     since: float
 
 
-class Operation(OpenWord):
+class Operation(OpenEnum):
     """What is done to a node: each has its own path through the states."""
 
     UPGRADE = "upgrade"
@@ -74,7 +74,7 @@ class Operation(OpenWord):
     REMOVE = "remove"
 
 
-class Request(OpenWord):
+class NodeRequest(OpenEnum):
     """What a person asks for once, by annotation."""
 
     ADOPT = "adopt"
@@ -82,7 +82,7 @@ class Request(OpenWord):
     WITHOUT_PREFLIGHT = "without-preflight"
 
 
-class Record(Message, frozen=True, kw_only=True):
+class NodeRecord(Message, frozen=True, kw_only=True):
     """Where a node stands. Everything that a crash would forget is here."""
 
     node_uid: str

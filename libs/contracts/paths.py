@@ -41,18 +41,18 @@ def _unquoted(value: str) -> str:
     return json.loads(value) if value.startswith('"') else value
 
 
-def label(key: str) -> str:
+def label_path(key: str) -> str:
     """The path of a label whose key holds punctuation, as all of ours do."""
     return f"metadata.labels[{json.dumps(key)}]"
 
 
-def annotation(key: str) -> str:
+def annotation_path(key: str) -> str:
     """The path of such an annotation."""
     return f"metadata.annotations[{json.dumps(key)}]"
 
 
 @lru_cache(maxsize=4096)
-def named(path: str) -> tuple[str, str] | None:
+def metadata_key(path: str) -> tuple[str, str] | None:
     """Which map of the metadata a path is in, and its key there."""
     parts = segments(path)
     if len(parts) != 3 or parts[0] != "metadata" or parts[1] not in ("labels", "annotations"):
@@ -60,7 +60,7 @@ def named(path: str) -> tuple[str, str] | None:
     return cast(str, parts[1]), cast(str, parts[2])
 
 
-def put(whole: dict[str, Any], path: str, value: Any) -> None:
+def set_path(whole: dict[str, Any], path: str, value: Any) -> None:
     """Set what stands at a path of an object; None takes it away, and what is empty then."""
     _put(whole, segments(path), value)
 

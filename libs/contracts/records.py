@@ -37,17 +37,17 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
     driver, or have one again: they cost nobody anything, and nothing by themselves."""
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceHold(msgspec.Struct, frozen=True, kw_only=True):
     """A process had a GPU's device file open; only a simulated machine knows all of them."""
 
     node_uid: str
     since: float
     until: float | None = None
     """None: still."""
-    who: str = ""
+    holder: str = ""
 
 
-class Forgot(msgspec.Struct, frozen=True, kw_only=True):
+class LostJournal(msgspec.Struct, frozen=True, kw_only=True):
     """An agent lost its journal: what its slot still says it may do once more."""
 
     node_uid: str
@@ -55,7 +55,7 @@ class Forgot(msgspec.Struct, frozen=True, kw_only=True):
     time: float
 
 
-class Journal(msgspec.Struct, frozen=True, kw_only=True):
+class AuditJournal(msgspec.Struct, frozen=True, kw_only=True):
     """What happened, by source; of a source that is None nothing is known."""
 
     revisions: tuple[Revision, ...] | None = None
@@ -67,5 +67,5 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
     start: tuple[Mapping[str, Any], ...] = ()
     """Whole objects, with their kind, as they were before the first revision."""
     pools: tuple[PoolFacts, ...] = ()
-    held: tuple[Held, ...] = ()
-    forgot: tuple[Forgot, ...] = ()
+    device_holds: tuple[DeviceHold, ...] = ()
+    lost_journals: tuple[LostJournal, ...] = ()

@@ -9,10 +9,10 @@ import msgspec
 
 from libs.contracts.commands import Order
 from libs.contracts.facts import Facts
-from libs.contracts.message import Bodies, Data, Message, OpenWord, raw
+from libs.contracts.message import Bodies, Data, Message, OpenEnum, raw
 
 
-class StateKind(OpenWord):
+class StateKind(OpenEnum):
     """The kinds of report."""
 
     FACTS = "facts"
@@ -45,7 +45,7 @@ class Progress(Data, frozen=True, kw_only=True):
         return Order(self.token, self.op)
 
 
-class Outcome(OpenWord):
+class Outcome(OpenEnum):
     """How an op ended."""
 
     DONE = "done"
@@ -73,7 +73,7 @@ class Result(Data, frozen=True, kw_only=True):
         return Order(self.token, self.op)
 
 
-class RefusalCode(OpenWord):
+class RefusalCode(OpenEnum):
     """Why a command or check was not taken."""
 
     OTHER_NODE = "other-node"

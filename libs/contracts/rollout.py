@@ -6,7 +6,7 @@ are its Kubernetes fields, so names are in camel case on the wire.
 
 import msgspec
 
-from libs.contracts.message import OpenWord
+from libs.contracts.message import OpenEnum
 
 GROUP = "sluice.dev"
 VERSION = "v1alpha1"
@@ -19,7 +19,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     pass
 
 
-class Brake(OpenWord):
+class Brake(OpenEnum):
     """Pause: nothing starts, what is in flight finishes. Freeze: nothing moves, clocks stop."""
 
     NONE = "None"
@@ -27,7 +27,7 @@ class Brake(OpenWord):
     FREEZE = "Freeze"
 
 
-class Phase(OpenWord):
+class RolloutPhase(OpenEnum):
     """Where a rollout stands."""
 
     PROVING = "Proving"
@@ -100,7 +100,7 @@ class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename
     """The scheduler's part: starts are granted here before any node is touched."""
 
     target: str = ""
-    phase: Phase = Phase.PROVING
+    phase: RolloutPhase = RolloutPhase.PROVING
     because: str = ""
     epoch: int = 0
     base: int = 0

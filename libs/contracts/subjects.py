@@ -131,7 +131,7 @@ class Event(_Subject, frozen=True, kw_only=True):
     kind: str
 
 
-class Ask(_Subject, frozen=True, kw_only=True):
+class Query(_Subject, frozen=True, kw_only=True):
     """A read-only question to a service."""
 
     plane = "ask"
@@ -140,10 +140,10 @@ class Ask(_Subject, frozen=True, kw_only=True):
     verb: str
 
 
-Subject: TypeAlias = Command | Check | State | Beat | Telemetry | Event | Ask
+Subject: TypeAlias = Command | Check | State | Beat | Telemetry | Event | Query
 Slot: TypeAlias = Command | Check
 
-PLANES: tuple[type[Subject], ...] = (Command, Check, State, Beat, Telemetry, Event, Ask)
+PLANES: tuple[type[Subject], ...] = (Command, Check, State, Beat, Telemetry, Event, Query)
 _BY_PLANE = {kind.plane: kind for kind in PLANES}
 
 
@@ -202,14 +202,14 @@ def inbox(identity: Identity) -> str:
     return f"{_INBOX}.{_token('cluster', identity.cluster)}.{node}.{identity.writer}"
 
 
-def asking_inboxes(cluster: str) -> str:
+def querier_inboxes(cluster: str) -> str:
     """The inboxes of everybody who may ask a service: no component of a node among them."""
     return f"{_INBOX}.{_token('cluster', cluster)}.-.>"
 
 
-def may_be_answered(reply: str, cluster: str) -> bool:
+def is_allowed_reply(reply: str, cluster: str) -> bool:
     """Whether a reply subject lies in the inbox of somebody who may ask."""
-    return reply.startswith(asking_inboxes(cluster).removesuffix(">"))
+    return reply.startswith(querier_inboxes(cluster).removesuffix(">"))
 
 
 # What nats-server and its conventions listen on.

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from libs.contracts.message import MAJOR, Unreadable, other_version
+from libs.contracts.message import MAJOR, MalformedMessage, version_mismatch
 
 
 class GpuSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -77,9 +77,9 @@ def decode(data: bytes) -> Batch:
     try:
         batch = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable(_reason(data, error)) from None
+        raise MalformedMessage(_reason(data, error)) from None
     if batch.v != MAJOR:
-        raise Unreadable(other_version("Batch", batch.v))
+        raise MalformedMessage(version_mismatch("Batch", batch.v))
     return batch
 
 
@@ -88,4 +88,6 @@ def _reason(data: bytes, error: Exception) -> str:
         version = _head.decode(data).v
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         version = MAJOR
-    return other_version("Batch", version) if version != MAJOR else f"not a readable Batch: {error}"
+    return (
+        version_mismatch("Batch", version) if version != MAJOR else f"not a readable Batch: {error}"
+    )

@@ -3,10 +3,10 @@
 What each means, and who can end it, is in docs/states.md.
 """
 
-from libs.contracts.message import OpenWord
+from libs.contracts.message import OpenEnum
 
 
-class WaitCode(OpenWord):
+class WaitCode(OpenEnum):
     """Closed for us: we write no other. Open for readers, who may be older than the writer."""
 
     # before anything is done to the node

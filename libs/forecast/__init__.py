@@ -5,25 +5,25 @@ and what is read from them. Here must not live: a decision of its own about any 
 chance that does not come from a world.
 """
 
-from libs.forecast.answering import answer
-from libs.forecast.assumptions import Assumptions, Usual
-from libs.forecast.foreseen import Needed, NodeForecast, Plan, ProofForecast
-from libs.forecast.likely import Likely
+from libs.forecast.assumptions import Assumptions, DefaultAssumptions
+from libs.forecast.options import PlanOptions
+from libs.forecast.percentiles import Percentiles
 from libs.forecast.plan import plan
-from libs.forecast.story import Held, Loss
-from libs.forecast.wish import Wish
+from libs.forecast.play_result import CapacityLoss, ProofDelay
+from libs.forecast.response import plan_response
+from libs.forecast.rollout_plan import NodeForecast, ProofForecast, RequiredLimits, RolloutPlan
 
 __all__ = [
     "Assumptions",
-    "Held",
-    "Likely",
-    "Loss",
-    "Needed",
+    "CapacityLoss",
+    "DefaultAssumptions",
     "NodeForecast",
-    "Plan",
+    "Percentiles",
+    "PlanOptions",
+    "ProofDelay",
     "ProofForecast",
-    "Usual",
-    "Wish",
-    "answer",
+    "RequiredLimits",
+    "RolloutPlan",
     "plan",
+    "plan_response",
 ]

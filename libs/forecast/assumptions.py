@@ -5,8 +5,8 @@ Must not know what is foreseen.
 
 from typing import Protocol
 
-from libs.forecast.words import lasting
-from libs.forecast.world import Habits, History, Model, Seeded
+from libs.forecast.text import format_duration
+from libs.forecast.world import DurationHistory, FleetProfile, SeededWorld, WorldModel
 
 _KINDS = {
     "load": "a driver loads",
@@ -23,33 +23,36 @@ class Assumptions(Protocol):
     """Worlds that differ by chance alone."""
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def basis(self) -> tuple[str, ...]:
         """What they are based on, for a person."""
         ...
 
-    def world(self, seed: int) -> Model:
+    def world(self, seed: int) -> WorldModel:
         """One of them; the same seed, the same world."""
         ...
 
 
-class Usual:
+class DefaultAssumptions:
     """What fleets are usually like, and what was seen in this one where that is enough."""
 
-    def __init__(self, habits: Habits | None = None, history: History | None = None) -> None:
-        self._habits = habits or Habits()
-        self._history = history or History()
+    def __init__(
+        self, profile: FleetProfile | None = None, history: DurationHistory | None = None
+    ) -> None:
+        self._habits = profile or FleetProfile()
+        self._history = history or DurationHistory()
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def basis(self) -> tuple[str, ...]:
         """Which durations were seen here, and which are assumed."""
         history = self._history
         seen: list[str] = []
         assumed: list[str] = []
         for kind, what in _KINDS.items():
             samples: tuple[float, ...] = getattr(history, kind)
-            spread = history.rather(kind, getattr(self._habits, kind))
-            about = f"{what} {lasting(spread.at(0.5))} (95 %: {lasting(spread.at(0.95))})"
-            if len(samples) >= history.enough:
+            spread = history.distribution(kind, getattr(self._habits, kind))
+            median, high = spread.quantile(0.5), spread.quantile(0.95)
+            about = f"{what} {format_duration(median)} (95 %: {format_duration(high)})"
+            if len(samples) >= history.min_samples:
                 seen.append(f"{about}, of {len(samples)} cases")
             else:
                 assumed.append(about)
@@ -61,6 +64,6 @@ class Usual:
         said.append("How often things go wrong is assumed, whatever was seen.")
         return tuple(said)
 
-    def world(self, seed: int) -> Model:
+    def world(self, seed: int) -> WorldModel:
         """A fleet with these habits."""
-        return Seeded(seed, habits=self._habits, history=self._history)
+        return SeededWorld(seed, profile=self._habits, history=self._history)

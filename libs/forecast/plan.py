@@ -8,17 +8,17 @@ from math import inf
 
 from msgspec.structs import replace
 
-from libs.forecast import spread
+from libs.forecast import aggregate
 from libs.forecast.assumptions import Assumptions
-from libs.forecast.foreseen import Needed, NodeForecast, Plan
-from libs.forecast.likely import likely, typical
-from libs.forecast.needed import needed
+from libs.forecast.options import PlanOptions, apply_options
+from libs.forecast.percentiles import percentiles_of, upper_median
 from libs.forecast.play import play
-from libs.forecast.pods import Pods
+from libs.forecast.play_result import PlayResult
+from libs.forecast.pods import PodEffects
 from libs.forecast.remarks import remarks
-from libs.forecast.story import Story
-from libs.forecast.wish import Wish, supposed
-from libs.forecast.world import Model
+from libs.forecast.required_limits import find_required_limits
+from libs.forecast.rollout_plan import NodeForecast, RequiredLimits, RolloutPlan
+from libs.forecast.world import WorldModel
 from libs.rollout.views.fleet import Fleet, Instant
 
 _HOUR = 3600.0
@@ -33,17 +33,17 @@ def plan(
     *,
     pool: str,
     assumptions: Assumptions,
-    wish: Wish = Wish(),  # noqa: B008 - frozen
+    options: PlanOptions = PlanOptions(),  # noqa: B008 - frozen
     finish_by: float | None = None,
     plays: int | None = None,
     seed: int = 0,
-) -> Plan:
+) -> RolloutPlan:
     """What would become of a pool from now on.
 
     `finish_by` (unix seconds) also asks for the limits by which it is through by then. The same
     arguments give the same plan, in whatever order nodes and pools come.
     """
-    played = supposed(fleet, pool, wish)
+    played = apply_options(fleet, pool, options)
     few = max(_LEAST, min(_MOST, _NODES // max(1, len(played.nodes))))
     number = few if plays is None else plays
     if number < 1:
@@ -53,29 +53,29 @@ def plan(
     stories = asked.stories()
     made = _plan(asked, stories)
     if finish_by is not None:
-        made = replace(made, needed=asked.needed(finish_by - now.at, stories))
-    return replace(made, remarks=remarks(made, fleet, asked.fleet, now, assumptions.said))
+        made = replace(made, required_limits=asked.needed(finish_by - now.at, stories))
+    return replace(made, remarks=remarks(made, fleet, asked.fleet, now, assumptions.basis))
 
 
 class _Asked:
     """What is played, and how often."""
 
-    def __init__(self, fleet: Fleet, now: Instant, pool: str, worlds: Sequence[Model]) -> None:
+    def __init__(self, fleet: Fleet, now: Instant, pool: str, worlds: Sequence[WorldModel]) -> None:
         self.fleet = fleet
         self.now = now
         self.pool = pool
         self._worlds = worlds
         self._tried: dict[tuple[int, int | None], float | None] = {}
 
-    def stories(self, fleet: Fleet | None = None) -> list[Story]:
+    def stories(self, fleet: Fleet | None = None) -> list[PlayResult]:
         """One of each play; of this fleet rather than the one that is asked about."""
         played = fleet or self.fleet
         return [play(played, self.now, pool=self.pool, world=world) for world in self._worlds]
 
-    def needed(self, seconds: float, stories: Sequence[Story]) -> Needed:
+    def needed(self, seconds: float, stories: Sequence[PlayResult]) -> RequiredLimits:
         """The limits by which it is through within so long."""
         members = sum(node.pool == self.pool for node in self.fleet.nodes.values())
-        return needed(
+        return find_required_limits(
             self._try,
             nodes=members,
             seconds=seconds,
@@ -86,53 +86,53 @@ class _Asked:
     def _try(self, unavailable: int, parallel: int | None) -> float | None:
         key = unavailable, parallel
         if key not in self._tried:
-            wish = Wish(max_unavailable=unavailable, max_parallel=parallel)
-            stories = self.stories(supposed(self.fleet, self.pool, wish))
-            self._tried[key] = spread.makespan(stories).p95
+            wish = PlanOptions(max_unavailable=unavailable, max_parallel=parallel)
+            stories = self.stories(apply_options(self.fleet, self.pool, wish))
+            self._tried[key] = aggregate.makespan(stories).p95
         return self._tried[key]
 
 
-def _least(stories: Sequence[Story], seconds: float) -> int:
+def _least(stories: Sequence[PlayResult], seconds: float) -> int:
     """With fewer places there would not be room for all the time that nodes were away for sure.
 
     Some of that is a pause between two attempts, so only a good half of it is counted.
     """
     away = (
-        sum(each.end - each.start for each in story.courses.values() if each.start and each.end)
+        sum(each.end - each.start for each in story.nodes.values() if each.start and each.end)
         for story in stories
     )
     return int(0.6 * min(away, default=0.0) / seconds) if seconds > 0 else 0
 
 
-def _plan(asked: _Asked, stories: Sequence[Story]) -> Plan:
-    pods = Pods(asked.fleet)
-    nodes = [_node(asked.fleet, pods, stories, name) for name in spread.names(stories)]
-    return Plan(
+def _plan(asked: _Asked, stories: Sequence[PlayResult]) -> RolloutPlan:
+    pods = PodEffects(asked.fleet)
+    nodes = [_node(asked.fleet, pods, stories, name) for name in aggregate.node_names(stories)]
+    return RolloutPlan(
         pool=asked.pool,
         target=asked.fleet.pools[asked.pool].target,
         plays=len(stories),
         nodes=tuple(sorted(nodes, key=_turn)),
-        makespan=spread.makespan(stories),
-        loss=spread.largest_loss(stories),
-        gpu_hours_lost=typical(story.gpu_seconds for story in stories) / _HOUR,
-        proof=spread.proof(stories),
-        halted=sum(bool(story.halted) for story in stories),
+        makespan=aggregate.makespan(stories),
+        loss=aggregate.largest_loss(stories),
+        gpu_hours_lost=upper_median(story.gpu_seconds for story in stories) / _HOUR,
+        proof=aggregate.proof_forecast(stories),
+        halted_plays=sum(bool(story.halted_because) for story in stories),
     )
 
 
-def _node(fleet: Fleet, pods: Pods, stories: Sequence[Story], name: str) -> NodeForecast:
-    found = spread.courses(stories, name)
+def _node(fleet: Fleet, pods: PodEffects, stories: Sequence[PlayResult], name: str) -> NodeForecast:
+    found = aggregate.node_results(stories, name)
     evicted = frozenset[str]().union(*(each.evicted for each in found))
-    end = likely((each.end for each in found), len(stories))
+    end = percentiles_of((each.end for each in found), len(stories))
     return NodeForecast(
         node=name,
-        start=likely((each.start for each in found), len(stories)),
+        start=percentiles_of((each.start for each in found), len(stories)),
         end=end,
         evicted=pods.evicted(evicted),
-        lost=pods.lost(evicted),
+        lost_pods=pods.lost(evicted),
         blocked_by=pods.blocked_by(fleet.nodes[name]),
-        wait=spread.held_up_at_last(found, end),
-        failed=sum(each.failed is not None for each in found),
+        wait=aggregate.final_wait(found, end),
+        failed_plays=sum(each.failed is not None for each in found),
     )
 
 

@@ -8,18 +8,18 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from libs.rollout.views.fleet import Fleet
-from libs.rollout.views.machine import Shelter, WorkPod
+from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
 
 
-class Pods:
+class PodEffects:
     """Those of a fleet."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self._pods: dict[str, WorkPod] = {}
+        self._pods: dict[str, WorkloadPod] = {}
         self._uids: set[str] = set()
         """Of pods that agents speak of."""
-        self._gangs: defaultdict[str, list[tuple[str, WorkPod]]] = defaultdict(list)
+        self._gangs: defaultdict[str, list[tuple[str, WorkloadPod]]] = defaultdict(list)
         self.unseen = 0
         """Nodes at whose pods nobody has looked."""
         for node in fleet.nodes.values():
@@ -42,28 +42,30 @@ class Pods:
 
     def lost(self, uids: Iterable[str]) -> tuple[str, ...]:
         """Of these the ones with which something goes for good, and what it is."""
-        found = [(self._pods[uid].shown, self._goes(uid)) for uid in uids if uid in self._pods]
+        found = [
+            (self._pods[uid].display_name, self._goes(uid)) for uid in uids if uid in self._pods
+        ]
         return tuple(sorted(f"{shown} ({what})" for shown, what in found if what))
 
     def blocked_by(self, node: NodeView) -> tuple[str, ...]:
         """Disruption budgets that would refuse, or do."""
-        named = {f"{pod.budget} (keeps {pod.shown})" for pod in self._guarded(node)}
-        for job in node.leaving:
+        named = {f"{pod.budget} (keeps {pod.display_name})" for pod in self._guarded(node)}
+        for job in node.evictions:
             pod = self._pods.get(job.uid)
             if job.refused and not (pod is not None and pod.budget):
                 named.add(f"{self._shown(job.uid)}: {job.refused}")
         return tuple(sorted(named))
 
-    def _guarded(self, node: NodeView) -> Iterable[WorkPod]:
+    def _guarded(self, node: NodeView) -> Iterable[WorkloadPod]:
         return (
             pod
             for pod in node.pods or ()
-            if pod.budget and pod.shelter is Shelter.NONE and (pod.gpu or pod.drained)
+            if pod.budget and pod.exemption is EvictionExemption.NONE and (pod.gpu or pod.drained)
         )
 
     def _shown(self, uid: str) -> str:
         pod = self._pods.get(uid)
-        return f"the pod with uid {uid}" if pod is None else pod.shown
+        return f"the pod with uid {uid}" if pod is None else pod.display_name
 
     def _goes(self, uid: str) -> str:
         pod = self._pods[uid]

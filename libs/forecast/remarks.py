@@ -8,50 +8,51 @@ from collections.abc import Iterable
 from math import inf
 
 from libs.contracts.waits import WaitCode
-from libs.forecast.foreseen import NodeForecast, Plan
-from libs.forecast.likely import Likely
-from libs.forecast.pods import Pods
-from libs.forecast.wish import paused
-from libs.forecast.words import counted, lasting, some
+from libs.forecast.options import pause_reason
+from libs.forecast.percentiles import Percentiles
+from libs.forecast.pods import PodEffects
+from libs.forecast.rollout_plan import NodeForecast, RolloutPlan
+from libs.forecast.text import format_count, format_duration, format_names
 from libs.rollout import budget
-from libs.rollout.limits import stale
+from libs.rollout.limits import stale_source
+from libs.rollout.node_writes import current_record
 from libs.rollout.views.fleet import Fleet, Instant
-from libs.rollout.writes import readable
 
 _MANY = 10
 """So many plays are enough to tell chance from cause."""
 
 
 def remarks(
-    plan: Plan, fleet: Fleet, supposed: Fleet, now: Instant, assumed: Iterable[str]
+    plan: RolloutPlan, fleet: Fleet, played_fleet: Fleet, now: Instant, basis: Iterable[str]
 ) -> tuple[str, ...]:
     """All of them, the weightiest first; `supposed` is the fleet that was played."""
     said: list[str] = []
     if not plan.nodes:
         said.append("Every node is where its policy wants it: there is nothing to do.")
-    said += _standing_still(plan, supposed)
+    said += _standing_still(plan, played_fleet)
     said += _paused(plan, fleet)
     said += _unknown(plan)
     said += _proof(plan)
     said += _going_wrong(plan)
-    said += _capacity(plan, supposed)
-    said += _pods(plan, supposed)
+    said += _capacity(plan, played_fleet)
+    said += _pods(plan, played_fleet)
     said += _needed(plan)
     said += _sight(now)
-    return (*said, _plays(plan), *assumed)
+    return (*said, _plays(plan), *basis)
 
 
 # What will not move.
 
 
-def _standing_still(plan: Plan, fleet: Fleet) -> list[str]:
+def _standing_still(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     still = [node for node in plan.nodes if node.start.p50 is None and node.end.p50 is None]
     reasons: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for node in still:
         if node.wait is not None:
             reasons[node.wait.code.value, _reason(node)].append(node.node)
     said = [
-        f"{counted(len(names), 'node')} will not move ({code}): {some(names)}: {reason}."
+        f"{format_count(len(names), 'node')} will not move ({code}):"
+        f" {format_names(names)}: {reason}."
         for (code, reason), names in sorted(
             reasons.items(), key=lambda item: (-len(item[1]), item[0])
         )
@@ -61,7 +62,7 @@ def _standing_still(plan: Plan, fleet: Fleet) -> list[str]:
         said.insert(
             0,
             "maxUnavailable is 0: no node that is available is started."
-            f" {counted(moving, 'node')} that cannot be used now may move all the same.",
+            f" {format_count(moving, 'node')} that cannot be used now may move all the same.",
         )
     return said
 
@@ -73,14 +74,14 @@ def _reason(node: NodeForecast) -> str:
     return f"{wait.detail.rstrip('.')} (who can end it: {wait.who})" if wait.who else wait.detail
 
 
-def _paused(plan: Plan, fleet: Fleet) -> list[str]:
-    why = paused(fleet.pools[plan.pool])
+def _paused(plan: RolloutPlan, fleet: Fleet) -> list[str]:
+    why = pause_reason(fleet.pools[plan.pool])
     if not why:
         return []
     return [f"The pool is held ({why}): times count from the moment when that ends."]
 
 
-def _unknown(plan: Plan) -> list[str]:
+def _unknown(plan: RolloutPlan) -> list[str]:
     """Nodes that are taken up, and of which nobody can say when they are done."""
     found = [
         node
@@ -92,49 +93,53 @@ def _unknown(plan: Plan) -> list[str]:
         f"When {node.node} is in place is unknown ({node.wait.code.value}): {_reason(node)}."
         for node in found[:3]
         if node.wait is not None
-    ] + ([f"So it is with {counted(len(found) - 3, 'more node')}."] if len(found) > 3 else [])
+    ] + ([f"So it is with {format_count(len(found) - 3, 'more node')}."] if len(found) > 3 else [])
 
 
 # How it goes.
 
 
-def _proof(plan: Plan) -> list[str]:
+def _proof(plan: RolloutPlan) -> list[str]:
     proof = plan.proof
     if proof is None:
         return []
     after = proof.after
     phase = (
-        f"Until the driver is proven, by {counted(proof.threshold, 'node')}, only a few start at a"
+        f"Until the driver is proven, by"
+        f" {format_count(proof.threshold, 'node')}, only a few start at a"
         f" time: that takes {_about(after)}."
     )
     said = [phase]
-    if proof.held is not None:
-        held = proof.held
-        long = "without an end" if held.seconds == inf else f"for {lasting(held.seconds)}"
+    if proof.delay is not None:
+        held = proof.delay
+        long = "without an end" if held.seconds == inf else f"for {format_duration(held.seconds)}"
         said.append(f"{held.node} holds up the proof, {long}: {held.detail}.")
     return said
 
 
-def _about(time: Likely) -> str:
+def _about(time: Percentiles) -> str:
     if time.p95 is None:
-        return f"{lasting(time.p50)}, and it may never come to an end"
-    return f"{lasting(time.p50)}, in 19 of 20 cases no more than {lasting(time.p95)}"
+        return f"{format_duration(time.p50)}, and it may never come to an end"
+    return (
+        f"{format_duration(time.p50)}, in 19 of 20 cases no more than {format_duration(time.p95)}"
+    )
 
 
-def _going_wrong(plan: Plan) -> list[str]:
+def _going_wrong(plan: RolloutPlan) -> list[str]:
     said: list[str] = []
-    if plan.halted:
+    if plan.halted_plays:
         said.append(
-            f"In {plan.halted} of {plan.plays} plays the driver is halted for its failures, and the"
+            f"In {plan.halted_plays} of {plan.plays} plays the driver is halted for"
+            f" its failures, and the"
             " rest waits for a person."
         )
     failing = [node.node for node in plan.nodes if _will_fail(node, plan.plays)]
     if failing:
         said.append(
-            f"{counted(len(failing), 'node')} will probably fail, and stay cordoned:"
-            f" {some(failing)}."
+            f"{format_count(len(failing), 'node')} will probably fail, and stay cordoned:"
+            f" {format_names(failing)}."
         )
-    chance = sum(node.failed for node in plan.nodes) / plan.plays - len(failing)
+    chance = sum(node.failed_plays for node in plan.nodes) / plan.plays - len(failing)
     if chance >= 1:
         said.append(f"About {chance:.0f} nodes fail by chance, nobody knows which.")
     return said
@@ -142,49 +147,53 @@ def _going_wrong(plan: Plan) -> list[str]:
 
 def _will_fail(node: NodeForecast, plays: int) -> bool:
     """Of few plays that is said only where there is a cause besides chance."""
-    return 2 * node.failed > plays and (plays >= _MANY or bool(node.blocked_by))
+    return 2 * node.failed_plays > plays and (plays >= _MANY or bool(node.blocked_by))
 
 
-def _capacity(plan: Plan, fleet: Fleet) -> list[str]:
+def _capacity(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     if not plan.nodes:
         return []
     members = [node for node in fleet.nodes.values() if node.pool == plan.pool]
-    already = sum(bool(budget.unavailable(node, readable(node))) for node in members)
+    already = sum(bool(budget.unavailable_reason(node, current_record(node))) for node in members)
     loss = plan.loss
     said = (
-        f"At the worst {loss.nodes} of {counted(len(members), 'node')} are out of service at one"
-        f" time, with {counted(loss.gpus, 'GPU')}, {lasting(loss.at)} from now"
+        f"At the worst {loss.nodes} of {format_count(len(members), 'node')} are"
+        f" out of service at one"
+        f" time, with {format_count(loss.gpus, 'GPU')}, {format_duration(loss.at)} from now"
     )
     said += f"; {already} of them are already." if already else "."
     hours = f"{plan.gpu_hours_lost:.1f} GPU-hours are lost with nodes that are out of service"
     return [said, f"{hours}; what evicted jobs have to compute again is not in that."]
 
 
-def _pods(plan: Plan, fleet: Fleet) -> list[str]:
+def _pods(plan: RolloutPlan, fleet: Fleet) -> list[str]:
     said: list[str] = []
     evicted = sum(len(node.evicted) for node in plan.nodes)
     if evicted:
-        said.append(f"{counted(evicted, 'pod')} will be evicted.")
-    lost = [pod for node in plan.nodes for pod in node.lost]
+        said.append(f"{format_count(evicted, 'pod')} will be evicted.")
+    lost = [pod for node in plan.nodes for pod in node.lost_pods]
     if lost:
-        said.append(f"With {counted(len(lost), 'pod')} something is lost: {some(lost)}.")
+        said.append(
+            f"With {format_count(len(lost), 'pod')} something is lost: {format_names(lost)}."
+        )
     blocked = sorted({name for node in plan.nodes for name in node.blocked_by})
     if blocked:
         said.append(
-            f"{counted(len(blocked), 'disruption budget')} will refuse, as things stand:"
-            f" {some(blocked)}."
+            f"{format_count(len(blocked), 'disruption budget')} will refuse, as things stand:"
+            f" {format_names(blocked)}."
         )
-    unseen = Pods(fleet).unseen
+    unseen = PodEffects(fleet).unseen
     if unseen:
         said.append(
-            f"Nobody has looked at the pods of {counted(unseen, 'node')}: of those only such with"
+            f"Nobody has looked at the pods of {format_count(unseen, 'node')}: of"
+            f" those only such with"
             " GPUs are known, by uid, and neither jobs nor disruption budgets."
         )
     return said
 
 
-def _needed(plan: Plan) -> list[str]:
-    found = plan.needed
+def _needed(plan: RolloutPlan) -> list[str]:
+    found = plan.required_limits
     if found is None:
         return []
     if found.max_unavailable is None:
@@ -198,13 +207,15 @@ def _needed(plan: Plan) -> list[str]:
 
 def _sight(now: Instant) -> list[str]:
     said: list[str] = []
-    if source := stale(now):
+    if source := stale_source(now):
         said.append(f"The last word of {source} is old: what is foreseen may begin otherwise.")
-    if now.sight.away_since is not None:
+    if now.visibility.bus_down_since is not None:
         said.append("NATS is away: the plan counts from when it is back.")
     return said
 
 
-def _plays(plan: Plan) -> str:
-    said = f"Based on {counted(plan.plays, 'play')} of this rollout, which differ by chance alone"
+def _plays(plan: RolloutPlan) -> str:
+    said = (
+        f"Based on {format_count(plan.plays, 'play')} of this rollout, which differ by chance alone"
+    )
     return f"{said}." if plan.plays >= _MANY else f"{said}: for 19 of 20 cases stands the worst."

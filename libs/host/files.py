@@ -13,14 +13,14 @@ import msgspec
 
 from libs.host.tree import Tree
 
-OURS: Final = "/var/lib/sluice"
+STATE_ROOT: Final = "/var/lib/sluice"
 """What we keep on a machine; nobody else puts anything there."""
 
-LIST: Final = f"{OURS}/undo"
-_KEPT: Final = f"{LIST}/before"
+UNDO_LOG: Final = f"{STATE_ROOT}/undo"
+_KEPT: Final = f"{UNDO_LOG}/before"
 
 
-class Before(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FileState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a file was; nothing: it was not there."""
 
     kept: str = ""
@@ -29,22 +29,24 @@ class Before(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     owner: tuple[int, int] = (0, 0)
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="v", tag=1):
+class FileChange(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="v", tag=1
+):
     """One change, as it is written down before it is made."""
 
     path: str
     folder: bool = False
     """A folder that was made."""
-    before: Before | None = None
+    before: FileState | None = None
     after: str = ""
     """Fingerprint of what we wrote; empty: we removed it."""
 
 
-class Unreadable(Exception):
+class CorruptUndoLog(Exception):
     """The list of changes cannot be read: nothing may be changed on top of it."""
 
 
-class Files:
+class UndoableFiles:
     """Changes files below a tree, and takes all of it back."""
 
     def __init__(self, tree: Tree) -> None:
@@ -55,7 +57,7 @@ class Files:
         if self._tree.data(path) == data and self._mode(path) == mode:
             return False
         self._folders(path.rpartition("/")[0])
-        self._note(Change(path=path, before=self._before(path), after=_fingerprint(data)))
+        self._note(FileChange(path=path, before=self._before(path), after=_fingerprint(data)))
         self._put(path, data, mode)
         return True
 
@@ -64,7 +66,7 @@ class Files:
         before = self._before(path)
         if before is None:
             return False
-        self._note(Change(path=path, before=before))
+        self._note(FileChange(path=path, before=before))
         self._tree.at(path).unlink()
         return True
 
@@ -73,12 +75,12 @@ class Files:
         left = [change.path for change in reversed(self._changes()) if not self._undone(change)]
         for name in self._tree.names(_KEPT):
             self._tree.at(f"{_KEPT}/{name}").unlink(missing_ok=True)
-        self._tree.at(f"{LIST}/list").unlink(missing_ok=True)
-        for folder in (_KEPT, LIST, OURS):
+        self._tree.at(f"{UNDO_LOG}/list").unlink(missing_ok=True)
+        for folder in (_KEPT, UNDO_LOG, STATE_ROOT):
             self._rmdir(folder)
         return tuple(dict.fromkeys(reversed(left)))
 
-    def _undone(self, change: Change) -> bool:
+    def _undone(self, change: FileChange) -> bool:
         if change.folder:
             return self._rmdir(change.path)
         now = self._tree.data(change.path)
@@ -112,10 +114,10 @@ class Files:
         if not path or self._tree.at(path).is_dir():
             return
         self._folders(path.rpartition("/")[0])
-        self._note(Change(path=path, folder=True))
+        self._note(FileChange(path=path, folder=True))
         self._tree.at(path).mkdir(exist_ok=True)
 
-    def _before(self, path: str) -> Before | None:
+    def _before(self, path: str) -> FileState | None:
         """How the file is now; its content is kept aside first."""
         place = self._tree.at(path)
         data = self._tree.data(path)
@@ -127,7 +129,7 @@ class Files:
         folder.mkdir(parents=True, exist_ok=True)
         _whole(folder, name, data, 0o600)
         mode = stat.S_IMODE(about.st_mode)
-        return Before(kept=name, mode=mode, owner=(about.st_uid, about.st_gid))
+        return FileState(kept=name, mode=mode, owner=(about.st_uid, about.st_gid))
 
     def _mode(self, path: str) -> int:
         return stat.S_IMODE(self._tree.at(path).stat().st_mode)
@@ -136,10 +138,10 @@ class Files:
         place = self._tree.at(path)
         _whole(place.parent, place.name, data, mode)
 
-    def _note(self, change: Change) -> None:
+    def _note(self, change: FileChange) -> None:
         """On disk before anything happens."""
         self._changes()
-        folder = self._tree.at(LIST)
+        folder = self._tree.at(UNDO_LOG)
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "list").open("ab") as file:
             file.truncate(len(self._written()))
@@ -149,15 +151,17 @@ class Files:
 
     def _written(self) -> bytes:
         """The list; a last line that was cut off is of a change that was not made."""
-        data = self._tree.data(f"{LIST}/list") or b""
+        data = self._tree.data(f"{UNDO_LOG}/list") or b""
         return data[: data.rfind(b"\n") + 1]
 
-    def _changes(self) -> list[Change]:
+    def _changes(self) -> list[FileChange]:
         try:
-            return [msgspec.json.decode(line, type=Change) for line in self._written().splitlines()]
+            return [
+                msgspec.json.decode(line, type=FileChange) for line in self._written().splitlines()
+            ]
         except msgspec.DecodeError as error:
-            raise Unreadable(
-                f"{LIST}/list on the host is not readable: {error}; a newer release may have"
+            raise CorruptUndoLog(
+                f"{UNDO_LOG}/list on the host is not readable: {error}; a newer release may have"
                 " written it: use that one, or move the folder away and take its changes back by"
                 " hand"
             ) from None

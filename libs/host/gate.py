@@ -14,11 +14,11 @@ import msgspec
 from libs.host.tree import Tree
 
 FOLDER: Final = "/run/sluice/gate"
-ASKING: Final = f"{FOLDER}/asking"
+REQUESTS: Final = f"{FOLDER}/asking"
 ANSWERS: Final = f"{FOLDER}/answers"
 
 
-class Asking(msgspec.Struct, frozen=True, kw_only=True):
+class GateRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A driver pod at the gate."""
 
     pod_uid: str
@@ -28,7 +28,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     """Start of the gate's container: of a pod's requests the latest counts."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """That pod may go on: from now on it counts as a running driver."""
 
     pod_uid: str
@@ -36,55 +36,57 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
-Said = TypeVar("Said", Asking, Answer)
+GateFile = TypeVar("GateFile", GateRequest, GateAnswer)
 
 
-def ask(tree: Tree, asking: Asking) -> None:
+def put_request(tree: Tree, request: GateRequest) -> None:
     """Stand at the gate."""
-    _write(tree, f"{ASKING}/{asking.pod_uid}", asking)
+    _write(tree, f"{REQUESTS}/{request.pod_uid}", request)
 
 
-def asked(tree: Tree) -> tuple[Asking, ...]:
+def list_requests(tree: Tree) -> tuple[GateRequest, ...]:
     """Who stands at the gate, or once stood there, in the order of asking."""
-    found = (_read(tree, f"{ASKING}/{name}", Asking) for name in tree.names(ASKING))
+    found = (_read(tree, f"{REQUESTS}/{name}", GateRequest) for name in tree.names(REQUESTS))
     return tuple(sorted((one for one in found if one), key=lambda one: (one.started, one.pod_uid)))
 
 
-def answer(tree: Tree, answer: Answer) -> None:
+def put_answer(tree: Tree, answer: GateAnswer) -> None:
     """Let that pod in."""
     _write(tree, f"{ANSWERS}/{answer.pod_uid}", answer)
 
 
-def answered(tree: Tree) -> tuple[Answer, ...]:
+def list_answers(tree: Tree) -> tuple[GateAnswer, ...]:
     """Who was let in during this boot, in the order of the answers."""
-    found = (_read(tree, f"{ANSWERS}/{name}", Answer) for name in tree.names(ANSWERS))
+    found = (_read(tree, f"{ANSWERS}/{name}", GateAnswer) for name in tree.names(ANSWERS))
     return tuple(sorted((one for one in found if one), key=lambda one: (one.at, one.pod_uid)))
 
 
-def waiting(asked: Iterable[Asking], answered: Collection[Answer]) -> Asking | None:
+def waiting_request(
+    requests: Iterable[GateRequest], answers: Collection[GateAnswer]
+) -> GateRequest | None:
     """Who stands at the gate, of those who asked: the latest, unless another was let in since.
 
     A pod that went before it was let in takes nothing back; where another is let in, it has gone.
     """
-    let_in = {one.pod_uid for one in answered}
-    since = max((one.at for one in answered), default=0.0)
-    standing = (one for one in asked if one.pod_uid not in let_in and one.started >= since)
+    let_in = {one.pod_uid for one in answers}
+    since = max((one.at for one in answers), default=0.0)
+    standing = (one for one in requests if one.pod_uid not in let_in and one.started >= since)
     return max(standing, key=lambda one: (one.started, one.pod_uid), default=None)
 
 
-def is_open(tree: Tree, asking: Asking) -> bool:
+def is_open(tree: Tree, request: GateRequest) -> bool:
     """Whether this pod may go on: an answer names it, with the label that it asks for."""
-    found = _read(tree, f"{ANSWERS}/{asking.pod_uid}", Answer)
-    return found is not None and found.label == asking.label
+    found = _read(tree, f"{ANSWERS}/{request.pod_uid}", GateAnswer)
+    return found is not None and found.label == request.label
 
 
-def forget(tree: Tree, pod_uid: str) -> None:
+def remove_pod(tree: Tree, pod_uid: str) -> None:
     """The pod is gone: neither its question nor its answer means anything any more."""
-    for folder in (ANSWERS, ASKING):
+    for folder in (ANSWERS, REQUESTS):
         (tree.at(folder) / _name(pod_uid)).unlink(missing_ok=True)
 
 
-def _write(tree: Tree, path: str, said: Asking | Answer) -> None:
+def _write(tree: Tree, path: str, said: GateRequest | GateAnswer) -> None:
     """The whole file or none of it, also after the power was cut."""
     folder = tree.at(path.rpartition("/")[0])
     folder.mkdir(parents=True, exist_ok=True)
@@ -97,7 +99,7 @@ def _write(tree: Tree, path: str, said: Asking | Answer) -> None:
     unfinished.replace(folder / name)
 
 
-def _read(tree: Tree, path: str, kind: type[Said]) -> Said | None:
+def _read(tree: Tree, path: str, kind: type[GateFile]) -> GateFile | None:
     """What the file says of the pod that it is named for; half a file says nothing."""
     data = tree.data(path)
     try:

@@ -21,7 +21,7 @@ _POD: Final = re.compile(
 _CONTAINER: Final = re.compile(r"([0-9a-f]{64})")
 
 
-class Place(NamedTuple):
+class ContainerRef(NamedTuple):
     """Where the runtime has put a process; both are empty for one of the machine itself."""
 
     pod_uid: str
@@ -87,12 +87,12 @@ def _holder(tree: Tree, pid: str) -> Holder | None:
     )
 
 
-def _place(tree: Tree, pid: str) -> Place:
+def _place(tree: Tree, pid: str) -> ContainerRef:
     """As its cgroup names it: `…/kubepods…/pod<uid>/<container>`, with dashes or, by systemd, with
     underscores in the uid.
     """
     text = tree.text(f"/proc/{pid}/cgroup") or ""
     pod, container = _POD.search(text), _CONTAINER.search(text)
     if pod is None:
-        return Place("", "")
-    return Place(pod[1].replace("_", "-"), container[1] if container else "")
+        return ContainerRef("", "")
+    return ContainerRef(pod[1].replace("_", "-"), container[1] if container else "")

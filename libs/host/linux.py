@@ -40,13 +40,13 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
-Unloading = Unloaded | NotLoaded | InUse | Refused
+UnloadResult = Unloaded | NotLoaded | InUse | Refused
 
 
 class Linux(Protocol):
     """A machine's kernel."""
 
-    def unload(self, module: str) -> Unloading:
+    def unload(self, module: str) -> UnloadResult:
         """Take a module out, if nobody uses it."""
         ...
 
@@ -55,7 +55,7 @@ class Linux(Protocol):
         ...
 
 
-class ForbiddenHere(Exception):
+class RealKernelForbidden(Exception):
     """Somebody asked for the real kernel where it must not be touched."""
 
 
@@ -65,17 +65,17 @@ class RealLinux:
     def __init__(self, tree: Tree, *, change_this_machine: bool) -> None:
         machine = os.uname().machine
         if not change_this_machine:
-            raise ForbiddenHere(
+            raise RealKernelForbidden(
                 "the real kernel was asked for without permission:"
                 " set SLUICE_CHANGE_THIS_MACHINE=true where a driver may be unloaded"
             )
         if machine not in _DELETE_MODULE:
-            raise ForbiddenHere(f"on {machine} it is not known how modules are unloaded")
+            raise RealKernelForbidden(f"on {machine} it is not known how modules are unloaded")
         self._tree = tree
         self._delete_module = _DELETE_MODULE[machine]
         self._libc = ctypes.CDLL(None, use_errno=True)
 
-    def unload(self, module: str) -> Unloading:
+    def unload(self, module: str) -> UnloadResult:
         """Take a module out, if nobody uses it."""
         name = ctypes.c_char_p(module.encode())
         if self._libc.syscall(self._delete_module, name, _WITHOUT_WAITING) == 0:

@@ -7,12 +7,12 @@ import msgspec
 from libs.host.tree import Tree
 from libs.runtime.fatal import Fatal
 
-LISTED = "/proc/modules"
+PROC_MODULES = "/proc/modules"
 
 DRIVER = "nvidia"
 """The module without which none of the others is there."""
 
-UNLOADED = (
+UNLOAD_ORDER = (
     "nvidia_modeset",
     "nvidia_uvm",
     "nvidia_peermem",
@@ -40,10 +40,11 @@ class Module(msgspec.Struct, frozen=True, kw_only=True):
 
 def loaded(tree: Tree) -> Mapping[str, Module]:
     """By name; where the kernel does not tell, a `Fatal`: nobody may take that for none."""
-    text = tree.text(LISTED)
+    text = tree.text(PROC_MODULES)
     if text is None:
         raise Fatal(
-            f"{LISTED} cannot be read below {tree.root}: mount the host's root there, with /proc"
+            f"{PROC_MODULES} cannot be read below {tree.root}: mount the host's"
+            f" root there, with /proc"
         )
     rows = (line.split() for line in text.splitlines())
     return {row[0]: _module(tree, row) for row in rows if len(row) >= 4 and row[2].isdigit()}

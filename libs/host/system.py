@@ -14,7 +14,7 @@ RELEASE: Final = "/proc/sys/kernel/osrelease"
 ARCHITECTURE: Final = "/proc/sys/kernel/arch"
 _SECURE_BOOT: Final = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 _OPTIONS: Final = ("NO_HZ", "NO_HZ_IDLE", "NO_HZ_FULL", "PREEMPT")
-_ASKED: Final = frozenset((*modules.UNLOADED, modules.NOUVEAU, "mlx5_core"))
+_ASKED: Final = frozenset((*modules.UNLOAD_ORDER, modules.NOUVEAU, "mlx5_core"))
 _OS_LINE: Final = re.compile(r"(\w+)=(.+)", re.ASCII)
 _CPUS: Final = "/sys/devices/system/cpu"
 
@@ -24,7 +24,7 @@ def boot_id(tree: Tree) -> str:
     return tree.word(BOOT_ID) or ""
 
 
-def certain_boot_id(tree: Tree) -> str:
+def require_boot_id(tree: Tree) -> str:
     """The same, or a `Fatal`: an agent that does not know its boot can be told nothing."""
     known = boot_id(tree)
     if not known:

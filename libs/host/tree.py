@@ -10,10 +10,10 @@ import errno
 import os
 from pathlib import Path
 
-OURS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+RESOURCE_ERRNOS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """No more files, or no more memory, for whoever looks."""
 
-LINKS = 32
+MAX_LINKS = 32
 """So many links are followed, one after another, before they are taken for a circle."""
 
 
@@ -67,7 +67,7 @@ class Tree:
             _raise_if_ours(error)
             return None
 
-    def made(self, path: str) -> float | None:
+    def modified_at(self, path: str) -> float | None:
         """When it was written last, in unix seconds; None if it is not there."""
         try:
             return os.stat(self._resolved(path, last=True)).st_mtime
@@ -75,7 +75,7 @@ class Tree:
             _raise_if_ours(error)
             return None
 
-    def free(self, path: str) -> int | None:
+    def free_bytes(self, path: str) -> int | None:
         """Bytes that may still be written to the file system there; None if it is not there."""
         try:
             about = os.statvfs(self._resolved(path, last=True))
@@ -98,7 +98,7 @@ class Tree:
                 gone = gone[:-1]
                 continue
             gone.append(name)
-            if (waiting or last) and links < LINKS:
+            if (waiting or last) and links < MAX_LINKS:
                 here = "/".join((self._root, *gone))
                 if os.path.islink(here):
                     links += 1
@@ -109,7 +109,7 @@ class Tree:
 
 
 def _raise_if_ours(error: OSError) -> None:
-    if error.errno in OURS:
+    if error.errno in RESOURCE_ERRNOS:
         raise error
 
 

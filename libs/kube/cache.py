@@ -14,25 +14,25 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError
-from libs.kube.holding import Change, Holding, Index, revision
+from libs.kube.indexed_store import Change, IndexedStore, IndexFunc, revision_of
 from libs.kube.resources import Resource
 from libs.kube.views import Object
-from libs.kube.watch import Bookmark, Changed, Deleted, Listed, Update, Watch
-from libs.kube.watch.wire import check, number
+from libs.kube.watch.reflector import Bookmark, Changed, Deleted, Listed, Reflector, Update
+from libs.kube.watch.wire import parse_revision, require_revisions
 from libs.runtime.clock import Clock
 from libs.runtime.tasks import bounded
 
 V = TypeVar("V", bound=Object)
 
-Watcher: TypeAlias = Callable[[V | None, V | None], None]
+ChangeHandler: TypeAlias = Callable[[V | None, V | None], None]
 """Takes what an object was and what it is; None before the first and after the last. Must not
 block, nor change the cache."""
 
-PATIENCE = 1.0
+WATCH_LAG = 1.0
 """Seconds in which the watch is expected to tell what a probe has seen; then a list is asked for.
 Of a kind that changes often a watch does; one that is quiet for so long is small, as a rule."""
 
-PROBE = 20
+PROBE_LIMIT = 20
 """Objects that a probe asks for: where these are all, it is a list, and nothing need be waited
 for. Only the bookmarks of a quiet kind would tell it otherwise, one a minute."""
 
@@ -50,7 +50,7 @@ class Cache(Generic[V]):
         namespace: str = "",
         labels: str = "",
         fields: str = "",
-        indexes: Mapping[str, Index[V]] | None = None,
+        indexes: Mapping[str, IndexFunc[V]] | None = None,
     ) -> None:
         self._kube = kube
         self._resource = resource
@@ -62,9 +62,9 @@ class Cache(Generic[V]):
         }
         self._namespace = namespace
         self._selected = bool(labels or fields)
-        self._watch = Watch(kube, resource, clock=clock, random=random, **self._part)
-        self._held = Holding[V](indexes or {})
-        self._watchers: list[Watcher[V]] = []
+        self._watch = Reflector(kube, resource, clock=clock, random=random, **self._part)
+        self._held = IndexedStore[V](indexes or {})
+        self._watchers: list[ChangeHandler[V]] = []
         self._synced = asyncio.Event()
         self._moved = asyncio.Event()
         self._lists = 0
@@ -85,9 +85,9 @@ class Cache(Generic[V]):
         """By `namespace/name`, or by the name alone where there are no namespaces."""
         return self._held.get(key)
 
-    def by(self, index: str, value: str) -> list[V]:
+    def by_index(self, index: str, value: str) -> list[V]:
         """Those that the index puts under that value."""
-        return self._held.by(index, value)
+        return self._held.by_index(index, value)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -95,19 +95,19 @@ class Cache(Generic[V]):
     def __iter__(self) -> Iterator[V]:
         return iter(self._held)
 
-    def on_change(self, watcher: Watcher[V]) -> Callable[[], None]:
+    def on_change(self, handler: ChangeHandler[V]) -> Callable[[], None]:
         """Call `watcher` for each change from now on, until the returned function is called."""
-        self._watchers.append(watcher)
-        return lambda: self._watchers.remove(watcher)
+        self._watchers.append(handler)
+        return lambda: self._watchers.remove(handler)
 
-    def learn(self, view: V) -> None:
+    def record_write(self, view: V) -> None:
         """Take in at once what the server answered to a write of ours.
 
         An object that is not here enters only if it is newer than all that the watch has told:
         else it is deleted by now. And never into a part: it may not belong there.
         """
         held = self._held.get(view.metadata.key)
-        if held is not None or (self._belongs(view) and revision(view) > self.revision):
+        if held is not None or (self._belongs(view) and revision_of(view) > self.revision):
             self._tell(self._held.put(view))
 
     def _belongs(self, view: V) -> bool:
@@ -115,7 +115,7 @@ class Cache(Generic[V]):
 
     # How far it can be relied upon.
 
-    async def synced(self) -> None:
+    async def wait_synced(self) -> None:
         """Return once everything was listed."""
         await self._synced.wait()
 
@@ -130,11 +130,11 @@ class Cache(Generic[V]):
         return self._clock.monotonic() - self._proof
 
     @property
-    def why(self) -> str:
+    def problem(self) -> str:
         """What keeps it from following, in one line; empty while nothing does."""
-        return self._watch.why or self._doubt
+        return self._watch.problem or self._doubt
 
-    async def prove(self, *, within: float) -> bool:
+    async def verify_current(self, *, within: float) -> bool:
         """Whether this holds everything that the server has now; if not, `why` says more.
 
         The server is asked for its revision, and that must be reached here in time.
@@ -152,24 +152,26 @@ class Cache(Generic[V]):
         return False
 
     async def _reach(self, asked: float, within: float) -> None:
-        page = await self._kube.page(self._resource, limit=PROBE, within=within, **self._part)
-        there = number(page.resource_version, tried=self._resource.path())
-        check(page.items, tried=self._resource.path())
-        if there >= self.revision and not page.rest:
+        page = await self._kube.list_page(
+            self._resource, limit=PROBE_LIMIT, within=within, **self._part
+        )
+        there = parse_revision(page.resource_version, tried=self._resource.path())
+        require_revisions(page.items, tried=self._resource.path())
+        if there >= self.revision and not page.continue_token:
             self._watch.advance(there)
-            self._take(Listed(items=page.items, revision=there, asked=asked))
+            self._take(Listed(items=page.items, revision=there, requested_at=asked))
         elif there >= self.revision and await self._told(there):
             self._prove(asked)
         else:
             # Quiet, or cut off; or, where ours is the newer revision, a restored cluster.
             lists = self._lists
-            self._watch.list_again()
+            self._watch.relist()
             await self._until(lambda: self._lists > lists and self._proof >= asked)
 
     async def _told(self, revision: int) -> bool:
         reached = self._until(lambda: self.revision >= revision)
         try:
-            await bounded(reached, seconds=PATIENCE, clock=self._clock)
+            await bounded(reached, seconds=WATCH_LAG, clock=self._clock)
         except TimeoutError:
             return False
         return True
@@ -199,7 +201,7 @@ class Cache(Generic[V]):
         self.revision = max(self.revision, update.revision)
         if isinstance(update, Listed):
             self._lists += 1
-            self._prove(update.asked)
+            self._prove(update.requested_at)
         elif self._watch.current:
             self._prove(self._clock.monotonic())
         else:

@@ -29,17 +29,17 @@ _IDENTITIES = (("type",), ("key", "effect"), ("uid",), ("name",), ("ip",))
 pods; the first that tells all items apart counts."""
 
 _Tree = Mapping[str, Any]
-_Place = tuple[str, Any, Any]
+_Difference = tuple[str, Any, Any]
 """A part of a path, and what stands there before and after."""
 
 
 def changed_paths(before: _Tree | None, after: _Tree | None) -> Changes:
     """None is an object that is not there: then every leaf of the other one has changed."""
-    old, new = _news(before), _news(after)
+    old, new = _without_bookkeeping(before), _without_bookkeeping(after)
     return {} if old == new else dict(_leaves("", old, new))
 
 
-def _news(whole: _Tree | None) -> _Tree | None:
+def _without_bookkeeping(whole: _Tree | None) -> _Tree | None:
     if whole is None:
         return None
     news = {key: value for key, value in whole.items() if key not in _TYPE}
@@ -51,7 +51,7 @@ def _news(whole: _Tree | None) -> _Tree | None:
 
 def _leaves(path: str, before: Any, after: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """Of two that are not the same."""
-    places = _places(before, after)
+    places = _differences(before, after)
     if places is None:
         yield path, (before, after)
         return
@@ -59,7 +59,7 @@ def _leaves(path: str, before: Any, after: Any) -> Iterator[tuple[str, tuple[Any
         yield from _leaves((path + part).removeprefix("."), old, new)
 
 
-def _places(before: Any, after: Any) -> Iterable[_Place] | None:
+def _differences(before: Any, after: Any) -> Iterable[_Difference] | None:
     """Those of two trees, or of one that came or went; None where there are leaves.
 
     An empty one that came or went is a leaf itself: else that would be no change.
@@ -80,7 +80,7 @@ def _is_absent_or(kind: type, value: Any) -> bool:
     return value is None or isinstance(value, kind)
 
 
-def _joined(before: _Tree, after: _Tree, named: Callable[[str], str]) -> Iterator[_Place]:
+def _joined(before: _Tree, after: _Tree, named: Callable[[str], str]) -> Iterator[_Difference]:
     """Where they differ; only such entries are worth a name."""
     for key in {**before, **after}:
         old, new = before.get(key), after.get(key)

@@ -8,16 +8,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from libs.kube.answers import (
-    Evicted,
-    Eviction,
-    NotThere,
-    Page,
-    Withheld,
-    confirm,
-    read,
-    speaking_of,
-)
 from libs.kube.errors import (
     Conflict,
     Invalid,
@@ -26,23 +16,33 @@ from libs.kube.errors import (
     TooManyRequests,
     UnknownKind,
 )
-from libs.kube.reads import Reads
-from libs.kube.requests import JSON, WITHIN
+from libs.kube.reads import ReadClient
+from libs.kube.requests import DEFAULT_TIMEOUT, JSON
 from libs.kube.resources import PODS, Resource
+from libs.kube.responses import (
+    BlockedByBudget,
+    Evicted,
+    EvictionResult,
+    Page,
+    PodGone,
+    decode,
+    require_api_object,
+    unknown_kind_errors,
+)
 from libs.kube.views import Object
 
 __all__ = [
     "APPLY_PATCH",
+    "DEFAULT_TIMEOUT",
     "JSON",
     "MERGE_PATCH",
-    "WITHIN",
+    "BlockedByBudget",
     "Evicted",
-    "Eviction",
-    "Guard",
+    "EvictionResult",
     "Kube",
-    "NotThere",
     "Page",
-    "Withheld",
+    "PodGone",
+    "Preconditions",
 ]
 
 V = TypeVar("V", bound=Object)
@@ -54,7 +54,7 @@ _BUDGET = "DisruptionBudget"
 """The cause by which a budget's 429 differs from that of a server that is busy."""
 
 
-class Guard(msgspec.Struct, frozen=True, kw_only=True):
+class Preconditions(msgspec.Struct, frozen=True, kw_only=True):
     """The very object, in the very state, that a write was decided on."""
 
     uid: str
@@ -65,7 +65,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a guard without uid or resourceVersion guards nothing")
 
 
-class Kube(Reads):
+class Kube(ReadClient):
     """One API server, asked by one field manager."""
 
     async def create(
@@ -74,7 +74,7 @@ class Kube(Reads):
         wanted: Mapping[str, Any],
         *,
         namespace: str = "",
-        within: float = WITHIN,
+        within: float = DEFAULT_TIMEOUT,
     ) -> V:
         """A new object; `AlreadyExists` where there is one of that name."""
         path = resource.path(namespace=namespace)
@@ -87,7 +87,7 @@ class Kube(Reads):
         *,
         namespace: str = "",
         subresource: str = "",
-        within: float = WITHIN,
+        within: float = DEFAULT_TIMEOUT,
     ) -> V:
         """PUT the whole object, or its status; its resourceVersion must be the server's."""
         name = _fenced(wanted, resource)
@@ -103,7 +103,7 @@ class Kube(Reads):
         resource_version: str,
         namespace: str = "",
         subresource: str = "",
-        within: float = WITHIN,
+        within: float = DEFAULT_TIMEOUT,
     ) -> V:
         """A merge patch of an object that is still at that revision."""
         if not resource_version:
@@ -121,21 +121,24 @@ class Kube(Reads):
         wanted: Mapping[str, Any],
         *,
         force: bool,
-        guard: Guard | None = None,
+        preconditions: Preconditions | None = None,
         namespace: str = "",
         subresource: str = "",
-        within: float = WITHIN,
+        within: float = DEFAULT_TIMEOUT,
     ) -> V:
         """Say what this manager wants of an object: all that it owns of it, and nothing else.
 
         Without a guard an object that is not there is created; a Node is never, so there it must
         have one. With a guard, an object that is gone or another by now is `NotFound`.
         """
-        if guard is None and not resource.ours_to_create:
+        if preconditions is None and not resource.creatable:
             raise ValueError(f"an apply to a {resource.kind} needs a guard, or it could create one")
         metadata: dict[str, Any] = dict(wanted["metadata"])
-        if guard is not None:
-            metadata |= {"uid": guard.uid, "resourceVersion": guard.resource_version}
+        if preconditions is not None:
+            metadata |= {
+                "uid": preconditions.uid,
+                "resourceVersion": preconditions.resource_version,
+            }
         whole = {
             **wanted,
             "apiVersion": resource.api_version,
@@ -152,8 +155,10 @@ class Kube(Reads):
             )
         except (Conflict, Invalid) as error:
             # One code and reason for "it is gone", "it is another" and "it has changed": ask.
-            if guard is not None and not getattr(error, "claims", ()):
-                await self._doubt(resource, name, uid=guard.uid, namespace=namespace, until=until)
+            if preconditions is not None and not getattr(error, "claims", ()):
+                await self._doubt(
+                    resource, name, uid=preconditions.uid, namespace=namespace, until=until
+                )
             raise
 
     async def delete(
@@ -164,14 +169,14 @@ class Kube(Reads):
         uid: str,
         namespace: str = "",
         grace: int | None = None,
-        within: float = WITHIN,
+        within: float = DEFAULT_TIMEOUT,
     ) -> None:
         """Delete the object of that uid; another of the same name is a `Conflict`."""
         path = resource.path(namespace=namespace, name=name)
-        with speaking_of(resource):
-            body = _doom(uid=uid, grace=grace)
+        with unknown_kind_errors(resource):
+            body = _delete_options(uid=uid, grace=grace)
             answer = await self.request("DELETE", path, body=body, within=within)
-        confirm(answer, tried=f"DELETE {path}")
+        require_api_object(answer, tried=f"DELETE {path}")
 
     async def evict(
         self,
@@ -180,22 +185,22 @@ class Kube(Reads):
         namespace: str,
         uid: str,
         grace: int | None = None,
-        within: float = WITHIN,
-    ) -> Eviction:
+        within: float = DEFAULT_TIMEOUT,
+    ) -> EvictionResult:
         """Ask that the pod of that uid go; what its budget says is an answer, not an error."""
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": _doom(uid=uid, grace=grace),
+            "deleteOptions": _delete_options(uid=uid, grace=grace),
         }
         until = self._clock.monotonic() + within
         try:
             # A server tries an eviction that names another uid for ten seconds: do not let it.
             await self._find(PODS, name, uid=uid, namespace=namespace, until=until)
             try:
-                with speaking_of(PODS):
+                with unknown_kind_errors(PODS):
                     answer = await self.request("POST", path, body=body, within=self._left(until))
             except Conflict:
                 await self._find(PODS, name, uid=uid, namespace=namespace, until=until)
@@ -203,12 +208,12 @@ class Kube(Reads):
         except UnknownKind:
             raise  # whoever answers so knows nothing of pods
         except NotFound:
-            return NotThere()
+            return PodGone()
         except TooManyRequests as refused:
             if not any(cause.reason == _BUDGET for cause in refused.causes):
                 raise  # the server is busy
-            return Withheld(refused.message, refused.retry_after)
-        confirm(answer, tried=f"POST {path}")
+            return BlockedByBudget(refused.message, refused.retry_after)
+        require_api_object(answer, tried=f"POST {path}")
         return Evicted()
 
     async def _find(
@@ -217,9 +222,9 @@ class Kube(Reads):
         """`NotFound` unless the object of that uid is there, whatever its state."""
         path = resource.path(namespace=namespace, name=name)
         words = f"GET {path}"
-        with speaking_of(resource):
+        with unknown_kind_errors(resource):
             body = await self.request("GET", path, within=self._left(until))
-        if read(body, Object, tried=words).metadata.uid != uid:
+        if decode(body, Object, tried=words).metadata.uid != uid:
             raise NotFound(words, f"{name} is not the one of uid {uid} any more", missing=name)
 
     async def _doubt(
@@ -248,7 +253,7 @@ class Kube(Reads):
         content_type: str = JSON,
         within: float,
     ) -> V:
-        with speaking_of(resource):
+        with unknown_kind_errors(resource):
             body = await self.request(
                 method,
                 path,
@@ -257,7 +262,7 @@ class Kube(Reads):
                 content_type=content_type,
                 within=within,
             )
-        return read(body, resource.view, tried=f"{method} {path}")
+        return decode(body, resource.view, tried=f"{method} {path}")
 
 
 def _fenced(wanted: Mapping[str, Any], resource: Resource[Any]) -> str:
@@ -267,7 +272,7 @@ def _fenced(wanted: Mapping[str, Any], resource: Resource[Any]) -> str:
     return metadata["name"]
 
 
-def _doom(*, uid: str, grace: int | None) -> dict[str, Any]:
+def _delete_options(*, uid: str, grace: int | None) -> dict[str, Any]:
     options: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "DeleteOptions",

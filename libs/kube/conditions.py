@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from libs.kube.times import to_second
+from libs.kube.times import format_time
 from libs.kube.views import Condition
 
 
@@ -25,7 +25,7 @@ def set_condition(
     since = (
         before.last_transition_time
         if before is not None and before.status == status and before.last_transition_time
-        else to_second(now)
+        else format_time(now)
     )
     after = Condition(
         type=type,

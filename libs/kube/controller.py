@@ -14,10 +14,10 @@ import msgspec
 from structlog.contextvars import bound_contextvars
 
 from libs.kube.errors import TooManyRequests
-from libs.kube.metering import Ended, Meters
-from libs.kube.queue import RETRY_CAP, Closed, WorkQueue
+from libs.kube.metrics import AttemptOutcome, ControllerMetrics
+from libs.kube.queue import RETRY_CAP, QueueClosed, WorkQueue
 from libs.runtime.clock import Clock
-from libs.runtime.fatal import cause
+from libs.runtime.fatal import describe_error
 from libs.runtime.ids import Ids
 from libs.runtime.logs import logger
 from libs.runtime.tasks import attempt, bounded
@@ -28,24 +28,24 @@ _log = logger()
 _DIGITS = re.compile(r"\d+")
 
 
-class Done(msgspec.Struct, frozen=True):
+class Reconciled(msgspec.Struct, frozen=True):
     """Nothing to do until something changes."""
 
 
-class Later(msgspec.Struct, frozen=True):
+class RequeueAfter(msgspec.Struct, frozen=True):
     """Nothing to do for so many seconds, unless something changes."""
 
-    after: float
+    seconds: float
 
 
-class Refused(msgspec.Struct, frozen=True):
+class ReconcileRefused(msgspec.Struct, frozen=True):
     """It cannot be, and trying again would not help: until something changes, it stays so."""
 
     why: str
 
 
-Outcome = Done | Later | Refused
-Reconcile = Callable[[K], Awaitable[Outcome]]
+ReconcileResult = Reconciled | RequeueAfter | ReconcileRefused
+Reconcile = Callable[[K], Awaitable[ReconcileResult]]
 
 
 class Controller(Generic[K]):
@@ -62,7 +62,7 @@ class Controller(Generic[K]):
         grace: float,
         clock: Clock,
         ids: Ids,
-        meters: Meters,
+        metrics: ControllerMetrics,
     ) -> None:
         self._name = name
         self._reconcile = reconcile
@@ -72,7 +72,7 @@ class Controller(Generic[K]):
         self._grace = grace
         self._clock = clock
         self._ids = ids
-        self._meter = meters.of(name, queue)
+        self._meter = metrics.register(name, queue)
         self._troubles: dict[K, str] = {}
 
     async def run(self) -> None:
@@ -99,7 +99,7 @@ class Controller(Generic[K]):
         for worker in workers:
             worker.result()
 
-    def troubles(self) -> Mapping[K, str]:
+    def failures(self) -> Mapping[K, str]:
         """The keys that failed at the last try, or were refused, and why."""
         return self._troubles
 
@@ -107,7 +107,7 @@ class Controller(Generic[K]):
         while True:
             try:
                 key = await self._queue.get()
-            except Closed:
+            except QueueClosed:
                 return
             try:
                 with bound_contextvars(
@@ -122,29 +122,29 @@ class Controller(Generic[K]):
         result = await self._result(key)
         seconds = self._clock.monotonic() - began
         match result:
-            case Done():
-                ended = Ended.DONE
+            case Reconciled():
+                ended = AttemptOutcome.DONE
                 self._went_well(key)
-            case Later(after):
-                ended = Ended.LATER
+            case RequeueAfter(after):
+                ended = AttemptOutcome.LATER
                 self._went_well(key)
                 self._queue.add_after(key, after)
-            case Refused(why):
-                ended = Ended.REFUSED
+            case ReconcileRefused(why):
+                ended = AttemptOutcome.REFUSED
                 self._queue.forget(key)
-                if self._is_news(key, why):
+                if self._is_new_cause(key, why):
                     _log.warning("reconcile was refused", why=why)
             case Exception() as error:
                 late = isinstance(error, TimeoutError) and seconds >= self._timeout
-                ended = Ended.TIMED_OUT if late else Ended.FAILED
+                ended = AttemptOutcome.TIMED_OUT if late else AttemptOutcome.FAILED
                 asked = error.retry_after if isinstance(error, TooManyRequests) else None
                 wait = self._queue.retry(key, at_least=min(asked or 0.0, RETRY_CAP))
-                if self._is_news(key, cause(error)):
+                if self._is_new_cause(key, describe_error(error)):
                     _log.warning("reconcile failed", exc_info=error, retry_in=round(wait, 3))
-        self._meter.count(ended, seconds=seconds)
+        self._meter.record(ended, seconds=seconds)
 
-    async def _result(self, key: K) -> Outcome | Exception:
-        results: list[Outcome] = []
+    async def _result(self, key: K) -> ReconcileResult | Exception:
+        results: list[ReconcileResult] = []
 
         async def once() -> None:
             working = self._reconcile(key)
@@ -165,7 +165,7 @@ class Controller(Generic[K]):
         if trouble is not None:
             _log.info("reconcile went well again", trouble=trouble)
 
-    def _is_news(self, key: K, trouble: str) -> bool:
+    def _is_new_cause(self, key: K, trouble: str) -> bool:
         """Another cause than at the last try; numbers make no difference."""
         before = self._troubles.get(key, "")
         self._troubles[key] = trouble

@@ -47,7 +47,13 @@ class Conflict(KubeError):
     """409: the object is another than the request was made for, or others own what it sets."""
 
     def __init__(
-        self, tried: str, message: str, *, code: int, reason: str, claims: "tuple[Claim, ...]"
+        self,
+        tried: str,
+        message: str,
+        *,
+        code: int,
+        reason: str,
+        claims: "tuple[FieldConflict, ...]",
     ) -> None:
         super().__init__(tried, message, code=code, reason=reason)
         self.claims = claims
@@ -72,7 +78,7 @@ class TooManyRequests(KubeError):
         code: int,
         reason: str,
         retry_after: float | None,
-        causes: "tuple[Cause, ...]" = (),
+        causes: "tuple[StatusCause, ...]" = (),
     ) -> None:
         super().__init__(tried, message, code=code, reason=reason)
         self.retry_after = retry_after
@@ -91,20 +97,20 @@ class Invalid(KubeError):
     """400, 405, 406, 413, 415 or 422: the request itself is wrong, and stays so."""
 
     def __init__(
-        self, tried: str, message: str, *, code: int, reason: str, causes: "tuple[Cause, ...]"
+        self, tried: str, message: str, *, code: int, reason: str, causes: "tuple[StatusCause, ...]"
     ) -> None:
         super().__init__(tried, message, code=code, reason=reason)
         self.causes = causes
 
 
-class Claim(msgspec.Struct, frozen=True):
+class FieldConflict(msgspec.Struct, frozen=True):
     """A field that another manager owns."""
 
     manager: str
     field: str
 
 
-class Cause(msgspec.Struct, frozen=True, rename="camel"):
+class StatusCause(msgspec.Struct, frozen=True, rename="camel"):
     """One thing that the server says is wrong, and where."""
 
     reason: str = ""
@@ -112,13 +118,13 @@ class Cause(msgspec.Struct, frozen=True, rename="camel"):
     field: str = ""
 
 
-class Unreadable(KubeError):
+class MalformedResponse(KubeError):
     """An answer that is not what this client can read."""
 
 
 class _Details(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
-    causes: tuple[Cause, ...] | None = None
+    causes: tuple[StatusCause, ...] | None = None
     retry_after_seconds: float | None = None
 
 
@@ -132,7 +138,9 @@ class _Status(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Status)
 
 
-def refusal(tried: str, *, body: bytes, code: int = 0, retry_after: str | None = None) -> KubeError:
+def status_error(
+    tried: str, *, body: bytes, code: int = 0, retry_after: str | None = None
+) -> KubeError:
     """The error that an answer other than 2xx stands for; without a `code`, the body has it."""
     status = _read(body, code=code)
     code = code or status.code
@@ -144,7 +152,7 @@ def refusal(tried: str, *, body: bytes, code: int = 0, retry_after: str | None =
         return NotFound(tried, message, code=code, reason=reason, missing=details.name)
     if code == 409:
         claims = tuple(
-            Claim(_manager(cause.message), cause.field)
+            FieldConflict(_manager(cause.message), cause.field)
             for cause in causes
             if cause.reason == "FieldManagerConflict"
         )

@@ -14,7 +14,7 @@ from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.errors import AlreadyExists, KubeError, NotFound, TooManyRequests, Unavailable
 from libs.kube.queue import RETRY_CAP, WorkQueue
 from libs.kube.resources import EVENTS
-from libs.kube.times import to_second
+from libs.kube.times import format_time
 from libs.runtime.backoff import jittered
 from libs.runtime.clock import Clock
 from libs.runtime.ids import Ids
@@ -22,25 +22,25 @@ from libs.runtime.logs import logger
 from libs.runtime.tasks import attempt, bounded
 
 SOURCE = "nvidia-gpu-operator"
-SAME = 120.0
+REPEAT_WINDOW = 120.0
 """What is said again so soon after the last time is the same event."""
-SPARE = 10.0
+MIN_WRITE_INTERVAL = 10.0
 """Repetitions of one event are written no more often."""
-ALIKE = 10
+MAX_GROUPS = 10
 """So many groups of messages about one thing, of one reason; all others together are one more."""
-UNWRITTEN = 1000
-KEPT = 4096
-TRIES = 5
-WITHIN = 3.0
-FLUSH = 3.0
-LONGEST = 1024
+MAX_UNWRITTEN = 1000
+MAX_EVENTS = 4096
+MAX_TRIES = 5
+REQUEST_TIMEOUT = 3.0
+FLUSH_TIMEOUT = 3.0
+MAX_MESSAGE_BYTES = 1024
 _MANY = "\0"
 """The group of those others."""
 
 _log = logger()
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class InvolvedObject(msgspec.Struct, frozen=True, kw_only=True):
     """The object that an event is about."""
 
     api_version: str = "v1"
@@ -50,7 +50,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     uid: str = ""
 
 
-class Tally(msgspec.Struct, kw_only=True):
+class EventCounts(msgspec.Struct, kw_only=True):
     """What became of what was recorded."""
 
     recorded: int = 0
@@ -59,7 +59,7 @@ class Tally(msgspec.Struct, kw_only=True):
     dropped: int = 0
 
 
-_Family = tuple[About, str, str]
+_Family = tuple[InvolvedObject, str, str]
 """Whom it is about, type and reason."""
 _Key = tuple[_Family, str]
 """And the group of the message."""
@@ -83,11 +83,11 @@ class _Event(msgspec.Struct, kw_only=True):
         return self.written == self.count
 
 
-class Events:
+class EventRecorder:
     """The recorder of one service; `run` is its task."""
 
     def __init__(self, *, kube: Kube, clock: Clock, random: randomness.Random, ids: Ids) -> None:
-        self.tally = Tally()
+        self.counts = EventCounts()
         self._kube = kube
         self._clock = clock
         self._random = random
@@ -102,7 +102,7 @@ class Events:
 
     def record(
         self,
-        about: About,
+        about: InvolvedObject,
         *,
         type: Literal["Normal", "Warning"],
         reason: str,
@@ -114,12 +114,12 @@ class Events:
         Messages of one `group` are one event, which shows the last of them; without a group those
         that are equal are.
         """
-        self.tally.recorded += 1
+        self.counts.recorded += 1
         message = _cut(message)
         key = self._key((about, type, reason), group or message)
         event = self._events.get(key)
-        if self._closed or (self._unwritten >= UNWRITTEN and (not event or event.is_written)):
-            self.tally.dropped += 1
+        if self._closed or (self._unwritten >= MAX_UNWRITTEN and (not event or event.is_written)):
+            self.counts.dropped += 1
             return
         if key[1] == _MANY:
             message = _cut(f"(one of many alike) {message}")
@@ -137,12 +137,12 @@ class Events:
         finally:
             self._closed = True
             self._queue.close()
-            await attempt(bounded(self._flush(), seconds=FLUSH, clock=self._clock))
-            self.tally.dropped += self._unwritten
+            await attempt(bounded(self._flush(), seconds=FLUSH_TIMEOUT, clock=self._clock))
+            self.counts.dropped += self._unwritten
 
     def _key(self, family: _Family, group: str) -> _Key:
         groups = self._groups.get(family, set())
-        return (family, group if group in groups or len(groups) < ALIKE else _MANY)
+        return (family, group if group in groups or len(groups) < MAX_GROUPS else _MANY)
 
     def _hear(self, key: _Key, event: _Event | None, message: str) -> None:
         now, monotonic = self._clock.now(), self._clock.monotonic()
@@ -158,7 +158,7 @@ class Events:
         self._events[key] = event
         self._groups.setdefault(key[0], set()).add(key[1])
         self._queue.add_after(key, event.not_before - monotonic)
-        if len(self._events) > KEPT:
+        if len(self._events) > MAX_EVENTS:
             self._forget(next(key for key, event in self._events.items() if event.is_written))
 
     def _forget(self, key: _Key) -> None:
@@ -177,7 +177,7 @@ class Events:
             await self._try(key, event)
             if self._events.get(key) is not event:
                 return
-        until = event.heard + SAME if event.is_written else event.not_before
+        until = event.heard + REPEAT_WINDOW if event.is_written else event.not_before
         wait = until - self._clock.monotonic()
         if event.is_written and wait <= 0:
             self._forget(key)
@@ -190,7 +190,7 @@ class Events:
         except (TooManyRequests, Unavailable) as error:
             self._say(error)
             event.tries += 1
-            if event.tries == TRIES:
+            if event.tries == MAX_TRIES:
                 self._give_up(key)
             asked = error.retry_after if isinstance(error, TooManyRequests) else None
             wait = max(min(asked or 0.0, RETRY_CAP), jittered(2.0**event.tries, self._random))
@@ -215,9 +215,9 @@ class Events:
                 await self._count(about, event)
         event.written = count
         event.tries = 0
-        event.not_before = self._clock.monotonic() + SPARE
+        event.not_before = self._clock.monotonic() + MIN_WRITE_INTERVAL
         self._unwritten -= event.is_written
-        self.tally.written += 1
+        self.counts.written += 1
         self._trouble = ""
 
     async def _create(self, family: _Family, event: _Event) -> None:
@@ -239,12 +239,12 @@ class Events:
             "reason": reason,
             "source": {"component": SOURCE},
             "reportingComponent": SOURCE,
-            "firstTimestamp": to_second(event.first),
+            "firstTimestamp": format_time(event.first),
             **_news(event),
         }
-        await self._kube.create(EVENTS, body, namespace=namespace, within=WITHIN)
+        await self._kube.create(EVENTS, body, namespace=namespace, within=REQUEST_TIMEOUT)
 
-    async def _count(self, about: About, event: _Event) -> None:
+    async def _count(self, about: InvolvedObject, event: _Event) -> None:
         # Not guarded by a revision: nobody else writes it, and the count is the whole truth.
         await self._kube.request(
             "PATCH",
@@ -252,7 +252,7 @@ class Events:
             query={"fieldManager": self._kube.manager},
             body=_news(event),
             content_type=MERGE_PATCH,
-            within=WITHIN,
+            within=REQUEST_TIMEOUT,
         )
 
     async def _flush(self) -> None:
@@ -263,9 +263,9 @@ class Events:
     def _give_up(self, key: _Key) -> None:
         self._forget(key)
         self._unwritten -= 1
-        self.tally.dropped += 1
+        self.counts.dropped += 1
 
-    def _name(self, about: About) -> str:
+    def _name(self, about: InvolvedObject) -> str:
         # What is cut off may leave an end that no name may have.
         return f"{about.name[:230].rstrip('-.')}.{self._ids.new()[:16]}"
 
@@ -279,18 +279,18 @@ class Events:
 def _news(event: _Event) -> dict[str, Any]:
     return {
         "message": event.message,
-        "lastTimestamp": to_second(event.last),
+        "lastTimestamp": format_time(event.last),
         "count": event.count,
     }
 
 
-def _namespace(about: About) -> str:
+def _namespace(about: InvolvedObject) -> str:
     return about.namespace or "default"
 
 
 def _cut(message: str) -> str:
     """Not longer than a server takes, in bytes; what cannot be written at all becomes `?`."""
     whole = message.encode(errors="replace")
-    if len(whole) <= LONGEST:
+    if len(whole) <= MAX_MESSAGE_BYTES:
         return whole.decode()
-    return whole[: LONGEST - 3].decode(errors="ignore") + "…"
+    return whole[: MAX_MESSAGE_BYTES - 3].decode(errors="ignore") + "…"

@@ -18,7 +18,7 @@ import msgspec
 from yarl import URL
 
 from libs.kube.errors import Unavailable
-from libs.kube.transport import Request, tried
+from libs.kube.transport import Request, describe_request
 
 _BUFFER = 2**18
 """Bytes that may wait to be read: enough for a page of objects to come in without a stop."""
@@ -27,7 +27,7 @@ _IDLE = 60.0
 """Seconds for which an unused connection is kept; the server drops it after 90."""
 
 
-class Pass(msgspec.Struct, frozen=True, kw_only=True):
+class RequestAuth(msgspec.Struct, frozen=True, kw_only=True):
     """What opens the server's door for one request."""
 
     headers: Mapping[str, str] = {}
@@ -37,14 +37,14 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
         return f"Pass({', '.join(self.headers)})"
 
 
-class Credentials(Protocol):
+class CredentialProvider(Protocol):
     """Who we are, as of now."""
 
-    async def present(self) -> Pass:
+    async def current(self) -> RequestAuth:
         """What to show; `Unavailable` where there is nothing."""
         ...
 
-    async def renew(self, shown: Pass) -> Pass | None:
+    async def refresh(self, rejected: RequestAuth) -> RequestAuth | None:
         """The server did not accept that: something else to show, if there is."""
         ...
 
@@ -53,18 +53,18 @@ class Credentials(Protocol):
         ...
 
 
-class Token:
+class StaticToken:
     """A bearer token that stays as it is, or none."""
 
     def __init__(self, token: str = "", *, tls: ssl.SSLContext | None = None) -> None:
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._pass = Pass(headers=headers, tls=tls)
+        self._pass = RequestAuth(headers=headers, tls=tls)
 
-    async def present(self) -> Pass:
+    async def current(self) -> RequestAuth:
         """Always the same."""
         return self._pass
 
-    async def renew(self, shown: Pass) -> Pass | None:  # noqa: ARG002  (there is no other)
+    async def refresh(self, rejected: RequestAuth) -> RequestAuth | None:  # noqa: ARG002  (there is no other)
         """There is no other."""
         return None
 
@@ -78,7 +78,7 @@ class HttpTransport:
     """
 
     def __init__(
-        self, url: str, *, credentials: Credentials, proxy: str = "", server_name: str = ""
+        self, url: str, *, credentials: CredentialProvider, proxy: str = "", server_name: str = ""
     ) -> None:
         self.url = url.rstrip("/")
         self._credentials = credentials
@@ -106,25 +106,27 @@ class HttpTransport:
         await self._credentials.close()
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator["HttpAnswer"]:
+    async def open(self, request: Request) -> AsyncGenerator["HttpResponse"]:
         """Send it, a second time where the server refused the first for its credentials.
 
         So is what found its kept connection closed, but never a POST or a PATCH: it may have been
         carried out. A PUT names its revision and a DELETE its uid, so that twice is once.
         """
-        shown = await self._credentials.present()
+        shown = await self._credentials.current()
         response = await self._send(request, shown)
         try:
-            if response.status == 401 and (other := await self._credentials.renew(shown)):
+            if response.status == 401 and (other := await self._credentials.refresh(shown)):
                 _leave(response)
                 response = await self._send(request, other)
-            yield HttpAnswer(response, request, url=self.url)
+            yield HttpResponse(response, request, url=self.url)
         finally:
             _leave(response)
 
-    async def _send(self, request: Request, shown: Pass) -> aiohttp.ClientResponse:
+    async def _send(self, request: Request, shown: RequestAuth) -> aiohttp.ClientResponse:
         if self._closed:
-            raise Unavailable(tried(request), f"{self.url}: the way there was closed from here")
+            raise Unavailable(
+                describe_request(request), f"{self.url}: the way there was closed from here"
+            )
         session = self._session
         if session is None:
             session = self._session = _session()
@@ -140,10 +142,12 @@ class HttpTransport:
                 proxy=self._proxy,
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise Unavailable(tried(request), f"{self.url}: {words(error)}") from error
+            raise Unavailable(
+                describe_request(request), f"{self.url}: {describe_error(error)}"
+            ) from error
 
 
-class HttpAnswer:
+class HttpResponse:
     """An answer whose body is still on its way."""
 
     def __init__(self, response: aiohttp.ClientResponse, request: Request, *, url: str) -> None:
@@ -169,8 +173,8 @@ class HttpAnswer:
             raise self._cut(error) from error
 
     def _cut(self, error: Exception) -> Unavailable:
-        why = f"{self._url}: the answer broke off: {words(error)}"
-        return Unavailable(tried(self._request), why)
+        why = f"{self._url}: the answer broke off: {describe_error(error)}"
+        return Unavailable(describe_request(self._request), why)
 
 
 def _leave(response: aiohttp.ClientResponse) -> None:
@@ -182,7 +186,7 @@ def _leave(response: aiohttp.ClientResponse) -> None:
     response.close()
 
 
-def words(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Why a request or its answer did not get through, for a person."""
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return f"no address is known for the host {error.host}; check the name, and DNS"

@@ -40,21 +40,21 @@ class Urgency(IntEnum):
 
     LIVE = 0
     """Something changed."""
-    FIRST = 1
+    INITIAL = 1
     """It is there, as the first list says."""
     RESYNC = 2
     """Looked at now and then, in case something was missed."""
 
 
-_Place = tuple[K, Urgency, float]
+_QueuedKey = tuple[K, Urgency, float]
 """A key in a line, and since when it could have been handed out."""
 
 
-class Closed(Exception):
+class QueueClosed(Exception):
     """The queue hands out nothing any more."""
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     """How the queue stands, for whoever measures."""
 
     waiting: int
@@ -72,14 +72,14 @@ class WorkQueue(Generic[K]):
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
-        self._lines: tuple[deque[_Place[K]], ...] = tuple(deque() for _ in Urgency)
+        self._lines: tuple[deque[_QueuedKey[K]], ...] = tuple(deque() for _ in Urgency)
         # What a line holds counts only while it is the key's place here.
-        self._places: dict[K, _Place[K]] = {}
+        self._places: dict[K, _QueuedKey[K]] = {}
         self._working: dict[K, Urgency] = {}
         self._again: dict[K, Urgency] = {}
         self._delays = _Delays[K](clock=clock, over=self.add)
         self._tries: dict[K, int] = {}
-        self._allowance = _Allowance(clock)
+        self._allowance = _RetryBucket(clock)
         self._takers: deque[asyncio.Future[None]] = deque()
         self._closed = False
         self._turn = 0
@@ -129,7 +129,7 @@ class WorkQueue(Generic[K]):
         """The next key, as soon as there is one, to be given back by `done`; or else `Closed`."""
         while not self._places:
             if self._closed:
-                raise Closed
+                raise QueueClosed
             taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._takers.append(taker)
             try:
@@ -158,10 +158,10 @@ class WorkQueue(Generic[K]):
         while self._takers:
             self._wake()
 
-    def standing(self) -> Standing:
+    def stats(self) -> QueueStats:
         """As it is now."""
         now = self._clock.monotonic()
-        return Standing(
+        return QueueStats(
             waiting=len(self._places),
             delayed=len(self._delays),
             working=len(self._working),
@@ -188,7 +188,7 @@ class WorkQueue(Generic[K]):
                     return key
         raise LookupError("a key has a place, but is in no line")
 
-    def _longest_waiting_first(self) -> list[deque[_Place[K]]]:
+    def _longest_waiting_first(self) -> list[deque[_QueuedKey[K]]]:
         self._turn = 0
         for line in self._lines:
             while line and self._places.get(line[0][0]) is not line[0]:
@@ -203,7 +203,7 @@ class WorkQueue(Generic[K]):
                 return
 
 
-def _head_since(line: deque[_Place[K]]) -> float:
+def _head_since(line: deque[_QueuedKey[K]]) -> float:
     return line[0][2]
 
 
@@ -274,7 +274,7 @@ class _Delays(Generic[K]):
         return known is not None and known[0] == due
 
 
-class _Allowance:
+class _RetryBucket:
     """A bucket of tokens that may be overdrawn: who does waits until it would be full enough."""
 
     def __init__(self, clock: Clock) -> None:

@@ -10,21 +10,21 @@ from typing import TypeVar
 
 import msgspec
 
-from libs.kube.answers import granted, refused
 from libs.kube.errors import TimedOut
-from libs.kube.transport import Answer, Request, Transport, tried
+from libs.kube.responses import is_success, response_error
+from libs.kube.transport import Request, Response, Transport, describe_request
 from libs.runtime.clock import Clock
 from libs.runtime.tasks import bounded
 
 T = TypeVar("T")
 
-WITHIN = 10.0
+DEFAULT_TIMEOUT = 10.0
 """Seconds for a request where the caller says nothing else."""
 
 JSON = "application/json"
 
 
-class Requests:
+class BaseClient:
     """One API server, asked in the name of one field manager."""
 
     def __init__(self, transport: Transport, *, manager: str, clock: Clock) -> None:
@@ -40,7 +40,7 @@ class Requests:
         query: Mapping[str, str] | None = None,
         body: object = None,
         content_type: str = JSON,
-        within: float = WITHIN,
+        within: float = DEFAULT_TIMEOUT,
     ) -> bytes:
         """The body of a good answer; a typed error otherwise, `TimedOut` after `within` seconds.
 
@@ -61,8 +61,8 @@ class Requests:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, query: Mapping[str, str], within: float = WITHIN
-    ) -> AsyncGenerator[Answer]:
+        self, path: str, *, query: Mapping[str, str], within: float = DEFAULT_TIMEOUT
+    ) -> AsyncGenerator[Response]:
         """An answer that goes on until somebody ends it; `within` is for its head alone."""
         request = Request(method="GET", path=path, query=query, headers=self._headers())
         opened = self._transport.open(request)
@@ -70,8 +70,10 @@ class Requests:
             # Entered on the stack, so that it is left also when the deadline comes right then.
             entering = stack.enter_async_context(opened)
             answer = await self._within(request, entering, within)
-            if not granted(answer):
-                raise refused(request, answer, await self._within(request, answer.body(), within))
+            if not is_success(answer):
+                raise response_error(
+                    request, answer, await self._within(request, answer.body(), within)
+                )
             yield answer
 
     def _headers(self) -> dict[str, str]:
@@ -81,8 +83,8 @@ class Requests:
     async def _exchange(self, request: Request) -> bytes:
         async with self._transport.open(request) as answer:
             body = await answer.body()
-            if not granted(answer):
-                raise refused(request, answer, body)
+            if not is_success(answer):
+                raise response_error(request, answer, body)
             return body
 
     async def _within(self, request: Request, awaitable: Awaitable[T], within: float) -> T:
@@ -91,5 +93,5 @@ class Requests:
         except TimeoutError as error:
             why = f"no whole answer from {self._transport} within {within:g} s"
             raise TimedOut(
-                tried(request), f"{why}; is the server well, and the way to it?"
+                describe_request(request), f"{why}; is the server well, and the way to it?"
             ) from error

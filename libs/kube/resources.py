@@ -20,7 +20,7 @@ class Resource(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
     plural: str
     kind: str
     namespaced: bool = True
-    ours_to_create: bool = True
+    creatable: bool = True
     """False for what only others bring into being: an apply must never create it."""
     view: type[V]
 
@@ -30,7 +30,7 @@ class Resource(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
-    def custom(self) -> bool:
+    def is_custom(self) -> bool:
         """Whether a server has it only where somebody installed its definition."""
         return "." in self.group and not self.group.endswith(".k8s.io")
 
@@ -42,9 +42,7 @@ class Resource(msgspec.Struct, Generic[V], frozen=True, kw_only=True):
         return "/".join(part for part in (root, self.plural, name, subresource) if part)
 
 
-NODES = Resource(
-    plural="nodes", kind="Node", namespaced=False, ours_to_create=False, view=views.Node
-)
+NODES = Resource(plural="nodes", kind="Node", namespaced=False, creatable=False, view=views.Node)
 PODS = Resource(plural="pods", kind="Pod", view=views.Pod)
 NAMESPACES = Resource(plural="namespaces", kind="Namespace", namespaced=False, view=views.Object)
 CONFIG_MAPS = Resource(plural="configmaps", kind="ConfigMap", view=views.Object)
@@ -68,7 +66,7 @@ RUNTIME_CLASSES = Resource(
     namespaced=False,
     view=views.Object,
 )
-CUSTOM_RESOURCES = Resource(
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
     group="apiextensions.k8s.io",
     plural="customresourcedefinitions",
     kind="CustomResourceDefinition",

@@ -23,12 +23,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
 
 
-def tried(request: Request) -> str:
+def describe_request(request: Request) -> str:
     """A request in words, for an error."""
     return f"{request.method} {request.path}"
 
 
-class Answer(Protocol):
+class Response(Protocol):
     """What came back, while its `open` lasts. A connection that is cut raises `Unavailable`."""
 
     @property
@@ -57,6 +57,6 @@ class Transport(Protocol):
         """Which server it leads to, for an error."""
         ...
 
-    def open(self, request: Request) -> AbstractAsyncContextManager[Answer]:
+    def open(self, request: Request) -> AbstractAsyncContextManager[Response]:
         """Send it, and give the answer's head; `Unavailable` where none comes."""
         ...

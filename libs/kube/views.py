@@ -180,7 +180,7 @@ class ContainerStatus(View, frozen=True, kw_only=True):
     state: ContainerState = ContainerState()
 
 
-class ResourceNeeds(View, frozen=True, kw_only=True):
+class ResourceRequirements(View, frozen=True, kw_only=True):
     """What a container asks for and may use."""
 
     requests: dict[str, str] = {}
@@ -192,7 +192,7 @@ class Container(View, frozen=True, kw_only=True):
 
     name: str
     image: str = ""
-    resources: ResourceNeeds = ResourceNeeds()
+    resources: ResourceRequirements = ResourceRequirements()
 
 
 class PodSpec(View, frozen=True, kw_only=True):
@@ -260,7 +260,7 @@ class ControllerRevision(Object, frozen=True, kw_only=True):
     revision: int = 0
 
 
-class Established(View, frozen=True, kw_only=True):
+class CustomResourceDefinitionStatus(View, frozen=True, kw_only=True):
     """Whether the server serves a custom resource; it says nothing of one that was just made."""
 
     conditions: _Conditions = ()
@@ -273,4 +273,4 @@ class Established(View, frozen=True, kw_only=True):
 class CustomResourceDefinition(Object, frozen=True, kw_only=True):
     """A kind that somebody added to the server."""
 
-    status: Established = Established()
+    status: CustomResourceDefinitionStatus = CustomResourceDefinitionStatus()

@@ -3,36 +3,37 @@
 Unknown fields are pruned, as everywhere in Kubernetes. Knows nothing of files.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from libs.policy.kinds import KINDS
-from libs.policy.kinds.kind import Column, Kind
-from libs.policy.reading import plain
-from libs.policy.shapes import About, Field, Form, Rule, Shape
+from libs.policy.kinds.kind import Kind, PrinterColumn
+from libs.policy.kinds.nvidia_driver import IMMUTABLE, NO_SELECTOR_OF_DEFAULT
+from libs.policy.manifests import to_json
+from libs.policy.shapes import About, Field, JsonType, Rule, Shape
 
 Data = dict[str, Any]
 
-_TYPES: Final[Mapping[Form, str]] = {
-    Form.BOOLEAN: "boolean",
-    Form.INTEGER: "integer",
-    Form.NUMBER: "number",
-    Form.TEXT: "string",
-    Form.LIST: "array",
-    Form.MAP: "object",
-    Form.OBJECT: "object",
-    Form.OPEN: "object",
+_TYPES: Final[Mapping[JsonType, str]] = {
+    JsonType.BOOLEAN: "boolean",
+    JsonType.INTEGER: "integer",
+    JsonType.NUMBER: "number",
+    JsonType.TEXT: "string",
+    JsonType.LIST: "array",
+    JsonType.MAP: "object",
+    JsonType.OBJECT: "object",
+    JsonType.FREE_FORM: "object",
 }
 _UNTOLD: Final = About("")
 
 
-def definitions() -> dict[str, Data]:
+def crd_manifests() -> dict[str, Data]:
     """Every definition, by the name of its CRD."""
-    made = [definition(kind) for kind in KINDS.values()]
+    made = [crd_manifest(kind) for kind in KINDS.values()]
     return {crd["metadata"]["name"]: crd for crd in made}
 
 
-def definition(kind: Kind) -> Data:
+def crd_manifest(kind: Kind) -> Data:
     """What the API server is told of this kind."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -55,21 +56,21 @@ def definition(kind: Kind) -> Data:
                     "storage": True,
                     "additionalPrinterColumns": [_column(column) for column in kind.columns],
                     "subresources": {"status": {}},
-                    "schema": {"openAPIV3Schema": schema(kind)},
+                    "schema": {"openAPIV3Schema": crd_schema(kind)},
                 }
             ],
         },
     }
 
 
-def schema(kind: Kind) -> Data:
+def crd_schema(kind: Kind) -> Data:
     """The structural schema of its objects."""
     spec = _object(kind.spec_shape)
     spec["description"] = "What people want."
     if kind.rules:
         spec["x-kubernetes-validations"] = [_rule(rule) for rule in kind.rules]
     root: Data = {
-        "description": kind.says,
+        "description": kind.description,
         "type": "object",
         "properties": {
             "apiVersion": {"type": "string"},
@@ -84,7 +85,7 @@ def schema(kind: Kind) -> Data:
     return root
 
 
-def _column(column: Column) -> Data:
+def _column(column: PrinterColumn) -> Data:
     return {
         "name": column.name,
         "type": column.type,
@@ -113,39 +114,39 @@ def _object(shape: Shape) -> Data:
 
 def _field(field: Field) -> Data:
     about = field.about
-    words = [about.says, *([f"Deprecated: {about.deprecated}."] if about.deprecated else [])]
+    words = [about.description, *([f"Deprecated: {about.deprecated}."] if about.deprecated else [])]
     made: Data = {"description": " ".join(words), **_value(field.shape, about)}
     if about.stored:
-        made["default"] = plain(field.default, field.shape)
+        made["default"] = to_json(field.default, field.shape)
     if about.rules:
         made["x-kubernetes-validations"] = [_rule(rule) for rule in about.rules]
     return made
 
 
 def _value(shape: Shape, about: About) -> Data:
-    if shape.form is Form.OBJECT:
+    if shape.type is JsonType.OBJECT:
         return {**_object(shape), **({"x-kubernetes-map-type": "atomic"} if about.atomic else {})}
-    if shape.form is Form.AMOUNT:
+    if shape.type is JsonType.INT_OR_STRING:
         return _amount(about)
-    made: Data = {"type": _TYPES[shape.form]}
-    if shape.form is Form.OPEN:
+    made: Data = {"type": _TYPES[shape.type]}
+    if shape.type is JsonType.FREE_FORM:
         made["x-kubernetes-preserve-unknown-fields"] = True
-    if shape.form is Form.LIST and shape.below is not None:
-        made["items"] = _value(shape.below, _UNTOLD)
+    if shape.type is JsonType.LIST and shape.items is not None:
+        made["items"] = _value(shape.items, _UNTOLD)
         if about.keys:
             made["x-kubernetes-list-type"] = "map"
             made["x-kubernetes-list-map-keys"] = list(about.keys)
         else:
             made["x-kubernetes-list-type"] = "atomic"
-    if shape.form is Form.MAP and shape.below is not None:
-        made["additionalProperties"] = _value(shape.below, about if about.pattern else _UNTOLD)
+    if shape.type is JsonType.MAP and shape.items is not None:
+        made["additionalProperties"] = _value(shape.items, about if about.pattern else _UNTOLD)
         if about.atomic:
             made["x-kubernetes-map-type"] = "atomic"
         return made
-    if shape.form is Form.TEXT:
-        made |= {"enum": list(shape.words)} if shape.words else {}
+    if shape.type is JsonType.TEXT:
+        made |= {"enum": list(shape.choices)} if shape.choices else {}
         made |= {"pattern": about.pattern} if about.pattern else {}
-    if shape.form is Form.INTEGER:
+    if shape.type is JsonType.INTEGER:
         made |= _numbers(about)
     return made
 
@@ -156,10 +157,29 @@ def _amount(about: About) -> Data:
         "x-kubernetes-int-or-string": True,
     }
     made |= {"pattern": about.pattern} if about.pattern else {}
-    return made | ({} if about.least is None else {"minimum": about.least})
+    return made | ({} if about.minimum is None else {"minimum": about.minimum})
 
 
 def _numbers(about: About) -> Data:
     made: Data = {"format": f"int{about.bits}"}
-    made |= {} if about.least is None else {"minimum": about.least}
-    return made | ({} if about.most is None else {"maximum": about.most})
+    made |= {} if about.minimum is None else {"minimum": about.minimum}
+    return made | ({} if about.maximum is None else {"maximum": about.maximum})
+
+
+RulePredicate = Callable[[Any, Any], bool]
+"""Whether a value keeps the rule; the second is what it was before, or None."""
+
+
+def _unchanged(value: Any, old: Any) -> bool:
+    return bool(value == old)
+
+
+def _default_selects_nothing(spec: Any, _old: Any) -> bool:
+    return not spec.get("default") or not spec.get("nodeSelector")
+
+
+CEL_RULES: Final[Mapping[str, RulePredicate]] = {
+    IMMUTABLE: _unchanged,
+    NO_SELECTOR_OF_DEFAULT: _default_selects_nothing,
+}
+"""Every rule of every CRD, by its text."""

@@ -10,18 +10,18 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.policy.images import NoImage, image_for
+from libs.policy.images import MissingImage, variant_image
 from libs.policy.kinds.common import Image
-from libs.policy.normal import normal
-from libs.policy.reading import plain
-from libs.policy.shapes import shape
+from libs.policy.manifests import to_json
+from libs.policy.normalize import normalize
+from libs.policy.shapes import shape_of
 from libs.policy.variants import Variant
 from libs.policy.wanted import WantedDriver
 
-LENGTH: Final = 32
+DIGEST_LENGTH: Final = 32
 """Hexadecimal digits of each: 128 bits; with room for a name before it in 63 characters."""
 
-_SHAPE: Final = shape(WantedDriver, {})
+_SHAPE: Final = shape_of(WantedDriver, {})
 _INSTALLED: Final = (
     "method",
     "version",
@@ -52,9 +52,9 @@ class DriverIdentity(msgspec.Struct, frozen=True, kw_only=True):
     install_digest: str
 
 
-def identity(pool_uid: str, driver: WantedDriver, variant: Variant) -> DriverIdentity:
+def driver_identity(pool_uid: str, driver: WantedDriver, variant: Variant) -> DriverIdentity:
     """All digests of a driver at once."""
-    wanted = target(driver)
+    wanted = target_digest(driver)
     return DriverIdentity(
         target=wanted,
         variant=variant,
@@ -63,9 +63,9 @@ def identity(pool_uid: str, driver: WantedDriver, variant: Variant) -> DriverIde
     )
 
 
-def target(driver: WantedDriver) -> str:
+def target_digest(driver: WantedDriver) -> str:
     """What is wanted, the same for all nodes of a pool."""
-    return _digest("target", plain(normal(driver), _SHAPE))
+    return _digest("target", to_json(normalize(driver), _SHAPE))
 
 
 def driver_label(pool_uid: str, target: str, variant: Variant) -> str:
@@ -75,8 +75,8 @@ def driver_label(pool_uid: str, target: str, variant: Variant) -> str:
 
 def install_digest(driver: WantedDriver, variant: Variant) -> str:
     """What the installation depends on: with the same digest a loaded driver may stay loaded."""
-    wanted = normal(driver)
-    said: dict[str, Any] = plain(wanted, _SHAPE)
+    wanted = normalize(driver)
+    said: dict[str, Any] = to_json(wanted, _SHAPE)
     material: dict[str, Any] = {name: said[name] for name in _INSTALLED if name in said}
     material["system"] = msgspec.to_builtins(variant)
     material["image"] = _image(wanted.image, variant)
@@ -89,12 +89,12 @@ def install_digest(driver: WantedDriver, variant: Variant) -> str:
 
 def _image(image: Image, variant: Variant) -> list[str]:
     """Its path; what was said, where that makes none."""
-    path = image_for(image, variant)
-    if isinstance(path, NoImage):
+    path = variant_image(image, variant)
+    if isinstance(path, MissingImage):
         return [image.repository, image.image, image.version]
     return [path]
 
 
 def _digest(kind: str, material: Any) -> str:
     text = msgspec.json.encode([f"sluice.dev/{kind}/1", material], order="deterministic")
-    return hashlib.sha256(text).hexdigest()[:LENGTH]
+    return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-LONGEST = 80
+MAX_VALUE_LENGTH = 80
 """Characters of a value that are shown."""
 
 
@@ -48,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.field}{value} {self.problem}"
 
 
-def shown(value: Any) -> str:
+def quote_value(value: Any) -> str:
     """A value as people see it in a finding, whatever it is."""
     if isinstance(value, dict):
         return "an object"
@@ -59,12 +59,12 @@ def shown(value: Any) -> str:
     if isinstance(value, int):
         return str(value) if abs(value) < 2**63 else "a number of more than 64 bits"
     if isinstance(value, str):
-        return f'"{legible(value)}"'
-    return legible(str(value)) if isinstance(value, float) else f"a {type(value).__name__}"
+        return f'"{printable(value)}"'
+    return printable(str(value)) if isinstance(value, float) else f"a {type(value).__name__}"
 
 
-def legible(text: str) -> str:
+def printable(text: str) -> str:
     """Text that can be shown and sent: without halves of characters and line ends, not too long."""
-    short = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    short = text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 1]}…"
     clean = short.encode("utf-8", "replace").decode()
     return "".join(letter if letter.isprintable() else "?" for letter in clean)

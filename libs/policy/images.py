@@ -9,14 +9,14 @@ from libs.policy.kinds.common import Image
 from libs.policy.variants import Variant
 
 
-class NoImage(msgspec.Struct, frozen=True, kw_only=True):
+class MissingImage(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is none, and what to do."""
 
     problem: str
     remedy: str
 
 
-def path_of(image: Image) -> str:
+def image_path(image: Image) -> str:
     """The path without what a variant adds; empty where none can be made of it."""
     if not image.repository and not image.version:
         return image.image
@@ -26,25 +26,25 @@ def path_of(image: Image) -> str:
     return f"{image.repository}/{image.image}{between}{image.version}"
 
 
-def image_for(image: Image, variant: Variant) -> str | NoImage:
+def variant_image(image: Image, variant: Variant) -> str | MissingImage:
     """The path for nodes of this variant: its system, and a precompiled driver's kernel, end the
     tag. A digest stays as it is.
     """
-    path = path_of(image)
+    path = image_path(image)
     if not path:
-        return NoImage(
+        return MissingImage(
             problem="names no image to run",
             remedy="set repository, image and version, or the whole path in image",
         )
     if "@" in path:
         if not variant.kernel:
             return path
-        return NoImage(
+        return MissingImage(
             problem="is a digest: it names one image, and precompiled drivers have one per kernel",
             remedy="set version to a tag",
         )
     if ":" not in path.rpartition("/")[2]:
-        return NoImage(
+        return MissingImage(
             problem="names no version: the tag of the image says which driver it is",
             remedy="set repository, image and version, or a whole path with a tag in image",
         )

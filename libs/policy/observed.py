@@ -28,7 +28,7 @@ class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
     """A person took it out."""
 
 
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+class PodProblem(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with the pod of a DaemonSet on a node."""
 
     daemon_set: str
@@ -43,7 +43,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """By name, those that are there."""
     nodes: Mapping[str, ObservedNode] = {}
     """By name."""
-    troubles: tuple[Trouble, ...] = ()
+    pod_problems: tuple[PodProblem, ...] = ()
     refused: Mapping[str, str] = {}
     """By kind and name, `DaemonSet/a`: why the API server did not take what was rendered."""
     feature_labels: bool = True

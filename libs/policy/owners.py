@@ -8,20 +8,20 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from libs.policy.checks import OWNER_LABEL
-from libs.policy.findings import Finding, shown
+from libs.policy.findings import Finding, quote_value
 from libs.policy.kinds.cluster_policy import ClusterPolicy
-from libs.policy.kinds.elsewhere import CONTAINERS, WORKLOADS
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
+from libs.policy.kinds.unsupported import CONTAINERS, WORKLOADS
+from libs.policy.validation import OWNER_LABEL
 
-LONGEST_NAME = 63
+MAX_NAME_LENGTH = 63
 """Characters of a label's value: an owner's name must fit into one."""
 
 WORKLOAD_LABEL = "nvidia.com/gpu.workload.config"
 """A person's: what the GPUs of a node are for."""
 
 
-class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+class NodeLabels(msgspec.Struct, frozen=True, kw_only=True):
     """What selects a node."""
 
     name: str
@@ -40,7 +40,7 @@ class Ownership(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-def for_containers(node: NodeFacts, cluster: ClusterPolicy) -> bool:
+def is_for_containers(node: NodeLabels, cluster: ClusterPolicy) -> bool:
     """Whether a GPU node is not for virtual machines, as the cluster's policy reads its label."""
     workloads = cluster.spec.sandbox_workloads
     said = node.labels.get(WORKLOAD_LABEL, "")
@@ -48,16 +48,18 @@ def for_containers(node: NodeFacts, cluster: ClusterPolicy) -> bool:
     return not workloads.enabled or wanted == CONTAINERS
 
 
-def kept(drivers: Sequence[NvidiaDriver], nodes: Sequence[NodeFacts]) -> Mapping[str, str]:
+def current_owners(
+    drivers: Sequence[NvidiaDriver], nodes: Sequence[NodeLabels]
+) -> Mapping[str, str]:
     """Who has which of these nodes already, as their labels say it."""
     live = {driver.metadata.name for driver in drivers}
     owners = {node.name: node.labels.get(OWNER_LABEL, "") for node in nodes}
     return {node: owner for node, owner in owners.items() if owner in live}
 
 
-def assigned(
+def assign_owners(
     drivers: Sequence[NvidiaDriver],
-    nodes: Sequence[NodeFacts],
+    nodes: Sequence[NodeLabels],
     *,
     unfit: Mapping[str, Sequence[Finding]],
 ) -> Ownership:
@@ -78,13 +80,13 @@ def assigned(
     if not conflicts:
         return Ownership(owners=owners, conflicts={})
     return Ownership(
-        owners=kept(drivers, nodes),
+        owners=current_owners(drivers, nodes),
         conflicts={name: tuple(conflicts[name]) for name in sorted(conflicts)},
     )
 
 
 def _selected(
-    drivers: Sequence[NvidiaDriver], nodes: Sequence[NodeFacts]
+    drivers: Sequence[NvidiaDriver], nodes: Sequence[NodeLabels]
 ) -> tuple[dict[str, str], dict[tuple[str, ...], list[str]]]:
     """Owners by node, and the nodes that several drivers select, by those."""
     specific = [
@@ -108,16 +110,16 @@ def _selected(
 
 
 def _too_long(drivers: Sequence[NvidiaDriver]) -> list[tuple[str, Finding]]:
-    problem = f"is longer than {LONGEST_NAME} characters: a node's label cannot hold it"
+    problem = f"is longer than {MAX_NAME_LENGTH} characters: a node's label cannot hold it"
     remedy = "make the object under a shorter name; until then no node changes hands"
     names = [driver.metadata.name for driver in drivers]
     return [
         (
             name,
-            Finding(field="metadata.name", value=shown(name), problem=problem, remedy=remedy),
+            Finding(field="metadata.name", value=quote_value(name), problem=problem, remedy=remedy),
         )
         for name in names
-        if len(name) > LONGEST_NAME
+        if len(name) > MAX_NAME_LENGTH
     ]
 
 
@@ -127,7 +129,7 @@ def _defaults(drivers: Sequence[NvidiaDriver]) -> list[tuple[str, Finding]]:
         return []
     finding = Finding(
         field="spec.default",
-        value=shown(True),
+        value=quote_value(True),
         problem="is so in several",
         quoted=f"multiple default NVIDIADrivers found: [{' '.join(names)}]",
         remedy="leave one, set it to false in the others; until then no node changes hands",

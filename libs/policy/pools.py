@@ -8,33 +8,39 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from libs.policy.checks import PRESENT_LABEL
-from libs.policy.findings import Finding, shown
+from libs.policy.findings import Finding, quote_value
 from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER, NvidiaDriver
 from libs.policy.kinds.rollout import ROLLOUT
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY, RolloutStrategy, StrategySpec
-from libs.policy.kinds.upgrades import UpgradePolicy, WillingUpgradePolicy
-from libs.policy.owners import NodeFacts, Ownership, assigned, for_containers, kept
+from libs.policy.kinds.upgrade_policy import AutoUpgradePolicy, UpgradePolicy
+from libs.policy.manifests import ParsedPolicy
+from libs.policy.owners import (
+    NodeLabels,
+    Ownership,
+    assign_owners,
+    current_owners,
+    is_for_containers,
+)
 from libs.policy.precedence import (
-    Cluster,
-    deciding,
-    disable,
-    foreign,
-    living,
+    ClusterWidePolicy,
+    deciding_policy,
+    disable_drivers,
+    gpu_cluster_conflicts,
+    live_policies,
     of_kind,
-    unasked,
+    report_unrequested_drivers,
     warning,
 )
-from libs.policy.reading import Read
-from libs.policy.told import Ledger, Standing, Told
+from libs.policy.validation import PRESENT_LABEL
+from libs.policy.verdicts import Acceptance, PolicyVerdict, VerdictCollector
 from libs.policy.wanted import (
     Operands,
     WantedDriver,
     driver_of_cluster,
     driver_of_pool,
-    driver_on_hosts,
+    host_driver,
     operands_of,
 )
 
@@ -72,7 +78,7 @@ class Pools(msgspec.Struct, frozen=True, kw_only=True):
     """What the owner label of each node should be, and of others absent; None: leave them all."""
     cluster: ClusterPolicy | GpuClusterPolicy | None
     """The one policy that decides for the whole cluster."""
-    told: tuple[Told, ...]
+    verdicts: tuple[PolicyVerdict, ...]
     """By kind and name."""
 
 
@@ -81,8 +87,8 @@ def pool_key(kind: str, name: str) -> str:
     return f"{kind}-{name}".lower()
 
 
-def pools(
-    reads: Iterable[Read], nodes: Iterable[NodeFacts], *, gpu_clusters: Sequence[str] = ()
+def assemble_pools(
+    reads: Iterable[ParsedPolicy], nodes: Iterable[NodeLabels], *, gpu_clusters: Sequence[str] = ()
 ) -> Pools:
     """What all policies together want. `gpu_clusters` are the names of GPUCluster objects, which
     belong to a GPU Operator that must not be at work beside a policy for the whole cluster.
@@ -92,9 +98,12 @@ def pools(
 
 class _Assembly:
     def __init__(
-        self, reads: Iterable[Read], nodes: Iterable[NodeFacts], gpu_clusters: Sequence[str]
+        self,
+        reads: Iterable[ParsedPolicy],
+        nodes: Iterable[NodeLabels],
+        gpu_clusters: Sequence[str],
     ) -> None:
-        self._ledger = Ledger()
+        self._ledger = VerdictCollector()
         self._reads = [read for read in reads if read.policy and read.kind != ROLLOUT.name]
         self._reads.sort(key=lambda read: read.policy.metadata.age if read.policy else ("", ""))
         self._present = sorted(
@@ -109,10 +118,10 @@ class _Assembly:
 
     def made(self) -> Pools:
         for read in self._reads:
-            self._ledger.open(read)
-        self._reads = living(self._reads, self._ledger)
+            self._ledger.add_policy(read)
+        self._reads = live_policies(self._reads, self._ledger)
         drivers = of_kind(self._reads, NVIDIA_DRIVER.name, NvidiaDriver)
-        whole = deciding(self._reads, self._ledger)
+        whole = deciding_policy(self._reads, self._ledger)
         if whole is None:
             self._alone(drivers)
         else:
@@ -120,25 +129,28 @@ class _Assembly:
         self._strategies()
         return self._sum(whole[1] if whole else None)
 
-    def _alone(self, drivers: Sequence[tuple[Read, NvidiaDriver]]) -> None:
+    def _alone(self, drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]]) -> None:
         """Pools without a policy of the whole cluster. Whether it was deleted by mistake or is yet
         to come: drivers that it did not ask for, or paths that it does not say, move no node.
         """
         if not self._gpu_clusters:
-            unasked(drivers, self._ledger)
+            report_unrequested_drivers(drivers, self._ledger)
         self._by_drivers(drivers, None, (), settled=bool(self._gpu_clusters))
 
     def _under(
-        self, read: Read, cluster: Cluster, drivers: Sequence[tuple[Read, NvidiaDriver]]
+        self,
+        read: ParsedPolicy,
+        cluster: ClusterWidePolicy,
+        drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]],
     ) -> None:
         """Pools as the policy of the whole cluster wants them."""
-        beside = foreign(read, self._gpu_clusters, self._ledger)
+        beside = gpu_cluster_conflicts(read, self._gpu_clusters, self._ledger)
         self._owner_labels = None if beside else {}
         if isinstance(cluster, GpuClusterPolicy):
-            disable(drivers, read, cluster, self._ledger)
-            self._whole(read, cluster, driver_on_hosts(cluster), WillingUpgradePolicy())
+            disable_drivers(drivers, read, cluster, self._ledger)
+            self._whole(read, cluster, host_driver(cluster), AutoUpgradePolicy())
             return
-        self._nodes = [node for node in self._nodes if for_containers(node, cluster)]
+        self._nodes = [node for node in self._nodes if is_for_containers(node, cluster)]
         if cluster.spec.driver.use_nvidia_driver_crd:
             paths = [one for one in read.errors if one.field.startswith("spec.hostPaths")]
             # Until there is a first one nobody has said what nodes should have.
@@ -147,12 +159,16 @@ class _Assembly:
             )
             self._tell_without(read, drivers)
             return
-        disable(drivers, read, cluster, self._ledger)
+        disable_drivers(drivers, read, cluster, self._ledger)
         upgrade = cluster.spec.driver.upgrade_policy
         self._whole(read, cluster, driver_of_cluster(cluster), upgrade)
 
     def _whole(
-        self, read: Read, policy: Cluster, driver: WantedDriver, upgrade: UpgradePolicy
+        self,
+        read: ParsedPolicy,
+        policy: ClusterWidePolicy,
+        driver: WantedDriver,
+        upgrade: UpgradePolicy,
     ) -> None:
         """A policy that has every GPU node."""
         key = pool_key(read.kind, policy.metadata.name)
@@ -171,7 +187,7 @@ class _Assembly:
 
     def _by_drivers(
         self,
-        drivers: Sequence[tuple[Read, NvidiaDriver]],
+        drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]],
         cluster: ClusterPolicy | None,
         held: tuple[Finding, ...],
         *,
@@ -180,9 +196,9 @@ class _Assembly:
         """Every NVIDIADriver has the nodes that it selects; unless `settled`, those it has."""
         live = [driver for _, driver in drivers]
         unfit = {driver.metadata.name: found for read, driver in drivers if (found := _unfit(read))}
-        ownership = assigned(live, self._nodes, unfit=unfit)
+        ownership = assign_owners(live, self._nodes, unfit=unfit)
         settled = settled and not ownership.conflicts
-        owners = ownership.owners if settled else kept(live, self._nodes)
+        owners = ownership.owners if settled else current_owners(live, self._nodes)
         self._owner_labels = owners if settled else None
         self._undecided = not settled
         nodes: dict[str, list[str]] = {driver.metadata.name: [] for driver in live}
@@ -205,7 +221,9 @@ class _Assembly:
                 held=(*held, *self._ledger.errors(read)),
             )
 
-    def _tell_without(self, read: Read, drivers: Sequence[tuple[Read, NvidiaDriver]]) -> None:
+    def _tell_without(
+        self, read: ParsedPolicy, drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]]
+    ) -> None:
         """The policy of the whole cluster is told of nodes that no driver selects."""
         owned = {node for pool in self._pools.values() for node in pool.nodes}
         without = [node.name for node in self._nodes if node.name not in owned]
@@ -215,16 +233,18 @@ class _Assembly:
         problem = f"leaves GPU nodes without a driver: no NVIDIADriver selects {without[0]}{more}"
         remedy = "make one that selects them, or one with spec.default true"
         found = warning("spec.driver.useNvidiaDriverCRD", "true", problem, remedy)
-        self._ledger.add(read, found)
+        self._ledger.add_findings(read, found)
 
-    def _tell_owner(self, read: Read, name: str, ownership: Ownership) -> None:
+    def _tell_owner(self, read: ParsedPolicy, name: str, ownership: Ownership) -> None:
         if name in ownership.conflicts:
-            self._ledger.stand(read, Standing.CONFLICTING, *ownership.conflicts[name])
+            self._ledger.set_acceptance(read, Acceptance.CONFLICTING, *ownership.conflicts[name])
         elif ownership.conflicts:
             others = " ".join(ownership.conflicts)
             problem = f"keeps the nodes that it has: NVIDIADrivers [{others}] are in conflict"
             remedy = "mend those; new nodes get their driver then"
-            self._ledger.add(read, warning("metadata.name", shown(name), problem, remedy))
+            self._ledger.add_findings(
+                read, warning("metadata.name", quote_value(name), problem, remedy)
+            )
 
     def _strategies(self) -> None:
         """The oldest strategy that names a pool holds for it; one that cannot be read holds it."""
@@ -245,10 +265,10 @@ class _Assembly:
                     pool, strategy=strategy.spec, held=(*pool.held, *held)
                 )
                 continue
-            found = warning("spec.pool", shown(key), problem, remedy)
-            self._ledger.stand(read, Standing.IGNORED, found)
+            found = warning("spec.pool", quote_value(key), problem, remedy)
+            self._ledger.set_acceptance(read, Acceptance.IGNORED, found)
 
-    def _sum(self, cluster: Cluster | None) -> Pools:
+    def _sum(self, cluster: ClusterWidePolicy | None) -> Pools:
         made = tuple(self._pools[key] for key in sorted(self._pools))
         owners = {node: pool.key for pool in made for node in pool.nodes}
         among = {node.name for node in self._nodes} if self._undecided else set[str]()
@@ -260,11 +280,11 @@ class _Assembly:
             undecided=tuple(name for name in without if name in among),
             owner_labels=self._owner_labels,
             cluster=cluster,
-            told=self._ledger.told(),
+            verdicts=self._ledger.verdicts(),
         )
 
 
-def _unfit(read: Read) -> tuple[Finding, ...]:
+def _unfit(read: ParsedPolicy) -> tuple[Finding, ...]:
     """Why it cannot be told which nodes a driver selects."""
     return tuple(
         one for one in read.errors if one.field.startswith(("spec.nodeSelector", "spec.default"))

@@ -8,41 +8,47 @@ from typing import TypeVar
 
 import msgspec
 
-from libs.policy.findings import Finding, Severity, shown
+from libs.policy.findings import Finding, Severity, quote_value
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY, ClusterPolicy
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY, GpuClusterPolicy
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
-from libs.policy.reading import Read
-from libs.policy.told import Ledger, Standing
+from libs.policy.manifests import ParsedPolicy
+from libs.policy.verdicts import Acceptance, VerdictCollector
 
-Cluster = ClusterPolicy | GpuClusterPolicy
+ClusterWidePolicy = ClusterPolicy | GpuClusterPolicy
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def of_kind(reads: Iterable[Read], kind: str, made: type[S]) -> list[tuple[Read, S]]:
+def of_kind(
+    reads: Iterable[ParsedPolicy], kind: str, made: type[S]
+) -> list[tuple[ParsedPolicy, S]]:
     """The objects of one kind, in the order in which they come."""
     return [
         (read, read.policy) for read in reads if read.kind == kind and isinstance(read.policy, made)
     ]
 
 
-def living(reads: Iterable[Read], ledger: Ledger) -> list[Read]:
+def live_policies(reads: Iterable[ParsedPolicy], ledger: VerdictCollector) -> list[ParsedPolicy]:
     """Those that nobody deletes; the others are told that they decide nothing any more."""
     return [read for read in reads if not _deleting(read, ledger)]
 
 
-def _deleting(read: Read, ledger: Ledger) -> bool:
+def _deleting(read: ParsedPolicy, ledger: VerdictCollector) -> bool:
     if not read.policy or not read.policy.metadata.deleting:
         return False
     problem = "is set: the object is being deleted, and decides nothing any more"
     at = read.policy.metadata.deletion_timestamp
-    ledger.stand(read, Standing.DELETING, warning("metadata.deletionTimestamp", at, problem))
+    ledger.set_acceptance(
+        read, Acceptance.DELETING, warning("metadata.deletionTimestamp", at, problem)
+    )
     return True
 
 
-def deciding(reads: Sequence[Read], ledger: Ledger) -> tuple[Read, Cluster] | None:
+def deciding_policy(
+    reads: Sequence[ParsedPolicy], ledger: VerdictCollector
+) -> tuple[ParsedPolicy, ClusterWidePolicy] | None:
     """The oldest policy for the whole cluster; the others are told that they are ignored."""
-    whole: list[tuple[Read, Cluster]] = [
+    whole: list[tuple[ParsedPolicy, ClusterWidePolicy]] = [
         *of_kind(reads, CLUSTER_POLICY.name, ClusterPolicy),
         *of_kind(reads, GPU_CLUSTER_POLICY.name, GpuClusterPolicy),
     ]
@@ -55,17 +61,19 @@ def deciding(reads: Sequence[Read], ledger: Ledger) -> tuple[Read, Cluster] | No
             " decides for the whole cluster"
         )
         remedy = f'delete this one, or {first.kind} "{oldest.metadata.name}"'
-        found = warning("metadata.name", shown(name), problem, remedy)
-        ledger.stand(read, Standing.IGNORED, found)
+        found = warning("metadata.name", quote_value(name), problem, remedy)
+        ledger.set_acceptance(read, Acceptance.IGNORED, found)
     return whole[0] if whole else None
 
 
-def foreign(read: Read, gpu_clusters: Sequence[str], ledger: Ledger) -> tuple[Finding, ...]:
+def gpu_cluster_conflicts(
+    read: ParsedPolicy, gpu_clusters: Sequence[str], ledger: VerdictCollector
+) -> tuple[Finding, ...]:
     """Objects of a GPU Operator that work on the same nodes."""
     found = tuple(
         Finding(
             field="metadata.name",
-            value=shown(read.policy.metadata.name if read.policy else ""),
+            value=quote_value(read.policy.metadata.name if read.policy else ""),
             problem="is not followed",
             quoted=(
                 f'conflicting GPUCluster resource "{name}" detected;'
@@ -76,12 +84,15 @@ def foreign(read: Read, gpu_clusters: Sequence[str], ledger: Ledger) -> tuple[Fi
         for name in gpu_clusters
     )
     if found:
-        ledger.stand(read, Standing.CONFLICTING, *found)
+        ledger.set_acceptance(read, Acceptance.CONFLICTING, *found)
     return found
 
 
-def disable(
-    drivers: Sequence[tuple[Read, NvidiaDriver]], read: Read, cluster: Cluster, ledger: Ledger
+def disable_drivers(
+    drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]],
+    read: ParsedPolicy,
+    cluster: ClusterWidePolicy,
+    ledger: VerdictCollector,
 ) -> None:
     """Drivers for which the policy of the whole cluster does not ask."""
     because = quoted = ""
@@ -92,21 +103,23 @@ def disable(
         because = f': {read.kind} "{cluster.metadata.name}" names the driver'
         remedy = f'delete this one, or {read.kind} "{cluster.metadata.name}"'
     for one, driver in drivers:
-        name = shown(driver.metadata.name)
+        name = quote_value(driver.metadata.name)
         found = warning("metadata.name", name, f"is not asked{because}", remedy, quoted)
-        ledger.stand(one, Standing.DISABLED, found)
+        ledger.set_acceptance(one, Acceptance.DISABLED, found)
 
 
-def unasked(drivers: Sequence[tuple[Read, NvidiaDriver]], ledger: Ledger) -> None:
+def report_unrequested_drivers(
+    drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]], ledger: VerdictCollector
+) -> None:
     """Drivers while there is no policy for the whole cluster."""
     for read, driver in drivers:
         found = Finding(
             field="metadata.name",
-            value=shown(driver.metadata.name),
+            value=quote_value(driver.metadata.name),
             problem="is not followed: no ClusterPolicy asks for NVIDIADrivers",
             remedy="make one with spec.driver.useNvidiaDriverCRD true, or delete this",
         )
-        ledger.add(read, found)
+        ledger.add_findings(read, found)
 
 
 def warning(field: str, value: str, problem: str, remedy: str = "", quoted: str = "") -> Finding:

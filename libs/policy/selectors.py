@@ -4,6 +4,8 @@ Says whether an API server would take one, so that no node is cordoned for a sli
 """
 
 import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final
 
 _SPACE: Final = re.compile(r"[ \t\r\n]+")
@@ -16,6 +18,59 @@ _REQUIREMENT: Final = rf" ?(?:! ?{_KEY}|{_KEY}(?:{_OF_KEY})?) ?"
 _SELECTOR: Final = re.compile(rf" ?|{_REQUIREMENT}(?:,{_REQUIREMENT})*", re.ASCII)
 
 
-def is_selector(text: str) -> bool:
+def is_valid_selector(text: str) -> bool:
     """Whether it is one; an empty text selects everything."""
     return _SELECTOR.fullmatch(_SPACE.sub(" ", text)) is not None
+
+
+Labels = Mapping[str, str]
+_Term = Callable[[Labels], bool]
+
+_SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<how>in|notin)\s*\((?P<values>[^)]*)\)")
+_SAME: Final = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<how>==|=|!=)\s*(?P<value>\S*)")
+_SIZE: Final = re.compile(r"(?P<key>[^\s<>]+)\s*(?P<how>[<>])\s*(?P<value>[0-9]+)")
+_COMMA: Final = re.compile(r",(?![^(]*\))")
+
+
+def selects(selector: str, labels: Labels) -> bool:
+    """Whether it does; an empty selector selects everything."""
+    return all(term(labels) for term in _terms(selector))
+
+
+@lru_cache(maxsize=256)
+def _terms(selector: str) -> tuple[_Term, ...]:
+    if not selector.strip():
+        return ()
+    return tuple(_term(part.strip()) for part in _COMMA.split(selector))
+
+
+def _term(text: str) -> _Term:
+    if found := _SET.fullmatch(text):
+        key, inside = found["key"], found["how"] == "in"
+        values = frozenset(value.strip() for value in found["values"].split(","))
+        return _set_term(key, values, inside=inside)
+    if found := _SIZE.fullmatch(text):
+        return _size_term(found["key"], int(found["value"]), above=found["how"] == ">")
+    if found := _SAME.fullmatch(text):
+        return _set_term(found["key"], frozenset({found["value"]}), inside=found["how"] != "!=")
+    if text.startswith("!"):
+        absent = text[1:].strip()
+        return lambda labels: absent not in labels
+    return lambda labels: text in labels
+
+
+def _set_term(key: str, values: frozenset[str], *, inside: bool) -> _Term:
+    """A label that is not there is in no set, and so not in this one."""
+    if inside:
+        return lambda labels: labels.get(key) in values
+    return lambda labels: labels.get(key) not in values
+
+
+def _size_term(key: str, than: int, *, above: bool) -> _Term:
+    def holds(labels: Labels) -> bool:
+        value = labels.get(key, "")
+        if not value.isdecimal():
+            return False
+        return int(value) > than if above else int(value) < than
+
+    return holds

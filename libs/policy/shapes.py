@@ -12,14 +12,14 @@ from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
 
 import msgspec
 
-Amount = int | str
+IntOrString = int | str
 """A number, or a text that holds a number or a percentage."""
 
-Open = dict[str, Any]
+FreeForm = dict[str, Any]
 """An object of Kubernetes that is handed on as it is."""
 
 
-class Part(
+class PolicyStruct(
     msgspec.Struct,
     frozen=True,
     kw_only=True,
@@ -33,18 +33,18 @@ class Rule(msgspec.Struct, frozen=True):
     """A rule that the API server holds an object to."""
 
     text: str
-    """In CEL; its predicate stands in `libs.policy.rules`."""
+    """In CEL; its predicate stands in `libs.policy.crds`."""
     message: str
 
 
 class About(msgspec.Struct, frozen=True):
     """What the type of a field does not say."""
 
-    says: str
+    description: str
     """A sentence for people."""
     effect: str = ""
     """What follows from it here."""
-    moot: str = ""
+    no_effect_because: str = ""
     """Why nothing follows from it here, nor from anything below it: completes "because"."""
     absent: bool = False
     """It switches on a part that does not exist here."""
@@ -57,14 +57,14 @@ class About(msgspec.Struct, frozen=True):
     stored: bool = False
     """The API server writes the default into objects that do not say it."""
     required: bool = False
-    words: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
     """What a text may be, where that is no enum of ours."""
     pattern: str = ""
-    least: int | None = None
-    most: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
     bits: int = 64
     """Of an integer."""
-    amount: bool = False
+    int_or_percent: bool = False
     """A text that must be a number or a percentage."""
     rules: tuple[Rule, ...] = ()
     atomic: bool = False
@@ -73,31 +73,31 @@ class About(msgspec.Struct, frozen=True):
     """A list whose items are told apart by these."""
 
 
-class Form(Enum):
+class JsonType(Enum):
     """What a value looks like in JSON."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"
     NUMBER = "number"
     TEXT = "string"
-    AMOUNT = "integer or string"
+    INT_OR_STRING = "integer or string"
     LIST = "list"
     MAP = "map"
     OBJECT = "object"
-    OPEN = "open object"
+    FREE_FORM = "open object"
 
 
 class Shape(msgspec.Struct, frozen=True):
     """The type of a field as data."""
 
-    form: Form
-    words: tuple[str, ...] = ()
+    type: JsonType
+    choices: tuple[str, ...] = ()
     """What a text may be; empty means any."""
-    below: "Shape | None" = None
+    items: "Shape | None" = None
     """Of a list's items or a map's values."""
     fields: tuple["Field", ...] = ()
     """Of an object."""
-    made: Any = None
+    python_type: Any = None
     """The struct of an object, the enum of a text."""
 
 
@@ -112,20 +112,20 @@ class Field(msgspec.Struct, frozen=True):
     default: Any
 
 
-_PLAIN: Final[Mapping[Any, Form]] = {
-    bool: Form.BOOLEAN,
-    int: Form.INTEGER,
-    float: Form.NUMBER,
-    str: Form.TEXT,
+_PLAIN: Final[Mapping[Any, JsonType]] = {
+    bool: JsonType.BOOLEAN,
+    int: JsonType.INTEGER,
+    float: JsonType.NUMBER,
+    str: JsonType.TEXT,
 }
 _UNTOLD: Final = About("")
 
 
-def shape(
-    struct: type[msgspec.Struct], told: Mapping[type[msgspec.Struct], Mapping[str, About]]
+def shape_of(
+    struct: type[msgspec.Struct], descriptions: Mapping[type[msgspec.Struct], Mapping[str, About]]
 ) -> Shape:
     """The struct as data. What is `told` beside it, by attribute, is for one declared elsewhere."""
-    return _object(struct, told)
+    return _object(struct, descriptions)
 
 
 def _object(
@@ -147,7 +147,7 @@ def _object(
                 default=default,
             )
         )
-    return Shape(form=Form.OBJECT, fields=tuple(fields), made=struct)
+    return Shape(type=JsonType.OBJECT, fields=tuple(fields), python_type=struct)
 
 
 def _said(annotation: Any) -> tuple[Any, About]:
@@ -162,21 +162,21 @@ def _shape(
     said: About,
     told: Mapping[type[msgspec.Struct], Mapping[str, About]],
 ) -> Shape:
-    if annotation == Amount:
-        return Shape(form=Form.AMOUNT)
-    if annotation == Open:
-        return Shape(form=Form.OPEN)
+    if annotation == IntOrString:
+        return Shape(type=JsonType.INT_OR_STRING)
+    if annotation == FreeForm:
+        return Shape(type=JsonType.FREE_FORM)
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         rest = [word for word in arguments if word is not type(None)]
         return _shape(Union[tuple(rest)], said, told)  # noqa: UP007 - made, not written
     if origin is tuple:
-        return Shape(form=Form.LIST, below=_shape(arguments[0], _UNTOLD, told))
+        return Shape(type=JsonType.LIST, items=_shape(arguments[0], _UNTOLD, told))
     if origin is dict:
-        return Shape(form=Form.MAP, below=_shape(arguments[1], _UNTOLD, told))
+        return Shape(type=JsonType.MAP, items=_shape(arguments[1], _UNTOLD, told))
     if isinstance(annotation, EnumType):
         words = tuple(str(word.value) for word in cast("type[StrEnum]", annotation))
-        return Shape(form=Form.TEXT, words=words, made=annotation)
+        return Shape(type=JsonType.TEXT, choices=words, python_type=annotation)
     if annotation in _PLAIN:
-        return Shape(form=_PLAIN[annotation], words=said.words)
+        return Shape(type=_PLAIN[annotation], choices=said.choices)
     return _object(annotation, told)

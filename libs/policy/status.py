@@ -13,12 +13,18 @@ from libs.policy.findings import Finding, Severity
 from libs.policy.kinds.common import Condition
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
-from libs.policy.lacks import Lack, done, listed, of_agents, of_pool
 from libs.policy.observed import Observation
 from libs.policy.pools import Pool, Pools, pool_key
-from libs.policy.rendering.rendered import Operand, Rendering
-from libs.policy.told import Standing, Told
-from libs.policy.variants import Placement
+from libs.policy.readiness import (
+    ReadinessProblem,
+    agent_problems,
+    pool_problems,
+    ready_node_count,
+    summarize,
+)
+from libs.policy.render.rendered import Operand, RenderResult
+from libs.policy.variants import NodeVariants
+from libs.policy.verdicts import Acceptance, PolicyVerdict
 
 _INCOMPLETE: Final = (
     "NVIDIADriver upgrade has not completed; one or more NVIDIADriver-owned Nodes are marked"
@@ -26,7 +32,7 @@ _INCOMPLETE: Final = (
 )
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class StatusCondition(msgspec.Struct, frozen=True, kw_only=True):
     """One condition, without its times."""
 
     type: str
@@ -35,7 +41,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What one object is to say of itself."""
 
     kind: str
@@ -44,7 +50,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     state: str
     """Empty for a kind that has none."""
-    conditions: tuple[Said, ...]
+    conditions: tuple[StatusCondition, ...]
 
 
 class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,30 +63,30 @@ class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
     upgrading: str = ""
 
 
-def standing(
-    pools: Pools, placement: Placement, rendering: Rendering, seen: Observation
-) -> tuple[Status, ...]:
+def policy_statuses(
+    pools: Pools, placement: NodeVariants, rendering: RenderResult, seen: Observation
+) -> tuple[PolicyStatus, ...]:
     """Of every object that is not being deleted, by kind and name."""
-    own = {pool.key: of_pool(pool, placement, rendering, seen) for pool in pools.pools}
+    own = {pool.key: pool_problems(pool, placement, rendering, seen) for pool in pools.pools}
     of_key = {pool.key: pool for pool in pools.pools}
-    made: list[Status] = []
-    for told in pools.told:
-        if told.standing is Standing.DELETING:
+    made: list[PolicyStatus] = []
+    for told in pools.verdicts:
+        if told.acceptance is Acceptance.DELETING:
             continue
         if told.kind == ROLLOUT_STRATEGY.name:
             made.append(_made(told, "", (_accepted(told),)))
             continue
         key = pool_key(told.kind, told.name)
         pool, lacks = of_key.get(key), own.get(key, [])
-        if told.standing is not Standing.ACTIVE:
-            verdict = _set_aside(told)
+        if told.acceptance is not Acceptance.ACTIVE:
+            verdict = _inactive(told)
         elif told.errors:
             verdict = _failed(told.errors, pool)
         elif told.kind == NVIDIA_DRIVER.name:
             verdict = _driver(pool, lacks)
         else:
-            lacks = [*of_agents(rendering, seen), *lacks]
-            behind: list[Lack] = []
+            lacks = [*agent_problems(rendering, seen), *lacks]
+            behind: list[ReadinessProblem] = []
             if pool is None:
                 behind = [lack for found in own.values() for lack in found]
             verdict = _cluster(told, pool, lacks, behind) or _idle(told, pools, seen)
@@ -88,7 +94,9 @@ def standing(
     return tuple(made)
 
 
-def conditions(before: Sequence[Condition], status: Status, *, now: str) -> tuple[Condition, ...]:
+def updated_conditions(
+    before: Sequence[Condition], status: PolicyStatus, *, now: str
+) -> tuple[Condition, ...]:
     """As they are to be written at `now`; one that says the same as before keeps its time."""
     since = {(one.type, one.status): one.last_transition_time for one in before}
     made: list[Condition] = []
@@ -107,14 +115,14 @@ def conditions(before: Sequence[Condition], status: Status, *, now: str) -> tupl
     return tuple(made)
 
 
-def _set_aside(told: Told) -> _Verdict:
+def _inactive(told: PolicyVerdict) -> _Verdict:
     """One that is not followed, whatever the cluster is like."""
-    words = _words(told.because)
-    if told.standing is Standing.DISABLED:
+    words = _words(told.reasons)
+    if told.acceptance is Acceptance.DISABLED:
         return _Verdict(state="disabled", ready=False, reason="Reconciled", message=words)
-    if told.standing is Standing.IGNORED:
+    if told.acceptance is Acceptance.IGNORED:
         return _Verdict(state="ignored", ready=False, reason="Ignored", message=words)
-    selectors = any(found.field.startswith("spec.nodeSelector") for found in told.because)
+    selectors = any(found.field.startswith("spec.nodeSelector") for found in told.reasons)
     reason = "ConflictingNodeSelector" if selectors else "ReconcileFailed"
     return _Verdict(state="notReady", ready=False, reason=reason, message=words)
 
@@ -127,13 +135,13 @@ def _failed(errors: Sequence[Finding], pool: Pool | None) -> _Verdict:
     )
 
 
-def _driver(pool: Pool | None, lacks: Sequence[Lack]) -> _Verdict:
+def _driver(pool: Pool | None, lacks: Sequence[ReadinessProblem]) -> _Verdict:
     if lacks:
         return _Verdict(
             state="notReady",
             ready=False,
             reason="DriverNotReady",
-            message=f"Waiting for driver pod to be ready; {listed(lacks)}",
+            message=f"Waiting for driver pod to be ready; {summarize(lacks)}",
             degraded=_degraded(lacks),
             upgrading=_upgrading(pool, lacks),
         )
@@ -146,7 +154,10 @@ def _driver(pool: Pool | None, lacks: Sequence[Lack]) -> _Verdict:
 
 
 def _cluster(
-    told: Told, pool: Pool | None, lacks: Sequence[Lack], behind: Sequence[Lack]
+    told: PolicyVerdict,
+    pool: Pool | None,
+    lacks: Sequence[ReadinessProblem],
+    behind: Sequence[ReadinessProblem],
 ) -> _Verdict | None:
     """What keeps the whole cluster from being ready; `behind` is what its NVIDIADrivers lack."""
     every = [*lacks, *behind]
@@ -162,13 +173,13 @@ def _cluster(
         state="notReady",
         ready=False,
         reason="OperandNotReady",
-        message="; ".join([*parts, listed(every)]),
+        message="; ".join([*parts, summarize(every)]),
         degraded=_degraded(every),
         upgrading=_upgrading(pool, lacks),
     )
 
 
-def _idle(told: Told, pools: Pools, seen: Observation) -> _Verdict:
+def _idle(told: PolicyVerdict, pools: Pools, seen: Observation) -> _Verdict:
     """Nothing is to be done, and why that may be."""
     reason = "Reconciled"
     words = f"{told.kind} is ready as all resources have been successfully reconciled"
@@ -180,46 +191,51 @@ def _idle(told: Told, pools: Pools, seen: Observation) -> _Verdict:
     return _Verdict(state="ready", ready=True, reason=reason, message=words)
 
 
-def _degraded(lacks: Sequence[Lack]) -> str:
-    return listed([lack for lack in lacks if lack.failed])
+def _degraded(lacks: Sequence[ReadinessProblem]) -> str:
+    return summarize([lack for lack in lacks if lack.failed])
 
 
-def _upgrading(pool: Pool | None, lacks: Sequence[Lack]) -> str:
+def _upgrading(pool: Pool | None, lacks: Sequence[ReadinessProblem]) -> str:
     """How far the nodes are, while any is on its way."""
     drivers = [lack for lack in lacks if lack.operand is Operand.DRIVER and lack.node]
     on_the_way = [lack for lack in drivers if not lack.failed]
     if pool is None or not on_the_way:
         return ""
-    return f"{done(pool, drivers)} of {len(pool.nodes)} nodes are done; {listed(on_the_way)}"
+    return (
+        f"{ready_node_count(pool, drivers)} of {len(pool.nodes)} nodes are"
+        f" done; {summarize(on_the_way)}"
+    )
 
 
-def _said(told: Told, verdict: _Verdict) -> tuple[Said, ...]:
+def _said(told: PolicyVerdict, verdict: _Verdict) -> tuple[StatusCondition, ...]:
     disabled, ready = verdict.state == "disabled", verdict.ready
     error = not ready and verdict.state != "ignored"
     word = verdict.reason
     return (
-        Said(
+        StatusCondition(
             type="Ready",
             status=ready,
             reason="Error" if error else word,
             message="" if error else verdict.message,
         ),
-        Said(
+        StatusCondition(
             type="Error",
             status=error,
             reason="Ready" if ready else word,
             message=verdict.message if error else "",
         ),
-        Said(type="NotReady", status=not ready, reason=word),
+        StatusCondition(type="NotReady", status=not ready, reason=word),
         _lifecycle("Upgrading", verdict.upgrading, yes="NodesOnTheirWay", no="NoNodeOnItsWay"),
         _lifecycle("Degraded", verdict.degraded, yes="Failed", no="NothingFailed"),
-        Said(type="Disabled", status=disabled, reason="NotAsked" if disabled else "InUse"),
+        StatusCondition(
+            type="Disabled", status=disabled, reason="NotAsked" if disabled else "InUse"
+        ),
         _accepted(told),
     )
 
 
-def _made(told: Told, state: str, said: tuple[Said, ...]) -> Status:
-    return Status(
+def _made(told: PolicyVerdict, state: str, said: tuple[StatusCondition, ...]) -> PolicyStatus:
+    return PolicyStatus(
         kind=told.kind,
         name=told.name,
         uid=told.uid,
@@ -229,20 +245,22 @@ def _made(told: Told, state: str, said: tuple[Said, ...]) -> Status:
     )
 
 
-def _lifecycle(kind: str, because: str, *, yes: str, no: str) -> Said:
-    return Said(type=kind, status=bool(because), reason=yes if because else no, message=because)
+def _lifecycle(kind: str, because: str, *, yes: str, no: str) -> StatusCondition:
+    return StatusCondition(
+        type=kind, status=bool(because), reason=yes if because else no, message=because
+    )
 
 
-def _accepted(told: Told) -> Said:
+def _accepted(told: PolicyVerdict) -> StatusCondition:
     """What is to be said about the fields; what has no effect is counted."""
     warnings = [one for one in told.findings if one.severity is Severity.WARNING]
     notes = sum(one.severity is Severity.NOTE for one in told.findings)
     counted = f"{notes} fields that are set have no effect here" if notes else ""
     message = "; ".join(filter(None, [_words([*told.errors, *warnings]), counted]))
     if told.errors:
-        return Said(type="Accepted", status=False, reason="Invalid", message=message)
+        return StatusCondition(type="Accepted", status=False, reason="Invalid", message=message)
     reason = "Warnings" if warnings else "Accepted"
-    return Said(type="Accepted", status=True, reason=reason, message=message)
+    return StatusCondition(type="Accepted", status=True, reason=reason, message=message)
 
 
 def _words(findings: Sequence[Finding]) -> str:

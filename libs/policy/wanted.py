@@ -6,17 +6,17 @@ Knows the kinds and how they differ; which nodes a pool has is `libs.policy.pool
 from enum import StrEnum
 
 from libs.policy.kinds.cluster_policy import ClusterPolicy
-from libs.policy.kinds.common import EnvVar, Image, Labels, Probe, Resources, Toleration
+from libs.policy.kinds.common import EnvVar, Image, Labels, Probe, ResourceRequirements, Toleration
 from libs.policy.kinds.driver import DriverBase, Gdrcopy, Gds, KernelModuleType, Rdma
 from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
-from libs.policy.shapes import Open, Part
+from libs.policy.shapes import FreeForm, PolicyStruct
 
 HOST_ROOT = "/"
 INSTALL_DIR = "/run/nvidia/driver"
 
 
-class Method(StrEnum):
+class InstallMethod(StrEnum):
     """How a driver gets onto a node."""
 
     CONTAINER = "container"
@@ -27,7 +27,7 @@ class Method(StrEnum):
     """It is there; it is validated, never changed."""
 
 
-class PodWishes(Part, frozen=True, kw_only=True):
+class PodOverrides(PolicyStruct, frozen=True, kw_only=True):
     """What driver pods get beside what is in them."""
 
     labels: Labels = {}
@@ -35,13 +35,13 @@ class PodWishes(Part, frozen=True, kw_only=True):
     tolerations: tuple[Toleration, ...] = ()
     priority_class_name: str = ""
     """Empty: as Sluice has it."""
-    security_context: Open = {}
+    security_context: FreeForm = {}
 
 
-class WantedDriver(Part, frozen=True, kw_only=True):
+class WantedDriver(PolicyStruct, frozen=True, kw_only=True):
     """One driver. With the host method `version` and `cuda` count, pre-installed `cuda` alone."""
 
-    method: Method
+    method: InstallMethod
     version: str = ""
     """With the host method; with a container the image says it."""
     cuda: str = ""
@@ -54,7 +54,7 @@ class WantedDriver(Part, frozen=True, kw_only=True):
     manager_env: tuple[EnvVar, ...] = ()
     """Settings of the vendor's driver manager, whose steps the driver agent does."""
     secret_env: str = ""
-    resources: Resources = Resources()
+    resources: ResourceRequirements = ResourceRequirements()
     host_network: bool = False
     startup_probe: Probe | None = None
     liveness_probe: Probe | None = None
@@ -67,10 +67,10 @@ class WantedDriver(Part, frozen=True, kw_only=True):
     kernel_module_config: str = ""
     host_root: str = HOST_ROOT
     install_dir: str = INSTALL_DIR
-    pods: PodWishes = PodWishes()
+    pods: PodOverrides = PodOverrides()
 
 
-class Operands(Part, frozen=True, kw_only=True):
+class Operands(PolicyStruct, frozen=True, kw_only=True):
     """Which operands a pool's nodes have beside the driver."""
 
     toolkit: bool = True
@@ -83,7 +83,7 @@ class Operands(Part, frozen=True, kw_only=True):
 def driver_of_cluster(policy: ClusterPolicy) -> WantedDriver:
     """The one driver that a ClusterPolicy names."""
     spec, driver = policy.spec, policy.spec.driver
-    pods = PodWishes(
+    pods = PodOverrides(
         labels=spec.daemonsets.labels,
         annotations=spec.daemonsets.annotations,
         tolerations=spec.daemonsets.tolerations,
@@ -91,7 +91,7 @@ def driver_of_cluster(policy: ClusterPolicy) -> WantedDriver:
         security_context=spec.daemonsets.pod_security_context,
     )
     if not driver.enabled:
-        return WantedDriver(method=Method.PRE_INSTALLED, pods=pods)
+        return WantedDriver(method=InstallMethod.PRE_INSTALLED, pods=pods)
     return _container(
         driver,
         gds=spec.gds,
@@ -111,7 +111,7 @@ def driver_of_pool(policy: NvidiaDriver, cluster: ClusterPolicy | None) -> Wante
         gdrcopy=spec.gdrcopy,
         repo_config=spec.repo_config.name,
         cluster=cluster,
-        pods=PodWishes(
+        pods=PodOverrides(
             labels=spec.labels,
             annotations=spec.annotations,
             tolerations=spec.tolerations,
@@ -121,13 +121,13 @@ def driver_of_pool(policy: NvidiaDriver, cluster: ClusterPolicy | None) -> Wante
     )
 
 
-def driver_on_hosts(policy: GpuClusterPolicy) -> WantedDriver:
+def host_driver(policy: GpuClusterPolicy) -> WantedDriver:
     """The driver that a GPUClusterPolicy names."""
     spec = policy.spec
     cuda = spec.cuda.version if spec.cuda.enabled else ""
     if not spec.driver.enabled:
-        return WantedDriver(method=Method.PRE_INSTALLED, cuda=cuda)
-    return WantedDriver(method=Method.HOST, version=spec.driver.version, cuda=cuda)
+        return WantedDriver(method=InstallMethod.PRE_INSTALLED, cuda=cuda)
+    return WantedDriver(method=InstallMethod.HOST, version=spec.driver.version, cuda=cuda)
 
 
 def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
@@ -156,10 +156,10 @@ def _container(
     gdrcopy: Gdrcopy,
     repo_config: str,
     cluster: ClusterPolicy | None,
-    pods: PodWishes,
+    pods: PodOverrides,
 ) -> WantedDriver:
     return WantedDriver(
-        method=Method.CONTAINER,
+        method=InstallMethod.CONTAINER,
         image=Image(
             repository=driver.repository,
             image=driver.image,
@@ -192,14 +192,14 @@ def _container(
 
 def host_root(policy: ClusterPolicy) -> str:
     """The host's root, as containers mount it."""
-    return place(policy.spec.host_paths.root_fs, HOST_ROOT)
+    return normalize_directory(policy.spec.host_paths.root_fs, HOST_ROOT)
 
 
 def install_dir(policy: ClusterPolicy) -> str:
     """The root of the installed driver, on the host."""
-    return place(policy.spec.host_paths.driver_install_dir, INSTALL_DIR)
+    return normalize_directory(policy.spec.host_paths.driver_install_dir, INSTALL_DIR)
 
 
-def place(said: str, otherwise: str) -> str:
+def normalize_directory(said: str, otherwise: str) -> str:
     """A directory in one spelling; one that nobody names is the other."""
     return (said.rstrip("/") or "/") if said else otherwise

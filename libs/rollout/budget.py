@@ -5,27 +5,27 @@ Sets, never counters that are carried along. Must not know who wants to start, o
 
 from typing import Final
 
-from libs.contracts.node import Lease, Operation, Owner, Record, UpgradeState
-from libs.policy.amounts import part_of
-from libs.policy.kinds.upgrades import UpgradePolicy
+from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
+from libs.policy.int_or_string import scaled_value
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.views.node import NodeView
 
-FREE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
+NON_DISRUPTIVE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
 """Under a lease for one of these a node is not unavailable for the lease's sake."""
 
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
 _NEVER_DONE: Final = frozenset({Operation.BRING_UP, Operation.TAKE_OVER})
 
 
-def limit(upgrade: UpgradePolicy, *, base: int, present: int) -> int:
+def unavailable_limit(upgrade: UpgradePolicy, *, base: int, present: int) -> int:
     """How many nodes may be unavailable; no base yet: as many as there are."""
     amount = upgrade.max_unavailable
-    if part_of(amount, 100) == 0:
+    if scaled_value(amount, 100) == 0:
         return 0
-    return max(1, part_of(amount, min(base, present) if base else present))
+    return max(1, scaled_value(amount, min(base, present) if base else present))
 
 
-def unavailable(node: NodeView, record: Record | None) -> str:
+def unavailable_reason(node: NodeView, record: NodeRecord | None) -> str:
     """Why the node counts as unavailable; empty: it is available."""
     if node.lease is not None and _lowered_by_lease(node, record):
         return "in an upgrade" if _ours(node) else "leased"
@@ -35,11 +35,11 @@ def unavailable(node: NodeView, record: Record | None) -> str:
         return "not ready"
     if node.cordoned:
         return "cordoned"
-    lacks = node.loaded is None and node.seen_by_agent
+    lacks = node.loaded is None and node.modules_reported
     return "without a driver" if lacks and _should_have(node, record) else ""
 
 
-def entered(node: NodeView, record: Record | None) -> bool:
+def counts_for_base(node: NodeView, record: NodeRecord | None) -> bool:
     """Whether it was done here before: only then a node that joined counts for the base."""
     if node.state == _DONE:
         return True
@@ -48,20 +48,24 @@ def entered(node: NodeView, record: Record | None) -> bool:
     return bool(record.evidence or node.driver_label) and record.operation not in _NEVER_DONE
 
 
-def _lowered_by_lease(node: NodeView, record: Record | None) -> bool:
+def _lowered_by_lease(node: NodeView, record: NodeRecord | None) -> bool:
     lease = node.lease
-    if not isinstance(lease, Lease):
+    if not isinstance(lease, NodeLease):
         return True
     if lease.node_uid != node.uid:
         return False
-    return lease.owner is not Owner.UPGRADE or record is None or record.operation not in FREE
+    return (
+        lease.owner is not LeaseOwner.UPGRADE
+        or record is None
+        or record.operation not in NON_DISRUPTIVE
+    )
 
 
 def _ours(node: NodeView) -> bool:
-    return isinstance(node.lease, Lease) and node.lease.owner is Owner.UPGRADE
+    return isinstance(node.lease, NodeLease) and node.lease.owner is LeaseOwner.UPGRADE
 
 
-def _should_have(node: NodeView, record: Record | None) -> bool:
+def _should_have(node: NodeView, record: NodeRecord | None) -> bool:
     """It had a driver, or is told to run one; what is brought up for the first time never did."""
     first = record is not None and record.operation is Operation.BRING_UP
     if first and node.lease is not None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from libs.contracts.commands import Command, PreflightCheck
-from libs.contracts.node import Lease, Operation, Record
+from libs.contracts.node import NodeLease, NodeRecord, Operation
 from libs.contracts.rollout import Brake, RolloutStatus
 from libs.contracts.waits import WaitCode
 
@@ -29,13 +29,13 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 # what fails ends the step: the node is looked at again.
 
 
-class Applied(msgspec.Struct, frozen=True, kw_only=True):
+class NodeApplyConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """All that we apply to a Node. What is not here, we give up."""
 
     state: str = ""
     driver_label: str = ""
-    lease: Lease | None = None
-    record: Record | None = None
+    lease: NodeLease | None = None
+    record: NodeRecord | None = None
     unschedulable: bool | None = None
     """True: our cordon. False: written outright, where another manager would keep it. None: not
     ours to say."""
@@ -49,8 +49,8 @@ class WriteNode(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     uid: str
     revision: str
-    applied: Applied
-    lowers: bool = False
+    applied: NodeApplyConfiguration
+    lowers_capacity: bool = False
     """It may make an available node unavailable."""
 
 
@@ -90,7 +90,7 @@ class DeleteDriverPod(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     pod: PodRef
 
 
-class Told(StrEnum):
+class NoticeKind(StrEnum):
     """What is worth an event of its own, beside a new state."""
 
     EDIT = "edit"
@@ -101,10 +101,10 @@ class Told(StrEnum):
     """Somebody took our cordon away, and it was put back."""
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class Notice(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Something to tell people, once, when the write before it was done."""
 
-    told: Told
+    kind: NoticeKind
     field: str
     manager: str = ""
     before: str = ""
@@ -112,7 +112,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     message: str
 
 
-Action = WriteNode | WriteSlot | AskPreflight | EvictPods | DeleteDriverPod | Note
+Action = WriteNode | WriteSlot | AskPreflight | EvictPods | DeleteDriverPod | Notice
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,7 +139,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The preflight it needs; None: it needs none, or a person waived it."""
 
 
-Outcome = Step | Wait | Candidate | None
+NodeOutcome = Step | Wait | Candidate | None
 """Of one node. None: it is where its policy wants it."""
 
 
@@ -155,14 +155,14 @@ class WriteRollout(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     status: RolloutStatus
     brake: Brake | None = None
     """Of one that is made anew after it was lost: the one thing we ever write into `spec`."""
-    finalized: bool = True
+    has_finalizer: bool = True
     """Whether our finalizer is to be on it."""
     granted: tuple[str, ...] = ()
     """Names of nodes that it grants a start."""
     because: str = ""
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True):
+class BudgetUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Where a pool's budget is."""
 
     limit: int
@@ -187,7 +187,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes whose evictions are no longer wanted."""
     probes: tuple[str, ...] = ()
     """Sources that must prove themselves before anything can start."""
-    accounts: Mapping[str, Account] = {}
+    budgets: Mapping[str, BudgetUsage] = {}
     """By pool."""
     wake_at: float | None = None
     """When to decide again if nothing changes until then."""

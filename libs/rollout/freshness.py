@@ -17,7 +17,7 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
     """What must be asked before something starts, and whether it can start all the same."""
 
     probes: tuple[str, ...] = ()
-    unsure: str = ""
+    stale_reason: str = ""
     """Why nothing that lowers capacity starts now, for a person."""
     wake_at: float | None = None
 
@@ -26,7 +26,7 @@ def freshness(now: Instant) -> Freshness:
     """Each source that is not quite fresh is asked once, and given time to answer."""
     probes: list[str] = []
     asked: list[tuple[float, str]] = []
-    for name, source in sorted(now.sight.sources.items()):
+    for name, source in sorted(now.visibility.sources.items()):
         age = now.at - source.proved
         if age <= PROBE_SECONDS:
             continue
@@ -40,6 +40,6 @@ def freshness(now: Instant) -> Freshness:
     names = sorted({*probes, *(name for _, name in asked)})
     return Freshness(
         probes=tuple(probes),
-        unsure=f"not proven lately: {', '.join(names)}" if names else "",
+        stale_reason=f"not proven lately: {', '.join(names)}" if names else "",
         wake_at=min(asked)[0] if asked else None,
     )

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from libs.contracts.rollout import RolloutSpec, TargetRecord
-from libs.policy.amounts import part_of
+from libs.policy.int_or_string import scaled_value
 from libs.policy.kinds.strategy import StrategySpec
 
 
 def threshold(strategy: StrategySpec, *, base: int) -> int:
     """T: so many nodes prove a target, and so many failures halt it."""
-    return max(1, part_of(strategy.failure_threshold, base))
+    return max(1, scaled_value(strategy.failure_threshold, base))
 
 
 def accepted(spec: RolloutSpec, target: str) -> int:
@@ -29,12 +29,12 @@ def allowance(record: TargetRecord) -> int:
     return record.accepted + record.threshold
 
 
-def halted(record: TargetRecord) -> bool:
+def is_halted(record: TargetRecord) -> bool:
     """Whether nobody may be started on it."""
     return len(record.failed) >= allowance(record)
 
 
-def room(record: TargetRecord, flying: set[str]) -> int | None:
+def starts_left(record: TargetRecord, flying: set[str]) -> int | None:
     """How many more may start, unless it is halted; None: harm does not limit them any more.
 
     Less than none: not even one that is counted already.
@@ -44,7 +44,7 @@ def room(record: TargetRecord, flying: set[str]) -> int | None:
     return allowance(record) - len(flying.union(record.failed))
 
 
-def reckoned(
+def updated_record(
     record: TargetRecord,
     spec: RolloutSpec,
     target: str,
@@ -60,7 +60,7 @@ def reckoned(
     if more := set(failed).difference(record.failed):
         record = replace(record, failed=tuple(sorted(more.union(record.failed))))
     record = _validated(record, validated, now)
-    why = because(record)
+    why = halted_reason(record)
     return record if why == record.halted_because else replace(record, halted_because=why)
 
 
@@ -75,9 +75,9 @@ def _validated(record: TargetRecord, validated: Iterable[str], now: float) -> Ta
     return record
 
 
-def because(record: TargetRecord) -> str:
+def halted_reason(record: TargetRecord) -> str:
     """Why it is halted; empty: it is not."""
-    if not halted(record):
+    if not is_halted(record):
         return ""
     return f"{len(record.failed)} of {allowance(record)} failures"
 
@@ -87,11 +87,11 @@ def last_good(targets: dict[str, TargetRecord]) -> str:
     good = [
         (record.proven_at, target)
         for target, record in targets.items()
-        if record.proven and not halted(record)
+        if record.proven and not is_halted(record)
     ]
     return max(good)[1] if good else ""
 
 
-def forgettable(record: TargetRecord) -> bool:
+def can_be_dropped(record: TargetRecord) -> bool:
     """Whether a record need not be kept, if it is neither wanted, in flight nor the last-good."""
-    return record.complete and record.proven and not halted(record)
+    return record.complete and record.proven and not is_halted(record)

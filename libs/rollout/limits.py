@@ -6,7 +6,7 @@ time for which nothing could be heard moves those that a report would have ended
 
 from typing import Final
 
-from libs.contracts.node import Record, UpgradeState
+from libs.contracts.node import NodeRecord, UpgradeState
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.pool import PoolView
 
@@ -45,42 +45,46 @@ def deadline(state: UpgradeState, pool: PoolView, now: Instant) -> float | None:
     return now.at + seconds if seconds else None
 
 
-def outage(now: Instant, since: float) -> float:
+def bus_outage_seconds(now: Instant, since: float) -> float:
     """For how long nothing could be heard since then."""
-    sight = now.sight
-    gone = sum(max(0.0, end - max(begin, since)) for begin, end in sight.away)
-    if sight.away_since is not None:
-        gone += max(0.0, now.at - max(sight.away_since, since))
+    sight = now.visibility
+    gone = sum(max(0.0, end - max(begin, since)) for begin, end in sight.bus_outages)
+    if sight.bus_down_since is not None:
+        gone += max(0.0, now.at - max(sight.bus_down_since, since))
     return gone
 
 
-def moved_by(record: Record, pool: PoolView, now: Instant, *, reported: bool) -> float:
+def deadline_extension(
+    record: NodeRecord, pool: PoolView, now: Instant, *, reported: bool
+) -> float:
     """By how much the record's limits have moved since its state began."""
-    frozen = max(0.0, pool.standing.frozen_seconds - record.frozen_seconds)
-    return frozen + (outage(now, record.since) if reported else 0.0)
+    frozen = max(0.0, pool.constraints.frozen_seconds - record.frozen_seconds)
+    return frozen + (bus_outage_seconds(now, record.since) if reported else 0.0)
 
 
-def ends(record: Record, pool: PoolView, now: Instant, *, reported: bool = False) -> float | None:
+def effective_deadline(
+    record: NodeRecord, pool: PoolView, now: Instant, *, reported: bool = False
+) -> float | None:
     """When the state ends by itself, as things are now; `reported`: a report would end it."""
     if record.deadline is None:
         return None
-    return record.deadline + moved_by(record, pool, now, reported=reported)
+    return record.deadline + deadline_extension(record, pool, now, reported=reported)
 
 
-def passed(moment: float | None, now: Instant) -> bool:
+def is_past(moment: float | None, now: Instant) -> bool:
     """Whether it is over."""
     return moment is not None and now.at >= moment
 
 
-def backed_off(record: Record) -> float:
+def next_back_off(record: NodeRecord) -> float:
     """How long the next back-off is, after the one that the record has."""
     return min(max(BACK_OFF, 2 * record.back_off_seconds), LONGEST_BACK_OFF)
 
 
-def stale(now: Instant) -> str:
+def stale_source(now: Instant) -> str:
     """A source that is too old to take anything away on, if there is one."""
     oldest = now.at - STALE_AFTER
-    for name, source in now.sight.sources.items():
+    for name, source in now.visibility.sources.items():
         if source.proved < oldest:
             return name
     return ""

@@ -10,14 +10,14 @@ from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from libs.rollout.decision import Candidate
+from libs.rollout.node_writes import current_record
 from libs.rollout.views.node import NodeView
-from libs.rollout.writes import readable
 
 
 class Rank(NamedTuple):
     """The smallest comes first. No two nodes have the same."""
 
-    last: bool
+    upgrade_last: bool
     """It carries NATS, our cluster roles or the control plane."""
     backed_off: bool
     """It was released for the sake of others a while ago."""
@@ -32,10 +32,10 @@ class Rank(NamedTuple):
 
 def rank(node: NodeView, candidate: Candidate) -> Rank:
     """Where it stands among those that could start."""
-    record, use, loaded = readable(node), node.usage, node.loaded
+    record, use, loaded = current_record(node), node.usage, node.loaded
     pods = 0 if use is None else len(use.pods)
     return Rank(
-        node.last,
+        node.upgrade_last,
         record is not None and record.back_off_seconds > 0,
         not candidate.outside,
         use is None or pods > 0 or use.host_processes > 0,
@@ -53,7 +53,7 @@ def _version(text: str) -> tuple[int, ...]:
 _T = TypeVar("_T", Rank, str, tuple[float, str])
 
 
-class Sorted(Generic[_T]):
+class SortedList(Generic[_T]):
     """Things in their order. What is added is merged when somebody looks."""
 
     def __init__(self) -> None:
@@ -82,12 +82,12 @@ class Sorted(Generic[_T]):
         self._fresh = []
 
 
-class Line:
+class RankedNodes:
     """Nodes by rank."""
 
     def __init__(self) -> None:
         self._ranks: dict[str, Rank] = {}
-        self._sorted: Sorted[Rank] = Sorted()
+        self._sorted: SortedList[Rank] = SortedList()
 
     def __len__(self) -> int:
         return len(self._ranks)
@@ -114,12 +114,12 @@ class Line:
         self._sorted.remove(self._ranks.pop(name))
 
 
-class Names:
+class NodeReasons:
     """Names with a reason each, of which the first few can be told at any time."""
 
     def __init__(self) -> None:
         self._why: dict[str, str] = {}
-        self._sorted: Sorted[str] = Sorted()
+        self._sorted: SortedList[str] = SortedList()
 
     def __len__(self) -> int:
         return len(self._why)
@@ -139,7 +139,7 @@ class Names:
         """Each with its reason."""
         return dict(self._why)
 
-    def told(self, most: int = 3) -> str:
+    def summary(self, most: int = 3) -> str:
         """The first few, and how many more there are."""
         shown = ", ".join(f"{name} ({self._why[name]})" for name in islice(self._sorted, most))
         more = len(self._why) - most

@@ -20,7 +20,7 @@ from libs.rollout.views.node import NodeView
 DRIVER: Final = Writer.DRIVER.value
 VALIDATOR: Final = Writer.VALIDATOR.value
 PLUGIN: Final = Writer.PLUGIN.value
-QUIET: Final = (PLUGIN, Writer.TELEMETRY.value, Writer.DISCOVERY.value, VALIDATOR)
+QUIESCED: Final = (PLUGIN, Writer.TELEMETRY.value, Writer.DISCOVERY.value, VALIDATOR)
 """Those that must let go of the devices before an unload; the driver agent does in its `swap`."""
 
 _FOR_GOOD: Final = 10 * 365 * 86400.0
@@ -28,13 +28,13 @@ _FOR_GOOD: Final = 10 * 365 * 86400.0
 
 def next_order(component: Component, token: int) -> Order:
     """An order above all that the slot or the component has shown under this token."""
-    shown = [component.highest]
+    shown = [component.highest_order]
     if component.slot is not None:
         shown.append(component.slot.order)
     return Order(token, 1 + max((order.op for order in shown if order.token == token), default=0))
 
 
-def told(
+def new_command(
     node: NodeView, name: str, body: CommandBody, now: Instant, *, token: int, deadline: float
 ) -> WriteSlot:
     """A new op for a component."""
@@ -50,14 +50,16 @@ def told(
     return WriteSlot(component=name, command=command)
 
 
-def idle(
+def idle_command(
     node: NodeView, name: str, now: Instant, *, token: int, proven: Proven | None = None
 ) -> WriteSlot:
     """A component has nothing to do, for good; the driver agent and the validator: with a proof."""
-    return told(node, name, Idle(proven=proven), now, token=token, deadline=now.at + _FOR_GOOD)
+    return new_command(
+        node, name, Idle(proven=proven), now, token=token, deadline=now.at + _FOR_GOOD
+    )
 
 
-def adopted(node: NodeView, now: Instant) -> tuple[WriteSlot, ...]:
+def renewed_epochs(node: NodeView, now: Instant) -> tuple[WriteSlot, ...]:
     """Slots of an earlier leader, as ours: the same ops, under our epoch."""
     return tuple(
         WriteSlot(component=name, command=replace(component.slot, epoch=now.epoch))
@@ -68,7 +70,7 @@ def adopted(node: NodeView, now: Instant) -> tuple[WriteSlot, ...]:
     )
 
 
-def held(node: NodeView, name: str, token: int, *kinds: CommandKind) -> Command | None:
+def held_command(node: NodeView, name: str, token: int, *kinds: CommandKind) -> Command | None:
     """What the slot holds, if it is of this token and one of these kinds, or of any.
 
     Of a Node that was there before under this name it holds nothing: tokens begin anew.
@@ -80,55 +82,55 @@ def held(node: NodeView, name: str, token: int, *kinds: CommandKind) -> Command 
     return slot if not kinds or slot.kind in kinds else None
 
 
-def standing(
+def live_command(
     node: NodeView, name: str, token: int, now: Instant, *kinds: CommandKind
 ) -> Command | None:
     """What the slot holds, if it can still be done, or was."""
-    command = held(node, name, token, *kinds)
-    if command is None or lapsed(node.components[name], command, now):
+    command = held_command(node, name, token, *kinds)
+    if command is None or is_lapsed(node.components[name], command, now):
         return None
     return command
 
 
-def ending(node: NodeView, name: str, command: Command | None) -> Result | None:
+def slot_result(node: NodeView, name: str, command: Command | None) -> Result | None:
     """How this op ended, if it did."""
-    return None if command is None else ended(node.components[name], command)
+    return None if command is None else command_result(node.components[name], command)
 
 
-def same(one: Command | Progress | Refusal | Result, other: Command) -> bool:
+def is_same_op(one: Command | Progress | Refusal | Result, other: Command) -> bool:
     """Whether both are about the same op."""
     return one.op == other.op and one.token == other.token
 
 
-def ended(component: Component, command: Command) -> Result | None:
+def command_result(component: Component, command: Command) -> Result | None:
     """How this op ended, if it did."""
     result = component.result
-    return result if result is not None and same(result, command) else None
+    return result if result is not None and is_same_op(result, command) else None
 
 
-def at_work(component: Component, command: Command) -> Progress | None:
+def command_progress(component: Component, command: Command) -> Progress | None:
     """How far this op is, if it is under way."""
     progress = component.progress
-    return progress if progress is not None and same(progress, command) else None
+    return progress if progress is not None and is_same_op(progress, command) else None
 
 
-def lapsed(component: Component, command: Command, now: Instant) -> bool:
+def is_lapsed(component: Component, command: Command, now: Instant) -> bool:
     """Whether this op will never be done: it takes another one."""
-    result = ended(component, command)
+    result = command_result(component, command)
     if result is not None:
         return result.outcome == Ended.SUPERSEDED
-    highest = component.highest
+    highest = component.highest_order
     if highest.token == command.token and highest.op > command.op:
         return True
     refusal = component.refusal
-    if refusal is None or not same(refusal, command):
+    if refusal is None or not is_same_op(refusal, command):
         return False
     return refusal.code == RefusalCode.EXPIRED and now.at >= command.deadline
 
 
-def refused(component: Component, command: Command | None) -> str:
+def refusal_text(component: Component, command: Command | None) -> str:
     """Why the component does not take this command, in its words."""
     refusal = component.refusal
-    if command is None or refusal is None or not same(refusal, command):
+    if command is None or refusal is None or not is_same_op(refusal, command):
         return ""
     return f"it refused {command.kind.value} {command.order}: {refusal.message}"

@@ -12,18 +12,18 @@ class Fatal(Exception):
     """Nothing can go on; the text is for a person, the error behind it is the `__cause__`."""
 
 
-def cause(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """The error in one line: a `Fatal` by its text alone, a group by its first member."""
     if members := _members(error):
         first, *others = members
-        return cause(first) + (f" (and {len(others)} more)" if others else "")
+        return describe_error(first) + (f" (and {len(others)} more)" if others else "")
     text = " ".join(str(error).split())
     if isinstance(error, Fatal):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def place(error: BaseException) -> str | None:
+def raised_at(error: BaseException) -> str | None:
     """`file.py:line` where the error behind all others was raised, if it was raised at all."""
     while True:
         if members := _members(error):
@@ -38,7 +38,7 @@ def place(error: BaseException) -> str | None:
 
 def fatal(reason: "str | BaseException", *, what: str = "") -> Fatal:
     """A `Fatal` that says `what` happened and why, and keeps the error as its cause."""
-    words = reason if isinstance(reason, str) else cause(reason)
+    words = reason if isinstance(reason, str) else describe_error(reason)
     verdict = Fatal(f"{what}: {words}" if what else words)
     if isinstance(reason, BaseException):
         verdict.__cause__ = reason

@@ -17,10 +17,10 @@ import structlog
 from structlog.typing import FilteringBoundLogger, Processor
 
 from libs.runtime.clock import Clock
-from libs.runtime.fatal import cause, place
+from libs.runtime.fatal import describe_error, raised_at
 
 Logger = FilteringBoundLogger
-Event = MutableMapping[str, Any]
+EventDict = MutableMapping[str, Any]
 
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -66,7 +66,7 @@ class _Stamp:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def __call__(self, _logger: object, _method: str, event: Event) -> Event:
+    def __call__(self, _logger: object, _method: str, event: EventDict) -> EventDict:
         now = datetime.fromtimestamp(self._clock.now(), UTC)
         event["time"] = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return event
@@ -78,7 +78,7 @@ class _Errors:
     def __init__(self, *, tracebacks: bool) -> None:
         self._tracebacks = tracebacks
 
-    def __call__(self, logger: Any, method: str, event: Event) -> Event:
+    def __call__(self, logger: Any, method: str, event: EventDict) -> EventDict:
         info = event.get("exc_info")
         error: object = info
         if info is True:
@@ -86,8 +86,8 @@ class _Errors:
         elif isinstance(info, tuple):
             error = cast(tuple[object, object, object], info)[1]
         if isinstance(error, BaseException):
-            event.setdefault("error", cause(error))
-            if (where := place(error)) is not None:
+            event.setdefault("error", describe_error(error))
+            if (where := raised_at(error)) is not None:
                 event.setdefault("at", where)
             event["exc_info"] = error
         if self._tracebacks and isinstance(error, BaseException):
@@ -118,7 +118,7 @@ def _text(*, colors: bool) -> Processor:
     )
 
 
-def _json(_logger: object, _method: str, event: Event) -> str:
+def _json(_logger: object, _method: str, event: EventDict) -> str:
     ordered = {"time": event.pop("time"), "level": event.pop("level"), "event": event.pop("event")}
     ordered.update(event)
     try:

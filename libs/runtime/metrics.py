@@ -17,7 +17,7 @@ from prometheus_client import (
 )
 from prometheus_client.metrics import MetricWrapperBase
 
-from libs.runtime.service import Phase, Service
+from libs.runtime.service import Service, ServicePhase
 
 M = TypeVar("M", bound=MetricWrapperBase)
 
@@ -57,7 +57,7 @@ class Metrics:
 
     def watch(self, service: Service) -> None:
         """Show the phase of a service, as it is when somebody looks."""
-        for phase in Phase:
+        for phase in ServicePhase:
             child = self._phase.labels(service.name, phase.value)
             child.set_function(lambda phase=phase: float(service.phase is phase))
 

@@ -17,13 +17,13 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from libs.runtime import health
 from libs.runtime.clock import Clock, SystemClock
-from libs.runtime.ending import Ending
 from libs.runtime.fatal import Fatal
 from libs.runtime.http import HttpServer, HttpSettings, Page
 from libs.runtime.ids import Ids, RandomIds
 from libs.runtime.logs import LogSettings, configure, logger
 from libs.runtime.metrics import Metrics
-from libs.runtime.service import Phase, Service
+from libs.runtime.service import Service, ServicePhase
+from libs.runtime.shutdown import ShutdownHandler
 from libs.runtime.tasks import Tasks
 from libs.runtime.values import Duration
 
@@ -64,7 +64,7 @@ class Process(Generic[S]):
         self.metrics = metrics
         self.address = (settings.http.host, settings.http.port)
         self._on_drain = on_drain
-        self._heartbeat = health.Heartbeat(clock)
+        self._heartbeat = health.LoopWatchdog(clock)
         self._services: list[Service] = []
         self._stopped = ""
         self._failure: Fatal | None = None
@@ -77,7 +77,7 @@ class Process(Generic[S]):
         async with HttpServer(self.settings.http, pages) as http:
             self.address = host, port = http.address
             _log.info("http server started", host=host, port=port)
-            tasks.forever("heartbeat", self._heartbeat.beat())
+            tasks.forever("heartbeat", self._heartbeat.run())
             try:
                 async with asyncio.TaskGroup() as lives:
                     for service, start in zip(self._services, services.values(), strict=True):
@@ -112,8 +112,8 @@ class Process(Generic[S]):
         except Fatal as fatal:
             self._failure = self._failure or fatal
 
-    def _moved(self, name: str, phase: Phase) -> None:
-        if phase is Phase.DRAINING:
+    def _moved(self, name: str, phase: ServicePhase) -> None:
+        if phase is ServicePhase.DRAINING:
             self._on_drain()
             self.stop(f"{name} is draining")
 
@@ -123,10 +123,12 @@ class Process(Generic[S]):
 
     def _livez(self) -> Page:
         failures = [str(service.failure) for service in self._services if service.failure]
-        return health.verdict([*self._heartbeat.late(), *failures])
+        return health.probe_page([*self._heartbeat.stall_reasons(), *failures])
 
     def _readyz(self) -> Page:
-        return health.verdict([why for service in self._services for why in service.unready()])
+        return health.probe_page(
+            [why for service in self._services for why in service.unready_reasons()]
+        )
 
     def _metrics(self) -> Page:
         return Page(self.metrics.render(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
@@ -136,23 +138,23 @@ Start = Callable[[Process[S], Service], Awaitable[None]]
 """The body of a service's start: open what it needs, start its tasks, return when it is ready."""
 
 
-def live(told: S, services: Mapping[str, Start[S]]) -> int:
+def run_process(settings: S, services: Mapping[str, Start[S]]) -> int:
     """These services until a signal or a failure, in a process of their own; its exit code."""
     clock = SystemClock()
-    configure(told.log, stream=sys.stderr, clock=clock)
-    ending = Ending(patience=told.drain + HANG_SECONDS)
+    configure(settings.log, stream=sys.stderr, clock=clock)
+    ending = ShutdownHandler(grace_seconds=settings.drain + HANG_SECONDS)
     metrics = Metrics(version=version("sluice"))
     ProcessCollector(registry=metrics.registry)
     process = Process(
-        told,
+        settings,
         clock=clock,
         ids=RandomIds(),
         random=random.Random(),
         metrics=metrics,
-        on_drain=ending.watch,
+        on_drain=ending.start_deadline,
     )
     with asyncio.Runner() as runner:
-        ending.listen(runner.get_loop(), process.stop)
+        ending.install(runner.get_loop(), process.stop)
         try:
             runner.run(process.run(services))
         except Fatal as fatal:

@@ -12,7 +12,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import msgspec
 
 from libs.runtime import settings
-from libs.runtime.process import ProcessSettings, Start, live
+from libs.runtime.process import ProcessSettings, Start, run_process
 
 S = TypeVar("S", bound=ProcessSettings)
 
@@ -36,14 +36,14 @@ class Role(msgspec.Struct, Generic[S], frozen=True):
             sys.stdout.write(settings.describe(resolved))
             return 0
         start = self.start
-        return live(resolved.settings, {name: start} if callable(start) else start)
+        return run_process(resolved.settings, {name: start} if callable(start) else start)
 
 
-Chore = Callable[[], int]
+OneShot = Callable[[], int]
 """A role that is no service: it does one thing and gives the exit code."""
 
 
-def program(service: str, roles: Mapping[str, Role[Any] | Chore]) -> NoReturn:
+def run_program(service: str, roles: Mapping[str, Role[Any] | OneShot]) -> NoReturn:
     """The whole of a program: the role of its arguments, until that ends.
 
     In logs and metrics a role is called by service and role, `driver-cluster`.

@@ -21,9 +21,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     path: tuple[str, ...]
     variable: str
     kind: Any
-    wanted: str
-    many: bool
-    secret: bool
+    expected: str
+    is_list: bool
+    is_secret: bool
     default: Any
 
     @property
@@ -51,7 +51,7 @@ def build(kind: type[S], values: Mapping[tuple[str, ...], object], errors: list[
     return cast(S | None, _build(kind, values, (), errors))
 
 
-def wanted(kind: inspect.Type) -> str:
+def expected_value(kind: inspect.Type) -> str:
     """What a person has to write for this type; a TypeError where settings do not offer it."""
     if isinstance(kind, inspect.StrType):
         return f"text matching {kind.pattern}" if kind.pattern else "text"
@@ -68,9 +68,9 @@ def wanted(kind: inspect.Type) -> str:
     if isinstance(kind, inspect.CustomType) and kind.cls in CUSTOM:
         return CUSTOM[kind.cls]
     if isinstance(kind, _MANY):
-        return f"a list (in the environment with commas), each {wanted(kind.item_type)}"
+        return f"a list (in the environment with commas), each {expected_value(kind.item_type)}"
     if (only := _optional(kind)) is not None:
-        return wanted(only)
+        return expected_value(only)
     raise TypeError(f"no setting can be of {type(kind).__name__}")
 
 
@@ -86,7 +86,7 @@ def _leaves(
             yield from _leaves(field.type.cls, prefix, path, nested)
             continue
         try:
-            words = wanted(field.type)
+            words = expected_value(field.type)
         except TypeError as error:
             raise TypeError(f"{'.'.join(path)} of {kind.__name__}: {error}") from None
         inner = _optional(field.type) or field.type
@@ -96,9 +96,9 @@ def _leaves(
             path=path,
             variable=prefix + "_".join(path).upper(),
             kind=hints[field.name],
-            wanted=words,
-            many=many,
-            secret=isinstance(item, inspect.CustomType) and item.cls is Secret,
+            expected=words,
+            is_list=many,
+            is_secret=isinstance(item, inspect.CustomType) and item.cls is Secret,
             default=default,
         )
 

@@ -14,19 +14,19 @@ from typing import Any, Self, TypeVar
 import structlog
 
 from libs.runtime.clock import Clock
-from libs.runtime.fatal import Fatal, cause, fatal
+from libs.runtime.fatal import Fatal, describe_error, fatal
 from libs.runtime.logs import logger
 from libs.runtime.tasks import Tasks, attempt, bounded
 
 T = TypeVar("T")
-Check = Callable[[], str | None]
+ReadinessCheck = Callable[[], str | None]
 CLOSE_SECONDS = 3.0
 """After the drain deadline, all resources together have so long to close."""
 
 _log = logger()
 
 
-class Phase(StrEnum):
+class ServicePhase(StrEnum):
     """Where a service stands; it only ever moves forward."""
 
     STARTING = "starting"
@@ -49,10 +49,10 @@ class Service:
         *,
         clock: Clock,
         drain_seconds: float = 25.0,
-        on_phase: Callable[[Phase], None] | None = None,
+        on_phase: Callable[[ServicePhase], None] | None = None,
     ) -> None:
         self.name = name
-        self.phase = Phase.STARTING
+        self.phase = ServicePhase.STARTING
         self.failure: Fatal | None = None
         self._clock = clock
         self._drain_seconds = drain_seconds
@@ -61,7 +61,7 @@ class Service:
         self._tasks = Tasks(name, failed=self.fail)
         self._resources = AsyncExitStack()
         self._intake: list[tuple[str, Callable[[], Awaitable[None]]]] = []
-        self._checks: list[tuple[str, Check]] = []
+        self._checks: list[tuple[str, ReadinessCheck]] = []
         self._entering = ""
         self._owner: asyncio.Task[object] | None = None
         self._cancels_before = 0
@@ -90,7 +90,7 @@ class Service:
         """Register how an intake is closed, so that no new work arrives once the stop began."""
         self._intake.append((name, step))
 
-    def ready_when(self, name: str, check: Check) -> None:
+    def ready_when(self, name: str, check: ReadinessCheck) -> None:
         """Register what says in words why the service cannot serve now, or None when it can."""
         self._checks.append((name, check))
 
@@ -103,20 +103,20 @@ class Service:
     def fail(self, reason: str | BaseException) -> None:
         """End the service because of `reason`; the first one counts, and none after a stop."""
         if self._end.is_set():
-            error = reason if isinstance(reason, str) else cause(reason)
+            error = reason if isinstance(reason, str) else describe_error(reason)
             _log.warning("failure while stopping", service=self.name, error=error)
             return
         self.failure = fatal(reason, what=self.name)
         self._wake()
 
-    def unready(self) -> list[str]:
+    def unready_reasons(self) -> list[str]:
         """Why it is not ready, in words; empty when it is."""
-        if self.phase in (Phase.DRAINING, Phase.STOPPED):
+        if self.phase in (ServicePhase.DRAINING, ServicePhase.STOPPED):
             return [f"{self.name}: {self.phase}"]
         reasons = [
             f"{self.name}: {name}: {why}" for name, check in self._checks if (why := check())
         ]
-        if self.phase is Phase.STARTING:
+        if self.phase is ServicePhase.STARTING:
             detail = f" (opening {self._entering})" if self._entering else ""
             reasons.insert(0, f"{self.name}: {self.phase}{detail}")
         return reasons
@@ -126,7 +126,7 @@ class Service:
         self._cancels_before = self._owner.cancelling() if self._owner else 0
         self._in_body = True
         self._bound = structlog.contextvars.bind_contextvars(service=self.name)
-        self._move(Phase.STARTING)
+        self._move(ServicePhase.STARTING)
         if self._end.is_set():
             self._wake()
         return self
@@ -142,9 +142,9 @@ class Service:
             if not self._is_ours(error):
                 return False
             if not self._end.is_set():
-                self._move(Phase.READY)
+                self._move(ServicePhase.READY)
                 await self._end.wait()
-            self._move(Phase.DRAINING)
+            self._move(ServicePhase.DRAINING)
             await self._drain()
         finally:
             await self._close()
@@ -176,7 +176,7 @@ class Service:
             self._interrupted = True
             self._owner.cancel()
 
-    def _move(self, phase: Phase) -> None:
+    def _move(self, phase: ServicePhase) -> None:
         self.phase = phase
         _log.info("phase entered", service=self.name, phase=phase)
         if self._on_phase is not None:
@@ -197,7 +197,7 @@ class Service:
             await self._try("cancel tasks", self._tasks.close(), until=self._close_by)
         finally:
             await self._resources.aclose()
-            self._move(Phase.STOPPED)
+            self._move(ServicePhase.STOPPED)
 
     async def _leave_resource(self, name: str, resource: AbstractAsyncContextManager[Any]) -> None:
         leaving = resource.__aexit__(None, None, None)
@@ -208,4 +208,6 @@ class Service:
         error = await attempt(bounded(awaitable, seconds=seconds, clock=self._clock))
         if error is not None:
             running = self._tasks.running()
-            _log.warning("stop step failed", step=step, error=cause(error), running=running)
+            _log.warning(
+                "stop step failed", step=step, error=describe_error(error), running=running
+            )

@@ -34,7 +34,7 @@ class SettingsError(Exception):
         self.errors = errors
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ResolvedSetting(msgspec.Struct, frozen=True):
     """One setting as it was found."""
 
     variable: str
@@ -46,7 +46,7 @@ class Resolved(msgspec.Struct, Generic[S], frozen=True):
     """Settings, and where each value came from."""
 
     settings: S
-    entries: list[Entry]
+    entries: list[ResolvedSetting]
 
 
 def load(kind: type[S], *, environ: Mapping[str, str], prefix: str = "SLUICE_") -> S:
@@ -60,7 +60,7 @@ def resolve(kind: type[S], *, environ: Mapping[str, str], prefix: str = "SLUICE_
     errors: list[str] = []
     file = _File.read(environ.get(f"{prefix}CONFIG", ""), errors)
     values: dict[tuple[str, ...], object] = {}
-    entries: list[Entry] = []
+    entries: list[ResolvedSetting] = []
     for setting in settings:
         try:
             value, origin = _one(setting, environ, file)
@@ -68,7 +68,7 @@ def resolve(kind: type[S], *, environ: Mapping[str, str], prefix: str = "SLUICE_
             errors.append(str(error))
             continue
         values[setting.path] = value
-        entries.append(Entry(setting.variable, value, origin))
+        entries.append(ResolvedSetting(setting.variable, value, origin))
     errors += _unknown_variables(settings, environ, prefix)
     errors += file.unknown(settings)
     made = build(kind, values, errors)
@@ -139,13 +139,13 @@ def _walk(
 def _one(setting: Setting, environ: Mapping[str, str], file: _File) -> tuple[object, str]:
     """The value and its origin; a ValueError says what is wrong with it."""
     if text := environ.get(setting.variable, ""):
-        raw = [part.strip() for part in text.split(",")] if setting.many else text
+        raw = [part.strip() for part in text.split(",")] if setting.is_list else text
         return _convert(setting, raw, f"{setting.variable}={{}} (environment)", text)
     if (raw := file.get(setting.path)) is not NODEFAULT:
         return _convert(setting, raw, f"{setting.key}={{}} (file {file.path})", raw)
     if setting.default is NODEFAULT:
         raise ValueError(
-            f"{setting.variable} is not set: wants {setting.wanted}"
+            f"{setting.variable} is not set: wants {setting.expected}"
             f" (in a settings file: {setting.key})"
         )
     return setting.default, "default"
@@ -155,8 +155,8 @@ def _convert(setting: Setting, raw: object, where: str, shown: object) -> tuple[
     try:
         value = msgspec.convert(raw, setting.kind, strict=False, dec_hook=decode)
     except msgspec.ValidationError:
-        found = where.format("***" if setting.secret else repr(shown))
-        raise ValueError(f"{found}: wants {setting.wanted}") from None
+        found = where.format("***" if setting.is_secret else repr(shown))
+        raise ValueError(f"{found}: wants {setting.expected}") from None
     return value, where[where.index("(") + 1 : -1]
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from libs.testing.child import Child
+from libs.testing.child_process import ChildProcess
 from libs.testing.errors import ServerFailed
-from libs.testing.ports import HOST, Port
+from libs.testing.ports import HOST, ReservedPort
 
 _READY = "Server is ready"
 _RELOADED = "Reloaded server configuration"
@@ -63,7 +63,7 @@ class NatsServer:
         self._within = within
         self._wanted_port = port
         self._place: _Place | None = None
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._earlier_logs = ""
 
     async def __aenter__(self) -> Self:
@@ -121,9 +121,9 @@ class NatsServer:
         await asyncio.to_thread(where.write, self._config)
         program = await asyncio.to_thread(binary)
         name = f"nats-server at {self.url}"
-        self._child = await Child.start(name, str(program), "-c", str(where.config))
+        self._child = await ChildProcess.start(name, str(program), "-c", str(where.config))
         try:
-            await self._child.said(_READY)
+            await self._child.wait_for_log(_READY)
         except BaseException:
             await self._forget(self._child)
             raise
@@ -146,8 +146,8 @@ class NatsServer:
         running = self._running
         heard = len(running.log)
         await asyncio.to_thread(self._where.write, config)
-        running.tell(signal.SIGHUP)
-        if await running.said(_RELOADED, _NOT_RELOADED, since=heard) == _NOT_RELOADED:
+        running.send_signal(signal.SIGHUP)
+        if await running.wait_for_log(_RELOADED, _NOT_RELOADED, since=heard) == _NOT_RELOADED:
             raise running.failure("refused the new configuration and keeps the old one")
         self._config = config
 
@@ -180,7 +180,7 @@ class NatsServer:
         return self._place
 
     @property
-    def _running(self) -> Child:
+    def _running(self) -> ChildProcess:
         if self._child is None:
             raise ServerFailed(f"nats-server at {self.url} does not run: start it first")
         return self._child
@@ -192,7 +192,7 @@ class NatsServer:
         finally:
             await self._forget(child)
 
-    async def _forget(self, child: Child) -> None:
+    async def _forget(self, child: ChildProcess) -> None:
         self._child = None
         self._earlier_logs += child.log
         await child.destroy()
@@ -209,7 +209,7 @@ class _Place:
     """What a server keeps over its restarts: a port, a store, and where its files lie."""
 
     def __init__(self, port: int, store: Path | None, within: Path | None) -> None:
-        self.port = Port(port)
+        self.port = ReservedPort(port)
         self._folder = Path(tempfile.mkdtemp(prefix="sluice-nats-", dir=within))
         self.store = store or self._folder / "store"
         self.config = self._folder / "server.conf"

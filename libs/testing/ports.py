@@ -7,7 +7,7 @@ from libs.testing.errors import ServerFailed
 HOST = "127.0.0.1"
 
 
-class Port:
+class ReservedPort:
     """Held by a bound socket that never listens: connects are refused, no other program and no
     outgoing connection is given the number, and whoever knows it may listen beside.
     """

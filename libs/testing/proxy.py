@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Self
 
 from libs.testing.errors import SimError
-from libs.testing.link import Faults, Link, Way
-from libs.testing.ports import HOST, Port
+from libs.testing.ports import HOST, ReservedPort
+from libs.testing.proxy_connection import Direction, ProxyConnection, ProxyFaults
 
 
 class Proxy:
@@ -20,13 +20,13 @@ class Proxy:
 
     def __init__(self, host: str, port: int) -> None:
         self._upstream = (host, port)
-        self._faults = Faults()
-        self._links: dict[asyncio.Task[None], Link] = {}
-        self._port: Port | None = None
+        self._faults = ProxyFaults()
+        self._links: dict[asyncio.Task[None], ProxyConnection] = {}
+        self._port: ReservedPort | None = None
         self._listener: socket.socket | None = None
 
     async def __aenter__(self) -> Self:
-        self._port = Port()
+        self._port = ReservedPort()
         self._listen()
         return self
 
@@ -62,19 +62,19 @@ class Proxy:
         """How many it holds now, silent ones included."""
         return len(self._links)
 
-    def delay(self, seconds: float, *, way: Way | None = None) -> None:
+    def delay(self, seconds: float, *, way: Direction | None = None) -> None:
         """Bytes that come from now on are so late; their order and the throughput stay."""
-        for lane in self._faults.lanes(way):
+        for lane in self._faults.directions(way):
             lane.delay = seconds
 
-    def pause(self, *, way: Way | None = None) -> None:
+    def pause(self, *, way: Direction | None = None) -> None:
         """Hold bytes back, and the end of the stream with them; senders feel it after a while."""
-        for lane in self._faults.lanes(way):
+        for lane in self._faults.directions(way):
             lane.gate.clear()
 
-    def resume(self, *, way: Way | None = None) -> None:
+    def resume(self, *, way: Direction | None = None) -> None:
         """Let go of what is held back."""
-        for lane in self._faults.lanes(way):
+        for lane in self._faults.directions(way):
             lane.gate.set()
 
     def drop(self) -> None:
@@ -82,11 +82,11 @@ class Proxy:
 
         A connection that lost something stays silent until it is cut, also after `restore()`.
         """
-        self._faults.swallowing = True
+        self._faults.dropping = True
 
-    def cut_after(self, count: int, *, way: Way) -> None:
+    def cut_after(self, count: int, *, way: Direction) -> None:
         """Let so many more bytes pass that way, then cut the connection that brought the last."""
-        for lane in self._faults.lanes(way):
+        for lane in self._faults.directions(way):
             lane.left = count
 
     def cut(self, *, reset: bool = False) -> None:
@@ -105,8 +105,8 @@ class Proxy:
 
     def restore(self) -> None:
         """No faults any more."""
-        self._faults.swallowing = False
-        for lane in self._faults.lanes(None):
+        self._faults.dropping = False
+        for lane in self._faults.directions(None):
             lane.delay, lane.left = 0.0, None
             lane.gate.set()
         if self._listener is None:
@@ -124,8 +124,8 @@ class Proxy:
         with contextlib.suppress(BlockingIOError, ConnectionAbortedError):
             client, _ = listener.accept()
             client.setblocking(False)
-            link = Link(client=client, upstream=self._upstream, faults=self._faults)
-            task = asyncio.create_task(link.carry(), name=f"a link of the proxy at {self.port}")
+            link = ProxyConnection(client=client, upstream=self._upstream, faults=self._faults)
+            task = asyncio.create_task(link.run(), name=f"a link of the proxy at {self.port}")
             self._links[task] = link
             task.add_done_callback(self._links.pop)
             task.add_done_callback(lambda _: link.close())

@@ -2,37 +2,36 @@
 
 import asyncio
 
-from libs.bus.joining import join
+from libs.bus.connect import connect_bus
 from libs.bus.journal import FileJournal
 from libs.contracts.identities import Writer
-from libs.host.access import Threads
-from libs.host.gpus.unread import UnreadGpus
-from libs.host.machine import Machine
+from libs.host.gpus.port import UnsupportedGpus
+from libs.host.machine import Machine, ThreadOffload
 from libs.host.tree import Tree
-from libs.kube.reaching import reach
+from libs.kube.connect import connect
 from libs.runtime.process import Process
-from libs.runtime.program import Role, program
+from libs.runtime.program import Role, run_program
 from libs.runtime.service import Service
 from services.discovery.cluster import role
-from services.discovery.cluster.settings import DiscoveryClusterSettings
+from services.discovery.cluster.role import DiscoveryClusterSettings
 from services.discovery.node import agent
 from services.discovery.node.agent import DiscoverySettings
 
 
-async def on_node(process: Process[DiscoverySettings], service: Service) -> None:
+async def run_agent(process: Process[DiscoverySettings], service: Service) -> None:
     """The agent: its machine, its journal and its bus."""
     settings = process.settings
-    access = await service.enter("machine", Threads("machine"))
-    bus = await join(
+    access = await service.enter("machine", ThreadOffload("machine"))
+    bus = await connect_bus(
         process=process,
         service=service,
-        settings=settings.bus,
+        settings=settings.nats_settings,
         writer=Writer.DISCOVERY,
     )
     await agent.run(
         settings,
         bus=bus,
-        host=Machine(tree=Tree(settings.host_root), access=access, gpus=UnreadGpus()),
+        host=Machine(tree=Tree(settings.host_root), offload=access, gpus=UnsupportedGpus()),
         journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
         clock=process.clock,
         random=process.random,
@@ -40,11 +39,11 @@ async def on_node(process: Process[DiscoverySettings], service: Service) -> None
     )
 
 
-async def in_cluster(process: Process[DiscoveryClusterSettings], service: Service) -> None:
+async def run_cluster_role(process: Process[DiscoveryClusterSettings], service: Service) -> None:
     """The cluster role: its way to the API server, and to what agents report."""
     settings, clock = process.settings, process.clock
-    kube = await reach(process=process, service=service, kubeconfig=settings.kubeconfig)
-    bus = await join(
+    kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
+    bus = await connect_bus(
         process=process,
         service=service,
         settings=settings.nats,
@@ -63,10 +62,10 @@ async def in_cluster(process: Process[DiscoveryClusterSettings], service: Servic
 
 
 if __name__ == "__main__":
-    program(
+    run_program(
         "discovery",
         {
-            "agent": Role(DiscoverySettings, on_node),
-            "cluster": Role(DiscoveryClusterSettings, in_cluster),
+            "agent": Role(DiscoverySettings, run_agent),
+            "cluster": Role(DiscoveryClusterSettings, run_cluster_role),
         },
     )

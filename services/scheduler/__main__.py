@@ -1,20 +1,19 @@
 """The scheduler's program: wiring only."""
 
-from libs.bus.joining import join
+from libs.bus.connect import connect_bus
 from libs.contracts.identities import Writer
-from libs.kube.reaching import reach
+from libs.kube.connect import connect
 from libs.runtime.process import Process
-from libs.runtime.program import Role, program
+from libs.runtime.program import Role, run_program
 from libs.runtime.service import Service
-from services.scheduler.role import run
-from services.scheduler.settings import SchedulerSettings
+from services.scheduler.role import SchedulerSettings, run
 
 
-async def start(process: Process[SchedulerSettings], service: Service) -> None:
+async def run_scheduler(process: Process[SchedulerSettings], service: Service) -> None:
     """Both connections, and what lives on them."""
     settings, clock = process.settings, process.clock
-    kube = await reach(process=process, service=service, kubeconfig=settings.kubeconfig)
-    bus = await join(
+    kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
+    bus = await connect_bus(
         process=process,
         service=service,
         settings=settings.nats,
@@ -33,4 +32,4 @@ async def start(process: Process[SchedulerSettings], service: Service) -> None:
 
 
 if __name__ == "__main__":
-    program("scheduler", {"scheduler": Role(SchedulerSettings, start)})
+    run_program("scheduler", {"scheduler": Role(SchedulerSettings, run_scheduler)})

@@ -2,41 +2,40 @@
 
 import asyncio
 
-from libs.bus.joining import join
+from libs.bus.connect import connect_bus
 from libs.bus.journal import FileJournal
 from libs.contracts.identities import Writer
-from libs.host.access import Threads
-from libs.host.gpus.unread import UnreadGpus
-from libs.host.machine import Machine
+from libs.host.gpus.port import UnsupportedGpus
+from libs.host.machine import Machine, ThreadOffload
 from libs.host.tree import Tree
-from libs.kube.reaching import reach
+from libs.kube.connect import connect
 from libs.runtime.http import HttpServer
 from libs.runtime.logs import logger
 from libs.runtime.process import Process
-from libs.runtime.program import Role, program
+from libs.runtime.program import Role, run_program
 from libs.runtime.service import Service
 from services.telemetry.cluster import role
-from services.telemetry.cluster.settings import TelemetryClusterSettings
+from services.telemetry.cluster.role import TelemetryClusterSettings
 from services.telemetry.node import agent
-from services.telemetry.node.settings import TelemetrySettings
+from services.telemetry.node.agent import TelemetrySettings
 
 _log = logger()
 
 
-async def on_node(process: Process[TelemetrySettings], service: Service) -> None:
+async def run_agent(process: Process[TelemetrySettings], service: Service) -> None:
     """The agent: its machine, its journal, its bus, and the page that it serves."""
     settings = process.settings
-    access = await service.enter("machine", Threads("machine"))
-    bus = await join(
+    access = await service.enter("machine", ThreadOffload("machine"))
+    bus = await connect_bus(
         process=process,
         service=service,
-        settings=settings.bus,
+        settings=settings.nats_settings,
         writer=Writer.TELEMETRY,
     )
     pages = await agent.run(
         settings,
         bus=bus,
-        host=Machine(tree=Tree(settings.host_root), access=access, gpus=UnreadGpus()),
+        host=Machine(tree=Tree(settings.host_root), offload=access, gpus=UnsupportedGpus()),
         journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
         clock=process.clock,
         random=process.random,
@@ -49,11 +48,11 @@ async def on_node(process: Process[TelemetrySettings], service: Service) -> None
     _log.info("exporter started", host=host, port=port)
 
 
-async def in_cluster(process: Process[TelemetryClusterSettings], service: Service) -> None:
+async def run_cluster_role(process: Process[TelemetryClusterSettings], service: Service) -> None:
     """The cluster role: its way to the API server, and to the batches."""
     settings, clock = process.settings, process.clock
-    kube = await reach(process=process, service=service, kubeconfig=settings.kubeconfig)
-    bus = await join(
+    kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
+    bus = await connect_bus(
         process=process,
         service=service,
         settings=settings.nats,
@@ -71,10 +70,10 @@ async def in_cluster(process: Process[TelemetryClusterSettings], service: Servic
 
 
 if __name__ == "__main__":
-    program(
+    run_program(
         "telemetry",
         {
-            "agent": Role(TelemetrySettings, on_node),
-            "cluster": Role(TelemetryClusterSettings, in_cluster),
+            "agent": Role(TelemetrySettings, run_agent),
+            "cluster": Role(TelemetryClusterSettings, run_cluster_role),
         },
     )

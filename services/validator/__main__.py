@@ -2,37 +2,36 @@
 
 import asyncio
 
-from libs.bus.joining import join
+from libs.bus.connect import connect_bus
 from libs.bus.journal import FileJournal
 from libs.contracts.identities import Writer
-from libs.host.access import Threads
-from libs.host.gpus.unread import UnreadGpus
-from libs.host.machine import Machine
+from libs.host.gpus.port import UnsupportedGpus
+from libs.host.machine import Machine, ThreadOffload
 from libs.host.tree import Tree
-from libs.kube.reaching import reach
+from libs.kube.connect import connect
 from libs.runtime.process import Process
-from libs.runtime.program import Role, program
+from libs.runtime.program import Role, run_program
 from libs.runtime.service import Service
 from services.validator.cluster import role
-from services.validator.cluster.settings import ValidatorClusterSettings
+from services.validator.cluster.role import ValidatorClusterSettings
 from services.validator.node import agent
 from services.validator.node.agent import ValidatorSettings
 
 
-async def on_node(process: Process[ValidatorSettings], service: Service) -> None:
+async def run_agent(process: Process[ValidatorSettings], service: Service) -> None:
     """The agent: its machine, its journal and its bus."""
     settings = process.settings
-    access = await service.enter("machine", Threads("machine"))
-    bus = await join(
+    access = await service.enter("machine", ThreadOffload("machine"))
+    bus = await connect_bus(
         process=process,
         service=service,
-        settings=settings.bus,
+        settings=settings.nats_settings,
         writer=Writer.VALIDATOR,
     )
     await agent.run(
         settings,
         bus=bus,
-        host=Machine(tree=Tree(settings.host_root), access=access, gpus=UnreadGpus()),
+        host=Machine(tree=Tree(settings.host_root), offload=access, gpus=UnsupportedGpus()),
         journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
         clock=process.clock,
         random=process.random,
@@ -40,11 +39,11 @@ async def on_node(process: Process[ValidatorSettings], service: Service) -> None
     )
 
 
-async def in_cluster(process: Process[ValidatorClusterSettings], service: Service) -> None:
+async def run_cluster_role(process: Process[ValidatorClusterSettings], service: Service) -> None:
     """The cluster role: its way to the API server, and to the evidence."""
     settings, clock = process.settings, process.clock
-    kube = await reach(process=process, service=service, kubeconfig=settings.kubeconfig)
-    bus = await join(
+    kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
+    bus = await connect_bus(
         process=process,
         service=service,
         settings=settings.nats,
@@ -62,10 +61,10 @@ async def in_cluster(process: Process[ValidatorClusterSettings], service: Servic
 
 
 if __name__ == "__main__":
-    program(
+    run_program(
         "validator",
         {
-            "agent": Role(ValidatorSettings, on_node),
-            "cluster": Role(ValidatorClusterSettings, in_cluster),
+            "agent": Role(ValidatorSettings, run_agent),
+            "cluster": Role(ValidatorClusterSettings, run_cluster_role),
         },
     )

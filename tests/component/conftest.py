@@ -6,24 +6,24 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from libs.testing.realkube.binaries import find
+from libs.testing.realkube.binaries import find_binaries
 from libs.testing.realkube.cluster import RealKube
-from tests.component.kube.places import USERS, Server
+from tests.component.kube.sandbox import USERS, ServerUnderTest
 from tests.component.kube.servers import real, simulated
 
-SEARCH = find(os.environ)
+SEARCH = find_binaries(os.environ)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Which servers were there to try."""
-    terminalreporter.write_line(f"Kubernetes: a simulated API server; {SEARCH.words}")
+    terminalreporter.write_line(f"Kubernetes: a simulated API server; {SEARCH.explanation}")
 
 
 @pytest.fixture(scope="session")
 def plane() -> Iterator[RealKube]:
     """The one real control plane of this session; a test may restart it, and none stops it."""
     if SEARCH.binaries is None:
-        pytest.skip(SEARCH.words)
+        pytest.skip(SEARCH.explanation)
     plane = asyncio.run(RealKube.start(binaries=SEARCH.binaries, users=USERS))
     yield plane
     asyncio.run(plane.stop())
@@ -36,7 +36,7 @@ def ground(request: pytest.FixtureRequest) -> RealKube | None:
 
 
 @pytest.fixture
-async def server(ground: RealKube | None) -> AsyncIterator[Server]:
+async def server(ground: RealKube | None) -> AsyncIterator[ServerUnderTest]:
     """Made anew for each test, but for the real one's processes."""
     async with simulated() if ground is None else real(ground) as server:
         yield server

@@ -16,19 +16,19 @@ from libs.contracts.commands import (
     Swap,
     Validate,
 )
-from tests.contracts import story
-from tests.contracts.example import Example
+from tests.contracts import examples
+from tests.contracts.examples import Example
 
 
 def _command(body: CommandBody) -> Example:
     message = Command.of(
         body,
-        node=story.NODE,
-        node_uid=story.NODE_UID,
-        boot_id=story.BOOT,
-        epoch=story.EPOCH,
-        order=Order(story.TOKEN, story.OP),
-        deadline=story.T0 + 120,
+        node=examples.NODE,
+        node_uid=examples.NODE_UID,
+        boot_id=examples.BOOT,
+        epoch=examples.EPOCH,
+        order=Order(examples.TOKEN, examples.OP),
+        deadline=examples.T0 + 120,
     )
     return Example(message, body)
 
@@ -37,60 +37,62 @@ def _check(body: CheckBody) -> Example:
     message = Check.of(
         body,
         id="check-41",
-        node=story.NODE,
-        node_uid=story.NODE_UID,
-        boot_id=story.BOOT,
-        now=story.T0,
+        node=examples.NODE,
+        node_uid=examples.NODE_UID,
+        boot_id=examples.BOOT,
+        now=examples.T0,
     )
     return Example(message, body)
 
 
 EXAMPLES = {
     "command.quiesce": _command(Quiesce()),
-    "command.idle": _command(Idle(proven=Proven(label=story.LABEL, kernel=story.KERNEL))),
+    "command.idle": _command(Idle(proven=Proven(label=examples.LABEL, kernel=examples.KERNEL))),
     "command.idle@nothing-proven": _command(Idle()),
     "command.swap": _command(
         Swap(
-            label=story.LABEL,
-            install_digest=story.INSTALL,
-            old_pod_uid=story.OLD_POD,
+            label=examples.LABEL,
+            install_digest=examples.INSTALL,
+            old_pod_uid=examples.OLD_POD,
             keep=True,
         )
     ),
     "command.install": _command(
-        Install(label=story.LABEL, artefact_digest=story.ARTEFACT, install_digest=story.INSTALL)
+        Install(
+            label=examples.LABEL, artefact_digest=examples.ARTEFACT, install_digest=examples.INSTALL
+        )
     ),
     "command.validate": _command(
         Validate(
-            label=story.LABEL,
-            install_digest=story.INSTALL,
-            pod_uid=story.NEW_POD,
+            label=examples.LABEL,
+            install_digest=examples.INSTALL,
+            pod_uid=examples.NEW_POD,
             steps=("driver", "toolkit", "cuda", "plugin"),
         )
     ),
     "command.validate@started": _command(
-        Validate(label=story.LABEL, pod_uid=story.NEW_POD, started=story.T0 + 20)
+        Validate(label=examples.LABEL, pod_uid=examples.NEW_POD, started=examples.T0 + 20)
     ),
     "check.preflight": _check(
         PreflightCheck(
-            label=story.LABEL,
-            install_digest=story.INSTALL,
-            artefact_digest=story.ARTEFACT,
-            removes_pods=(story.JOB_POD,),
+            label=examples.LABEL,
+            install_digest=examples.INSTALL,
+            artefact_digest=examples.ARTEFACT,
+            removes_pods=(examples.JOB_POD,),
         )
     ),
     "check.holders": _check(HoldersCheck()),
     "beat": Example(
         Beat(
-            node=story.NODE,
-            node_uid=story.NODE_UID,
-            boot_id=story.BOOT,
+            node=examples.NODE,
+            node_uid=examples.NODE_UID,
+            boot_id=examples.BOOT,
             component="driver",
             release="0.1.0",
             knows=("quiesce", "idle", "swap", "install", "preflight", "holders"),
-            epoch=story.EPOCH,
-            token=story.TOKEN,
-            op=story.OP,
+            epoch=examples.EPOCH,
+            token=examples.TOKEN,
+            op=examples.OP,
         )
     ),
 }

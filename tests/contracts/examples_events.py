@@ -1,35 +1,35 @@
 """Examples of events."""
 
 from libs.contracts.events import (
-    CommandTaken,
-    Edit,
+    CommandEvent,
+    EditEvent,
     Event,
     EventBody,
-    Eviction,
-    EvidenceFound,
-    FactsChanged,
-    Grant,
-    Health,
-    Leader,
-    Operand,
-    RolloutChange,
-    Step,
-    Wait,
+    EvictionEvent,
+    EvidenceEvent,
+    FactsEvent,
+    GrantEvent,
+    HealthEvent,
+    LeaderEvent,
+    OperandEvent,
+    RolloutEvent,
+    StepEvent,
+    WaitEvent,
 )
 from libs.contracts.waits import WaitCode
-from tests.contracts import story
-from tests.contracts.example import Example
+from tests.contracts import examples
+from tests.contracts.examples import Example
 
 
 def _event(writer: str, message: str, body: EventBody, *, of_node: bool = True) -> Example:
     event = Event.of(
         body,
         id="e-0c41d2",
-        at=story.T0 + 15,
+        at=examples.T0 + 15,
         writer=writer,
         message=message,
-        node=story.NODE if of_node else "",
-        node_uid=story.NODE_UID if of_node else "",
+        node=examples.NODE if of_node else "",
+        node_uid=examples.NODE_UID if of_node else "",
     )
     return Example(event, body)
 
@@ -38,12 +38,12 @@ EXAMPLES = {
     "event.step": _event(
         "scheduler",
         "its driver label moved",
-        Step(
-            pool=story.POOL,
-            token=story.TOKEN,
+        StepEvent(
+            pool=examples.POOL,
+            token=examples.TOKEN,
             before="pod-deletion-required",
             after="pod-restart-required",
-            target=story.TARGET,
+            target=examples.TARGET,
             cause="target",
             revision="884213",
         ),
@@ -51,24 +51,24 @@ EXAMPLES = {
     "event.wait": _event(
         "scheduler",
         "a pod disruption budget allows no eviction",
-        Wait(
-            pool=story.POOL,
+        WaitEvent(
+            pool=examples.POOL,
             code=WaitCode.PDB,
             detail="ml/trainer allows 0 disruptions",
-            since=story.T0,
-            until=story.T0 + 300,
+            since=examples.T0,
+            until=examples.T0 + 300,
             who="who owns ml/trainer",
         ),
     ),
-    "event.wait@over": _event("scheduler", "it waits no more", Wait(pool=story.POOL)),
+    "event.wait@over": _event("scheduler", "it waits no more", WaitEvent(pool=examples.POOL)),
     "event.grant": _event(
         "scheduler",
         "2 nodes may start",
-        Grant(
-            pool=story.POOL,
-            target=story.TARGET,
-            epoch=story.EPOCH,
-            nodes=(story.NODE, "gpu-2.rack-7.example"),
+        GrantEvent(
+            pool=examples.POOL,
+            target=examples.TARGET,
+            epoch=examples.EPOCH,
+            nodes=(examples.NODE, "gpu-2.rack-7.example"),
             limit=3,
             unavailable=1,
         ),
@@ -77,9 +77,9 @@ EXAMPLES = {
     "event.rollout": _event(
         "scheduler",
         "the rollout halted",
-        RolloutChange(
-            pool=story.POOL,
-            target=story.TARGET,
+        RolloutEvent(
+            pool=examples.POOL,
+            target=examples.TARGET,
             before="Proving",
             after="Halted",
             because="1 of 1 failures: gpu-1.rack-7.example (busy)",
@@ -92,10 +92,10 @@ EXAMPLES = {
     "event.eviction": _event(
         "scheduler",
         "ml/trainer-0 was asked to leave",
-        Eviction(
+        EvictionEvent(
             namespace="ml",
             pod="trainer-0",
-            pod_uid=story.JOB_POD,
+            pod_uid=examples.JOB_POD,
             answer="429",
             detail="it would violate the pod's disruption budget",
         ),
@@ -103,10 +103,10 @@ EXAMPLES = {
     "event.edit": _event(
         "scheduler",
         "kubectl-edit removed the driver label; it was stamped again",
-        Edit(
+        EditEvent(
             field="metadata.labels.sluice.dev/driver",
             manager="kubectl-edit",
-            before=story.LABEL,
+            before=examples.LABEL,
             after="removed",
             done="stamped again",
         ),
@@ -114,16 +114,16 @@ EXAMPLES = {
     "event.leader": _event(
         "scheduler",
         "sluice-scheduler-0 leads",
-        Leader(holder="sluice-scheduler-0", epoch=story.EPOCH),
+        LeaderEvent(holder="sluice-scheduler-0", epoch=examples.EPOCH),
         of_node=False,
     ),
     "event.command": _event(
         "driver",
         "swap ended",
-        CommandTaken(
-            epoch=story.EPOCH,
-            token=story.TOKEN,
-            op=story.OP,
+        CommandEvent(
+            epoch=examples.EPOCH,
+            token=examples.TOKEN,
+            op=examples.OP,
             command="swap",
             phase="finished",
             outcome="failed",
@@ -131,31 +131,31 @@ EXAMPLES = {
         ),
     ),
     "event.facts": _event(
-        "discovery-cluster", "it booted another kernel", FactsChanged(changed=("kernel",))
+        "discovery-cluster", "it booted another kernel", FactsEvent(changed=("kernel",))
     ),
     "event.health": _event(
         "telemetry-cluster",
         "the GPU answers again",
-        Health(rule="gpu-lost", gpu=story.GPU, firing=False, value="79"),
+        HealthEvent(rule="gpu-lost", gpu=examples.GPU, firing=False, value="79"),
     ),
     "event.operand": _event(
         "driver-cluster",
         "a DaemonSet was applied",
-        Operand(
+        OperandEvent(
             kind="DaemonSet",
             name="nvidia-driver-daemonset-8e21b7c4",
             action="applied",
-            pool=story.POOL,
+            pool=examples.POOL,
         ),
         of_node=False,
     ),
     "event.evidence": _event(
         "validator-cluster",
         "the validation failed",
-        EvidenceFound(
-            token=story.TOKEN,
-            op=story.OP,
-            label=story.LABEL,
+        EvidenceEvent(
+            token=examples.TOKEN,
+            op=examples.OP,
+            label=examples.LABEL,
             passed=False,
             failed_step="cuda",
         ),

@@ -29,18 +29,18 @@ from libs.contracts.reports import (
     Usage,
     ValidationStep,
 )
-from tests.contracts import story
-from tests.contracts.example import Example
+from tests.contracts import examples
+from tests.contracts.examples import Example
 
 
 def _report(component: str, body: StateBody) -> Example:
     message = Report.of(
         body,
-        node=story.NODE,
-        node_uid=story.NODE_UID,
-        boot_id=story.BOOT,
+        node=examples.NODE,
+        node_uid=examples.NODE_UID,
+        boot_id=examples.BOOT,
         component=component,
-        at=story.T0 + 30.5,
+        at=examples.T0 + 30.5,
     )
     return Example(message, body)
 
@@ -61,7 +61,7 @@ FACTS = Facts(
         ),
     ),
     kernel=Kernel(
-        release=story.KERNEL,
+        release=examples.KERNEL,
         selinux=True,
         secure_boot=True,
         config={"CONFIG_MODULE_SIG": "y"},
@@ -84,7 +84,7 @@ FACTS = Facts(
     runtime="containerd://2.0.1",
     gpus=(
         Gpu(
-            uuid=story.GPU,
+            uuid=examples.GPU,
             index=1,
             minor=1,
             pci="00000000:17:00.0",
@@ -108,42 +108,42 @@ FACTS = Facts(
     ),
     driver=LoadedDriver(
         version="580.95.05",
-        loaded_at=story.T0 + 25,
+        loaded_at=examples.T0 + 25,
         cuda="13.0",
         modules=("nvidia", "nvidia_uvm", "nvidia_modeset"),
         open_kernel_modules=True,
         preinstalled=True,
     ),
     gate=Gate(
-        admitted_pod_uid=story.OLD_POD,
-        admitted_label=story.LABEL_BEFORE,
-        waiting_pod_uid=story.NEW_POD,
-        waiting_label=story.LABEL,
+        admitted_pod_uid=examples.OLD_POD,
+        admitted_label=examples.LABEL_BEFORE,
+        waiting_pod_uid=examples.NEW_POD,
+        waiting_label=examples.LABEL,
         why="a container of the admitted pod is still on the machine",
     ),
     nvml_error="ERROR_GPU_IS_LOST on 00000000:17:00.0",
 )
 
 EVIDENCE = Evidence(
-    epoch=story.EPOCH,
-    token=story.TOKEN,
-    op=story.OP,
+    epoch=examples.EPOCH,
+    token=examples.TOKEN,
+    op=examples.OP,
     passed=True,
-    label=story.LABEL,
-    node_uid=story.NODE_UID,
-    boot_id=story.BOOT,
-    kernel=story.KERNEL,
-    driver_pod_uid=story.NEW_POD,
-    driver_started=story.T0 + 20,
+    label=examples.LABEL,
+    node_uid=examples.NODE_UID,
+    boot_id=examples.BOOT,
+    kernel=examples.KERNEL,
+    driver_pod_uid=examples.NEW_POD,
+    driver_started=examples.T0 + 20,
     driver_version="580.95.05",
-    driver_digest=story.INSTALL,
+    driver_digest=examples.INSTALL,
     runtime_digest="sha256:3b1f00c2",
     mig_digest="sha256:e4c8a771",
     steps=(
         ValidationStep(name="driver", passed=True, message="580.95.05 is loaded", seconds=0.4),
         ValidationStep(name="cuda", passed=True, message="1 of 1 GPUs computed", seconds=2.75),
     ),
-    at=story.T0 + 60,
+    at=examples.T0 + 60,
 )
 
 EXAMPLES = {
@@ -151,39 +151,39 @@ EXAMPLES = {
     "state.progress": _report(
         "driver",
         Progress(
-            epoch=story.EPOCH,
-            token=story.TOKEN,
-            op=story.OP,
+            epoch=examples.EPOCH,
+            token=examples.TOKEN,
+            op=examples.OP,
             command="swap",
             phase="unload",
             detail="nvidia_uvm: held by pid 4711 (nvidia-smi)",
-            since=story.T0 + 12,
+            since=examples.T0 + 12,
         ),
     ),
     "state.result": _report(
         "driver",
         Result(
-            epoch=story.EPOCH,
-            token=story.TOKEN,
-            op=story.OP,
+            epoch=examples.EPOCH,
+            token=examples.TOKEN,
+            op=examples.OP,
             command="swap",
             outcome=Outcome.FAILED,
             code="busy",
             message="nvidia_uvm is held by pid 4711 (nvidia-smi) of no pod; end it, then retry",
-            started=story.T0 + 10,
-            finished=story.T0 + 130,
+            started=examples.T0 + 10,
+            finished=examples.T0 + 130,
         ),
     ),
     "state.result@done": _report(
         "validator",
         Result(
-            epoch=story.EPOCH,
-            token=story.TOKEN,
-            op=story.OP,
+            epoch=examples.EPOCH,
+            token=examples.TOKEN,
+            op=examples.OP,
             command="validate",
             outcome=Outcome.DONE,
-            started=story.T0 + 40,
-            finished=story.T0 + 60,
+            started=examples.T0 + 40,
+            finished=examples.T0 + 60,
         ),
     ),
     "state.refusal": _report(
@@ -191,9 +191,9 @@ EXAMPLES = {
         Refusal(
             code=RefusalCode.OLDER_EPOCH,
             message="epoch 6 is below 7, the highest seen: its leader was replaced",
-            epoch=story.EPOCH - 1,
-            token=story.TOKEN,
-            op=story.OP,
+            epoch=examples.EPOCH - 1,
+            token=examples.TOKEN,
+            op=examples.OP,
             check="check-41",
             command="swap",
         ),
@@ -207,7 +207,7 @@ EXAMPLES = {
                     pid=4711,
                     comm="python3",
                     devices=("/dev/nvidia0", "/dev/nvidia-uvm"),
-                    pod_uid=story.JOB_POD,
+                    pod_uid=examples.JOB_POD,
                     container_id="containerd://5c0ffee5",
                 ),
             ),
@@ -217,7 +217,7 @@ EXAMPLES = {
         "driver",
         Preflight(
             check="check-41",
-            label=story.LABEL,
+            label=examples.LABEL,
             findings=(
                 Finding(
                     code="nouveau",
@@ -231,7 +231,7 @@ EXAMPLES = {
     "state.usage": _report(
         "driver",
         Usage(
-            pods=(PodUse(pod_uid=story.JOB_POD, gpus=8, processes=16),),
+            pods=(PodUse(pod_uid=examples.JOB_POD, gpus=8, processes=16),),
             host_processes=1,
         ),
     ),

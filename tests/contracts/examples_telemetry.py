@@ -3,11 +3,11 @@
 import msgspec
 
 from libs.contracts.telemetry import Batch, GpuSample
-from tests.contracts import story
-from tests.contracts.example import Example
+from tests.contracts import examples
+from tests.contracts.examples import Example
 
 SAMPLE = GpuSample(
-    uuid=story.GPU,
+    uuid=examples.GPU,
     index=1,
     pci="00000000:17:00.0",
     sm_clock_mhz=1980,
@@ -36,17 +36,17 @@ SAMPLE = GpuSample(
     pcie_rx_bytes_per_s=3_400_000,
     ecc_volatile_uncorrected=5,
     clock_reasons=4,
-    pod_uid=story.JOB_POD,
+    pod_uid=examples.JOB_POD,
 )
 
 BATCH = Batch(
     v=1,
-    node=story.NODE,
-    node_uid=story.NODE_UID,
-    boot_id=story.BOOT,
+    node=examples.NODE,
+    node_uid=examples.NODE_UID,
+    boot_id=examples.BOOT,
     run="r-3f9c",
     seq=1441,
-    at=story.T0 + 5,
+    at=examples.T0 + 5,
     driver_version="580.95.05",
     gpus=[SAMPLE],
 )

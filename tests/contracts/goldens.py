@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 
 from libs.contracts import message, telemetry
-from libs.contracts.catalogue import FORMS, Form
+from libs.contracts.catalogue import FORMS, MessageForm
 from tests.contracts import (
-    examples_asks,
     examples_commands,
     examples_events,
+    examples_queries,
     examples_reports,
-    examples_rest,
+    examples_stored,
     examples_telemetry,
 )
-from tests.contracts.example import Example
+from tests.contracts.examples import Example
 
 GOLDEN = Path(__file__).parent / "golden" / f"v{message.MAJOR}"
 REQUIRED = GOLDEN / "required.json"
@@ -31,35 +31,35 @@ EXAMPLES: dict[str, Example] = {
     **examples_reports.EXAMPLES,
     **examples_telemetry.EXAMPLES,
     **examples_events.EXAMPLES,
-    **examples_asks.EXAMPLES,
-    **examples_rest.EXAMPLES,
+    **examples_queries.EXAMPLES,
+    **examples_stored.EXAMPLES,
 }
 """By the name of the golden file."""
 
 _FORM = {form.name: form for form in FORMS}
 
 
-def form_of(name: str) -> Form:
+def form_of(name: str) -> MessageForm:
     """The form that a golden file shows."""
     return _FORM[name.partition("@")[0]]
 
 
 def path_of(name: str) -> Path:
     """Where a golden file is."""
-    return GOLDEN / f"{name}.{'msgpack' if form_of(name).binary else 'json'}"
+    return GOLDEN / f"{name}.{'msgpack' if form_of(name).is_binary else 'json'}"
 
 
-def read(form: Form, data: bytes) -> Example:
+def read(form: MessageForm, data: bytes) -> Example:
     """Read bytes as this form, body and all, or raise `Unreadable`."""
-    if form.binary:
+    if form.is_binary:
         return Example(telemetry.decode(data))
     whole = message.decode(form.message, data)
     return Example(whole, whole.open() if form.body else None)
 
 
-def write(form: Form, whole: Any) -> bytes:
+def write(form: MessageForm, whole: Any) -> bytes:
     """The bytes of a message of this form."""
-    return telemetry.encode(whole) if form.binary else msgspec.json.encode(whole)
+    return telemetry.encode(whole) if form.is_binary else msgspec.json.encode(whole)
 
 
 def write_missing() -> list[str]:

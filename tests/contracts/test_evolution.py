@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.contracts import asks, message, telemetry
-from libs.contracts.message import MAJOR, Message, OpenWord, Unreadable
+from libs.contracts import message, queries, telemetry
+from libs.contracts.message import MAJOR, MalformedMessage, Message, OpenEnum
 from libs.contracts.waits import WaitCode
-from tests.contracts import goldens, shapes
+from tests.contracts import goldens
+from tests.contracts import structs as shapes
 from tests.contracts.goldens import EXAMPLES, form_of, path_of
 
-JSON = [name for name in EXAMPLES if not form_of(name).binary]
+JSON = [name for name in EXAMPLES if not form_of(name).is_binary]
 ENVELOPES = [name for name in JSON if form_of(name).body]
 VERSIONED = [name for name in JSON if isinstance(EXAMPLES[name].message, Message)]
 NEW = "written-by-a-newer-version"
@@ -56,7 +57,7 @@ def test_unknown_fields_are_ignored_in_envelope_body_and_parts(name: str) -> Non
 
 def _with_new_words(value: Any) -> Any:
     """The same, with each word of an open list replaced by one that this version has not."""
-    if isinstance(value, OpenWord):
+    if isinstance(value, OpenEnum):
         return type(value)(NEW)
     if isinstance(value, msgspec.Struct):
         parts = {name: _with_new_words(getattr(value, name)) for name in value.__struct_fields__}
@@ -80,11 +81,11 @@ def test_unknown_words_survive_reading_and_writing(name: str) -> None:
 
 def test_an_unknown_word_stays_that_word() -> None:
     word = WaitCode(NEW)
-    assert (word, str(word), word.value, word.known) == (NEW, NEW, NEW, False)
+    assert (word, str(word), word.value, word.is_known) == (NEW, NEW, NEW, False)
     assert word == WaitCode(NEW)
     assert word != WaitCode("another")
     assert hash(word) == hash(NEW)
-    assert all(code.known for code in WaitCode)
+    assert all(code.is_known for code in WaitCode)
 
 
 def test_every_list_of_words_in_a_message_is_open() -> None:
@@ -94,7 +95,7 @@ def test_every_list_of_words_in_a_message_is_open() -> None:
         for part in filter(None, example)
         for struct in shapes.instances(part)
         for value in (getattr(struct, name) for name in struct.__struct_fields__)
-        if isinstance(value, Enum) and not isinstance(value, OpenWord)
+        if isinstance(value, Enum) and not isinstance(value, OpenEnum)
     }
     assert closed == set()
 
@@ -104,7 +105,7 @@ def test_a_kind_that_is_not_known_is_refused_in_words(name: str) -> None:
     form, whole = form_of(name), EXAMPLES[name].message
     odd = msgspec.structs.replace(whole, kind=type(whole.kind)(NEW))
     envelope = message.decode(form.message, message.encode(odd))
-    with pytest.raises(Unreadable, match=f"kind '{NEW}' is not known to this process"):
+    with pytest.raises(MalformedMessage, match=f"kind '{NEW}' is not known to this process"):
         envelope.open()
 
 
@@ -114,14 +115,16 @@ def test_another_major_version_is_refused_with_the_reason(name: str) -> None:
     assert next(iter(tree)) == "v", "a person sees the version first"
     for version in (MAJOR + 1, 0):
         for other in ({**tree, "v": version}, {"v": version, "shape": "another"}):
-            with pytest.raises(Unreadable, match=f"of version {version}; this process reads"):
+            with pytest.raises(MalformedMessage, match=f"of version {version}; this process reads"):
                 goldens.read(form_of(name), msgspec.json.encode(other))
 
 
 def test_another_major_version_of_telemetry_is_refused_with_the_reason() -> None:
     _, *rest = msgspec.msgpack.decode(path_of("telemetry").read_bytes())
     for other in ([2, *rest], [2], [2, "another", "shape"]):
-        with pytest.raises(Unreadable, match="Batch of version 2; this process reads version 1"):
+        with pytest.raises(
+            MalformedMessage, match="Batch of version 2; this process reads version 1"
+        ):
             telemetry.decode(msgspec.msgpack.encode(other))
 
 
@@ -134,7 +137,7 @@ def test_telemetry_of_an_older_sender_is_shorter_and_read() -> None:
         read = telemetry.decode(msgspec.msgpack.encode([*head, [sample[:length]]]))
         assert read.gpus == [telemetry.GpuSample(*sample[:length])]
         assert msgspec.structs.replace(read, gpus=batch.gpus) == batch
-    with pytest.raises(Unreadable, match="at least length"):
+    with pytest.raises(MalformedMessage, match="at least length"):
         telemetry.decode(msgspec.msgpack.encode([*head, [sample[: required - 1]]]))
 
 
@@ -144,16 +147,16 @@ def test_telemetry_of_a_newer_sender_is_longer_and_read() -> None:
     assert telemetry.decode(newer) == EXAMPLES["telemetry@xids"].message
 
 
-@pytest.mark.parametrize("verb", asks.ASKS)
+@pytest.mark.parametrize("verb", queries.QUERIES)
 def test_a_problem_is_not_taken_for_an_answer_nor_an_answer_for_a_problem(
-    verb: asks.AskVerb,
+    verb: queries.QueryVerb,
 ) -> None:
     """Nothing else tells them apart: neither has a kind."""
-    _, answer = asks.ASKS[verb]
-    with pytest.raises(Unreadable):
+    _, answer = queries.QUERIES[verb]
+    with pytest.raises(MalformedMessage):
         message.decode(answer, path_of("ask.problem").read_bytes())
-    with pytest.raises(Unreadable):
-        message.decode(asks.Problem, path_of(f"ask.{verb.value}.answer").read_bytes())
+    with pytest.raises(MalformedMessage):
+        message.decode(queries.QueryError, path_of(f"ask.{verb.value}.answer").read_bytes())
 
 
 def test_what_is_at_its_default_is_not_written() -> None:

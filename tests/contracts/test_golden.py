@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.contracts import asks, commands, events, reports, subjects
+from libs.contracts import commands, events, queries, reports, subjects
 from libs.contracts.catalogue import FORMS, PLANES
-from tests.contracts import goldens, shapes
+from tests.contracts import goldens, structs
 from tests.contracts.goldens import EXAMPLES, REQUIRED, form_of, path_of
 
 
@@ -17,7 +17,7 @@ def test_a_golden_file_is_read_as_it_was_meant_and_written_as_it_was(name: str) 
     form, data = form_of(name), path_of(name).read_bytes()
     assert goldens.read(form, data) == EXAMPLES[name]
     written = goldens.write(form, EXAMPLES[name].message)
-    if form.binary:
+    if form.is_binary:
         # An array has a place for each field, also at its default: what it grew is at its end.
         before = msgspec.msgpack.decode(data)
         data = msgspec.msgpack.encode([*before, *msgspec.msgpack.decode(written)[len(before) :]])
@@ -46,7 +46,7 @@ def test_nothing_is_written_over() -> None:
         (commands.CheckKind, commands.CHECKS.kinds),
         (reports.StateKind, reports.REPORTS.kinds),
         (events.EventKind, events.EVENTS.kinds),
-        (asks.AskVerb, asks.ASKS),
+        (queries.QueryVerb, queries.QUERIES),
     ],
 )
 def test_every_kind_has_a_body_and_its_own(words: Any, bodies: dict[Any, Any]) -> None:
@@ -68,16 +68,16 @@ def test_the_catalogue_has_every_plane_and_every_kind_once() -> None:
 def test_the_examples_fill_every_field() -> None:
     filled: dict[str, set[str]] = {}
     for message, body in EXAMPLES.values():
-        for struct in (*shapes.instances(message), *shapes.instances(body)):
-            seen = filled.setdefault(shapes.name_of(type(struct)), set())
+        for struct in (*structs.instances(message), *structs.instances(body)):
+            seen = filled.setdefault(structs.name_of(type(struct)), set())
             for field in msgspec.structs.fields(struct):
-                if getattr(struct, field.name) not in (shapes.default_of(field), "", ()):
+                if getattr(struct, field.name) not in (structs.default_of(field), "", ()):
                     seen.add(field.name)
     empty = {
-        shapes.name_of(struct): sorted(
-            set(struct.__struct_fields__) - filled.get(shapes.name_of(struct), set())
+        structs.name_of(struct): sorted(
+            set(struct.__struct_fields__) - filled.get(structs.name_of(struct), set())
         )
-        for struct in shapes.structs()
+        for struct in structs.structs()
     }
     assert {name: fields for name, fields in empty.items() if fields} == {}
 
@@ -85,10 +85,10 @@ def test_the_examples_fill_every_field() -> None:
 def test_no_field_is_required_that_was_not_from_the_start() -> None:
     frozen = json.loads(REQUIRED.read_bytes())
     now = {
-        shapes.name_of(struct): [
+        structs.name_of(struct): [
             field.encode_name for field in msgspec.structs.fields(struct) if field.required
         ]
-        for struct in shapes.structs()
+        for struct in structs.structs()
     }
     assert now == frozen, (
         "a field that is new needs a default, and one that was required stays so: older readers"

@@ -2,14 +2,14 @@
 
 import pytest
 
-from libs.contracts.identities import ASKERS, CLUSTER_WRITERS, COMPONENTS, Identity, Writer
+from libs.contracts.identities import CHECK_SENDERS, CLUSTER_WRITERS, COMPONENTS, Identity, Writer
 
 
 def test_the_writers_are_split_into_components_and_the_rest() -> None:
     assert set(COMPONENTS) | set(CLUSTER_WRITERS) == set(Writer)
     assert not set(COMPONENTS) & set(CLUSTER_WRITERS)
-    assert set(ASKERS) < set(CLUSTER_WRITERS)
-    assert Writer.CTL not in ASKERS, "people ask services, not components"
+    assert set(CHECK_SENDERS) < set(CLUSTER_WRITERS)
+    assert Writer.CTL not in CHECK_SENDERS, "people ask services, not components"
 
 
 @pytest.mark.parametrize("writer", COMPONENTS)

@@ -229,5 +229,5 @@ def test_a_service_answers_those_who_may_ask_and_no_component(
 ) -> None:
     reply = f"{subjects.inbox(asker)}.{tail}"
     may = asker.writer not in COMPONENTS and asker.cluster == cluster
-    assert subjects.may_be_answered(reply, cluster) == may
-    assert matches(subjects.asking_inboxes(cluster), reply) == may
+    assert subjects.is_allowed_reply(reply, cluster) == may
+    assert matches(subjects.querier_inboxes(cluster), reply) == may

@@ -2,12 +2,20 @@
 
 import pytest
 
-from libs.bus.nats import NatsBus
-from libs.bus.port import Away, Conflict, Forbidden, FromSequence, LastPerSubject, Start, Stored
+from libs.bus.nats.bus import NatsBus
+from libs.bus.port import (
+    BusUnavailable,
+    FromSequence,
+    LastPerSubject,
+    SequenceConflict,
+    StartFrom,
+    StoredMessage,
+    SubjectForbidden,
+)
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
 from libs.contracts.streams import COMMANDS, EVENTS, STATE, STREAMS, Stream
-from tests.security.cast import (
+from tests.security.identities import (
     A_DRIVER,
     A_TELEMETRY,
     B_DRIVER,
@@ -36,23 +44,23 @@ CLUSTER_ROLES = (
 )
 
 
-class Ear:
+class Recorder:
     """Writes down what it hears or reads, and where an answer is wanted."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, bytes]] = []
+        self.deliveries: list[tuple[str, bytes]] = []
         self.replies: list[str] = []
         self.complete = False
 
     def __call__(self, subject: str, data: bytes, reply: str) -> None:
-        self.heard.append((subject, data))
+        self.deliveries.append((subject, data))
         self.replies.append(reply)
 
     def began(self) -> None:
-        self.heard.clear()
+        self.deliveries.clear()
 
-    def received(self, message: Stored) -> None:
-        self.heard.append((message.subject, message.data))
+    def received(self, message: StoredMessage) -> None:
+        self.deliveries.append((message.subject, message.data))
 
     def caught_up(self) -> None:
         self.complete = True
@@ -62,14 +70,14 @@ class Ear:
 
 
 async def reads(
-    bus: NatsBus, stream: Stream, pattern: str, start: Start
+    bus: NatsBus, stream: Stream, pattern: str, start: StartFrom
 ) -> list[tuple[str, bytes]]:
     """What the stream holds."""
-    ear = Ear()
+    ear = Recorder()
     following = await bus.follow(stream, pattern, ear, start=start)
     await eventually(lambda: ear.complete)
     await following.close()
-    return ear.heard
+    return ear.deliveries
 
 
 @pytest.mark.parametrize("identity", [A_DRIVER, A_TELEMETRY, B_DRIVER], ids=str)
@@ -89,7 +97,7 @@ async def test_a_component_reports_and_tells(guarded: World, identity: Identity)
         (answer, b"none holds"),
     ]
     assert (event(identity), b"done") in [(s, d) for _, s, d in kept["event"]]
-    assert [(h.subject, h.data) for h in guarded.heard] == [(beat(identity), b"alive")]
+    assert [(h.subject, h.data) for h in guarded.deliveries] == [(beat(identity), b"alive")]
 
 
 async def test_a_report_of_the_largest_size_arrives(guarded: World) -> None:
@@ -103,7 +111,7 @@ async def test_a_report_of_the_largest_size_arrives(guarded: World) -> None:
 @pytest.mark.parametrize("asker", [SCHEDULER, DRIVER_CLUSTER, VALIDATOR_CLUSTER], ids=str)
 async def test_a_component_is_commanded_and_checked(guarded: World, asker: Identity) -> None:
     agent, writer = await guarded.bus(A_DRIVER), await guarded.bus(asker)
-    ear = Ear()
+    ear = Recorder()
     every_asker = check(A_DRIVER).rpartition(".")[0] + f".{subjects.ANY}"
     await agent.subscribe(poke(slot(A_DRIVER)), ear)
     await agent.subscribe(poke(every_asker), ear)
@@ -112,8 +120,8 @@ async def test_a_component_is_commanded_and_checked(guarded: World, asker: Ident
     await guarded.scheduler.store(COMMANDS, slot(A_DRIVER), b"swap")
     await writer.store(COMMANDS, question, b"who holds it?")
 
-    await eventually(lambda: len(ear.heard) == 2)
-    assert {subject for subject, _ in ear.heard} == {poke(slot(A_DRIVER)), poke(question)}
+    await eventually(lambda: len(ear.deliveries) == 2)
+    assert {subject for subject, _ in ear.deliveries} == {poke(slot(A_DRIVER)), poke(question)}
     for subject, data in ((slot(A_DRIVER), b"swap"), (question, b"who holds it?")):
         stored = await agent.last(COMMANDS, subject)
         assert stored is not None
@@ -126,7 +134,7 @@ async def test_a_component_is_commanded_and_checked(guarded: World, asker: Ident
 async def test_batches_reach_their_collector(guarded: World) -> None:
     await (await guarded.bus(A_TELEMETRY)).publish(batch(A_TELEMETRY), b"batch")
     await guarded.settle()
-    assert [each for each in guarded.heard if each.by == TELEMETRY_CLUSTER] == [
+    assert [each for each in guarded.deliveries if each.by == TELEMETRY_CLUSTER] == [
         (TELEMETRY_CLUSTER, batch(A_TELEMETRY), b"batch")
     ]
 
@@ -136,7 +144,7 @@ async def test_a_service_reads_state_hears_beats_tells_and_answers(
     guarded: World, identity: Identity
 ) -> None:
     bus, people = await guarded.bus(identity), await guarded.bus(CTL)
-    beats, asked = Ear(), Ear()
+    beats, asked = Recorder(), Recorder()
     await bus.subscribe(subjects.of_cluster(subjects.Beat, "default"), beats)
     await bus.subscribe(status(identity), asked, group="q")
     searches = [
@@ -152,31 +160,31 @@ async def test_a_service_reads_state_hears_beats_tells_and_answers(
     assert (state(B_DRIVER), b"my facts") in held
     await bus.store(EVENTS, event(identity, "facts"), b"told")
     await (await guarded.bus(B_DRIVER)).publish(beat(B_DRIVER), b"alive")
-    await eventually(lambda: (beat(B_DRIVER), b"alive") in beats.heard)
+    await eventually(lambda: (beat(B_DRIVER), b"alive") in beats.deliveries)
     for number, subject in enumerate(
         [status(identity), *(subjects.service(*search) for search in searches)], 1
     ):
         await people.publish(subject, b"how is it?")
-        await eventually(lambda number=number: len(asked.heard) == number)
-    assert [s for s, _ in asked.heard[1:]] == [subjects.service(*each) for each in searches]
+        await eventually(lambda number=number: len(asked.deliveries) == number)
+    assert [s for s, _ in asked.deliveries[1:]] == [subjects.service(*each) for each in searches]
 
-    answered = Ear()
+    answered = Recorder()
     inbox = f"{subjects.inbox(CTL)}.answers"
     await people.subscribe(inbox, answered)
     await bus.publish(inbox, b"well")
-    await eventually(lambda: answered.heard == [(inbox, b"well")])
+    await eventually(lambda: answered.deliveries == [(inbox, b"well")])
 
 
 async def test_people_read_events_to_the_end_and_on(guarded: World) -> None:
-    people, ear = await guarded.bus(CTL), Ear()
+    people, ear = await guarded.bus(CTL), Recorder()
     pattern = str(subjects.Event(cluster="default", node="*", writer="*", kind="*"))
     following = await people.follow(EVENTS, pattern, ear, start=FromSequence())
     await eventually(lambda: ear.complete)
-    assert (event(B_DRIVER), b"my event") in ear.heard
+    assert (event(B_DRIVER), b"my event") in ear.deliveries
 
     await guarded.scheduler.store(EVENTS, event(SCHEDULER, "wait"), b"news")
 
-    await eventually(lambda: ear.heard[-1] == (event(SCHEDULER, "wait"), b"news"))
+    await eventually(lambda: ear.deliveries[-1] == (event(SCHEDULER, "wait"), b"news"))
     await following.close()
 
 
@@ -202,7 +210,7 @@ async def test_the_scheduler_follows_everything_under_pressure(guarded: World) -
 async def test_the_scheduler_compares_and_sets_and_purges(guarded: World) -> None:
     bus = guarded.scheduler
     written = await bus.store(COMMANDS, slot(BYSTANDER), b"one", expect=0)
-    with pytest.raises(Conflict):
+    with pytest.raises(SequenceConflict):
         await bus.store(COMMANDS, slot(BYSTANDER), b"two", expect=written + 1)
 
     await bus.purge(COMMANDS, slot(B_DRIVER))
@@ -211,7 +219,7 @@ async def test_the_scheduler_compares_and_sets_and_purges(guarded: World) -> Non
     assert await bus.last(COMMANDS, slot(B_DRIVER)) is None
     assert await bus.last(STATE, state(B_DRIVER)) is None
     assert await bus.last(COMMANDS, slot(A_DRIVER)) is not None
-    with pytest.raises(Forbidden):
+    with pytest.raises(SubjectForbidden):
         await bus.purge(EVENTS, event(B_DRIVER))
 
 
@@ -231,7 +239,7 @@ async def test_a_lost_stream_is_made_anew(guarded: World) -> None:
     async def ensured() -> bool:
         try:
             await guarded.scheduler.ensure(STATE)
-        except Away:
+        except BusUnavailable:
             return False
         return True
 

@@ -8,7 +8,7 @@ import pytest
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
 from libs.contracts.streams import COMMANDS, EVENTS, STATE, Stream
-from tests.security.cast import (
+from tests.security.identities import (
     A_DRIVER,
     B_DRIVER,
     CTL,
@@ -23,7 +23,7 @@ from tests.security.cast import (
     state,
     status,
 )
-from tests.security.world import Raw, World, consumer
+from tests.security.world import RawClient, World, consumer
 
 READS: dict[Identity, tuple[Stream, str, str]] = {
     CTL: (EVENTS, subjects.of_cluster(subjects.Event, "default"), event(A_DRIVER)),
@@ -54,7 +54,7 @@ OTHER_FILTERS = {
 }
 
 
-async def create(raw: Raw, name: str, **config: Any) -> Any:
+async def create(raw: RawClient, name: str, **config: Any) -> Any:
     """What the server says to a request for a consumer on what this identity may follow."""
     stream, pattern, _ = READS[raw.identity]
     subject = subjects.js_api("CONSUMER", "CREATE", stream.name, name, pattern)
@@ -67,9 +67,9 @@ async def test_a_consumer_delivers_to_its_readers_alone(
     guarded: World, identity: Identity, target: str
 ) -> None:
     _, pattern, written = READS[identity]
-    await (await guarded.raw(A_DRIVER)).ask(written, b"bytes of the attacker's choice")
+    await (await guarded.raw_client(A_DRIVER)).ask(written, b"bytes of the attacker's choice")
     before = await guarded.kept()
-    attacker = await guarded.raw(identity)
+    attacker = await guarded.raw_client(identity)
     own = f"{subjects.inbox(identity)}.own"
     delivered = await attacker.listen(own)
 
@@ -78,7 +78,7 @@ async def test_a_consumer_delivers_to_its_readers_alone(
 
     assert "error" not in answer
     assert await guarded.kept() == before
-    assert guarded.heard == []
+    assert guarded.deliveries == []
     await attacker.flush()
     assert b"bytes of the attacker's choice" in [msg.data for msg in delivered]
 
@@ -87,7 +87,7 @@ async def test_a_consumer_delivers_to_its_readers_alone(
 async def test_a_consumer_reads_what_its_subject_says(
     guarded: World, config: dict[str, Any]
 ) -> None:
-    attacker = await guarded.raw(CTL)
+    attacker = await guarded.raw_client(CTL)
     inbox = f"{subjects.inbox(CTL)}.own"
     heard = await attacker.listen(inbox)
 
@@ -117,16 +117,16 @@ HEADERS = {
 async def test_a_header_changes_nothing_of_others(guarded: World, headers: dict[str, str]) -> None:
     own = (state(A_DRIVER),)
     before = await guarded.kept(but=own)
-    attacker = await guarded.raw(A_DRIVER)
+    attacker = await guarded.raw_client(A_DRIVER)
 
     await attacker.send(state(A_DRIVER), b"mine", headers=headers)
 
     assert await guarded.kept(but=own) == before
-    assert guarded.heard == []
+    assert guarded.deliveries == []
 
 
 async def test_headers_of_a_report_do_not_pass_for_the_servers(guarded: World) -> None:
-    attacker = await guarded.raw(A_DRIVER)
+    attacker = await guarded.raw_client(A_DRIVER)
     lies = {"Nats-Subject": state(B_DRIVER), "Nats-Sequence": "999", "Nats-Stream": "EVIL"}
     stored = msgspec.json.decode((await attacker.ask(state(A_DRIVER), b"x", headers=lies)).data)
 

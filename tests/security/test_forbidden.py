@@ -8,7 +8,7 @@ from libs.contracts import subjects
 from libs.contracts.identities import Identity
 from libs.contracts.streams import COMMANDS, EVENTS, STATE, Stream
 from libs.contracts.subjects import ANY
-from tests.security.cast import (
+from tests.security.identities import (
     A_DRIVER,
     A_TELEMETRY,
     B_DRIVER,
@@ -175,7 +175,7 @@ HEARD: dict[Identity, dict[str, str]] = {
         "all pokes": subjects.NOTIFIES,
         "inbox of another node": f"{subjects.inbox(B_DRIVER)}.>",
         "inbox of another component": f"{subjects.inbox(A_TELEMETRY)}.>",
-        "inboxes of the services": subjects.asking_inboxes("default"),
+        "inboxes of the services": subjects.querier_inboxes("default"),
         "every inbox": ALL_ANSWERS,
         "everything": ">",
         "any first token": f"{ANY}.>",
@@ -228,7 +228,7 @@ def cases(table: dict[Identity, dict[str, str]]) -> list[Any]:
 @pytest.mark.parametrize(("identity", "subject"), cases(SENT))
 async def test_it_may_not_send(guarded: World, identity: Identity, subject: str) -> None:
     before = await guarded.kept()
-    attacker = await guarded.raw(identity)
+    attacker = await guarded.raw_client(identity)
     inbox = f"{subjects.inbox(identity)}.answer"
     answers = await attacker.listen(inbox)
 
@@ -238,14 +238,14 @@ async def test_it_may_not_send(guarded: World, identity: Identity, subject: str)
         f'nats: permissions violation for publish to "{subject}"'.lower()
     ]
     assert await guarded.kept() == before
-    assert guarded.heard == []
+    assert guarded.deliveries == []
     await attacker.flush()
     assert answers == []
 
 
 @pytest.mark.parametrize(("identity", "pattern"), cases(HEARD))
 async def test_it_may_not_hear(guarded: World, identity: Identity, pattern: str) -> None:
-    attacker = await guarded.raw(identity)
+    attacker = await guarded.raw_client(identity)
 
     heard = await attacker.listen(pattern)
 
@@ -253,7 +253,7 @@ async def test_it_may_not_hear(guarded: World, identity: Identity, pattern: str)
         f'nats: permissions violation for subscription to "{pattern}"'.lower()
     ]
     await something_of_everything(guarded)
-    assert {each.by for each in guarded.heard} >= {B_DRIVER, SCHEDULER}
+    assert {each.by for each in guarded.deliveries} >= {B_DRIVER, SCHEDULER}
     await attacker.flush()
     assert heard == []
 
@@ -263,10 +263,10 @@ async def something_of_everything(world: World) -> None:
     for owner in (B_DRIVER, A_TELEMETRY):
         await world.scheduler.store(COMMANDS, slot(owner), b"do that")
         await world.scheduler.store(COMMANDS, check(owner), b"and that?")
-        raw = await world.raw(owner)
+        raw = await world.raw_client(owner)
         await raw.ask(state(owner), b"facts")
         await raw.ask(event(owner), b"event")
         await raw.send(beat(owner), b"beat")
-    await (await world.raw(A_TELEMETRY)).send(batch(A_TELEMETRY), b"batch")
-    await (await world.raw(CTL)).send(status(SCHEDULER), b"?", reply=guessed_inbox(CTL))
+    await (await world.raw_client(A_TELEMETRY)).send(batch(A_TELEMETRY), b"batch")
+    await (await world.raw_client(CTL)).send(status(SCHEDULER), b"?", reply=guessed_inbox(CTL))
     await world.settle()

@@ -11,7 +11,7 @@ import pytest
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
 from libs.contracts.streams import COMMANDS, EVENTS, STATE
-from tests.security.cast import (
+from tests.security.identities import (
     A_DRIVER,
     A_TELEMETRY,
     B_DRIVER,
@@ -95,12 +95,12 @@ async def test_the_answer_leads_nowhere(
     guarded: World, identity: Identity, subject: str, data: bytes, reply: str
 ) -> None:
     before = await guarded.kept(but=OWN)
-    attacker = await guarded.raw(identity)
+    attacker = await guarded.raw_client(identity)
 
     await attacker.send(subject, data, reply=reply)
 
     assert await guarded.kept(but=OWN) == before
-    assert guarded.heard == []
+    assert guarded.deliveries == []
     assert attacker.violations == []
     assert (await attacker.ask(subject, data)).data, "it may send this"
 
@@ -118,9 +118,9 @@ async def test_the_answer_leads_nowhere(
 async def test_in_one_account_it_would_do_harm(identity: Identity, reply: str) -> None:
     async with world(one_account) as unguarded:
         before = await unguarded.kept(but=OWN)
-        attacker = await unguarded.raw(identity)
+        attacker = await unguarded.raw_client(identity)
 
         await attacker.send(*next(iter(SENT[identity].values())), reply=reply)
 
         after = await unguarded.kept(but=OWN)
-        assert (after, unguarded.heard) != (before, [])
+        assert (after, unguarded.deliveries) != (before, [])

@@ -2,14 +2,14 @@
 
 import pytest
 
-from libs.bus.asks import Responder
+from libs.bus.queries import QueryResponder
 from libs.contracts import subjects
-from libs.contracts.asks import AskVerb, StatusAnswer, StatusAsk
 from libs.contracts.message import decode, encode
+from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
 from libs.contracts.streams import COMMANDS
 from libs.runtime.clock import SystemClock
 from libs.runtime.ids import RandomIds
-from tests.security.cast import (
+from tests.security.identities import (
     B_DRIVER,
     CTL,
     SCHEDULER,
@@ -39,18 +39,18 @@ ELSEWHERE = {
 ASKED = {"a question": status(SCHEDULER), "a search": subjects.service("PING")}
 
 
-async def stands(_: StatusAsk) -> StatusAnswer:
+async def stands(_: StatusQuery) -> StatusAnswer:
     return StatusAnswer(at=1.0, leader="me")
 
 
-def scheduler(world: World) -> Responder:
-    return Responder(
+def scheduler(world: World) -> QueryResponder:
+    return QueryResponder(
         bus=world.scheduler,
         clock=SystemClock(),
         ids=RandomIds(),
         name="scheduler",
         version="1.0.0",
-        answers={AskVerb.STATUS: stands},
+        handlers={QueryVerb.STATUS: stands},
         concurrent=4,
     )
 
@@ -59,15 +59,15 @@ def scheduler(world: World) -> Responder:
 @pytest.mark.parametrize("reply", ELSEWHERE.values(), ids=ELSEWHERE)
 async def test_it_answers_nowhere_else(guarded: World, subject: str, reply: str) -> None:
     before = await guarded.kept()
-    asker = await guarded.raw(CTL)
+    asker = await guarded.raw_client(CTL)
     async with scheduler(guarded) as responder:
-        await asker.send(subject, encode(StatusAsk()), reply=reply)
+        await asker.send(subject, encode(StatusQuery()), reply=reply)
         # The next question is answered after the one before it was looked at.
-        answer = await asker.ask(status(SCHEDULER), encode(StatusAsk()))
+        answer = await asker.ask(status(SCHEDULER), encode(StatusQuery()))
         await responder.drain()
 
     assert decode(StatusAnswer, answer.data).leader == "me"
-    assert responder.unanswerable == 1
+    assert responder.undeliverable == 1
     assert await guarded.kept() == before
-    heard = {(each.by, each.subject) for each in guarded.heard}
+    heard = {(each.by, each.subject) for each in guarded.deliveries}
     assert heard <= {(SCHEDULER, status(SCHEDULER)), (SCHEDULER, subjects.service("PING"))}

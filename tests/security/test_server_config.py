@@ -10,16 +10,16 @@ import msgspec
 import pytest
 
 from libs.bus.credentials import Credentials
-from libs.bus.nats import connect
-from libs.bus.port import Forbidden
+from libs.bus.nats.bus import connect
+from libs.bus.port import SubjectForbidden
 from libs.bus.server_config import User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
 from libs.contracts.streams import STREAMS
 from libs.runtime.clock import SystemClock
 from libs.testing.nats import binary
-from tests.security.cast import A_DRIVER, B_DRIVER, CTL, SCHEDULER, state
-from tests.security.world import Raw, World
+from tests.security.identities import A_DRIVER, B_DRIVER, CTL, SCHEDULER, state
+from tests.security.world import RawClient, World
 from tests.support import eventually
 
 
@@ -125,7 +125,7 @@ async def test_nobody_gets_in_without_a_key(guarded: World, shown: dict[str, str
 
 
 async def test_a_key_that_is_not_known_is_refused_in_words(guarded: World) -> None:
-    with pytest.raises(Forbidden, match="add this identity's key"):
+    with pytest.raises(SubjectForbidden, match="add this identity's key"):
         async with connect(
             url=guarded.server.url,
             identity=SCHEDULER,
@@ -138,7 +138,7 @@ async def test_a_key_that_is_not_known_is_refused_in_words(guarded: World) -> No
 
 async def test_a_key_says_who_one_is_whatever_one_says(guarded: World) -> None:
     """Somebody else's inbox prefix and name change nothing: they are refused."""
-    attacker = await guarded.raw(A_DRIVER)
+    attacker = await guarded.raw_client(A_DRIVER)
     attacker.identity = B_DRIVER
     heard = await attacker.listen(f"{subjects.inbox(attacker.identity)}.>")
     await attacker.send(state(attacker.identity), b"x")
@@ -149,13 +149,13 @@ async def test_a_key_says_who_one_is_whatever_one_says(guarded: World) -> None:
 async def test_nodes_are_added_and_removed_while_the_server_runs(guarded: World) -> None:
     key, newcomer = new_nkey(), Identity(writer=Writer.DRIVER, node="new.example")
     known = [each for each in guarded.users if each.identity != A_DRIVER]
-    leaver, stays = await guarded.raw(A_DRIVER), await guarded.raw(B_DRIVER)
+    leaver, stays = await guarded.raw_client(A_DRIVER), await guarded.raw_client(B_DRIVER)
 
     await guarded.server.reload(
         server_config([*known, User(identity=newcomer, public_key=key.public)])
     )
 
-    joined = await Raw.connect(guarded.server.url, newcomer, key)
+    joined = await RawClient.connect(guarded.server.url, newcomer, key)
     for raw in (joined, stays):
         answer = await raw.ask(state(raw.identity), b"here")
         assert msgspec.json.decode(answer.data)["stream"] == "STATE"
@@ -169,7 +169,7 @@ async def test_nodes_are_added_and_removed_while_the_server_runs(guarded: World)
 
 
 async def test_a_node_has_few_subscriptions(guarded: World) -> None:
-    attacker = await guarded.raw(A_DRIVER)
+    attacker = await guarded.raw_client(A_DRIVER)
     inbox = subjects.inbox(A_DRIVER)
     await attacker.listen(*(f"{inbox}.{number}" for number in range(16)))
     assert attacker.violations == []
@@ -179,6 +179,6 @@ async def test_a_node_has_few_subscriptions(guarded: World) -> None:
 
 
 async def test_the_largest_message_of_any_stream_fits_and_little_more(guarded: World) -> None:
-    raw = await guarded.raw(CTL)
+    raw = await guarded.raw_client(CTL)
     most = max(stream.max_message for stream in STREAMS)
     assert most < raw.client.max_payload < 2 * most

@@ -16,16 +16,16 @@ import nats
 from nats.aio.msg import Msg
 
 from libs.bus.credentials import Credentials
-from libs.bus.nats import NatsBus, connect
+from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.permissions import permissions
-from libs.bus.port import FromSequence, Stored
+from libs.bus.port import FromSequence, StoredMessage
 from libs.bus.server_config import Nkey, User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
 from libs.contracts.streams import COMMANDS, EVENTS, STATE, STREAMS
 from libs.runtime.clock import SystemClock
 from libs.testing.nats import NatsServer
-from tests.security.cast import (
+from tests.security.identities import (
     A_DRIVER,
     A_TELEMETRY,
     B_DRIVER,
@@ -53,7 +53,7 @@ KEPT = (
 )
 
 
-class Heard(NamedTuple):
+class Delivery(NamedTuple):
     """What came to a victim."""
 
     by: Identity
@@ -61,7 +61,7 @@ class Heard(NamedTuple):
     data: bytes
 
 
-class Raw:
+class RawClient:
     """A plain client of nats-py: it says what it wants, and notes what the server objects to."""
 
     def __init__(self, identity: Identity, client: Any) -> None:
@@ -119,13 +119,13 @@ class _Reading:
     """Takes in a stream up to its present end."""
 
     def __init__(self) -> None:
-        self.messages: list[Stored] = []
+        self.messages: list[StoredMessage] = []
         self.complete = False
 
     def began(self) -> None:
         self.messages.clear()
 
-    def received(self, message: Stored) -> None:
+    def received(self, message: StoredMessage) -> None:
         self.messages.append(message)
 
     def caught_up(self) -> None:
@@ -148,17 +148,17 @@ class World:
     ) -> None:
         self.server = server
         self.users = users
-        self.heard: list[Heard] = []
+        self.deliveries: list[Delivery] = []
         self._keys = keys
         self._ends = ends
         self._fences = 0
-        self._ears: list[Raw] = []
+        self._ears: list[RawClient] = []
         self.scheduler: NatsBus
         self._bystander: NatsBus
 
-    async def raw(self, identity: Identity) -> Raw:
+    async def raw_client(self, identity: Identity) -> RawClient:
         """A plain client as this identity."""
-        raw = await Raw.connect(self.server.url, identity, self._keys[identity])
+        raw = await RawClient.connect(self.server.url, identity, self._keys[identity])
         self._ends.push_async_callback(raw.client.close)
         return raw
 
@@ -184,22 +184,22 @@ class World:
             await self.scheduler.store(COMMANDS, check(owner), b"is it so?")
         await self.scheduler.store(EVENTS, event(SCHEDULER, "step"), b"a step")
         self._bystander = await self.bus(BYSTANDER)
-        victim = await self.raw(B_DRIVER)
+        victim = await self.raw_client(B_DRIVER)
         await victim.ask(state(B_DRIVER), b"my facts")
         await victim.ask(event(B_DRIVER), b"my event")
         await self._hear(victim, poke(slot(B_DRIVER)), poke(check(B_DRIVER)))
         await self._hear(victim, guessed_inbox(B_DRIVER))
-        service = await self.raw(SCHEDULER)
+        service = await self.raw_client(SCHEDULER)
         beats = subjects.of_cluster(subjects.Beat, SCHEDULER.cluster)
         await self._hear(service, beats, status(SCHEDULER), subjects.service("PING"))
         await self._hear(service, guessed_inbox(SCHEDULER))
-        collector = await self.raw(TELEMETRY_CLUSTER)
+        collector = await self.raw_client(TELEMETRY_CLUSTER)
         batches = subjects.of_cluster(subjects.Telemetry, SCHEDULER.cluster)
         await self._hear(collector, batches)
 
-    async def _hear(self, victim: Raw, *patterns: str) -> None:
+    async def _hear(self, victim: RawClient, *patterns: str) -> None:
         async def hear(msg: Msg) -> None:
-            self.heard.append(Heard(victim.identity, msg.subject, msg.data))
+            self.deliveries.append(Delivery(victim.identity, msg.subject, msg.data))
 
         for pattern in patterns:
             await victim.client.subscribe(pattern, cb=hear)
@@ -220,9 +220,9 @@ class World:
                     subjects.js_api("STREAM", "INFO", stream.name), b"", timeout=20
                 )
             await self._bystander.publish(beat(BYSTANDER), mark)
-            fence = Heard(SCHEDULER, beat(BYSTANDER), mark)
-            await eventually(lambda fence=fence: fence in self.heard)
-            self.heard.remove(fence)
+            fence = Delivery(SCHEDULER, beat(BYSTANDER), mark)
+            await eventually(lambda fence=fence: fence in self.deliveries)
+            self.deliveries.remove(fence)
         for ear in self._ears:
             await ear.flush()
 

@@ -5,15 +5,15 @@ from typing import Any, cast
 
 import msgspec
 
-from libs.bus.asks import Responder
-from libs.bus.joining import NatsSettings, join
-from libs.bus.patience import Patience
-from libs.contracts.asks import AskVerb, WhyAnswer, WhyAsk
+from libs.bus.connect import NatsSettings, connect_bus
+from libs.bus.queries import QueryResponder
+from libs.bus.retry import BusRetry
 from libs.contracts.identities import Writer
+from libs.contracts.queries import QueryVerb, WhyAnswer, WhyQuery
 from libs.contracts.streams import STATE
 from libs.runtime.logs import logger
 from libs.runtime.process import Process, ProcessSettings
-from libs.runtime.program import Role, program
+from libs.runtime.program import Role, run_program
 from libs.runtime.service import Service
 
 _log = logger()
@@ -29,32 +29,32 @@ class Settings(ProcessSettings, frozen=True, kw_only=True):
 
 async def start(process: Process[Settings], service: Service) -> None:
     """Answers begin once the process is told to stop: all are in flight then."""
-    bus = await join(
+    bus = await connect_bus(
         process=cast(Process[Any], process),
         service=service,
         settings=process.settings.nats,
         writer=Writer.SCHEDULER,
     )
     stream = msgspec.structs.replace(STATE, name=process.settings.stream)
-    await Patience(clock=process.clock, random=process.random).until_done(
+    await BusRetry(clock=process.clock, random=process.random).until_success(
         lambda: bus.ensure(stream)
     )
     stopping = asyncio.Event()
 
-    async def why(ask: WhyAsk) -> WhyAnswer:
+    async def why(ask: WhyQuery) -> WhyAnswer:
         _log.info("asked", node=ask.node)
         await stopping.wait()
         return WhyAnswer(node=ask.node, in_place=True)
 
     responder = await service.enter(
         "responder",
-        Responder(
+        QueryResponder(
             bus=bus,
             clock=process.clock,
             ids=process.ids,
             name="scheduler",
             version="1.0.0",
-            answers={AskVerb.WHY: why},
+            handlers={QueryVerb.WHY: why},
             concurrent=8,
         ),
     )
@@ -73,4 +73,4 @@ async def _crash() -> None:
 
 
 if __name__ == "__main__":
-    program("example", {"example": Role(Settings, start)})
+    run_program("example", {"example": Role(Settings, start)})

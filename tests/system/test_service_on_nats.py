@@ -10,31 +10,31 @@ from pathlib import Path
 
 import pytest
 
-from libs.bus.asks import ask
-from libs.bus.nats import NatsBus, connect
-from libs.contracts.asks import WhyAnswer, WhyAsk
+from libs.bus.nats.bus import NatsBus, connect
+from libs.bus.queries import send_query
 from libs.contracts.identities import Identity, Writer
+from libs.contracts.queries import WhyAnswer, WhyQuery
 from libs.contracts.streams import STATE
 from libs.runtime.clock import SystemClock
 from libs.testing.nats import NatsServer
 from tests.support import eventually
 
 
-class Program:
+class ServiceProcess:
     """The example as a process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.said: list[str] = []
+        self.output: list[str] = []
         self._reading = asyncio.create_task(self._read(), name="read the example")
 
     async def _read(self) -> None:
         assert self.process.stderr is not None
         async for line in self.process.stderr:
-            self.said.append(line.decode().rstrip())
+            self.output.append(line.decode().rstrip())
 
-    def has_said(self, words: str) -> int:
-        return sum(words in line for line in self.said)
+    def has_logged(self, words: str) -> int:
+        return sum(words in line for line in self.output)
 
     async def end(self) -> int:
         async with asyncio.timeout(30):
@@ -42,14 +42,14 @@ class Program:
             return await self.process.wait()
 
 
-Launch = Callable[..., Awaitable[Program]]
+Launch = Callable[..., Awaitable[ServiceProcess]]
 
 
 @pytest.fixture
 async def launch() -> AsyncIterator[Launch]:
-    programs: list[Program] = []
+    programs: list[ServiceProcess] = []
 
-    async def start(**environ: str) -> Program:
+    async def start(**environ: str) -> ServiceProcess:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-W", "error", "-m", "tests.system.example", "example"),
             cwd=Path(__file__).parents[2],
@@ -62,7 +62,7 @@ async def launch() -> AsyncIterator[Launch]:
             },
             stderr=asyncio.subprocess.PIPE,
         )
-        programs.append(Program(process))
+        programs.append(ServiceProcess(process))
         return programs[-1]
 
     yield start
@@ -95,8 +95,8 @@ async def connected() -> AsyncIterator[Callable[[str], Awaitable[NatsBus]]]:
         yield make
 
 
-async def ready(program: Program) -> None:
-    await eventually(lambda: program.has_said("phase=ready") > 0)
+async def ready(program: ServiceProcess) -> None:
+    await eventually(lambda: program.has_logged("phase=ready") > 0)
 
 
 async def test_questions_in_flight_at_sigterm_are_answered(
@@ -107,8 +107,8 @@ async def test_questions_in_flight_at_sigterm_are_answered(
     bus = await connected(server.url)
     questions = [
         asyncio.create_task(
-            ask(
-                WhyAsk(node=node),
+            send_query(
+                WhyQuery(node=node),
                 bus=bus,
                 clock=SystemClock(),
                 cluster="default",
@@ -118,7 +118,7 @@ async def test_questions_in_flight_at_sigterm_are_answered(
         )
         for node in ("a", "b", "c")
     ]
-    await eventually(lambda: program.has_said("asked") == 3)
+    await eventually(lambda: program.has_logged("asked") == 3)
     program.process.send_signal(signal.SIGTERM)
     assert await asyncio.gather(*questions) == [
         WhyAnswer(node=node, in_place=True) for node in ("a", "b", "c")
@@ -132,17 +132,17 @@ async def test_a_server_that_is_gone_at_sigterm_holds_nothing_up(
     program = await launch(SLUICE_NATS_URL=server.url, SLUICE_DRAIN="600s")
     await ready(program)
     await server.kill()
-    await eventually(lambda: program.has_said("is away") > 0)
+    await eventually(lambda: program.has_logged("is away") > 0)
     program.process.send_signal(signal.SIGTERM)
     assert await program.end() == 0
-    assert not program.has_said("Traceback")
+    assert not program.has_logged("Traceback")
 
 
 async def test_a_crashed_worker_is_exit_1_and_one_line(server: NatsServer, launch: Launch) -> None:
     program = await launch(SLUICE_NATS_URL=server.url, SLUICE_CRASH="true")
     assert await program.end() == 1
-    assert program.has_said("the worker met something odd") == 1
-    assert not program.has_said("Traceback")
+    assert program.has_logged("the worker met something odd") == 1
+    assert not program.has_logged("Traceback")
 
 
 async def test_a_server_that_is_not_there_yet_is_waited_for_and_that_is_said(
@@ -150,14 +150,14 @@ async def test_a_server_that_is_not_there_yet_is_waited_for_and_that_is_said(
 ) -> None:
     await server.stop()
     program = await launch(SLUICE_NATS_URL=server.url)
-    await eventually(lambda: program.has_said("waits for NATS") > 0)
-    assert not program.has_said("phase=ready")
+    await eventually(lambda: program.has_logged("waits for NATS") > 0)
+    assert not program.has_logged("phase=ready")
     assert program.process.returncode is None
     await server.start()
     await ready(program)
     program.process.send_signal(signal.SIGTERM)
     assert await program.end() == 0
-    assert program.has_said("waits for NATS") == 1
+    assert program.has_logged("waits for NATS") == 1
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ async def test_a_bus_that_cannot_be_joined_is_exit_1_and_one_line(
 ) -> None:
     program = await launch(**environ)
     assert await program.end() == 1
-    assert program.has_said(line) == 1
-    assert not program.has_said("Traceback")
+    assert program.has_logged(line) == 1
+    assert not program.has_logged("Traceback")
 
 
 async def test_a_wrong_stream_is_exit_1_and_one_line(
@@ -186,12 +186,12 @@ async def test_a_wrong_stream_is_exit_1_and_one_line(
     await (await connected(server.url)).ensure(STATE)
     program = await launch(SLUICE_NATS_URL=server.url, SLUICE_STREAM="OTHER")
     assert await program.end() == 1
-    assert program.has_said("stream OTHER cannot be created") == 1
-    assert not program.has_said("Traceback")
+    assert program.has_logged("stream OTHER cannot be created") == 1
+    assert not program.has_logged("Traceback")
 
 
 async def test_bad_settings_are_exit_2_and_a_line_each(launch: Launch) -> None:
     program = await launch(SLUICE_DRAIN="soon", SLUICE_NATS_NODES="many", SLUICE_NATS_URI="x")
     assert await program.end() == 2
-    assert len(program.said) == 3
-    assert program.has_said("did you mean SLUICE_NATS_URL?") == 1
+    assert len(program.output) == 3
+    assert program.has_logged("did you mean SLUICE_NATS_URL?") == 1

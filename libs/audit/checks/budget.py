@@ -7,57 +7,57 @@ NotReady in between, or a limit that somebody lowers in between, is nobody's fau
 
 from collections.abc import Iterator
 
-from libs.audit.checks.case import STALE, Case, flaw
-from libs.audit.findings import Finding, Lack
-from libs.audit.replay.happened import Change
+from libs.audit.checks.case import STALE_SECONDS, AuditCase, write_violation
+from libs.audit.findings import AuditFinding, MissingSource
+from libs.audit.replay.changes import NodeChange
 from libs.contracts.node import Operation
 
 
-def budget(case: Case) -> Iterator[Finding]:
+def budget(case: AuditCase) -> Iterator[AuditFinding]:
     """Each lowering write against the limit of its pool."""
     unknown: set[str] = set()
-    for change in case.lowering:
-        pool = case.accounts.standing(change.node.uid, change.place).pool
-        revision = case.seen(change)
-        seen = change.place - 1 if revision is None else case.timeline.place_of(revision)
+    for change in case.lowering_writes:
+        pool = case.availability.node_availability(change.node.uid, change.position).pool
+        revision = case.revision_seen(change)
+        seen = change.position - 1 if revision is None else case.timeline.position_of(revision)
         limit = _limit(case, pool, change, seen)
         if limit is None:
             unknown.add(pool)
             continue
-        others = case.accounts.unavailable(
-            pool, seen=seen, place=change.place - 1, apart=change.node.uid
+        others = case.availability.unavailable(
+            pool, seen=seen, place=change.position - 1, without=change.node.uid
         )
         if others + 1 > limit:
-            yield flaw(
+            yield write_violation(
                 "I1",
                 change,
                 f"{change.node.name} was made unavailable as number {others + 1} of pool {pool},"
                 f" of which {limit} may be, as of revision {revision or 'before it'}",
             )
     for pool in sorted(unknown):
-        yield Lack(invariant="I1", source=f"the limits of pool {pool or 'without a name'}")
+        yield MissingSource(invariant="I1", source=f"the limits of pool {pool or 'without a name'}")
 
 
-def _limit(case: Case, pool: str, change: Change, seen: int) -> int | None:
+def _limit(case: AuditCase, pool: str, change: NodeChange, seen: int) -> int | None:
     """The highest that held between what was seen and the write."""
     until = change.revision.time
-    since = max(case.timeline.time_of(seen), until - STALE)
-    size = case.accounts.size(pool, seen)
-    bases = [case.accounts.base(pool, place) for place in (seen, change.place)]
+    since = max(case.timeline.time_of(seen), until - STALE_SECONDS)
+    size = case.availability.size(pool, seen)
+    bases = [case.availability.base(pool, place) for place in (seen, change.position)]
     said = max((base for base in bases if base), default=size)
     limits = [
         terms.limit(min(terms.base or said, size))
-        for terms in case.accounts.terms(pool, since=since, until=until)
+        for terms in case.availability.limits(pool, since=since, until=until)
     ]
     return max(limits, default=None)
 
 
-def readiness(case: Case) -> Iterator[Finding]:
+def readiness(case: AuditCase) -> Iterator[AuditFinding]:
     """A NotReady node is not begun with: it may come back at any moment."""
     for change in case.writes:
-        starts = change.taken and change.after.operation != Operation.VALIDATE
+        starts = change.lease_taken and change.after.operation != Operation.VALIDATE
         if starts and not change.before.ready:
-            yield flaw(
+            yield write_violation(
                 "I1",
                 change,
                 f"{change.node.name} was leased while it was NotReady",

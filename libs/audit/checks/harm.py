@@ -6,29 +6,28 @@ a target stood when the journal began is taken from there.
 
 from collections.abc import Iterator
 
-from libs.audit.checks.books import Book
-from libs.audit.checks.case import ROUND, STALE, Case, flaw
-from libs.audit.checks.pasts import AT_REST, Past, target_of
-from libs.audit.findings import Finding, Lack, Violation
-from libs.audit.replay.accounts import in_order
-from libs.audit.replay.happened import Change, RolloutEdition
-from libs.audit.replay.nodes import Facts
+from libs.audit.checks.case import ROUND_SECONDS, STALE_SECONDS, AuditCase, write_violation
+from libs.audit.checks.harm_counts import AT_REST, TargetCounts, UpgradeHistory, target_of
+from libs.audit.findings import AuditFinding, MissingSource, Violation
+from libs.audit.replay.changes import NodeChange, RolloutWrite
+from libs.audit.replay.nodes import ReplayedNode
+from libs.audit.replay.pool_availability import in_journal_order
 from libs.contracts.node import MANAGER, Operation, UpgradeState
 from libs.contracts.paths import segments
-from libs.policy.amounts import part_of
+from libs.policy.int_or_string import scaled_value
 
 
-def harm(case: Case) -> Iterator[Finding]:
+def harm(case: AuditCase) -> Iterator[AuditFinding]:
     """Each grant, and each start."""
     return _Ledger(case).findings()
 
 
 class _Ledger:
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: AuditCase) -> None:
         self._case = case
-        self._books: dict[tuple[str, str], Book | None] = {}
+        self._books: dict[tuple[str, str], TargetCounts | None] = {}
         """None: nobody knows what may fail there."""
-        self._nodes: dict[str, Past] = {}
+        self._nodes: dict[str, UpgradeHistory] = {}
         self._released: dict[str, tuple[str, int]] = {}
         self._known: dict[str, frozenset[str]] = {}
         """By pool: the targets of which its Rollout knows."""
@@ -40,25 +39,25 @@ class _Ledger:
         self._waiting = sorted(case.journal.pools, key=lambda one: one.since, reverse=True)
         self._accepted: dict[str, dict[str, int]] = {}
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[AuditFinding]:
         timeline = self._case.timeline
-        for uid, life in timeline.lives.items():
+        for uid, life in timeline.nodes.items():
             if (first := life.at(-1)).exists:
-                self._nodes[uid] = Past.of(first)
-        for edition in timeline.editions:
-            if isinstance(edition, RolloutEdition) and edition.place < 0:
+                self._nodes[uid] = UpgradeHistory.of(first)
+        for edition in timeline.object_changes:
+            if isinstance(edition, RolloutWrite) and edition.position < 0:
                 yield from self._edition(edition)
         self._begin()
-        for item in in_order(timeline):
-            self._apply_facts(timeline.time_of(item.place))
-            if isinstance(item, Change):
+        for item in in_journal_order(timeline):
+            self._apply_facts(timeline.time_of(item.position))
+            if isinstance(item, NodeChange):
                 yield from self._change(item)
-            elif isinstance(item, RolloutEdition) and item.place >= 0:
+            elif isinstance(item, RolloutWrite) and item.position >= 0:
                 yield from self._edition(item)
         for (pool, target), book in self._books.items():
             if book is None:
                 source = f"the failureThreshold of pool {pool} when target {target} began"
-                yield Lack(invariant="I8", source=source)
+                yield MissingSource(invariant="I8", source=source)
 
     def _begin(self) -> None:
         """Who is in flight when the journal begins."""
@@ -66,7 +65,7 @@ class _Ledger:
         time = timeline.time_of(0) if timeline.revisions else 0.0
         self._apply_facts(time)
         for uid, node in self._nodes.items():
-            facts = timeline.lives[uid].at(-1)
+            facts = timeline.nodes[uid].at(-1)
             if target := target_of(facts):
                 node.book = self._book(facts.pool, target, place=-1, time=time)
                 if node.book:
@@ -83,19 +82,19 @@ class _Ledger:
     def _accept(self, pool: str, time: float) -> None:
         for (key, target), book in self._books.items():
             if book and key == pool:
-                book.accept(self._accepts(pool, target), time)
+                book.accept_failures(self._accepts(pool, target), time)
 
     def _accepts(self, pool: str, target: str) -> int:
         released, failures = self._released.get(pool, ("", 0))
         said = failures if released == target else 0
         return self._accepted.get(pool, {}).get(target, said)
 
-    def _edition(self, edition: RolloutEdition) -> Iterator[Finding]:
+    def _edition(self, edition: RolloutWrite) -> Iterator[AuditFinding]:
         pool = edition.pool
         self._released[pool] = edition.release
         self._accept(pool, edition.time)
         for target, record in edition.begun.items():
-            self._books[pool, target] = Book(
+            self._books[pool, target] = TargetCounts(
                 pool=pool,
                 target=target,
                 threshold=record.threshold,
@@ -116,14 +115,14 @@ class _Ledger:
             self._lost.add(pool)
         self._known[pool] = edition.targets
 
-    def _dropped(self, edition: RolloutEdition, target: str) -> Iterator[Finding]:
+    def _dropped(self, edition: RolloutWrite, target: str) -> Iterator[AuditFinding]:
         """A target may be forgotten once it is proven and complete."""
         book = self._books.get((edition.pool, target))
         if book is None:
             return
         if book.is_proven and not book.is_halted:
             if not edition.exists:
-                self._proven_until[edition.pool, target] = edition.place
+                self._proven_until[edition.pool, target] = edition.position
             if book.in_flight:
                 book.validated.clear()  # the Rollout was lost: who is in flight proves it anew
             else:
@@ -132,119 +131,127 @@ class _Ledger:
             what = f"dropped target {target}, on which {len(book.failed)} nodes failed"
             yield from _by_us(edition, what)
 
-    def _remembered(self, edition: RolloutEdition) -> None:
+    def _remembered(self, edition: RolloutWrite) -> None:
         """The Rollout was lost: of failures nothing is known but what Nodes still say."""
-        lives = self._case.timeline.lives
+        lives = self._case.timeline.nodes
         for (pool, target), book in self._books.items():
             if book and pool == edition.pool:
                 book.failed = {
                     uid: place
                     for uid, place in book.failed.items()
-                    if _failed_on(lives[uid].at(edition.place), target)
+                    if _failed_on(lives[uid].at(edition.position), target)
                 }
 
-    def _taken_up(self, edition: RolloutEdition, target: str) -> None:
+    def _taken_up(self, edition: RolloutWrite, target: str) -> None:
         """The Rollout was lost: where the pool has grown since, a share of it is more."""
         book = self._books.get((edition.pool, target))
-        threshold = self._threshold(edition.pool, edition.place, edition.time)
+        threshold = self._threshold(edition.pool, edition.position, edition.time)
         if book and threshold:
             book.threshold = max(book.threshold, threshold)
 
     # What happens to nodes.
 
-    def _change(self, change: Change) -> Iterator[Finding]:
+    def _change(self, change: NodeChange) -> Iterator[AuditFinding]:
         uid = change.node.uid
-        node = self._nodes.setdefault(uid, Past())
+        node = self._nodes.setdefault(uid, UpgradeHistory())
         if change.ours:
             self._ending(change, node)
-        elif node.book and node.abandoned(change):
+        elif node.book and node.is_abandoned(change):
             # Nobody knows how it ended: it has failed, and is outside the counts from now on.
             node.failed_on, node.proven_label = node.failed_on or node.book.target, ""
         target = target_of(change.after)
         pool = change.after.pool if target else ""
         if node.book and (node.book.pool, node.book.target) != (pool, target):
-            node.book.leave(uid)
+            node.book.remove(uid)
             node.book = None
         if not target:
             return
         if node.book is None:
-            book = self._book(pool, target, place=change.place, time=change.revision.time)
+            book = self._book(pool, target, place=change.position, time=change.revision.time)
             if book is None:
                 return
             node.book = book
             yield from self._granted(change, node, book)
-        if change.ours and node.starts(change):
+        if change.ours and node.is_start(change):
             yield from self._started(change, node, node.book)
 
-    def _ending(self, change: Change, node: Past) -> None:
+    def _ending(self, change: NodeChange, node: UpgradeHistory) -> None:
         """What our write says of how an operation ended."""
         before, after, uid = change.before, change.after, change.node.uid
         record = before.record
         book = node.book
         if after.failed and record and book:
             if node.started == record.token and node.failed_on in ("", book.target):
-                book.failed.setdefault(uid, change.place)
+                book.failed.setdefault(uid, change.position)
             node.failed_on = node.failed_on or book.target
             node.proven_label = ""
         elif after.failed and before.operation is Operation.VALIDATE:
             node.failed_on = node.failed_on or AT_REST
         evidence = after.record.evidence if after.record else None
-        done = change.ended and after.state == UpgradeState.UPGRADE_DONE
+        done = change.lease_ended and after.state == UpgradeState.UPGRADE_DONE
         if done and evidence and evidence.passed:
             node.failed_on, node.proven_label = "", after.driver
             if book:
                 book.validate(uid)
 
-    def _granted(self, change: Change, node: Past, book: Book) -> Iterator[Finding]:
+    def _granted(
+        self, change: NodeChange, node: UpgradeHistory, book: TargetCounts
+    ) -> Iterator[AuditFinding]:
         uid, name = change.node.uid, change.node.name
-        since = change.revision.time - STALE
+        since = change.revision.time - STALE_SECONDS
         what = f"{name} was granted for target {book.target} of pool {book.pool}"
         record = change.after.record
         if node.failed_on not in ("", book.target) and record and record.outside:
-            book.beside.add(uid)
-            if change.ours and len(book.beside) > 1:
-                yield flaw("I8", change, f"{what} beside another node that had failed before")
+            book.in_flight_uncounted.add(uid)
+            if change.ours and len(book.in_flight_uncounted) > 1:
+                yield write_violation(
+                    "I8", change, f"{what} beside another node that had failed before"
+                )
             yield from self._halted(change, book, what)
             return
         if node.failed_on != book.target:
             node.failed_on = ""  # what failed before its start, or was in the counts all the same
-        more = uid not in book.harmed
+        more = uid not in book.at_risk
         book.in_flight.add(uid)
-        if record and node.restarts(record.label):
+        if record and node.is_restart(record.label):
             return
-        allowance = book.allowance(since)
+        allowance = book.failure_allowance(since)
         until = self._proven_until.get((book.pool, book.target), -1)
         proven = book.is_proven or self._decided(change) < until
-        if change.ours and more and not proven and len(book.harmed) > allowance:
+        if change.ours and more and not proven and len(book.at_risk) > allowance:
             message = f"{what}, which is unproven and had {allowance} in flight or failed already"
-            yield flaw("I8", change, message)
+            yield write_violation("I8", change, message)
         else:
             yield from self._halted(change, book, what)
 
-    def _started(self, change: Change, node: Past, book: Book) -> Iterator[Finding]:
+    def _started(
+        self, change: NodeChange, node: UpgradeHistory, book: TargetCounts
+    ) -> Iterator[AuditFinding]:
         node.started = change.after.record.token if change.after.record else -1
-        if node.restarts(change.after.driver):
+        if node.is_restart(change.after.driver):
             return
         node.proven_label = ""
         what = f"{change.node.name} was started on target {book.target} of pool {book.pool}"
         yield from self._halted(change, book, what)
 
-    def _halted(self, change: Change, book: Book, what: str) -> Iterator[Finding]:
-        since = change.revision.time - STALE
+    def _halted(self, change: NodeChange, book: TargetCounts, what: str) -> Iterator[AuditFinding]:
+        since = change.revision.time - STALE_SECONDS
         if change.ours and book.was_halted(self._decided(change), since):
             failed = len(book.failed)
-            yield flaw("I8", change, f"{what}, which is halted: {failed} nodes failed on it")
+            yield write_violation(
+                "I8", change, f"{what}, which is halted: {failed} nodes failed on it"
+            )
 
-    def _decided(self, change: Change) -> int:
+    def _decided(self, change: NodeChange) -> int:
         """The place of the newest write that this one could not but know."""
         timeline, time = self._case.timeline, change.revision.time
         before = change.before.record.seen if change.before.record else {}
-        seen = self._case.seen(change)
+        seen = self._case.revision_seen(change)
         if seen is None or (change.after.record and change.after.record.seen == before):
-            return timeline.place_at(time - ROUND)
-        return max(timeline.place_of(seen), timeline.place_at(time - STALE))
+            return timeline.position_at(time - ROUND_SECONDS)
+        return max(timeline.position_of(seen), timeline.position_at(time - STALE_SECONDS))
 
-    def _book(self, pool: str, target: str, *, place: int, time: float) -> Book | None:
+    def _book(self, pool: str, target: str, *, place: int, time: float) -> TargetCounts | None:
         key = pool, target
         if key not in self._books:
             threshold = self._threshold(pool, place, time)
@@ -252,25 +259,25 @@ class _Ledger:
             self._books[key] = (
                 None
                 if threshold is None
-                else Book(pool=pool, target=target, threshold=threshold, allowed=allowed)
+                else TargetCounts(pool=pool, target=target, threshold=threshold, allowed=allowed)
             )
         return self._books[key]
 
     def _threshold(self, pool: str, place: int, time: float) -> int | None:
         """The highest that it may have been at a moment; None: nobody knows."""
-        accounts = self._case.accounts
+        accounts = self._case.availability
         base = accounts.base(pool, place) or accounts.largest(pool, place)
-        terms = accounts.terms(pool, since=time - STALE, until=time)
-        shares = [max(1, part_of(one.failure_threshold, one.base or base)) for one in terms]
+        terms = accounts.limits(pool, since=time - STALE_SECONDS, until=time)
+        shares = [max(1, scaled_value(one.failure_threshold, one.base or base)) for one in terms]
         return max(shares, default=None)
 
 
-def _failed_on(facts: Facts, target: str) -> bool:
+def _failed_on(facts: ReplayedNode, target: str) -> bool:
     """Whether the Node says that it failed there."""
     return facts.record is not None and facts.failed and facts.record.target == target
 
 
-def _forgotten(edition: RolloutEdition) -> Iterator[Finding]:
+def _forgotten(edition: RolloutWrite) -> Iterator[AuditFinding]:
     """Failures stick."""
     if edition.revision is None:
         return
@@ -284,7 +291,7 @@ def _forgotten(edition: RolloutEdition) -> Iterator[Finding]:
             yield from _by_us(edition, what)
 
 
-def _by_us(edition: RolloutEdition, what: str) -> Iterator[Finding]:
+def _by_us(edition: RolloutWrite, what: str) -> Iterator[AuditFinding]:
     revision = edition.revision
     if revision is not None and revision.manager == MANAGER:
         yield Violation(

@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from libs.audit.checks.case import Case, misdeed
-from libs.audit.findings import Finding
+from libs.audit.checks.case import AuditCase, agent_violation
+from libs.audit.findings import AuditFinding
 from libs.contracts.commands import Order
 from libs.contracts.identities import Writer
 from libs.contracts.journal import Entry, EntryPhase
-from libs.contracts.records import Held
+from libs.contracts.records import DeviceHold
 from libs.contracts.reports import Outcome
 
 OUT: Final = "ok"
@@ -25,11 +25,11 @@ _Op = tuple[str, Order]
 _UNLOAD: Final = re.compile(r"unload: *([a-z-]+)")
 
 
-def unloads(case: Case) -> Iterator[Finding]:
+def unloads(case: AuditCase) -> Iterator[AuditFinding]:
     """After EBUSY an op unloads again or fails; it does nothing else, and never succeeds."""
     last: dict[_Op, str] = {}
-    held: dict[str, list[Held]] = defaultdict(list)
-    for one in case.journal.held:
+    held: dict[str, list[DeviceHold]] = defaultdict(list)
+    for one in case.journal.device_holds:
         held[one.node_uid].append(one)
     for entry in case.entries:
         if entry.component != Writer.DRIVER:
@@ -52,16 +52,16 @@ def _goes_on(entry: Entry) -> bool:
     return entry.phase == EntryPhase.STEP and not entry.detail.startswith("unload")
 
 
-def _answer(entry: Entry, said: str, held: list[Held]) -> Iterator[Finding]:
+def _answer(entry: Entry, said: str, held: list[DeviceHold]) -> Iterator[AuditFinding]:
     if said not in (OUT, BUSY, NONE):
         yield _misdeed(entry, f"unloaded as {said!r}, which is no answer of a kernel")
     if said != OUT:
         return
     for one in held:
         if one.since < entry.time and (one.until is None or entry.time < one.until):
-            yield _misdeed(entry, f"unloaded the driver under {one.who or 'a process'}")
+            yield _misdeed(entry, f"unloaded the driver under {one.holder or 'a process'}")
 
 
-def _misdeed(entry: Entry, what: str) -> Finding:
+def _misdeed(entry: Entry, what: str) -> AuditFinding:
     message = f"the driver agent of {entry.node}, at {entry.command} {entry.order}, {what}"
-    return misdeed("I5", entry, message)
+    return agent_violation("I5", entry, message)

@@ -9,10 +9,16 @@ from collections.abc import Iterator
 
 import msgspec
 
-from libs.audit.checks.case import CHANGING, SKEW, STALE, Case, flaw
-from libs.audit.findings import Finding, Lack
-from libs.audit.replay.happened import Change
-from libs.audit.replay.nodes import Facts
+from libs.audit.checks.case import (
+    CHANGING_COMMANDS,
+    SKEW_SECONDS,
+    STALE_SECONDS,
+    AuditCase,
+    write_violation,
+)
+from libs.audit.findings import AuditFinding, MissingSource
+from libs.audit.replay.changes import NodeChange
+from libs.audit.replay.nodes import ReplayedNode
 from libs.contracts.commands import Order
 from libs.contracts.identities import Writer
 from libs.contracts.journal import EntryPhase
@@ -38,7 +44,7 @@ class _Past(msgspec.Struct):
     """The state that we showed last."""
 
     @classmethod
-    def of(cls, facts: Facts) -> "_Past":
+    def of(cls, facts: ReplayedNode) -> "_Past":
         """Of a node that the journal finds like this."""
         record = facts.record
         started = record is not None and record.started
@@ -48,15 +54,15 @@ class _Past(msgspec.Struct):
         return cls(unproven=started, token=token if started else 0, shown=facts.state)
 
 
-class Return(msgspec.Struct, frozen=True):
+class ReturnToService(msgspec.Struct, frozen=True):
     """A write that gave a node back, or took its driver away for good."""
 
-    change: Change
+    change: NodeChange
     past: _Past
     removed: bool = False
 
 
-def returns(case: Case) -> Iterator[Return]:
+def returns(case: AuditCase) -> Iterator[ReturnToService]:
     """Every write of ours that needs proof."""
     pasts: dict[str, _Past] = {}
     for change in case.timeline.changes:
@@ -70,7 +76,7 @@ def returns(case: Case) -> Iterator[Return]:
         _learn_change(past, change)
         if _returns(past, change):
             removed = change.before.operation == Operation.REMOVE and change.after.state != _DONE
-            yield Return(change, msgspec.structs.replace(past), removed)
+            yield ReturnToService(change, msgspec.structs.replace(past), removed)
             past.unproven = False
         if change.after.failed and not change.before.failed:
             record = change.after.record or change.before.record
@@ -78,37 +84,37 @@ def returns(case: Case) -> Iterator[Return]:
         past.shown = change.after.state
 
 
-def _learn_change(past: _Past, change: Change) -> None:
+def _learn_change(past: _Past, change: NodeChange) -> None:
     lease, record = change.after.upgrade, change.after.record
     validates = change.after.operation == Operation.VALIDATE
-    if lease is None or validates or not (change.moved or (record and record.started)):
+    if lease is None or validates or not (change.label_moved or (record and record.started)):
         return
     before = change.before.record
     newly = not (before and before.started and before.token == lease.token)
-    if newly or change.moved:
+    if newly or change.label_moved:
         past.unproven, past.excused = True, False
         past.token = past.changed = lease.token
         past.changed_at = change.revision.time
 
 
-def _returns(past: _Past, change: Change) -> bool:
+def _returns(past: _Past, change: NodeChange) -> bool:
     uncordoned = change.before.cordoned and not change.after.cordoned
     if change.after.failed:
         return past.unproven and uncordoned
-    if change.shows == _DONE and past.shown != _DONE:
+    if change.new_state == _DONE and past.shown != _DONE:
         return True  # else a label that somebody edited is put back
-    validated = change.ended and change.before.operation == Operation.VALIDATE
+    validated = change.lease_ended and change.before.operation == Operation.VALIDATE
     if validated and change.after.state == _DONE:
         return True
     # A person who has us adopt or forget a node gets it as it is, and cordoned.
-    ended = change.ended if not change.before.request else None
+    ended = change.lease_ended if not change.before.request else None
     if ended and ended.token == past.changed:
         return past.unproven
     back = uncordoned or (ended and not change.after.cordoned)
     return past.unproven and not past.excused and bool(back)
 
 
-def proof(case: Case) -> Iterator[Finding]:
+def proof(case: AuditCase) -> Iterator[AuditFinding]:
     """Each return, against its record and against what the agents wrote down."""
     finished = None if case.journal.entries is None else _Finished(case)
     unknown: set[str] = set()
@@ -118,16 +124,22 @@ def proof(case: Case) -> Iterator[Finding]:
             unknown.add(name)
         if problems := list(_removal(one, finished) if one.removed else _problems(case, one)):
             what = "was given back" if one.removed else "returned to service"
-            yield flaw("I3", one.change, f"{name} {what} without proof: {'; '.join(problems)}")
+            yield write_violation(
+                "I3", one.change, f"{name} {what} without proof: {'; '.join(problems)}"
+            )
         elif finished and not one.removed and (problem := _unwitnessed(one, finished)):
-            yield flaw("I3", one.change, f"{name} returned to service without proof: {problem}")
+            yield write_violation(
+                "I3", one.change, f"{name} returned to service without proof: {problem}"
+            )
     if unknown:
-        yield Lack(invariant="I3", source=f"status.nodeInfo.bootID of {', '.join(sorted(unknown))}")
+        yield MissingSource(
+            invariant="I3", source=f"status.nodeInfo.bootID of {', '.join(sorted(unknown))}"
+        )
     if finished is None:
-        yield Lack(invariant="I3", source="entries")
+        yield MissingSource(invariant="I3", source="entries")
 
 
-def _problems(case: Case, one: Return) -> Iterator[str]:
+def _problems(case: AuditCase, one: ReturnToService) -> Iterator[str]:
     change, past = one.change, one.past
     before, after = change.before, change.after
     evidence = _evidence(change)
@@ -147,31 +159,31 @@ def _problems(case: Case, one: Return) -> Iterator[str]:
     if not evidence.driver_pod_uid and not evidence.driver_started:
         yield "its evidence names no instance of the driver"
     pod = case.timeline.pods.get(evidence.driver_pod_uid)
-    if pod and pod.gone and pod.gone.time < change.revision.time - STALE:
-        yield f"the driver pod {pod.name} of its evidence was gone since {pod.gone.time:.0f}"
+    if pod and pod.deletion and pod.deletion.time < change.revision.time - STALE_SECONDS:
+        yield f"the driver pod {pod.name} of its evidence was gone since {pod.deletion.time:.0f}"
 
 
-def _stale_evidence(evidence: Evidence, past: _Past, change: Change) -> Iterator[str]:
+def _stale_evidence(evidence: Evidence, past: _Past, change: NodeChange) -> Iterator[str]:
     needed = past.token
-    if change.ended and change.before.operation == Operation.VALIDATE:
-        needed = max(needed, change.ended.token)
+    if change.lease_ended and change.before.operation == Operation.VALIDATE:
+        needed = max(needed, change.lease_ended.token)
     if evidence.token < needed:
         yield f"its evidence is of token {evidence.token}, and token {needed} needs its own"
     record = change.after.record
     if record and evidence.token > record.token:
         yield f"its evidence is of token {evidence.token}, which was never given"
-    if 0 < evidence.at < past.changed_at - SKEW:
+    if 0 < evidence.at < past.changed_at - SKEW_SECONDS:
         yield f"its evidence is of {evidence.at:.0f}, before the last change of the driver"
 
 
-def _evidence(change: Change) -> Evidence | None:
+def _evidence(change: NodeChange) -> Evidence | None:
     return change.after.record.evidence if change.after.record else None
 
 
 class _Finished:
     """What agents wrote down as done."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: AuditCase) -> None:
         self.validations: dict[_Op, list[tuple[str, float]]] = defaultdict(list)
         self.swaps: set[tuple[str, int]] = set()
         for entry in case.entries:
@@ -182,24 +194,24 @@ class _Finished:
             if entry.component == Writer.VALIDATOR:
                 done = entry.boot_id, entry.time
                 self.validations[entry.node_uid, entry.order].append(done)
-            elif entry.component == Writer.DRIVER and entry.command in CHANGING:
+            elif entry.component == Writer.DRIVER and entry.command in CHANGING_COMMANDS:
                 self.swaps.add((entry.node_uid, entry.token))
 
 
-def _unwitnessed(one: Return, finished: _Finished) -> str:
+def _unwitnessed(one: ReturnToService, finished: _Finished) -> str:
     """The validator wrote down, before the return, that it passed."""
     change, evidence = one.change, _evidence(one.change)
     if evidence is None:
         return ""
-    by = change.revision.time + SKEW
+    by = change.revision.time + SKEW_SECONDS
     known = finished.validations[change.node.uid, evidence.order]
     if any(boot == evidence.boot_id and time <= by for boot, time in known):
         return ""
     return f"its validator never ended validation {evidence.order} as done on this boot"
 
 
-def _removal(one: Return, finished: _Finished | None) -> Iterator[str]:
+def _removal(one: ReturnToService, finished: _Finished | None) -> Iterator[str]:
     """The driver agent wrote down that it is out."""
-    token = one.change.ended.token if one.change.ended else 0
+    token = one.change.lease_ended.token if one.change.lease_ended else 0
     if finished and (one.change.node.uid, token) not in finished.swaps:
         yield f"no driver agent ended a swap under token {token}"

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from nats.errors import ConnectionClosedError, FlushTimeoutError
 
 
-class MendedClient(Client):
+class PatchedClient(Client):
     """A client whose reading goes on, and whose waiting ends, whatever is cancelled when."""
 
     async def flush(self, timeout: int = 10) -> None:
@@ -22,11 +22,11 @@ class MendedClient(Client):
         # which in Python 3.11 swallows a cancellation that comes together with the answer.
         if self.is_closed or self._transport is None:
             raise ConnectionClosedError
-        if not self.reads:
+        if not self.is_reading:
             await self._flush_pending()
             return
         self._transport.writelines(self._pending)
-        self.forget_unsent()
+        self.discard_unsent()
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(timeout):
@@ -79,18 +79,18 @@ class MendedClient(Client):
         return self._flush_queue is not None
 
     @property
-    def reads(self) -> bool:
+    def is_reading(self) -> bool:
         """Whether the task that reads is there; it ends silently on what it did not foresee."""
         task: Any = self._reading_task
         return task is not None and not task.done()
 
     @property
-    def reconnects(self) -> bool:
+    def is_reconnecting(self) -> bool:
         """Whether the task that reconnects is there; likewise."""
         task: Any = self._reconnection_task
         return task is not None and not task.done()
 
-    def forget_unsent(self) -> None:
+    def discard_unsent(self) -> None:
         """What has not reached the socket is not sent any more."""
         self._pending = []
         self._pending_data_size = 0

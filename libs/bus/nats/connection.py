@@ -18,17 +18,16 @@ from nats.errors import Error as NatsError
 from nats.errors import SlowConsumerError
 
 from libs.bus.credentials import Credentials
-from libs.bus.nats.client import MendedClient
-from libs.bus.nats.dialling import dial
-from libs.bus.nats.opening import Opening
-from libs.bus.nats.questions import Callback, Msg, Questions
-from libs.bus.nats.subscriptions import Subscribed, Subscriptions
-from libs.bus.port import Away, Forbidden, Link, Misconfigured, NobodyThere
+from libs.bus.nats.client import PatchedClient
+from libs.bus.nats.dial import ConnectRetry, dial
+from libs.bus.nats.requests import Callback, Msg, PendingRequests
+from libs.bus.nats.subscriptions import NatsSubscription, PendingSubscriptions
+from libs.bus.port import BusLink, BusMisconfigured, BusUnavailable, NoResponders, SubjectForbidden
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
 from libs.runtime.backoff import Backoff
 from libs.runtime.clock import Clock
-from libs.runtime.fatal import cause
+from libs.runtime.fatal import describe_error
 
 log = logging.getLogger("sluice.bus")
 
@@ -62,19 +61,19 @@ class Connection:
     ) -> None:
         self.url = url
         self.identity = identity
-        self.link = Link(clock)
+        self.link = BusLink(clock)
         self.dropped = 0
         """Messages that nats-py threw away because a subscriber was too slow."""
-        self._client: Any = MendedClient()
+        self._client: Any = PatchedClient()
         self.clock = clock
         self._random = random
         self._credentials = credentials
         self._spread = spread
         self._backoff = Backoff(random, first=1.0, cap=30.0)
         self._inbox = f"{subjects.inbox(identity)}.{secrets.token_hex(11)}"
-        self._questions = Questions()
-        self._subscriptions = Subscriptions(self)
-        self._opening = Opening(
+        self._questions = PendingRequests()
+        self._subscriptions = PendingSubscriptions(self)
+        self._opening = ConnectRetry(
             url=url, identity=identity, clock=clock, random=random, spread=spread
         )
         self._last_error = ""
@@ -90,13 +89,13 @@ class Connection:
     async def open(self, *, wait: float) -> None:
         """Connect within `wait` seconds, or say why not. Credentials are refused once."""
         options = await asyncio.to_thread(self._credentials.options)
-        await self._opening.through(partial(self._try, options), wait=wait)
+        await self._opening.run(partial(self._try, options), wait=wait)
         self._opened = True
         self.link.set(True)
 
     async def _try(self, options: dict[str, Any], within: float) -> str:
         """One try of each server, on a client of its own; why it failed, or nothing."""
-        self._client = MendedClient()
+        self._client = PatchedClient()
         patience = min(within, 2.0 * CONNECT_SECONDS)
         try:
             if await dial(self._client, self._told(options), within=patience):
@@ -106,9 +105,10 @@ class Connection:
         except (NatsError, OSError, TimeoutError) as error:
             self._last_error = str(error) or type(error).__name__
         except Exception as error:  # noqa: BLE001  (for a wrong seed or address it raises anything)
-            raise Misconfigured(
+            raise BusMisconfigured(
                 f"cannot connect to NATS at {self.url} as {self.identity} with"
-                f" {self._credentials}: {cause(error)}; check the address and the credentials"
+                f" {self._credentials}: {describe_error(error)}; check the address and"
+                f" the credentials"
             ) from None
         else:
             if self._client.is_connected:
@@ -118,7 +118,7 @@ class Connection:
                 await self._client.close()
         why = self._last_error or "no answer"
         if self._refused:
-            raise Forbidden(
+            raise SubjectForbidden(
                 f"NATS at {self.url} refused {self.identity} with {self._credentials}: {why};"
                 f" add this identity's key to the server's configuration, or give the right one"
             )
@@ -148,22 +148,22 @@ class Connection:
         """Answer what was heard, send what was said, and go; at once if the server is away."""
         self._closing = True
         try:
-            if self.answers:
+            if self.is_responsive:
                 async with asyncio.timeout(DRAIN_SECONDS + 1):
                     await self._client.drain()
         except (NatsError, OSError, TimeoutError) as error:
-            log.warning("the connection to NATS was not drained: %s", cause(error))
+            log.warning("the connection to NATS was not drained: %s", describe_error(error))
         finally:
             await self._client.close()
             self.link.set(False)
-            self._questions.give_up("the connection was closed")
+            self._questions.fail_all("the connection was closed")
 
     @property
-    def answers(self) -> bool:
+    def is_responsive(self) -> bool:
         """Whether the server is there, and answered when it was last waited for."""
         return self._client.is_connected and not self._deaf
 
-    def unanswered(self) -> None:
+    def mark_unresponsive(self) -> None:
         """The server did not answer in time: until a reconnect nothing waits for it in a drain."""
         self._deaf = True
 
@@ -186,7 +186,7 @@ class Connection:
                     await self._client.force_reconnect()
         if self._failure is not None:
             raise self._failure
-        raise Away(
+        raise BusUnavailable(
             f"the connection to NATS at {self.url} as {self.identity} is closed for good:"
             f" {self._last_error or 'no reason given'}"
         )
@@ -213,7 +213,9 @@ class Connection:
             self._questions.forbid(subject, str(self.identity))
         elif not self._subscriptions.forbid(subject):
             self.fail(
-                Forbidden(f"{self.identity} may not hear {subject} any more; mend its rights")
+                SubjectForbidden(
+                    f"{self.identity} may not hear {subject} any more; mend its rights"
+                )
             )
 
     async def _on_disconnected(self) -> None:
@@ -221,7 +223,7 @@ class Connection:
         if self._opened and not self._closing:
             log.warning("NATS at %s is away: %s", self.url, self._last_error or "connection broken")
         self.link.set(False)
-        self._questions.give_up("the connection broke before the answer")
+        self._questions.fail_all("the connection broke before the answer")
 
     async def _on_reconnected(self) -> None:
         self._backoff.reset()
@@ -249,32 +251,36 @@ class Connection:
             if self._client.pending_data_size > SEND_BUFFER:
                 await self._client.flush(CONNECT_SECONDS)
         except (NatsError, OSError, TimeoutError) as error:
-            raise Away(f"{subject}: not sent: {error or type(error).__name__}") from None
+            raise BusUnavailable(f"{subject}: not sent: {error or type(error).__name__}") from None
 
     def _must_be_up(self, subject: str) -> None:
         if not self._client.is_connected:
-            raise Away(f"{subject}: not sent: NATS at {self.url} is away")
+            raise BusUnavailable(f"{subject}: not sent: NATS at {self.url} is away")
 
     async def request(
         self, subject: str, data: bytes, *, timeout: float, headers: dict[str, str] | None = None
     ) -> Msg:
         """Ask, and return the first answer; `NobodyThere` when the server says so."""
         self._must_be_up(subject)
-        with self._questions.ask(subject, timeout=timeout) as question:
+        with self._questions.open(subject, timeout=timeout) as question:
             try:
                 reply = f"{self._inbox}.{question.token}"
                 await self._client.publish(subject, data, reply=reply, headers=headers)
             except (NatsError, OSError) as error:
-                raise Away(f"{subject}: not sent: {error or type(error).__name__}") from None
+                raise BusUnavailable(
+                    f"{subject}: not sent: {error or type(error).__name__}"
+                ) from None
             answer = await question.answer
         if answer.headers and not answer.data and answer.headers.get("Status") == "503":
-            raise NobodyThere(f"{subject}: nobody answers there now")
+            raise NoResponders(f"{subject}: nobody answers there now")
         return answer
 
     async def _answered(self, msg: Any) -> None:
-        self._questions.answered(msg)
+        self._questions.resolve(msg)
 
-    async def subscribe(self, subject: str, callback: Callback, *, group: str = "") -> Subscribed:
+    async def subscribe(
+        self, subject: str, callback: Callback, *, group: str = ""
+    ) -> NatsSubscription:
         """Hear a subject; `Forbidden` if the server says so."""
         self._must_be_up(subject)
 

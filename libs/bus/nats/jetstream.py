@@ -6,8 +6,15 @@ from typing import Any
 import msgspec
 
 from libs.bus.nats.connection import Connection
-from libs.bus.nats.questions import Msg
-from libs.bus.port import Away, BusError, Conflict, Misconfigured, NobodyThere, Stored
+from libs.bus.nats.requests import Msg
+from libs.bus.port import (
+    BusError,
+    BusMisconfigured,
+    BusUnavailable,
+    NoResponders,
+    SequenceConflict,
+    StoredMessage,
+)
 from libs.contracts import subjects
 from libs.contracts.streams import Stream
 
@@ -97,8 +104,8 @@ class JetStream:
         """One call of the API. Nobody there means that this server has no JetStream."""
         try:
             return await self._connection.request(subjects.js_api(*call), body, timeout=API_SECONDS)
-        except NobodyThere:
-            raise Away(
+        except NoResponders:
+            raise BusUnavailable(
                 f"JetStream at {self._connection.url} does not answer ({'.'.join(call)}):"
                 f" it is starting, or the server's configuration lacks `jetstream {{}}`"
             ) from None
@@ -110,7 +117,7 @@ class JetStream:
             return info
         if info.error.err_code == _STREAM_NOT_FOUND:
             return None
-        raise Away(f"stream {stream.name}: no information: {info.error.description}")
+        raise BusUnavailable(f"stream {stream.name}: no information: {info.error.description}")
 
     async def ensure(self, stream: Stream) -> None:
         """Create the stream, or change it until it agrees."""
@@ -145,7 +152,7 @@ class JetStream:
         answer = await self.api("STREAM", verb, stream.name, body=msgspec.json.encode(config))
         return _done.decode(answer.data).error
 
-    async def ensure_again(self, stream: Stream) -> bool:
+    async def recreate(self, stream: Stream) -> bool:
         """Make a stream anew that we had ensured and that is gone. False: it was never ours."""
         if stream.name not in self._ensured:
             return False
@@ -162,15 +169,15 @@ class JetStream:
             )
         try:
             return await self._store(stream, subject, data, expect, id)
-        except NobodyThere:
-            if not await self.ensure_again(stream):
-                raise Away(
+        except NoResponders:
+            if not await self.recreate(stream):
+                raise BusUnavailable(
                     f"{subject}: stream {stream.name} is not there; the scheduler makes it"
                 ) from None
         try:
             return await self._store(stream, subject, data, expect, id)
-        except NobodyThere:
-            raise Away(f"{subject}: stream {stream.name} does not take it") from None
+        except NoResponders:
+            raise BusUnavailable(f"{subject}: stream {stream.name} does not take it") from None
 
     async def _store(
         self, stream: Stream, subject: str, data: bytes, expect: int | None, id: str
@@ -184,30 +191,30 @@ class JetStream:
         try:
             ack = _ack.decode(answer.data)
         except msgspec.DecodeError:
-            raise Away(f"{subject}: {answer.data[:80]!r} is no acknowledgement") from None
+            raise BusUnavailable(f"{subject}: {answer.data[:80]!r} is no acknowledgement") from None
         if ack.error is None and (ack.stream, ack.seq > 0) == (stream.name, True):
             return ack.seq
         if ack.error is None:
-            raise Away(f"{subject}: {answer.data[:80]!r} does not acknowledge it")
+            raise BusUnavailable(f"{subject}: {answer.data[:80]!r} does not acknowledge it")
         if ack.error.err_code in _WRONG_LAST_SEQUENCE:
-            raise Conflict(f"{subject}: not at {expect}: {ack.error.description}")
-        raise Away(f"{subject}: not stored: {ack.error.description}")
+            raise SequenceConflict(f"{subject}: not at {expect}: {ack.error.description}")
+        raise BusUnavailable(f"{subject}: not stored: {ack.error.description}")
 
-    async def last(self, stream: Stream, subject: str) -> Stored | None:
+    async def last(self, stream: Stream, subject: str) -> StoredMessage | None:
         """The last message of one subject, by direct get."""
         try:
             answer = await self._connection.request(
                 subjects.direct_get(stream.name, subject), b"", timeout=API_SECONDS
             )
-        except NobodyThere:
-            raise Away(f"{subject}: stream {stream.name} is not there") from None
+        except NoResponders:
+            raise BusUnavailable(f"{subject}: stream {stream.name} is not there") from None
         headers = answer.headers or {}
         status = headers.get("Status", "")
         if status == "404":
             return None
         if status or "Nats-Sequence" not in headers:
-            raise Away(f"{subject}: not read: {status} {headers.get('Description', '')}")
-        return Stored(
+            raise BusUnavailable(f"{subject}: not read: {status} {headers.get('Description', '')}")
+        return StoredMessage(
             headers.get("Nats-Subject", subject),
             int(headers["Nats-Sequence"]),
             _unix(headers.get("Nats-Time-Stamp", "")),
@@ -223,8 +230,8 @@ class JetStream:
             raise BusError(f"{pattern}: not purged from {stream.name}: {error.description}")
 
 
-def _misconfigured(stream: Stream, what: str, error: ApiError) -> Misconfigured:
-    return Misconfigured(
+def _misconfigured(stream: Stream, what: str, error: ApiError) -> BusMisconfigured:
+    return BusMisconfigured(
         f"stream {stream.name} {what}: {error.description};"
         f" change the server's limits or its other streams, or move this one out of the way"
         f" (it keeps {stream.keeps})"

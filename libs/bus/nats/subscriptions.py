@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 from nats.errors import Error as NatsError
 
-from libs.bus.nats.questions import Callback
-from libs.bus.port import Away, Forbidden
+from libs.bus.nats.requests import Callback
+from libs.bus.port import BusUnavailable, SubjectForbidden
 from libs.contracts.identities import Identity
-from libs.runtime.fatal import cause
+from libs.runtime.fatal import describe_error
 
 log = logging.getLogger("sluice.bus")
 
@@ -18,25 +18,25 @@ ANSWER_SECONDS = 10
 DRAIN_SECONDS = 5
 
 
-class Server(Protocol):
+class SubscriptionServer(Protocol):
     """What a subscription asks of its connection."""
 
     identity: Identity
 
     @property
-    def answers(self) -> bool:
+    def is_responsive(self) -> bool:
         """Whether waiting for the server makes sense."""
         ...
 
-    def unanswered(self) -> None:
+    def mark_unresponsive(self) -> None:
         """It did not answer in time."""
         ...
 
 
-class Subscriptions:
+class PendingSubscriptions:
     """Those being asked for; the server forbids one by an error that names only its subject."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: SubscriptionServer) -> None:
         self._server = server
         self._asked: set[str] = set()
         self._forbidden: set[str] = set()
@@ -51,7 +51,7 @@ class Subscriptions:
 
     async def add(
         self, client: Any, subject: str, callback: Callback, *, group: str
-    ) -> "Subscribed":
+    ) -> "NatsSubscription":
         """Hear a subject; `Forbidden` if the server says so."""
         subscription = None
         asked = subject.lower()
@@ -61,35 +61,37 @@ class Subscriptions:
             # The server's word on it comes before the answer to this.
             await client.flush(ANSWER_SECONDS)
             if asked in self._forbidden:
-                raise Forbidden(f"{self._server.identity} may not subscribe to {subject}")
+                raise SubjectForbidden(f"{self._server.identity} may not subscribe to {subject}")
         except BaseException as error:
             if subscription is not None:
                 await _drop(subscription)
             if isinstance(error, NatsError | OSError | TimeoutError):
-                self._server.unanswered()
-                raise Away(f"{subject}: not subscribed: {cause(error)}") from None
+                self._server.mark_unresponsive()
+                raise BusUnavailable(
+                    f"{subject}: not subscribed: {describe_error(error)}"
+                ) from None
             raise
         finally:
             self._asked.discard(asked)
             self._forbidden.discard(asked)
-        return Subscribed(self._server, subscription)
+        return NatsSubscription(self._server, subscription)
 
 
-class Subscribed:
+class NatsSubscription:
     """A subscription of nats-py that is drained when it is closed."""
 
-    def __init__(self, server: Server, subscription: Any) -> None:
+    def __init__(self, server: SubscriptionServer, subscription: Any) -> None:
         self._server = server
         self._subscription = subscription
 
     async def close(self) -> None:
         """Stop hearing; what had arrived is still handled, if the server answers."""
         try:
-            if self._server.answers:
+            if self._server.is_responsive:
                 async with asyncio.timeout(DRAIN_SECONDS):
                     await self._subscription.drain()
         except (NatsError, OSError, TimeoutError) as error:
-            self._server.unanswered()
+            self._server.mark_unresponsive()
             log.debug("subscription not drained: %s", error)
         finally:
             await _drop(self._subscription)

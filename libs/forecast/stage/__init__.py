@@ -5,23 +5,23 @@ machines as they are, what makes them change, faults, what people do, and the vi
 Here must not live: any decision about a rollout.
 """
 
-from libs.forecast.stage.effects import Fate, Fates
-from libs.forecast.stage.faults import Faults
+from libs.forecast.stage.effects import EffectFault, EffectFaultSource
+from libs.forecast.stage.faults import StageFaults
+from libs.forecast.stage.from_specs import StageNodeSpec
+from libs.forecast.stage.latencies import Latencies
 from libs.forecast.stage.objects import Tenant
-from libs.forecast.stage.pace import Pace
-from libs.forecast.stage.people import People
-from libs.forecast.stage.plans import NodePlan
-from libs.forecast.stage.stage import Changed, News, Stage
+from libs.forecast.stage.stage import ChangedNames, Stage, ViewUpdate
+from libs.forecast.stage.users import UserActions
 
 __all__ = [
-    "Changed",
-    "Fate",
-    "Fates",
-    "Faults",
-    "News",
-    "NodePlan",
-    "Pace",
-    "People",
+    "ChangedNames",
+    "EffectFault",
+    "EffectFaultSource",
+    "Latencies",
     "Stage",
+    "StageFaults",
+    "StageNodeSpec",
     "Tenant",
+    "UserActions",
+    "ViewUpdate",
 ]

@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from libs.contracts.journal import Verb
-from libs.contracts.node import MANAGER, Record
+from libs.contracts.node import MANAGER, NodeRecord
 from libs.contracts.rollout import KIND
-from libs.forecast.stage.chronicle import leaves_of_node, leaves_of_rollout
-from libs.forecast.stage.fields import Fields, applied, updated
-from libs.forecast.stage.objects import Node, Rollout
-from libs.forecast.stage.paths import (
+from libs.forecast.stage.field_paths import (
     CORDON,
     DRIVER,
     INITIALLY_CORDONED,
@@ -25,11 +22,14 @@ from libs.forecast.stage.paths import (
     UID,
     path_of,
 )
-from libs.forecast.stage.state import State
-from libs.rollout.decision import Applied, WriteNode, WriteRollout
+from libs.forecast.stage.managed_fields import Fields, applied, updated
+from libs.forecast.stage.objects import StageNode, StageRollout
+from libs.forecast.stage.recorder import leaves_of_node, leaves_of_rollout
+from libs.forecast.stage.state import StageState
+from libs.rollout.decision import NodeApplyConfiguration, WriteNode, WriteRollout
 
 
-class By(NamedTuple):
+class Requester(NamedTuple):
     """Who asks for what, as the journal names it."""
 
     verb: Verb
@@ -37,28 +37,28 @@ class By(NamedTuple):
     manager: str = ""
 
 
-_OUR_APPLY = By(Verb.APPLY, SCHEDULER, MANAGER)
+_OUR_APPLY = Requester(Verb.APPLY, SCHEDULER, MANAGER)
 
 OK, CREATED, CONFLICT, NOT_FOUND = 200, 201, 409, 404
 
 
-def value(node: Node, path: str) -> Any:
+def value(node: StageNode, path: str) -> Any:
     """What stands there; empty is absent."""
     held = node.fields.get(path)
     return None if held is None or held.value == "" else held.value
 
 
-def cordoned(node: Node) -> bool:
+def is_cordoned(node: StageNode) -> bool:
     """Whether nothing new is to be placed on it."""
     return value(node, CORDON) is True
 
 
-def driver_label(node: Node) -> str:
+def driver_label_of(node: StageNode) -> str:
     """What it is told to run."""
     return value(node, DRIVER) or ""
 
 
-def apply_node(state: State, name: str, write: WriteNode) -> int:
+def apply_node(state: StageState, name: str, write: WriteNode) -> int:
     """The scheduler's server-side apply: with force, guarded by uid and revision."""
     node = state.nodes.get(name)
     if node is None or node.uid != write.uid or str(node.revision) != write.revision:
@@ -72,18 +72,18 @@ def apply_node(state: State, name: str, write: WriteNode) -> int:
     return OK
 
 
-def update_node(state: State, name: str, manager: str, changes: Mapping[str, Any]) -> int:
+def update_node(state: StageState, name: str, manager: str, changes: Mapping[str, Any]) -> int:
     """A person's patch, by path; None removes."""
     node = state.nodes.get(name)
     if node is None:
         return NOT_FOUND
     after = updated(node.fields, manager, changes)
     if after != node.fields:
-        change_fields(state, node, after, By(Verb.PATCH, "person", manager))
+        change_fields(state, node, after, Requester(Verb.PATCH, "person", manager))
     return OK
 
 
-def change_fields(state: State, node: Node, after: Fields, by: By) -> None:
+def change_fields(state: StageState, node: StageNode, after: Fields, by: Requester) -> None:
     """Store it, and let everybody know."""
     before = node.fields
     node.fields = after
@@ -98,7 +98,7 @@ def change_fields(state: State, node: Node, after: Fields, by: By) -> None:
     state.node_changed(node.name, frozenset(changed))
 
 
-def stored(state: State, node: Node, by: By) -> None:
+def stored(state: StageState, node: StageNode, by: Requester) -> None:
     """A change of a Node is in the store: it has a revision."""
     state.revision += 1
     node.revision = state.revision
@@ -106,41 +106,41 @@ def stored(state: State, node: Node, by: By) -> None:
     state.touch(node.name)
 
 
-def create_node(state: State, node: Node, *, found: bool = False) -> None:
+def create_node(state: StageState, node: StageNode, *, found: bool = False) -> None:
     """A Node object comes to be; or it was there before anything was watched."""
     state.nodes[node.name] = node
     state.revision += 1
     node.revision = state.revision
     if found:
-        if state.chronicle is not None:
-            state.chronicle.found(node)
+        if state.recorder is not None:
+            state.recorder.node_found(node)
         state.touch(node.name)
         state.node_changed(node.name, frozenset())
         return
-    by = By(Verb.CREATE, KUBELET, "kubelet")
+    by = Requester(Verb.CREATE, KUBELET, "kubelet")
     _journal_node(state, (node.name, node.uid), by, CREATED, node)
     state.touch(node.name)
     state.node_changed(node.name, frozenset((UID,)))
 
 
-def delete_node(state: State, name: str, user: str) -> None:
+def delete_node(state: StageState, name: str, user: str) -> None:
     """The object goes; the machine does not notice. What the bus had of the node is purged."""
     node = state.nodes.pop(name)
     state.revision += 1
-    if state.chronicle is not None:
-        state.chronicle.request(
+    if state.recorder is not None:
+        state.recorder.request(
             at=state.now, revision=state.revision, kind="Node", name=name, uid=node.uid,
             verb=Verb.DELETE, code=OK, user=user, leaves={},
         )  # fmt: skip
     for key in [key for key in state.slots if key[0] == name]:
         del state.slots[key]
-    state.reported.pop(name, None)
-    state.known.pop(name, None)
+    state.driver_facts.pop(name, None)
+    state.memory.pop(name, None)
     state.touch(name)
     state.node_changed(name, frozenset((UID,)))
 
 
-def write_rollout(state: State, write: WriteRollout) -> int:
+def write_rollout(state: StageState, write: WriteRollout) -> int:
     """The scheduler's PUT, by compare-and-set; or, without a uid, its creation."""
     pool = state.pools.get(write.pool)
     rollout = pool.rollout if pool is not None else None
@@ -149,34 +149,34 @@ def write_rollout(state: State, write: WriteRollout) -> int:
     if not write.uid:
         if rollout is not None:
             return _refused_rollout(state, write, Verb.CREATE)
-        pool.rollout = rollout = Rollout(uid=state.uid("rollout"), revision=0)
+        pool.rollout = rollout = StageRollout(uid=state.new_uid("rollout"), revision=0)
     elif rollout is None or (rollout.uid, str(rollout.revision)) != (write.uid, write.revision):
         return _refused_rollout(state, write, Verb.UPDATE)
-    if write.uid and rollout.status == write.status and rollout.finalized == write.finalized:
+    if write.uid and rollout.status == write.status and rollout.finalized == write.has_finalizer:
         return OK
     rollout.status = write.status
-    rollout.finalized = write.finalized
+    rollout.finalized = write.has_finalizer
     if write.brake is not None and not write.uid:
         rollout.spec = type(rollout.spec)(brake=write.brake, release=rollout.spec.release)
-    by = By(Verb.UPDATE if write.uid else Verb.CREATE, SCHEDULER, MANAGER)
+    by = Requester(Verb.UPDATE if write.uid else Verb.CREATE, SCHEDULER, MANAGER)
     stored_rollout(state, write.pool, rollout, by)
     return OK
 
 
-def stored_rollout(state: State, key: str, rollout: Rollout, by: By) -> None:
+def stored_rollout(state: StageState, key: str, rollout: StageRollout, by: Requester) -> None:
     """A change of a Rollout is in the store."""
     state.revision += 1
     rollout.revision = state.revision
     state.touch_pool(key)
-    if state.chronicle is not None:
-        state.chronicle.request(
+    if state.recorder is not None:
+        state.recorder.request(
             at=state.now, revision=state.revision, kind=KIND, name=key, uid=rollout.uid,
             verb=by.verb, code=CREATED if by.verb is Verb.CREATE else OK, user=by.user,
             manager=by.manager, leaves=leaves_of_rollout(key, rollout),
         )  # fmt: skip
 
 
-def delete_rollout(state: State, key: str) -> None:
+def delete_rollout(state: StageState, key: str) -> None:
     """Somebody deletes it, and takes its finalizer away if it has one."""
     pool = state.pools[key]
     rollout, pool.rollout = pool.rollout, None
@@ -184,14 +184,14 @@ def delete_rollout(state: State, key: str) -> None:
         return
     state.revision += 1
     state.touch_pool(key)
-    if state.chronicle is not None:
-        state.chronicle.request(
+    if state.recorder is not None:
+        state.recorder.request(
             at=state.now, revision=state.revision, kind=KIND, name=key, uid=rollout.uid,
             verb=Verb.DELETE, code=OK, user=PERSON, leaves={},
         )  # fmt: skip
 
 
-class Pod(NamedTuple):
+class PodId(NamedTuple):
     """Of which pod."""
 
     namespace: str
@@ -200,26 +200,26 @@ class Pod(NamedTuple):
 
 
 def journal_pod(
-    state: State, pod: Pod, by: By, code: int, leaves: Mapping[str, Any] | None = None
+    state: StageState, pod: PodId, by: Requester, code: int, leaves: Mapping[str, Any] | None = None
 ) -> None:
     """A request about a pod; pods share the counter of revisions when they change."""
     if code < 300:
         state.revision += 1
-    if state.chronicle is not None:
-        state.chronicle.request(
+    if state.recorder is not None:
+        state.recorder.request(
             at=state.now, revision=state.revision if code < 300 else 0, kind="Pod", name=pod.name,
             namespace=pod.namespace, uid=pod.uid, verb=by.verb, code=code, user=by.user,
             manager=by.manager, leaves=leaves,
         )  # fmt: skip
 
 
-def record_of(node: Node) -> Record | None:
+def record_of(node: StageNode) -> NodeRecord | None:
     """The record, where it can be read and is this Node's."""
     record = value(node, RECORD)
-    return record if isinstance(record, Record) and record.node_uid == node.uid else None
+    return record if isinstance(record, NodeRecord) and record.node_uid == node.uid else None
 
 
-def _wanted(said: Applied) -> dict[str, Any]:
+def _wanted(said: NodeApplyConfiguration) -> dict[str, Any]:
     wanted: dict[str, Any] = {path_of(key): "" for key in said.cleared}
     if said.state:
         wanted[STATE] = str(said.state)
@@ -237,11 +237,15 @@ def _wanted(said: Applied) -> dict[str, Any]:
 
 
 def _journal_node(
-    state: State, which: tuple[str, str], by: By, code: int, node: Node | None = None
+    state: StageState,
+    which: tuple[str, str],
+    by: Requester,
+    code: int,
+    node: StageNode | None = None,
 ) -> None:
-    if state.chronicle is None:
+    if state.recorder is None:
         return
-    state.chronicle.request(
+    state.recorder.request(
         at=state.now,
         revision=state.revision if node is not None else 0,
         kind="Node",
@@ -255,9 +259,9 @@ def _journal_node(
     )
 
 
-def _refused_rollout(state: State, write: WriteRollout, verb: Verb) -> int:
-    if state.chronicle is not None:
-        state.chronicle.request(
+def _refused_rollout(state: StageState, write: WriteRollout, verb: Verb) -> int:
+    if state.recorder is not None:
+        state.recorder.request(
             at=state.now, revision=0, kind=KIND, name=write.pool, uid=write.uid, verb=verb,
             code=CONFLICT, user=SCHEDULER, manager=MANAGER,
         )  # fmt: skip

@@ -10,101 +10,106 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from libs.contracts.commands import Command
-from libs.forecast.stage import agents, api, checks, drivers, evictions, seeing
-from libs.forecast.stage.objects import Slot
-from libs.forecast.stage.state import SOURCES, State
+from libs.forecast.stage import agents, api, driver_pods, evictions, preflights, views
+from libs.forecast.stage.objects import StageSlot
+from libs.forecast.stage.state import SOURCES, StageState
 from libs.rollout.decision import (
     Action,
     AskPreflight,
     Decision,
     DeleteDriverPod,
     EvictPods,
-    Note,
+    Notice,
     Step,
     Wait,
     WriteNode,
     WriteRollout,
     WriteSlot,
 )
-from libs.rollout.views.fleet import Source
+from libs.rollout.views.fleet import SourceState
 
 
-class Fate(msgspec.Struct, frozen=True, kw_only=True):
+class EffectFault(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of the effects of one decision on one node, or on one Rollout."""
 
     lost: bool = False
     delay: float = 0.0
-    again: float | None = None
+    repeat_after: float | None = None
     """It is done once more, so much later."""
-    actions: int | None = None
+    max_actions: int | None = None
     """Only so many are done: the process dies then, or its requests are never answered."""
     unanswered: bool = False
     """All is done, and nobody is told."""
 
 
-Fates = Callable[[str], Fate]
+EffectFaultSource = Callable[[str], EffectFault]
 """By the name of the node, or the key of the pool."""
-_FINE = Fate()
+_FINE = EffectFault()
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SentStep(msgspec.Struct, frozen=True):
     """A step on its way, with the slots as the sender had read them."""
 
     name: str
     step: Step
     slots: Mapping[str, int]
     leader: int
-    fate: Fate
+    fault: EffectFault
 
 
 def carry_out(
-    state: State, decision: Decision, fates: Fates | None, rested: Iterable[str] | None
+    state: StageState,
+    decision: Decision,
+    effect_faults: EffectFaultSource | None,
+    no_longer_waiting: Iterable[str] | None,
 ) -> None:
     """All of it; what the scheduler remembers by itself is remembered at once."""
-    if rested is None:
-        rested = state.known.keys() - decision.waits.keys() - decision.steps.keys()
-    for name in rested:
-        if name in state.known:
+    if no_longer_waiting is None:
+        no_longer_waiting = state.memory.keys() - decision.waits.keys() - decision.steps.keys()
+    for name in no_longer_waiting:
+        if name in state.memory:
             _waits(state, name, None)
     for name, wait in decision.waits.items():
         _waits(state, name, wait)
     for name in decision.cancelled:
-        if (known := state.known.get(name)) is not None and known.leaves is not None:
-            known.leaves = None
+        if (known := state.memory.get(name)) is not None and known.evictions is not None:
+            known.evictions = None
             state.touch(name)
     for source in decision.probes:
-        state.after(state.pace.kubelet, proved, source)
+        state.call_after(state.latencies.kubelet, probe_answered, source)
     for name, step in decision.steps.items():
         _waits(state, name, step.wait)
-    send(state, decision, state.leader, fates)
+    send(state, decision, state.leader, effect_faults)
 
 
-def send(state: State, decision: Decision, leader: int, fates: Fates | None) -> None:
+def send(
+    state: StageState, decision: Decision, leader: int, effect_faults: EffectFaultSource | None
+) -> None:
     """The requests of a decision, by whoever decided it."""
     for write in decision.rollouts:
-        _send_rollout(state, write, leader, fates(write.pool) if fates else _FINE)
+        _send_rollout(state, write, leader, effect_faults(write.pool) if effect_faults else _FINE)
     for name, step in decision.steps.items():
         if step.actions:
-            _send(state, (name, step), leader, fates(name) if fates else _FINE)
+            _send(state, (name, step), leader, effect_faults(name) if effect_faults else _FINE)
 
 
-def _waits(state: State, name: str, wait: Wait | None) -> None:
+def _waits(state: StageState, name: str, wait: Wait | None) -> None:
     """It is told with the next view, and is no reason to decide again."""
-    known = state.knows(name)
+    known = state.memory_of(name)
     if known.waiting is not wait and known.waiting != wait:
         known.waiting = wait
-        state.reknown.add(name)
+        state.stale_memory_views.add(name)
 
 
-def proved(state: State, source: str) -> None:
+def probe_answered(state: StageState, source: str) -> None:
     """A probe was answered: the source is current, unless it hangs."""
     known = state.sources.get(source)
     if known is None or source not in SOURCES:
         return
-    if source in state.blind:
+    if source in state.frozen:
         state.sources[source] = msgspec.structs.replace(known, probed=state.now)
     else:
-        state.sources[source] = Source(
+        state.sources[source] = SourceState(
             proved=state.now, revision=str(state.revision), probed=state.now
         )
     for key in state.pools:
@@ -114,70 +119,72 @@ def proved(state: State, source: str) -> None:
 # Steps.
 
 
-def _send(state: State, what: tuple[str, Step], leader: int, fate: Fate) -> None:
+def _send(state: StageState, what: tuple[str, Step], leader: int, fate: EffectFault) -> None:
     name, step = what
     if leader == state.leader:
-        state.knows(name).writing += 1
-        state.hush(name)
+        state.memory_of(name).writing += 1
+        state.touch_decided(name)
     slots = {
         action.component: _sequence(state, name, action.component)
         for action in step.actions
         if isinstance(action, WriteSlot)
     }
-    sent = Sent(name, step, slots, leader, fate)
+    sent = SentStep(name, step, slots, leader, fate)
     if fate.lost:
-        state.after(state.pace.give_up, answered, name, leader)
+        state.call_after(state.latencies.request_timeout, step_answered, name, leader)
         return
-    state.after(fate.delay + state.pace.write, done, sent, 0, True)
-    if fate.again is not None:
-        state.after(fate.again + state.pace.write, done, sent, 0, False)
+    state.call_after(fate.delay + state.latencies.write, run_actions, sent, 0, True)
+    if fate.repeat_after is not None:
+        state.call_after(fate.repeat_after + state.latencies.write, run_actions, sent, 0, False)
 
 
-def done(state: State, sent: Sent, index: int, asks: bool) -> None:
+def run_actions(state: StageState, sent: SentStep, index: int, awaited: bool) -> None:
     """The next of a step's actions. `asks`: somebody waits for the answer."""
-    actions, fate = sent.step.actions, sent.fate
-    while index < len(actions) and (fate.actions is None or index < fate.actions):
+    actions, fate = sent.step.actions, sent.fault
+    while index < len(actions) and (fate.max_actions is None or index < fate.max_actions):
         action = actions[index]
         index += 1
         if not _act(state, sent, action):
             break
-        if index < len(actions) and not isinstance(actions[index], Note):
-            state.after(state.pace.write, done, sent, index, asks)
+        if index < len(actions) and not isinstance(actions[index], Notice):
+            state.call_after(state.latencies.write, run_actions, sent, index, awaited)
             return
-    if asks and (fate.unanswered or fate.actions is not None):
-        state.after(state.pace.give_up, answered, sent.name, sent.leader)
-    elif asks:
-        answered(state, sent.name, sent.leader)
+    if awaited and (fate.unanswered or fate.max_actions is not None):
+        state.call_after(state.latencies.request_timeout, step_answered, sent.name, sent.leader)
+    elif awaited:
+        step_answered(state, sent.name, sent.leader)
 
 
-def answered(state: State, name: str, leader: int) -> None:
+def step_answered(state: StageState, name: str, leader: int) -> None:
     """The scheduler knows how its requests went, or has given them up."""
-    known = state.known.get(name)
+    known = state.memory.get(name)
     if leader == state.leader and known is not None and known.writing:
         known.writing -= 1
         state.touch(name)
 
 
-def _act(state: State, sent: Sent, action: Action) -> bool:
+def _act(state: StageState, sent: SentStep, action: Action) -> bool:
     """Whether it succeeded."""
     match action:
         case WriteNode():
             code = api.apply_node(state, sent.name, action)
-            seeing.refresh_node(state, sent.name)
-            state.tell(f"{sent.name}: {sent.step.because} [{_shown(action)}] {code}")
+            views.refresh_node(state, sent.name)
+            state.log(f"{sent.name}: {sent.step.because} [{_shown(action)}] {code}")
             return code < 300
         case WriteSlot():
             return _write_slot(state, sent, action)
         case AskPreflight():
-            return checks.ask(state, sent.name, action.boot_id, sent.leader, action.check)
+            return preflights.start_preflight(
+                state, sent.name, action.boot_id, sent.leader, action.check
+            )
         case EvictPods():
             if sent.leader == state.leader:
-                evictions.begin(state, sent.name, action)
+                evictions.start_evictions(state, sent.name, action)
             return True
         case DeleteDriverPod():
             return _delete(state, sent.name, action)
-        case Note():
-            state.tell(f"{sent.name}: told: {action.message}")
+        case Notice():
+            state.log(f"{sent.name}: told: {action.message}")
             return True
 
 
@@ -194,12 +201,12 @@ def _shown(write: WriteNode) -> str:
 # Slots.
 
 
-def _sequence(state: State, name: str, component: str) -> int:
+def _sequence(state: StageState, name: str, component: str) -> int:
     slot = state.slots.get((name, component))
     return slot.sequence if slot is not None else 0
 
 
-def _write_slot(state: State, sent: Sent, action: WriteSlot) -> bool:
+def _write_slot(state: StageState, sent: SentStep, action: WriteSlot) -> bool:
     key, command = (sent.name, action.component), action.command
     if not state.bus_up:
         return False
@@ -208,84 +215,92 @@ def _write_slot(state: State, sent: Sent, action: WriteSlot) -> bool:
     if there is not None and there.command == command:
         return True
     if sequence != sent.slots.get(action.component, 0):
-        state.tell(f"{sent.name}: slot of {action.component} was written by somebody else")
+        state.log(f"{sent.name}: slot of {action.component} was written by somebody else")
         return False
     put_slot(state, sent.name, action.component, command)
     return True
 
 
-def put_slot(state: State, name: str, component: str, command: Command) -> None:
+def put_slot(state: StageState, name: str, component: str, command: Command) -> None:
     """It stands there now, and the agent is poked."""
     sequence = _sequence(state, name, component) + 1
-    state.slots[name, component] = Slot(sequence, command)
-    state.tell(
+    state.slots[name, component] = StageSlot(sequence, command)
+    state.log(
         f"{name}: {component} is told {command.kind} {command.order} of epoch {command.epoch}"
     )
-    seeing.refresh_slot(state, name, component)
+    views.refresh_slot(state, name, component)
     state.touch(name)
-    wait = state.pace.reread if component in state.deaf.get(name, ()) else state.pace.poke
-    state.after(wait, agents.poked, name, component)
+    wait = (
+        state.latencies.slot_reread
+        if component in state.missed_pokes.get(name, ())
+        else state.latencies.slot_poke
+    )
+    state.call_after(wait, agents.on_poke, name, component)
 
 
 # Driver pods.
 
 
-def _delete(state: State, name: str, action: DeleteDriverPod) -> bool:
+def _delete(state: StageState, name: str, action: DeleteDriverPod) -> bool:
     machine = state.machines.get(name)
     pod = machine.drivers.get(action.pod.uid) if machine is not None else None
-    state.tell(f"{name}: driver pod {action.pod.uid} is deleted")
+    state.log(f"{name}: driver pod {action.pod.uid} is deleted")
     if machine is None or pod is None or not pod.in_api:
         return True
     if not pod.deleting:
-        drivers.delete(state, machine, pod)
+        driver_pods.delete(state, machine, pod)
     return True
 
 
 # Rollouts.
 
 
-def _send_rollout(state: State, write: WriteRollout, leader: int, fate: Fate) -> None:
+def _send_rollout(state: StageState, write: WriteRollout, leader: int, fate: EffectFault) -> None:
     if leader == state.leader:
         state.writing_rollouts.add(write.pool)
-        state.hushed_pools.add(write.pool)
-        state.restale_pools.add(write.pool)
-    if fate.lost or fate.actions == 0:
-        state.after(state.pace.give_up, rollout_answered, write.pool, leader)
+        state.decided_pools.add(write.pool)
+        state.stale_pool_views.add(write.pool)
+    if fate.lost or fate.max_actions == 0:
+        state.call_after(state.latencies.request_timeout, rollout_answered, write.pool, leader)
         return
-    late = fate.delay + state.pace.write
-    state.after(late, put_rollout, write, leader, not fate.unanswered)
+    late = fate.delay + state.latencies.write
+    state.call_after(late, put_rollout, write, leader, not fate.unanswered)
     if fate.unanswered:
-        state.after(late + state.pace.give_up, rollout_answered, write.pool, leader)
-    if fate.again is not None:
-        state.after(fate.again + state.pace.write, put_rollout, write, leader, False)
+        state.call_after(
+            late + state.latencies.request_timeout, rollout_answered, write.pool, leader
+        )
+    if fate.repeat_after is not None:
+        state.call_after(
+            fate.repeat_after + state.latencies.write, put_rollout, write, leader, False
+        )
 
 
-def put_rollout(state: State, write: WriteRollout, leader: int, asks: bool) -> None:
+def put_rollout(state: StageState, write: WriteRollout, leader: int, awaited: bool) -> None:
     """The request is there."""
     code = api.write_rollout(state, write)
-    seeing.refresh_rollout(state, write.pool)
+    views.refresh_rollout(state, write.pool)
     granted = f", grants {', '.join(write.granted)}" if write.granted else ""
-    state.tell(f"{write.pool}: {write.because or 'kept'}{granted} [{write.status.phase}] {code}")
-    if asks:
+    state.log(f"{write.pool}: {write.because or 'kept'}{granted} [{write.status.phase}] {code}")
+    if awaited:
         rollout_answered(state, write.pool, leader)
 
 
-def rollout_answered(state: State, key: str, leader: int) -> None:
+def rollout_answered(state: StageState, key: str, leader: int) -> None:
     """The scheduler knows how it went, or has given up."""
     if leader == state.leader:
         state.writing_rollouts.discard(key)
         state.touch_pool(key)
 
 
-def elect(state: State) -> int:
+def elect(state: StageState) -> int:
     """Another leader: what its predecessor knew is gone; what it sent may still arrive."""
     epochs = [pool.rollout.status.epoch for pool in state.pools.values() if pool.rollout]
     state.leader += 1
     state.epoch = 1 + max(epochs, default=0)
-    state.known.clear()
+    state.memory.clear()
     state.writing_rollouts.clear()
     state.touch_all(state.machines)
     for key in state.pools:
         state.touch_pool(key)
-    state.tell(f"another leader, of epoch {state.epoch}")
+    state.log(f"another leader, of epoch {state.epoch}")
     return state.epoch

@@ -4,90 +4,92 @@ No person does this: agents die, machines reboot, sources hang. Must not know wh
 it.
 """
 
-from libs.forecast.stage import nodes, processes, seeing
-from libs.forecast.stage.state import State
+from libs.forecast.stage import agent_processes, nodes, views
+from libs.forecast.stage.state import StageState
 
 
-class Faults:
+class StageFaults:
     """What breaks by itself."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: StageState) -> None:
         self._state = state
 
     def reboot(self, node: str, *, kernel: str = "", variant: str = "") -> None:
         """A machine goes down, and comes back if it can."""
-        self._state.tell(f"{node}: reboots")
+        self._state.log(f"{node}: reboots")
         nodes.reboot(self._state, node, kernel, variant)
 
     def power_off(self, node: str) -> None:
         """A machine is dead."""
         if self._state.machines[node].up:
-            self._state.tell(f"{node}: is dead")
+            self._state.log(f"{node}: is dead")
             nodes.power_off(self._state, node)
 
     def power_on(self, node: str) -> None:
         """Somebody switches it on again."""
         nodes.power_on(self._state, node, self._state.machines[node].boot)
 
-    def cut_kubelet(self, node: str, seconds: float | None) -> None:
+    def disconnect_kubelet(self, node: str, seconds: float | None) -> None:
         """Its kubelet loses the API server."""
-        self._state.tell(f"{node}: its kubelet is cut off for {seconds} s")
-        nodes.cut_off(self._state, node, seconds)
+        self._state.log(f"{node}: its kubelet is cut off for {seconds} s")
+        nodes.disconnect_kubelet(self._state, node, seconds)
 
-    def join_kubelet(self, node: str) -> None:
+    def reconnect_kubelet(self, node: str) -> None:
         """It has it again."""
-        nodes.joined_again(self._state, node, self._state.machines[node].boot)
+        nodes.reconnect_kubelet(self._state, node, self._state.machines[node].boot)
 
-    def cut_agents(self, node: str) -> None:
+    def disconnect_agents(self, node: str) -> None:
         """Its agents lose the bus."""
-        self._state.tell(f"{node}: its agents are cut off")
-        processes.cut_off(self._state, self._state.machines[node])
+        self._state.log(f"{node}: its agents are cut off")
+        agent_processes.disconnect_agents(self._state, self._state.machines[node])
 
-    def join_agents(self, node: str) -> None:
+    def reconnect_agents(self, node: str) -> None:
         """They have it again."""
-        processes.joined_again(self._state, self._state.machines[node])
+        agent_processes.reconnect_agents(self._state, self._state.machines[node])
 
-    def agent_dies(self, node: str, part: str, *, hung: bool = False) -> None:
+    def stop_agent(self, node: str, part: str, *, hung: bool = False) -> None:
         """For good, or until it is started."""
         machine = self._state.machines[node]
-        self._state.tell(f"{node}: {part} {'hangs' if hung else 'dies'}")
-        processes.dies(self._state, machine, machine.agents[part], hung=hung)
+        self._state.log(f"{node}: {part} {'hangs' if hung else 'dies'}")
+        agent_processes.stop_agent(self._state, machine, machine.agents[part], hung=hung)
 
-    def agent_restarts(self, node: str, part: str, *, forgets: bool = False) -> None:
+    def restart_agent(self, node: str, part: str, *, loses_journal: bool = False) -> None:
         """It starts again, perhaps without its journal."""
         machine = self._state.machines[node]
-        without = " without its journal" if forgets else ""
-        self._state.tell(f"{node}: {part} starts again{without}")
-        processes.restart(self._state, machine, machine.agents[part], forgets=forgets)
+        without = " without its journal" if loses_journal else ""
+        self._state.log(f"{node}: {part} starts again{without}")
+        agent_processes.restart_agent(
+            self._state, machine, machine.agents[part], loses_journal=loses_journal
+        )
 
-    def deaf(self, node: str, *parts: str) -> None:
+    def miss_pokes(self, node: str, *parts: str) -> None:
         """These components miss their pokes."""
-        self._state.deaf[node] = parts
+        self._state.missed_pokes[node] = parts
 
-    def bus(self, up: bool) -> None:
+    def set_bus_up(self, up: bool) -> None:
         """NATS is away, or back."""
-        processes.bus(self._state, up)
+        agent_processes.set_bus_up(self._state, up)
 
-    def hold(self, part: str) -> None:
+    def freeze(self, part: str) -> None:
         """A part of all views stands still: `seeing` has their names."""
-        self._state.tell(f"what is seen of {part} stands still")
-        seeing.hold(self._state, part)
+        self._state.log(f"what is seen of {part} stands still")
+        views.freeze(self._state, part)
 
-    def show(self, part: str) -> None:
+    def unfreeze(self, part: str) -> None:
         """It is current again."""
-        if part in self._state.blind:
-            self._state.tell(f"what is seen of {part} is current again")
-        seeing.show(self._state, part)
+        if part in self._state.frozen:
+            self._state.log(f"what is seen of {part} is current again")
+        views.unfreeze(self._state, part)
 
     def foreign_operator(self, name: str) -> None:
         """The GPU Operator is at work here too; or not any more."""
         if name == self._state.foreign_operator:
             return
-        self._state.tell(f"the GPU Operator {'is at work: ' + name if name else 'is gone'}")
+        self._state.log(f"the GPU Operator {'is at work: ' + name if name else 'is gone'}")
         self._state.foreign_operator = name
         for key in self._state.pools:
             self._state.touch_pool(key)
 
-    def quiet(self, source: str) -> None:
+    def mute_source(self, source: str) -> None:
         """A source says nothing any more until it is asked."""
-        seeing.quiet(self._state, source)
+        views.mute(self._state, source)

@@ -5,159 +5,159 @@ Must not know of upgrades.
 
 from libs.contracts.facts import LoadedDriver
 from libs.contracts.journal import Verb
-from libs.forecast.stage import api, drivers, loading, processes, works
-from libs.forecast.stage.objects import Loaded, Machine, Node
-from libs.forecast.stage.paths import (
+from libs.forecast.stage import agent_processes, api, driver_container, driver_pods, tenant_pods
+from libs.forecast.stage.field_paths import (
     CORDON,
     DRIVER,
     KUBELET,
-    LIFECYCLE,
+    NODE_CONTROLLER,
     RECORD,
     SAFE_LOAD,
     UID,
 )
-from libs.forecast.stage.state import State
+from libs.forecast.stage.objects import KernelDriver, StageMachine, StageNode
+from libs.forecast.stage.state import StageState
 
-_FOLLOWS = api.By(Verb.PATCH, LIFECYCLE, "kube-controller-manager")
-_SPEAKS = api.By(Verb.PATCH, KUBELET, "kubelet")
+_FOLLOWS = api.Requester(Verb.PATCH, NODE_CONTROLLER, "kube-controller-manager")
+_SPEAKS = api.Requester(Verb.PATCH, KUBELET, "kubelet")
 
 
-def watch(state: State, name: str, paths: frozenset[str]) -> None:
+def on_node_changed(state: StageState, name: str, paths: frozenset[str]) -> None:
     """What a change of a Node sets in motion."""
     node = state.nodes.get(name)
     uid = node.uid if node is not None else ""
     if UID in paths and node is None:
-        state.after(state.pace.collected, collect, name)
+        state.call_after(state.latencies.pod_gc, collect_pods, name)
     if CORDON in paths:
-        state.after(state.pace.taint, follow_cordon, name, uid)
+        state.call_after(state.latencies.taint, sync_cordon_taint, name, uid)
     if DRIVER in paths or UID in paths:
-        state.after(state.pace.daemon_set, drivers.sync_drivers, name)
+        state.call_after(state.latencies.daemon_set, driver_pods.sync_drivers, name)
     if RECORD in paths:
-        state.after(state.pace.taint, works.pause_operands, name, uid)
+        state.call_after(state.latencies.taint, tenant_pods.set_operand_pause, name, uid)
     if SAFE_LOAD in paths and node is not None and api.value(node, SAFE_LOAD) is None:
         machine = state.machines.get(name)
         if machine is not None and machine.up:
-            loading.safe_to_load(state, machine)
+            driver_container.resume_load(state, machine)
 
 
-def follow_cordon(state: State, name: str, uid: str) -> None:
+def sync_cordon_taint(state: StageState, name: str, uid: str) -> None:
     """The node lifecycle controller: a taint for a cordon."""
     node = state.nodes.get(name)
-    if node is None or node.uid != uid or node.taint == api.cordoned(node):
+    if node is None or node.uid != uid or node.taint == api.is_cordoned(node):
         return
     node.taint = not node.taint
     api.stored(state, node, _FOLLOWS)
     if not node.taint:
-        works.has_room(state, name)
+        tenant_pods.schedule_refill(state, name)
 
 
-def collect(state: State, name: str) -> None:
+def collect_pods(state: StageState, name: str) -> None:
     """Pods of a Node that is gone are deleted."""
     machine = state.machines.get(name)
     if machine is not None and name not in state.nodes:
-        drivers.collected(state, machine)
-        works.collected(state, machine)
+        driver_pods.delete_orphans(state, machine)
+        tenant_pods.delete_orphans(state, machine)
 
 
-def unheard(state: State, name: str) -> None:
+def mark_not_ready(state: StageState, name: str) -> None:
     """A kubelet has not spoken for too long."""
     node, machine = state.nodes.get(name), state.machines.get(name)
     if node is None or machine is None or not node.ready:
         return
-    if not machine.up or not machine.hears:
+    if not machine.up or not machine.kubelet_connected:
         node.ready = False
         api.stored(state, node, _FOLLOWS)
 
 
-def cut_off(state: State, name: str, seconds: float | None) -> None:
+def disconnect_kubelet(state: StageState, name: str, seconds: float | None) -> None:
     """The kubelet loses the API server; None: for ever."""
     machine = state.machines[name]
-    if not machine.up or not machine.hears:
+    if not machine.up or not machine.kubelet_connected:
         return
-    machine.hears = False
-    state.after(state.pace.unready, unheard, name)
+    machine.kubelet_connected = False
+    state.call_after(state.latencies.not_ready_after, mark_not_ready, name)
     if seconds is not None:
-        state.after(seconds, joined_again, name, machine.boot)
+        state.call_after(seconds, reconnect_kubelet, name, machine.boot)
 
 
-def joined_again(state: State, name: str, boot: int) -> None:
+def reconnect_kubelet(state: StageState, name: str, boot: int) -> None:
     """It has it again."""
     machine = state.machine(name, boot)
     if machine is not None:
-        machine.hears = True
+        machine.kubelet_connected = True
         _speaks(state, machine)
 
 
-def power_off(state: State, name: str) -> None:
+def power_off(state: StageState, name: str) -> None:
     """The machine is down; whether it ever comes back is another matter."""
     machine = state.machines[name]
     machine.up = False
     machine.loaded = None
-    machine.calling = False
+    machine.is_unloading = False
     machine.admitted = ""
     machine.busy_since = None
-    drivers.machine_down(machine)
-    works.machine_down(machine)
-    processes.machine_down(state, machine)
-    state.after(state.pace.unready, unheard, name)
+    driver_pods.machine_down(machine)
+    tenant_pods.machine_down(machine)
+    agent_processes.stop_agents(state, machine)
+    state.call_after(state.latencies.not_ready_after, mark_not_ready, name)
 
 
-def reboot(state: State, name: str, kernel: str = "", variant: str = "") -> None:
+def reboot(state: StageState, name: str, kernel: str = "", variant: str = "") -> None:
     """Down, and up again if the world lets it; perhaps with another kernel."""
     machine = state.machines[name]
     if machine.up:
         power_off(state, name)
     down = state.world.boot(name, machine.attempt("boot")).seconds
     if down is not None:
-        state.after(down, power_on, name, machine.boot, kernel, variant)
+        state.call_after(down, power_on, name, machine.boot, kernel, variant)
 
 
-def power_on(state: State, name: str, boot: int, kernel: str = "", variant: str = "") -> None:
+def power_on(state: StageState, name: str, boot: int, kernel: str = "", variant: str = "") -> None:
     """Another boot: /run is empty, and no module is loaded."""
     machine = state.machines[name]
     if machine.up or machine.boot != boot:
         return
-    machine.up = machine.hears = True
+    machine.up = machine.kubelet_connected = True
     machine.boot += 1
     machine.boot_id = f"{name}-boot-{machine.boot}"
     machine.kernel = kernel or machine.kernel
     machine.variant = variant or machine.variant
     if machine.preinstalled is not None:
-        install(state, machine, machine.preinstalled.install_digest)
-    state.tell(f"{name} is up again: boot {machine.boot}, kernel {machine.kernel}")
+        preinstall_driver(state, machine, machine.preinstalled.install_digest)
+    state.log(f"{name} is up again: boot {machine.boot}, kernel {machine.kernel}")
     _speaks(state, machine)
-    processes.machine_up(state, machine)
+    agent_processes.start_agents(state, machine)
 
 
-def install(state: State, machine: Machine, install_digest: str) -> None:
+def preinstall_driver(state: StageState, machine: StageMachine, install_digest: str) -> None:
     """A driver that its owner put there is loaded, now and at each start."""
-    version = loading.version_of(install_digest)
+    version = driver_container.version_of(install_digest)
     driver = LoadedDriver(version=version, loaded_at=state.now, preinstalled=True)
-    machine.loaded = machine.preinstalled = Loaded(install_digest, driver)
-    state.stir(machine)
+    machine.loaded = machine.preinstalled = KernelDriver(install_digest, driver)
+    state.machine_changed(machine)
 
 
-def _speaks(state: State, machine: Machine) -> None:
+def _speaks(state: StageState, machine: StageMachine) -> None:
     """The kubelet posts what is so, and looks after its pods."""
     node = state.nodes.get(machine.name)
     if node is not None:
         said = (True, machine.boot_id, machine.kernel, machine.variant)
         if (node.ready, node.boot_id, node.kernel, node.variant) != said:
             if node.boot_id != machine.boot_id:
-                state.reported.pop(machine.name, None)
+                state.driver_facts.pop(machine.name, None)
             node.ready, node.boot_id, node.kernel, node.variant = said
             api.stored(state, node, _SPEAKS)
-            processes.node_is(state, machine)
-            works.has_room(state, machine.name)
-    drivers.kubelet_back(state, machine)
-    works.kubelet_back(state, machine)
+            agent_processes.bind_to_node(state, machine)
+            tenant_pods.schedule_refill(state, machine.name)
+    driver_pods.resync_kubelet(state, machine)
+    tenant_pods.resync_kubelet(state, machine)
 
 
-def register(state: State, machine: Machine, *, pool: str) -> None:
+def register(state: StageState, machine: StageMachine, *, pool: str) -> None:
     """A Node object for a machine that has none."""
-    node = Node(
+    node = StageNode(
         name=machine.name,
-        uid=state.uid("node"),
+        uid=state.new_uid("node"),
         revision=0,
         created=state.now,
         boot_id=machine.boot_id,
@@ -167,4 +167,4 @@ def register(state: State, machine: Machine, *, pool: str) -> None:
         gpus=8,
     )
     api.create_node(state, node)
-    processes.node_is(state, machine)
+    agent_processes.bind_to_node(state, machine)

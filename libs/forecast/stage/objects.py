@@ -14,16 +14,16 @@ from libs.contracts.commands import Command, CommandBody, Order, Proven
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.reports import Evidence, Finding, Progress, Refusal, Result, Usage
 from libs.contracts.rollout import RolloutSpec, RolloutStatus
-from libs.forecast.stage.fields import Fields
+from libs.forecast.stage.managed_fields import Fields
 from libs.policy.kinds.strategy import StrategySpec
-from libs.policy.kinds.upgrades import UpgradePolicy
-from libs.policy.wanted import Method
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait
-from libs.rollout.views.machine import Checked, Shelter
+from libs.rollout.views.machine import EvictionExemption, PreflightQuery
 from libs.rollout.views.pool import Build
 
 
-class Node(msgspec.Struct, kw_only=True):
+class StageNode(msgspec.Struct, kw_only=True):
     """A Node object."""
 
     name: str
@@ -35,7 +35,7 @@ class Node(msgspec.Struct, kw_only=True):
     pool: str = ""
     variant: str = ""
     excluded: bool = False
-    last: bool = False
+    upgrade_last: bool = False
     gpus: int = 8
     ready: bool = True
     taint: bool = False
@@ -47,7 +47,7 @@ class Node(msgspec.Struct, kw_only=True):
     """Who wrote each of the shared fields last, also of those that are gone."""
 
 
-class Phase(StrEnum):
+class DriverPodPhase(StrEnum):
     """Where a driver pod is."""
 
     PULLING = "pulling"
@@ -61,7 +61,7 @@ class Phase(StrEnum):
     ENDED = "ended"
 
 
-class Status(msgspec.Struct, frozen=True):
+class DriverContainerStatus(msgspec.Struct, frozen=True):
     """What a kubelet has said of a driver container."""
 
     ready: bool = False
@@ -70,7 +70,7 @@ class Status(msgspec.Struct, frozen=True):
     trouble: str = ""
 
 
-class Driver(msgspec.Struct, kw_only=True):
+class StageDriverPod(msgspec.Struct, kw_only=True):
     """A driver pod: its object, and its containers."""
 
     uid: str
@@ -83,11 +83,11 @@ class Driver(msgspec.Struct, kw_only=True):
     """The kubelet has taken it up, and its containers are not gone."""
     ending: bool = False
     """The kubelet is ending it."""
-    phase: Phase = Phase.PULLING
+    phase: DriverPodPhase = DriverPodPhase.PULLING
     run: int = 0
     """Counts what its containers begin: what an earlier run would have brought about is void."""
-    status: Status = Status()
-    shown: Status = Status()
+    status: DriverContainerStatus = DriverContainerStatus()
+    reported_status: DriverContainerStatus = DriverContainerStatus()
     """The status that the API server has."""
 
 
@@ -101,18 +101,18 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True):
     """It comes to an end, and is what the policy's selector of jobs selects."""
     remaining: float | None = None
     """Seconds until it ends by itself; None: never."""
-    guarded: float | None = 0.0
+    eviction_refused_for: float | None = 0.0
     """For so long, from the first request on, a disruption budget refuses; None: for ever."""
-    stops: float | None = 2.0
+    stop_seconds: float | None = 2.0
     """From an eviction until it is gone; None: never."""
-    comes_back: bool = True
+    is_recreated: bool = True
     """Its controller fills the node again when it can."""
-    shelter: Shelter = Shelter.NONE
+    exemption: EvictionExemption = EvictionExemption.NONE
     bare: bool = False
     empty_dir: bool = False
 
 
-class Work(msgspec.Struct, kw_only=True):
+class TenantPod(msgspec.Struct, kw_only=True):
     """A pod of a tenant."""
 
     uid: str
@@ -123,39 +123,39 @@ class Work(msgspec.Struct, kw_only=True):
     first_refused: float | None = None
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class AgentReports(msgspec.Struct, frozen=True, kw_only=True):
     """What a component's last reports say, as the bus has them."""
 
     result: Result | None = None
     progress: Progress | None = None
     refusal: Refusal | None = None
     evidence: Evidence | None = None
-    highest: Order = Order(0, 0)
+    highest_order: Order = Order(0, 0)
 
 
-class Agent(msgspec.Struct, kw_only=True):
+class StageAgent(msgspec.Struct, kw_only=True):
     """One of our components on a machine: its process, its journal, and what it has said."""
 
     part: str
-    knows: frozenset[str]
+    capabilities: frozenset[str]
     alive: bool = True
     hung: bool = False
     """It runs and holds what it holds, but neither hears nor speaks."""
     life: int = 0
     """Counts its processes: what an earlier one had under way is void."""
-    holds: bool = False
+    holds_devices: bool = False
     """It has the devices open."""
     silent_at: float | None = None
     """None: it beats."""
-    heard: float = 0.0
+    last_beat: float = 0.0
 
     # in its journal
     node_uid: str = ""
     epoch: int = 0
-    highest: Order = Order(0, 0)
-    begun: Command | None = None
+    highest_order: Order = Order(0, 0)
+    current_op: Command | None = None
     """The op that was started and not finished."""
-    ended: Result | None = None
+    last_result: Result | None = None
 
     # in its memory
     slot: Command | None = None
@@ -173,18 +173,18 @@ class Agent(msgspec.Struct, kw_only=True):
     """Of the driver that is being validated."""
 
     # to be said, and said
-    says: Said = Said()
-    said: Said = Said()
+    pending_reports: AgentReports = AgentReports()
+    published_reports: AgentReports = AgentReports()
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class KernelDriver(msgspec.Struct, frozen=True):
     """The driver in the kernel."""
 
     install_digest: str
     driver: LoadedDriver
 
 
-class Machine(msgspec.Struct, kw_only=True):
+class StageMachine(msgspec.Struct, kw_only=True):
     """A machine: what goes on there, whatever the API server believes."""
 
     name: str
@@ -193,23 +193,23 @@ class Machine(msgspec.Struct, kw_only=True):
     kernel: str
     variant: str = ""
     up: bool = True
-    hears: bool = True
+    kubelet_connected: bool = True
     """Its kubelet is connected to the API server."""
     connected: bool = True
     """Its agents are connected to the bus."""
-    loaded: Loaded | None = None
-    preinstalled: Loaded | None = None
+    loaded: KernelDriver | None = None
+    preinstalled: KernelDriver | None = None
     """What it loads by itself whenever it starts."""
-    calling: bool = False
+    is_unloading: bool = False
     """A call that takes out the modules is in the kernel."""
     busy_since: float | None = None
     """Since when unloads of the present op were refused."""
     admitted: str = ""
     """Uid of the driver pod that was let through the gate in this boot."""
-    drivers: dict[str, Driver] = {}
-    works: dict[str, Work] = {}
+    drivers: dict[str, StageDriverPod] = {}
+    tenant_pods: dict[str, TenantPod] = {}
     tenants: tuple[Tenant, ...] = ()
-    agents: dict[str, Agent] = {}
+    agents: dict[str, StageAgent] = {}
     host_processes: int = 0
     """That have the devices open, and belong to no pod."""
     obstacles: tuple[Finding, ...] = ()
@@ -224,7 +224,7 @@ class Machine(msgspec.Struct, kw_only=True):
         return number
 
 
-class Reported(msgspec.Struct, frozen=True, kw_only=True):
+class DriverFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the driver agent last said in this boot of its machine."""
 
     loaded: LoadedDriver | None = None
@@ -232,14 +232,14 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
 
 
-class Slot(msgspec.Struct, frozen=True):
+class StageSlot(msgspec.Struct, frozen=True):
     """A command slot, with the sequence by which it is compared."""
 
     sequence: int
     command: Command
 
 
-class Leaves(msgspec.Struct, kw_only=True):
+class PendingEvictions(msgspec.Struct, kw_only=True):
     """Pods of a node that are being evicted."""
 
     pods: dict[str, float]
@@ -248,7 +248,7 @@ class Leaves(msgspec.Struct, kw_only=True):
     refused: dict[str, str]
 
 
-class Rollout(msgspec.Struct, kw_only=True):
+class StageRollout(msgspec.Struct, kw_only=True):
     """A Rollout object."""
 
     uid: str
@@ -259,37 +259,37 @@ class Rollout(msgspec.Struct, kw_only=True):
     finalized: bool = False
 
 
-class Pool(msgspec.Struct, kw_only=True):
+class StagePool(msgspec.Struct, kw_only=True):
     """A policy, with the Rollout of its pool."""
 
     key: str
     uid: str
     target: str
-    method: Method
+    method: InstallMethod
     builds: Mapping[str, Mapping[str, Build]]
     upgrade: UpgradePolicy
     strategy: StrategySpec
     held: tuple[str, ...] = ()
     gone: bool = False
-    rollout: Rollout | None = None
+    rollout: StageRollout | None = None
 
 
-class Known(msgspec.Struct, kw_only=True):
+class NodeMemory(msgspec.Struct, kw_only=True):
     """What the scheduler remembers of a node between two decisions, and does about it."""
 
     waiting: Wait | None = None
-    preflight: Checked | None = None
+    preflight: PreflightQuery | None = None
     preflight_boot: str = ""
-    leaves: Leaves | None = None
+    evictions: PendingEvictions | None = None
     writing: int = 0
     """Requests of its own that are not answered."""
 
 
-def copied(machine: Machine) -> Machine:
+def copy_machine(machine: StageMachine) -> StageMachine:
     """A machine of its own."""
     made = copy(machine)
     made.drivers = {uid: copy(each) for uid, each in machine.drivers.items()}
-    made.works = {uid: copy(each) for uid, each in machine.works.items()}
+    made.tenant_pods = {uid: copy(each) for uid, each in machine.tenant_pods.items()}
     made.agents = {part: copy(each) for part, each in machine.agents.items()}
     made.counts = machine.counts.copy()
     return made

@@ -8,22 +8,21 @@ the same stage with the same decisions is the same story.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from libs.contracts.records import Journal
-from libs.forecast.stage import driving, effects, nodes, seeing, validating, witnessing
-from libs.forecast.stage.agenda import Due
-from libs.forecast.stage.pace import Pace
-from libs.forecast.stage.plans import NodePlan
-from libs.forecast.stage.setting import furnish
-from libs.forecast.stage.snapshot import furnish_from
-from libs.forecast.stage.state import State
-from libs.forecast.world import Model
+from libs.contracts.records import AuditJournal
+from libs.forecast.stage import audit_facts, driver_agent, effects, nodes, validator_agent, views
+from libs.forecast.stage.from_fleet import populate_from_fleet
+from libs.forecast.stage.from_specs import StageNodeSpec, populate
+from libs.forecast.stage.latencies import Latencies
+from libs.forecast.stage.state import StageState
+from libs.forecast.stage.timers import Timer
+from libs.forecast.world import WorldModel
 from libs.rollout.decision import Decision
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 
 
-class Changed(NamedTuple):
+class ChangedNames(NamedTuple):
     """What is another one than when it was last asked."""
 
     nodes: frozenset[str]
@@ -32,7 +31,7 @@ class Changed(NamedTuple):
     """Keys."""
 
 
-class News(NamedTuple):
+class ViewUpdate(NamedTuple):
     """Views of what changed, as `Deciding.update` takes them."""
 
     nodes: tuple[NodeView, ...]
@@ -46,32 +45,37 @@ class Stage:
     def __init__(
         self,
         pools: Iterable[PoolView] = (),
-        nodes: Iterable[NodePlan] = (),
+        nodes: Iterable[StageNodeSpec] = (),
         *,
-        world: Model,
+        world: WorldModel,
         start: float = 0.0,
-        pace: Pace = Pace(),  # noqa: B008 - frozen
+        latencies: Latencies = Latencies(),  # noqa: B008 - frozen
         journalled: bool = True,
     ) -> None:
-        self.state = State(world=world, start=start, pace=pace, journalled=journalled)
+        self.state = StageState(
+            world=world, start=start, latencies=latencies, journalled=journalled
+        )
         self._equip()
-        furnish(self.state, pools, nodes)
+        populate(self.state, pools, nodes)
 
     @classmethod
-    def of(cls, fleet: Fleet, *, world: Model, now: float) -> "Stage":
+    def from_fleet(cls, fleet: Fleet, *, world: WorldModel, now: float) -> "Stage":
         """The cluster that a snapshot shows, as far as it shows it."""
         made = cls(world=world, start=now, journalled=False)
-        furnish_from(made.state, fleet)
+        populate_from_fleet(made.state, fleet)
         return made
 
     def _equip(self) -> None:
         self._nodes = dict[str, NodeView]()
         self._pools = dict[str, PoolView]()
-        self.state.watchers = (nodes.watch,)
-        self.state.minders = (driving.look, validating.look)
-        if self.state.chronicle is not None:
-            self.state.watchers += (witnessing.watch,)
-            self.state.minders += (witnessing.look,)
+        self.state.node_handlers = (nodes.on_node_changed,)
+        self.state.machine_handlers = (
+            driver_agent.on_machine_changed,
+            validator_agent.on_machine_changed,
+        )
+        if self.state.recorder is not None:
+            self.state.node_handlers += (audit_facts.on_node_changed,)
+            self.state.machine_handlers += (audit_facts.on_machine_changed,)
 
     # What is seen.
 
@@ -95,13 +99,13 @@ class Stage:
         self._renew()
         return self._pools[key]
 
-    def news(self) -> News:
+    def pop_view_update(self) -> ViewUpdate:
         """The views of all that changed since this was asked last, by whomever."""
-        names = self.state.hushed | self.state.dirty
-        keys = self.state.hushed_pools | self.state.dirty_pools
-        self.changed()
+        names = self.state.decided_nodes | self.state.dirty
+        keys = self.state.decided_pools | self.state.dirty_pools
+        self.pop_changed_names()
         self._renew()
-        return News(
+        return ViewUpdate(
             nodes=tuple(self._nodes[name] for name in names if name in self._nodes),
             nodes_gone=tuple(name for name in names if name not in self._nodes),
             pools=tuple(self._pools[key] for key in keys),
@@ -109,31 +113,31 @@ class Stage:
 
     def _renew(self) -> None:
         state = self.state
-        for name in state.restale:
-            view = seeing.node_view(state, name)
+        for name in state.stale_views:
+            view = views.node_view(state, name)
             if view is None:
                 self._nodes.pop(name, None)
             else:
                 self._nodes[name] = view
-        for name in state.reknown - state.restale:
+        for name in state.stale_memory_views - state.stale_views:
             if name in self._nodes:
-                self._nodes[name] = seeing.known_anew(state, self._nodes[name])
-        state.restale.clear()
-        state.reknown.clear()
-        for key in state.restale_pools:
-            self._pools[key] = seeing.pool_view(state, key)
-        state.restale_pools.clear()
+                self._nodes[name] = views.with_memory(state, self._nodes[name])
+        state.stale_views.clear()
+        state.stale_memory_views.clear()
+        for key in state.stale_pool_views:
+            self._pools[key] = views.pool_view(state, key)
+        state.stale_pool_views.clear()
 
     def instant(self, epoch: int | None = None) -> Instant:
         """Now, as the leader of that epoch sees it; without one, of the present leader."""
-        return seeing.instant(self.state, self.epoch if epoch is None else epoch)
+        return views.instant(self.state, self.epoch if epoch is None else epoch)
 
-    def changed(self) -> Changed:
+    def pop_changed_names(self) -> ChangedNames:
         """Since this was asked last, but for what a decision itself brings about."""
         state = self.state
-        state.hushed.clear()
-        state.hushed_pools.clear()
-        made = Changed(frozenset(state.dirty), frozenset(state.dirty_pools))
+        state.decided_nodes.clear()
+        state.decided_pools.clear()
+        made = ChangedNames(frozenset(state.dirty), frozenset(state.dirty_pools))
         state.dirty.clear()
         state.dirty_pools.clear()
         return made
@@ -143,9 +147,9 @@ class Stage:
     def carry_out(
         self,
         decision: Decision,
-        fates: effects.Fates | None = None,
+        effect_faults: effects.EffectFaultSource | None = None,
         *,
-        rested: Iterable[str] | None = None,
+        no_longer_waiting: Iterable[str] | None = None,
         leader: int | None = None,
     ) -> None:
         """Begin to; `fates` are the faults that its effects meet.
@@ -154,37 +158,37 @@ class Stage:
         it all that it does not name. `leader` is the number of another than the present one.
         """
         if leader is not None and leader != self.state.leader:
-            effects.send(self.state, decision, leader, fates)
+            effects.send(self.state, decision, leader, effect_faults)
         else:
-            effects.carry_out(self.state, decision, fates, rested)
+            effects.carry_out(self.state, decision, effect_faults, no_longer_waiting)
 
     @property
-    def next(self) -> float | None:
+    def next_at(self) -> float | None:
         """When something happens next; None: nothing ever does, unless somebody acts."""
-        return self.state.agenda.next
+        return self.state.timers.next_at
 
     def advance(self) -> float:
         """To the next moment at which something happens, with all that happens then."""
-        at = self.state.agenda.next
+        at = self.state.timers.next_at
         if at is not None:
-            self.until(at)
+            self.run_until(at)
         return self.state.now
 
-    def until(self, time: float) -> None:
+    def run_until(self, time: float) -> None:
         """To that time, with all that happens on the way."""
         state = self.state
-        while (at := state.agenda.next) is not None and at <= time:
-            due = state.agenda.pop()
+        while (at := state.timers.next_at) is not None and at <= time:
+            due = state.timers.pop()
             state.now = max(state.now, at)
-            due.what(state, *due.values)
+            due.callback(state, *due.values)
         state.now = max(state.now, time)
 
     # What can be judged, and told.
 
-    def journal(self) -> Journal:
+    def journal(self) -> AuditJournal:
         """What an audit reads; of a stage without a chronicle nothing is known."""
-        chronicle = self.state.chronicle
-        return witnessing.journal(chronicle) if chronicle is not None else Journal()
+        chronicle = self.state.recorder
+        return audit_facts.build_journal(chronicle) if chronicle is not None else AuditJournal()
 
     @property
     def violations(self) -> tuple[tuple[float, str, str], ...]:
@@ -192,23 +196,23 @@ class Stage:
         return tuple(self.state.violations)
 
     @property
-    def story(self) -> tuple[tuple[float, str], ...]:
+    def log_lines(self) -> tuple[tuple[float, str], ...]:
         """What happened, for people."""
-        chronicle = self.state.chronicle
-        return tuple(chronicle.story) if chronicle is not None else ()
+        chronicle = self.state.recorder
+        return tuple(chronicle.log_lines) if chronicle is not None else ()
 
     # For whoever tries every order of events.
 
-    def pending(self) -> tuple[Due, ...]:
+    def pending(self) -> tuple[Timer, ...]:
         """All that is to happen."""
-        return self.state.agenda.pending()
+        return self.state.timers.pending()
 
-    def happen(self, due: Due) -> None:
+    def fire(self, due: Timer) -> None:
         """This now, and all earlier things later; time does not run backwards."""
         state = self.state
-        state.agenda.take(due)
+        state.timers.remove(due)
         state.now = max(state.now, due.at)
-        due.what(state, *due.values)
+        due.callback(state, *due.values)
 
     def copy(self) -> "Stage":
         """Another one, in the same state."""

@@ -7,33 +7,33 @@ which is like a fleet), and the distributions behind them. Here must not live: w
 time is, or what an answer sets in motion.
 """
 
-from libs.forecast.world.chances import Lognormal, Observed
-from libs.forecast.world.habits import Habits, History
-from libs.forecast.world.questions import (
+from libs.forecast.world.distributions import EmpiricalDistribution, Lognormal
+from libs.forecast.world.model import (
     NEVER,
-    RUNS_ON,
-    STEPS,
-    Ending,
-    Model,
-    Span,
-    Verdict,
+    RUNS_FOREVER,
+    VALIDATION_STEPS,
+    ProcessEnd,
+    TimeSpan,
+    ValidationEnd,
+    WorldModel,
 )
-from libs.forecast.world.seeded import Seeded
-from libs.forecast.world.steady import Oddity, Steady
+from libs.forecast.world.profile import DurationHistory, FleetProfile
+from libs.forecast.world.seeded import SeededWorld
+from libs.forecast.world.steady import SteadyWorld, WorldOverride
 
 __all__ = [
     "NEVER",
-    "RUNS_ON",
-    "STEPS",
-    "Ending",
-    "Habits",
-    "History",
+    "RUNS_FOREVER",
+    "VALIDATION_STEPS",
+    "DurationHistory",
+    "EmpiricalDistribution",
+    "FleetProfile",
     "Lognormal",
-    "Model",
-    "Observed",
-    "Oddity",
-    "Seeded",
-    "Span",
-    "Steady",
-    "Verdict",
+    "ProcessEnd",
+    "SeededWorld",
+    "SteadyWorld",
+    "TimeSpan",
+    "ValidationEnd",
+    "WorldModel",
+    "WorldOverride",
 ]

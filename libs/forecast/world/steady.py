@@ -7,10 +7,10 @@ import hashlib
 
 import msgspec
 
-from libs.forecast.world.questions import RUNS_ON, Ending, Span, Verdict
+from libs.forecast.world.model import RUNS_FOREVER, ProcessEnd, TimeSpan, ValidationEnd
 
 
-class Oddity(msgspec.Struct, frozen=True, kw_only=True):
+class WorldOverride(msgspec.Struct, frozen=True, kw_only=True):
     """Where something goes otherwise than usual, and how; an empty name stands for any."""
 
     node: str = ""
@@ -19,35 +19,35 @@ class Oddity(msgspec.Struct, frozen=True, kw_only=True):
     driver: str = ""
     pod: str = ""
     """Where a pod is asked about, it alone is compared."""
-    attempts: int | None = None
+    first_attempts: int | None = None
     """So many first attempts are odd, the later ones as usual; None: all are."""
 
-    pull: Span | None = None
-    init: Ending | None = None
-    ready: Span | None = None
-    run: Ending | None = None
-    job: Ending | None = None
-    stop: Span | None = None
-    boot: Span | None = None
+    pull: TimeSpan | None = None
+    init: ProcessEnd | None = None
+    ready: TimeSpan | None = None
+    run: ProcessEnd | None = None
+    job: ProcessEnd | None = None
+    stop: TimeSpan | None = None
+    boot: TimeSpan | None = None
 
-    unload: Ending | None = None
-    load: Ending | None = None
-    validation: Verdict | None = None
-    refusal: Span | None = None
-    eviction: Span | None = None
-    remainder: Span | None = None
+    unload: ProcessEnd | None = None
+    load: ProcessEnd | None = None
+    validation: ValidationEnd | None = None
+    refusal: TimeSpan | None = None
+    eviction: TimeSpan | None = None
+    remainder: TimeSpan | None = None
 
-    def concerns(self, node: str, workload: str, container: str, attempt: int) -> bool:
+    def matches(self, node: str, workload: str, container: str, attempt: int) -> bool:
         """Whether it is about this start."""
         return (
             self.node in ("", node)
             and self.workload in ("", workload)
             and self.container in ("", container)
-            and (self.attempts is None or attempt < self.attempts)
+            and (self.first_attempts is None or attempt < self.first_attempts)
         )
 
 
-class Steady(msgspec.Struct, frozen=True, kw_only=True):
+class SteadyWorld(msgspec.Struct, frozen=True, kw_only=True):
     """A world in which everything works and takes its usual time, but for its oddities.
 
     Of several oddities about one thing the first has the word. With a `spread` each usual time is
@@ -55,116 +55,122 @@ class Steady(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     seed: int = 0
-    spread: float = 0.0
-    oddities: tuple[Oddity, ...] = ()
+    jitter: float = 0.0
+    overrides: tuple[WorldOverride, ...] = ()
 
-    pulling: float = 2.0
-    preparing: float = 1.0
-    starting: float = 1.0
-    working: float = 60.0
-    stopping: float = 1.0
-    booting: float = 90.0
-    unloading: float = 3.0
-    loading: float = 20.0
-    validating: float = 10.0
+    pull_seconds: float = 2.0
+    init_seconds: float = 1.0
+    ready_seconds: float = 1.0
+    job_seconds: float = 60.0
+    stop_seconds: float = 1.0
+    boot_seconds: float = 90.0
+    unload_seconds: float = 3.0
+    load_seconds: float = 20.0
+    validation_seconds: float = 10.0
 
-    def pull(self, node: str, workload: str, container: str) -> Span:
+    def pull(self, node: str, workload: str, container: str) -> TimeSpan:
         """As usual, or odd."""
         for odd in self._odd(node, workload, container, 0):
             if odd.pull is not None:
                 return odd.pull
-        return Span(self._usual(self.pulling, "pull", node, workload, container))
+        return TimeSpan(self._usual(self.pull_seconds, "pull", node, workload, container))
 
-    def init(self, node: str, workload: str, container: str, attempt: int) -> Ending:
+    def init(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
         """As usual it succeeds."""
         for odd in self._odd(node, workload, container, attempt):
             if odd.init is not None:
                 return odd.init
-        return Ending(self._usual(self.preparing, "init", node, workload, container, attempt))
+        return ProcessEnd(
+            self._usual(self.init_seconds, "init", node, workload, container, attempt)
+        )
 
-    def ready(self, node: str, workload: str, container: str, attempt: int) -> Span:
+    def ready(self, node: str, workload: str, container: str, attempt: int) -> TimeSpan:
         """As usual it gets ready."""
         for odd in self._odd(node, workload, container, attempt):
             if odd.ready is not None:
                 return odd.ready
-        return Span(self._usual(self.starting, "ready", node, workload, container, attempt))
+        return TimeSpan(
+            self._usual(self.ready_seconds, "ready", node, workload, container, attempt)
+        )
 
-    def run(self, node: str, workload: str, container: str, attempt: int) -> Ending:
+    def run(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
         """As usual it runs on."""
         for odd in self._odd(node, workload, container, attempt):
             if odd.run is not None:
                 return odd.run
-        return RUNS_ON
+        return RUNS_FOREVER
 
-    def job(self, node: str, workload: str, container: str, attempt: int) -> Ending:
+    def job(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
         """As usual it succeeds."""
         for odd in self._odd(node, workload, container, attempt):
             if odd.job is not None:
                 return odd.job
-        return Ending(self._usual(self.working, "job", node, workload, container, attempt))
+        return ProcessEnd(self._usual(self.job_seconds, "job", node, workload, container, attempt))
 
-    def stop(self, node: str, workload: str, container: str) -> Span:
+    def stop(self, node: str, workload: str, container: str) -> TimeSpan:
         """As usual, or odd."""
         for odd in self._odd(node, workload, container, 0):
             if odd.stop is not None:
                 return odd.stop
-        return Span(self._usual(self.stopping, "stop", node, workload, container))
+        return TimeSpan(self._usual(self.stop_seconds, "stop", node, workload, container))
 
-    def boot(self, node: str, attempt: int) -> Span:
+    def boot(self, node: str, attempt: int) -> TimeSpan:
         """As usual it comes back."""
         for odd in self._odd(node, "", "", attempt):
             if odd.boot is not None:
                 return odd.boot
-        return Span(self._usual(self.booting, "boot", node, attempt))
+        return TimeSpan(self._usual(self.boot_seconds, "boot", node, attempt))
 
-    def unload(self, node: str, attempt: int) -> Ending:
+    def unload(self, node: str, attempt: int) -> ProcessEnd:
         """As usual nobody holds the modules."""
         for odd in self._odd(node, "", "", attempt):
             if odd.unload is not None:
                 return odd.unload
-        return Ending(self._usual(self.unloading, "unload", node, attempt))
+        return ProcessEnd(self._usual(self.unload_seconds, "unload", node, attempt))
 
-    def load(self, node: str, driver: str, attempt: int) -> Ending:
+    def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
         """As usual it works."""
         for odd in self._odd(node, "", "", attempt):
             if odd.load is not None and odd.driver in ("", driver):
                 return odd.load
-        return Ending(self._usual(self.loading, "load", node, driver, attempt))
+        return ProcessEnd(self._usual(self.load_seconds, "load", node, driver, attempt))
 
-    def validation(self, node: str, driver: str, attempt: int) -> Verdict:
+    def validation(self, node: str, driver: str, attempt: int) -> ValidationEnd:
         """As usual it passes."""
         for odd in self._odd(node, "", "", attempt):
             if odd.validation is not None and odd.driver in ("", driver):
                 return odd.validation
-        return Verdict(self._usual(self.validating, "validation", node, driver, attempt))
+        return ValidationEnd(
+            self._usual(self.validation_seconds, "validation", node, driver, attempt)
+        )
 
-    def refusal(self, pod: str) -> Span:
+    def refusal(self, pod: str) -> TimeSpan:
         """As usual no budget is in the way."""
-        for odd in self.oddities:
+        for odd in self.overrides:
             if odd.refusal is not None and odd.pod in ("", pod):
                 return odd.refusal
-        return Span(0.0)
+        return TimeSpan(0.0)
 
-    def eviction(self, pod: str, grace: float) -> Span:
+    def eviction(self, pod: str, grace: float) -> TimeSpan:
         """As usual it stops like any container, and never after its grace."""
-        for odd in self.oddities:
+        for odd in self.overrides:
             if odd.eviction is not None and odd.pod in ("", pod):
                 return odd.eviction
-        return Span(min(grace, self._usual(self.stopping, "eviction", pod)))
+        return TimeSpan(min(grace, self._usual(self.stop_seconds, "eviction", pod)))
 
-    def remainder(self, pod: str, age: float) -> Span:
+    def remainder(self, pod: str, age: float) -> TimeSpan:
         """As usual a job takes as long as any other, and one that took longer is at its end."""
-        for odd in self.oddities:
+        for odd in self.overrides:
             if odd.remainder is not None and odd.pod in ("", pod):
                 return odd.remainder
-        return Span(max(0.0, self._usual(self.working, "remainder", pod) - age))
+        return TimeSpan(max(0.0, self._usual(self.job_seconds, "remainder", pod) - age))
 
-    def _odd(self, node: str, workload: str, container: str, attempt: int) -> list[Oddity]:
-        return [odd for odd in self.oddities if odd.concerns(node, workload, container, attempt)]
+    def _odd(self, node: str, workload: str, container: str, attempt: int) -> list[WorldOverride]:
+        return [odd for odd in self.overrides if odd.matches(node, workload, container, attempt)]
 
     def _usual(self, seconds: float, *question: object) -> float:
-        if not self.spread:
+        if not self.jitter:
             return seconds
         asked = "/".join(map(str, (self.seed, *question)))
         digest = hashlib.blake2b(asked.encode(), digest_size=8).digest()
-        return seconds * (1.0 + self.spread * int.from_bytes(digest) / 2**64)
+        return seconds * (1.0 + self.jitter * int.from_bytes(digest) / 2**64)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from libs.contracts.facts import Gpu
 from libs.contracts.telemetry import GpuSample
-from libs.host.gpus.port import Library, Unavailable
+from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 
 
 class MemoryGpus:
@@ -21,7 +21,7 @@ class MemoryGpus:
         self,
         gpus: Sequence[Gpu],
         *,
-        driver: Callable[[], Library | None],
+        driver: Callable[[], DriverLibrary | None],
         samples: Callable[[Gpu], GpuSample],
         held: Callable[[bool], None] = lambda _held: None,
     ) -> None:
@@ -29,14 +29,14 @@ class MemoryGpus:
         self._driver = driver
         self._samples = samples
         self._held = held
-        self._under: Library | None = None
+        self._under: DriverLibrary | None = None
         self._xids: dict[str, list[int]] = {}
 
-    def open(self) -> Library:
+    def open(self) -> DriverLibrary:
         """Take hold of the library; raises `Unavailable`. What is open already stays so."""
         library = self._driver()
         if library is None:
-            raise Unavailable("no NVIDIA driver is loaded")
+            raise GpusUnavailable("no NVIDIA driver is loaded")
         if self._under is None:
             self._held(True)
         self._under = library
@@ -80,6 +80,6 @@ class MemoryGpus:
 
     def _asked(self) -> None:
         if self._under is None:
-            raise Unavailable("the GPUs are not open: nobody holds the driver's library")
+            raise GpusUnavailable("the GPUs are not open: nobody holds the driver's library")
         if self._driver() is None:
-            raise Unavailable("the driver was unloaded while its library was open")
+            raise GpusUnavailable("the driver was unloaded while its library was open")

@@ -10,16 +10,22 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 
-from libs.kube.config.credentials import Renewed
-from libs.kube.config.sources import SERVICE_ACCOUNT, Found, Kubeconfig, Pod, Source
+from libs.kube.config.credentials import RefreshedCredentials
+from libs.kube.config.sources import (
+    SERVICE_ACCOUNT,
+    ClusterConfig,
+    ConfigSource,
+    InClusterSource,
+    KubeconfigSource,
+)
 from libs.kube.errors import Misconfigured
-from libs.kube.http import HttpTransport, Pass
+from libs.kube.http import HttpTransport, RequestAuth
 from libs.runtime.clock import Clock
 
 log = logging.getLogger("sluice.kube")
 
 
-async def connect(
+async def open_transport(
     *,
     clock: Clock,
     kubeconfig: Path | None = None,
@@ -32,46 +38,46 @@ async def connect(
     The first of: `kubeconfig`, $KUBECONFIG, the pod that we run in, ~/.kube/config.
     """
     source = await asyncio.to_thread(
-        choose,
+        choose_source,
         kubeconfig=kubeconfig,
         context=context,
         environ=os.environ if environ is None else environ,
         service_account=service_account,
     )
     found = await source.read(anew=True)
-    tls = Tls()
-    first = await asyncio.to_thread(tls.admit, found)
+    tls = AuthLoader()
+    first = await asyncio.to_thread(tls.load, found)
 
-    async def again(anew: bool) -> Pass:
-        return await asyncio.to_thread(tls.admit, await source.read(anew=anew))
+    async def again(anew: bool) -> RequestAuth:
+        return await asyncio.to_thread(tls.load, await source.read(anew=anew))
 
     log.info("the API server is %s, by %s", found.url, source)
     return HttpTransport(
         found.url,
-        credentials=Renewed(first, again, clock=clock),
+        credentials=RefreshedCredentials(first, again, clock=clock),
         proxy=found.proxy,
         server_name=found.server_name,
     )
 
 
-def choose(
+def choose_source(
     *,
     kubeconfig: Path | None,
     context: str | None,
     environ: Mapping[str, str],
     service_account: Path,
-) -> Source:
+) -> ConfigSource:
     """Where to read, or `Misconfigured`: what was tried, in order, and what to do."""
     if kubeconfig is not None:
-        return Kubeconfig([kubeconfig], context=context)
+        return KubeconfigSource([kubeconfig], context=context)
     if listed := environ.get("KUBECONFIG"):
         paths = [Path(part).expanduser() for part in listed.split(os.pathsep) if part]
-        return Kubeconfig(paths, context=context)
-    if Pod.surrounds_us(environ) and context is None:
-        return Pod(environ, folder=service_account)
+        return KubeconfigSource(paths, context=context)
+    if InClusterSource.is_available(environ) and context is None:
+        return InClusterSource(environ, folder=service_account)
     home = Path(environ.get("HOME", "~")).expanduser() / ".kube" / "config"
     if home.exists():
-        return Kubeconfig([home], context=context)
+        return KubeconfigSource([home], context=context)
     raise Misconfigured(
         "looking for a cluster",
         f"no kubeconfig was given, $KUBECONFIG is not set, this is no pod ($KUBERNETES_SERVICE_HOST"
@@ -79,7 +85,7 @@ def choose(
     )
 
 
-class Tls:
+class AuthLoader:
     """Makes of each reading what a request shows; the same files give the same TLS context, so
     that connections stay open.
     """
@@ -88,17 +94,17 @@ class Tls:
         self._made_of: object = None
         self._context: ssl.SSLContext | None = None
 
-    def admit(self, found: Found) -> Pass:
+    def load(self, found: ClusterConfig) -> RequestAuth:
         """Reads files, so not on the loop. `Misconfigured` names the one that is no good."""
         headers = {"authorization": found.token} if found.token else {}
         if not found.url.startswith("https:"):
-            return Pass(headers=headers)
+            return RequestAuth(headers=headers)
         files = (found.ca_file, found.cert_file, found.key_file)
         made_of = (found.verify, *(_content(file) for file in files))
         if made_of != self._made_of:
             self._context = _context(found)
             self._made_of = made_of
-        return Pass(headers=headers, tls=self._context)
+        return RequestAuth(headers=headers, tls=self._context)
 
 
 def _content(file: str) -> bytes:
@@ -109,7 +115,7 @@ def _content(file: str) -> bytes:
         raise Misconfigured(f"the TLS file {file}", why) from error
 
 
-def _context(found: Found) -> ssl.SSLContext:
+def _context(found: ClusterConfig) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=found.ca_file or None)
     except ssl.SSLError as error:

@@ -8,53 +8,53 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from libs.kube.errors import Misconfigured
-from libs.kube.http import Pass
+from libs.kube.http import RequestAuth
 from libs.runtime.clock import Clock
 
 log = logging.getLogger("sluice.kube")
 
-PERIOD = 60.0
+REFRESH_PERIOD = 60.0
 """Seconds after which they are read again: projected tokens are renewed in place."""
 
-CALM = 10.0
+MIN_REFRESH_INTERVAL = 10.0
 """Seconds after a reading in which a refusal does not cause another."""
 
-Reader = Callable[[bool], Awaitable[Pass]]
+Reader = Callable[[bool], Awaitable[RequestAuth]]
 """Reads them, and all that they come from anew if it is told so; else `Misconfigured`, in time."""
 
 
-class Renewed:
+class RefreshedCredentials:
     """A reading that is due goes on beside the requests, with the old ones until it has ended."""
 
-    def __init__(self, first: Pass, reader: Reader, *, clock: Clock) -> None:
+    def __init__(self, first: RequestAuth, reader: Reader, *, clock: Clock) -> None:
         self._pass = first
         self._reader = reader
         self._clock = clock
         self._read = clock.monotonic()
         self._reading: asyncio.Task[None] | None = None
-        self._refused: Pass | None = None
+        self._refused: RequestAuth | None = None
         self._complaint = ""
 
-    async def present(self) -> Pass:
+    async def current(self) -> RequestAuth:
         """What was read last."""
-        if self._clock.monotonic() - self._read >= PERIOD:
+        if self._clock.monotonic() - self._read >= REFRESH_PERIOD:
             self._begin(anew=False)
         return self._pass
 
-    async def renew(self, shown: Pass) -> Pass | None:
+    async def refresh(self, rejected: RequestAuth) -> RequestAuth | None:
         """What a new reading gives, if that is something else."""
         await self._over()
-        if shown is self._pass and self._worth_it(shown):
+        if rejected is self._pass and self._worth_it(rejected):
             self._begin(anew=True)
             await self._over()
-        return None if self._pass is shown else self._pass
+        return None if self._pass is rejected else self._pass
 
-    def _worth_it(self, shown: Pass) -> bool:
+    def _worth_it(self, shown: RequestAuth) -> bool:
         if self._refused is not shown:
             self._refused = shown
             log.warning("the API server refused our credentials; reading them again")
             return True
-        return self._clock.monotonic() - self._read >= CALM
+        return self._clock.monotonic() - self._read >= MIN_REFRESH_INTERVAL
 
     async def close(self) -> None:
         """Give up a reading that goes on."""

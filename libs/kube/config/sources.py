@@ -14,19 +14,19 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from libs.kube.errors import Misconfigured
-from libs.runtime.fatal import cause
+from libs.runtime.fatal import describe_error
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its token and the cluster's CA."""
 
-WITHIN = 60.0
+READ_TIMEOUT = 60.0
 """Seconds for a plugin, or whoever else gives credentials: people may have to log in."""
 
 _HOST = "KUBERNETES_SERVICE_HOST"
 _PORT = "KUBERNETES_SERVICE_PORT"
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One reading of the configuration."""
 
     url: str
@@ -43,15 +43,15 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         return f"Found({self.url})"
 
 
-class Source(Protocol):
+class ConfigSource(Protocol):
     """Somewhere that a configuration is read from; `str()` of it is for a person."""
 
-    async def read(self, *, anew: bool) -> Found:
+    async def read(self, *, anew: bool) -> ClusterConfig:
         """`anew`: forget what was read before. `Misconfigured` says what is wrong."""
         ...
 
 
-class Pod:
+class InClusterSource:
     """The pod that we run in; its token is a file that is written anew in time."""
 
     def __init__(self, environ: Mapping[str, str], *, folder: Path) -> None:
@@ -62,15 +62,15 @@ class Pod:
         return f"the service account of this pod ({self._folder})"
 
     @staticmethod
-    def surrounds_us(environ: Mapping[str, str]) -> bool:
+    def is_available(environ: Mapping[str, str]) -> bool:
         """Whether we run in a pod at all."""
         return bool(environ.get(_HOST) and environ.get(_PORT))
 
-    async def read(self, *, anew: bool) -> Found:  # noqa: ARG002  (there is nothing to forget)
+    async def read(self, *, anew: bool) -> ClusterConfig:  # noqa: ARG002  (there is nothing to forget)
         """The token is always read from its file."""
         return await asyncio.to_thread(self._read)
 
-    def _read(self) -> Found:
+    def _read(self) -> ClusterConfig:
         from kubernetes_asyncio.config import ConfigException
         from kubernetes_asyncio.config.incluster_config import InClusterConfigLoader
 
@@ -88,7 +88,7 @@ class Pod:
         return _found(configuration)
 
 
-class Kubeconfig:
+class KubeconfigSource:
     """Kubeconfig files, read as one; earlier ones win."""
 
     def __init__(self, paths: Sequence[Path], *, context: str | None) -> None:
@@ -100,13 +100,13 @@ class Kubeconfig:
     def __str__(self) -> str:
         return f"kubeconfig {os.pathsep.join(map(str, self._paths))}"
 
-    async def read(self, *, anew: bool) -> Found:
+    async def read(self, *, anew: bool) -> ClusterConfig:
         """Plugins and single sign-on are asked when what they gave expires, or `anew`."""
         # The library reads files on its loop, and waits for a plugin for ever: so it gets a loop
         # in a thread, and a limit there.
         return await asyncio.to_thread(self._read, anew=anew)
 
-    def _read(self, *, anew: bool) -> Found:
+    def _read(self, *, anew: bool) -> ClusterConfig:
         configuration = _configuration()
         try:
             if anew or self._loader is None:
@@ -125,7 +125,7 @@ class Kubeconfig:
 
     async def _fill(self, configuration: Any) -> None:
         try:
-            async with asyncio.timeout(WITHIN):
+            async with asyncio.timeout(READ_TIMEOUT):
                 await self._loader.load_and_set(configuration)
         finally:
             await cast(_Loop, asyncio.get_running_loop()).end_programs()
@@ -185,7 +185,7 @@ class Kubeconfig:
             return f"the plugin {self._plugin!r} cannot be run ({why}); install it on the PATH"
         if isinstance(error, TimeoutError):
             who = f"the plugin {self._plugin!r}" if self._plugin else "who gives credentials"
-            return f"{who} did not answer within {WITHIN:g} s"
+            return f"{who} did not answer within {READ_TIMEOUT:g} s"
         if isinstance(error, OSError):
             return f"{error.filename or 'a file'} cannot be read: {error.strerror or error}"
         text = " ".join(str(error).split())
@@ -196,7 +196,7 @@ class Kubeconfig:
             return text.replace("exec: ", told, 1) if self._plugin else text
         if isinstance(error, AttributeError | KeyError | TypeError | AssertionError):
             return "it is YAML, but not a kubeconfig"
-        return cause(error)
+        return describe_error(error)
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -247,8 +247,8 @@ def _configuration() -> Any:
     return Configuration()
 
 
-def _found(configuration: Any) -> Found:
-    return Found(
+def _found(configuration: Any) -> ClusterConfig:
+    return ClusterConfig(
         url=configuration.host,
         token=" ".join(configuration.api_key.get("BearerToken", "").split()),
         ca_file=configuration.ssl_ca_cert or "",

@@ -10,13 +10,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import msgspec
 
 from libs.kube.errors import TimedOut
-from libs.kube.lease.term import REQUEST, Term
-from libs.kube.transport import Answer, Request, Transport, tried
+from libs.kube.lease.term import REQUEST_TIMEOUT, Term
+from libs.kube.transport import Request, Response, Transport, describe_request
 from libs.runtime.clock import Clock
 from libs.runtime.tasks import bounded
 
 
-class Fenced:
+class FencedTransport:
     """The way out of one term: a change gets at most its 3 s, here and at the server."""
 
     def __init__(self, transport: Transport, term: Term, *, clock: Clock) -> None:
@@ -28,7 +28,7 @@ class Fenced:
         return f"{self._transport}, while {self._term.lease} is held"
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator[Answer]:
+    async def open(self, request: Request) -> AsyncGenerator[Response]:
         """Send it, or raise `NotLeading` and send nothing."""
         async with AsyncExitStack() as opened:
             if request.method == "GET":
@@ -36,23 +36,25 @@ class Fenced:
             else:
                 yield await self._change(request, opened)
 
-    async def _change(self, request: Request, opened: AsyncExitStack) -> Answer:
+    async def _change(self, request: Request, opened: AsyncExitStack) -> Response:
         query = {**request.query, "timeout": _at_most(request.query.get("timeout", ""))}
         request = msgspec.structs.replace(request, query=query)
-        self._term.check(tried(request))
-        number = self._term.sending()
+        self._term.check(describe_request(request))
+        number = self._term.begin_request()
         opening = opened.enter_async_context(self._transport.open(request))
         try:
-            answer = await bounded(opening, seconds=REQUEST, clock=self._clock)
+            answer = await bounded(opening, seconds=REQUEST_TIMEOUT, clock=self._clock)
         except TimeoutError as error:
-            raise TimedOut(tried(request), f"no answer within {REQUEST:g} s") from error
+            raise TimedOut(
+                describe_request(request), f"no answer within {REQUEST_TIMEOUT:g} s"
+            ) from error
         if answer.status < 500:
-            self._term.settled(number)
+            self._term.end_request(number)
         return answer
 
 
 def _at_most(asked: str) -> str:
     seconds = asked.removesuffix("s")
     # To a server 0 is no limit at all.
-    shorter = seconds.replace(".", "", 1).isdecimal() and 0 < float(seconds) < REQUEST
-    return asked if shorter else f"{REQUEST:g}s"
+    shorter = seconds.replace(".", "", 1).isdecimal() and 0 < float(seconds) < REQUEST_TIMEOUT
+    return asked if shorter else f"{REQUEST_TIMEOUT:g}s"

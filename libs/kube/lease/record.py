@@ -6,12 +6,12 @@ It decides nothing. Every write names the revision that it was decided on.
 from typing import Any
 
 from libs.kube import views
-from libs.kube.answers import read, speaking_of
 from libs.kube.client import Kube
 from libs.kube.errors import NotFound, UnknownKind
-from libs.kube.lease.term import DURATION, REQUEST
+from libs.kube.lease.term import LEASE_SECONDS, REQUEST_TIMEOUT
 from libs.kube.resources import LEASES
-from libs.kube.times import to_microsecond
+from libs.kube.responses import decode, unknown_kind_errors
+from libs.kube.times import format_micro_time
 from libs.runtime.clock import Clock
 
 
@@ -26,31 +26,33 @@ class LeaseRecord:
         self._name = name
         self._clock = clock
 
-    def stamp(self) -> str:
+    def now(self) -> str:
         """Now, as the record has it."""
-        return to_microsecond(self._clock.now())
+        return format_micro_time(self._clock.now())
 
-    async def read(self, *, within: float = REQUEST) -> views.Lease | None:
+    async def read(self, *, within: float = REQUEST_TIMEOUT) -> views.Lease | None:
         """As it is; None where there is none."""
         path = LEASES.path(namespace=self._namespace, name=self._name)
         try:
-            with speaking_of(LEASES):
+            with unknown_kind_errors(LEASES):
                 body = await self._kube.request("GET", path, within=within)
         except UnknownKind:
             raise
         except NotFound:
             return None
-        return read(body, LEASES.view, tried=f"GET {path}")
+        return decode(body, LEASES.view, tried=f"GET {path}")
 
     async def claim(self, there: views.Lease | None) -> views.Lease:
         """Make it ours, if it is still as it was read."""
-        stamp = self.stamp()
+        stamp = self.now()
         spec = {**self._held(stamp), "acquireTime": stamp}
         if there is None:
-            return await self._create({**spec, "leaseTransitions": 0}, within=REQUEST)
+            return await self._create({**spec, "leaseTransitions": 0}, within=REQUEST_TIMEOUT)
         changes = (there.spec.lease_transitions or 0) + (there.spec.holder_identity != self.holder)
         spec["leaseTransitions"] = changes
-        return await self._write(spec, version=there.metadata.resource_version, within=REQUEST)
+        return await self._write(
+            spec, version=there.metadata.resource_version, within=REQUEST_TIMEOUT
+        )
 
     async def renew(self, *, version: str, stamp: str, within: float) -> views.Lease:
         """Say that we are still there."""
@@ -63,13 +65,13 @@ class LeaseRecord:
 
     async def release(self, *, version: str) -> None:
         """Nobody holds it."""
-        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self.stamp()}
-        await self._write(spec, version=version, within=REQUEST)
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self.now()}
+        await self._write(spec, version=version, within=REQUEST_TIMEOUT)
 
     def _held(self, stamp: str) -> dict[str, Any]:
         return {
             "holderIdentity": self.holder,
-            "leaseDurationSeconds": int(DURATION),
+            "leaseDurationSeconds": int(LEASE_SECONDS),
             "renewTime": stamp,
         }
 

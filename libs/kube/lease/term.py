@@ -18,13 +18,13 @@ import itertools
 from libs.kube.errors import KubeError
 from libs.runtime.clock import Clock
 
-DURATION = 15.0
+LEASE_SECONDS = 15.0
 """What the record says: others wait so long after its last change."""
-SKEW = 2.0
+CLOCK_SKEW = 2.0
 """And so much longer."""
-HOLD = 8.0
+TERM_SECONDS = 8.0
 """A term lasts so long from the sending of its last good renewal."""
-REQUEST = 3.0
+REQUEST_TIMEOUT = 3.0
 """What may change something has so long to arrive, and then so long at the server."""
 
 
@@ -39,46 +39,47 @@ class Term:
         self.lease = lease
         self.transitions = transitions
         """How often the lease changed hands, this time included."""
-        self.over = ""
+        self.end_reason = ""
         """Why this term is over although nobody has waited for its end; empty while it is not."""
         self._clock = clock
-        self._until = sent + HOLD
+        self._until = sent + TERM_SECONDS
         self._count = itertools.count()
         self._afoot: dict[int, float] = {}
 
     def remaining(self) -> float:
         """Seconds that are left; none if it is over."""
-        return 0.0 if self.over else max(0.0, self._until - self._clock.monotonic())
+        return 0.0 if self.end_reason else max(0.0, self._until - self._clock.monotonic())
 
     def check(self, tried: str) -> None:
         """Raise `NotLeading` if `tried` must not be sent now."""
-        if self.over:
-            raise NotLeading(tried, f"not sent: {self.over}")
+        if self.end_reason:
+            raise NotLeading(tried, f"not sent: {self.end_reason}")
         if not self.remaining():
             raise NotLeading(
-                tried, f"not sent: {self.lease} was not renewed for {HOLD:g} s, another may lead"
+                tried,
+                f"not sent: {self.lease} was not renewed for {TERM_SECONDS:g} s, another may lead",
             )
 
-    def renewed(self, sent: float) -> None:
+    def renew(self, sent: float) -> None:
         """A renewal that was sent then has been granted; if that comes late, nothing changes."""
         if self.remaining():
-            self._until = max(self._until, sent + HOLD)
+            self._until = max(self._until, sent + TERM_SECONDS)
 
     def end(self, why: str) -> None:
         """Over, whatever the clock says; the first reason stays."""
-        self.over = self.over or why
+        self.end_reason = self.end_reason or why
 
-    def sending(self) -> int:
+    def begin_request(self) -> int:
         """A change goes out; the number is for `settled`."""
         number = next(self._count)
-        self._afoot[number] = self._clock.monotonic() + 2 * REQUEST
+        self._afoot[number] = self._clock.monotonic() + 2 * REQUEST_TIMEOUT
         return number
 
-    def settled(self, number: int) -> None:
+    def end_request(self, number: int) -> None:
         """Its answer is there: the server will do no more about it."""
         del self._afoot[number]
 
-    def unsettled(self) -> float:
+    def seconds_in_flight(self) -> float:
         """Seconds until the server can do nothing more of what was sent in this term."""
         last = max(self._afoot.values(), default=0.0)
         return max(0.0, last - self._clock.monotonic())

@@ -9,7 +9,7 @@ from typing import Final
 
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
 from libs.policy.kinds.gpu_cluster_policy import GPU_CLUSTER_POLICY
-from libs.policy.kinds.kind import Foreign, Kind
+from libs.policy.kinds.kind import ForeignKind, Kind
 from libs.policy.kinds.nvidia_driver import NVIDIA_DRIVER
 from libs.policy.kinds.rollout import ROLLOUT
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
@@ -20,13 +20,13 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 """By the name that objects say."""
 
-SELECTING: Final = (CLUSTER_POLICY, NVIDIA_DRIVER, GPU_CLUSTER_POLICY)
+NODE_SELECTING_KINDS: Final = (CLUSTER_POLICY, NVIDIA_DRIVER, GPU_CLUSTER_POLICY)
 """By these nodes are selected."""
 
-WISHES: Final = (*SELECTING, ROLLOUT_STRATEGY)
+POLICY_KINDS: Final = (*NODE_SELECTING_KINDS, ROLLOUT_STRATEGY)
 """In these people say what they want."""
 
-GPU_CLUSTER: Final = Foreign(
+GPU_CLUSTER: Final = ForeignKind(
     name="GPUCluster", group="nvidia.com", version="v1alpha1", plural="gpuclusters"
 )
 """The GPU Operator's own: where there is one, policies beside it are in conflict."""

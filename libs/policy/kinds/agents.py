@@ -5,8 +5,8 @@ from typing import Annotated
 
 import msgspec
 
-from libs.policy.kinds.common import Agent, EnvVar, Labels, ServiceMonitor
-from libs.policy.shapes import About, Part
+from libs.policy.kinds.common import AgentSection, EnvVar, Labels, ServiceMonitor
+from libs.policy.shapes import About, PolicyStruct
 
 NO_MPS = "sharing by MPS is not built"
 NO_PLUGIN_CONFIG = "the device plugin has one configuration: time slicing is not built"
@@ -26,7 +26,7 @@ class MigStrategy(StrEnum):
     MIXED = "mixed"
 
 
-class Toolkit(Agent, frozen=True, kw_only=True):
+class Toolkit(AgentSection, frozen=True, kw_only=True):
     """The container toolkit, which the driver agent installs."""
 
     enabled: Annotated[
@@ -46,46 +46,46 @@ class Toolkit(Agent, frozen=True, kw_only=True):
     ] = "/usr/local/nvidia"
 
 
-class PluginConfig(Part, frozen=True, kw_only=True):
+class PluginConfig(PolicyStruct, frozen=True, kw_only=True):
     """Configurations of the device plugin, by node."""
 
     name: Annotated[str, About("The ConfigMap with configurations.")] = ""
     default: Annotated[str, About("The configuration of a node that names none.")] = ""
 
 
-class Mps(Part, frozen=True, kw_only=True):
+class Mps(PolicyStruct, frozen=True, kw_only=True):
     """Sharing of a GPU by the CUDA multi-process service."""
 
     root: Annotated[str, About("Where on the host.", stored=True)] = "/run/nvidia/mps"
 
 
-class DevicePlugin(Agent, frozen=True, kw_only=True):
+class DevicePlugin(AgentSection, frozen=True, kw_only=True):
     """The kubelet's device plugin."""
 
     enabled: Annotated[
         bool,
         About("Whether GPUs are offered to pods.", effect="deploys the device plugin"),
     ] = True
-    config: Annotated[PluginConfig, About("Configurations by node.", moot=NO_PLUGIN_CONFIG)] = (
-        PluginConfig()
-    )
-    mps: Annotated[Mps, About("Sharing by MPS.", moot=NO_MPS)] = Mps()
+    config: Annotated[
+        PluginConfig, About("Configurations by node.", no_effect_because=NO_PLUGIN_CONFIG)
+    ] = PluginConfig()
+    mps: Annotated[Mps, About("Sharing by MPS.", no_effect_because=NO_MPS)] = Mps()
 
 
-class ExporterConfig(Part, frozen=True, kw_only=True):
+class ExporterConfig(PolicyStruct, frozen=True, kw_only=True):
     """Which measurements are exported."""
 
     name: Annotated[str, About("The ConfigMap with the list.")] = ""
 
 
-class ExporterService(Part, frozen=True, kw_only=True):
+class ExporterService(PolicyStruct, frozen=True, kw_only=True):
     """The Service in front of the exporter."""
 
     type: Annotated[str, About("Its type.")] = ""
     internal_traffic_policy: Annotated[str, About("Where traffic in the cluster goes.")] = ""
 
 
-class HpcJobMapping(Part, frozen=True, kw_only=True):
+class HpcJobMapping(PolicyStruct, frozen=True, kw_only=True):
     """Which job a GPU works for, told by files."""
 
     enabled: Annotated[bool, About("Whether files are read.", absent=True)] = False
@@ -94,7 +94,7 @@ class HpcJobMapping(Part, frozen=True, kw_only=True):
     ] = ""
 
 
-class DcgmExporter(Agent, frozen=True, kw_only=True):
+class DcgmExporter(AgentSection, frozen=True, kw_only=True):
     """Measurements of GPUs for Prometheus."""
 
     enabled: Annotated[
@@ -104,37 +104,39 @@ class DcgmExporter(Agent, frozen=True, kw_only=True):
     annotations: Annotated[
         Labels, About("Annotations of its pods.", effect="as in the telemetry agent's pods")
     ] = {}
-    config: Annotated[ExporterConfig, About("Which measurements.", moot=NO_EXPORTER_CONFIG)] = (
-        ExporterConfig()
-    )
+    config: Annotated[
+        ExporterConfig, About("Which measurements.", no_effect_because=NO_EXPORTER_CONFIG)
+    ] = ExporterConfig()
     service_monitor: Annotated[
-        ServiceMonitor, About("How Prometheus is told.", moot=NO_MONITOR)
+        ServiceMonitor, About("How Prometheus is told.", no_effect_because=NO_MONITOR)
     ] = ServiceMonitor()
-    service: Annotated[ExporterService, About("The Service in front of it.", moot=NO_SERVICE)] = (
-        ExporterService()
-    )
+    service: Annotated[
+        ExporterService, About("The Service in front of it.", no_effect_because=NO_SERVICE)
+    ] = ExporterService()
     host_pid: Annotated[
         bool,
         About(
             "Whether it sees the host's processes.",
-            moot="the telemetry agent learns processes from the driver agent",
+            no_effect_because="the telemetry agent learns processes from the driver agent",
         ),
     ] = msgspec.field(name="hostPID", default=False)
     enable_pod_labels: Annotated[
-        bool, About("Whether pods' labels are exported.", moot=NO_POD_LABELS, absent=True)
+        bool,
+        About("Whether pods' labels are exported.", no_effect_because=NO_POD_LABELS, absent=True),
     ] = False
     enable_pod_uid: Annotated[
-        bool, About("Whether pods' uids are exported.", moot=NO_POD_LABELS, absent=True)
+        bool,
+        About("Whether pods' uids are exported.", no_effect_because=NO_POD_LABELS, absent=True),
     ] = msgspec.field(name="enablePodUID", default=False)
     pod_label_allowlist_regex: Annotated[
-        tuple[str, ...], About("Which labels are exported.", moot=NO_POD_LABELS)
+        tuple[str, ...], About("Which labels are exported.", no_effect_because=NO_POD_LABELS)
     ] = ()
     hpc_job_mapping: Annotated[
-        HpcJobMapping, About("Which job a GPU works for.", moot=NO_JOB_MAPPING)
+        HpcJobMapping, About("Which job a GPU works for.", no_effect_because=NO_JOB_MAPPING)
     ] = HpcJobMapping()
 
 
-class Gfd(Agent, frozen=True, kw_only=True):
+class Gfd(AgentSection, frozen=True, kw_only=True):
     """Labels that say what GPUs a node has."""
 
     enabled: Annotated[
@@ -146,7 +148,7 @@ class Gfd(Agent, frozen=True, kw_only=True):
     ] = True
 
 
-class Mig(Part, frozen=True, kw_only=True):
+class MigSection(PolicyStruct, frozen=True, kw_only=True):
     """Slices of GPUs."""
 
     strategy: Annotated[
@@ -159,7 +161,7 @@ class Mig(Part, frozen=True, kw_only=True):
     ] = None
 
 
-class MigManagerConfig(Part, frozen=True, kw_only=True):
+class MigManagerConfig(PolicyStruct, frozen=True, kw_only=True):
     """Which layouts of slices there are."""
 
     name: Annotated[
@@ -176,18 +178,18 @@ class MigManagerConfig(Part, frozen=True, kw_only=True):
             "The layout of a node that names none.",
             effect="all-disabled: written to nodes without one",
             stored=True,
-            words=("all-disabled", ""),
+            choices=("all-disabled", ""),
         ),
     ] = "all-disabled"
 
 
-class GpuClientsConfig(Part, frozen=True, kw_only=True):
+class GpuClientsConfig(PolicyStruct, frozen=True, kw_only=True):
     """Services of the host that must let go of GPUs."""
 
     name: Annotated[str, About("The ConfigMap with their names.")] = ""
 
 
-class MigManager(Agent, frozen=True, kw_only=True):
+class MigManager(AgentSection, frozen=True, kw_only=True):
     """Changes of the slices on a node, which the driver agent makes."""
 
     enabled: Annotated[
@@ -199,11 +201,11 @@ class MigManager(Agent, frozen=True, kw_only=True):
     ] = True
     config: Annotated[MigManagerConfig, About("Layouts.")] = MigManagerConfig()
     gpu_clients_config: Annotated[
-        GpuClientsConfig, About("Services of the host.", moot=NO_GPU_CLIENTS)
+        GpuClientsConfig, About("Services of the host.", no_effect_because=NO_GPU_CLIENTS)
     ] = GpuClientsConfig()
 
 
-class Check(Part, frozen=True, kw_only=True):
+class ValidatorCheck(PolicyStruct, frozen=True, kw_only=True):
     """One check of the validator."""
 
     env: Annotated[
@@ -212,19 +214,20 @@ class Check(Part, frozen=True, kw_only=True):
     ] = ()
 
 
-class Validator(Agent, frozen=True, kw_only=True):
+class Validator(AgentSection, frozen=True, kw_only=True):
     """The checks that tell whether a node's driver works."""
 
-    plugin: Annotated[Check, About("The check of the device plugin.")] = Check()
-    toolkit: Annotated[Check, About("The check of the toolkit.")] = Check()
-    driver: Annotated[Check, About("The check of the driver.")] = Check()
-    cuda: Annotated[Check, About("The check of CUDA.")] = Check()
-    vfio_pci: Annotated[Check, About("The check of VFIO.", moot="VFIO is not built")] = (
-        msgspec.field(name="vfioPCI", default=Check())
-    )
+    plugin: Annotated[ValidatorCheck, About("The check of the device plugin.")] = ValidatorCheck()
+    toolkit: Annotated[ValidatorCheck, About("The check of the toolkit.")] = ValidatorCheck()
+    driver: Annotated[ValidatorCheck, About("The check of the driver.")] = ValidatorCheck()
+    cuda: Annotated[ValidatorCheck, About("The check of CUDA.")] = ValidatorCheck()
+    vfio_pci: Annotated[
+        ValidatorCheck, About("The check of VFIO.", no_effect_because="VFIO is not built")
+    ] = msgspec.field(name="vfioPCI", default=ValidatorCheck())
     vgpu_manager: Annotated[
-        Check, About("The check of the vGPU manager.", moot="vGPU is not built")
-    ] = Check()
+        ValidatorCheck,
+        About("The check of the vGPU manager.", no_effect_because="vGPU is not built"),
+    ] = ValidatorCheck()
     vgpu_devices: Annotated[
-        Check, About("The check of vGPU devices.", moot="vGPU is not built")
-    ] = Check()
+        ValidatorCheck, About("The check of vGPU devices.", no_effect_because="vGPU is not built")
+    ] = ValidatorCheck()

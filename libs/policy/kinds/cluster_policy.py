@@ -10,14 +10,15 @@ from libs.policy.kinds.agents import (
     DcgmExporter,
     DevicePlugin,
     Gfd,
-    Mig,
     MigManager,
+    MigSection,
     Toolkit,
     Validator,
 )
 from libs.policy.kinds.common import NO_OPERATOR, Conditions, Labels, Metadata, Toleration
 from libs.policy.kinds.driver import DriverSection, Gdrcopy, Gds
-from libs.policy.kinds.elsewhere import (
+from libs.policy.kinds.kind import AGE, Kind, PrinterColumn
+from libs.policy.kinds.unsupported import (
     NO_VMS,
     CcManager,
     Dcgm,
@@ -32,8 +33,7 @@ from libs.policy.kinds.elsewhere import (
     VgpuDeviceManager,
     VgpuManager,
 )
-from libs.policy.kinds.kind import AGE, Column, Kind
-from libs.policy.shapes import About, Open, Part
+from libs.policy.shapes import About, FreeForm, PolicyStruct
 
 NO_DCGM = "there is no DCGM host engine: the telemetry agent measures by NVML"
 NO_NODE_STATUS = "the telemetry service exports what it would"
@@ -54,14 +54,14 @@ class UpdateStrategy(StrEnum):
     ON_DELETE = "OnDelete"
 
 
-class Operator(Part, frozen=True, kw_only=True):
+class Operator(PolicyStruct, frozen=True, kw_only=True):
     """`spec.operator`."""
 
     default_runtime: Annotated[
         str,
         About(
             "The container runtime.",
-            moot="the runtime is read from each node",
+            no_effect_because="the runtime is read from each node",
             deprecated="leave it out",
         ),
     ] = ""
@@ -77,24 +77,30 @@ class Operator(Part, frozen=True, kw_only=True):
         InitContainer,
         About(
             "The init container of operands.",
-            moot="no operand has it any more",
+            no_effect_because="no operand has it any more",
             deprecated="leave it out",
         ),
     ] = InitContainer()
-    labels: Annotated[Labels, About("Labels of the operator's pods.", moot=NO_OPERATOR)] = {}
-    annotations: Annotated[
-        Labels, About("Annotations of the operator's pods.", moot=NO_OPERATOR)
+    labels: Annotated[
+        Labels, About("Labels of the operator's pods.", no_effect_because=NO_OPERATOR)
     ] = {}
-    metrics: Annotated[OperatorMetrics, About("Metrics of the operator.", moot=NO_MONITOR)] = (
-        OperatorMetrics()
-    )
+    annotations: Annotated[
+        Labels, About("Annotations of the operator's pods.", no_effect_because=NO_OPERATOR)
+    ] = {}
+    metrics: Annotated[
+        OperatorMetrics, About("Metrics of the operator.", no_effect_because=NO_MONITOR)
+    ] = OperatorMetrics()
     use_ocp_driver_toolkit: Annotated[
         bool,
-        About("Whether OpenShift's toolkit builds the driver.", moot=NO_OPENSHIFT, absent=True),
+        About(
+            "Whether OpenShift's toolkit builds the driver.",
+            no_effect_because=NO_OPENSHIFT,
+            absent=True,
+        ),
     ] = msgspec.field(name="use_ocp_driver_toolkit", default=False)
 
 
-class RollingUpdate(Part, frozen=True, kw_only=True):
+class RollingUpdate(PolicyStruct, frozen=True, kw_only=True):
     """How many pods of an agent are replaced at a time."""
 
     max_unavailable: Annotated[
@@ -103,12 +109,12 @@ class RollingUpdate(Part, frozen=True, kw_only=True):
             "How many at a time, as text.",
             effect="as in the agents' DaemonSets",
             unset="1",
-            amount=True,
+            int_or_percent=True,
         ),
     ] = ""
 
 
-class Daemonsets(Part, frozen=True, kw_only=True):
+class Daemonsets(PolicyStruct, frozen=True, kw_only=True):
     """`spec.daemonsets`: what all DaemonSets have in common."""
 
     labels: Annotated[
@@ -141,11 +147,11 @@ class Daemonsets(Part, frozen=True, kw_only=True):
         RollingUpdate()
     )
     pod_security_context: Annotated[
-        Open, About("The security context of pods.", effect="as in the pods")
+        FreeForm, About("The security context of pods.", effect="as in the pods")
     ] = {}
 
 
-class Cdi(Part, frozen=True, kw_only=True):
+class Cdi(PolicyStruct, frozen=True, kw_only=True):
     """How containers get their GPUs."""
 
     enabled: Annotated[
@@ -160,24 +166,31 @@ class Cdi(Part, frozen=True, kw_only=True):
         bool,
         About(
             "Whether CDI is the runtime's default.",
-            moot="enabled says it",
+            no_effect_because="enabled says it",
             deprecated="use cdi.enabled",
             stored=True,
         ),
     ] = False
     nri_plugin_enabled: Annotated[
         bool,
-        About("Whether an NRI plugin injects GPUs.", moot=NO_NRI, absent=True, stored=True),
+        About(
+            "Whether an NRI plugin injects GPUs.",
+            no_effect_because=NO_NRI,
+            absent=True,
+            stored=True,
+        ),
     ] = False
 
 
-class Psa(Part, frozen=True, kw_only=True):
+class Psa(PolicyStruct, frozen=True, kw_only=True):
     """Pod security labels of the namespace."""
 
-    enabled: Annotated[bool, About("Whether they are written.", moot=NO_PSA, absent=True)] = False
+    enabled: Annotated[
+        bool, About("Whether they are written.", no_effect_because=NO_PSA, absent=True)
+    ] = False
 
 
-class HostPaths(Part, frozen=True, kw_only=True):
+class HostPaths(PolicyStruct, frozen=True, kw_only=True):
     """Where things are on the host."""
 
     root_fs: Annotated[
@@ -203,10 +216,10 @@ class HostPaths(Part, frozen=True, kw_only=True):
 
 
 def _needed(says: str, moot: str = "") -> About:
-    return About(says, moot=moot, required=True)
+    return About(says, no_effect_because=moot, required=True)
 
 
-class ClusterPolicySpec(Part, frozen=True, kw_only=True):
+class ClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
     """What people want of the whole cluster."""
 
     operator: Annotated[Operator, _needed("The operator itself.")] = Operator()
@@ -220,31 +233,35 @@ class ClusterPolicySpec(Part, frozen=True, kw_only=True):
         NodeStatusExporter, _needed("Metrics of validation.", NO_NODE_STATUS)
     ] = NodeStatusExporter()
     gfd: Annotated[Gfd, _needed("Labels of GPUs.")] = Gfd()
-    mig: Annotated[Mig, About("Slices of GPUs.")] = Mig()
+    mig: Annotated[MigSection, About("Slices of GPUs.")] = MigSection()
     mig_manager: Annotated[
         MigManager,
         About("Changes of slices. Its agent is the toolkit's, whose section holds over this one."),
     ] = MigManager()
-    psp: Annotated[Psp, About("Pod security policies.", moot=NO_PSP)] = Psp()
+    psp: Annotated[Psp, About("Pod security policies.", no_effect_because=NO_PSP)] = Psp()
     psa: Annotated[Psa, About("Pod security labels.")] = Psa()
     validator: Annotated[Validator, About("The checks.")] = Validator()
     gds: Annotated[Gds, About("GPUDirect Storage.")] = Gds()
     gdrcopy: Annotated[Gdrcopy, About("GDRCopy.")] = Gdrcopy()
     sandbox_workloads: Annotated[SandboxWorkloads, About("Virtual machines.")] = SandboxWorkloads()
-    vfio_manager: Annotated[VfioManager, About("VFIO.", moot=NO_VFIO)] = VfioManager()
+    vfio_manager: Annotated[VfioManager, About("VFIO.", no_effect_because=NO_VFIO)] = VfioManager()
     sandbox_device_plugin: Annotated[
-        SandboxDevicePlugin, About("GPUs for virtual machines.", moot=NO_VMS)
+        SandboxDevicePlugin, About("GPUs for virtual machines.", no_effect_because=NO_VMS)
     ] = SandboxDevicePlugin()
     kata_sandbox_device_plugin: Annotated[
-        SandboxDevicePlugin, About("GPUs for Kata.", moot=NO_KATA)
+        SandboxDevicePlugin, About("GPUs for Kata.", no_effect_because=NO_KATA)
     ] = SandboxDevicePlugin()
-    vgpu_manager: Annotated[VgpuManager, About("The vGPU host.", moot=NO_VGPU)] = VgpuManager()
-    vgpu_device_manager: Annotated[VgpuDeviceManager, About("vGPU devices.", moot=NO_VGPU)] = (
-        VgpuDeviceManager()
+    vgpu_manager: Annotated[VgpuManager, About("The vGPU host.", no_effect_because=NO_VGPU)] = (
+        VgpuManager()
     )
+    vgpu_device_manager: Annotated[
+        VgpuDeviceManager, About("vGPU devices.", no_effect_because=NO_VGPU)
+    ] = VgpuDeviceManager()
     cdi: Annotated[Cdi, About("The Container Device Interface.")] = Cdi()
-    kata_manager: Annotated[KataManager, About("Kata.", moot=NO_KATA)] = KataManager()
-    cc_manager: Annotated[CcManager, About("Confidential computing.", moot=NO_CC)] = CcManager()
+    kata_manager: Annotated[KataManager, About("Kata.", no_effect_because=NO_KATA)] = KataManager()
+    cc_manager: Annotated[CcManager, About("Confidential computing.", no_effect_because=NO_CC)] = (
+        CcManager()
+    )
     host_paths: Annotated[HostPaths, About("Paths on the host.")] = HostPaths()
 
 
@@ -256,7 +273,7 @@ class PolicyState(StrEnum):
     NOT_READY = "notReady"
 
 
-class ClusterPolicyStatus(Part, frozen=True, kw_only=True):
+class ClusterPolicyStatus(PolicyStruct, frozen=True, kw_only=True):
     """How it stands."""
 
     state: Annotated[PolicyState, About("In one word.", required=True)] = PolicyState.NOT_READY
@@ -264,7 +281,7 @@ class ClusterPolicyStatus(Part, frozen=True, kw_only=True):
     conditions: Conditions = ()
 
 
-class ClusterPolicy(Part, frozen=True, kw_only=True):
+class ClusterPolicy(PolicyStruct, frozen=True, kw_only=True):
     """One driver and one set of operands for every GPU node."""
 
     metadata: Metadata = Metadata()
@@ -277,9 +294,9 @@ CLUSTER_POLICY = Kind(
     version="v1",
     plural="clusterpolicies",
     singular="clusterpolicy",
-    says="One driver and one set of operands for every GPU node of the cluster.",
+    description="One driver and one set of operands for every GPU node of the cluster.",
     spec=ClusterPolicySpec,
     status=ClusterPolicyStatus,
-    made=ClusterPolicy,
-    columns=(Column("Status", ".status.state"), AGE),
+    object_type=ClusterPolicy,
+    columns=(PrinterColumn("Status", ".status.state"), AGE),
 )

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from libs.policy.shapes import About, Amount, Open, Part
+from libs.policy.shapes import About, FreeForm, IntOrString, PolicyStruct
 
 IMAGE_PATTERN = r"[a-zA-Z0-9\-]+"
 QUANTITY_PATTERN = (
@@ -19,27 +19,27 @@ IN_AGENT = "in the environment of the agent that does this work"
 Labels = dict[str, str]
 
 
-class EnvVar(Part, frozen=True, kw_only=True):
+class EnvVar(PolicyStruct, frozen=True, kw_only=True):
     """An environment variable with a literal value."""
 
     name: Annotated[str, About("The name of the variable.", required=True)] = ""
     value: Annotated[str, About("Its value.")] = ""
 
 
-class Resources(Part, frozen=True, kw_only=True):
+class ResourceRequirements(PolicyStruct, frozen=True, kw_only=True):
     """What a container may use and is promised."""
 
     limits: Annotated[
-        dict[str, Amount],
+        dict[str, IntOrString],
         About("The most that it may use.", effect="as in the pod", pattern=QUANTITY_PATTERN),
     ] = {}
     requests: Annotated[
-        dict[str, Amount],
+        dict[str, IntOrString],
         About("What it is promised.", effect="as in the pod", pattern=QUANTITY_PATTERN),
     ] = {}
 
 
-class Image(Part, frozen=True, kw_only=True):
+class Image(PolicyStruct, frozen=True, kw_only=True):
     """The image of a container, and how it is pulled.
 
     All of repository, image and version, or a whole path in `image` alone, or nothing.
@@ -76,10 +76,12 @@ class Image(Part, frozen=True, kw_only=True):
     ] = ()
 
 
-class Operand(Image, frozen=True, kw_only=True):
+class ContainerSection(Image, frozen=True, kw_only=True):
     """A container that is run as it is told to."""
 
-    resources: Annotated[Resources, About("What its container may use.")] = Resources()
+    resources: Annotated[ResourceRequirements, About("What its container may use.")] = (
+        ResourceRequirements()
+    )
     args: Annotated[
         tuple[str, ...], About("Arguments of its container.", effect="replace its arguments")
     ] = ()
@@ -89,12 +91,16 @@ class Operand(Image, frozen=True, kw_only=True):
     ] = False
 
 
-class Agent(Part, frozen=True, kw_only=True):
+class AgentSection(PolicyStruct, frozen=True, kw_only=True):
     """An operand whose work an agent of ours does."""
 
-    repository: Annotated[str, About("Registry and path of the image.", moot=OUR_IMAGE)] = ""
-    image: Annotated[str, About("The image's name.", moot=OUR_IMAGE, pattern=IMAGE_PATTERN)] = ""
-    version: Annotated[str, About("The image's tag or digest.", moot=OUR_IMAGE)] = ""
+    repository: Annotated[
+        str, About("Registry and path of the image.", no_effect_because=OUR_IMAGE)
+    ] = ""
+    image: Annotated[
+        str, About("The image's name.", no_effect_because=OUR_IMAGE, pattern=IMAGE_PATTERN)
+    ] = ""
+    version: Annotated[str, About("The image's tag or digest.", no_effect_because=OUR_IMAGE)] = ""
     image_pull_policy: Annotated[
         str,
         About(
@@ -107,15 +113,17 @@ class Agent(Part, frozen=True, kw_only=True):
         tuple[str, ...],
         About("Names of the Secrets for its registry.", effect="as in the agent's pod"),
     ] = ()
-    resources: Annotated[Resources, About("What its container may use.")] = Resources()
-    args: Annotated[tuple[str, ...], About("Arguments.", moot=OUR_ARGUMENTS)] = ()
+    resources: Annotated[ResourceRequirements, About("What its container may use.")] = (
+        ResourceRequirements()
+    )
+    args: Annotated[tuple[str, ...], About("Arguments.", no_effect_because=OUR_ARGUMENTS)] = ()
     env: Annotated[tuple[EnvVar, ...], About("Environment variables.", effect=IN_AGENT)] = ()
     host_network: Annotated[
-        bool, About("Whether it shares the host's network.", moot=OUR_NETWORK)
+        bool, About("Whether it shares the host's network.", no_effect_because=OUR_NETWORK)
     ] = False
 
 
-class Probe(Part, frozen=True, kw_only=True):
+class Probe(PolicyStruct, frozen=True, kw_only=True):
     """How often a container is asked how it is. What is not set stays as Sluice has it."""
 
     initial_delay_seconds: Annotated[
@@ -124,22 +132,23 @@ class Probe(Part, frozen=True, kw_only=True):
     ] = None
     timeout_seconds: Annotated[
         int | None,
-        About("Seconds until an answer is too late.", effect="as in the probe", least=1, bits=32),
+        About("Seconds until an answer is too late.", effect="as in the probe", minimum=1, bits=32),
     ] = None
     period_seconds: Annotated[
-        int | None, About("Seconds between two times.", effect="as in the probe", least=1, bits=32)
+        int | None,
+        About("Seconds between two times.", effect="as in the probe", minimum=1, bits=32),
     ] = None
     success_threshold: Annotated[
         int | None,
-        About("Good answers in a row that count.", effect="as in the probe", least=1, bits=32),
+        About("Good answers in a row that count.", effect="as in the probe", minimum=1, bits=32),
     ] = None
     failure_threshold: Annotated[
         int | None,
-        About("Bad answers in a row that count.", effect="as in the probe", least=1, bits=32),
+        About("Bad answers in a row that count.", effect="as in the probe", minimum=1, bits=32),
     ] = None
 
 
-class Toleration(Part, frozen=True, kw_only=True):
+class Toleration(PolicyStruct, frozen=True, kw_only=True):
     """A taint that pods put up with."""
 
     key: Annotated[str, About("The taint's key; empty for all, with Exists.")] = ""
@@ -151,38 +160,38 @@ class Toleration(Part, frozen=True, kw_only=True):
     ] = None
 
 
-class ConfigName(Part, frozen=True, kw_only=True):
+class ConfigName(PolicyStruct, frozen=True, kw_only=True):
     """The name of a ConfigMap."""
 
     name: Annotated[str, About("The ConfigMap's name.", effect="mounted into the container")] = ""
 
 
-class ServiceMonitor(Part, frozen=True, kw_only=True):
+class ServiceMonitor(PolicyStruct, frozen=True, kw_only=True):
     """How Prometheus is told to scrape."""
 
     enabled: Annotated[bool, About("Whether there is a ServiceMonitor.", absent=True)] = False
     interval: Annotated[str, About("Time between two scrapes.")] = ""
     honor_labels: Annotated[bool, About("Whether scraped labels win.")] = False
     additional_labels: Annotated[Labels, About("More labels of the ServiceMonitor.")] = {}
-    relabelings: Annotated[tuple[Open, ...], About("How labels are rewritten.")] = ()
+    relabelings: Annotated[tuple[FreeForm, ...], About("How labels are rewritten.")] = ()
 
 
-class Condition(Part, frozen=True, kw_only=True):
+class Condition(PolicyStruct, frozen=True, kw_only=True):
     """One statement about an object, in the form that all of Kubernetes uses."""
 
     type: Annotated[str, About("What it is about.", required=True)] = ""
     status: Annotated[
-        str, About("True, False or Unknown.", required=True, words=("True", "False", "Unknown"))
+        str, About("True, False or Unknown.", required=True, choices=("True", "False", "Unknown"))
     ] = ""
     observed_generation: Annotated[
-        int | None, About("The generation of spec that it speaks of.", least=0)
+        int | None, About("The generation of spec that it speaks of.", minimum=0)
     ] = None
     last_transition_time: Annotated[str, About("When status last changed.", required=True)] = ""
     reason: Annotated[str, About("Why, in one word.", required=True)] = ""
     message: Annotated[str, About("Why, in words.", required=True)] = ""
 
 
-class Metadata(Part, frozen=True, kw_only=True):
+class Metadata(PolicyStruct, frozen=True, kw_only=True):
     """Of an object's metadata what decides between objects."""
 
     name: str = ""

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import msgspec
 
-from libs.policy.kinds.common import EnvVar, Operand, Probe
-from libs.policy.kinds.upgrades import UpgradePolicy
-from libs.policy.shapes import About, Part
+from libs.policy.kinds.common import ContainerSection, EnvVar, Probe
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.policy.shapes import About, PolicyStruct
 
 NO_VGPU = "vGPU is not built"
 NO_MANAGER = "the vendor's driver manager does not run: its steps are the driver agent's"
@@ -21,15 +21,19 @@ class KernelModuleType(StrEnum):
     PROPRIETARY = "proprietary"
 
 
-class Manager(Part, frozen=True, kw_only=True):
+class DriverManager(PolicyStruct, frozen=True, kw_only=True):
     """The init container that, in the GPU Operator, makes room for a new driver."""
 
-    repository: Annotated[str, About("Registry and path of its image.", moot=NO_MANAGER)] = ""
-    image: Annotated[str, About("Its image's name.", moot=NO_MANAGER)] = ""
-    version: Annotated[str, About("Its image's tag or digest.", moot=NO_MANAGER)] = ""
-    image_pull_policy: Annotated[str, About("When the kubelet pulls it.", moot=NO_MANAGER)] = ""
+    repository: Annotated[
+        str, About("Registry and path of its image.", no_effect_because=NO_MANAGER)
+    ] = ""
+    image: Annotated[str, About("Its image's name.", no_effect_because=NO_MANAGER)] = ""
+    version: Annotated[str, About("Its image's tag or digest.", no_effect_because=NO_MANAGER)] = ""
+    image_pull_policy: Annotated[
+        str, About("When the kubelet pulls it.", no_effect_because=NO_MANAGER)
+    ] = ""
     image_pull_secrets: Annotated[
-        tuple[str, ...], About("Secrets for its registry.", moot=NO_MANAGER)
+        tuple[str, ...], About("Secrets for its registry.", no_effect_because=NO_MANAGER)
     ] = ()
     env: Annotated[
         tuple[EnvVar, ...],
@@ -40,7 +44,7 @@ class Manager(Part, frozen=True, kw_only=True):
     ] = ()
 
 
-class Rdma(Part, frozen=True, kw_only=True):
+class Rdma(PolicyStruct, frozen=True, kw_only=True):
     """GPUDirect RDMA: network cards reach GPU memory."""
 
     enabled: Annotated[
@@ -56,7 +60,7 @@ class Rdma(Part, frozen=True, kw_only=True):
     ] = False
 
 
-class Gds(Operand, frozen=True, kw_only=True):
+class Gds(ContainerSection, frozen=True, kw_only=True):
     """GPUDirect Storage: disks reach GPU memory."""
 
     enabled: Annotated[
@@ -64,7 +68,7 @@ class Gds(Operand, frozen=True, kw_only=True):
     ] = False
 
 
-class Gdrcopy(Operand, frozen=True, kw_only=True):
+class Gdrcopy(ContainerSection, frozen=True, kw_only=True):
     """Copies between GPU memory and the CPU by the GDRCopy kernel module."""
 
     enabled: Annotated[
@@ -72,7 +76,7 @@ class Gdrcopy(Operand, frozen=True, kw_only=True):
     ] = False
 
 
-class RepoConfig(Part, frozen=True, kw_only=True):
+class RepoConfig(PolicyStruct, frozen=True, kw_only=True):
     """Package repositories that the driver container uses."""
 
     config_map_name: Annotated[
@@ -81,7 +85,7 @@ class RepoConfig(Part, frozen=True, kw_only=True):
     ] = ""
 
 
-class CertConfig(Part, frozen=True, kw_only=True):
+class CertConfig(PolicyStruct, frozen=True, kw_only=True):
     """Certificates for those repositories."""
 
     name: Annotated[
@@ -89,7 +93,7 @@ class CertConfig(Part, frozen=True, kw_only=True):
     ] = ""
 
 
-class KernelModuleConfig(Part, frozen=True, kw_only=True):
+class KernelModuleConfig(PolicyStruct, frozen=True, kw_only=True):
     """Parameters of the kernel modules."""
 
     name: Annotated[
@@ -101,13 +105,13 @@ class KernelModuleConfig(Part, frozen=True, kw_only=True):
     ] = ""
 
 
-class VirtualTopology(Part, frozen=True, kw_only=True):
+class VirtualTopology(PolicyStruct, frozen=True, kw_only=True):
     """The topology of GPUs inside a virtual machine."""
 
     config: Annotated[str, About("The ConfigMap with the topology.")] = ""
 
 
-class Licensing(Part, frozen=True, kw_only=True):
+class Licensing(PolicyStruct, frozen=True, kw_only=True):
     """The licence of a vGPU guest driver."""
 
     config_map_name: Annotated[
@@ -117,7 +121,7 @@ class Licensing(Part, frozen=True, kw_only=True):
     nls_enabled: Annotated[bool, About("Whether the licence comes from NLS.")] = False
 
 
-class DriverBase(Operand, frozen=True, kw_only=True):
+class DriverBase(ContainerSection, frozen=True, kw_only=True):
     """The driver container: what both kinds say of it under the same names."""
 
     use_precompiled: Annotated[
@@ -135,7 +139,7 @@ class DriverBase(Operand, frozen=True, kw_only=True):
         bool,
         About(
             "Whether open kernel modules are used.",
-            moot="kernelModuleType replaced it",
+            no_effect_because="kernelModuleType replaced it",
             deprecated="use kernelModuleType",
         ),
     ] = False
@@ -143,7 +147,7 @@ class DriverBase(Operand, frozen=True, kw_only=True):
     liveness_probe: Annotated[Probe | None, About("When the driver is restarted.")] = None
     readiness_probe: Annotated[Probe | None, About("When the driver counts as ready.")] = None
     rdma: Annotated[Rdma, About("GPUDirect RDMA.")] = Rdma()
-    manager: Annotated[Manager, About("The vendor's driver manager.")] = Manager()
+    manager: Annotated[DriverManager, About("The vendor's driver manager.")] = DriverManager()
     secret_env: Annotated[
         str,
         About(
@@ -176,9 +180,9 @@ class DriverSection(DriverBase, frozen=True, kw_only=True):
     ] = msgspec.field(name="useNvidiaDriverCRD", default=False)
     upgrade_policy: Annotated[UpgradePolicy, About("How nodes are upgraded.")] = UpgradePolicy()
     repo_config: Annotated[RepoConfig, About("Package repositories.")] = RepoConfig()
-    licensing_config: Annotated[Licensing, About("The licence of a vGPU guest.", moot=NO_VGPU)] = (
-        Licensing()
-    )
+    licensing_config: Annotated[
+        Licensing, About("The licence of a vGPU guest.", no_effect_because=NO_VGPU)
+    ] = Licensing()
     virtual_topology: Annotated[
-        VirtualTopology, About("The topology in a virtual machine.", moot=NO_VGPU)
+        VirtualTopology, About("The topology in a virtual machine.", no_effect_because=NO_VGPU)
     ] = VirtualTopology()

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from libs.policy.kinds.cluster_policy import PolicyState
 from libs.policy.kinds.common import Conditions, Metadata
-from libs.policy.kinds.kind import AGE, Column, Kind
-from libs.policy.shapes import About, Part
+from libs.policy.kinds.kind import AGE, Kind, PrinterColumn
+from libs.policy.shapes import About, PolicyStruct
 
 
-class HostDriver(Part, frozen=True, kw_only=True):
+class HostDriver(PolicyStruct, frozen=True, kw_only=True):
     """A driver that the driver agent installs on the host."""
 
     enabled: Annotated[
@@ -27,7 +27,7 @@ class HostDriver(Part, frozen=True, kw_only=True):
     ] = ""
 
 
-class Cuda(Part, frozen=True, kw_only=True):
+class Cuda(PolicyStruct, frozen=True, kw_only=True):
     """The CUDA that containers may count on."""
 
     enabled: Annotated[
@@ -43,7 +43,7 @@ class Cuda(Part, frozen=True, kw_only=True):
     ] = ""
 
 
-class HostDevicePlugin(Part, frozen=True, kw_only=True):
+class HostDevicePlugin(PolicyStruct, frozen=True, kw_only=True):
     """The kubelet's device plugin."""
 
     enabled: Annotated[
@@ -51,7 +51,7 @@ class HostDevicePlugin(Part, frozen=True, kw_only=True):
     ] = True
 
 
-class HostMigManager(Part, frozen=True, kw_only=True):
+class HostMigManager(PolicyStruct, frozen=True, kw_only=True):
     """Changes of the slices on a node."""
 
     enabled: Annotated[
@@ -63,7 +63,7 @@ class HostMigManager(Part, frozen=True, kw_only=True):
     ] = True
 
 
-class GpuClusterPolicySpec(Part, frozen=True, kw_only=True):
+class GpuClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
     """What people want of the whole cluster, in short."""
 
     driver: Annotated[HostDriver, About("The driver.")] = HostDriver()
@@ -72,14 +72,14 @@ class GpuClusterPolicySpec(Part, frozen=True, kw_only=True):
     mig_manager: Annotated[HostMigManager, About("Changes of slices.")] = HostMigManager()
 
 
-class GpuClusterPolicyStatus(Part, frozen=True, kw_only=True):
+class GpuClusterPolicyStatus(PolicyStruct, frozen=True, kw_only=True):
     """How it stands."""
 
     state: Annotated[PolicyState, About("In one word.", required=True)] = PolicyState.NOT_READY
     conditions: Conditions = ()
 
 
-class GpuClusterPolicy(Part, frozen=True, kw_only=True):
+class GpuClusterPolicy(PolicyStruct, frozen=True, kw_only=True):
     """One driver on the host of every GPU node."""
 
     metadata: Metadata = Metadata()
@@ -92,13 +92,13 @@ GPU_CLUSTER_POLICY = Kind(
     version="v1",
     plural="gpuclusterpolicies",
     singular="gpuclusterpolicy",
-    says="One driver, installed on the host itself, for every GPU node of the cluster.",
+    description="One driver, installed on the host itself, for every GPU node of the cluster.",
     spec=GpuClusterPolicySpec,
     status=GpuClusterPolicyStatus,
-    made=GpuClusterPolicy,
+    object_type=GpuClusterPolicy,
     columns=(
-        Column("Status", ".status.state"),
-        Column("Driver", ".spec.driver.version"),
+        PrinterColumn("Status", ".status.state"),
+        PrinterColumn("Driver", ".spec.driver.version"),
         AGE,
     ),
 )

@@ -5,15 +5,15 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.policy.shapes import About, Rule, Shape, shape
+from libs.policy.shapes import About, Rule, Shape, shape_of
 
 _SHAPES: Final[dict[type[msgspec.Struct], Shape]] = {}
 """What was worked out once: a struct belongs to one kind."""
 
-Told = Mapping[type[msgspec.Struct], Mapping[str, About]]
+FieldDescriptions = Mapping[type[msgspec.Struct], Mapping[str, About]]
 
 
-class Column(msgspec.Struct, frozen=True):
+class PrinterColumn(msgspec.Struct, frozen=True):
     """A column of `kubectl get`."""
 
     name: str
@@ -23,10 +23,10 @@ class Column(msgspec.Struct, frozen=True):
     """Shown only with `-o wide`."""
 
 
-AGE = Column("Age", ".metadata.creationTimestamp", "date")
+AGE = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
 
 
-class Foreign(msgspec.Struct, frozen=True, kw_only=True):
+class ForeignKind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of somebody else, of which we only ask whether there is any."""
 
     name: str
@@ -44,16 +44,16 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     plural: str
     singular: str
     short_names: tuple[str, ...] = ()
-    says: str
+    description: str
     spec: type[msgspec.Struct]
     status: type[msgspec.Struct]
-    made: Any
+    object_type: Any
     """What the object is once it is read; None: only its spec is."""
-    columns: tuple[Column, ...] = (AGE,)
+    columns: tuple[PrinterColumn, ...] = (AGE,)
     rules: tuple[Rule, ...] = ()
     """Of spec as a whole."""
     spec_required: bool = False
-    told: Told = {}
+    descriptions: FieldDescriptions = {}
     """Words for structs that are declared elsewhere."""
 
     @property
@@ -64,16 +64,16 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def spec_shape(self) -> Shape:
         """What people write, as data."""
-        return _shape(self.spec, self.told)
+        return _shape(self.spec, self.descriptions)
 
     @property
     def status_shape(self) -> Shape:
         """What we write, as data."""
-        return _shape(self.status, self.told)
+        return _shape(self.status, self.descriptions)
 
 
-def _shape(struct: type[msgspec.Struct], told: Told) -> Shape:
+def _shape(struct: type[msgspec.Struct], told: FieldDescriptions) -> Shape:
     known = _SHAPES.get(struct)
     if known is None:
-        known = _SHAPES[struct] = shape(struct, told)
+        known = _SHAPES[struct] = shape_of(struct, told)
     return known

@@ -11,11 +11,11 @@ from libs.policy.kinds.common import (
     Toleration,
 )
 from libs.policy.kinds.driver import NO_VGPU, DriverBase, Gdrcopy, Gds
-from libs.policy.kinds.kind import AGE, Column, Kind
-from libs.policy.kinds.upgrades import WillingUpgradePolicy
-from libs.policy.shapes import About, Open, Part, Rule
+from libs.policy.kinds.kind import AGE, Kind, PrinterColumn
+from libs.policy.kinds.upgrade_policy import AutoUpgradePolicy
+from libs.policy.shapes import About, FreeForm, PolicyStruct, Rule
 
-FIXED = "self == oldSelf"
+IMMUTABLE = "self == oldSelf"
 NO_SELECTOR_OF_DEFAULT = "!self.default || !has(self.nodeSelector) || size(self.nodeSelector) == 0"
 
 
@@ -27,7 +27,7 @@ class DriverType(StrEnum):
     VGPU_HOST_MANAGER = "vgpu-host-manager"
 
 
-class DriverLicensing(Part, frozen=True, kw_only=True):
+class DriverLicensing(PolicyStruct, frozen=True, kw_only=True):
     """The licence of a vGPU guest driver."""
 
     name: Annotated[str, About("The ConfigMap with the licence.", deprecated="use secretName")] = ""
@@ -54,7 +54,7 @@ class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
             effect="gpu alone is built: another type is refused in words, and installs nothing",
             stored=True,
             required=True,
-            rules=(Rule(FIXED, "driverType is an immutable field"),),
+            rules=(Rule(IMMUTABLE, "driverType is an immutable field"),),
         ),
     ] = DriverType.GPU
     use_precompiled: Annotated[
@@ -62,7 +62,7 @@ class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
         About(
             "Whether kernel modules come precompiled, in an image per kernel; cannot be changed.",
             effect="the image's tag names the kernel: one driver DaemonSet per kernel",
-            rules=(Rule(FIXED, "usePrecompiled is an immutable field"),),
+            rules=(Rule(IMMUTABLE, "usePrecompiled is an immutable field"),),
         ),
     ] = False
     image: Annotated[
@@ -76,8 +76,8 @@ class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
     ] = "nvcr.io/nvidia/driver"
     gds: Annotated[Gds, About("GPUDirect Storage.")] = Gds()
     gdrcopy: Annotated[Gdrcopy, About("GDRCopy.")] = Gdrcopy()
-    upgrade_policy: Annotated[WillingUpgradePolicy, About("How nodes are upgraded.")] = (
-        WillingUpgradePolicy()
+    upgrade_policy: Annotated[AutoUpgradePolicy, About("How nodes are upgraded.")] = (
+        AutoUpgradePolicy()
     )
     node_selector: Annotated[
         Labels,
@@ -88,7 +88,7 @@ class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
         ),
     ] = {}
     node_affinity: Annotated[
-        Open,
+        FreeForm,
         About(
             "Which nodes, by rules.",
             effect="refused in words: use nodeSelector",
@@ -104,14 +104,14 @@ class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
         About("The priority of its pods.", effect="as in the pods", unset="system-node-critical"),
     ] = ""
     pod_security_context: Annotated[
-        Open, About("The security context of its pods.", effect="as in the pods")
+        FreeForm, About("The security context of its pods.", effect="as in the pods")
     ] = {}
     repo_config: Annotated[ConfigName, About("Package repositories.")] = ConfigName()
     licensing_config: Annotated[
-        DriverLicensing, About("The licence of a vGPU guest.", moot=NO_VGPU)
+        DriverLicensing, About("The licence of a vGPU guest.", no_effect_because=NO_VGPU)
     ] = DriverLicensing()
     virtual_topology_config: Annotated[
-        ConfigName, About("The topology in a virtual machine.", moot=NO_VGPU)
+        ConfigName, About("The topology in a virtual machine.", no_effect_because=NO_VGPU)
     ] = ConfigName()
 
 
@@ -124,7 +124,7 @@ class DriverState(StrEnum):
     DISABLED = "disabled"
 
 
-class NvidiaDriverStatus(Part, frozen=True, kw_only=True):
+class NvidiaDriverStatus(PolicyStruct, frozen=True, kw_only=True):
     """How it stands."""
 
     state: Annotated[DriverState, About("In one word.", required=True)] = DriverState.NOT_READY
@@ -132,7 +132,7 @@ class NvidiaDriverStatus(Part, frozen=True, kw_only=True):
     conditions: Conditions = ()
 
 
-class NvidiaDriver(Part, frozen=True, kw_only=True):
+class NvidiaDriver(PolicyStruct, frozen=True, kw_only=True):
     """The driver of the nodes that it selects."""
 
     metadata: Metadata = Metadata()
@@ -146,13 +146,13 @@ NVIDIA_DRIVER = Kind(
     plural="nvidiadrivers",
     singular="nvidiadriver",
     short_names=("nvd", "nvdriver", "nvdrivers"),
-    says="The driver of the nodes that it selects.",
+    description="The driver of the nodes that it selects.",
     spec=NvidiaDriverSpec,
     status=NvidiaDriverStatus,
-    made=NvidiaDriver,
+    object_type=NvidiaDriver,
     columns=(
-        Column("Status", ".status.state"),
-        Column("Default", ".spec.default", "boolean"),
+        PrinterColumn("Status", ".status.state"),
+        PrinterColumn("Default", ".spec.default", "boolean"),
         AGE,
     ),
     rules=(Rule(NO_SELECTOR_OF_DEFAULT, "default NVIDIADriver must not use nodeSelector"),),

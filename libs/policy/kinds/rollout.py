@@ -5,10 +5,10 @@ Its fields are the contracts'; their words for the schema and the page are here.
 
 from libs.contracts import rollout
 from libs.policy.kinds.common import Metadata
-from libs.policy.kinds.kind import AGE, Column, Kind, Told
-from libs.policy.shapes import About, Part
+from libs.policy.kinds.kind import AGE, FieldDescriptions, Kind, PrinterColumn
+from libs.policy.shapes import About, PolicyStruct
 
-_TOLD: Told = {
+_DESCRIPTIONS: FieldDescriptions = {
     rollout.RolloutSpec: {
         "brake": About(
             "Pause: nothing starts. Freeze: nothing moves, and clocks stop.",
@@ -23,7 +23,7 @@ _TOLD: Told = {
             "How many of its failures are accepted.",
             effect="so many failures are forgiven; halted again when the threshold is reached anew",
             required=True,
-            least=0,
+            minimum=0,
         ),
     },
     rollout.RolloutStatus: {
@@ -72,7 +72,7 @@ _TOLD: Told = {
 }
 
 
-class Rollout(Part, frozen=True, kw_only=True):
+class Rollout(PolicyStruct, frozen=True, kw_only=True):
     """People's part of a rollout."""
 
     metadata: Metadata = Metadata()
@@ -85,20 +85,20 @@ ROLLOUT = Kind(
     version=rollout.VERSION,
     plural=rollout.PLURAL,
     singular="rollout",
-    says="Where the rollout of a pool stands. Named by the pool's key; made by Sluice.",
+    description="Where the rollout of a pool stands. Named by the pool's key; made by Sluice.",
     spec=rollout.RolloutSpec,
     status=rollout.RolloutStatus,
-    made=Rollout,
+    object_type=Rollout,
     columns=(
-        Column("Target", ".status.target"),
-        Column("Phase", ".status.phase"),
-        Column("Done", ".status.counts.done", "integer"),
-        Column("Total", ".status.counts.total", "integer"),
-        Column("Failed", ".status.counts.failed", "integer"),
-        Column("Brake", ".spec.brake"),
-        Column("In flight", ".status.counts.inFlight", "integer", wide=True),
-        Column("Because", ".status.because", wide=True),
+        PrinterColumn("Target", ".status.target"),
+        PrinterColumn("Phase", ".status.phase"),
+        PrinterColumn("Done", ".status.counts.done", "integer"),
+        PrinterColumn("Total", ".status.counts.total", "integer"),
+        PrinterColumn("Failed", ".status.counts.failed", "integer"),
+        PrinterColumn("Brake", ".spec.brake"),
+        PrinterColumn("In flight", ".status.counts.inFlight", "integer", wide=True),
+        PrinterColumn("Because", ".status.because", wide=True),
         AGE,
     ),
-    told=_TOLD,
+    descriptions=_DESCRIPTIONS,
 )

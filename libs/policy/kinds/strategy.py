@@ -5,8 +5,8 @@ from typing import Annotated
 
 from libs.contracts import rollout
 from libs.policy.kinds.common import Conditions, Metadata
-from libs.policy.kinds.kind import AGE, Column, Kind
-from libs.policy.shapes import About, Amount, Part, Rule
+from libs.policy.kinds.kind import AGE, Kind, PrinterColumn
+from libs.policy.shapes import About, IntOrString, PolicyStruct, Rule
 
 
 class OnJobTimeout(StrEnum):
@@ -31,7 +31,7 @@ class CordonedNodes(StrEnum):
     SKIP = "Skip"
 
 
-class StrategySpec(Part, frozen=True, kw_only=True):
+class StrategySpec(PolicyStruct, frozen=True, kw_only=True):
     """How much may go wrong, and what then."""
 
     pool: Annotated[
@@ -46,14 +46,14 @@ class StrategySpec(Part, frozen=True, kw_only=True):
         ),
     ] = ""
     failure_threshold: Annotated[
-        Amount,
+        IntOrString,
         About(
             "So many nodes, or so much of the pool, may fail on a driver until it is halted.",
             effect="a percentage is rounded up; at least 1",
             stored=True,
             pattern=r"^([0-9]+|[0-9]{1,2}%|100%)$",
-            least=0,
-            amount=True,
+            minimum=0,
+            int_or_percent=True,
         ),
     ] = "5%"
     retries: Annotated[
@@ -62,7 +62,7 @@ class StrategySpec(Part, frozen=True, kw_only=True):
             "How often a node that failed is tried again by itself.",
             effect="only while the driver is not halted",
             stored=True,
-            least=0,
+            minimum=0,
         ),
     ] = 1
     on_job_timeout: Annotated[
@@ -91,13 +91,13 @@ class StrategySpec(Part, frozen=True, kw_only=True):
     ] = CordonedNodes.UPGRADE
 
 
-class StrategyStatus(Part, frozen=True, kw_only=True):
+class StrategyStatus(PolicyStruct, frozen=True, kw_only=True):
     """How it stands."""
 
     conditions: Conditions = ()
 
 
-class RolloutStrategy(Part, frozen=True, kw_only=True):
+class RolloutStrategy(PolicyStruct, frozen=True, kw_only=True):
     """How one pool is rolled out."""
 
     metadata: Metadata = Metadata()
@@ -110,14 +110,14 @@ ROLLOUT_STRATEGY = Kind(
     version=rollout.VERSION,
     plural="rolloutstrategies",
     singular="rolloutstrategy",
-    says="How much may go wrong in the rollout of a pool, and what then.",
+    description="How much may go wrong in the rollout of a pool, and what then.",
     spec=StrategySpec,
     status=StrategyStatus,
-    made=RolloutStrategy,
+    object_type=RolloutStrategy,
     columns=(
-        Column("Pool", ".spec.pool"),
-        Column("Threshold", ".spec.failureThreshold"),
-        Column("Retries", ".spec.retries", "integer"),
+        PrinterColumn("Pool", ".spec.pool"),
+        PrinterColumn("Threshold", ".spec.failureThreshold"),
+        PrinterColumn("Retries", ".spec.retries", "integer"),
         AGE,
     ),
     spec_required=True,

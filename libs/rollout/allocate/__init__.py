@@ -4,7 +4,7 @@
 start consists of, nor write anything.
 """
 
-from libs.rollout.allocate.granting import Grant, allocate
-from libs.rollout.allocate.queues import Queue, Queues
+from libs.rollout.allocate.allocation import Allocation, allocate
+from libs.rollout.allocate.queues import CandidateQueue, CandidateQueues
 
-__all__ = ["Grant", "Queue", "Queues", "allocate"]
+__all__ = ["Allocation", "CandidateQueue", "CandidateQueues", "allocate"]

@@ -8,54 +8,54 @@ from typing import NamedTuple
 
 from libs.contracts.node import Operation
 from libs.contracts.waits import WaitCode
-from libs.rollout.allocate.preflight import Inquiry, Stage, inquiry
-from libs.rollout.budget import FREE
+from libs.rollout.allocate.preflight_status import PreflightPhase, PreflightStatus, preflight_status
+from libs.rollout.budget import NON_DISRUPTIVE
 from libs.rollout.decision import Candidate, Wait
-from libs.rollout.order import Line, Sorted, rank
-from libs.rollout.reconcile.bearing import Bearing
-from libs.rollout.reconcile.stops import Stop
-from libs.rollout.reconcile.tally import Tally
+from libs.rollout.order import RankedNodes, SortedList, rank
+from libs.rollout.reconcile.block_reasons import BlockReason
+from libs.rollout.reconcile.contribution import NodeContribution
+from libs.rollout.reconcile.pool_tally import PoolTally
 from libs.rollout.views.node import NodeView
 
 _VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
-_BLOCKED = Stage.BLOCKED
+_BLOCKED = PreflightPhase.BLOCKED
 
 
-class Lot(NamedTuple):
+class QueueKey(NamedTuple):
     """Which limits hold a candidate."""
 
-    validates: bool
+    validates_only: bool
     """It is merely validated: nothing but a pause does."""
-    heals: bool
+    is_recovery: bool
     """It counts for no target: unless it is merely validated, it failed on an earlier one."""
-    costs: bool
+    costs_budget: bool
     """It is available, and its start would make it unavailable."""
-    again: bool
+    already_failed: bool
     """It failed on this target before, so that it is counted there already."""
     target: str
 
 
-def lot(candidate: Candidate, bearing: Bearing, tally: Tally) -> Lot:
+def queue_key(candidate: Candidate, bearing: NodeContribution, tally: PoolTally) -> QueueKey:
     """Which limits hold it."""
     operation = candidate.operation
     target = "" if operation is _REMOVE else candidate.target
-    costs = not bearing.unavailable and operation not in FREE
+    costs = not bearing.unavailable and operation not in NON_DISRUPTIVE
     again = tally.has_failed(bearing.uid, target)
-    return Lot(operation is _VALIDATE, candidate.outside, costs, again, target)
+    return QueueKey(operation is _VALIDATE, candidate.outside, costs, again, target)
 
 
-class Queue:
+class CandidateQueue:
     """Candidates whom the same limits hold."""
 
-    def __init__(self, lot: Lot) -> None:
-        self.lot = lot
-        self.line = Line()
-        self.shut: Stop | None = None
+    def __init__(self, lot: QueueKey) -> None:
+        self.key = lot
+        self.ranking = RankedNodes()
+        self.blocked_by: BlockReason | None = None
         self._waits: dict[float, Wait] = {}
 
-    def close(self, reason: Stop | None) -> bool:
+    def set_block(self, reason: BlockReason | None) -> bool:
         """Who stands here waits for this; whether it has another code than before."""
-        had, self.shut = self.shut, reason
+        had, self.blocked_by = self.blocked_by, reason
         if had == reason:
             return False
         self._waits = {}
@@ -65,9 +65,9 @@ class Queue:
         """What one waits for who stands here; shared by all who came at the same time."""
         made = self._waits.get(since)
         if made is None:
-            reason = self.shut
+            reason = self.blocked_by
             if reason is None:
-                raise LookupError(f"nobody has to wait in the line {self.lot}")
+                raise LookupError(f"nobody has to wait in the line {self.key}")
             made = self._waits[since] = Wait(
                 code=reason.code,
                 detail=reason.detail,
@@ -77,48 +77,48 @@ class Queue:
         return made
 
 
-class Queues:
+class CandidateQueues:
     """All candidates of one pool."""
 
     def __init__(self) -> None:
-        self.queues: dict[Lot, Queue] = {}
+        self.queues: dict[QueueKey, CandidateQueue] = {}
         self.candidates: dict[str, Candidate] = {}
-        self.blocked: dict[str, Inquiry] = {}
+        self.blocked: dict[str, PreflightStatus] = {}
         """By name: those whom their preflight keeps from standing in a line."""
-        self.asking: set[str] = set()
+        self.rechecking: set[str] = set()
         """Of these, who is being asked again."""
-        self.due: Sorted[tuple[float, str]] = Sorted()
+        self.due: SortedList[tuple[float, str]] = SortedList()
         """Of these, who may be asked again, the longest known first."""
         self._due_since: dict[str, float] = {}
-        self._queue_of: dict[str, Queue] = {}
+        self._queue_of: dict[str, CandidateQueue] = {}
 
     def put(
         self,
         node: NodeView,
         candidate: Candidate,
-        bearing: Bearing,
-        tally: Tally,
+        bearing: NodeContribution,
+        tally: PoolTally,
         *,
         before: WaitCode | None,
         now: float,
-    ) -> tuple[Inquiry, Queue | None]:
+    ) -> tuple[PreflightStatus, CandidateQueue | None]:
         """It could start, as far as it alone is concerned: what is known, and its line."""
         name = node.name
         self._unblock(name)
         self.candidates[name] = candidate
-        asked = inquiry(node, candidate, before, now)
-        if asked.stage is _BLOCKED:
+        asked = preflight_status(node, candidate, before, now)
+        if asked.phase is _BLOCKED:
             self._leave(name)
             self._block(node, asked, now)
             return asked, None
-        key = lot(candidate, bearing, tally)
+        key = queue_key(candidate, bearing, tally)
         queue = self.queues.get(key)
         if queue is None:
-            queue = self.queues[key] = Queue(key)
+            queue = self.queues[key] = CandidateQueue(key)
         if self._queue_of.get(name) is not queue:
             self._leave(name)
             self._queue_of[name] = queue
-        queue.line.put(rank(node, candidate))
+        queue.ranking.put(rank(node, candidate))
         return asked, queue
 
     def drop(self, name: str) -> None:
@@ -131,22 +131,22 @@ class Queues:
     def _leave(self, name: str) -> None:
         queue = self._queue_of.pop(name, None)
         if queue is not None:
-            queue.line.drop(name)
-            if not len(queue.line):
-                del self.queues[queue.lot]
+            queue.ranking.drop(name)
+            if not len(queue.ranking):
+                del self.queues[queue.key]
 
-    def _block(self, node: NodeView, asked: Inquiry, now: float) -> None:
+    def _block(self, node: NodeView, asked: PreflightStatus, now: float) -> None:
         name = node.name
         self.blocked[name] = asked
-        if asked.asking or node.writing:
-            self.asking.add(name)
+        if asked.is_pending or node.write_pending:
+            self.rechecking.add(name)
         elif asked.due is not None and asked.due <= now:
             self._due_since[name] = asked.due
             self.due.add((asked.due, name))
 
     def _unblock(self, name: str) -> None:
         if self.blocked.pop(name, None) is not None:
-            self.asking.discard(name)
+            self.rechecking.discard(name)
             since = self._due_since.pop(name, None)
             if since is not None:
                 self.due.remove((since, name))

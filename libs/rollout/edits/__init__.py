@@ -4,7 +4,7 @@ Looked at before anything else about a node, whether it is leased or at rest: on
 kind of thing that is edited. Who did it is read from the managers of the fields, never remembered.
 """
 
-from libs.rollout.edits.hearing import edits
-from libs.rollout.edits.requests import spent
+from libs.rollout.edits.dispatch import handle_edits
+from libs.rollout.edits.requests import consume_requests
 
-__all__ = ["edits", "spent"]
+__all__ = ["consume_requests", "handle_edits"]

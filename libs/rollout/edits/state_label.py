@@ -6,44 +6,54 @@ back, once in an attempt.
 
 from msgspec.structs import replace
 
-from libs.contracts.node import REQUESTED_ANNOTATION, STATE_LABEL, Record, UpgradeState
+from libs.contracts.node import REQUESTED_ANNOTATION, STATE_LABEL, NodeRecord, UpgradeState
 from libs.contracts.waits import WaitCode
+from libs.rollout.at_rest.state_writes import mark_required, owned_label
 from libs.rollout.decision import Step, Wait
-from libs.rollout.edits.telling import edit, request, twice, writer
-from libs.rollout.rest.stamping import kept_label, required
+from libs.rollout.edits.notices import edit_notice, field_writer, request_notice, second_edit_wait
+from libs.rollout.node_writes import (
+    current_lease,
+    needs_cordon,
+    unchanged_cordon,
+    upgrade_lease,
+    write_step,
+)
 from libs.rollout.views.fleet import Instant
-from libs.rollout.views.node import Field, NodeView
+from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
-from libs.rollout.waiting import wait
-from libs.rollout.writes import cordon_kept, cordons, lease_of, upgrading, written
+from libs.rollout.wait_reasons import wait
 
-ENDED = (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
+ENDED_STATES = (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
 
 
-def edited(node: NodeView, record: Record, pool: PoolView, now: Instant) -> Step | Wait | None:
+def handle_edit(
+    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
+) -> Step | Wait | None:
     """What follows where label and record differ."""
     if node.state == record.state:
         return None
-    if now.sight.foreign_operator:
-        return wait(WaitCode.FOREIGN_OPERATOR, now.sight.foreign_operator, now)
-    if record.state in ENDED and node.state == UpgradeState.UPGRADE_REQUIRED:
-        return retry(node, record, pool, now, Field.STATE)
+    if now.visibility.foreign_operator:
+        return wait(WaitCode.FOREIGN_OPERATOR, now.visibility.foreign_operator, now)
+    if record.state in ENDED_STATES and node.state == UpgradeState.UPGRADE_REQUIRED:
+        return retry(node, record, pool, now, NodeField.STATE)
     if record.edits:
-        return twice(node, record, now)
+        return second_edit_wait(node, record, now)
     return _taken_back(node, record, now)
 
 
-def retry(node: NodeView, record: Record, pool: PoolView, now: Instant, field: Field) -> Step:
+def retry(
+    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant, field: NodeField
+) -> Step:
     """A person wants it upgraded once more, whatever its evidence says: a new attempt."""
-    who = writer(node, field)
+    who = field_writer(node, field)
     said = f"{who} asked for another upgrade of a node in {record.state}"
-    return required(
+    return mark_required(
         node,
         record,
         pool,
         now,
         said,
-        notes=(request(node, field, UpgradeState.UPGRADE_REQUIRED.value, said),),
+        notes=(request_notice(node, field, UpgradeState.UPGRADE_REQUIRED.value, said),),
         cleared=(REQUESTED_ANNOTATION,) if node.requested else (),
         asked=True,
         cause=f"asked for by {who}",
@@ -52,20 +62,24 @@ def retry(node: NodeView, record: Record, pool: PoolView, now: Instant, field: F
     )
 
 
-def _taken_back(node: NodeView, record: Record, now: Instant) -> Step:
+def _taken_back(node: NodeView, record: NodeRecord, now: Instant) -> Step:
     message = (
         f"{STATE_LABEL} was {node.state or 'removed'}; it says where the node stands, and is"
         f" {record.state} again. To ask for another upgrade, set it to upgrade-required on a node"
         f" that is done or failed"
     )
-    leased = upgrading(node) is not None
-    return written(
+    leased = upgrade_lease(node) is not None
+    return write_step(
         node,
         replace(record, edits=record.edits + 1),
         now,
-        because=f"its state was edited by {writer(node, Field.STATE)}, and is put back",
-        lease=lease_of(node),
-        cordon=True if leased and cordons(record) else cordon_kept(node),
-        driver_label=None if leased else kept_label(node, record),
-        notes=(edit(node, Field.STATE, before=record.state, after=node.state, message=message),),
+        because=f"its state was edited by {field_writer(node, NodeField.STATE)}, and is put back",
+        lease=current_lease(node),
+        cordon=True if leased and needs_cordon(record) else unchanged_cordon(node),
+        driver_label=None if leased else owned_label(node, record),
+        notes=(
+            edit_notice(
+                node, NodeField.STATE, before=record.state, after=node.state, message=message
+            ),
+        ),
     )

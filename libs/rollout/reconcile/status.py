@@ -7,19 +7,26 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from libs.contracts.rollout import Brake, Counts, InFlight, Phase, RolloutStatus, TargetRecord
+from libs.contracts.rollout import (
+    Brake,
+    Counts,
+    InFlight,
+    RolloutPhase,
+    RolloutStatus,
+    TargetRecord,
+)
 from libs.rollout import harm
-from libs.rollout.reconcile.reckoning import Reckoning
-from libs.rollout.reconcile.stops import was_on
-from libs.rollout.reconcile.tally import Tally
+from libs.rollout.reconcile.block_reasons import was_enabled
+from libs.rollout.reconcile.evaluation import PoolEvaluation
+from libs.rollout.reconcile.pool_tally import PoolTally
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.pool import PoolView
 
 
-def status(
+def rollout_status(
     pool: PoolView,
-    tally: Tally,
-    reckoning: Reckoning,
+    tally: PoolTally,
+    reckoning: PoolEvaluation,
     *,
     granted: Mapping[str, InFlight],
     counts: Counts,
@@ -28,18 +35,18 @@ def status(
     """All that the scheduler writes there; `counts` lack what follows from places and budget."""
     stored = reckoning.stored
     in_flight = _in_flight(tally, reckoning, granted)
-    records = _records(pool, tally, reckoning, [*reckoning.moved.values(), *granted.values()])
+    records = _records(pool, tally, reckoning, [*reckoning.retargeted.values(), *granted.values()])
     target = stored.target
-    if was_on(pool) and pool.target and not (pool.gone or pool.held):
+    if was_enabled(pool) and pool.target and not (pool.gone or pool.held):
         target = pool.target
     complete = not in_flight and counts.done + counts.skipped + counts.excluded == counts.total
-    phase = Phase.COMPLETE if complete else _open_phase(records.get(target))
+    phase = RolloutPhase.COMPLETE if complete else _open_phase(records.get(target))
     last_good = harm.last_good(records)
     since, seconds = _frozen(reckoning, now.at)
     return RolloutStatus(
         target=target,
         phase=phase,
-        because=records[target].halted_because if phase is Phase.HALTED else "",
+        because=records[target].halted_because if phase is RolloutPhase.HALTED else "",
         epoch=now.epoch,
         base=_base(tally, reckoning, in_flight, complete=complete),
         last_good=last_good,
@@ -57,7 +64,7 @@ def status(
     )
 
 
-def differs(due: RolloutStatus, stored: RolloutStatus) -> bool:
+def is_worth_writing(due: RolloutStatus, stored: RolloutStatus) -> bool:
     """Whether it is worth a write: while nodes are in flight, counts alone wait for the next."""
     if due.counts != stored.counts and not due.in_flight:
         return True
@@ -66,26 +73,26 @@ def differs(due: RolloutStatus, stored: RolloutStatus) -> bool:
 
 def is_open(pool: PoolView, due: RolloutStatus) -> bool:
     """Whether something would be lost with the object."""
-    if pool.gone or due.phase is Phase.COMPLETE:
+    if pool.gone or due.phase is RolloutPhase.COMPLETE:
         return bool(due.in_flight)
     return bool(due.in_flight or due.targets)
 
 
 def _in_flight(
-    tally: Tally, reckoning: Reckoning, granted: Mapping[str, InFlight]
+    tally: PoolTally, reckoning: PoolEvaluation, granted: Mapping[str, InFlight]
 ) -> dict[str, InFlight]:
     stored = reckoning.stored.in_flight
-    out = tally.endings.keys() | reckoning.dropped
-    if not (out or tally.differing or reckoning.moved or granted):
+    out = tally.endings.keys() | reckoning.withdrawn
+    if not (out or tally.differing or reckoning.retargeted or granted):
         return stored
     kept = dict(stored)
     for uid in out:
         kept.pop(uid, None)
-    return {**kept, **tally.differing, **reckoning.moved, **granted}
+    return {**kept, **tally.differing, **reckoning.retargeted, **granted}
 
 
 def _records(
-    pool: PoolView, tally: Tally, reckoning: Reckoning, new: list[InFlight]
+    pool: PoolView, tally: PoolTally, reckoning: PoolEvaluation, new: list[InFlight]
 ) -> dict[str, TargetRecord]:
     """With those of targets that are granted for the first time."""
     firsts = {entry.target for entry in new if entry.target and not entry.outside}
@@ -98,22 +105,26 @@ def _records(
     }
 
 
-def _open_phase(record: TargetRecord | None) -> Phase:
+def _open_phase(record: TargetRecord | None) -> RolloutPhase:
     if record is None:
-        return Phase.PROVING
-    if harm.halted(record):
-        return Phase.HALTED
-    return Phase.PROVEN if record.proven else Phase.PROVING
+        return RolloutPhase.PROVING
+    if harm.is_halted(record):
+        return RolloutPhase.HALTED
+    return RolloutPhase.PROVEN if record.proven else RolloutPhase.PROVING
 
 
 def _base(
-    tally: Tally, reckoning: Reckoning, in_flight: Mapping[str, InFlight], *, complete: bool
+    tally: PoolTally,
+    reckoning: PoolEvaluation,
+    in_flight: Mapping[str, InFlight],
+    *,
+    complete: bool,
 ) -> int:
     """Taken at the first grant; a node that joined later counts from when it was done."""
     if complete:
         return reckoning.stored.base
     if reckoning.base:
-        return max(reckoning.base, tally.entered)
+        return max(reckoning.base, tally.base_count)
     return tally.present if in_flight else 0
 
 
@@ -135,13 +146,13 @@ def _kept(
             )
             continue
         flying = any(entry.target == target for entry in in_flight.values())
-        if flying or target == last_good or not harm.forgettable(record):
+        if flying or target == last_good or not harm.can_be_dropped(record):
             kept[target] = record
     return kept
 
 
-def _frozen(reckoning: Reckoning, now: float) -> tuple[float | None, float]:
+def _frozen(reckoning: PoolEvaluation, now: float) -> tuple[float | None, float]:
     stored = reckoning.stored
     if reckoning.spec.brake is Brake.FREEZE:
         return (now if stored.frozen_since is None else stored.frozen_since, stored.frozen_seconds)
-    return None, reckoning.standing.frozen_seconds
+    return None, reckoning.constraints.frozen_seconds

@@ -8,7 +8,7 @@ from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     """Where views come from, and how sure we are of it."""
 
     proved: float
@@ -18,14 +18,14 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """When we last asked it to; None: never."""
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
+class Visibility(msgspec.Struct, frozen=True, kw_only=True):
     """What we see with; it changes without any object changing."""
 
-    sources: Mapping[str, Source] = {}
+    sources: Mapping[str, SourceState] = {}
     """By name, those of Kubernetes: nodes, pods, rollouts, policies, daemonsets."""
-    away_since: float | None = None
+    bus_down_since: float | None = None
     """NATS, or our reading of it, is away since then."""
-    away: tuple[tuple[float, float], ...] = ()
+    bus_outages: tuple[tuple[float, float], ...] = ()
     """When it was away before: from, to."""
     foreign_operator: str = ""
     """The GPU Operator that is at work here too, in words; empty: none is."""
@@ -37,7 +37,7 @@ class Instant(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     epoch: int
     """Ours, as leader."""
-    sight: Sight = Sight()
+    visibility: Visibility = Visibility()
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):

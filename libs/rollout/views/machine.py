@@ -12,11 +12,11 @@ from libs.contracts.reports import Preflight, Progress, Refusal, Result
 class Component(msgspec.Struct, frozen=True, kw_only=True):
     """One of our components on a node, expected to be there. Reports of other boots are none."""
 
-    heard: float | None = None
+    last_beat: float | None = None
     """The last beat, by our clock; None: never."""
     silent_at: float = 0.0
     """When it counts as silent unless it is heard before."""
-    knows: frozenset[str] = frozenset()
+    capabilities: frozenset[str] = frozenset()
     """The kinds of command and check it can do."""
     slot: Command | None = None
     """What its slot tells it now."""
@@ -26,14 +26,14 @@ class Component(msgspec.Struct, frozen=True, kw_only=True):
     """The op under way, in this boot."""
     refusal: Refusal | None = None
     """The last command or check that it did not take."""
-    highest: Order = Order(0, 0)
+    highest_order: Order = Order(0, 0)
     """The highest order that it ever showed, in beats or reports."""
 
-    def silent(self, now: float) -> bool:
+    def is_silent(self, now: float) -> bool:
         """Whether it has been quiet for too long to be waited for."""
         return now >= self.silent_at
 
-    def ended(self, order: Order) -> Result | None:
+    def result_of(self, order: Order) -> Result | None:
         """How this op ended, if it did."""
         return self.result if self.result and self.result.order == order else None
 
@@ -63,7 +63,7 @@ class DriverPod(msgspec.Struct, frozen=True, kw_only=True):
         return "" if self.started is None else f"{self.uid}/{self.started}"
 
 
-class Shelter(StrEnum):
+class EvictionExemption(StrEnum):
     """Why a pod is left alone by an eviction."""
 
     NONE = ""
@@ -79,7 +79,7 @@ class Shelter(StrEnum):
     """Selected by `nvidia.com/gpu.deploy.*`: it leaves by a pause."""
 
 
-class WorkPod(msgspec.Struct, frozen=True, kw_only=True):
+class WorkloadPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that is not a driver, on a node in flight or next."""
 
     namespace: str
@@ -91,7 +91,7 @@ class WorkPod(msgspec.Struct, frozen=True, kw_only=True):
     """The policy's `waitForCompletion` selects it, and it is pending or runs."""
     drained: bool = False
     """The policy's drain would have it leave."""
-    shelter: Shelter = Shelter.NONE
+    exemption: EvictionExemption = EvictionExemption.NONE
     bare: bool = False
     """Nobody would make it anew."""
     empty_dir: bool = False
@@ -102,12 +102,12 @@ class WorkPod(msgspec.Struct, frozen=True, kw_only=True):
     """The disruption budget that would refuse its eviction as things stand; empty: none known."""
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """As people name it."""
         return f"{self.namespace}/{self.name}"
 
 
-class Leaving(msgspec.Struct, frozen=True, kw_only=True):
+class PodEviction(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that is being evicted, by a job of ours that is under way."""
 
     uid: str
@@ -118,14 +118,14 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True):
     """It is deleted, not evicted."""
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class PreflightQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A preflight that was asked for in this boot, and its answer if there is one."""
 
     label: str
-    asked: float
+    asked_at: float
     removes: tuple[str, ...] | None = None
     """The pods of which it was said that they will be gone; None: nobody knows any more."""
-    answered: float | None = None
+    answered_at: float | None = None
     answer: Preflight | None = None
 
 

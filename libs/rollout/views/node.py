@@ -6,13 +6,19 @@ from enum import StrEnum
 import msgspec
 
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import MANAGER, Lease, Record, Request
+from libs.contracts.node import MANAGER, NodeLease, NodeRecord, NodeRequest
 from libs.contracts.reports import Evidence, Usage
 from libs.rollout.decision import Wait
-from libs.rollout.views.machine import Checked, Components, DriverPod, Leaving, WorkPod
+from libs.rollout.views.machine import (
+    Components,
+    DriverPod,
+    PodEviction,
+    PreflightQuery,
+    WorkloadPod,
+)
 
 
-class Field(StrEnum):
+class NodeField(StrEnum):
     """The fields of a Node that we share with others."""
 
     CORDON = "spec.unschedulable"
@@ -26,10 +32,10 @@ class Field(StrEnum):
     SAFE_LOAD = "safe-load"
 
 
-class Garbled(msgspec.Struct, frozen=True):
+class MalformedAnnotation(msgspec.Struct, frozen=True):
     """What is there cannot be read, and why."""
 
-    why: str
+    reason: str
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,24 +62,24 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     cordon_taint: bool = False
     """The node lifecycle controller has followed a cordon with its taint."""
     gpus: int = 0
-    last: bool = False
+    upgrade_last: bool = False
     """It carries NATS, our cluster roles or the control plane: its turn comes last."""
 
     # what we wrote on it, as it stands there now
     state: str = ""
     driver_label: str = ""
-    lease: Lease | Garbled | None = None
-    record: Record | Garbled | None = None
+    lease: NodeLease | MalformedAnnotation | None = None
+    record: NodeRecord | MalformedAnnotation | None = None
     initially_cordoned: bool = False
-    owners: Mapping[Field, tuple[str, ...]] = {}
+    field_managers: Mapping[NodeField, tuple[str, ...]] = {}
     """Which managers own each field that anybody owns; `MANAGER` is us."""
-    writers: Mapping[Field, str] = {}
+    last_managers: Mapping[NodeField, str] = {}
     """Which manager wrote a field last that we would have expected otherwise."""
 
     # what people ask of it
     skip: bool = False
     keep_cordoned: bool = False
-    request: Request | None = None
+    request: NodeRequest | None = None
     requested: bool = False
     """The GPU Operator's annotation that asks for an upgrade."""
     safe_load: bool = False
@@ -84,49 +90,49 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     driver_pods: tuple[DriverPod, ...] = ()
     loaded: LoadedDriver | None = None
     """The driver in the kernel, as the driver agent last said in this boot."""
-    seen_by_agent: bool = False
+    modules_reported: bool = False
     """The driver agent has said in this boot what is loaded: `loaded` None means none is."""
     gate: Gate | None = None
     evidence: Evidence | None = None
     """The validator's last, of this node uid and boot."""
     usage: Usage | None = None
-    pods: tuple[WorkPod, ...] | None = None
+    pods: tuple[WorkloadPod, ...] | None = None
     """None: nobody is looking; it is looked at while the node is in flight or next."""
-    preflight: Checked | None = None
+    preflight: PreflightQuery | None = None
 
     # what we are doing about it
-    leaving: tuple[Leaving, ...] = ()
+    evictions: tuple[PodEviction, ...] = ()
     """Pods that an eviction of ours is at work on."""
-    writing: bool = False
+    write_pending: bool = False
     """A write or deletion of ours is under way and not answered: nothing is decided now."""
-    unanswered: float | None = None
+    unconfirmed_write_at: float | None = None
     """When we gave up a write that got no answer and was made for the Node as it is now: it may yet
     be carried out."""
-    waiting: Wait | None = None
+    last_wait: Wait | None = None
     """What it waited for after the last decision."""
 
-    def owned(self, field: Field) -> bool:
+    def is_owned(self, field: NodeField) -> bool:
         """Whether we own it, alone or with others."""
-        return MANAGER in self.owners.get(field, ())
+        return MANAGER in self.field_managers.get(field, ())
 
-    def signed(self, field: Field) -> bool:
+    def has_our_value(self, field: NodeField) -> bool:
         """Whether it says something there that we wrote: what we emptied says nothing."""
-        return self.owned(field) and bool(
+        return self.is_owned(field) and bool(
             {
-                Field.STATE: self.state,
-                Field.DRIVER: self.driver_label,
-                Field.LEASE: self.lease,
-                Field.RECORD: self.record,
+                NodeField.STATE: self.state,
+                NodeField.DRIVER: self.driver_label,
+                NodeField.LEASE: self.lease,
+                NodeField.RECORD: self.record,
             }[field]
         )
 
-    def others(self, field: Field) -> tuple[str, ...]:
+    def other_managers(self, field: NodeField) -> tuple[str, ...]:
         """Who else owns it."""
-        return tuple(name for name in self.owners.get(field, ()) if name != MANAGER)
+        return tuple(name for name in self.field_managers.get(field, ()) if name != MANAGER)
 
     @property
-    def bears_our_sign(self) -> bool:
+    def is_managed(self) -> bool:
         """Whether anything on it is ours."""
         return self.lease is not None or any(
-            MANAGER in managers for managers in self.owners.values()
+            MANAGER in managers for managers in self.field_managers.values()
         )

@@ -7,9 +7,9 @@ import msgspec
 
 from libs.contracts.rollout import RolloutSpec, RolloutStatus
 from libs.policy.kinds.strategy import StrategySpec
-from libs.policy.kinds.upgrades import UpgradePolicy
-from libs.policy.wanted import Method
-from libs.rollout.standing import Standing
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.policy.wanted import InstallMethod
+from libs.rollout.constraints import PoolConstraints
 
 
 class Readiness(StrEnum):
@@ -43,9 +43,9 @@ class RolloutView(msgspec.Struct, frozen=True, kw_only=True):
     spec: RolloutSpec = RolloutSpec()
     generation: int = 0
     status: RolloutStatus = RolloutStatus()
-    finalized: bool = False
+    has_finalizer: bool = False
     """Our finalizer is on it."""
-    writing: bool = False
+    write_pending: bool = False
     """A write of ours is under way and not answered."""
 
 
@@ -56,7 +56,7 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     target: str = ""
     """What it wants now."""
-    method: Method = Method.CONTAINER
+    method: InstallMethod = InstallMethod.CONTAINER
     builds: Mapping[str, Mapping[str, Build]] = {}
     """By target, then by variant: what is wanted, and what is still there of earlier targets."""
     upgrade: UpgradePolicy = UpgradePolicy()
@@ -66,7 +66,7 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     gone: bool = False
     """The policy was deleted."""
     rollout: RolloutView | None = None
-    standing: Standing = Standing()
+    constraints: PoolConstraints = PoolConstraints()
     """Not observed: what `decide` makes of the rest before it asks for the steps of nodes."""
 
     def build(self, target: str, variant: str) -> Build | None:

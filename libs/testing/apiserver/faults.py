@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from libs.testing.apiserver.kinds.refusals import MODIFIED
-from libs.testing.apiserver.status import Refused
-from libs.testing.apiserver.storage.watches import Watches
+from libs.testing.apiserver.kinds.status_errors import MODIFIED
+from libs.testing.apiserver.status import StatusError
+from libs.testing.apiserver.storage.watches import ServerWatches
 
 _BUSY = "the server has received too many requests and has asked us to try again later"
 _MODIFIED = f"Operation cannot be fulfilled: {MODIFIED}"
@@ -38,16 +38,16 @@ class Hang(msgspec.Struct, frozen=True):
     """Nothing is done, and nothing is answered, until whoever asks gives up."""
 
 
-class Refuse(msgspec.Struct, frozen=True):
+class RefuseRequest(msgspec.Struct, frozen=True):
     """Nothing is done; the answer is this code."""
 
     code: int
     retry_after: int | None = None
 
-    def refusal(self) -> Refused:
+    def status_error(self) -> StatusError:
         """As the server says it."""
         reason, words = _REASONS.get(self.code, ("", f"refused with {self.code} by a fault"))
-        return Refused(self.code, reason, words, retry_after=self.retry_after)
+        return StatusError(self.code, reason, words, retry_after=self.retry_after)
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Stale(msgspec.Struct, frozen=True):
     changes: int
 
 
-class Slow(msgspec.Struct, frozen=True):
+class SlowBody(msgspec.Struct, frozen=True):
     """The body comes in pieces, with a pause before each."""
 
     piece: int
@@ -80,13 +80,13 @@ class Restart(msgspec.Struct, frozen=True):
     """The server restarts instead of answering."""
 
 
-Strike = Delay | Hang | Refuse | Cut | DropWatch | Stale | Slow | Restart
+FaultEffect = Delay | Hang | RefuseRequest | Cut | DropWatch | Stale | SlowBody | Restart
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """Which requests are struck; what is empty means any."""
 
-    does: Strike
+    effect: FaultEffect
     verbs: tuple[str, ...] = ()
     """get, list, watch, create, update, patch, apply, delete, deletecollection, evict, bind."""
     kind: str = ""
@@ -100,7 +100,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """So often and no more."""
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class FaultTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A request, as faults tell them apart."""
 
     verb: str
@@ -113,21 +113,21 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is a list that may be older than now."""
 
 
-class Active:
+class ActiveFault:
     """A fault that was added, for as long as it is not removed."""
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
-        self.struck = 0
+        self.hit_count = 0
 
-    def hits(self, target: Target) -> bool:
+    def matches(self, target: FaultTarget) -> bool:
         """Whether it is about this request, and not used up."""
         fault = self.fault
-        if fault.times is not None and self.struck >= fault.times:
+        if fault.times is not None and self.hit_count >= fault.times:
             return False
-        if isinstance(fault.does, DropWatch) and target.verb != "watch":
+        if isinstance(fault.effect, DropWatch) and target.verb != "watch":
             return False
-        if isinstance(fault.does, Stale) and not target.any_age:
+        if isinstance(fault.effect, Stale) and not target.any_age:
             return False
         return (
             (not fault.verbs or target.verb in fault.verbs)
@@ -139,21 +139,21 @@ class Active:
         )
 
 
-class Faults:
+class ApiFaults:
     """What goes wrong now."""
 
-    def __init__(self, *, random: random.Random, watches: Watches) -> None:
+    def __init__(self, *, random: random.Random, watches: ServerWatches) -> None:
         self._random = random
         self._watches = watches
-        self._active: dict[Active, None] = {}
+        self._active: dict[ActiveFault, None] = {}
 
-    def add(self, fault: Fault) -> Active:
+    def add(self, fault: Fault) -> ActiveFault:
         """From now on; its `struck` says how often it was."""
-        active = Active(fault)
+        active = ActiveFault(fault)
         self._active[active] = None
         return active
 
-    def remove(self, active: Active) -> None:
+    def remove(self, active: ActiveFault) -> None:
         """No more of it."""
         self._active.pop(active, None)
 
@@ -165,14 +165,14 @@ class Faults:
         """End the watches that are open now; how many these were."""
         return self._watches.end(clean=clean, kind=kind, user=user)
 
-    def strikes(self, target: Target) -> list[Strike]:
+    def effects_on(self, target: FaultTarget) -> list[FaultEffect]:
         """All that befalls this request, in the order in which the faults were added."""
-        found: list[Strike] = []
+        found: list[FaultEffect] = []
         for active in self._active:
             fault = active.fault
-            if active.hits(target) and (
+            if active.matches(target) and (
                 fault.probability >= 1.0 or self._random.random() < fault.probability
             ):
-                active.struck += 1
-                found.append(fault.does)
+                active.hit_count += 1
+                found.append(fault.effect)
         return found

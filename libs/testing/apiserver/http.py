@@ -17,15 +17,15 @@ from libs.kube.transport import Request
 from libs.testing.apiserver.objects.encoding import encoded
 from libs.testing.apiserver.requests.replies import JSON, Reply
 from libs.testing.apiserver.server import ApiServer
-from libs.testing.apiserver.status import Refused
-from libs.testing.apiserver.storage.watches import Severed
-from libs.testing.ports import HOST, Port
+from libs.testing.apiserver.status import StatusError
+from libs.testing.apiserver.storage.watches import ConnectionCut
+from libs.testing.ports import HOST, ReservedPort
 
 _AS = "/as/"
-_UNKNOWN = Refused(401, "Unauthorized", "Unauthorized")
+_UNKNOWN = StatusError(401, "Unauthorized", "Unauthorized")
 
 
-class Front:
+class HttpFrontend:
     """Where the server is reached; of HTTP, not of HTTPS."""
 
     def __init__(self, server: ApiServer, *, port: int) -> None:
@@ -59,7 +59,7 @@ class Front:
             return web.Response(status=401, body=body, content_type=JSON)
         try:
             reply = await self._server.answer(await _read(incoming, path), user=user)
-        except Severed:
+        except ConnectionCut:
             return _cut(incoming)
         try:
             return await _send(incoming, reply)
@@ -68,10 +68,10 @@ class Front:
 
 
 @asynccontextmanager
-async def front(server: ApiServer, *, port: int = 0) -> AsyncGenerator[Front]:
+async def serve_http(server: ApiServer, *, port: int = 0) -> AsyncGenerator[HttpFrontend]:
     """Listens as long as it lasts; the port is held from the first to the last moment."""
-    held = Port(port)
-    made = Front(server, port=held.number)
+    held = ReservedPort(port)
+    made = HttpFrontend(server, port=held.number)
     # Whoever hangs up ends his watch; a write that has begun goes on in the server.
     low = web.Server(made.handle, handler_cancellation=True, access_log=None)
     runner = web.ServerRunner(low, shutdown_timeout=0)
@@ -118,7 +118,7 @@ async def _send(incoming: BaseRequest, reply: Reply) -> web.StreamResponse:
         async for chunk in reply.chunks():
             await response.write(chunk)
         await response.write_eof()
-    except Severed:
+    except ConnectionCut:
         if incoming.transport is not None:
             # A chunk is announced, and most of it never comes.
             incoming.transport.write(b'ffff\r\n{"type"')

@@ -5,13 +5,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 from libs.kube.errors import Unavailable
-from libs.kube.transport import Answer, Request
+from libs.kube.transport import Request, Response
 from libs.runtime.clock import Clock
 from libs.testing.apiserver.requests.replies import Reply
-from libs.testing.apiserver.storage.watches import Severed
+from libs.testing.apiserver.storage.watches import ConnectionCut
 
 
-class Server(Protocol):
+class RequestServer(Protocol):
     """What answers."""
 
     async def answer(self, request: Request, *, user: str) -> Reply:
@@ -19,10 +19,10 @@ class Server(Protocol):
         ...
 
 
-class InProcess:
+class InProcessTransport:
     """A transport of one user."""
 
-    def __init__(self, server: Server, *, user: str, clock: Clock) -> None:
+    def __init__(self, server: RequestServer, *, user: str, clock: Clock) -> None:
         self._server = server
         self._user = user
         self._clock = clock
@@ -30,16 +30,16 @@ class InProcess:
     def __str__(self) -> str:
         return "the simulated server"
 
-    def open(self, request: Request) -> AbstractAsyncContextManager[Answer]:
+    def open(self, request: Request) -> AbstractAsyncContextManager[Response]:
         """Send it, and give the answer's head."""
         return self._open(request)
 
     @asynccontextmanager
-    async def _open(self, request: Request) -> AsyncGenerator[Answer]:
+    async def _open(self, request: Request) -> AsyncGenerator[Response]:
         await self._clock.sleep(0)  # others have a turn, as they have while bytes travel
         try:
             reply = await self._server.answer(request, user=self._user)
-        except Severed as error:
+        except ConnectionCut as error:
             raise _cut(request) from error
         try:
             yield _Answer(request, reply)
@@ -67,7 +67,7 @@ class _Answer:
         try:
             async for chunk in self._reply.chunks():
                 yield chunk
-        except Severed as error:
+        except ConnectionCut as error:
             raise _cut(self._request) from error
 
 

@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Revision).decode
 
 
-class Journal:
+class RevisionJournal:
     """Grows for as long as its server lives."""
 
     def __init__(self, *, spill: Path | None = None, keeps: int = KEPT) -> None:

@@ -10,25 +10,25 @@ from collections.abc import Mapping
 from libs.kube.transport import Request, Transport
 from libs.runtime.clock import Clock
 from libs.runtime.ids import Ids
-from libs.testing.apiserver.faults import Faults
-from libs.testing.apiserver.inprocess import InProcess
-from libs.testing.apiserver.journal import Journal
-from libs.testing.apiserver.kinds import Kinds
-from libs.testing.apiserver.kinds.registry import Registry
-from libs.testing.apiserver.reads.reading import Reader
-from libs.testing.apiserver.requests.replies import Reply, refused
+from libs.testing.apiserver.faults import ApiFaults
+from libs.testing.apiserver.inprocess import InProcessTransport
+from libs.testing.apiserver.journal import RevisionJournal
+from libs.testing.apiserver.kinds.kind import ResourceKinds
+from libs.testing.apiserver.kinds.registry import StrategyRegistry
+from libs.testing.apiserver.pipeline.handler import RequestHandler
+from libs.testing.apiserver.pipeline.in_flight import InFlightRequests
+from libs.testing.apiserver.reads.reader import ObjectReader
+from libs.testing.apiserver.requests.replies import Reply, error_reply
 from libs.testing.apiserver.schemas.rules import Predicate
-from libs.testing.apiserver.serving import Serving
-from libs.testing.apiserver.serving.under_way import UnderWay
-from libs.testing.apiserver.status import Refused
+from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.storage.store import Store
-from libs.testing.apiserver.storage.watches import Severed, Watches
-from libs.testing.apiserver.writes import Write
-from libs.testing.apiserver.writes.changing import Changes
-from libs.testing.apiserver.writes.defining import Definitions
-from libs.testing.apiserver.writes.deleting import Deleter
-from libs.testing.apiserver.writes.evicting import Evictor
-from libs.testing.apiserver.writes.writing import Writer
+from libs.testing.apiserver.storage.watches import ConnectionCut, ServerWatches
+from libs.testing.apiserver.writes.definitions import CustomDefinitions
+from libs.testing.apiserver.writes.deletion import Deleter
+from libs.testing.apiserver.writes.handler import WriteHandler
+from libs.testing.apiserver.writes.object_writer import ObjectWriter
+from libs.testing.apiserver.writes.outcome import WriteTarget
+from libs.testing.apiserver.writes.pod_subresources import Evictor
 
 FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 """There from the start."""
@@ -43,9 +43,9 @@ class ApiServer:
         clock: Clock,
         ids: Ids,
         random: random.Random,
-        journal: Journal | None = None,
+        journal: RevisionJournal | None = None,
         rules: Mapping[str, Predicate] | None = None,
-        remembers: int = 10_000,
+        history_bytes: int = 10_000,
     ) -> None:
         """`rules` are predicates by the text of the CEL rules that they stand for; `remembers` is
         how many changes of a kind a watch may be behind.
@@ -54,20 +54,22 @@ class ApiServer:
         self._ids = ids
         self._tokens: dict[str, str] = {}
         self._running = True
-        self._watches = Watches()
-        self._under_way = UnderWay()
-        self._kinds = Kinds()
-        self._store = Store(remembers=remembers, written=self._watches.tell)
-        self.journal = Journal() if journal is None else journal
-        self.faults = Faults(random=random, watches=self._watches)
-        strategies = Registry(rules or {})
-        writer = Writer(self._store, strategies=strategies, clock=clock, ids=ids, random=random)
+        self._watches = ServerWatches()
+        self._under_way = InFlightRequests()
+        self._kinds = ResourceKinds()
+        self._store = Store(history_bytes=history_bytes, written=self._watches.publish)
+        self.journal = RevisionJournal() if journal is None else journal
+        self.faults = ApiFaults(random=random, watches=self._watches)
+        strategies = StrategyRegistry(rules or {})
+        writer = ObjectWriter(
+            self._store, strategies=strategies, clock=clock, ids=ids, random=random
+        )
         self._serving = self._serve(writer, strategies, rules or {}, random)
         self._begin(writer)
 
     def transport(self, *, user: str) -> Transport:
         """A way in without sockets, for a client in this process."""
-        return InProcess(self, user=user, clock=self._clock)
+        return InProcessTransport(self, user=user, clock=self._clock)
 
     def add_token(self, token: str, user: str) -> None:
         """Who brings it is this user, over HTTP and for a TokenReview."""
@@ -97,7 +99,7 @@ class ApiServer:
         return self._running
 
     @property
-    def watching(self) -> int:
+    def open_watches(self) -> int:
         """How many watches are open."""
         return len(self._watches)
 
@@ -105,7 +107,7 @@ class ApiServer:
         """Cut everything, carry out nothing more, and take nothing new."""
         self._running = False
         self._watches.end(clean=False)
-        await self._under_way.end()
+        await self._under_way.cancel_all()
 
     async def start(self) -> None:
         """Serve again: all objects are there, nothing is known of how they came to be."""
@@ -124,44 +126,44 @@ class ApiServer:
     async def answer(self, request: Request, *, user: str) -> Reply:
         """The reply to one request; `Severed` where the connection is cut instead."""
         if not self._running:
-            raise Severed
+            raise ConnectionCut
         try:
             return await self._serving.answer(request, user=user)
-        except Refused as refusal:
-            return refused(refusal)
+        except StatusError as refusal:
+            return error_reply(refusal)
 
     def _serve(
         self,
-        writer: Writer,
-        strategies: Registry,
+        writer: ObjectWriter,
+        strategies: StrategyRegistry,
         rules: Mapping[str, Predicate],
         random: random.Random,
-    ) -> Serving:
+    ) -> RequestHandler:
         deleter = Deleter(writer, strategies=strategies)
-        changes = Changes(
+        changes = WriteHandler(
             self._store,
             writer=writer,
             deleter=deleter,
             evictor=Evictor(self._store, self._kinds, writer=writer, deleter=deleter),
-            definitions=Definitions(self._kinds, self._store, writer=writer, rules=rules),
+            definitions=CustomDefinitions(self._kinds, self._store, writer=writer, rules=rules),
         )
-        return Serving(
+        return RequestHandler(
             clock=self._clock,
             store=self._store,
             kinds=self._kinds,
-            reader=Reader(self._store, self._watches, clock=self._clock, random=random),
-            changes=changes,
+            reader=ObjectReader(self._store, self._watches, clock=self._clock, random=random),
+            writes=changes,
             faults=self.faults,
             journal=self.journal,
-            under_way=self._under_way,
+            in_flight=self._under_way,
             user_of=self.user_of,
             restart=self.restart,
         )
 
-    def _begin(self, writer: Writer) -> None:
+    def _begin(self, writer: ObjectWriter) -> None:
         kind = self._kinds.by_path("", "v1", "namespaces")
         if kind is None:
             raise LookupError("namespaces are always served")
         for name in FIRST_NAMESPACES:
             thing = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
-            writer.create(Write(kind=kind, name=name, manager="kube-apiserver"), thing)
+            writer.create(WriteTarget(kind=kind, name=name, manager="kube-apiserver"), thing)

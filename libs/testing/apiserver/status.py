@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-class Refused(Exception):
+class StatusError(Exception):
     """A request that ends in a Status object instead of a result."""
 
     def __init__(

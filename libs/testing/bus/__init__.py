@@ -14,24 +14,24 @@ from libs.contracts.identities import Identity
 from libs.contracts.streams import Stream
 from libs.runtime.clock import Clock
 from libs.testing.bus.broker import Broker
-from libs.testing.bus.bus import LocalBus
-from libs.testing.bus.faults import Chance, Faults
-from libs.testing.bus.line import Line
-from libs.testing.bus.tap import Happened, Tap
+from libs.testing.bus.faults import BusFaults, FaultSampler
+from libs.testing.bus.local_bus import LocalBus
+from libs.testing.bus.trace import BusTrace, TraceRecord
+from libs.testing.bus.transport import BusTransport
 
-__all__ = ["Faults", "Happened", "LocalBus", "LocalServer"]
+__all__ = ["BusFaults", "LocalBus", "LocalServer", "TraceRecord"]
 
 
 class LocalServer:
     """What every connection meets at, and the switches that make trouble."""
 
     def __init__(
-        self, *, clock: Clock, random: randomness.Random, faults: Faults | None = None
+        self, *, clock: Clock, random: randomness.Random, faults: BusFaults | None = None
     ) -> None:
         self._clock = clock
-        self._faults = faults or Faults()
-        self._chance = Chance(self._faults, random)
-        self._tap = Tap(clock)
+        self._faults = faults or BusFaults()
+        self._chance = FaultSampler(self._faults, random)
+        self._tap = BusTrace(clock)
         self._broker = Broker(clock=clock, random=random)
         self._connections: list[LocalBus] = []
         self._connected = 0
@@ -40,15 +40,17 @@ class LocalServer:
         self._dropped: set[Identity] = set()
         self._breaking: set[Identity] = set()
 
-    def connect(self, identity: Identity, *, may: Permissions | None = None) -> LocalBus:
+    def connect(self, identity: Identity, *, permissions: Permissions | None = None) -> LocalBus:
         """A connection of its own, whose link is up unless something keeps it down now."""
         self._connected += 1
         bus = LocalBus(
-            line=Line(identity=identity, clock=self._clock, chance=self._chance, tap=self._tap),
+            line=BusTransport(
+                identity=identity, clock=self._clock, chance=self._chance, tap=self._tap
+            ),
             broker=self._broker,
             clock=self._clock,
             tap=self._tap,
-            may=may,
+            may=permissions,
             number=self._connected,
         )
         self._connections.append(bus)
@@ -58,7 +60,7 @@ class LocalServer:
             self._later(self._faults.between_drops, self._drop, identity)
         return bus
 
-    def tap(self, watcher: Callable[[Happened], None]) -> None:
+    def add_tracer(self, watcher: Callable[[TraceRecord], None]) -> None:
         """Tell `watcher` everything that happens from now on."""
         self._tap.watch(watcher)
 
@@ -84,11 +86,11 @@ class LocalServer:
         self._stopped = False
         self._set_links()
 
-    def calm(self) -> None:
+    def stop_faults(self) -> None:
         """From now on nothing goes wrong by chance; what is down comes back in its time."""
-        self._faults = self._chance.faults = Faults()
+        self._faults = self._chance.faults = BusFaults()
 
-    def lose(self, stream: Stream, *, remade: bool = False) -> None:
+    def lose_stream(self, stream: Stream, *, remade: bool = False) -> None:
         """Lose a stream and all that is in it; `remade`: it is there again, empty."""
         self._broker.lose(stream.name)
         if remade:
@@ -97,13 +99,13 @@ class LocalServer:
     # Links.
 
     def _set_links(self) -> None:
-        self._connections = [bus for bus in self._connections if not bus.killed]
+        self._connections = [bus for bus in self._connections if not bus.is_killed]
         for bus in tuple(self._connections):
             broken = bus.identity in self._cut or bus.identity in self._dropped
             bus.set_link(not self._stopped and not broken)
 
     def _drop(self, identity: Identity) -> None:
-        if all(bus.killed or bus.identity != identity for bus in self._connections):
+        if all(bus.is_killed or bus.identity != identity for bus in self._connections):
             self._breaking.discard(identity)
             return
         if self._faults.between_drops is None:
@@ -121,4 +123,4 @@ class LocalServer:
     def _later(
         self, seconds: tuple[float, float], act: Callable[[Identity], None], identity: Identity
     ) -> None:
-        asyncio.get_running_loop().call_later(self._chance.drawn(seconds), act, identity)
+        asyncio.get_running_loop().call_later(self._chance.draw(seconds), act, identity)

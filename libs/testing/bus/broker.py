@@ -9,17 +9,17 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import Protocol
 
-from libs.bus.port import Away, BusError, Misconfigured, Stored
+from libs.bus.port import BusError, BusMisconfigured, BusUnavailable, StoredMessage
 from libs.contracts.streams import Stream
 from libs.contracts.subjects import matches
 from libs.runtime.clock import Clock
-from libs.testing.bus.streams import Kept
+from libs.testing.bus.streams import LocalStream
 
 _REMEMBERED_ROUTES = 4096
 """Subjects for which the listeners are known; an inbox has a new subject for every question."""
 
 
-class Listener(Protocol):
+class Subscriber(Protocol):
     """A subscription, as the server sees it."""
 
     @property
@@ -31,15 +31,15 @@ class Listener(Protocol):
     def deliver(self, subject: str, data: bytes, reply: str) -> None: ...
 
 
-class Reader(Protocol):
+class Consumer(Protocol):
     """A reading of a stream, as the server sees it."""
 
     @property
     def stream(self) -> str: ...
 
-    def made(self, kept: Kept) -> None: ...
+    def made(self, kept: LocalStream) -> None: ...
 
-    def grown(self, message: Stored) -> None: ...
+    def grown(self, message: StoredMessage) -> None: ...
 
     def gone(self) -> None: ...
 
@@ -50,20 +50,20 @@ class Broker:
     def __init__(self, *, clock: Clock, random: randomness.Random) -> None:
         self._clock = clock
         self._random = random
-        self._streams: dict[str, Kept] = {}
+        self._streams: dict[str, LocalStream] = {}
         self._lives = 0
-        self._listeners: list[Listener] = []
-        self._readers: list[Reader] = []
-        self._heard_by: dict[str, list[Listener]] = {}
+        self._listeners: list[Subscriber] = []
+        self._readers: list[Consumer] = []
+        self._heard_by: dict[str, list[Subscriber]] = {}
 
     # Core messages.
 
-    def listen(self, listener: Listener) -> None:
+    def add_subscriber(self, listener: Subscriber) -> None:
         """Let it hear from now on."""
         self._listeners.append(listener)
         self._heard_by.clear()
 
-    def unlisten(self, listener: Listener) -> None:
+    def remove_subscriber(self, listener: Subscriber) -> None:
         """Let it hear no more; no harm if it did not."""
         if listener in self._listeners:
             self._listeners.remove(listener)
@@ -73,7 +73,7 @@ class Broker:
         """Deliver to all, and of each group to one; a stream keeps its own. False: nobody there."""
         delivered = self._deliver(subject, data, reply)
         for kept in self._streams.values():
-            if kept.takes(subject):
+            if kept.covers(subject):
                 delivered = True
                 with suppress(BusError):
                     self._keep(kept, subject, data, expect=None, id="")
@@ -86,7 +86,7 @@ class Broker:
             if len(self._heard_by) >= _REMEMBERED_ROUTES:
                 self._heard_by.clear()
             self._heard_by[subject] = everybody
-        groups: dict[tuple[str, str], list[Listener]] = {}
+        groups: dict[tuple[str, str], list[Subscriber]] = {}
         for listener in everybody:
             if listener.group:
                 groups.setdefault((listener.pattern, listener.group), []).append(listener)
@@ -101,27 +101,27 @@ class Broker:
     def ensure(self, wanted: Stream) -> None:
         """Make the stream, or change it."""
         for kept in self._streams.values():
-            name = kept.made_as.name
-            if name != wanted.name and _overlap(kept.made_as, wanted):
-                raise Misconfigured(
+            name = kept.config.name
+            if name != wanted.name and _overlap(kept.config, wanted):
+                raise BusMisconfigured(
                     f"stream {wanted.name} cannot be made: some of its subjects are those of"
                     f" {name}; a subject is stored once"
                 )
         kept = self._streams.get(wanted.name)
         if kept is None:
             self.make(wanted)
-        elif kept.made_as != wanted:
+        elif kept.config != wanted:
             kept.change(wanted, now=self._clock.now())
 
     def agrees(self, wanted: Stream) -> bool:
         """Whether the stream is there as it is wanted."""
         kept = self._streams.get(wanted.name)
-        return kept is not None and kept.made_as == wanted
+        return kept is not None and kept.config == wanted
 
     def make(self, stream: Stream) -> None:
         """An empty stream, whose first sequence is 1."""
         self._lives += 1
-        kept = self._streams[stream.name] = Kept(stream, life=self._lives)
+        kept = self._streams[stream.name] = LocalStream(stream, life=self._lives)
         for reader in self._readers_of(stream.name):
             reader.made(kept)
 
@@ -136,7 +136,7 @@ class Broker:
         """Whether there is such a stream."""
         return name in self._streams
 
-    def last(self, name: str, subject: str) -> Stored | None:
+    def last(self, name: str, subject: str) -> StoredMessage | None:
         """The last message of one subject."""
         return self._kept(name).last(subject, now=self._clock.now())
 
@@ -148,44 +148,46 @@ class Broker:
         """Keep it, poke whom the stream says, and return the sequence."""
         self._deliver(subject, data, "")
         kept = self._kept(name)
-        if not kept.takes(subject):
-            raise Misconfigured(
-                f"{subject}: not stored: {name} takes {', '.join(kept.made_as.subjects)};"
+        if not kept.covers(subject):
+            raise BusMisconfigured(
+                f"{subject}: not stored: {name} takes {', '.join(kept.config.subjects)};"
                 f" store it where it belongs"
             )
         return self._keep(kept, subject, data, expect=expect, id=id)
 
-    def _kept(self, name: str) -> Kept:
+    def _kept(self, name: str) -> LocalStream:
         kept = self._streams.get(name)
         if kept is None:
-            raise Away(f"stream {name} is not there; who owns it makes it, with ensure")
+            raise BusUnavailable(f"stream {name} is not there; who owns it makes it, with ensure")
         return kept
 
-    def _keep(self, kept: Kept, subject: str, data: bytes, *, expect: int | None, id: str) -> int:
+    def _keep(
+        self, kept: LocalStream, subject: str, data: bytes, *, expect: int | None, id: str
+    ) -> int:
         message, new = kept.add(subject, data, now=self._clock.now(), expect=expect, id=id)
         if not new:
             return message.sequence
-        if kept.made_as.notify is not None:
-            poke = _copied(subject, *kept.made_as.notify)
+        if kept.config.notify is not None:
+            poke = _copied(subject, *kept.config.notify)
             if poke:
                 self._deliver(poke, data, "")
-        for reader in self._readers_of(kept.made_as.name):
+        for reader in self._readers_of(kept.config.name):
             reader.grown(message)
         return message.sequence
 
-    def read(self, reader: Reader) -> None:
+    def add_consumer(self, reader: Consumer) -> None:
         """Let it read its stream from now on, as soon as there is one."""
         self._readers.append(reader)
         kept = self._streams.get(reader.stream)
         if kept is not None:
             reader.made(kept)
 
-    def unread(self, reader: Reader) -> None:
+    def remove_consumer(self, reader: Consumer) -> None:
         """Let it read no more; no harm if it did not."""
         if reader in self._readers:
             self._readers.remove(reader)
 
-    def _readers_of(self, name: str) -> Iterator[Reader]:
+    def _readers_of(self, name: str) -> Iterator[Consumer]:
         return (reader for reader in tuple(self._readers) if reader.stream == name)
 
 

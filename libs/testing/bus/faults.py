@@ -11,7 +11,7 @@ Seconds = tuple[float, float]
 """From, to."""
 
 
-class Faults(msgspec.Struct, frozen=True, kw_only=True):
+class BusFaults(msgspec.Struct, frozen=True, kw_only=True):
     """Probabilities from 0 to 1, and ranges of seconds from which a length is drawn."""
 
     lost: float = 0.0
@@ -34,21 +34,21 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """How long it is down then."""
 
 
-class Chance:
+class FaultSampler:
     """Draws what happens to one thing on its way."""
 
-    def __init__(self, faults: Faults, random: randomness.Random) -> None:
+    def __init__(self, faults: BusFaults, random: randomness.Random) -> None:
         self.faults = faults
         self.random = random
 
-    def hits(self, probability: float) -> bool:
+    def occurs(self, probability: float) -> bool:
         """Whether something so probable happens now."""
         return probability > 0.0 and self.random.random() < probability
 
-    def wait(self) -> float:
+    def draw_delay(self) -> float:
         """How late the next thing on a lane is."""
-        return self.drawn(self.faults.delay) if self.hits(self.faults.delayed) else 0.0
+        return self.draw(self.faults.delay) if self.occurs(self.faults.delayed) else 0.0
 
-    def drawn(self, seconds: Seconds) -> float:
+    def draw(self, seconds: Seconds) -> float:
         """A length out of this range."""
         return self.random.uniform(*seconds)

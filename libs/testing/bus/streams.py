@@ -5,7 +5,7 @@ It is told the time, and knows nothing of connections, listeners or faults.
 
 from collections import deque
 
-from libs.bus.port import BusError, Conflict, Misconfigured, Stored
+from libs.bus.port import BusError, BusMisconfigured, SequenceConflict, StoredMessage
 from libs.contracts.streams import Stream
 from libs.contracts.subjects import matches
 
@@ -16,45 +16,45 @@ _OVERHEAD = 30
 """Bytes that the server's file has for a message besides its subject and data."""
 
 
-class Kept:
+class LocalStream:
     """One life of a stream: lost and made anew, it is another `Kept`."""
 
     def __init__(self, made_as: Stream, *, life: int) -> None:
-        self.made_as = made_as
+        self.config = made_as
         self.life = life
         self._last_sequence = 0
-        self._messages: dict[int, Stored] = {}
+        self._messages: dict[int, StoredMessage] = {}
         self._of_subject: dict[str, deque[int]] = {}
         self._bytes = 0
-        self._ids: dict[str, Stored] = {}
+        self._ids: dict[str, StoredMessage] = {}
 
-    def takes(self, subject: str) -> bool:
+    def covers(self, subject: str) -> bool:
         """Whether this stream is where the subject is stored."""
-        return any(matches(pattern, subject) for pattern in self.made_as.subjects)
+        return any(matches(pattern, subject) for pattern in self.config.subjects)
 
     def add(
         self, subject: str, data: bytes, *, now: float, expect: int | None, id: str
-    ) -> tuple[Stored, bool]:
+    ) -> tuple[StoredMessage, bool]:
         """Keep a message, unless its id was kept lately; and whether it is new."""
-        limit = self.made_as.max_message
+        limit = self.config.max_message
         if 0 <= limit < len(data):
             raise BusError(
-                f"{subject}: not stored: {len(data)} bytes, and {self.made_as.name} takes {limit}"
+                f"{subject}: not stored: {len(data)} bytes, and {self.config.name} takes {limit}"
                 f" at most; say it in fewer"
             )
         self.expire(now)
         have = self._of_subject.get(subject)
         last = have[-1] if have else 0
         if expect is not None and expect != last:
-            raise Conflict(
-                f"{subject}: not stored: its last message in {self.made_as.name} is {last}, and"
+            raise SequenceConflict(
+                f"{subject}: not stored: its last message in {self.config.name} is {last}, and"
                 f" the writer expected {expect}; read it again and decide anew"
             )
         known = self._known(id, now) if id else None
         if known is not None:
             return known, False
         self._last_sequence += 1
-        message = Stored(subject, self._last_sequence, now, data)
+        message = StoredMessage(subject, self._last_sequence, now, data)
         self._messages[message.sequence] = message
         self._of_subject.setdefault(subject, deque()).append(message.sequence)
         self._bytes += _size(message)
@@ -63,37 +63,37 @@ class Kept:
         self._make_room(subject)
         return message, True
 
-    def _known(self, id: str, now: float) -> Stored | None:
+    def _known(self, id: str, now: float) -> StoredMessage | None:
         while self._ids and next(iter(self._ids.values())).time <= now - REMEMBERED:
             del self._ids[next(iter(self._ids))]
         return self._ids.get(id)
 
     def change(self, wanted: Stream, *, now: float) -> None:
         """Be what the page says from now on, as far as a stream can be changed."""
-        have = self.made_as
+        have = self.config
         if have.deny_purge and not wanted.deny_purge:
-            raise Misconfigured(
+            raise BusMisconfigured(
                 f"stream {wanted.name}: deny_purge cannot be taken back; keep it, or delete the"
                 f" stream"
             )
-        self.made_as = wanted
+        self.config = wanted
         self.expire(now)
         for subject in tuple(self._of_subject):
             self._make_room(subject)
 
-    def last(self, subject: str, *, now: float) -> Stored | None:
+    def last(self, subject: str, *, now: float) -> StoredMessage | None:
         """The last message of one subject."""
         self.expire(now)
         have = self._of_subject.get(subject)
         return self._messages[have[-1]] if have else None
 
-    def last_of_each(self, pattern: str, *, now: float) -> list[Stored]:
+    def last_of_each(self, pattern: str, *, now: float) -> list[StoredMessage]:
         """The last message of every subject in the pattern, in the stream's order."""
         self.expire(now)
         last = [have[-1] for subject, have in self._of_subject.items() if matches(pattern, subject)]
         return [self._messages[sequence] for sequence in sorted(last)]
 
-    def since(self, sequence: int, pattern: str, *, now: float) -> list[Stored]:
+    def since(self, sequence: int, pattern: str, *, now: float) -> list[StoredMessage]:
         """What is kept of the pattern from this sequence on."""
         self.expire(now)
         return [
@@ -104,9 +104,9 @@ class Kept:
 
     def purge(self, pattern: str) -> None:
         """Remove these subjects; their next message is a first one again."""
-        if self.made_as.deny_purge:
+        if self.config.deny_purge:
             raise BusError(
-                f"{pattern}: not purged: nobody may purge {self.made_as.name}, and what is in it"
+                f"{pattern}: not purged: nobody may purge {self.config.name}, and what is in it"
                 f" goes by its age"
             )
         for subject in [s for s in self._of_subject if matches(pattern, s)]:
@@ -115,18 +115,18 @@ class Kept:
 
     def expire(self, now: float) -> None:
         """Remove what is older than the stream allows."""
-        if self.made_as.max_age <= 0:
+        if self.config.max_age <= 0:
             return
-        while self._messages and self._oldest().time <= now - self.made_as.max_age:
+        while self._messages and self._oldest().time <= now - self.config.max_age:
             self._remove(self._oldest().sequence)
 
     def _make_room(self, subject: str) -> None:
-        while len(self._of_subject.get(subject, ())) > self.made_as.per_subject:
+        while len(self._of_subject.get(subject, ())) > self.config.per_subject:
             self._remove(self._of_subject[subject][0])
-        while 0 <= self.made_as.max_bytes < self._bytes and self._messages:
+        while 0 <= self.config.max_bytes < self._bytes and self._messages:
             self._remove(self._oldest().sequence)
 
-    def _oldest(self) -> Stored:
+    def _oldest(self) -> StoredMessage:
         return next(iter(self._messages.values()))
 
     def _remove(self, sequence: int) -> None:
@@ -138,5 +138,5 @@ class Kept:
             del self._of_subject[message.subject]
 
 
-def _size(message: Stored) -> int:
+def _size(message: StoredMessage) -> int:
     return len(message.subject) + len(message.data) + _OVERHEAD

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from libs.kube.conditions import set_condition
-from libs.kube.times import unix
+from libs.kube.times import parse_time
 from libs.kube.views import OwnerReference
-from libs.testing.cluster.daemonsets.rolling import share
-from libs.testing.cluster.kinds import Budget, BudgetStatus, Pod
+from libs.testing.cluster.daemonsets.rolling_update import resolve_percentage
+from libs.testing.cluster.views import Budget, BudgetStatus, Pod
 
 DISRUPTED_FOR = 120.0
 """How long an eviction that was granted counts although nobody has seen the pod go."""
@@ -23,18 +23,18 @@ Scale = Callable[[OwnerReference], int | None]
 """How many pods a controller wants; None where it cannot be asked."""
 
 
-class Unanswerable(msgspec.Struct, frozen=True):
+class UncountableBudget(msgspec.Struct, frozen=True):
     """Why the budget cannot be counted."""
 
     why: str
 
 
-def judge(budget: Budget, pods: Sequence[Pod], scale: Scale, *, now: float) -> BudgetStatus:
+def budget_status(budget: Budget, pods: Sequence[Pod], scale: Scale, *, now: float) -> BudgetStatus:
     """The status as it should be."""
     live = [pod for pod in pods if not pod.over]
     counted = _wanted(budget, live, scale)
     generation = budget.metadata.generation
-    if isinstance(counted, Unanswerable):
+    if isinstance(counted, UncountableBudget):
         conditions = set_condition(
             budget.status.conditions,
             type="DisruptionAllowed",
@@ -70,26 +70,28 @@ def judge(budget: Budget, pods: Sequence[Pod], scale: Scale, *, now: float) -> B
     )
 
 
-def look_again(status: BudgetStatus, *, now: float) -> float | None:
+def recheck_after(status: BudgetStatus, *, now: float) -> float | None:
     """Seconds until the next granted eviction counts no more."""
-    ends = [unix(at) + DISRUPTED_FOR - now for at in status.disrupted_pods.values()]
+    ends = [parse_time(at) + DISRUPTED_FOR - now for at in status.disrupted_pods.values()]
     return max(0.0, min(ends)) if ends else None
 
 
-def _wanted(budget: Budget, pods: Sequence[Pod], scale: Scale) -> tuple[int, int] | Unanswerable:
+def _wanted(
+    budget: Budget, pods: Sequence[Pod], scale: Scale
+) -> tuple[int, int] | UncountableBudget:
     """How many pods are expected, and how many of them must be healthy."""
     spec = budget.spec
     if spec.max_unavailable is None and isinstance(spec.min_available, int):
         return len(pods), spec.min_available
     expected = _scale(pods, scale)
-    if isinstance(expected, Unanswerable):
+    if isinstance(expected, UncountableBudget):
         return expected
     if spec.max_unavailable is not None:
-        return expected, max(0, expected - share(spec.max_unavailable, expected))
-    return expected, share(spec.min_available or 0, expected)
+        return expected, max(0, expected - resolve_percentage(spec.max_unavailable, expected))
+    return expected, resolve_percentage(spec.min_available or 0, expected)
 
 
-def _scale(pods: Sequence[Pod], scale: Scale) -> int | Unanswerable:
+def _scale(pods: Sequence[Pod], scale: Scale) -> int | UncountableBudget:
     wants: dict[str, int] = {}
     for pod in pods:
         owner = pod.metadata.owner
@@ -98,7 +100,7 @@ def _scale(pods: Sequence[Pod], scale: Scale) -> int | Unanswerable:
         count = scale(owner)
         if count is None:
             resource = _RESOURCES.get(owner.kind, owner.kind)
-            return Unanswerable(f"{resource} does not implement the scale subresource")
+            return UncountableBudget(f"{resource} does not implement the scale subresource")
         wants[owner.uid] = count
     return sum(wants.values())
 
@@ -106,5 +108,7 @@ def _scale(pods: Sequence[Pod], scale: Scale) -> int | Unanswerable:
 def _disrupted(known: Mapping[str, str], pods: Sequence[Pod], *, now: float) -> dict[str, str]:
     here = {pod.metadata.name for pod in pods if not pod.deleting}
     return {
-        name: at for name, at in known.items() if name in here and unix(at) + DISRUPTED_FOR > now
+        name: at
+        for name, at in known.items()
+        if name in here and parse_time(at) + DISRUPTED_FOR > now
     }

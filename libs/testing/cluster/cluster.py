@@ -10,24 +10,24 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from libs.forecast.world import Model
+from libs.forecast.world import WorldModel
 from libs.kube.client import Kube
 from libs.runtime.clock import Clock
 from libs.runtime.ids import Ids
-from libs.testing.cluster import binder, disruption, garbage
+from libs.testing.cluster import disruption, garbage_collector, pod_scheduler
 from libs.testing.cluster.daemonsets import controller as daemonsets
-from libs.testing.cluster.informers import Informers
+from libs.testing.cluster.informers import ClusterInformers
+from libs.testing.cluster.kubelet.container_process import ProcessFactory, no_process
 from libs.testing.cluster.kubelet.fleet import KubeFor, KubeletFleet
-from libs.testing.cluster.kubelet.occupants import Occupants, nobody
-from libs.testing.cluster.namespaces import ending, furniture
-from libs.testing.cluster.nodes import leaving, lifecycle, ttl
+from libs.testing.cluster.namespaces import controller, default_objects
+from libs.testing.cluster.nodes import lifecycle, pod_removal, ttl
 from libs.testing.cluster.workloads import controllers as workloads
 
 MANAGER = "kube-controller-manager"
 INFORMERS_USER = "system:kube-controller-manager"
 
 
-class Controller(Protocol):
+class ClusterController(Protocol):
     """A part of the control plane."""
 
     async def run(self) -> None:
@@ -36,23 +36,29 @@ class Controller(Protocol):
 
 
 class _Kind(Protocol):
-    def __call__(self, seen: Informers, kube: Kube, *, clock: Clock) -> Controller: ...
+    def __call__(
+        self, informers: ClusterInformers, kube: Kube, *, clock: Clock
+    ) -> ClusterController: ...
 
 
 CONTROLLERS: dict[str, tuple[_Kind, str, str]] = {
-    "daemon-sets": (daemonsets.DaemonSets, daemonsets.USER, MANAGER),
-    "replica-sets": (workloads.ReplicaSets, workloads.REPLICA_SET_USER, MANAGER),
-    "jobs": (workloads.Jobs, workloads.JOB_USER, MANAGER),
-    "binder": (binder.Binder, binder.USER, binder.MANAGER),
-    "disruption": (disruption.Disruption, disruption.USER, MANAGER),
-    "node-lifecycle": (lifecycle.NodeLifecycle, lifecycle.USER, MANAGER),
-    "node-ttl": (ttl.TimeToLive, ttl.USER, MANAGER),
-    "taint-eviction": (leaving.TaintEviction, leaving.EVICTION_USER, MANAGER),
-    "pod-collector": (leaving.PodCollector, leaving.COLLECTOR_USER, MANAGER),
-    "garbage-collector": (garbage.GarbageCollector, garbage.USER, MANAGER),
-    "namespaces": (ending.NamespaceEnding, ending.USER, MANAGER),
-    "accounts": (furniture.Accounts, furniture.ACCOUNT_USER, MANAGER),
-    "certificates": (furniture.Certificates, furniture.CERTIFICATE_USER, MANAGER),
+    "daemon-sets": (daemonsets.DaemonSetController, daemonsets.USER, MANAGER),
+    "replica-sets": (workloads.ReplicaSetController, workloads.REPLICA_SET_USER, MANAGER),
+    "jobs": (workloads.JobController, workloads.JOB_USER, MANAGER),
+    "binder": (pod_scheduler.PodScheduler, pod_scheduler.USER, pod_scheduler.MANAGER),
+    "disruption": (disruption.DisruptionController, disruption.USER, MANAGER),
+    "node-lifecycle": (lifecycle.NodeLifecycleController, lifecycle.USER, MANAGER),
+    "node-ttl": (ttl.TtlController, ttl.USER, MANAGER),
+    "taint-eviction": (pod_removal.TaintEvictionController, pod_removal.EVICTION_USER, MANAGER),
+    "pod-collector": (pod_removal.PodGarbageCollector, pod_removal.COLLECTOR_USER, MANAGER),
+    "garbage-collector": (garbage_collector.GarbageCollector, garbage_collector.USER, MANAGER),
+    "namespaces": (controller.NamespaceController, controller.USER, MANAGER),
+    "accounts": (default_objects.DefaultAccountController, default_objects.ACCOUNT_USER, MANAGER),
+    "certificates": (
+        default_objects.RootCertificatePublisher,
+        default_objects.CERTIFICATE_USER,
+        MANAGER,
+    ),
 }
 """By name: what it is, as whom it speaks, and what it calls itself."""
 
@@ -60,18 +66,18 @@ INFORMERS = "informers"
 KUBELETS = "kubelets"
 
 
-class Cluster:
+class SimulatedCluster:
     """While it is entered, everything runs; a part that fails ends it all."""
 
     def __init__(
         self,
         kube_for: KubeFor,
         *,
-        model: Model,
+        model: WorldModel,
         clock: Clock,
         ids: Ids,
         random: chance.Random,
-        occupants: Occupants = nobody,
+        processes: ProcessFactory = no_process,
         controllers: bool = True,
         lease_every: float = 10.0,
     ) -> None:
@@ -87,10 +93,10 @@ class Cluster:
             clock=clock,
             ids=ids,
             random=random,
-            occupants=occupants,
+            processes=processes,
             lease_every=lease_every,
         )
-        self._seen = Informers(kube_for(INFORMERS_USER, MANAGER), clock=clock, random=random)
+        self._seen = ClusterInformers(kube_for(INFORMERS_USER, MANAGER), clock=clock, random=random)
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -134,7 +140,7 @@ class Cluster:
         kube = self._kube_for(user, manager)
         self._begin(name, self._when_synced(lambda: make(self._seen, kube, clock=self._clock)))
 
-    async def _when_synced(self, make: Callable[[], Controller]) -> None:
+    async def _when_synced(self, make: Callable[[], ClusterController]) -> None:
         await self._seen.synced()
         await make().run()
 

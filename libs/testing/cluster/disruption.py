@@ -12,10 +12,10 @@ from libs.kube.client import Kube
 from libs.kube.views import OwnerReference
 from libs.runtime.clock import Clock
 from libs.testing.apiserver.objects.selectors import from_object
-from libs.testing.cluster.budgets import judge, look_again
-from libs.testing.cluster.informers import Informers
-from libs.testing.cluster.kinds import BUDGETS, Budget, Pod, ReplicaSet
-from libs.testing.cluster.work import Work
+from libs.testing.cluster.budgets import budget_status, recheck_after
+from libs.testing.cluster.controller_loop import ControllerLoop
+from libs.testing.cluster.informers import ClusterInformers
+from libs.testing.cluster.views import BUDGETS, Budget, Pod, ReplicaSet
 
 USER = "system:serviceaccount:kube-system:disruption-controller"
 
@@ -23,14 +23,14 @@ SETTLES = 0.01
 """Seconds between a change and a look at it."""
 
 
-class Disruption:
+class DisruptionController:
     """Counts healthy pods against what their budgets want."""
 
-    def __init__(self, seen: Informers, kube: Kube, *, clock: Clock) -> None:
-        self._seen = seen
+    def __init__(self, informers: ClusterInformers, kube: Kube, *, clock: Clock) -> None:
+        self._seen = informers
         self._kube = kube
         self._clock = clock
-        self._work = Work("disruption", self._reconcile, clock=clock)
+        self._work = ControllerLoop("disruption", self._reconcile, clock=clock)
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -68,17 +68,19 @@ class Disruption:
             return None
         now = self._clock.now()
         namespace = budget.metadata.namespace
-        pods = [pod for pod in self._seen.pods.by("namespace", namespace) if _covers(budget, pod)]
+        pods = [
+            pod for pod in self._seen.pods.by_index("namespace", namespace) if _covers(budget, pod)
+        ]
 
         def scale(owner: OwnerReference) -> int | None:
             found = self._seen.replica_sets.get(f"{namespace}/{owner.name}")
             same = found is not None and found.metadata.uid == owner.uid
             return found.spec.replicas if found is not None and same else None
 
-        status = judge(budget, pods, scale, now=now)
+        status = budget_status(budget, pods, scale, now=now)
         if status != budget.status:
             await self._write(budget, status=msgspec.to_builtins(status))
-        return look_again(status, now=now)
+        return recheck_after(status, now=now)
 
     async def _write(self, budget: Budget, *, status: dict[str, Any]) -> None:
         """A name that is left out of the disrupted ones must be said to be gone."""
@@ -93,7 +95,7 @@ class Disruption:
             namespace=meta.namespace,
             subresource="status",
         )
-        self._seen.budgets.learn(written)
+        self._seen.budgets.record_write(written)
 
 
 def _covers(budget: Budget, pod: Pod) -> bool:

@@ -10,7 +10,8 @@ from libs.kube.client import Kube
 from libs.kube.resources import CONFIG_MAPS, SERVICE_ACCOUNTS
 from libs.kube.views import Object
 from libs.runtime.clock import Clock
-from libs.testing.cluster.kinds import (
+from libs.testing.cluster.kubelet.hardware import LEASES_IN
+from libs.testing.cluster.views import (
     BUDGETS,
     DAEMON_SETS,
     JOBS,
@@ -22,14 +23,13 @@ from libs.testing.cluster.kinds import (
     REVISIONS,
     Pod,
 )
-from libs.testing.cluster.kubelet.hardware import LEASES_IN
 
 DEFAULT_ACCOUNT = "default"
 ROOT_CERTIFICATE = "kube-root-ca.crt"
 """What stands in every namespace."""
 
 
-class Informers:
+class ClusterInformers:
     """The caches; a controller asks them and listens to them, and never writes into another's."""
 
     def __init__(self, kube: Kube, *, clock: Clock, random: chance.Random) -> None:
@@ -58,7 +58,7 @@ class Informers:
     async def synced(self) -> None:
         """Return once everything was listed."""
         for _, cache in self._all():
-            await cache.synced()
+            await cache.wait_synced()
 
     def _all(self) -> Iterator[tuple[str, Cache[Any]]]:
         for name, value in vars(self).items():

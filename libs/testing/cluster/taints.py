@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from libs.kube.views import Taint
-from libs.testing.cluster.kinds import Toleration
+from libs.testing.cluster.views import Toleration
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -28,7 +28,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     )
 
 
-def unbearable(
+def untolerated(
     taints: Iterable[Taint], tolerations: Sequence[Toleration], *, effects: Sequence[str]
 ) -> Taint | None:
     """The first of these effects that no toleration bears."""
@@ -38,7 +38,7 @@ def unbearable(
     return None
 
 
-def borne_for(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> float | None:
+def tolerated_seconds(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> float | None:
     """Seconds that a pod may stay under what does not let it run; None: for ever."""
     shortest: float | None = None
     for taint in taints:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from libs.testing.cluster.kinds import Meta
+from libs.testing.cluster.views import Meta
 
 Plain = dict[str, Any]
 

@@ -5,7 +5,7 @@ from enum import StrEnum
 import msgspec
 
 
-class Never(StrEnum):
+class IncidentKind(StrEnum):
     """The kinds."""
 
     TWO_DRIVERS = "two drivers"
@@ -23,7 +23,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
 
     at: float
     """Unix seconds."""
-    kind: Never
+    kind: IncidentKind
     what: str
 
     def __str__(self) -> str:

@@ -17,8 +17,8 @@ from libs.host.holders import TICKS
 from libs.host.linux import InUse, NotLoaded, Unloaded
 from libs.host.system import BOOT_ID, RELEASE
 from libs.runtime.clock import Clock
-from libs.testing.machines.furniture import NIC_DRIVER, provide_kernel
-from libs.testing.machines.ground import Ground
+from libs.testing.machines.base_files import NIC_DRIVER, install_kernel
+from libs.testing.machines.host_tree import HostTree
 
 CONTROL = "/dev/nvidiactl"
 MEMORY = "/dev/nvidia-uvm"
@@ -46,12 +46,12 @@ class _Process:
     devices: list[str] = field(default_factory=list[str])
 
 
-class Kernel:
+class SimulatedKernel:
     """One machine's; it is booted before anything is asked of it."""
 
-    def __init__(self, ground: Ground, *, gpus: Sequence[Gpu], clock: Clock) -> None:
+    def __init__(self, host_tree: HostTree, *, gpus: Sequence[Gpu], clock: Clock) -> None:
         self.release = ""
-        self._ground = ground
+        self._ground = host_tree
         self._clock = clock
         self._booted = 0
         self._gpus = tuple(gpus)
@@ -72,7 +72,7 @@ class Kernel:
             self._ground.put("/proc/stat", f"btime {self._booted}\n")
             self.name_boot(boot_id)
             self._ground.put(RELEASE, f"{release}\n")
-            provide_kernel(self._ground, release)
+            install_kernel(self._ground, release)
             self._show()
             for name in ("ext4", NIC_DRIVER, *((known.NOUVEAU,) if nouveau else ())):
                 self.load(name)
@@ -90,16 +90,16 @@ class Kernel:
                 self._drop(name)
             self._mounts.clear()
             for path in (CONTROL, MEMORY, *(device(gpu.minor) for gpu in self._gpus)):
-                self._ground.drop(path)
+                self._ground.remove(path)
             self._ground.empty("/run")
 
     # Modules.
 
-    def has(self, module: str) -> bool:
+    def is_loaded(self, module: str) -> bool:
         """Whether it is loaded."""
         return module in self._modules
 
-    def idle(self, module: str) -> bool:
+    def is_idle(self, module: str) -> bool:
         """Whether it is loaded, and nobody uses it."""
         with self._lock:
             return module in self._modules and not self._references(module)
@@ -135,7 +135,7 @@ class Kernel:
 
     def unload_all(self) -> str:
         """Every module of a driver; empty, or why one of them stays."""
-        for module in known.UNLOADED:
+        for module in known.UNLOAD_ORDER:
             answer = self.unload(module)
             if isinstance(answer, InUse):
                 return answer.why
@@ -143,10 +143,10 @@ class Kernel:
 
     def _drop(self, module: str) -> None:
         del self._modules[module]
-        self._ground.drop(f"/sys/module/{module}")
+        self._ground.remove(f"/sys/module/{module}")
         if module in (known.DRIVER, known.NOUVEAU):
             for gpu in self._gpus:
-                self._ground.drop(f"{pci.DEVICES}/{gpu.pci}/driver")
+                self._ground.remove(f"{pci.DEVICES}/{gpu.pci}/driver")
 
     def _bind(self, module: str) -> None:
         """The GPUs are its; what it made in /dev outlives it."""
@@ -171,7 +171,7 @@ class Kernel:
             shown = "".join(f"{user}," for user in users) or "-"
             rows.append(f"{name} 16384 {count} {shown} Live 0x0000000000000000\n")
             self._ground.put(f"/sys/module/{name}/refcnt", f"{count}\n")
-            self._ground.date(f"/sys/module/{name}", self._modules[name].since)
+            self._ground.set_mtime(f"/sys/module/{name}", self._modules[name].since)
         self._ground.put("/proc/modules", "".join(rows))
 
     # Processes.
@@ -213,7 +213,7 @@ class Kernel:
             if process is None or not process.devices:
                 return
             for number in range(len(process.devices)):
-                self._ground.drop(f"/proc/{pid}/fd/{3 + number}")
+                self._ground.remove(f"/proc/{pid}/fd/{3 + number}")
             process.devices.clear()
             self._show()
 
@@ -223,11 +223,11 @@ class Kernel:
             process = self._processes.pop(pid, None)
             if process is None:
                 return
-            self._ground.drop(f"/proc/{pid}")
+            self._ground.remove(f"/proc/{pid}")
             if process.devices:
                 self._show()
 
-    def computing(self) -> frozenset[int]:
+    def busy_gpus(self) -> frozenset[int]:
         """The GPUs on which something computes."""
         with self._lock:
             opened = {
@@ -243,7 +243,7 @@ class Kernel:
     def mount(self, path: str) -> None:
         """What is put below it is there until it is unmounted."""
         with self._lock:
-            self._ground.folder(path)
+            self._ground.make_folder(path)
             self._mounts.append(path)
 
     def unmount_below(self, path: str) -> None:

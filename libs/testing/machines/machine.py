@@ -4,27 +4,30 @@ import random as chance
 from collections.abc import Mapping
 from pathlib import Path
 
-from libs.forecast.world import Model
-from libs.host.access import Access
+from libs.forecast.world import WorldModel
 from libs.host.machine import Machine as HostMachine
+from libs.host.machine import Offload
 from libs.runtime.clock import Clock
 from libs.runtime.ids import Ids
-from libs.testing.cluster.kinds import Pod
+from libs.testing.cluster.kubelet.container_process import (
+    ContainerProcess,
+    ProcessFactory,
+    no_process,
+)
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from libs.testing.cluster.kubelet.hardware import Hardware
-from libs.testing.cluster.kubelet.kubelet import Kubelet
-from libs.testing.cluster.kubelet.occupants import Occupant, Occupants, nobody
+from libs.testing.cluster.kubelet.kubelet import SimulatedKubelet
+from libs.testing.cluster.views import Pod
 from libs.testing.errors import SimError
-from libs.testing.machines import drivers, work
-from libs.testing.machines.furniture import furnish
-from libs.testing.machines.ground import Ground
+from libs.testing.machines import drivers, processes
+from libs.testing.machines.agent_process import SimulatedAgentProcess, SimulatedLinux
+from libs.testing.machines.base_files import create_base_files
+from libs.testing.machines.gpu_library import AgentGpus, ValidatorGpus
+from libs.testing.machines.gpu_readings import GpuReadings
+from libs.testing.machines.host_tree import HostTree
 from libs.testing.machines.incidents import Incident
-from libs.testing.machines.kernel import CONTROL, MEMORY, Kernel, device
-from libs.testing.machines.library import ProvingGpus, SeatGpus
-from libs.testing.machines.linux import SimulatedLinux
-from libs.testing.machines.readings import Readings
-from libs.testing.machines.seats import Seat
-from libs.testing.machines.site import Installed, Site
+from libs.testing.machines.kernel import CONTROL, MEMORY, SimulatedKernel, device
+from libs.testing.machines.state import InstalledDriver, MachineState
 from libs.testing.machines.system import PLAIN, System
 from libs.testing.machines.system import gpus as hardware
 
@@ -32,7 +35,7 @@ DISK = "/var/lib"
 """What can be lost of a machine's disk: where agents keep their journals."""
 
 
-class Machine:
+class SimulatedMachine:
     """Up from the start. `root` is its own folder; what its disk had there before stays."""
 
     def __init__(
@@ -40,13 +43,13 @@ class Machine:
         root: Path,
         *,
         name: str,
-        model: Model,
+        model: WorldModel,
         clock: Clock,
         ids: Ids,
         random: chance.Random,
         gpus: int = 8,
         system: System = PLAIN,
-        remembers: bool = False,
+        cache_reads: bool = False,
     ) -> None:
         """`remembers`: only the machine and its agents write below `root`, and on one thread; then
         a file is read once until it changes.
@@ -54,28 +57,28 @@ class Machine:
         self.name = name
         self.system = system
         self._ids = ids
-        self._kubelet: Kubelet | None = None
-        self._seats: list[tuple[Seat, SeatGpus]] = []
+        self._kubelet: SimulatedKubelet | None = None
+        self._seats: list[tuple[SimulatedAgentProcess, AgentGpus]] = []
         self._on = False
-        ground = Ground(root)
+        ground = HostTree(root)
         there = hardware(name, gpus, system.gpu)
-        self._site = Site(
+        self._site = MachineState(
             name=name,
             gpus=there,
-            ground=ground,
-            kernel=Kernel(ground, gpus=there, clock=clock),
+            host_tree=ground,
+            kernel=SimulatedKernel(ground, gpus=there, clock=clock),
             model=model,
             clock=clock,
             free=system.free_gib * 1024**3,
-            remembers=remembers,
+            cache_reads=cache_reads,
         )
-        self._readings = Readings(
+        self._readings = GpuReadings(
             clock=clock,
             random=random,
-            computing=self._site.kernel.computing,
+            busy_gpus=self._site.kernel.busy_gpus,
             broken=lambda gpu: gpu.index in self._site.broken,
         )
-        furnish(self._site.ground, name=name, system=system, gpus=self._site.gpus)
+        create_base_files(self._site.host_tree, name=name, system=system, gpus=self._site.gpus)
         self._boot(_boot_id(ids), system.kernel)
 
     # What is to be seen of it from above.
@@ -83,7 +86,7 @@ class Machine:
     @property
     def root(self) -> Path:
         """Its folder."""
-        return self._site.ground.root
+        return self._site.host_tree.root
 
     @property
     def boot_id(self) -> str:
@@ -91,36 +94,38 @@ class Machine:
         return self._site.boot_id
 
     @property
-    def oddities(self) -> tuple[Incident, ...]:
+    def incidents(self) -> tuple[Incident, ...]:
         """What must never happen, and did, in the order in which it happened."""
         return tuple(self._site.incidents)
 
     @property
-    def driver(self) -> Installed | None:
+    def driver(self) -> InstalledDriver | None:
         """What is in its kernel now."""
         return self._site.installed
 
     # Who lives on it.
 
-    def join(self, fleet: KubeletFleet, *, labels: Mapping[str, str] | None = None) -> Kubelet:
+    def join(
+        self, fleet: KubeletFleet, *, labels: Mapping[str, str] | None = None
+    ) -> SimulatedKubelet:
         """A kubelet of that fleet is this machine's; they go through boots together from now on."""
         hardware = Hardware(
             gpus=len(self._site.gpus), kernel=self._site.kernel.release, labels=dict(labels or {})
         )
         self._kubelet = fleet.add(self.name, hardware)
         self._site.kernel.name_boot(self._kubelet.boot_id)
-        self._site.booted(self._kubelet.boot_id)
+        self._site.set_boot(self._kubelet.boot_id)
         return self._kubelet
 
-    def occupants(self, pod: Pod, container: str) -> Occupant | None:
+    def process_for(self, pod: Pod, container: str) -> ContainerProcess | None:
         """Who lives in a container on this machine: of a driver pod, or one with GPUs."""
-        return drivers.resident(self._site, pod, container) or work.resident(
+        return drivers.driver_process(self._site, pod, container) or processes.gpu_process(
             self._site, pod, container
         )
 
     def host(
         self,
-        access: Access,
+        access: Offload,
         *,
         comm: str = "sluice",
         pod_uid: str = "",
@@ -137,20 +142,22 @@ class Machine:
         if not self._on:
             raise SimError(f"an agent was to live on {self.name}, which is off: power it on first")
         site = self._site
-        seat = Seat(site, access, comm=comm, pod_uid=pod_uid, container_id=container_id)
-        kind = ProvingGpus if proves else SeatGpus
+        seat = SimulatedAgentProcess(
+            site, access, comm=comm, pod_uid=pod_uid, container_id=container_id
+        )
+        kind = ValidatorGpus if proves else AgentGpus
         library = kind(site, seat, samples=self._readings.of)
         self._seats.append((seat, library))
         linux = SimulatedLinux(site, seat) if changes else None
-        return HostMachine(tree=site.tree, access=seat, gpus=library, linux=linux)
+        return HostMachine(tree=site.tree, offload=seat, gpus=library, linux=linux)
 
     def kill(self, host: HostMachine) -> None:
         """The agent that was given it is gone: it holds nothing, and nothing of it arrives."""
-        for seat, library in [each for each in self._seats if each[0] is host.access]:
+        for seat, library in [each for each in self._seats if each[0] is host.offload]:
             seat.end()
             self._seats.remove((seat, library))
 
-    def occupy(self, *indices: int, comm: str = "Xorg") -> int:
+    def start_process(self, *indices: int, comm: str = "Xorg") -> int:
         """A process of the machine itself computes on these GPUs; gives its number."""
         kernel = self._site.kernel
         pid = kernel.start(comm)
@@ -161,7 +168,7 @@ class Machine:
             )
         return pid
 
-    def vacate(self, pid: int) -> None:
+    def end_process(self, pid: int) -> None:
         """That process ends."""
         self._site.kernel.end(pid)
 
@@ -193,7 +200,7 @@ class Machine:
     async def reboot(self, *, kernel: str = "") -> bool:
         """Off, and on again when it has booted; False where the world lets it never come back."""
         self.power_off()
-        span = self._site.model.boot(self.name, self._site.attempt("boot"))
+        span = self._site.model.boot(self.name, self._site.next_attempt("boot"))
         if span.seconds is None:
             return False
         await self._site.clock.sleep(span.seconds)
@@ -211,32 +218,34 @@ class Machine:
             if library.is_open:
                 library.fail(self._site.gpus[index].uuid, xid)
 
-    def lose_disk(self) -> None:
+    def break_disk(self) -> None:
         """Nothing below /var/lib can be read or written, until `find_disk`; also over boots."""
-        self._site.ground.lose(DISK)
+        self._site.host_tree.break_below(DISK)
 
-    def find_disk(self) -> None:
+    def repair_disk(self) -> None:
         """What was there is there again."""
-        self._site.ground.find(DISK)
+        self._site.host_tree.repair_below(DISK)
 
     def _boot(self, boot_id: str, release: str) -> None:
         site = self._site
         self._on = True
         site.kernel.boot(boot_id=boot_id, release=release, nouveau=self.system.nouveau)
-        site.booted(boot_id)
+        site.set_boot(boot_id)
         if self.system.driver:
-            site.install(Installed(version=self.system.driver))
+            site.install(InstalledDriver(version=self.system.driver))
 
 
-def occupants(machines: Mapping[str, Machine], otherwise: Occupants = nobody) -> Occupants:
+def process_factory(
+    machines: Mapping[str, SimulatedMachine], otherwise: ProcessFactory = no_process
+) -> ProcessFactory:
     """For a fleet: each container's machine is asked, by the name of its node; then `otherwise`.
 
     Machines may be added to the mapping at any time.
     """
 
-    def who(pod: Pod, container: str) -> Occupant | None:
+    def who(pod: Pod, container: str) -> ContainerProcess | None:
         machine = machines.get(pod.spec.node_name)
-        found = machine.occupants(pod, container) if machine is not None else None
+        found = machine.process_for(pod, container) if machine is not None else None
         return found if found is not None else otherwise(pod, container)
 
     return who

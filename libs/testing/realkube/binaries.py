@@ -43,15 +43,15 @@ class Binaries:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Search:
+class BinarySearch:
     """What came of looking, in the order of preference."""
 
     binaries: Binaries | None
-    words: str
+    explanation: str
     """One line: what was chosen and why nothing before it, or why nothing at all and what to do."""
 
 
-def find(environ: Mapping[str, str], *, modules: Path = MODULES) -> Search:
+def find_binaries(environ: Mapping[str, str], *, modules: Path = MODULES) -> BinarySearch:
     """The first place that has all five: the assets directory, the PATH, what `make kube` built."""
     passed: list[str] = []
     for place, search in _places(environ, modules):
@@ -63,14 +63,14 @@ def find(environ: Mapping[str, str], *, modules: Path = MODULES) -> Search:
         if len(paths) == len(NAMES):
             binaries = Binaries(**dict(zip(Binaries.__slots__, paths, strict=True)))
             words = "; ".join([f"real control plane from {place}", *passed])
-            return Search(binaries=binaries, words=words)
+            return BinarySearch(binaries=binaries, explanation=words)
         missing = [name for name, path in zip(NAMES, found, strict=True) if not path]
         passed.append(f"{place} lacks {', '.join(missing) if paths else 'all five'}")
     words = f"no real control plane: {'; '.join(passed)}; {_what_to_do(environ, modules)}"
-    return Search(binaries=None, words=words)
+    return BinarySearch(binaries=None, explanation=words)
 
 
-def cache(environ: Mapping[str, str], *, modules: Path = MODULES) -> Path:
+def cache_folder(environ: Mapping[str, str], *, modules: Path = MODULES) -> Path:
     """Where `make kube` puts them: another place for each set of pins and each kind of machine."""
     base = Path(environ.get("XDG_CACHE_HOME", ""))
     if not base.is_absolute():  # the specification says to ignore it then
@@ -78,12 +78,12 @@ def cache(environ: Mapping[str, str], *, modules: Path = MODULES) -> Path:
     digest = hashlib.sha256()
     for pin in _PINS:
         digest.update((modules / pin).read_bytes() + b"\0")
-    system, architecture = target()
-    name = f"{version(modules)}-{digest.hexdigest()[:12]}-{system}-{architecture}"
+    system, architecture = go_target()
+    name = f"{pinned_version(modules)}-{digest.hexdigest()[:12]}-{system}-{architecture}"
     return base / "sluice" / "kube" / name
 
 
-def version(modules: Path = MODULES) -> str:
+def pinned_version(modules: Path = MODULES) -> str:
     """The release of Kubernetes that the modules pin."""
     pinned = _KUBERNETES.search((modules / "go.mod").read_text())
     if pinned is None:
@@ -94,7 +94,7 @@ def version(modules: Path = MODULES) -> str:
     return pinned[1]
 
 
-def target() -> tuple[str, str]:
+def go_target() -> tuple[str, str]:
     """This machine, in Go's words: operating system and architecture."""
     machine = platform.machine()
     return sys.platform, _ARCHITECTURES.get(machine, machine)
@@ -111,7 +111,7 @@ def _places(
     yield "the PATH", partial(_on_path, environ.get("PATH", ""))
     if not modules.is_dir():
         yield f"there are no Go modules in {modules}", None
-    elif (place := cache(environ, modules=modules)).is_dir():
+    elif (place := cache_folder(environ, modules=modules)).is_dir():
         yield f"the cache {place}", partial(_in_folder, place)
     else:
         yield f"there is no cache {place}", None

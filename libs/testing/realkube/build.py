@@ -17,7 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from libs.testing.errors import SimError
-from libs.testing.realkube.binaries import ASSETS, MODULES, NAMES, cache, target, version
+from libs.testing.realkube.binaries import (
+    ASSETS,
+    MODULES,
+    NAMES,
+    cache_folder,
+    go_target,
+    pinned_version,
+)
 
 SIGN_OF_LIFE = 15.0
 """Seconds between two lines of progress."""
@@ -43,16 +50,16 @@ class NotBuilt(SimError):
 
 
 def build(
-    environ: Mapping[str, str], *, tell: Callable[[str], None], modules: Path = MODULES
+    environ: Mapping[str, str], *, report: Callable[[str], None], modules: Path = MODULES
 ) -> Path:
     """The folder that has them; `tell` gets a line now and then for whoever waits."""
-    place = cache(environ, modules=modules)
+    place = cache_folder(environ, modules=modules)
     if place.is_dir():
         return place
-    workshop = _Workshop(environ=environ, modules=modules, tell=tell)
+    workshop = _Workshop(environ=environ, modules=modules, tell=report)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(place, tell):
+        with _alone(place, report):
             if not place.is_dir():
                 workshop.fill(place)
     except OSError as error:
@@ -83,7 +90,7 @@ class _Workshop:
     ) -> None:
         self._tell = tell
         self._modules = modules
-        system, architecture = target()
+        system, architecture = go_target()
         self._environ = {
             **environ,
             "CGO_ENABLED": "0",
@@ -117,7 +124,7 @@ class _Workshop:
     def _build(self, name: str, title: str, folder: Path) -> None:
         """`title` is what the waiting person reads."""
         self._tell(f"{title} …")
-        release = version(self._modules)
+        release = pinned_version(self._modules)
         major, minor, *_ = release.removeprefix("v").split(".")
         named = {"gitVersion": release, "gitMajor": major, "gitMinor": minor}
         flags = ["-s", "-w", *(f"-X {_VERSION}.{key}={value}" for key, value in named.items())]
@@ -173,7 +180,7 @@ def _tell(line: str) -> None:
 def main() -> int:
     """For `python -m`."""
     try:
-        place = build(os.environ, tell=_tell)
+        place = build(os.environ, report=_tell)
     except NotBuilt as error:
         sys.stderr.write(f"make kube: {error}\n")
         return 1

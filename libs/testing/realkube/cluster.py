@@ -3,17 +3,18 @@
 Must know nothing of nodes, of what the tests do, or of where the binaries come from.
 """
 
+import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from libs.testing.errors import ServerFailed
 from libs.testing.realkube import components
 from libs.testing.realkube.binaries import Binaries
-from libs.testing.realkube.components import User
-from libs.testing.realkube.plane import ADMIN, Plane
-from libs.testing.realkube.thread import OwnLoop
+from libs.testing.realkube.components import TokenUser
+from libs.testing.realkube.control_plane import ADMIN, ControlPlane
 
 _GROUPS: Mapping[str, Sequence[str]] = {
     ADMIN: [components.MASTERS],
@@ -25,10 +26,12 @@ _GROUPS: Mapping[str, Sequence[str]] = {
 class RealKube:
     """From `start` to `stop`; its servers live on a loop of their own, and outlive a test's."""
 
-    def __init__(self, *, plane: Plane, kubectl: Path, users: Mapping[str, User]) -> None:
+    def __init__(
+        self, *, plane: ControlPlane, kubectl: Path, users: Mapping[str, TokenUser]
+    ) -> None:
         self._plane = plane
         self._users = users
-        self._thread = OwnLoop(f"control plane at {plane.url}")
+        self._thread = LoopThread(f"control plane at {plane.url}")
         self.kubectl = kubectl
         self.url = plane.url
         self.ca_file = plane.folder.ca_file
@@ -50,10 +53,10 @@ class RealKube:
         Returns when a pod can be created. On Linux it dies with this process, however that ends.
         """
         known = {
-            name: User(name=name, token=secrets.token_hex(16), groups=groups)
+            name: TokenUser(name=name, token=secrets.token_hex(16), groups=groups)
             for name, groups in {**_GROUPS, **(users or {})}.items()
         }
-        plane = Plane(
+        plane = ControlPlane(
             binaries=binaries,
             users=known,
             node_monitor_grace_period=node_monitor_grace_period,
@@ -95,7 +98,7 @@ class RealKube:
         """A file for kubectl and other clients."""
         return self._plane.kubeconfig(self._known(user).name)
 
-    def _known(self, user: str) -> User:
+    def _known(self, user: str) -> TokenUser:
         if user not in self._users:
             raise ServerFailed(
                 f"the API server at {self.url} knows no user {user!r}, only "
@@ -105,6 +108,31 @@ class RealKube:
 
     async def _leave(self) -> None:
         try:
-            await self._thread.run(self._plane.leave())
+            await self._thread.run(self._plane.cleanup())
         finally:
             await self._thread.close()
+
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Begins to run when it is made, and runs until `close`."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        # A process that ends without `close` must not wait for it.
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Its result, on whatever loop the caller is; a caller that is cancelled cancels it."""
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return await asyncio.wrap_future(running)
+
+    async def close(self) -> None:
+        """Nothing may run there any more."""
+        await self.run(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join)
+        self._loop.close()

@@ -29,7 +29,7 @@ _ETCD_QUOTA = 4 * 1024**3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class User:
+class TokenUser:
     """Somebody whom the server knows by a token."""
 
     name: str
@@ -38,7 +38,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class PlaneFiles:
     """Where the control plane keeps everything."""
 
     root: Path
@@ -84,7 +84,7 @@ class Folder:
         return self.root / "audit.log"
 
 
-def etcd(binaries: Binaries, folder: Folder, *, client_url: str, peer_url: str) -> list[str]:
+def etcd(binaries: Binaries, folder: PlaneFiles, *, client_url: str, peer_url: str) -> list[str]:
     """Nothing is synced to the disk: nobody needs the data after a crash of the machine."""
     return [
         str(binaries.etcd),
@@ -100,7 +100,7 @@ def etcd(binaries: Binaries, folder: Folder, *, client_url: str, peer_url: str) 
     ]
 
 
-def apiserver(binaries: Binaries, folder: Folder, *, url: str, etcd_url: str) -> list[str]:
+def apiserver(binaries: Binaries, folder: PlaneFiles, *, url: str, etcd_url: str) -> list[str]:
     """It makes its own certificates; clients come with a token."""
     return [
         str(binaries.apiserver),
@@ -125,7 +125,7 @@ def apiserver(binaries: Binaries, folder: Folder, *, url: str, etcd_url: str) ->
 
 
 def controller_manager(
-    binaries: Binaries, folder: Folder, *, kubeconfig: Path, node_monitor_grace_period: float
+    binaries: Binaries, folder: PlaneFiles, *, kubeconfig: Path, node_monitor_grace_period: float
 ) -> list[str]:
     """A user of its own for each controller, as the audit log then shows."""
     return [
@@ -144,7 +144,7 @@ def scheduler(binaries: Binaries, *, kubeconfig: Path) -> list[str]:
     return [str(binaries.scheduler), f"--kubeconfig={kubeconfig}", *_CLIENT]
 
 
-def tokens(users: Iterable[User]) -> str:
+def tokens(users: Iterable[TokenUser]) -> str:
     """The token file: token, name, uid, groups."""
     text = io.StringIO()
     writer = csv.writer(text)
@@ -186,7 +186,7 @@ def audit_policy(reads_of: Sequence[str] = ()) -> str:
     )
 
 
-def kubeconfig(user: User, *, url: str, ca_file: Path) -> str:
+def kubeconfig(user: TokenUser, *, url: str, ca_file: Path) -> str:
     """For kubectl and every other client."""
     return json.dumps(
         {

@@ -3,26 +3,40 @@
 import random as chance
 from typing import Final
 
-from libs.bus.mirror import Mirror
+from libs.bus.connect import NatsSettings
 from libs.bus.port import Bus
+from libs.bus.reports import ReportCache
 from libs.kube.client import Kube
-from libs.kube.foreign import ForeignOperator
-from libs.kube.lease import Lease
-from libs.kube.lease.fence import Fenced
+from libs.kube.gpu_operator import GpuOperatorDetector
+from libs.kube.lease.election import LeaderElector
+from libs.kube.lease.fence import FencedTransport
 from libs.kube.lease.term import NotLeading, Term
-from libs.kube.metering import Meters
+from libs.kube.metrics import ControllerMetrics
 from libs.kube.transport import Transport
 from libs.runtime.clock import Clock
 from libs.runtime.ids import Ids
 from libs.runtime.logs import logger
 from libs.runtime.metrics import Metrics
+from libs.runtime.process import ProcessSettings
 from libs.runtime.service import Service
-from services.discovery.cluster.hands import Hands
-from services.discovery.cluster.meters import DiscoveryMeters
-from services.discovery.cluster.settings import DiscoveryClusterSettings
-from services.discovery.cluster.sources import Sources
-from services.discovery.cluster.things import MANAGER
-from services.discovery.cluster.work import NAME, Work
+from services.discovery.cluster.controller import NAME, LabelController
+from services.discovery.cluster.informers import Informers
+from services.discovery.cluster.metrics import DiscoveryMetrics
+from services.discovery.cluster.resources import MANAGER
+from services.discovery.cluster.writes import Writes
+
+
+class DiscoveryClusterSettings(ProcessSettings, frozen=True, kw_only=True):
+    """Settings of discovery's cluster role."""
+
+    nats: NatsSettings = NatsSettings()
+    kubeconfig: str = ""
+    """Empty: as the environment or the pod says."""
+    namespace: str
+    """Of the lease."""
+    pod_name: str = "discovery-cluster"
+    """By which people recognise who holds the lease."""
+
 
 LEASE: Final = "sluice-discovery-cluster"
 
@@ -41,9 +55,9 @@ async def run(
     service: Service,
 ) -> None:
     """Start it."""
-    mirror = Mirror(bus=bus, clock=clock, cluster=bus.identity.cluster)
+    mirror = ReportCache(bus=bus, clock=clock, cluster=bus.identity.cluster)
     role = _Role(
-        settings, kube=kube, mirror=mirror, clock=clock, random=random, ids=ids, metrics=metrics
+        settings, kube=kube, reports=mirror, clock=clock, random=random, ids=ids, metrics=metrics
     )
     await service.enter("reports", mirror)
     role.start(service)
@@ -55,7 +69,7 @@ class _Role:
         settings: DiscoveryClusterSettings,
         *,
         kube: Transport,
-        mirror: Mirror,
+        reports: ReportCache,
         clock: Clock,
         random: chance.Random,
         ids: Ids,
@@ -63,14 +77,14 @@ class _Role:
     ) -> None:
         asking = Kube(kube, manager=MANAGER, clock=clock)
         self._transport = kube
-        self._mirror = mirror
+        self._mirror = reports
         self._clock = clock
         self._ids = ids
-        self._sources = Sources(asking, clock=clock, random=random)
-        self._foreign = ForeignOperator()
-        self._meters = DiscoveryMeters(metrics)
-        self._controllers = Meters(metrics, controllers=[NAME])
-        self._lease = Lease(
+        self._sources = Informers(asking, clock=clock, random=random)
+        self._foreign = GpuOperatorDetector()
+        self._meters = DiscoveryMetrics(metrics)
+        self._controllers = ControllerMetrics(metrics, controllers=[NAME])
+        self._lease = LeaderElector(
             kube=asking,
             namespace=settings.namespace,
             name=LEASE,
@@ -83,31 +97,31 @@ class _Role:
     def start(self, service: Service) -> None:
         """What it follows, it follows also while another leads."""
         self._sources.leases.cache.on_change(
-            lambda before, after: self._foreign.see(before, after, now=self._clock.monotonic())
+            lambda before, after: self._foreign.observe(before, after, now=self._clock.monotonic())
         )
         for source in self._sources.all():
             service.run_forever(f"follow {source.name}", source.run())
         service.run_forever("lead", self._lead())
-        service.ready_when("sources", lambda: self._sources.unknown() or None)
+        service.ready_when("sources", lambda: self._sources.why_not_synced() or None)
 
     async def _lead(self) -> None:
         while True:
             try:
-                async with self._lease.held() as term:
+                async with self._lease.lead() as term:
                     await self._work(term).run()
             except NotLeading as over:
                 _log.warning("leads no more", why=str(over))
 
-    def _work(self, term: Term) -> Work:
-        fenced = Fenced(self._transport, term, clock=self._clock)
+    def _work(self, term: Term) -> LabelController:
+        fenced = FencedTransport(self._transport, term, clock=self._clock)
         kube = Kube(fenced, manager=MANAGER, clock=self._clock)
-        return Work(
-            sources=self._sources,
-            mirror=self._mirror,
+        return LabelController(
+            informers=self._sources,
+            reports=self._mirror,
             foreign=self._foreign,
-            hands=Hands(kube, sources=self._sources, meters=self._meters),
-            meters=self._meters,
-            controllers=self._controllers,
+            writes=Writes(kube, informers=self._sources, metrics=self._meters),
+            metrics=self._meters,
+            controller_metrics=self._controllers,
             clock=self._clock,
             ids=self._ids,
         )

@@ -5,23 +5,22 @@ from collections.abc import Callable
 from typing import Final
 
 from libs.bus.agent import Agent
-from libs.bus.desk.op import Done, Op
+from libs.bus.agent_settings import AgentSettings
+from libs.bus.commands.op import Op, OpDone
 from libs.bus.journal import Journal
-from libs.bus.place import AgentSettings
 from libs.bus.port import Bus
 from libs.bus.reporter import Reporter
 from libs.contracts.commands import CommandKind
-from libs.contracts.events import FactsChanged
+from libs.contracts.events import FactsEvent
 from libs.contracts.facts import Facts, Gpu
 from libs.host import pci, system
-from libs.host.gpus.hold import Hold
-from libs.host.gpus.port import Unavailable
+from libs.host.gpus.port import GpuHandle, GpusUnavailable
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
 from libs.runtime.service import Service
-from services.discovery.node.sticky import Known
+from services.discovery.node.known_facts import KnownFacts
 
-EVERY: Final = 60.0
+INTERVAL: Final = 60.0
 """Seconds between two looks at a machine."""
 
 
@@ -32,35 +31,35 @@ class DiscoverySettings(AgentSettings, frozen=True, kw_only=True):
     """Whether the GPUs themselves are asked what they are."""
 
 
-class Discovery:
+class MachineReporter:
     """Looks at one machine, in one boot."""
 
     def __init__(
         self,
         *,
         machine: Machine,
-        hold: Hold | None,
+        hold: GpuHandle | None,
         reporter: Reporter,
-        changed: Callable[[tuple[str, ...]], None],
+        on_change: Callable[[tuple[str, ...]], None],
         clock: Clock,
     ) -> None:
         self._machine = machine
         self._hold = hold
         self._reporter = reporter
-        self._changed = changed
+        self._changed = on_change
         self._clock = clock
-        self._known = Known()
+        self._known = KnownFacts()
         self._said: Facts | None = None
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self.look()
-            await self._clock.sleep(EVERY)
+            await self.report()
+            await self._clock.sleep(INTERVAL)
 
-    async def look(self) -> None:
+    async def report(self) -> None:
         """Look once; say what is new."""
-        self._known = self._known.after(await self._machine.access.do(self._facts))
+        self._known = self._known.after(await self._machine.offload.do(self._facts))
         before, now = self._said, self._known.facts
         if now == before:
             return
@@ -88,12 +87,12 @@ class Discovery:
         """The GPUs, where they can be asked; else why not."""
         if self._hold is None:
             return None, ""
-        if self._hold.take() is None:
+        if self._hold.acquire() is None:
             return None, self._hold.why
         try:
             return self._hold.gpus.describe(), ""
-        except Unavailable as error:
-            self._hold.lost(error)
+        except GpusUnavailable as error:
+            self._hold.mark_lost(error)
             return None, self._hold.why
 
 
@@ -108,41 +107,41 @@ async def run(
     service: Service,
 ) -> None:
     """Live as long as the service: one boot of the machine."""
-    boot_id = await host.access.do(lambda: system.certain_boot_id(host.tree))
-    hold = Hold(host.gpus)
+    boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
+    hold = GpuHandle(host.gpus)
 
     def changed(facts: tuple[str, ...]) -> None:
-        agent.tell(
-            FactsChanged(changed=facts),
+        agent.publish_event(
+            FactsEvent(changed=facts),
             id=f"facts/{clock.now():.6f}",
             message=f"not as before: {', '.join(facts)}",
         )
 
-    async def quiesce(_op: Op) -> Done:
-        await host.access.do(hold.let_go)
-        return Done()
+    async def quiesce(_op: Op) -> OpDone:
+        await host.offload.do(hold.release)
+        return OpDone()
 
-    async def idle(_op: Op) -> Done:
+    async def idle(_op: Op) -> OpDone:
         hold.resume()
-        await discovery.look()
-        return Done()
+        await discovery.report()
+        return OpDone()
 
     agent = Agent(
         bus=bus,
         clock=clock,
         random=random,
         journal=journal,
-        node_uid=settings.uid_of_node(),
+        node_uid=settings.resolve_node_uid(),
         boot_id=boot_id,
         handlers={CommandKind.QUIESCE: quiesce, CommandKind.IDLE: idle},
         checks={},
     )
-    hold.quiesced = await agent.open() is CommandKind.QUIESCE
-    discovery = Discovery(
+    hold.is_quiesced = await agent.open() is CommandKind.QUIESCE
+    discovery = MachineReporter(
         machine=host,
         hold=hold if settings.gpu_labels else None,
         reporter=agent.reporter,
-        changed=changed,
+        on_change=changed,
         clock=clock,
     )
     agent.start(service)

@@ -9,26 +9,26 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from libs.contracts.message import Unreadable, decode
-from libs.contracts.node import DRIVER_LABEL, SKIP_LABEL, STATE_LABEL, Record, UpgradeState
-from libs.policy.checks import PRESENT_LABEL
-from libs.policy.digest import target
-from libs.policy.observed import Observation, ObservedDaemonSet, ObservedNode, Trouble
-from libs.policy.owners import NodeFacts
-from libs.policy.pools import Pools, pools
-from libs.policy.reading import read_object
-from libs.policy.rendering.operands import operands
-from libs.policy.rendering.rendered import Rendered
-from libs.policy.rendering.settings import Settings
-from libs.policy.status import Status, standing
-from libs.policy.variants import placed
-from services.driver.cluster import built
-from services.driver.cluster.things import DaemonSet, Node, PolicyObject
+from libs.contracts.message import MalformedMessage, decode
+from libs.contracts.node import DRIVER_LABEL, SKIP_LABEL, STATE_LABEL, NodeRecord, UpgradeState
+from libs.policy.digest import target_digest
+from libs.policy.manifests import parse_object
+from libs.policy.observed import Observation, ObservedDaemonSet, ObservedNode, PodProblem
+from libs.policy.owners import NodeLabels
+from libs.policy.pools import Pools, assemble_pools
+from libs.policy.render.operands import render_operands
+from libs.policy.render.rendered import RenderedObject
+from libs.policy.render.settings import RenderSettings
+from libs.policy.status import PolicyStatus, policy_statuses
+from libs.policy.validation import PRESENT_LABEL
+from libs.policy.variants import assign_variants
+from services.driver.cluster import device_plugin
+from services.driver.cluster.resources import DaemonSet, Node, PolicyObject
 
 _FEATURES: Final = "feature.node.kubernetes.io/"
 
 
-class Key(NamedTuple):
+class ObjectKey(NamedTuple):
     """An object that is looked at by itself."""
 
     kind: str
@@ -38,7 +38,7 @@ class Key(NamedTuple):
         return f"{self.kind}/{self.name}"
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What is there."""
 
     policies: Mapping[str, Collection[PolicyObject]]
@@ -50,17 +50,17 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of each, by its name."""
     daemon_sets: Collection[DaemonSet]
     """Ours."""
-    troubles: tuple[Trouble, ...] = ()
+    pod_problems: tuple[PodProblem, ...] = ()
     refused: Mapping[str, str] = {}
     """By kind and name, `DaemonSet/a`: why the API server did not take it."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class OperandPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What is wanted."""
 
     pools: Pools
-    objects: Mapping[Key, Rendered]
-    statuses: Mapping[Key, Status]
+    objects: Mapping[ObjectKey, RenderedObject]
+    statuses: Mapping[ObjectKey, PolicyStatus]
     targets: Mapping[str, str]
     """By the key of each pool that is not held: the target of its nodes."""
     gpu_nodes: int = 0
@@ -70,36 +70,39 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a policy says which operands the cluster is to have: then others may go."""
 
 
-def planned(sight: Sight, settings: Settings) -> Plan:
+def make_plan(snapshot: ClusterSnapshot, settings: RenderSettings) -> OperandPlan:
     """Everything that follows."""
     reads = [
-        read_object(kind, metadata=one.metadata, spec=one.spec)
-        for kind, found in sight.policies.items()
+        parse_object(kind, metadata=one.metadata, spec=one.spec)
+        for kind, found in snapshot.policies.items()
         for one in found
     ]
     facts = [
-        NodeFacts(name=one.metadata.name, uid=one.metadata.uid, labels=one.metadata.labels)
-        for one in sight.nodes
+        NodeLabels(name=one.metadata.name, uid=one.metadata.uid, labels=one.metadata.labels)
+        for one in snapshot.nodes
     ]
-    found = pools(reads, facts, gpu_clusters=tuple(sight.gpu_clusters))
-    placement = placed(found, facts)
-    rendering = built.built(
-        operands(found, placement, settings, config_maps=dict(sight.config_maps))
+    found = assemble_pools(reads, facts, gpu_clusters=tuple(snapshot.gpu_clusters))
+    placement = assign_variants(found, facts)
+    rendering = device_plugin.without_device_plugin(
+        render_operands(found, placement, settings, config_maps=dict(snapshot.config_maps))
     )
-    seen = _observation(sight, found)
-    statuses = [built.told(one, found) for one in standing(found, placement, rendering, seen)]
-    return Plan(
+    seen = _observation(snapshot, found)
+    statuses = [
+        device_plugin.with_condition(one, found)
+        for one in policy_statuses(found, placement, rendering, seen)
+    ]
+    return OperandPlan(
         pools=found,
-        objects={Key(made.kind, made.name): made for made in rendering.objects},
-        statuses={Key(one.kind, one.name): one for one in statuses},
-        targets={pool.key: target(pool.driver) for pool in found.pools if not pool.held},
-        gpu_nodes=sum(one.metadata.labels.get(PRESENT_LABEL) == "true" for one in sight.nodes),
+        objects={ObjectKey(made.kind, made.name): made for made in rendering.objects},
+        statuses={ObjectKey(one.kind, one.name): one for one in statuses},
+        targets={pool.key: target_digest(pool.driver) for pool in found.pools if not pool.held},
+        gpu_nodes=sum(one.metadata.labels.get(PRESENT_LABEL) == "true" for one in snapshot.nodes),
         has_features=seen.feature_labels,
-        decides=found.cluster is not None and not rendering.held,
+        decides=found.cluster is not None and not rendering.is_held,
     )
 
 
-def _observation(sight: Sight, found: Pools) -> Observation:
+def _observation(sight: ClusterSnapshot, found: Pools) -> Observation:
     return Observation(
         daemon_sets={one.metadata.name: _observed(one) for one in sight.daemon_sets},
         nodes={
@@ -107,7 +110,7 @@ def _observation(sight: Sight, found: Pools) -> Observation:
             for one in sight.nodes
             if one.metadata.name in found.owners
         },
-        troubles=sight.troubles,
+        pod_problems=sight.pod_problems,
         refused=sight.refused,
         feature_labels=any(
             key.startswith(_FEATURES) for one in sight.nodes for key in one.metadata.labels
@@ -141,6 +144,6 @@ def _cause(record: str) -> str:
     if not record:
         return ""
     try:
-        return decode(Record, record.encode()).cause
-    except Unreadable as error:
+        return decode(NodeRecord, record.encode()).cause
+    except MalformedMessage as error:
         return f"its record cannot be read: {error}"

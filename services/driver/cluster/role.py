@@ -2,27 +2,61 @@
 
 import random as chance
 
+from libs.bus.connect import NatsSettings
 from libs.kube.client import Kube
-from libs.kube.events import Events
-from libs.kube.foreign import ForeignOperator
-from libs.kube.lease import Lease
-from libs.kube.lease.fence import Fenced
+from libs.kube.events import EventRecorder
+from libs.kube.gpu_operator import GpuOperatorDetector
+from libs.kube.lease.election import LeaderElector
+from libs.kube.lease.fence import FencedTransport
 from libs.kube.lease.term import NotLeading, Term
-from libs.kube.metering import Meters
+from libs.kube.metrics import ControllerMetrics
 from libs.kube.transport import Transport
+from libs.policy.kinds.common import EnvVar
+from libs.policy.render.settings import AgentImages, RenderSettings
 from libs.runtime.clock import Clock
 from libs.runtime.ids import Ids
 from libs.runtime.logs import logger
 from libs.runtime.metrics import Metrics
+from libs.runtime.process import ProcessSettings
 from libs.runtime.service import Service
-from services.driver.cluster.hands import Hands
-from services.driver.cluster.meters import DriverMeters
-from services.driver.cluster.settings import DriverClusterSettings
-from services.driver.cluster.sources import Sources
-from services.driver.cluster.survey import Slots, Survey
-from services.driver.cluster.telling import Telling
-from services.driver.cluster.things import MANAGER
-from services.driver.cluster.work import NAME, Work
+from services.driver.cluster.controller import NAME, OperandController
+from services.driver.cluster.events import PolicyEvents
+from services.driver.cluster.informers import Informers
+from services.driver.cluster.metrics import DriverMetrics
+from services.driver.cluster.planner import CommandedDrivers, Planner
+from services.driver.cluster.resources import MANAGER
+from services.driver.cluster.writes import Writes
+
+
+class DriverClusterSettings(ProcessSettings, frozen=True, kw_only=True):
+    """Settings of driver's cluster role."""
+
+    nats: NatsSettings = NatsSettings()
+    kubeconfig: str = ""
+    """Empty: as the environment or the pod says."""
+    namespace: str
+    """Of the operands, and of the lease."""
+    pod_name: str = "driver-cluster"
+    """By which people recognise who holds the lease."""
+    images: AgentImages
+    pull_policy: str = "IfNotPresent"
+    pull_secrets: tuple[str, ...] = ()
+    agent_env: tuple[str, ...] = ()
+    """`NAME=value` each: for every agent, how it reaches the bus."""
+    artefacts: str = "sluice-driver-artefacts"
+
+    def of_operands(self) -> RenderSettings:
+        """The same, as rendering asks for it."""
+        pairs = [entry.partition("=") for entry in self.agent_env]
+        return RenderSettings(
+            namespace=self.namespace,
+            images=self.images,
+            pull_policy=self.pull_policy,
+            pull_secrets=self.pull_secrets,
+            env=tuple(EnvVar(name=name, value=value) for name, _, value in pairs),
+            artefacts=self.artefacts,
+        )
+
 
 LEASE = "sluice-driver-cluster"
 
@@ -33,7 +67,7 @@ async def run(
     settings: DriverClusterSettings,
     *,
     kube: Transport,
-    slots: Slots,
+    commanded_drivers: CommandedDrivers,
     clock: Clock,
     random: chance.Random,
     ids: Ids,
@@ -44,7 +78,13 @@ async def run(
     nothing is collected then.
     """
     role = _Role(
-        settings, kube=kube, slots=slots, clock=clock, random=random, ids=ids, metrics=metrics
+        settings,
+        kube=kube,
+        commanded_drivers=commanded_drivers,
+        clock=clock,
+        random=random,
+        ids=ids,
+        metrics=metrics,
     )
     role.start(service)
 
@@ -55,7 +95,7 @@ class _Role:
         settings: DriverClusterSettings,
         *,
         kube: Transport,
-        slots: Slots,
+        commanded_drivers: CommandedDrivers,
         clock: Clock,
         random: chance.Random,
         ids: Ids,
@@ -65,15 +105,15 @@ class _Role:
         namespace = settings.namespace
         self._settings = settings
         self._transport = kube
-        self._slots = slots
+        self._slots = commanded_drivers
         self._clock = clock
         self._ids = ids
-        self._sources = Sources(asking, namespace=namespace, clock=clock, random=random)
-        self._foreign = ForeignOperator()
-        self._events = Events(kube=asking, clock=clock, random=random, ids=ids)
-        self._meters = DriverMeters(metrics, clock=clock)
-        self._controllers = Meters(metrics, controllers=[NAME])
-        self._lease = Lease(
+        self._sources = Informers(asking, namespace=namespace, clock=clock, random=random)
+        self._foreign = GpuOperatorDetector()
+        self._events = EventRecorder(kube=asking, clock=clock, random=random, ids=ids)
+        self._meters = DriverMetrics(metrics, clock=clock)
+        self._controllers = ControllerMetrics(metrics, controllers=[NAME])
+        self._lease = LeaderElector(
             kube=asking,
             namespace=namespace,
             name=LEASE,
@@ -86,42 +126,44 @@ class _Role:
     def start(self, service: Service) -> None:
         """What it follows, it follows also while another leads."""
         self._sources.leases.cache.on_change(
-            lambda before, after: self._foreign.see(before, after, now=self._clock.monotonic())
+            lambda before, after: self._foreign.observe(before, after, now=self._clock.monotonic())
         )
         for source in self._sources.all():
             service.run_forever(f"follow {source.name}", source.run())
         service.run_forever("events", self._events.run())
         service.run_forever("lead", self._lead())
-        service.ready_when("sources", lambda: self._sources.unknown() or None)
+        service.ready_when("sources", lambda: self._sources.why_not_synced() or None)
 
     async def _lead(self) -> None:
         while True:
             try:
-                async with self._lease.held() as term:
+                async with self._lease.lead() as term:
                     await self._work(term).run()
             except NotLeading as over:
                 _log.warning("leads no more", why=str(over))
 
-    def _work(self, term: Term) -> Work:
+    def _work(self, term: Term) -> OperandController:
         kube = Kube(
-            Fenced(self._transport, term, clock=self._clock), manager=MANAGER, clock=self._clock
+            FencedTransport(self._transport, term, clock=self._clock),
+            manager=MANAGER,
+            clock=self._clock,
         )
         namespace = self._settings.namespace
-        return Work(
+        return OperandController(
             kube=kube,
             namespace=namespace,
-            sources=self._sources,
-            survey=Survey(
+            informers=self._sources,
+            planner=Planner(
                 self._sources,
                 foreign=self._foreign,
-                slots=self._slots,
+                commanded_drivers=self._slots,
                 settings=self._settings.of_operands(),
                 clock=self._clock,
             ),
-            hands=Hands(kube, sources=self._sources, namespace=namespace, meters=self._meters),
-            telling=Telling(self._events),
-            meters=self._meters,
-            controllers=self._controllers,
+            writes=Writes(kube, informers=self._sources, namespace=namespace, metrics=self._meters),
+            events=PolicyEvents(self._events),
+            metrics=self._meters,
+            controller_metrics=self._controllers,
             clock=self._clock,
             ids=self._ids,
         )

@@ -12,20 +12,20 @@ import msgspec
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.common import Condition
 from libs.policy.kinds.strategy import ROLLOUT_STRATEGY
-from libs.policy.status import Said, Status, conditions
-from services.driver.cluster.built import CONDITION as DEVICE_PLUGIN
-from services.driver.cluster.things import PolicyObject
+from libs.policy.status import PolicyStatus, StatusCondition, updated_conditions
+from services.driver.cluster.device_plugin import CONDITION as DEVICE_PLUGIN
+from services.driver.cluster.resources import PolicyObject
 
 FOREIGN: Final = "ForeignOperator"
 _ITS: Final = ("Ready", "Error")
 """Conditions that the GPU Operator writes too."""
 
-Change = dict[str, Any]
+StatusChange = dict[str, Any]
 
 
-def change(
-    status: Status, there: PolicyObject, *, namespace: str, foreign: str, now: str
-) -> Change | None:
+def status_change(
+    status: PolicyStatus, there: PolicyObject, *, namespace: str, foreign: str, now: str
+) -> StatusChange | None:
     """The fields of status to write; None where all is said, or is of another object by now."""
     metadata = there.metadata
     if (status.uid, status.generation) != (metadata.uid, metadata.generation):
@@ -34,13 +34,13 @@ def change(
     before = conditions_of(there.status)
     if foreign and status.kind != ROLLOUT_STRATEGY.name:
         return _standing_back(status, said, before, foreign=foreign, now=now)
-    wanted: Change = {}
+    wanted: StatusChange = {}
     fields = KINDS[status.kind].status.__struct_fields__
     if "state" in fields:
         wanted["state"] = status.state
     if "namespace" in fields:
         wanted["namespace"] = namespace
-    after = conditions(before, status, now=now)
+    after = updated_conditions(before, status, now=now)
     same = all(said.get(field) == value for field, value in wanted.items())
     if same and after == before:
         return None
@@ -55,27 +55,27 @@ def conditions_of(status: object) -> tuple[Condition, ...]:
         return ()
 
 
-def timeless(change: Change) -> Change:
+def without_times(change: StatusChange) -> StatusChange:
     """What it says, whenever it says it: two that are the same are worth one write."""
     said = [msgspec.structs.replace(one, last_transition_time="") for one in conditions_of(change)]
     return {**change, "conditions": said}
 
 
-def invalid(kind: str, made: Sequence[Condition]) -> str:
+def invalid_reason(kind: str, made: Sequence[Condition]) -> str:
     """Why the object cannot be carried out, as its conditions say; empty: it can."""
     refused = (one for one in made if one.type == "Accepted" and one.status == "False")
     return next((f"{kind} cannot be carried out: {one.message}" for one in refused), "")
 
 
 def _standing_back(
-    status: Status, said: Change, before: Sequence[Condition], *, foreign: str, now: str
-) -> Change | None:
+    status: PolicyStatus, said: StatusChange, before: Sequence[Condition], *, foreign: str, now: str
+) -> StatusChange | None:
     ours = {one.type for one in status.conditions} | {DEVICE_PLUGIN, FOREIGN}
     its = [one for one in before if one.type in _ITS or one.type not in ours]
     words = f"Sluice stands back and changes nothing: {foreign}"
-    standing_back = Said(type=FOREIGN, status=True, reason="LeaseHeld", message=words)
+    standing_back = StatusCondition(type=FOREIGN, status=True, reason="LeaseHeld", message=words)
     told = msgspec.structs.replace(status, conditions=(standing_back,))
-    after = (*its, *conditions(before, told, now=now))
+    after = (*its, *updated_conditions(before, told, now=now))
     if after == tuple(before):
         return None
     # An object needs a state; where nobody has said one yet, it is not ready.
@@ -83,10 +83,10 @@ def _standing_back(
     return {**needed, "conditions": [_written(one) for one in after]}
 
 
-def _fields(status: object) -> Change:
-    return cast("Change", status) if isinstance(status, dict) else {}
+def _fields(status: object) -> StatusChange:
+    return cast("StatusChange", status) if isinstance(status, dict) else {}
 
 
-def _written(one: Condition) -> Change:
+def _written(one: Condition) -> StatusChange:
     """A condition must have words, be they empty."""
     return {"message": "", **msgspec.to_builtins(one)}

@@ -6,20 +6,37 @@ It is the only one who changes the machine's driver, and does so by command alon
 import random as randomness
 
 from libs.bus.agent import Agent
-from libs.bus.desk.op import Done, Failed, Handler, Op
+from libs.bus.agent_settings import AgentSettings
+from libs.bus.commands.op import CommandHandler, Op, OpDone, OpFailed
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
 from libs.contracts.commands import CheckKind, CommandKind
-from libs.host import system
+from libs.host import driver_files, system
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
 from libs.runtime.fatal import Fatal
 from libs.runtime.service import Service
 from services.driver.node.checks import Checks
-from services.driver.node.keeper import Keeper
-from services.driver.node.saying import Saying
-from services.driver.node.settings import DriverAgentSettings
-from services.driver.node.swap import Swapping
+from services.driver.node.gate_keeper import GateKeeper
+from services.driver.node.reports import DriverReporter
+from services.driver.node.swap import SwapHandler
+
+
+class DriverAgentSettings(AgentSettings, frozen=True, kw_only=True):
+    """Settings of the driver agent."""
+
+    driver_dir: str = driver_files.ROOT
+    """Where the machine sees the driver container's root."""
+    change_this_machine: bool = False
+    """Whether the real kernel may be asked to unload modules."""
+    toolkit: bool = True
+    """Whether the container runtime is to be told of GPUs."""
+    toolkit_dir: str = "/usr/local/nvidia"
+    runtime_class: str = "nvidia"
+    mig_manager: bool = False
+    """Whether GPUs are sliced as their node's label says."""
+    mig_default: str = ""
+    """The layout of a node without that label."""
 
 
 async def run(
@@ -35,17 +52,17 @@ async def run(
     """Live as long as the service: one boot of the machine."""
     if host.linux is None:
         raise Fatal("the driver agent was given no kernel: it cannot unload a driver")
-    boot_id = await host.access.do(lambda: system.certain_boot_id(host.tree))
+    boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
     checks = Checks(machine=host)
-    swapping = Swapping(machine=host, linux=host.linux, clock=clock, root=settings.driver_dir)
-    handlers: dict[CommandKind, Handler] = {
+    swapping = SwapHandler(machine=host, linux=host.linux, clock=clock, root=settings.driver_dir)
+    handlers: dict[CommandKind, CommandHandler] = {
         CommandKind.QUIESCE: _at_rest,
         CommandKind.IDLE: _at_rest,
     }
 
-    async def swap(op: Op) -> Done | Failed:
+    async def swap(op: Op) -> OpDone | OpFailed:
         ended = await swapping(op)
-        await saying.say()
+        await saying.report()
         return ended
 
     handlers[CommandKind.SWAP] = swap
@@ -54,20 +71,20 @@ async def run(
         clock=clock,
         random=random,
         journal=journal,
-        node_uid=settings.uid_of_node(),
+        node_uid=settings.resolve_node_uid(),
         boot_id=boot_id,
         handlers=handlers,
         checks={CheckKind.PREFLIGHT: checks.preflight, CheckKind.HOLDERS: checks.holders},
     )
-    keeper = Keeper(machine=host, desk=agent.desk, clock=clock)
-    saying = Saying(machine=host, reporter=agent.reporter, keeper=keeper, clock=clock)
+    keeper = GateKeeper(machine=host, desk=agent.commands, clock=clock)
+    saying = DriverReporter(machine=host, reporter=agent.reporter, gate_keeper=keeper, clock=clock)
     await agent.open()
     agent.start(service)
     service.run_forever("gate", keeper.run())
     service.run_forever("facts", saying.run())
-    service.ready_when("gate", lambda: keeper.why or None)
+    service.ready_when("gate", lambda: keeper.shut_reason or None)
 
 
-async def _at_rest(_op: Op) -> Done:
+async def _at_rest(_op: Op) -> OpDone:
     """It holds no device itself; what an `idle` says of what is proven is the keeper's to read."""
-    return Done()
+    return OpDone()

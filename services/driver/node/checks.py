@@ -8,7 +8,7 @@ from libs.contracts.reports import Finding, Holder, Holders, Preflight
 from libs.host import modules, system
 from libs.host.machine import Machine
 from libs.host.tree import Tree
-from services.driver.node.look import look, who
+from services.driver.node.inspection import describe_holders, inspect_machine
 
 FREE: Final = 2 * 1024**3
 """Bytes that must be free where a driver is unpacked."""
@@ -27,17 +27,17 @@ class Checks:
         """Could this driver be brought up here?"""
         if not isinstance(asked, PreflightCheck):
             raise TypeError(f"check {check.id} is no preflight")
-        found = await self._machine.access.do(lambda: tuple(self._findings(asked)))
+        found = await self._machine.offload.do(lambda: tuple(self._findings(asked)))
         return Preflight(check=check.id, label=asked.label, findings=found)
 
     async def holders(self, check: Check, _asked: CheckBody) -> Holders:
         """Who holds the devices now?"""
-        seen = await self._machine.access.do(lambda: look(self._machine.tree))
+        seen = await self._machine.offload.do(lambda: inspect_machine(self._machine.tree))
         return Holders(check=check.id, holders=seen.holders)
 
     def _findings(self, asked: PreflightCheck) -> Iterator[Finding]:
         tree = self._machine.tree
-        seen = look(tree)
+        seen = inspect_machine(tree)
         if modules.NOUVEAU in seen.modules:
             yield Finding(
                 code="nouveau",
@@ -59,7 +59,7 @@ class Checks:
 
 
 def _disk(tree: Tree) -> Iterator[Finding]:
-    free = tree.free(UNPACKED)
+    free = tree.free_bytes(UNPACKED)
     # A machine without such a folder unpacks elsewhere.
     if free is not None and free < FREE:
         yield Finding(
@@ -76,11 +76,12 @@ def _holding(holder: Holder) -> Finding:
     if holder.pod_uid:
         return Finding(
             code="pod",
-            message=f"{who((holder,))} has {devices} open, and the plan does not remove its pod",
+            message=f"{describe_holders((holder,))} has {devices} open, and the plan does"
+            f" not remove its pod",
             remedy="end the pod, or let the upgrade policy evict it",
         )
     return Finding(
         code="process",
-        message=f"{who((holder,))} of the machine itself has {devices} open",
+        message=f"{describe_holders((holder,))} of the machine itself has {devices} open",
         remedy=f"end process {holder.pid} on the machine",
     )

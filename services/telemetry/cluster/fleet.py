@@ -7,14 +7,14 @@ import msgspec
 
 from libs.contracts.telemetry import Batch
 from libs.kube.cache import Cache
-from libs.policy.belonging import Belonging
+from libs.policy.pool_index import PoolIndex
 from libs.runtime.clock import Clock
-from services.telemetry.cluster.nodes import Node
-from services.telemetry.cluster.numbers import Numbers, total
-from services.telemetry.cluster.picture import Heard, Picture
+from services.telemetry.cluster.batch_cache import BatchCache, LastBatch
+from services.telemetry.cluster.resources import Node
+from services.telemetry.cluster.totals import GpuTotals, sum_totals
 
 
-class NodeNow(msgspec.Struct, frozen=True, kw_only=True):
+class NodeTelemetry(msgspec.Struct, frozen=True, kw_only=True):
     """One node that is heard."""
 
     name: str
@@ -23,43 +23,43 @@ class NodeNow(msgspec.Struct, frozen=True, kw_only=True):
     age: float
     """Seconds since its last batch came."""
     xids: int
-    numbers: Numbers
+    totals: GpuTotals
 
     @property
     def measured(self) -> bool:
         """Its agent may also say that it has nothing to measure."""
-        return self.numbers.gpus > 0
+        return self.totals.gpus > 0
 
 
-class PoolNow(msgspec.Struct, frozen=True, kw_only=True):
+class PoolTelemetry(msgspec.Struct, frozen=True, kw_only=True):
     """One pool."""
 
     measured: int
     waiting: int
     silent: int
     xids: int
-    numbers: Numbers
+    totals: GpuTotals
 
 
-class Fleet:
+class FleetTelemetry:
     """All of it. Until the API server has told its Nodes, whoever speaks is shown, in no pool."""
 
-    def __init__(self, nodes: Cache[Node], *, belonging: Belonging, clock: Clock) -> None:
+    def __init__(self, nodes: Cache[Node], *, belonging: PoolIndex, clock: Clock) -> None:
         self._nodes = nodes
         self._belonging = belonging
         self._clock = clock
-        self._picture = Picture()
+        self._picture = BatchCache()
         self._xids = Counter[str]()
         """By pool. A node that leaves takes none with it: it is a counter."""
-        self.strangers = 0
+        self.unknown_batches = 0
         """Batches of nodes that there are not, or that are others of the same name."""
 
-    def take(self, batch: Batch) -> bool:
+    def add(self, batch: Batch) -> bool:
         """Whether it is of a node that there is."""
         if self._nodes.is_synced and not self._is_there(batch.node, batch.node_uid):
-            self.strangers += 1
+            self.unknown_batches += 1
             return False
-        new = self._picture.take(batch, now=self._clock.monotonic())
+        new = self._picture.add(batch, now=self._clock.monotonic())
         if new:
             self._xids[self._pool(batch.node)] += new
         return True
@@ -68,18 +68,18 @@ class Fleet:
         """It is gone, or its GPUs are not to be measured any more."""
         self._picture.forget(node)
 
-    def nodes(self) -> Iterator[NodeNow]:
+    def nodes(self) -> Iterator[NodeTelemetry]:
         """Those that are heard, by name."""
         now = self._clock.monotonic()
-        for name, last in self._picture.heard(now=now):
+        for name, last in self._picture.current(now=now):
             if not self._nodes.is_synced or self._is_there(name, last.node_uid):
                 yield self._node(name, last, now)
 
-    def pools(self, heard: list[NodeNow]) -> Mapping[str, PoolNow]:
+    def pools(self, heard: list[NodeTelemetry]) -> Mapping[str, PoolTelemetry]:
         """By key; nodes without a pool under an empty one. Empty while no Node is known."""
         if not self._nodes.is_synced:
             return {}
-        by_pool: dict[str, list[NodeNow]] = {}
+        by_pool: dict[str, list[NodeTelemetry]] = {}
         for one in heard:
             by_pool.setdefault(one.pool, []).append(one)
         there = Counter(self._pool_of(node) for node in self._nodes)
@@ -93,14 +93,14 @@ class Fleet:
         for pool in self._xids.keys() - there.keys():
             del self._xids[pool]
 
-    def _node(self, name: str, last: Heard, now: float) -> NodeNow:
-        return NodeNow(
+    def _node(self, name: str, last: LastBatch, now: float) -> NodeTelemetry:
+        return NodeTelemetry(
             name=name,
             pool=self._pool(name),
             driver_version=last.driver_version,
             age=now - last.at,
             xids=self._picture.xids(name),
-            numbers=last.numbers,
+            totals=last.totals,
         )
 
     def _is_there(self, name: str, uid: str) -> bool:
@@ -112,15 +112,15 @@ class Fleet:
         return self._pool_of(node) if node else ""
 
     def _pool_of(self, node: Node) -> str:
-        return node.pool or self._belonging.of(node.metadata.name)
+        return node.pool or self._belonging.pool_of(node.metadata.name)
 
 
-def _pool(heard: list[NodeNow], *, of: int, xids: int) -> PoolNow:
+def _pool(heard: list[NodeTelemetry], *, of: int, xids: int) -> PoolTelemetry:
     measured = sum(one.measured for one in heard)
-    return PoolNow(
+    return PoolTelemetry(
         measured=measured,
         waiting=len(heard) - measured,
         silent=of - len(heard),
         xids=xids,
-        numbers=total(one.numbers for one in heard),
+        totals=sum_totals(one.totals for one in heard),
     )

@@ -5,23 +5,36 @@ It writes nothing, so any number of them may run: each shows the whole fleet.
 
 import random as chance
 
-from libs.bus.fanin import FanIn
-from libs.bus.patience import Patience
+from libs.bus.connect import NatsSettings
 from libs.bus.port import Bus
+from libs.bus.retry import BusRetry
+from libs.bus.telemetry import TelemetryCollector
 from libs.contracts.telemetry import Batch
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
-from libs.kube.customs import Written, customs, followed
+from libs.kube.custom_resources import CustomObject, custom_resources, informers
 from libs.kube.transport import Transport
-from libs.policy.belonging import Belonging, unsaid
-from libs.policy.kinds import SELECTING
+from libs.policy.kinds import NODE_SELECTING_KINDS
+from libs.policy.pool_index import PoolIndex, nodes_without_recorded_pool
 from libs.runtime.clock import Clock
 from libs.runtime.metrics import Metrics
+from libs.runtime.process import ProcessSettings
 from libs.runtime.service import Service
-from services.telemetry.cluster.fleet import Fleet
-from services.telemetry.cluster.nodes import NODES, SELECTOR, Node
-from services.telemetry.cluster.settings import TelemetryClusterSettings
-from services.telemetry.cluster.showing import Showing
+from services.telemetry.cluster.fleet import FleetTelemetry
+from services.telemetry.cluster.metrics import FleetCollector
+from services.telemetry.cluster.resources import NODES, SELECTOR, Node
+
+
+class TelemetryClusterSettings(ProcessSettings, frozen=True, kw_only=True):
+    """Settings of telemetry's cluster role."""
+
+    nats: NatsSettings = NatsSettings()
+    kubeconfig: str = ""
+    """Empty: as the environment or the pod says."""
+    namespace: str = ""
+    pod_name: str = ""
+    """Every cluster role is told these two; this one writes nothing, in no namespace."""
+
 
 MANAGER = "sluice-telemetry"
 
@@ -39,14 +52,16 @@ async def run(
     """Live as long as the service."""
     asking = Kube(kube, manager=MANAGER, clock=clock)
     nodes = Cache(asking, NODES, clock=clock, random=random, labels=SELECTOR)
-    written = followed(customs(SELECTING, Written), asking, clock=clock, random=random)
-    belonging = Belonging(policies=written, nodes=lambda: unsaid(nodes))
+    written = informers(
+        custom_resources(NODE_SELECTING_KINDS, CustomObject), asking, clock=clock, random=random
+    )
+    belonging = PoolIndex(policies=written, nodes=lambda: nodes_without_recorded_pool(nodes))
     for cache in (nodes, *(source.cache for source in written.values())):
-        cache.on_change(belonging.forget)
-    fleet = Fleet(nodes, belonging=belonging, clock=clock)
+        cache.on_change(belonging.invalidate)
+    fleet = FleetTelemetry(nodes, belonging=belonging, clock=clock)
 
     def take(batch: Batch) -> None:
-        if not fleet.take(batch):
+        if not fleet.add(batch):
             fan_in.forget(batch.node)
 
     def changed(before: Node | None, after: Node | None) -> None:
@@ -54,15 +69,15 @@ async def run(
             fleet.forget(before.metadata.name)
             fan_in.forget(before.metadata.name)
 
-    fan_in = FanIn(bus=bus, cluster=settings.nats.cluster, take=take)
+    fan_in = TelemetryCollector(bus=bus, cluster=settings.nats.cluster, on_batch=take)
     nodes.on_change(changed)
-    metrics.registry.register(Showing(fleet, fan_in))
-    patience = Patience(clock=clock, random=random)
-    service.ready_when("bus", lambda: patience.why or None)
-    await patience.until_done(lambda: service.enter("batches", fan_in))
+    metrics.registry.register(FleetCollector(fleet, fan_in))
+    patience = BusRetry(clock=clock, random=random)
+    service.ready_when("bus", lambda: patience.reason or None)
+    await patience.until_success(lambda: service.enter("batches", fan_in))
     service.run_forever("follow nodes", nodes.run())
     for source in written.values():
         service.run_forever(f"follow {source.name}", source.run())
     service.ready_when(
-        "nodes", lambda: None if nodes.is_synced else nodes.why or "they are not listed yet"
+        "nodes", lambda: None if nodes.is_synced else nodes.problem or "they are not listed yet"
     )

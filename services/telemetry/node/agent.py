@@ -5,63 +5,73 @@ It changes nothing, and holds the driver only while it may.
 
 import random as randomness
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from libs.bus.agent import Agent
-from libs.bus.desk.op import Done, Op
-from libs.bus.fanin import Sender
+from libs.bus.agent_settings import AgentSettings
+from libs.bus.commands.op import Op, OpDone
 from libs.bus.journal import Journal
 from libs.bus.port import Bus
+from libs.bus.telemetry import TelemetrySender
 from libs.contracts.commands import CommandKind
 from libs.host import system
-from libs.host.gpus.hold import Hold
+from libs.host.gpus.port import GpuHandle
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
-from libs.runtime.http import Page
+from libs.runtime.http import HttpSettings, Page
 from libs.runtime.ids import Ids
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
-from services.telemetry.node.meters import TelemetryMeters
-from services.telemetry.node.page import page
-from services.telemetry.node.sampler import EVERY, Sampler
-from services.telemetry.node.settings import TelemetrySettings
+from services.telemetry.node.metrics import TelemetryMetrics
+from services.telemetry.node.page import exporter_page
+from services.telemetry.node.sampler import INTERVAL, Sampler
+
+
+class TelemetrySettings(AgentSettings, frozen=True, kw_only=True):
+    """Settings of the telemetry agent."""
+
+    exporter: HttpSettings = HttpSettings(port=9400)
+    """Where the page for dashboards is."""
+    hostname_label: Literal["Hostname", "hostname"] = "Hostname"
+    """How samples call the node: dcgm-exporter spells it small after 4.5.3-4.8.2."""
+
 
 _INDEX: Final = b'<html><body><a href="/metrics">Metrics of this node\'s GPUs</a></body></html>\n'
 
 Pages = Mapping[str, Callable[[], Page]]
 
 
-class Telemetry:
+class SweepPublisher:
     """Measures one machine, and says what it saw."""
 
     def __init__(
-        self, *, sampler: Sampler, sender: Sender, clock: Clock, meters: TelemetryMeters
+        self, *, sampler: Sampler, sender: TelemetrySender, clock: Clock, metrics: TelemetryMetrics
     ) -> None:
         self._sampler = sampler
         self._sender = sender
         self._clock = clock
-        self._meters = meters
+        self._meters = metrics
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self._sampler.look()
+            await self._sampler.sweep()
             await self._tell()
-            await self._clock.sleep(EVERY)
+            await self._clock.sleep(INTERVAL)
 
-    async def quiesce(self, _op: Op) -> Done:
+    async def quiesce(self, _op: Op) -> OpDone:
         """Let go; who reads the batches learns at once that there is nothing to see."""
-        await self._sampler.let_go()
+        await self._sampler.release()
         await self._tell()
-        return Done()
+        return OpDone()
 
-    async def idle(self, _op: Op) -> Done:
+    async def idle(self, _op: Op) -> OpDone:
         """Measure, and say so at once."""
         await self._sampler.resume()
         await self._tell()
-        return Done()
+        return OpDone()
 
     async def _tell(self) -> None:
         sweep, unsent = self._sampler.current, self._sender.unsent
@@ -71,7 +81,7 @@ class Telemetry:
             xids=self._sampler.xids,
         )
         if self._sender.unsent > unsent:
-            self._meters.unsent()
+            self._meters.count_unsent()
 
 
 async def run(
@@ -89,12 +99,12 @@ async def run(
     """Live as long as the service, in one boot of the machine. The pages are those that dashboards
     read: whoever has sockets serves them.
     """
-    boot_id = await host.access.do(lambda: system.certain_boot_id(host.tree))
-    node_uid = settings.uid_of_node()
-    hold, meters = Hold(host.gpus), TelemetryMeters(metrics)
-    sampler = Sampler(machine=host, hold=hold, clock=clock, meters=meters)
-    sender = Sender(bus=bus, clock=clock, ids=ids, node_uid=node_uid, boot_id=boot_id)
-    telemetry = Telemetry(sampler=sampler, sender=sender, clock=clock, meters=meters)
+    boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
+    node_uid = settings.resolve_node_uid()
+    hold, meters = GpuHandle(host.gpus), TelemetryMetrics(metrics)
+    sampler = Sampler(machine=host, hold=hold, clock=clock, metrics=meters)
+    sender = TelemetrySender(bus=bus, clock=clock, ids=ids, node_uid=node_uid, boot_id=boot_id)
+    telemetry = SweepPublisher(sampler=sampler, sender=sender, clock=clock, metrics=meters)
     agent = Agent(
         bus=bus,
         clock=clock,
@@ -105,7 +115,7 @@ async def run(
         handlers={CommandKind.QUIESCE: telemetry.quiesce, CommandKind.IDLE: telemetry.idle},
         checks={},
     )
-    hold.quiesced = await agent.open() is CommandKind.QUIESCE
+    hold.is_quiesced = await agent.open() is CommandKind.QUIESCE
     agent.start(service)
     service.run_forever("sweeps", telemetry.run())
     service.ready_when("gpus", lambda: sampler.trouble or None)
@@ -115,7 +125,9 @@ async def run(
 def _pages(settings: TelemetrySettings, sampler: Sampler) -> Pages:
     def metrics() -> Page:
         sweep = sampler.current
-        text = sweep and page(sweep, node=settings.node, hostname_label=settings.hostname_label)
+        text = sweep and exporter_page(
+            sweep, node=settings.node, hostname_label=settings.hostname_label
+        )
         return Page(text or b"", content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     return {

@@ -11,13 +11,15 @@ from typing import Final, Literal
 from libs.contracts.facts import Gpu
 from libs.contracts.telemetry import GpuSample
 from services.telemetry.node.fields import DRIVER_VERSION, FIELDS, XID_ERRORS, Value
-from services.telemetry.node.sweep import Sweep
-from services.telemetry.node.xids import named
+from services.telemetry.node.sampler import Sweep
+from services.telemetry.node.xids import xid_name
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
-def page(sweep: Sweep, *, node: str, hostname_label: Literal["Hostname", "hostname"]) -> bytes:
+def exporter_page(
+    sweep: Sweep, *, node: str, hostname_label: Literal["Hostname", "hostname"]
+) -> bytes:
     """The whole text."""
     known = {gpu.uuid: gpu for gpu in sweep.gpus}
     common = {hostname_label: node, DRIVER_VERSION: sweep.driver_version}
@@ -57,7 +59,7 @@ def _labels(sample: GpuSample, gpu: Gpu | None, common: dict[str, str]) -> str:
 
 def _error(sample: GpuSample) -> str:
     code = sample.xid or 0
-    return "," + _pairs({"err_code": str(code), "err_msg": named(code)})
+    return "," + _pairs({"err_code": str(code), "err_msg": xid_name(code)})
 
 
 def _pairs(labels: dict[str, str]) -> str:

@@ -9,20 +9,29 @@ from typing import Final
 
 import msgspec
 
-from libs.host.gpus.hold import Hold
-from libs.host.gpus.port import Unavailable
+from libs.contracts.facts import Gpu
+from libs.contracts.telemetry import GpuSample
+from libs.host.gpus.port import GpuHandle, GpusUnavailable
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
-from services.telemetry.node.meters import TelemetryMeters
-from services.telemetry.node.sweep import Errors, Sweep
+from services.telemetry.node.metrics import TelemetryMetrics
 
-EVERY: Final = 30.0
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """What all GPUs did at one moment."""
+
+    driver_version: str
+    gpus: tuple[Gpu, ...]
+    samples: tuple[GpuSample, ...]
+
+
+INTERVAL: Final = 30.0
 """Seconds between two sweeps, as dcgm-exporter has it."""
-STALE: Final = 3 * EVERY
+STALE_AFTER: Final = 3 * INTERVAL
 """Seconds after which what was seen is shown no more."""
 
 
-class _Look(msgspec.Struct, frozen=True):
+class _SweepResult(msgspec.Struct, frozen=True):
     sweep: Sweep | None = None
     errors: Mapping[str, tuple[int, ...]] = {}
     """The driver tells them once: they count even where the sweep failed after them."""
@@ -32,13 +41,13 @@ class Sampler:
     """One machine's GPUs."""
 
     def __init__(
-        self, *, machine: Machine, hold: Hold, clock: Clock, meters: TelemetryMeters
+        self, *, machine: Machine, hold: GpuHandle, clock: Clock, metrics: TelemetryMetrics
     ) -> None:
         self._machine = machine
         self._hold = hold
         self._clock = clock
-        self._meters = meters
-        self._errors = Errors()
+        self._meters = metrics
+        self._errors = XidCounts()
         # Whoever lets go waits for a sweep under way, which else would take hold again.
         self._alone = asyncio.Lock()
         self._sweep: Sweep | None = None
@@ -65,36 +74,36 @@ class Sampler:
     def _late(self) -> float:
         """Seconds since the last look ended, where those are too many."""
         silence = self._clock.monotonic() - self._looked
-        return silence if silence > STALE else 0.0
+        return silence if silence > STALE_AFTER else 0.0
 
-    async def look(self) -> None:
+    async def sweep(self) -> None:
         """One sweep, if there is anybody to be asked."""
         async with self._alone:
-            found = await self._machine.access.do(self._look)
-            self._errors.take(found.errors)
-            self._meters.erred(found.errors)
+            found = await self._machine.offload.do(self._look)
+            self._errors.add(found.errors)
+            self._meters.count_xids(found.errors)
             self._sweep = found.sweep and msgspec.structs.replace(
-                found.sweep, samples=self._errors.on(found.sweep.samples)
+                found.sweep, samples=self._errors.with_last_xids(found.sweep.samples)
             )
             self._looked = self._clock.monotonic()
-        self._meters.swept(measured=found.sweep is not None)
+        self._meters.count_sweep(measured=found.sweep is not None)
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """Hold no GPU from now on, and show nothing but why."""
         async with self._alone:
-            await self._machine.access.do(self._hold.let_go)
+            await self._machine.offload.do(self._hold.release)
             self._sweep = None
-        await self.look()
+        await self.sweep()
 
     async def resume(self) -> None:
         """The GPUs may be held again: look at them."""
         self._hold.resume()
-        await self.look()
+        await self.sweep()
 
-    def _look(self) -> _Look:
-        library = self._hold.take()
+    def _look(self) -> _SweepResult:
+        library = self._hold.acquire()
         if library is None:
-            return _Look()
+            return _SweepResult()
         gpus = self._hold.gpus
         errors: Mapping[str, tuple[int, ...]] = {}
         try:
@@ -104,7 +113,31 @@ class Sampler:
                 gpus=gpus.describe(),
                 samples=gpus.sample(),
             )
-        except Unavailable as error:
-            self._hold.lost(error)
-            return _Look(errors=errors)
-        return _Look(sweep, errors)
+        except GpusUnavailable as error:
+            self._hold.mark_lost(error)
+            return _SweepResult(errors=errors)
+        return _SweepResult(sweep, errors)
+
+
+class XidCounts:
+    """The XIDs of this process's life: each is counted when it is told, also one that repeats."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._last: dict[str, int] = {}
+
+    def add(self, errors: Mapping[str, tuple[int, ...]]) -> None:
+        """What the driver told since the last time."""
+        for uuid, codes in errors.items():
+            self.total += len(codes)
+            if codes:
+                self._last[uuid] = codes[-1]
+
+    def with_last_xids(self, samples: tuple[GpuSample, ...]) -> tuple[GpuSample, ...]:
+        """The samples, each with the last error of its GPU, if it had one."""
+        return tuple(
+            msgspec.structs.replace(one, xid=self._last[one.uuid])
+            if one.uuid in self._last
+            else one
+            for one in samples
+        )

@@ -139,6 +139,6 @@ _NAMES: Final[dict[int, str]] = {
 }
 
 
-def named(code: int) -> str:
+def xid_name(code: int) -> str:
     """What the error with this number is called."""
     return _NAMES.get(code, _UNKNOWN)

@@ -5,21 +5,34 @@ It writes nothing, so any number of them may run: each shows the whole fleet.
 
 import random as chance
 
-from libs.bus.mirror import Mirror
+from libs.bus.connect import NatsSettings
 from libs.bus.port import Bus
+from libs.bus.reports import ReportCache
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
-from libs.kube.customs import Written, customs, followed
+from libs.kube.custom_resources import CustomObject, custom_resources, informers
 from libs.kube.transport import Transport
-from libs.policy.belonging import Belonging, unsaid
-from libs.policy.kinds import SELECTING
+from libs.policy.kinds import NODE_SELECTING_KINDS
+from libs.policy.pool_index import PoolIndex, nodes_without_recorded_pool
 from libs.runtime.clock import Clock
 from libs.runtime.metrics import Metrics
+from libs.runtime.process import ProcessSettings
 from libs.runtime.service import Service
-from services.validator.cluster.gathering import Gathering
-from services.validator.cluster.settings import ValidatorClusterSettings
-from services.validator.cluster.showing import Showing
-from services.validator.cluster.things import NODES, SELECTOR
+from services.validator.cluster.metrics import ProofCollector
+from services.validator.cluster.proofs import FleetProofs
+from services.validator.cluster.resources import NODES, SELECTOR
+
+
+class ValidatorClusterSettings(ProcessSettings, frozen=True, kw_only=True):
+    """Settings of validator's cluster role."""
+
+    nats: NatsSettings = NatsSettings()
+    kubeconfig: str = ""
+    """Empty: as the environment or the pod says."""
+    namespace: str = ""
+    pod_name: str = ""
+    """Every cluster role is told these two; this one writes nothing, in no namespace."""
+
 
 MANAGER = "sluice-validator"
 
@@ -37,16 +50,18 @@ async def run(
     """Live as long as the service."""
     asking = Kube(kube, manager=MANAGER, clock=clock)
     nodes = Cache(asking, NODES, clock=clock, random=random, labels=SELECTOR)
-    mirror = Mirror(bus=bus, clock=clock, cluster=settings.nats.cluster)
-    written = followed(customs(SELECTING, Written), asking, clock=clock, random=random)
-    belonging = Belonging(policies=written, nodes=lambda: unsaid(nodes))
+    mirror = ReportCache(bus=bus, clock=clock, cluster=settings.nats.cluster)
+    written = informers(
+        custom_resources(NODE_SELECTING_KINDS, CustomObject), asking, clock=clock, random=random
+    )
+    belonging = PoolIndex(policies=written, nodes=lambda: nodes_without_recorded_pool(nodes))
     for cache in (nodes, *(source.cache for source in written.values())):
-        cache.on_change(belonging.forget)
-    metrics.registry.register(Showing(Gathering(nodes, mirror, belonging=belonging)))
+        cache.on_change(belonging.invalidate)
+    metrics.registry.register(ProofCollector(FleetProofs(nodes, mirror, belonging=belonging)))
     await service.enter("reports", mirror)
     service.run_forever("follow nodes", nodes.run())
     for source in written.values():
         service.run_forever(f"follow {source.name}", source.run())
     service.ready_when(
-        "nodes", lambda: None if nodes.is_synced else nodes.why or "they are not listed yet"
+        "nodes", lambda: None if nodes.is_synced else nodes.problem or "they are not listed yet"
     )

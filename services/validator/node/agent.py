@@ -8,26 +8,26 @@ import random as randomness
 from typing import Final
 
 from libs.bus.agent import Agent
-from libs.bus.desk.op import Done, Failed, Op
+from libs.bus.agent_settings import AgentSettings
+from libs.bus.commands.op import Op, OpDone, OpFailed
 from libs.bus.journal import Journal
-from libs.bus.place import AgentSettings
 from libs.bus.port import Bus
 from libs.contracts.commands import CommandKind, Order, Validate
-from libs.contracts.events import EvidenceFound
+from libs.contracts.events import EvidenceEvent
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.reports import Evidence, ValidationStep
 from libs.host import driver_files, system
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
 from libs.runtime.service import Service
-from services.validator.node import driver
+from services.validator.node import driver_check
 
-NONE: Final = "none"
+NO_DIGEST: Final = "none"
 """Instead of a digest, where there is nothing of the kind to be validated."""
 
 STEP: Final = "driver"
 TRIES: Final = 6
-PAUSE: Final = 5.0
+RETRY_INTERVAL: Final = 5.0
 """Seconds between two tries: GPUs come up one after another."""
 
 
@@ -44,7 +44,7 @@ class ValidatorSettings(AgentSettings, frozen=True, kw_only=True):
     """By step, the variables that people name for it, as JSON."""
 
 
-class Validation:
+class ValidateHandler:
     """Carries `validate` out on one machine, in one boot."""
 
     def __init__(self, *, machine: Machine, node_uid: str, boot_id: str, clock: Clock) -> None:
@@ -57,7 +57,7 @@ class Validation:
         """What was proven, or what was not."""
         began = self._clock.monotonic()
         found = await self._found(op, asked)
-        kernel = await self._machine.access.do(lambda: system.kernel(self._machine.tree))
+        kernel = await self._machine.offload.do(lambda: system.kernel(self._machine.tree))
         step = ValidationStep(
             name=STEP,
             passed=not found.trouble,
@@ -76,25 +76,25 @@ class Validation:
             driver_pod_uid=asked.pod_uid,
             driver_started=found.started,
             driver_version=found.version,
-            driver_digest=found.digest or NONE,
-            runtime_digest=NONE,
-            mig_digest=NONE,
+            driver_digest=found.digest or NO_DIGEST,
+            runtime_digest=NO_DIGEST,
+            mig_digest=NO_DIGEST,
             steps=(step,),
             at=self._clock.now(),
         )
 
-    async def _found(self, op: Op, asked: Validate) -> driver.Found:
+    async def _found(self, op: Op, asked: Validate) -> driver_check.DriverProbe:
         trial = 1
         while True:
-            op.heed()
-            found = await self._machine.access.do(
-                lambda: driver.find(self._machine.tree, self._machine.gpus, asked)
+            op.raise_if_superseded()
+            found = await self._machine.offload.do(
+                lambda: driver_check.probe_driver(self._machine.tree, self._machine.gpus, asked)
             )
             op.progress(STEP, found.trouble)
             if not found.trouble or trial == TRIES:
                 return found
             trial += 1
-            await self._clock.sleep(PAUSE)
+            await self._clock.sleep(RETRY_INTERVAL)
 
 
 async def run(
@@ -108,22 +108,22 @@ async def run(
     service: Service,
 ) -> None:
     """Live as long as the service: one boot of the machine."""
-    boot_id = await host.access.do(lambda: system.certain_boot_id(host.tree))
-    node_uid = settings.uid_of_node()
-    validation = Validation(machine=host, node_uid=node_uid, boot_id=boot_id, clock=clock)
+    boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
+    node_uid = settings.resolve_node_uid()
+    validation = ValidateHandler(machine=host, node_uid=node_uid, boot_id=boot_id, clock=clock)
 
-    async def validate(op: Op) -> Done | Failed:
+    async def validate(op: Op) -> OpDone | OpFailed:
         asked = op.body
         if not isinstance(asked, Validate):
-            return Failed("defect", f"{op.command.kind} is no validation")
+            return OpFailed("defect", f"{op.command.kind} is no validation")
         unknown = [step for step in asked.steps if step != STEP]
         if unknown:
-            return Failed("unknown-step", f"this validator cannot do {', '.join(unknown)}")
+            return OpFailed("unknown-step", f"this validator cannot do {', '.join(unknown)}")
         evidence = proofs[op.command.order] = await validation.evidence(op, asked)
         agent.reporter.report(evidence)
         if evidence.passed:
-            return Done(f"driver {evidence.driver_version} works")
-        return Failed(STEP, evidence.steps[0].message)
+            return OpDone(f"driver {evidence.driver_version} works")
+        return OpFailed(STEP, evidence.steps[0].message)
 
     agent = Agent(
         bus=bus,
@@ -144,15 +144,15 @@ async def run(
     def kept(entry: Entry) -> None:
         if entry.phase is EntryPhase.FINISHED and (found := proofs.pop(entry.order, None)):
             once, message = f"evidence/{entry.order}/{entry.time:.6f}", _words(found)
-            agent.tell(_told(found), id=once, message=message)
+            agent.publish_event(_told(found), id=once, message=message)
 
-    agent.desk.on_entry(kept)
+    agent.commands.on_entry(kept)
     await agent.open()
     agent.start(service)
 
 
-def _told(evidence: Evidence) -> EvidenceFound:
-    return EvidenceFound(
+def _told(evidence: Evidence) -> EvidenceEvent:
+    return EvidenceEvent(
         token=evidence.token,
         op=evidence.op,
         label=evidence.label,
@@ -167,6 +167,6 @@ def _words(evidence: Evidence) -> str:
     return f"the driver is not proven: {evidence.steps[0].message}"
 
 
-async def _at_rest(_op: Op) -> Done:
+async def _at_rest(_op: Op) -> OpDone:
     """It holds no device between two validations."""
-    return Done()
+    return OpDone()

@@ -4,25 +4,25 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.component.bus import places
-from tests.component.bus.places import MakeBus, Place, Trouble
+from tests.component.bus import servers
+from tests.component.bus.servers import BusServer, MakeBus, ServerControl
 
 
 @pytest.fixture(
-    params=[pytest.param(places.local, id="local"), pytest.param(places.nats, id="nats")]
+    params=[pytest.param(servers.local, id="local"), pytest.param(servers.nats, id="nats")]
 )
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[BusServer]:
     async with request.param() as place:
         yield place
 
 
 @pytest.fixture
-def make_bus(place: Place) -> MakeBus:
+def make_bus(place: BusServer) -> MakeBus:
     """A connection for an identity, which ends with the test."""
     return place.connect
 
 
 @pytest.fixture
-def trouble(place: Place) -> Trouble:
+def trouble(place: BusServer) -> ServerControl:
     """The server's switches."""
     return place

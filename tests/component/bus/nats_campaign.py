@@ -10,18 +10,18 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from libs.bus.chronicle import Chronicle, Recorded, read
-from libs.bus.desk import Desk
-from libs.bus.desk.op import Done, Op
+from libs.bus.commands.op import Op, OpDone
+from libs.bus.commands.receiver import CommandReceiver
+from libs.bus.events import Chronicle, RecordedEvent, read_events
 from libs.bus.journal import FileJournal
-from libs.bus.mirror import Mirror
-from libs.bus.nats import NatsBus, connect
+from libs.bus.nats.bus import NatsBus, connect
 from libs.bus.port import BusError, FromSequence
 from libs.bus.reporter import Reporter
-from libs.bus.slots import Slots, Superseded, Written, next_order
+from libs.bus.reports import ReportCache
+from libs.bus.slots import SlotOutranked, SlotWriter, SlotWritten, next_order
 from libs.contracts import subjects
 from libs.contracts.commands import Command, CommandBody, CommandKind, Idle, Order, Quiesce, Swap
-from libs.contracts.events import FactsChanged
+from libs.contracts.events import FactsEvent
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.reports import Report, Result, StateKind, Usage
 from libs.contracts.streams import COMMANDS, STREAMS
@@ -40,10 +40,12 @@ SLOT = subjects.Command(cluster="default", node=NODE, component=Writer.DRIVER)
 WITHIN = 60.0
 
 
-class Agent:
+class NatsAgentProcess:
     """A process of the agent, by its tasks and its connection."""
 
-    def __init__(self, bus: NatsBus, stack: AsyncExitStack, desk: Desk, tasks: asyncio.Task[None]):
+    def __init__(
+        self, bus: NatsBus, stack: AsyncExitStack, desk: CommandReceiver, tasks: asyncio.Task[None]
+    ):
         self.bus = bus
         self.desk = desk
         self._stack = stack
@@ -56,7 +58,7 @@ class Agent:
         await self._stack.aclose()
 
 
-class Run:
+class NatsCampaign:
     """The whole of it: `play`, then look at `effects`, `taken` and `last`."""
 
     def __init__(self, seed: int, folder: Path) -> None:
@@ -68,7 +70,7 @@ class Run:
         self.numbers = 1
         self.token = 1
         self.last: Command | None = None
-        self.agent: Agent | None = None
+        self.agent: NatsAgentProcess | None = None
         self.told: set[int] = set()
         """The events whose publisher has returned, by number."""
         self.owed = frozenset[int]()
@@ -85,7 +87,7 @@ class Run:
             reader = await self._connect(stack, self.server.url, READER)
             for stream in STREAMS:
                 await self.writer.ensure(stream)
-            mirror = Mirror(bus=reader, clock=SystemClock(), cluster="default")
+            mirror = ReportCache(bus=reader, clock=SystemClock(), cluster="default")
             mirror.on_change(self._observe)
             await stack.enter_async_context(mirror)
             try:
@@ -124,7 +126,7 @@ class Run:
             bus=bus, clock=SystemClock(), random=self.chance, node_uid=UID, boot_id=BOOT
         )
         kinds = (CommandKind.QUIESCE, CommandKind.IDLE, CommandKind.SWAP)
-        desk = Desk(
+        desk = CommandReceiver(
             bus=bus,
             clock=SystemClock(),
             random=self.chance,
@@ -142,7 +144,7 @@ class Run:
             for number in itertools.count(self.numbers):
                 self.numbers = number + 1
                 await chronicle.publish(
-                    FactsChanged(changed=(str(number),)), message="A fact changed.", node=NODE
+                    FactsEvent(changed=(str(number),)), message="A fact changed.", node=NODE
                 )
                 self.told.add(number)
                 self.said = number
@@ -155,20 +157,20 @@ class Run:
                 group.create_task(desk.run())
                 group.create_task(tell())
 
-        self.agent = Agent(bus, stack, desk, asyncio.create_task(live(), name="agent"))
+        self.agent = NatsAgentProcess(bus, stack, desk, asyncio.create_task(live(), name="agent"))
 
-    async def _work(self, op: Op) -> Done:
+    async def _work(self, op: Op) -> OpDone:
         for step in range(self.chance.randint(1, 3)):
             await op.checkpoint(f"step {step}")
             self.effects.append(op.command)
             await asyncio.sleep(self.chance.uniform(0.0, 0.05))
-        return Done()
+        return OpDone()
 
     # The writers.
 
     async def _command(self) -> None:
         """Some leader wants something; now and then it is one whose time is over."""
-        slots = Slots(bus=self.writer, clock=SystemClock())
+        slots = SlotWriter(bus=self.writer, clock=SystemClock())
         old = self.epoch > 1 and self.chance.random() < 0.2
         if not old and self.chance.random() < 0.2:
             self.epoch += 1
@@ -177,7 +179,7 @@ class Run:
         except BusError:
             return
 
-    async def _write(self, slots: Slots, epoch: int, body: CommandBody) -> Command | None:
+    async def _write(self, slots: SlotWriter, epoch: int, body: CommandBody) -> Command | None:
         slot = await slots.read(SLOT)
         known = [slot.content.order if slot and slot.content else None, self._highest()]
         if self.chance.random() < 0.2:
@@ -193,8 +195,8 @@ class Run:
             deadline=4e9,
         )
         answer = await slots.write(SLOT, command)
-        assert isinstance(answer, Written | Superseded)
-        return command if isinstance(answer, Written) else None
+        assert isinstance(answer, SlotWritten | SlotOutranked)
+        return command if isinstance(answer, SlotWritten) else None
 
     def _highest(self) -> Order | None:
         said = self.agent.desk.highest if self.agent else None
@@ -209,7 +211,7 @@ class Run:
         self.epoch += 1
         while self.last is None:
             try:
-                slots = Slots(bus=self.writer, clock=SystemClock())
+                slots = SlotWriter(bus=self.writer, clock=SystemClock())
                 self.last = await self._write(slots, self.epoch, Idle())
             except BusError:
                 await asyncio.sleep(0.05)
@@ -218,7 +220,7 @@ class Run:
             lambda: self.taken[-1:] != [] and self.taken[-1].order == order, within=WITHIN
         )
 
-    async def _last_report(self, mirror: Mirror) -> None:
+    async def _last_report(self, mirror: ReportCache) -> None:
         """When the agent falls silent, the mirror comes to show the last that it said."""
         assert self.agent is not None
 
@@ -231,12 +233,12 @@ class Run:
 
     async def _read_events(self, bus: NatsBus) -> None:
         self.owed = frozenset(self.told)
-        begun = read(bus=bus, cluster="default", start=FromSequence(1))
+        begun = read_events(bus=bus, cluster="default", start=FromSequence(1))
         async with begun as entries:
             async for entry in entries:
-                assert isinstance(entry, Recorded)
+                assert isinstance(entry, RecordedEvent)
                 body = entry.event.open()
-                assert isinstance(body, FactsChanged)
+                assert isinstance(body, FactsEvent)
                 self.recorded.append(int(body.changed[0]))
 
     # What goes wrong.
@@ -262,7 +264,7 @@ class Run:
 
     async def _lose_commands(self) -> None:
         await self.server.lose_stream(COMMANDS.name)
-        await eventually(lambda: self.writer.link.up, within=WITHIN)
+        await eventually(lambda: self.writer.link.is_up, within=WITHIN)
         await self.writer.ensure(COMMANDS)
 
     async def _cut(self) -> None:

@@ -12,8 +12,8 @@ import pytest
 from libs.bus.slots import fingerprint
 from libs.contracts.commands import CommandKind, Order
 from libs.contracts.journal import Entry, EntryPhase
-from libs.testing.loop import Sim, run
-from tests.unit.bus.commands_campaign import Life, Run
+from libs.testing.simulation import Sim, run
+from tests.unit.bus.commands_campaign import CommandsCampaign, JournalLife
 
 BATCH = 100
 
@@ -24,11 +24,11 @@ def batches() -> list[range]:
     return [seeds[at : at + BATCH] for at in range(0, len(seeds), BATCH)]
 
 
-def play(seed: int) -> Run:
-    played: list[Run] = []
+def play(seed: int) -> CommandsCampaign:
+    played: list[CommandsCampaign] = []
 
     async def main(sim: Sim) -> None:
-        played.append(Run(sim))
+        played.append(CommandsCampaign(sim))
         await played[0].play()
 
     run(main, seed=seed)
@@ -52,7 +52,7 @@ def test_a_seed_repeats_its_run() -> None:
     assert one.lives == again.lives
 
 
-def judge(done: Run) -> None:
+def judge(done: CommandsCampaign) -> None:
     assert done.failures == []
     the_slot_never_goes_back(done)
     no_result_twice_or_out_of_order(done)
@@ -64,7 +64,7 @@ def judge(done: Run) -> None:
     the_newest_wins(done)
 
 
-def the_slot_never_goes_back(done: Run) -> None:
+def the_slot_never_goes_back(done: CommandsCampaign) -> None:
     for life in done.stored:
         for before, after in pairwise(life):
             assert after.epoch >= before.epoch, "an older epoch was written over a newer one"
@@ -72,13 +72,13 @@ def the_slot_never_goes_back(done: Run) -> None:
                 assert after.order >= before.order, "an older op was written over a newer one"
 
 
-def no_result_twice_or_out_of_order(done: Run) -> None:
+def no_result_twice_or_out_of_order(done: CommandsCampaign) -> None:
     for uid in {uid for uid, _ in done.observer.taken}:
         orders = [result.order for its, result in done.observer.taken if its == uid]
         assert orders == sorted(set(orders)), f"{uid}: {orders}"
 
 
-def results_are_said_in_order_and_with_the_same_bytes(life: Life) -> None:
+def results_are_said_in_order_and_with_the_same_bytes(life: JournalLife) -> None:
     last: dict[str, Order] = {}
     said: dict[tuple[str, Order], object] = {}
     for _, report, result in life.results:
@@ -88,7 +88,7 @@ def results_are_said_in_order_and_with_the_same_bytes(life: Life) -> None:
         assert result == first, f"{result.order} ended twice"
 
 
-def no_result_is_lost(done: Run, life: Life) -> None:
+def no_result_is_lost(done: CommandsCampaign, life: JournalLife) -> None:
     """Each op that was begun has one end in the journal, and STATE had it.
 
     Left out: the last op of a journal that was lost, or of a node uid that is no more; and a result
@@ -114,7 +114,7 @@ def _is(entry: Entry, phase: str) -> bool:
     return entry.phase == phase
 
 
-def _same_boot_after(life: Life, uid: str, order: Order) -> bool:
+def _same_boot_after(life: JournalLife, uid: str, order: Order) -> bool:
     """Whether the next op began in the boot in which this one ended: then it was acknowledged."""
     mine = [it for it in life.kept if it.node_uid == uid]
     end = next(n for n, it in enumerate(mine) if it.order == order and _is(it, "finished"))
@@ -122,7 +122,7 @@ def _same_boot_after(life: Life, uid: str, order: Order) -> bool:
     return after.boot_id == mine[end].boot_id
 
 
-def what_is_begun_is_of_this_node_and_of_growing_epochs(life: Life) -> None:
+def what_is_begun_is_of_this_node_and_of_growing_epochs(life: JournalLife) -> None:
     epoch = 0
     orders: dict[str, Order] = {}
     for entry in life.kept:
@@ -134,7 +134,7 @@ def what_is_begun_is_of_this_node_and_of_growing_epochs(life: Life) -> None:
             epoch = max(epoch, entry.epoch)
 
 
-def effects_are_in_order(done: Run) -> None:
+def effects_are_in_order(done: CommandsCampaign) -> None:
     last: dict[tuple[int, str], Order] = {}
     told: dict[tuple[int, str, Order], str] = {}
     for effect in done.effects:
@@ -150,7 +150,7 @@ def effects_are_in_order(done: Run) -> None:
         assert first == fingerprint(command), "two commands ran as one op"
 
 
-def the_newest_wins(done: Run) -> None:
+def the_newest_wins(done: CommandsCampaign) -> None:
     assert done.last is not None
     assert done.observer.last[done.uid] == done.last.order
     ended = done.lives[-1].results[-1][2]

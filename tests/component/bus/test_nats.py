@@ -13,10 +13,10 @@ import nkeys
 import pytest
 
 from libs.bus.credentials import Credentials
-from libs.bus.nats import NatsBus, connect
-from libs.bus.nats.client import MendedClient
+from libs.bus.nats.bus import NatsBus, connect
+from libs.bus.nats.client import PatchedClient
 from libs.bus.nats.connection import DRAIN_SECONDS
-from libs.bus.port import Away, Forbidden, Misconfigured
+from libs.bus.port import BusMisconfigured, BusUnavailable, SubjectForbidden
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.streams import COMMANDS, STATE
@@ -92,7 +92,7 @@ def users(*rules: str) -> str:
 async def test_nobody_at_the_address_is_one_clear_line(connected: Connect) -> None:
     async with NatsServer() as gone:
         url = gone.url
-    with pytest.raises(Away) as caught:
+    with pytest.raises(BusUnavailable) as caught:
         await connected(url, wait=0.5)
     text = str(caught.value)
     assert url in text
@@ -105,21 +105,21 @@ async def test_refused_credentials_are_not_tried_for_ever(connected: Connect) ->
     seed, _ = nkey()
     _, other = nkey()
     async with NatsServer(config=users(f"{{nkey: {other}}}")) as server:
-        with pytest.raises(Forbidden, match="refused default/-/scheduler") as caught:
+        with pytest.raises(SubjectForbidden, match="refused default/-/scheduler") as caught:
             await connected(server.url, credentials=Credentials(nkey_seed=seed), wait=60.0)
         assert seed not in str(caught.value)
 
 
 async def test_an_unreadable_seed_file_is_named(connected: Connect, tmp_path: Path) -> None:
     missing = Credentials(nkey_seed_file=str(tmp_path / "seed"))
-    with pytest.raises(Misconfigured, match="cannot read the nkey seed file"):
+    with pytest.raises(BusMisconfigured, match="cannot read the nkey seed file"):
         await connected("nats://127.0.0.1:1", credentials=missing)
 
 
 async def test_a_server_that_never_answers_is_no_connection(connected: Connect) -> None:
     async with NatsServer() as server, Proxy("127.0.0.1", server.port) as proxy:
         proxy.drop()
-        with pytest.raises(Away, match="no connection to NATS"):
+        with pytest.raises(BusUnavailable, match="no connection to NATS"):
             await connected(proxy.url, wait=0.5)
 
 
@@ -129,15 +129,15 @@ async def test_a_client_that_gave_up_ends_the_guard(connected: Connect) -> None:
         bus = await connected(url)
         guard = asyncio.create_task(bus.guard())
         await bus.publish("anything", b"")
-        with pytest.raises(Away, match=r"closed for good: .*expired"):
+        with pytest.raises(BusUnavailable, match=r"closed for good: .*expired"):
             await asyncio.wait_for(guard, 30)
-        assert not bus.link.up
+        assert not bus.link.is_up
 
 
 async def test_a_connect_that_returns_unconnected_is_a_failure(connected: Connect) -> None:
     """A server whose PING comes before its PONG leaves nats-py connecting for ever."""
     async with scripted_server(b"PING\r\n") as url:
-        with pytest.raises(Away, match="no connection to NATS"):
+        with pytest.raises(BusUnavailable, match="no connection to NATS"):
             await connected(url, wait=5.0)
 
 
@@ -147,11 +147,11 @@ async def test_what_is_forbidden_is_an_error_and_not_silence(connected: Connect)
     rule = f'{{nkey: {public}, permissions: {{publish: ["x"], subscribe: ["{inbox}"]}}}}'
     async with NatsServer(config=users(rule)) as server:
         bus = await connected(server.url, credentials=Credentials(nkey_seed=seed))
-        with pytest.raises(Forbidden, match="may not publish"):
+        with pytest.raises(SubjectForbidden, match="may not publish"):
             await bus.store(COMMANDS, SLOT, b"{}")
-        with pytest.raises(Forbidden, match="may not publish"):
+        with pytest.raises(SubjectForbidden, match="may not publish"):
             await bus.last(COMMANDS, SLOT)
-        with pytest.raises(Forbidden, match="may not subscribe"):
+        with pytest.raises(SubjectForbidden, match="may not subscribe"):
             await bus.subscribe(subjects.everything(subjects.Event), ignore)
 
 
@@ -178,14 +178,14 @@ async def test_nothing_is_sent_after_a_reconnect_that_was_said_before(
         await asyncio.sleep(0)
         proxy.refuse()
         proxy.cut()
-        with pytest.raises(Away):
+        with pytest.raises(BusUnavailable):
             await late
-        await eventually(lambda: not writer.link.up)
+        await eventually(lambda: not writer.link.is_up)
         for _ in range(3):
-            with pytest.raises(Away):
+            with pytest.raises(BusUnavailable):
                 await writer.publish(beat, b"while away")
         proxy.restore()
-        await eventually(lambda: writer.link.up)
+        await eventually(lambda: writer.link.is_up)
         await writer.publish(beat, b"after")
         await eventually(lambda: heard[-1] == b"after")
         assert heard == [b"before", b"after"]
@@ -197,18 +197,18 @@ async def test_closing_while_the_server_is_gone_is_quick_and_quiet(server: NatsS
         url=server.url, identity=SCHEDULER, clock=SystemClock(), random=random.Random(1)
     ) as bus:
         await server.kill()
-        await eventually(lambda: not bus.link.up)
-    assert not bus.link.up
+        await eventually(lambda: not bus.link.is_up)
+    assert not bus.link.is_up
 
 
 async def test_closing_in_the_middle_of_a_reconnect_leaves_nothing_at_work(
     server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client waits by `wait_for`, which loses a cancellation that comes with the answer."""
-    original = MendedClient._process_connect_init  # pyright: ignore[reportPrivateUsage]
+    original = PatchedClient._process_connect_init  # pyright: ignore[reportPrivateUsage]
     meets, lost = asyncio.Event(), asyncio.Event()
 
-    async def met(client: MendedClient) -> None:
+    async def met(client: PatchedClient) -> None:
         meets.set()
         try:
             await asyncio.Event().wait()
@@ -219,10 +219,10 @@ async def test_closing_in_the_middle_of_a_reconnect_leaves_nothing_at_work(
     async with connect(
         url=server.url, identity=SCHEDULER, clock=SystemClock(), random=random.Random(1)
     ) as bus:
-        monkeypatch.setattr(MendedClient, "_process_connect_init", met)
+        monkeypatch.setattr(PatchedClient, "_process_connect_init", met)
         await server.restart()
         await eventually(meets.is_set)
-        assert not bus.link.up
+        assert not bus.link.is_up
     assert lost.is_set()
 
 
@@ -235,7 +235,7 @@ async def test_a_stream_of_another_shape_is_mended_or_named(
     await bus.ensure(smaller)
     await bus.ensure(STATE)
     moved = msgspec.structs.replace(STATE, name="OTHER")
-    with pytest.raises(Misconfigured, match=r"stream OTHER cannot be created.*overlap"):
+    with pytest.raises(BusMisconfigured, match=r"stream OTHER cannot be created.*overlap"):
         await bus.ensure(moved)
 
 
@@ -247,7 +247,7 @@ async def test_a_stream_that_is_lost_is_made_again_by_who_ensured_it(
     first = await bus.store(COMMANDS, SLOT, b"{}")
     assert await bus.store(COMMANDS, SLOT, b"{}") == first + 1
     await server.lose_stream("COMMANDS")
-    await eventually(lambda: bus.link.up)
+    await eventually(lambda: bus.link.is_up)
     assert await bus.store(COMMANDS, SLOT, b"{}", expect=0) > first + 1
 
 
@@ -267,7 +267,7 @@ async def test_tls_with_a_certificate_of_the_client(connected: Connect, tmp_path
         bus = await connected(url, credentials=own)
         await bus.ensure(STATE)
         stranger = Credentials(ca_file=f"{tmp_path}/client.pem")
-        with pytest.raises(Away, match="certificate verify failed"):
+        with pytest.raises(BusUnavailable, match="certificate verify failed"):
             await connected(url, credentials=stranger, wait=1.0)
 
 
@@ -343,7 +343,7 @@ async def test_rights_that_are_narrowed_end_the_guard(connected: Connect) -> Non
         bus = await connected(server.url, credentials=Credentials(nkey_seed=seed))
         await bus.subscribe(beats, ignore)
         await server.reload(rules(inbox))
-        with pytest.raises(Forbidden, match="any more; mend its rights"):
+        with pytest.raises(SubjectForbidden, match="any more; mend its rights"):
             await asyncio.wait_for(bus.guard(), 30)
 
 
@@ -363,7 +363,7 @@ async def test_credentials_that_are_none_are_named(
 ) -> None:
     file = tmp_path / "secret"
     file.write_text(text)
-    with pytest.raises(Misconfigured, match=words) as caught:
+    with pytest.raises(BusMisconfigured, match=words) as caught:
         await connected("nats://127.0.0.1:1", credentials=Credentials(**{field: str(file)}))
     assert not text or text not in str(caught.value).replace(words, "")
 
@@ -377,9 +377,9 @@ async def test_a_token_that_is_away_at_a_reconnect_is_read_again(
         bus = await connected(server.url, credentials=Credentials(token_file=str(token)))
         token.unlink()
         await server.restart()
-        await eventually(lambda: not bus.link.up)
+        await eventually(lambda: not bus.link.is_up)
         token.write_text("abc")
-        await eventually(lambda: bus.link.up)
+        await eventually(lambda: bus.link.is_up)
 
 
 async def test_an_answer_that_is_no_acknowledgement_stores_nothing(
@@ -392,7 +392,7 @@ async def test_an_answer_that_is_no_acknowledgement_stores_nothing(
         answers.append(asyncio.create_task(other.publish(reply, b"{}")))
 
     await other.subscribe(SLOT, answer)
-    with pytest.raises(Away, match="does not acknowledge it"):
+    with pytest.raises(BusUnavailable, match="does not acknowledge it"):
         await bus.store(COMMANDS, SLOT, b"{}")
     await asyncio.gather(*answers)
 

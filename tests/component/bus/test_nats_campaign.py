@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from libs.contracts.commands import Order
-from tests.component.bus.nats_campaign import Run
+from tests.component.bus.nats_campaign import NatsCampaign
 
 TOGETHER = 8
 
@@ -18,7 +18,7 @@ TOGETHER = 8
 @pytest.mark.parametrize("first", range(0, 32, TOGETHER))
 async def test_campaign(first: int, tmp_path: Path) -> None:
     """Runs side by side: most of each is waiting for a server or a connection to come back."""
-    runs = [Run(seed, tmp_path) for seed in range(first, first + TOGETHER)]
+    runs = [NatsCampaign(seed, tmp_path) for seed in range(first, first + TOGETHER)]
     ends = await asyncio.gather(*(run.play() for run in runs), return_exceptions=True)
     for seed, (run, end) in enumerate(zip(runs, ends, strict=True), first):
         try:
@@ -30,7 +30,7 @@ async def test_campaign(first: int, tmp_path: Path) -> None:
             raise
 
 
-def judge(run: Run) -> None:
+def judge(run: NatsCampaign) -> None:
     taken = [result.order for result in run.taken]
     assert taken == sorted(set(taken)), "a result was observed twice or out of order"
     last = Order(0, 0)

@@ -4,37 +4,39 @@ import asyncio
 
 import pytest
 
-from libs.bus.port import Away, Bus, NobodyThere
+from libs.bus.port import Bus, BusUnavailable, NoResponders
 from libs.contracts.identities import Identity, Writer
-from tests.component.bus.listeners import Ear
-from tests.component.bus.places import MakeBus, Trouble
+from tests.component.bus.recorders import RecordingHandler
+from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually
 
 SCHEDULER = Identity(writer=Writer.SCHEDULER)
 CTL = Identity(writer=Writer.CTL)
 
 
-async def heard_by(ear: Ear, bus: Bus, subject: str, *, over: Bus | None = None) -> None:
+async def heard_by(
+    ear: RecordingHandler, bus: Bus, subject: str, *, over: Bus | None = None
+) -> None:
     """Send a last word, and wait until it is heard: what was sent before has come, or will not."""
     await (over or bus).publish(subject, b"the last word")
-    await eventually(lambda: (subject, b"the last word") in ear.heard)
-    ear.heard.remove((subject, b"the last word"))
+    await eventually(lambda: (subject, b"the last word") in ear.received)
+    ear.received.remove((subject, b"the last word"))
 
 
 async def test_what_is_sent_is_heard_in_order_by_whoever_listens(make_bus: MakeBus) -> None:
-    one, other, ear = await make_bus(SCHEDULER), await make_bus(CTL), Ear()
+    one, other, ear = await make_bus(SCHEDULER), await make_bus(CTL), RecordingHandler()
     await other.subscribe("test.a", ear)
     for number in range(100):
         await one.publish("test.a", b"%d" % number)
     await heard_by(ear, one, "test.a")
-    assert ear.heard == [("test.a", b"%d" % number) for number in range(100)]
+    assert ear.received == [("test.a", b"%d" % number) for number in range(100)]
 
 
 async def test_a_connection_hears_what_it_says_itself(make_bus: MakeBus) -> None:
-    bus, ear = await make_bus(SCHEDULER), Ear()
+    bus, ear = await make_bus(SCHEDULER), RecordingHandler()
     await bus.subscribe("test.a", ear)
     await bus.publish("test.a", b"me")
-    await eventually(lambda: ear.heard == [("test.a", b"me")])
+    await eventually(lambda: ear.received == [("test.a", b"me")])
 
 
 @pytest.mark.parametrize(
@@ -49,84 +51,84 @@ async def test_a_connection_hears_what_it_says_itself(make_bus: MakeBus) -> None
 async def test_a_pattern_hears_what_it_matches(
     make_bus: MakeBus, pattern: str, heard: list[str]
 ) -> None:
-    bus, ear, end = await make_bus(SCHEDULER), Ear(), Ear()
+    bus, ear, end = await make_bus(SCHEDULER), RecordingHandler(), RecordingHandler()
     await bus.subscribe(pattern, ear)
     await bus.subscribe("end", end)
     for subject in ("test.a", "test.b", "test.a.c", "test.b.c", "tests.a"):
         await bus.publish(subject, b"")
     await heard_by(end, bus, "end")
-    await eventually(lambda: len(ear.heard) == len(heard))
-    assert [subject for subject, _ in ear.heard] == heard
+    await eventually(lambda: len(ear.received) == len(heard))
+    assert [subject for subject, _ in ear.received] == heard
 
 
 async def test_what_was_sent_before_is_not_heard(make_bus: MakeBus) -> None:
-    bus, ear = await make_bus(SCHEDULER), Ear()
+    bus, ear = await make_bus(SCHEDULER), RecordingHandler()
     await bus.publish("test.a", b"before")
     await bus.subscribe("test.a", ear)
     await heard_by(ear, bus, "test.a")
-    assert ear.heard == []
+    assert ear.received == []
 
 
 async def test_of_a_group_one_member_hears_and_all_share(make_bus: MakeBus) -> None:
-    sender, alone = await make_bus(SCHEDULER), Ear()
-    members = [Ear() for _ in range(3)]
+    sender, alone = await make_bus(SCHEDULER), RecordingHandler()
+    members = [RecordingHandler() for _ in range(3)]
     for member in members:
         await (await make_bus(CTL)).subscribe("test.*", member, group="us")
     await sender.subscribe("test.*", alone)
     for number in range(60):
         await sender.publish("test.a", b"%d" % number)
-    await eventually(lambda: sum(len(member.heard) for member in members) >= 60)
-    await eventually(lambda: len(alone.heard) == 60)
-    everything = sorted(heard for member in members for heard in member.heard)
+    await eventually(lambda: sum(len(member.received) for member in members) >= 60)
+    await eventually(lambda: len(alone.received) == 60)
+    everything = sorted(heard for member in members for heard in member.received)
     assert everything == sorted(("test.a", b"%d" % number) for number in range(60))
-    assert all(member.heard for member in members)
+    assert all(member.received for member in members)
 
 
 async def test_after_close_what_had_arrived_is_handled_and_nothing_more(make_bus: MakeBus) -> None:
-    bus, ear, end = await make_bus(SCHEDULER), Ear(), Ear()
+    bus, ear, end = await make_bus(SCHEDULER), RecordingHandler(), RecordingHandler()
     subscription = await bus.subscribe("test.a", ear)
     await bus.subscribe("end", end)
     for number in range(50):
         await bus.publish("test.a", b"%d" % number)
     await heard_by(end, bus, "end")
     await subscription.close()
-    assert len(ear.heard) == 50
+    assert len(ear.received) == 50
     await bus.publish("test.a", b"late")
     await heard_by(end, bus, "end")
-    assert len(ear.heard) == 50
+    assert len(ear.received) == 50
 
 
 async def test_a_bus_that_is_away_says_so_at_once_and_keeps_nothing(
-    make_bus: MakeBus, trouble: Trouble
+    make_bus: MakeBus, trouble: ServerControl
 ) -> None:
-    bus, ear = await make_bus(SCHEDULER), Ear()
+    bus, ear = await make_bus(SCHEDULER), RecordingHandler()
     await bus.subscribe("test.a", ear)
     await trouble.stop()
-    await eventually(lambda: not bus.link.up)
-    with pytest.raises(Away, match=r"test\.a"):
+    await eventually(lambda: not bus.link.is_up)
+    with pytest.raises(BusUnavailable, match=r"test\.a"):
         await bus.publish("test.a", b"while away")
-    with pytest.raises(Away):
+    with pytest.raises(BusUnavailable):
         await bus.request("test.a", b"while away", timeout=60.0)
-    with pytest.raises(Away):
+    with pytest.raises(BusUnavailable):
         await bus.subscribe("test.b", ear)
     await trouble.start()
-    await eventually(lambda: bus.link.up)
+    await eventually(lambda: bus.link.is_up)
     await heard_by(ear, bus, "test.a")
-    assert ear.heard == []
+    assert ear.received == []
 
 
 async def test_subscriptions_and_groups_outlive_an_interruption(
-    make_bus: MakeBus, trouble: Trouble
+    make_bus: MakeBus, trouble: ServerControl
 ) -> None:
-    bus, ear, member = await make_bus(SCHEDULER), Ear(), Ear()
+    bus, ear, member = await make_bus(SCHEDULER), RecordingHandler(), RecordingHandler()
     await bus.subscribe("test.a", ear)
     await bus.subscribe("test.a", member, group="us")
     await trouble.stop()
-    await eventually(lambda: not bus.link.up)
+    await eventually(lambda: not bus.link.is_up)
     await trouble.start()
-    await eventually(lambda: bus.link.up)
+    await eventually(lambda: bus.link.is_up)
     await bus.publish("test.a", b"again")
-    await eventually(lambda: ear.heard == member.heard == [("test.a", b"again")])
+    await eventually(lambda: ear.received == member.received == [("test.a", b"again")])
 
 
 # Questions.
@@ -178,54 +180,56 @@ async def test_of_a_group_one_is_asked(make_bus: MakeBus) -> None:
 
 async def test_nobody_there_is_known_at_once(make_bus: MakeBus) -> None:
     bus = await make_bus(CTL)
-    with pytest.raises(NobodyThere, match=r"ask\.a"):
+    with pytest.raises(NoResponders, match=r"ask\.a"):
         await bus.request("ask.a", b"?", timeout=600.0)
 
 
 async def test_without_an_answer_the_bus_is_away(make_bus: MakeBus) -> None:
-    bus, silent = await make_bus(CTL), Ear()
+    bus, silent = await make_bus(CTL), RecordingHandler()
     await bus.subscribe("ask.a", silent)
-    with pytest.raises(Away, match=r"ask\.a"):
+    with pytest.raises(BusUnavailable, match=r"ask\.a"):
         await bus.request("ask.a", b"?", timeout=0.05)
-    assert silent.heard == [("ask.a", b"?")]
+    assert silent.received == [("ask.a", b"?")]
 
 
 async def test_an_answer_that_cannot_come_any_more_is_not_waited_for(
-    make_bus: MakeBus, trouble: Trouble
+    make_bus: MakeBus, trouble: ServerControl
 ) -> None:
-    bus, silent = await make_bus(CTL), Ear()
+    bus, silent = await make_bus(CTL), RecordingHandler()
     await bus.subscribe("ask.a", silent)
     asking = asyncio.create_task(bus.request("ask.a", b"?", timeout=600.0))
-    await eventually(lambda: silent.heard == [("ask.a", b"?")])
+    await eventually(lambda: silent.received == [("ask.a", b"?")])
     await trouble.stop()
-    with pytest.raises(Away, match=r"ask\.a"):
+    with pytest.raises(BusUnavailable, match=r"ask\.a"):
         await asking
 
 
 # The link.
 
 
-async def test_the_link_says_whether_the_bus_is_there(make_bus: MakeBus, trouble: Trouble) -> None:
+async def test_the_link_says_whether_the_bus_is_there(
+    make_bus: MakeBus, trouble: ServerControl
+) -> None:
     bus = await make_bus(SCHEDULER)
     seen: list[bool] = []
     not_any_more: list[bool] = []
     bus.link.watch(seen.append)
     stop_watching = bus.link.watch(not_any_more.append)
-    assert bus.link.up
-    before = bus.link.away
+    assert bus.link.is_up
+    before = bus.link.down_seconds
     await trouble.stop()
     await eventually(lambda: seen == [False])
     stop_watching()
-    assert not bus.link.up
-    now = bus.link.away
-    await eventually(lambda: bus.link.away > now)
+    assert not bus.link.is_up
+    now = bus.link.down_seconds
+    await eventually(lambda: bus.link.down_seconds > now)
     await trouble.start()
     await eventually(lambda: seen == [False, True])
-    assert bus.link.up
-    after = bus.link.away
+    assert bus.link.is_up
+    after = bus.link.down_seconds
     assert after > before
     await bus.publish("test.a", b"")
-    assert bus.link.away == after
+    assert bus.link.down_seconds == after
     assert not_any_more == [False]
 
 

@@ -13,12 +13,12 @@ from libs.bus.port import (
     FromSequence,
     FromTime,
     LastPerSubject,
-    Start,
+    StartFrom,
 )
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.streams import Stream
-from tests.component.bus.listeners import Notes
-from tests.component.bus.places import MakeBus, Trouble
+from tests.component.bus.recorders import RecordingFollower
+from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually
 
 SCHEDULER = Identity(writer=Writer.SCHEDULER)
@@ -31,7 +31,7 @@ KEPT = Stream(
     max_message=1024,
     max_consumers=16,
 )
-Follow = Callable[[Bus, str, Follower, Start], Awaitable[Closable]]
+Follow = Callable[[Bus, str, Follower, StartFrom], Awaitable[Closable]]
 STARTS = (LastPerSubject(), FromSequence(), FromTime(0.0))
 
 
@@ -40,7 +40,7 @@ async def follow(make_bus: MakeBus) -> AsyncIterator[Follow]:
     """Readings that end before their connections do."""
     async with AsyncExitStack() as readings:
 
-        async def begin(bus: Bus, pattern: str, follower: Follower, start: Start) -> Closable:
+        async def begin(bus: Bus, pattern: str, follower: Follower, start: StartFrom) -> Closable:
             reading = await bus.follow(KEPT, pattern, follower, start=start)
             readings.push_async_callback(reading.close)
             return reading
@@ -54,23 +54,23 @@ async def stored(bus: Bus, *words: str) -> None:
         await bus.store(KEPT, f"kept.{word[0]}", word.encode())
 
 
-async def interrupted(bus: Bus, trouble: Trouble) -> None:
+async def interrupted(bus: Bus, trouble: ServerControl) -> None:
     await trouble.stop()
-    await eventually(lambda: not bus.link.up)
+    await eventually(lambda: not bus.link.is_up)
     await trouble.start()
-    await eventually(lambda: bus.link.up)
+    await eventually(lambda: bus.link.is_up)
 
 
 @pytest.mark.parametrize("start", STARTS)
 async def test_an_empty_stream_is_caught_up_with(
-    make_bus: MakeBus, follow: Follow, start: Start
+    make_bus: MakeBus, follow: Follow, start: StartFrom
 ) -> None:
-    bus, notes = await make_bus(SCHEDULER), Notes()
+    bus, notes = await make_bus(SCHEDULER), RecordingFollower()
     await bus.ensure(KEPT)
     await follow(bus, "kept.>", notes, start)
-    await eventually(lambda: notes.told == ["began", "caught up"])
+    await eventually(lambda: notes.calls == ["began", "caught up"])
     await stored(bus, "a1")
-    await eventually(lambda: notes.told == ["began", "caught up", "1 a1"])
+    await eventually(lambda: notes.calls == ["began", "caught up", "1 a1"])
 
 
 @pytest.mark.parametrize(
@@ -85,19 +85,19 @@ async def test_an_empty_stream_is_caught_up_with(
     ids=str,
 )
 async def test_reading_begins_where_it_is_told_and_goes_on_as_the_stream_grows(
-    make_bus: MakeBus, follow: Follow, start: Start, read: list[str]
+    make_bus: MakeBus, follow: Follow, start: StartFrom, read: list[str]
 ) -> None:
-    bus, notes = await make_bus(SCHEDULER), Notes()
+    bus, notes = await make_bus(SCHEDULER), RecordingFollower()
     await bus.ensure(KEPT)
     await stored(bus, "a1", "b1", "a2", "b2", "a3", "c1")
     await follow(bus, "kept.>", notes, start)
-    await eventually(lambda: notes.told == ["began", *read, "caught up"])
+    await eventually(lambda: notes.calls == ["began", *read, "caught up"])
     await stored(bus, "a4", "b3")
-    await eventually(lambda: notes.told == ["began", *read, "caught up", "7 a4", "8 b3"])
+    await eventually(lambda: notes.calls == ["began", *read, "caught up", "7 a4", "8 b3"])
 
 
 async def test_reading_begins_at_a_time(make_bus: MakeBus, follow: Follow) -> None:
-    bus, notes = await make_bus(SCHEDULER), Notes()
+    bus, notes = await make_bus(SCHEDULER), RecordingFollower()
     await bus.ensure(KEPT)
     await stored(bus, "a1", "b1")
     first = await bus.last(KEPT, "kept.b")
@@ -108,15 +108,15 @@ async def test_reading_begins_at_a_time(make_bus: MakeBus, follow: Follow) -> No
     assert second is not None
     since = (first.time + second.time) / 2
     await follow(bus, "kept.>", notes, FromTime(since))
-    await eventually(lambda: notes.told == ["began", "3 b2", "caught up"])
+    await eventually(lambda: notes.calls == ["began", "3 b2", "caught up"])
 
 
 async def test_a_message_is_read_as_it_was_stored(make_bus: MakeBus, follow: Follow) -> None:
-    bus, notes = await make_bus(SCHEDULER), Notes()
+    bus, notes = await make_bus(SCHEDULER), RecordingFollower()
     await bus.ensure(KEPT)
     await stored(bus, "a1")
     await follow(bus, "kept.>", notes, FromSequence())
-    await eventually(lambda: notes.told == ["began", "1 a1", "caught up"])
+    await eventually(lambda: notes.calls == ["began", "1 a1", "caught up"])
     last = await bus.last(KEPT, "kept.a")
     assert last is not None
     [read] = notes.messages
@@ -125,120 +125,122 @@ async def test_a_message_is_read_as_it_was_stored(make_bus: MakeBus, follow: Fol
 
 
 @pytest.mark.parametrize("start", STARTS)
-async def test_only_the_pattern_is_read(make_bus: MakeBus, follow: Follow, start: Start) -> None:
-    bus, notes = await make_bus(SCHEDULER), Notes()
+async def test_only_the_pattern_is_read(
+    make_bus: MakeBus, follow: Follow, start: StartFrom
+) -> None:
+    bus, notes = await make_bus(SCHEDULER), RecordingFollower()
     await bus.ensure(KEPT)
     await stored(bus, "a1", "b1")
     await follow(bus, "kept.b", notes, start)
-    await eventually(lambda: notes.told == ["began", "2 b1", "caught up"])
+    await eventually(lambda: notes.calls == ["began", "2 b1", "caught up"])
     await stored(bus, "a2", "b2")
-    await eventually(lambda: notes.told == ["began", "2 b1", "caught up", "4 b2"])
+    await eventually(lambda: notes.calls == ["began", "2 b1", "caught up", "4 b2"])
 
 
 async def test_much_is_read_in_order(make_bus: MakeBus, follow: Follow) -> None:
-    bus, writer, notes = await make_bus(SCHEDULER), await make_bus(CTL), Notes()
+    bus, writer, notes = await make_bus(SCHEDULER), await make_bus(CTL), RecordingFollower()
     await bus.ensure(KEPT)
     await follow(bus, "kept.>", notes, FromSequence())
     for number in range(300):
         await writer.store(KEPT, f"kept.{number}", b"")
     await eventually(lambda: len(notes.messages) == 300)
     assert [message.sequence for message in notes.messages] == list(range(1, 301))
-    assert notes.told.count("began") == 1
+    assert notes.calls.count("began") == 1
 
 
 async def test_the_last_of_each_is_read_again_after_an_interruption(
-    make_bus: MakeBus, follow: Follow, trouble: Trouble
+    make_bus: MakeBus, follow: Follow, trouble: ServerControl
 ) -> None:
-    bus, notes = await make_bus(SCHEDULER), Notes()
+    bus, notes = await make_bus(SCHEDULER), RecordingFollower()
     await bus.ensure(KEPT)
     await stored(bus, "a1", "b1")
     await follow(bus, "kept.>", notes, LastPerSubject())
-    await eventually(lambda: notes.told == ["began", "1 a1", "2 b1", "caught up"])
+    await eventually(lambda: notes.calls == ["began", "1 a1", "2 b1", "caught up"])
     await stored(bus, "b2")
     await bus.purge(KEPT, "kept.a")
-    await eventually(lambda: notes.told[-1] == "3 b2")
+    await eventually(lambda: notes.calls[-1] == "3 b2")
     await interrupted(bus, trouble)
     first = ["began", "1 a1", "2 b1", "caught up", "3 b2"]
-    await eventually(lambda: notes.told == [*first, "lost", "began", "3 b2", "caught up"])
+    await eventually(lambda: notes.calls == [*first, "lost", "began", "3 b2", "caught up"])
 
 
 @pytest.mark.parametrize("start", [FromSequence(2), FromTime(0.0)], ids=str)
 async def test_reading_goes_on_where_it_stopped(
-    make_bus: MakeBus, follow: Follow, trouble: Trouble, start: Start
+    make_bus: MakeBus, follow: Follow, trouble: ServerControl, start: StartFrom
 ) -> None:
-    bus, notes = await make_bus(SCHEDULER), Notes()
+    bus, notes = await make_bus(SCHEDULER), RecordingFollower()
     await bus.ensure(KEPT)
     await stored(bus, "a1", "a2", "a3")
     await follow(bus, "kept.>", notes, start)
     read = ["began", "2 a2", "3 a3", "caught up"]
-    await eventually(lambda: notes.told == read)
+    await eventually(lambda: notes.calls == read)
     await interrupted(bus, trouble)
     read += ["lost", "caught up"]
-    await eventually(lambda: notes.told == read)
+    await eventually(lambda: notes.calls == read)
     await stored(bus, "b1")
     read += ["4 b1"]
-    await eventually(lambda: notes.told == read)
+    await eventually(lambda: notes.calls == read)
     await interrupted(bus, trouble)
     read += ["lost", "caught up"]
-    await eventually(lambda: notes.told == read)
+    await eventually(lambda: notes.calls == read)
 
 
 @pytest.mark.parametrize("start", [LastPerSubject(), FromSequence(2), FromTime(0.0)], ids=str)
 async def test_a_stream_that_was_lost_and_made_anew_is_read_from_its_beginning(
-    make_bus: MakeBus, follow: Follow, trouble: Trouble, start: Start
+    make_bus: MakeBus, follow: Follow, trouble: ServerControl, start: StartFrom
 ) -> None:
-    bus, notes = await make_bus(SCHEDULER), Notes()
+    bus, notes = await make_bus(SCHEDULER), RecordingFollower()
     await bus.ensure(KEPT)
     await stored(bus, "a1", "b1")
     await follow(bus, "kept.>", notes, start)
-    await eventually(lambda: notes.told[-2:] == ["2 b1", "caught up"])
-    before = len(notes.told)
+    await eventually(lambda: notes.calls[-2:] == ["2 b1", "caught up"])
+    before = len(notes.calls)
     await trouble.lose(KEPT)
-    await eventually(lambda: "lost" in notes.told)
-    await eventually(lambda: bus.link.up)
+    await eventually(lambda: "lost" in notes.calls)
+    await eventually(lambda: bus.link.is_up)
     await stored(bus, "c1")
-    await eventually(lambda: "1 c1" in notes.told and notes.told.count("caught up") == 2)
-    after = [told for told in notes.told[before:] if told != "caught up"]
+    await eventually(lambda: "1 c1" in notes.calls and notes.calls.count("caught up") == 2)
+    after = [told for told in notes.calls[before:] if told != "caught up"]
     assert after == ["lost", "began", "1 c1"]
 
 
 async def test_a_bus_that_is_away_is_waited_for(
-    make_bus: MakeBus, follow: Follow, trouble: Trouble
+    make_bus: MakeBus, follow: Follow, trouble: ServerControl
 ) -> None:
-    bus, notes = await make_bus(SCHEDULER), Notes()
+    bus, notes = await make_bus(SCHEDULER), RecordingFollower()
     await bus.ensure(KEPT)
     await stored(bus, "a1")
     await trouble.stop()
-    await eventually(lambda: not bus.link.up)
+    await eventually(lambda: not bus.link.is_up)
     await follow(bus, "kept.>", notes, LastPerSubject())
-    assert "caught up" not in notes.told
+    assert "caught up" not in notes.calls
     await trouble.start()
-    await eventually(lambda: notes.told[-3:] == ["began", "1 a1", "caught up"])
+    await eventually(lambda: notes.calls[-3:] == ["began", "1 a1", "caught up"])
 
 
 async def test_a_stream_that_is_not_there_yet_is_waited_for(
     make_bus: MakeBus, follow: Follow
 ) -> None:
-    owner, bus, notes = await make_bus(SCHEDULER), await make_bus(CTL), Notes()
+    owner, bus, notes = await make_bus(SCHEDULER), await make_bus(CTL), RecordingFollower()
     await follow(bus, "kept.>", notes, LastPerSubject())
     await owner.ensure(KEPT)
     await stored(owner, "a1")
-    await eventually(lambda: "1 a1" in notes.told and "caught up" in notes.told)
+    await eventually(lambda: "1 a1" in notes.calls and "caught up" in notes.calls)
 
 
 async def test_after_close_nothing_is_read(
-    make_bus: MakeBus, follow: Follow, trouble: Trouble
+    make_bus: MakeBus, follow: Follow, trouble: ServerControl
 ) -> None:
-    bus, closed, notes = await make_bus(SCHEDULER), Notes(), Notes()
+    bus, closed, notes = await make_bus(SCHEDULER), RecordingFollower(), RecordingFollower()
     await bus.ensure(KEPT)
     reading = await bus.follow(KEPT, "kept.>", closed, start=FromSequence())
     await follow(bus, "kept.>", notes, FromSequence())
     await stored(bus, "a1")
-    await eventually(lambda: closed.told[-1] == notes.told[-1] == "1 a1")
+    await eventually(lambda: closed.calls[-1] == notes.calls[-1] == "1 a1")
     await reading.close()
-    told = list(closed.told)
+    told = list(closed.calls)
     await stored(bus, "a2")
-    await eventually(lambda: notes.told[-1] == "2 a2")
+    await eventually(lambda: notes.calls[-1] == "2 a2")
     await interrupted(bus, trouble)
-    await eventually(lambda: notes.told[-2:] == ["lost", "caught up"])
-    assert closed.told == told
+    await eventually(lambda: notes.calls[-2:] == ["lost", "caught up"])
+    assert closed.calls == told

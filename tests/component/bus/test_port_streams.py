@@ -5,12 +5,12 @@ import time
 import msgspec
 import pytest
 
-from libs.bus.port import Away, BusError, Conflict, Misconfigured
+from libs.bus.port import BusError, BusMisconfigured, BusUnavailable, SequenceConflict
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.streams import COMMANDS, EVENTS, STREAMS, Stream
 from libs.contracts.subjects import Command, Event, notify
-from tests.component.bus.listeners import Ear
-from tests.component.bus.places import MakeBus, Trouble
+from tests.component.bus.recorders import RecordingHandler
+from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually
 
 SCHEDULER = Identity(writer=Writer.SCHEDULER)
@@ -39,23 +39,23 @@ async def test_what_is_stored_is_there_with_sequence_and_time(make_bus: MakeBus)
 
 
 async def test_what_is_stored_is_there_after_the_server_was_away(
-    make_bus: MakeBus, trouble: Trouble
+    make_bus: MakeBus, trouble: ServerControl
 ) -> None:
     bus = await make_bus(SCHEDULER)
     await bus.ensure(KEPT)
     await bus.store(KEPT, "kept.a", b"1", id="one")
     await trouble.stop()
-    await eventually(lambda: not bus.link.up)
+    await eventually(lambda: not bus.link.is_up)
     for call in (
         bus.store(KEPT, "kept.a", b"2"),
         bus.last(KEPT, "kept.a"),
         bus.purge(KEPT, "kept.a"),
         bus.ensure(KEPT),
     ):
-        with pytest.raises(Away):
+        with pytest.raises(BusUnavailable):
             await call
     await trouble.start()
-    await eventually(lambda: bus.link.up)
+    await eventually(lambda: bus.link.is_up)
     last = await bus.last(KEPT, "kept.a")
     assert last is not None
     assert (last.sequence, last.data) == (1, b"1")
@@ -67,12 +67,12 @@ async def test_a_writer_stores_only_on_what_he_expects(make_bus: MakeBus) -> Non
     await one.ensure(KEPT)
     await one.store(KEPT, "kept.b", b"in between")
     assert await one.store(KEPT, "kept.a", b"first", expect=0) == 2
-    with pytest.raises(Conflict, match=r"kept\.a"):
+    with pytest.raises(SequenceConflict, match=r"kept\.a"):
         await other.store(KEPT, "kept.a", b"first too", expect=0)
     assert await other.store(KEPT, "kept.a", b"second", expect=2) == 3
-    with pytest.raises(Conflict):
+    with pytest.raises(SequenceConflict):
         await one.store(KEPT, "kept.a", b"late", expect=2)
-    with pytest.raises(Conflict):
+    with pytest.raises(SequenceConflict):
         await one.store(KEPT, "kept.c", b"of nothing", expect=3)
     last = await one.last(KEPT, "kept.a")
     assert last is not None
@@ -95,7 +95,7 @@ async def test_an_id_counts_only_for_who_expects_what_is_there(make_bus: MakeBus
     bus = await make_bus(SCHEDULER)
     await bus.ensure(KEPT)
     assert await bus.store(KEPT, "kept.a", b"slot", expect=0, id="one") == 1
-    with pytest.raises(Conflict):
+    with pytest.raises(SequenceConflict):
         await bus.store(KEPT, "kept.a", b"slot", expect=0, id="one")
     assert await bus.store(KEPT, "kept.a", b"slot", expect=1, id="one") == 1
 
@@ -104,7 +104,7 @@ async def test_what_was_refused_may_be_stored_later_under_its_id(make_bus: MakeB
     bus = await make_bus(SCHEDULER)
     await bus.ensure(KEPT)
     await bus.store(KEPT, "kept.a", b"other")
-    with pytest.raises(Conflict):
+    with pytest.raises(SequenceConflict):
         await bus.store(KEPT, "kept.a", b"mine", expect=0, id="one")
     assert await bus.store(KEPT, "kept.a", b"mine", expect=1, id="one") == 2
 
@@ -143,14 +143,14 @@ async def test_a_message_that_is_too_long_is_refused(make_bus: MakeBus) -> None:
 
 async def test_a_stream_that_is_not_there_is_away(make_bus: MakeBus) -> None:
     bus = await make_bus(SCHEDULER)
-    with pytest.raises(Away, match="KEPT is not there"):
+    with pytest.raises(BusUnavailable, match="KEPT is not there"):
         await bus.store(KEPT, "kept.a", b"")
-    with pytest.raises(Away, match="KEPT is not there"):
+    with pytest.raises(BusUnavailable, match="KEPT is not there"):
         await bus.last(KEPT, "kept.a")
 
 
 async def test_who_ensured_a_stream_makes_it_again_when_it_is_lost(
-    make_bus: MakeBus, trouble: Trouble
+    make_bus: MakeBus, trouble: ServerControl
 ) -> None:
     bus = await make_bus(SCHEDULER)
     await bus.ensure(KEPT)
@@ -164,17 +164,17 @@ async def test_who_ensured_a_stream_makes_it_again_when_it_is_lost(
 
 
 async def test_what_is_stored_in_the_slots_pokes_their_owner(make_bus: MakeBus) -> None:
-    bus, ear = await make_bus(SCHEDULER), Ear()
+    bus, ear = await make_bus(SCHEDULER), RecordingHandler()
     await bus.ensure(COMMANDS)
     slot = Command(cluster="default", node="a.example", component="driver")
     await bus.subscribe(notify(slot), ear)
     first = await bus.store(COMMANDS, str(slot), b"1", expect=0, id="one")
-    with pytest.raises(Conflict):
+    with pytest.raises(SequenceConflict):
         await bus.store(COMMANDS, str(slot), b"refused", expect=0)
     await bus.store(COMMANDS, str(slot), b"1", id="one")
     await bus.store(COMMANDS, str(slot), b"2", expect=first)
     poke = notify(slot)
-    await eventually(lambda: ear.heard == [(poke, b"1"), (poke, b"2")])
+    await eventually(lambda: ear.received == [(poke, b"1"), (poke, b"2")])
 
 
 async def test_to_ensure_twice_changes_nothing(make_bus: MakeBus) -> None:
@@ -191,7 +191,7 @@ async def test_to_ensure_twice_changes_nothing(make_bus: MakeBus) -> None:
 
 
 async def test_a_stream_is_changed_until_it_is_as_it_should_be(make_bus: MakeBus) -> None:
-    bus, ear = await make_bus(SCHEDULER), Ear()
+    bus, ear = await make_bus(SCHEDULER), RecordingHandler()
     await bus.ensure(KEPT)
     await bus.store(KEPT, "kept.a", b"1")
     changed = msgspec.structs.replace(
@@ -203,7 +203,7 @@ async def test_a_stream_is_changed_until_it_is_as_it_should_be(make_bus: MakeBus
     await bus.ensure(changed)
     await bus.subscribe("poke.>", ear)
     assert await bus.store(changed, "kept-too.b", b"x" * 1500) == 2
-    await eventually(lambda: ear.heard == [("poke.b", b"x" * 1500)])
+    await eventually(lambda: ear.received == [("poke.b", b"x" * 1500)])
     assert await bus.last(changed, "kept.a") is not None
 
 
@@ -218,5 +218,5 @@ async def test_a_stream_is_changed_until_it_is_as_it_should_be(make_bus: MakeBus
 async def test_what_a_person_must_change_is_said(make_bus: MakeBus, wanted: Stream) -> None:
     bus = await make_bus(SCHEDULER)
     await bus.ensure(msgspec.structs.replace(KEPT, deny_purge=True))
-    with pytest.raises(Misconfigured, match=wanted.name):
+    with pytest.raises(BusMisconfigured, match=wanted.name):
         await bus.ensure(wanted)

@@ -9,22 +9,22 @@ from typing import Final
 
 import msgspec
 
-from demo.witness import dated
-from libs.audit import Journal, judge
-from libs.contracts.events import Wait
+from demo.driverless import with_report_delay
+from libs.audit import AuditJournal, judge
+from libs.contracts.events import WaitEvent
 from libs.contracts.journal import Revision
 from libs.contracts.node import DRIVER_LABEL, STATE_LABEL
-from services.scheduler import things
-from tests.component.campaign import acts
-from tests.component.campaign.cure import FOR_PEOPLE, cure, record_of
-from tests.component.campaign.person import POOL
-from tests.component.campaign.scenario import ACTS_UNTIL, NEW, OLD, Scenario
-from tests.component.campaign.tally import Tally
-from tests.component.campaign.town import Town, play
-from tests.component.campaign.witness import Overheard
+from services.scheduler import resources
+from tests.component.campaign import fault_actions
+from tests.component.campaign.admin import POOL
+from tests.component.campaign.bus_observer import BusObserver
+from tests.component.campaign.fault_counts import FaultCounter
+from tests.component.campaign.recovery import FOR_PEOPLE, record_of, recover
+from tests.component.campaign.scenario import ACTS_UNTIL, NEW, OLD, CampaignScenario
+from tests.component.campaign.world import CampaignWorld, run_world
 
 HEALED_AT: Final = ACTS_UNTIL + 10.0
-PATIENCE: Final = 4500.0
+FINISH_WITHIN: Final = 4500.0
 """Seconds within which all comes to its end, or to what a person can end: a driver has half an hour
 to start, and so has the next one."""
 ROUNDS: Final = 8
@@ -36,7 +36,7 @@ LATE: Final = 90.0
 LINES: Final = 120
 
 
-class Wrong(msgspec.Struct, frozen=True):
+class SeedFailure(msgspec.Struct, frozen=True):
     """A promise that was not kept."""
 
     kind: str
@@ -46,11 +46,11 @@ class Wrong(msgspec.Struct, frozen=True):
         return f"{self.kind}: {self.message}"
 
 
-class Played(msgspec.Struct, kw_only=True):
+class SeedResult(msgspec.Struct, kw_only=True):
     """How a seed went."""
 
-    scenario: Scenario
-    wrong: tuple[Wrong, ...]
+    scenario: CampaignScenario
+    failures: tuple[SeedFailure, ...]
     journal: bytes
     """All that the API server and the agents have written down."""
     seconds: float
@@ -63,42 +63,42 @@ class Played(msgspec.Struct, kw_only=True):
     """How often which trouble did."""
 
 
-def played(scenario: Scenario) -> Played:
+def run_seed(scenario: CampaignScenario) -> SeedResult:
     """All of it."""
-    return play(
-        lambda town: _Story(town, scenario).tell(),
+    return run_world(
+        lambda town: _SeedRun(town, scenario).tell(),
         seed=scenario.seed,
         model=scenario.model,
         faults=scenario.bus,
     )
 
 
-class _Story:
-    def __init__(self, town: Town, scenario: Scenario) -> None:
+class _SeedRun:
+    def __init__(self, town: CampaignWorld, scenario: CampaignScenario) -> None:
         self._town = town
         self._scenario = scenario
         self._began = town.sim.clock.now()
         self._lines: list[tuple[float, str]] = []
         self._did: list[str] = []
-        self._overheard = Overheard(pool=POOL, max_unavailable=scenario.max_unavailable)
-        self._tally = Tally()
-        town.hear(self._overheard.hear)
-        town.hear(self._tally.hear)
+        self._overheard = BusObserver(pool=POOL, max_unavailable=scenario.max_unavailable)
+        self._tally = FaultCounter()
+        town.add_bus_listener(self._overheard.observe)
+        town.add_bus_listener(self._tally.count_bus_fault)
 
-    async def tell(self) -> Played:
+    async def tell(self) -> SeedResult:
         town, plan = self._town, self._scenario
         await town.install()
         await town.sleep(1)
-        self._tally.strike(town.server, plan.strikes)
+        self._tally.inject(town.server, plan.api_faults)
         for name in plan.nodes:
-            town.machine(name)
+            town.add_machine(name)
         await self._want(OLD)
-        town.keep()
+        town.keep_running()
         await self._acts()
         if not plan.calm:
             await self._reach(HEALED_AT)
             self._say("--- all faults are over")
-            await self._town.heal()
+            await self._town.end_faults()
         ended = await self._come_to_rest()
         return await self._judged(ended)
 
@@ -114,36 +114,36 @@ class _Story:
                 await self._patch()
                 patched = True
             await self._reach(at)
-            happened = await acts.perform(self._town, act)
+            happened = await fault_actions.perform(self._town, act)
             self._say(f"--- {said}" if happened else f"--- {said}: there is nothing of that kind")
             if happened:
-                self._tally.acted(act.what)
+                self._tally.count_action(act.what)
         if not patched:
             await self._patch()
 
     async def _patch(self) -> None:
         plan = self._scenario
         await self._reach(plan.patched_at - 15.0)
-        for work in plan.works:
-            await self._town.service_on(work.name, work.node, gpus=work.gpus)
+        for work in plan.workloads:
+            await self._town.create_service(work.name, work.node, gpus=work.gpus)
         await self._reach(plan.patched_at)
         await self._want(NEW)
 
     async def _want(self, version: str) -> None:
         plan = self._scenario
         self._say(f"--- a person wants driver {version}")
-        await self._town.want(
+        await self._town.apply_policy(
             version, maxUnavailable=plan.max_unavailable, maxParallelUpgrades=plan.parallel
         )
 
     async def _come_to_rest(self) -> bool:
         town = self._town
         for _ in range(ROUNDS):
-            if await town.until(self._ended_or_for_people, within=PATIENCE, every=5.0) is None:
+            if await town.until(self._ended_or_for_people, within=FINISH_WITHIN, every=5.0) is None:
                 break
             if await self._ended():
                 return True
-            for done in await cure(town, self._waits()):
+            for done in await recover(town, self._waits()):
                 self._did.append(done)
                 self._say(f"--- a person {done}")
             await town.sleep(AT_REST)
@@ -151,9 +151,9 @@ class _Story:
 
     async def _ended(self) -> bool:
         """Everything is in place, and nobody has taken a proof away since."""
-        if not await self._town.in_place():
+        if not await self._town.is_rolled_out():
             return False
-        nodes = [await self._town.kube.get(things.NODES, name) for name in self._town.stations]
+        nodes = [await self._town.kube.get(resources.NODES, name) for name in self._town.nodes]
         return all((record := record_of(node)) and record.evidence for node in nodes)
 
     async def _ended_or_for_people(self) -> bool:
@@ -165,8 +165,8 @@ class _Story:
         at_rest = all(now - one.at > AT_REST for one in self._overheard.waits.values())
         return bool(waits) and at_rest and all(one.code in FOR_PEOPLE for one in waits.values())
 
-    def _waits(self) -> dict[str, Wait]:
-        found = {name: self._overheard.wait(name) for name in self._town.stations}
+    def _waits(self) -> dict[str, WaitEvent]:
+        found = {name: self._overheard.wait_of(name) for name in self._town.nodes}
         return {name: wait for name, wait in found.items() if wait is not None}
 
     async def _reach(self, at: float) -> None:
@@ -177,37 +177,39 @@ class _Story:
 
     # What is to be said of it.
 
-    async def _judged(self, ended: bool) -> Played:
+    async def _judged(self, ended: bool) -> SeedResult:
         town, plan = self._town, self._scenario
         # What was reported last is on its way.
         await town.sleep(5 if plan.calm else 30)
         revisions, entries, events = town.revisions(), await town.entries(), await town.events()
-        journal = Journal(
+        journal = AuditJournal(
             revisions=revisions,
             entries=entries,
             events=events,
-            pools=dated(self._overheard.witness.testimony, revisions),
-            forgot=tuple(town.forgot),
+            pools=with_report_delay(self._overheard.driverless.pool_facts, revisions),
+            lost_journals=tuple(town.forgot),
         )
         verdict = judge(journal, faults=not plan.calm)
         wrong = [
-            Wrong(one.invariant, f"{one.time - self._began:.1f} s, {one.node}: {one.message}")
+            SeedFailure(one.invariant, f"{one.time - self._began:.1f} s, {one.node}: {one.message}")
             for one in verdict.violations
         ]
-        lacking = set(verdict.unjudged) - ({"I10"} if not plan.calm else set())
-        wrong += [Wrong("unjudged", f"{one}: {verdict.unjudged[one]}") for one in sorted(lacking)]
+        lacking = set(verdict.not_judged) - ({"I10"} if not plan.calm else set())
         wrong += [
-            Wrong("machine", str(one))
-            for each in town.stations.values()
-            for one in each.machine.oddities
+            SeedFailure("unjudged", f"{one}: {verdict.not_judged[one]}") for one in sorted(lacking)
         ]
-        failures = [one for each in town.stations.values() for one in each.failures]
-        wrong += [Wrong("ended", one) for one in (*town.failures, *failures)]
+        wrong += [
+            SeedFailure("machine", str(one))
+            for each in town.nodes.values()
+            for one in each.machine.incidents
+        ]
+        failures = [one for each in town.nodes.values() for one in each.failures]
+        wrong += [SeedFailure("ended", one) for one in (*town.failures, *failures)]
         if not ended:
-            wrong.append(Wrong("liveness", await self._standing()))
+            wrong.append(SeedFailure("liveness", await self._standing()))
             wrong += self._untrue()
         else:
-            wrong += [Wrong("proof", said) async for said in self._unproven()]
+            wrong += [SeedFailure("proof", said) async for said in self._unproven()]
         told = [*self._lines, *((one.at, one.message) for one in events), *_writes(revisions)]
         told += [
             (one.time, f"{one.node}/{one.component}: {one.command} {one.token}.{one.op}"
@@ -215,9 +217,9 @@ class _Story:
             for one in entries
         ]  # fmt: skip
         told.sort(key=lambda one: one[0])
-        return Played(
+        return SeedResult(
             scenario=plan,
-            wrong=tuple(wrong),
+            failures=tuple(wrong),
             journal=msgspec.json.encode((revisions, entries)),
             seconds=town.sim.clock.monotonic(),
             lines=[f"{at - self._began:9.2f} {text}" for at, text in told],
@@ -228,8 +230,8 @@ class _Story:
     async def _unproven(self) -> AsyncGenerator[str]:
         """Nodes that are called done, and whose evidence is not of what is there."""
         town = self._town
-        for name, station in town.stations.items():
-            node = await town.kube.get(things.NODES, name)
+        for name, station in town.nodes.items():
+            node = await town.kube.get(resources.NODES, name)
             record = record_of(node)
             found = record.evidence if record is not None else None
             driver = station.machine.driver
@@ -240,20 +242,20 @@ class _Story:
             elif driver is None or (driver.label, driver.version) != (town.label, town.version):
                 yield f"{name}: in its kernel is {driver}"
 
-    def _untrue(self) -> Iterator[Wrong]:
+    def _untrue(self) -> Iterator[SeedFailure]:
         """Waits that should be over, by what they say themselves."""
         now = self._town.sim.clock.now()
         for name, wait in self._waits().items():
             if wait.until is not None and now > wait.until + LATE:
                 said = f"{wait.code} until {wait.until - self._began:.0f} s, and it is past that"
-                yield Wrong("until", f"{name}: {said}")
+                yield SeedFailure("until", f"{name}: {said}")
 
     async def _standing(self) -> str:
         """Where each node stands, and what is said of why."""
         said: list[str] = []
         last = {name: one.message for name, one in self._overheard.waits.items()}
-        for name in self._town.stations:
-            node = await self._town.kube.get(things.NODES, name)
+        for name in self._town.nodes:
+            node = await self._town.kube.get(resources.NODES, name)
             labels = node.metadata.labels
             state = labels.get(STATE_LABEL, "no state")
             said.append(f"{name} is {state} with {labels.get(DRIVER_LABEL)}; {last.get(name)}")
@@ -275,20 +277,20 @@ def _is_shown(path: str) -> bool:
     return path.endswith(words)
 
 
-def story(played: Played) -> str:
+def seed_report(played: SeedResult) -> str:
     """What it was, what happened when, and what is wrong."""
     plan = played.scenario
     lines = [
         f"seed {plan.seed}: {', '.join(plan.nodes)}; patched at {plan.patched_at} s",
         f"maxUnavailable {plan.max_unavailable}, maxParallelUpgrades {plan.parallel}",
-        f"work on {', '.join(one.node for one in plan.works) or 'no node'}",
+        f"work on {', '.join(one.node for one in plan.workloads) or 'no node'}",
         f"bus {plan.bus}",
-        f"api {plan.strikes}",
-        *(f"odd {odd}" for odd in plan.oddities),
+        f"api {plan.api_faults}",
+        *(f"odd {odd}" for odd in plan.overrides),
         f"took effect: {', '.join(f'{what} {n}' for what, n in played.took_effect.items())}",
     ]
     told = played.lines
     if len(told) > LINES:
         middle = LINES // 2
         told = [*told[:middle], f"… {len(told) - LINES} lines …", *told[-middle:]]
-    return "\n".join([*lines, *told, *(f"WRONG: {one}" for one in played.wrong)])
+    return "\n".join([*lines, *told, *(f"WRONG: {one}" for one in played.failures)])

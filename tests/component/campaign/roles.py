@@ -6,29 +6,29 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from libs.bus.permissions import permissions
-from libs.contracts.asks import PlanAnswer
 from libs.contracts.identities import Identity, Writer
+from libs.contracts.queries import PlanAnswer
 from libs.kube.errors import Unavailable
-from libs.kube.transport import Answer, Request, Transport
-from libs.policy.accounts import account_of
+from libs.kube.transport import Request, Response, Transport
+from libs.policy.service_accounts import service_account_of
 from libs.runtime.fatal import Fatal
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.bus import LocalServer
-from libs.testing.bus.bus import LocalBus
-from libs.testing.loop import Sim
+from libs.testing.bus.local_bus import LocalBus
+from libs.testing.simulation import Sim
 from services.discovery.cluster import role as discovery_cluster
-from services.discovery.cluster.settings import DiscoveryClusterSettings
+from services.discovery.cluster.role import DiscoveryClusterSettings
 from services.driver.cluster import role as driver_cluster
-from services.driver.cluster.commanded import Commanded
-from services.driver.cluster.settings import DriverClusterSettings
+from services.driver.cluster.role import DriverClusterSettings
+from services.driver.cluster.slot_cache import SlotCache
 from services.scheduler import role as scheduler
-from services.scheduler.settings import SchedulerSettings
+from services.scheduler.role import SchedulerSettings
 from services.telemetry.cluster import role as telemetry_cluster
-from services.telemetry.cluster.settings import TelemetryClusterSettings
+from services.telemetry.cluster.role import TelemetryClusterSettings
 from services.validator.cluster import role as validator_cluster
-from services.validator.cluster.settings import ValidatorClusterSettings
+from services.validator.cluster.role import ValidatorClusterSettings
 from tests.unit.policy.situations import SETTINGS
 
 NAMESPACE = SETTINGS.namespace
@@ -38,10 +38,10 @@ OPERANDS = DriverClusterSettings(namespace=NAMESPACE, images=SETTINGS.images, ag
 
 def user_of(writer: Writer) -> str:
     """As whom this cluster role speaks to the API server."""
-    return f"system:serviceaccount:{NAMESPACE}:{account_of(writer)}"
+    return f"system:serviceaccount:{NAMESPACE}:{service_account_of(writer)}"
 
 
-class Wire:
+class CuttableTransport:
     """A way to the server that can be cut: now, or after so many writes; the last one arrives."""
 
     def __init__(self, transport: Transport) -> None:
@@ -56,7 +56,7 @@ class Wire:
         return "a wire of a campaign"
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator[Answer]:
+    async def open(self, request: Request) -> AsyncGenerator[Response]:
         """Until it is cut."""
         if self.cut.is_set():
             raise Unavailable(f"{request.method} {request.path}", "the process is dead")
@@ -71,7 +71,7 @@ class Wire:
             yield answer
 
 
-class Ground:
+class RoleEnvironment:
     """What all roles live on."""
 
     def __init__(self, sim: Sim, *, server: ApiServer, bus: LocalServer) -> None:
@@ -80,12 +80,12 @@ class Ground:
         self.bus = bus
 
 
-class Role:
+class RoleProcess:
     """One process of a cluster role."""
 
-    def __init__(self, ground: Ground, writer: Writer, *, number: int) -> None:
+    def __init__(self, ground: RoleEnvironment, writer: Writer, *, number: int) -> None:
         self.name = f"{writer}-{number}"
-        self.wire = Wire(ground.server.transport(user=user_of(writer)))
+        self.transport = CuttableTransport(ground.server.transport(user=user_of(writer)))
         self.bus: LocalBus = _connected(ground.bus, writer)
         self.metrics = Metrics(version="1")
         self.service = Service(writer.value, clock=ground.sim.clock)
@@ -106,7 +106,7 @@ class Role:
     async def kill(self) -> None:
         """At once: nothing that it does from now on reaches anybody."""
         self._dead = True
-        self.wire.cut.set()
+        self.transport.cut.set()
         self.bus.kill()
         self.task.cancel()
         await asyncio.wait({self.task})
@@ -114,51 +114,51 @@ class Role:
 
 def _connected(bus: LocalServer, writer: Writer) -> LocalBus:
     identity = Identity(writer=writer)
-    return bus.connect(identity, may=permissions(identity))
+    return bus.connect(identity, permissions=permissions(identity))
 
 
 _Run = Callable[[], Coroutine[Any, Any, None]]
 
 
-def _scheduler(ground: Ground, role: Role) -> _Run:
+def _scheduler(ground: RoleEnvironment, role: RoleProcess) -> _Run:
     sim = ground.sim
     return lambda: scheduler.run(
         SchedulerSettings(namespace=NAMESPACE, pod_name=role.name),
-        kube=role.wire,
+        kube=role.transport,
         bus=role.bus,
         clock=sim.clock,
         ids=sim.ids,
         random=sim.random_for(role.name),
         metrics=role.metrics,
         service=role.service,
-        aside=_inline,
+        plan_runner=_inline,
     )
 
 
-def _driver_cluster(ground: Ground, role: Role) -> _Run:
-    sim, commanded = ground.sim, Commanded()
+def _driver_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
+    sim, commanded = ground.sim, SlotCache()
 
     async def run() -> None:
         await driver_cluster.run(
             OPERANDS,
-            kube=role.wire,
-            slots=commanded,
+            kube=role.transport,
+            commanded_drivers=commanded,
             clock=sim.clock,
             random=sim.random_for(role.name),
             ids=sim.ids,
             metrics=role.metrics,
             service=role.service,
         )
-        await role.service.enter("commands", commanded.following(role.bus))
+        await role.service.enter("commands", commanded.follow(role.bus))
 
     return run
 
 
-def _discovery_cluster(ground: Ground, role: Role) -> _Run:
+def _discovery_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
     sim = ground.sim
     return lambda: discovery_cluster.run(
         DiscoveryClusterSettings(namespace=NAMESPACE, pod_name=role.name),
-        kube=role.wire,
+        kube=role.transport,
         bus=role.bus,
         clock=sim.clock,
         random=sim.random_for(role.name),
@@ -168,11 +168,11 @@ def _discovery_cluster(ground: Ground, role: Role) -> _Run:
     )
 
 
-def _validator_cluster(ground: Ground, role: Role) -> _Run:
+def _validator_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
     sim = ground.sim
     return lambda: validator_cluster.run(
         ValidatorClusterSettings(),
-        kube=role.wire,
+        kube=role.transport,
         bus=role.bus,
         clock=sim.clock,
         random=sim.random_for(role.name),
@@ -181,11 +181,11 @@ def _validator_cluster(ground: Ground, role: Role) -> _Run:
     )
 
 
-def _telemetry_cluster(ground: Ground, role: Role) -> _Run:
+def _telemetry_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
     sim = ground.sim
     return lambda: telemetry_cluster.run(
         TelemetryClusterSettings(),
-        kube=role.wire,
+        kube=role.transport,
         bus=role.bus,
         clock=sim.clock,
         random=sim.random_for(role.name),
@@ -194,7 +194,7 @@ def _telemetry_cluster(ground: Ground, role: Role) -> _Run:
     )
 
 
-_RUNS: dict[Writer, Callable[[Ground, Role], _Run]] = {
+_RUNS: dict[Writer, Callable[[RoleEnvironment, RoleProcess], _Run]] = {
     Writer.SCHEDULER: _scheduler,
     Writer.DRIVER_CLUSTER: _driver_cluster,
     Writer.DISCOVERY_CLUSTER: _discovery_cluster,

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from libs.forecast.world import Ending, Oddity, Span, Steady, Verdict
-from libs.testing.bus import Faults as BusFaults
-from tests.component.campaign.repertoire import ACTS
+from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, ValidationEnd, WorldOverride
+from libs.testing.bus import BusFaults
+from tests.component.campaign.action_kinds import ALL_ACTIONS
 
 OLD, NEW = "570.86.15", "580.95.05"
 ACTS_FROM: Final = 8.0
@@ -20,7 +20,7 @@ PATCHED: Final = (45.0, 95.0)
 ACTS_UNTIL: Final = 180.0
 
 
-class Act(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduledAction(msgspec.Struct, frozen=True, kw_only=True):
     """Something that befalls the system at a moment."""
 
     at: float
@@ -32,7 +32,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(filter(None, (self.what, self.node, f"{self.value:g}" * bool(self.value))))
 
 
-class Strikes(msgspec.Struct, frozen=True, kw_only=True):
+class ApiFaultRates(msgspec.Struct, frozen=True, kw_only=True):
     """How often requests of ours to the API server go wrong, each in its way."""
 
     conflict: float = 0.0
@@ -45,7 +45,7 @@ class Strikes(msgspec.Struct, frozen=True, kw_only=True):
     stale: float = 0.0
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class GpuWorkload(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody who computes on a node."""
 
     name: str
@@ -53,7 +53,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int
 
 
-class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+class CampaignScenario(msgspec.Struct, frozen=True, kw_only=True):
     """One story before it is told."""
 
     seed: int
@@ -61,45 +61,45 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     max_unavailable: str
     parallel: int
     patched_at: float
-    works: tuple[Work, ...] = ()
-    acts: tuple[Act, ...] = ()
+    workloads: tuple[GpuWorkload, ...] = ()
+    acts: tuple[ScheduledAction, ...] = ()
     bus: BusFaults = BusFaults()
-    strikes: Strikes = Strikes()
-    oddities: tuple[Oddity, ...] = ()
+    api_faults: ApiFaultRates = ApiFaultRates()
+    overrides: tuple[WorldOverride, ...] = ()
 
     @property
     def calm(self) -> bool:
         """Whether nothing at all goes wrong in it."""
-        quiet = self.bus == BusFaults() and self.strikes == Strikes()
-        return quiet and not self.acts and not self.oddities
+        quiet = self.bus == BusFaults() and self.api_faults == ApiFaultRates()
+        return quiet and not self.acts and not self.overrides
 
     @property
-    def model(self) -> Steady:
+    def model(self) -> SteadyWorld:
         """A quick world: what a seed is about happens between the steps, not during them."""
-        return Steady(
+        return SteadyWorld(
             seed=self.seed,
-            spread=0.6,
-            oddities=self.oddities,
-            pulling=1.0,
-            booting=30.0,
-            unloading=2.0,
-            loading=6.0,
-            validating=3.0,
+            jitter=0.6,
+            overrides=self.overrides,
+            pull_seconds=1.0,
+            boot_seconds=30.0,
+            unload_seconds=2.0,
+            load_seconds=6.0,
+            validation_seconds=3.0,
         )
 
 
-def scenario(seed: int) -> Scenario:
+def scenario(seed: int) -> CampaignScenario:
     """What this seed stands for; every sixteenth is calm."""
     random = Random(f"{seed}/ground")
     many = random.choice((*(3,) * 14, 4, 4, 4, 5, 6, 8))
     nodes = tuple(f"n{number}" for number in range(1, many + 1))
-    made = Scenario(
+    made = CampaignScenario(
         seed=seed,
         nodes=nodes,
         max_unavailable=random.choice(("1", "1", "2", "50%")),
         parallel=random.choice((1, 2, 0)),
         patched_at=round(random.uniform(*PATCHED), 2),
-        works=_works(random, nodes),
+        workloads=_works(random, nodes),
     )
     if seed % 16 == 0:
         return made
@@ -107,17 +107,17 @@ def scenario(seed: int) -> Scenario:
         made,
         acts=_acts(seed, nodes),
         bus=_bus(Random(f"{seed}/bus")),
-        strikes=_strikes(Random(f"{seed}/api")),
-        oddities=(
+        api_faults=_strikes(Random(f"{seed}/api")),
+        overrides=(
             *_oddities(Random(f"{seed}/world"), nodes),
             *_lingering(Random(f"{seed}/lingering"), nodes),
         ),
     )
 
 
-def _works(random: Random, nodes: tuple[str, ...]) -> tuple[Work, ...]:
+def _works(random: Random, nodes: tuple[str, ...]) -> tuple[GpuWorkload, ...]:
     return tuple(
-        Work(name=f"train-{node}", node=node, gpus=random.choice((1, 2, 8)))
+        GpuWorkload(name=f"train-{node}", node=node, gpus=random.choice((1, 2, 8)))
         for node in nodes
         if random.random() < 0.5
     )
@@ -144,49 +144,57 @@ def _bus(random: Random) -> BusFaults:
     )
 
 
-def _strikes(random: Random) -> Strikes:
+def _strikes(random: Random) -> ApiFaultRates:
     if random.random() < 0.5:
-        return Strikes()
-    names = Strikes.__struct_fields__
-    return Strikes(**{name: random.choice((0.0, 0.0, 0.03, 0.15)) for name in names})
+        return ApiFaultRates()
+    names = ApiFaultRates.__struct_fields__
+    return ApiFaultRates(**{name: random.choice((0.0, 0.0, 0.03, 0.15)) for name in names})
 
 
-def _oddities(random: Random, nodes: tuple[str, ...]) -> tuple[Oddity, ...]:
-    made: list[Oddity] = []
+def _oddities(random: Random, nodes: tuple[str, ...]) -> tuple[WorldOverride, ...]:
+    made: list[WorldOverride] = []
     for node in nodes:
         if random.random() < 0.8:
             continue
         takes = random.uniform(1.0, 20.0)
-        fails, hangs = Ending(takes, 1), Ending(None)
+        fails, hangs = ProcessEnd(takes, 1), ProcessEnd(None)
         made.append(
             random.choice(
                 (
-                    Oddity(node=node, load=fails, attempts=1),
-                    Oddity(node=node, load=fails, attempts=5),
-                    Oddity(node=node, unload=fails, attempts=2),
-                    Oddity(node=node, validation=Verdict(takes, "cuda"), attempts=1),
-                    Oddity(node=node, validation=Verdict(takes, "driver"), attempts=3),
-                    Oddity(node=node, container="nvidia-driver-ctr", run=fails, attempts=2),
+                    WorldOverride(node=node, load=fails, first_attempts=1),
+                    WorldOverride(node=node, load=fails, first_attempts=5),
+                    WorldOverride(node=node, unload=fails, first_attempts=2),
+                    WorldOverride(
+                        node=node, validation=ValidationEnd(takes, "cuda"), first_attempts=1
+                    ),
+                    WorldOverride(
+                        node=node, validation=ValidationEnd(takes, "driver"), first_attempts=3
+                    ),
+                    WorldOverride(
+                        node=node, container="nvidia-driver-ctr", run=fails, first_attempts=2
+                    ),
                     # A driver may take half an hour to start: dear to play, so it is rare.
-                    Oddity(node=node, load=hangs if random.random() < 0.1 else fails, attempts=1),
+                    WorldOverride(
+                        node=node, load=hangs if random.random() < 0.1 else fails, first_attempts=1
+                    ),
                 )
             )
         )
     return tuple(made)
 
 
-def _lingering(random: Random, nodes: tuple[str, ...]) -> tuple[Oddity, ...]:
+def _lingering(random: Random, nodes: tuple[str, ...]) -> tuple[WorldOverride, ...]:
     """Drivers whose container is long about its end, on one node in a few seeds."""
     if random.random() < 0.8:
         return ()
-    takes = Span(random.uniform(5.0, 25.0))
-    return (Oddity(node=random.choice(nodes), container="nvidia-driver-ctr", stop=takes),)
+    takes = TimeSpan(random.uniform(5.0, 25.0))
+    return (WorldOverride(node=random.choice(nodes), container="nvidia-driver-ctr", stop=takes),)
 
 
-def _acts(seed: int, nodes: tuple[str, ...]) -> tuple[Act, ...]:
+def _acts(seed: int, nodes: tuple[str, ...]) -> tuple[ScheduledAction, ...]:
     often = Random(f"{seed}/often").choice((0.05, 0.12, 0.25))
-    made: list[Act] = []
-    for what, kind in ACTS.items():
+    made: list[ScheduledAction] = []
+    for what, kind in ALL_ACTIONS.items():
         random = Random(f"{seed}/{what}")
         if random.random() >= often * kind.often:
             continue
@@ -194,5 +202,5 @@ def _acts(seed: int, nodes: tuple[str, ...]) -> tuple[Act, ...]:
             at = round(random.uniform(ACTS_FROM, ACTS_UNTIL), 2)
             node = random.choice(nodes) if kind.on_node else ""
             value = round(random.uniform(*kind.values), 1)
-            made.append(Act(at=at, what=what, node=node, value=value))
+            made.append(ScheduledAction(at=at, what=what, node=node, value=value))
     return tuple(sorted(made, key=lambda act: (act.at, act.what)))

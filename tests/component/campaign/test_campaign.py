@@ -5,7 +5,7 @@
 
 import pytest
 
-from tests.component.campaign.campaign import played, story
+from tests.component.campaign.campaign import run_seed, seed_report
 from tests.component.campaign.scenario import scenario
 
 SEEDS = tuple(range(40))
@@ -16,12 +16,12 @@ SEEDS = tuple(range(40))
 def test_every_seed_keeps_its_promises_and_comes_to_its_end(
     seed: int, played_seeds: list[int]
 ) -> None:
-    told = played(scenario(seed))
+    told = run_seed(scenario(seed))
     played_seeds.append(seed)
-    assert not told.wrong, story(told)
+    assert not told.failures, seed_report(told)
 
 
 def test_a_seed_is_the_same_story_each_time() -> None:
-    (one, other) = (played(scenario(12)) for _ in range(2))
+    (one, other) = (run_seed(scenario(12)) for _ in range(2))
     assert one.journal == other.journal
     assert one.lines == other.lines

@@ -2,12 +2,12 @@
 
 import aiohttp
 
-from demo.exporter import Exporter
+from demo.exporter import GpuExporter
 from libs.runtime.http import Page
 
 
 async def test_each_agent_shows_its_own_and_without_one_the_page_says_so() -> None:
-    exporter = Exporter()
+    exporter = GpuExporter()
     async with exporter.server as server, aiohttp.ClientSession() as session:
         host, port = server.address
 
@@ -17,18 +17,18 @@ async def test_each_agent_shows_its_own_and_without_one_the_page_says_so() -> No
 
         nobody = (503, "no telemetry agent runs on this machine now; ask again\n")
         assert await shown() == nobody
-        async with exporter.show({"/metrics": lambda: Page(b"first")}):
+        async with exporter.serve({"/metrics": lambda: Page(b"first")}):
             assert await shown() == (200, "first")
-            async with exporter.show({"/metrics": lambda: Page(b"next")}):
+            async with exporter.serve({"/metrics": lambda: Page(b"next")}):
                 assert await shown() == (200, "next")
             assert await shown() == nobody
         assert await shown() == nobody
 
 
 async def test_an_agent_that_ends_late_takes_no_page_away_from_the_next() -> None:
-    exporter = Exporter()
+    exporter = GpuExporter()
     late, now = {"/metrics": lambda: Page(b"late")}, {"/metrics": lambda: Page(b"now")}
-    late_one, next_one = exporter.show(late), exporter.show(now)
+    late_one, next_one = exporter.serve(late), exporter.serve(now)
     async with exporter.server as server, aiohttp.ClientSession() as session:
         host, port = server.address
         await late_one.__aenter__()

@@ -15,11 +15,11 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from libs.contracts.events import Step
-from libs.forecast.world import Ending, Span, Steady, Verdict
+from libs.contracts.events import StepEvent
+from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, ValidationEnd
 from libs.testing.cluster.nodes.lifecycle import TAINTS_AFTER
 from tests.component.campaign.scenario import NEW, OLD
-from tests.component.campaign.town import Town, play
+from tests.component.campaign.world import CampaignWorld, run_world
 
 NODES = tuple(f"n{number}" for number in range(6))
 BUSY = NODES[::2]
@@ -30,48 +30,48 @@ Stretch = tuple[float, float]
 """From when to when, by the loop's time."""
 
 
-class Watched(Steady, frozen=True, kw_only=True):
+class RecordingWorld(SteadyWorld, frozen=True, kw_only=True):
     """A steady world that remembers when something took its time, by node."""
 
     took: dict[str, list[Stretch]] = msgspec.field(default_factory=dict[str, list[Stretch]])
 
-    def pull(self, node: str, workload: str, container: str) -> Span:
+    def pull(self, node: str, workload: str, container: str) -> TimeSpan:
         """As usual."""
         return self._span(node, super().pull(node, workload, container))
 
-    def init(self, node: str, workload: str, container: str, attempt: int) -> Ending:
+    def init(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
         """As usual."""
         ending = super().init(node, workload, container, attempt)
         self._keep(node, ending.after)
         return ending
 
-    def ready(self, node: str, workload: str, container: str, attempt: int) -> Span:
+    def ready(self, node: str, workload: str, container: str, attempt: int) -> TimeSpan:
         """As usual."""
         return self._span(node, super().ready(node, workload, container, attempt))
 
-    def stop(self, node: str, workload: str, container: str) -> Span:
+    def stop(self, node: str, workload: str, container: str) -> TimeSpan:
         """As usual."""
         return self._span(node, super().stop(node, workload, container))
 
-    def unload(self, node: str, attempt: int) -> Ending:
+    def unload(self, node: str, attempt: int) -> ProcessEnd:
         """As usual."""
         ending = super().unload(node, attempt)
         self._keep(node, ending.after)
         return ending
 
-    def load(self, node: str, driver: str, attempt: int) -> Ending:
+    def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
         """As usual."""
         ending = super().load(node, driver, attempt)
         self._keep(node, ending.after)
         return ending
 
-    def validation(self, node: str, driver: str, attempt: int) -> Verdict:
+    def validation(self, node: str, driver: str, attempt: int) -> ValidationEnd:
         """As usual."""
         verdict = super().validation(node, driver, attempt)
         self._keep(node, verdict.after)
         return verdict
 
-    def _span(self, node: str, span: Span) -> Span:
+    def _span(self, node: str, span: TimeSpan) -> TimeSpan:
         self._keep(node, span.seconds)
         return span
 
@@ -81,14 +81,14 @@ class Watched(Steady, frozen=True, kw_only=True):
         self.took.setdefault(node, []).append((now, now + seconds))
 
 
-class Turn(msgspec.Struct, frozen=True):
+class NodeUpgrade(msgspec.Struct, frozen=True):
     """Of one node."""
 
     node: str
     began: float
     ended: float
 
-    def ours(self, world: Iterable[Stretch]) -> float:
+    def sluice_seconds(self, world: Iterable[Stretch]) -> float:
         """Seconds in which the world did nothing for this node."""
         clipped = ((max(a, self.began), min(b, self.ended)) for a, b in world)
         return self.ended - self.began - covered(one for one in clipped if one[0] < one[1])
@@ -106,22 +106,24 @@ def covered(stretches: Iterable[Stretch]) -> float:
 def test_time_that_is_covered_twice_counts_once() -> None:
     assert covered([]) == 0.0
     assert covered([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0), (5.2, 5.4)]) == 4.0
-    turn = Turn("n", 1.0, 10.0)
-    assert turn.ours([(0.0, 2.0), (9.0, 12.0), (20.0, 30.0)]) == 7.0
+    turn = NodeUpgrade("n", 1.0, 10.0)
+    assert turn.sluice_seconds([(0.0, 2.0), (9.0, 12.0), (20.0, 30.0)]) == 7.0
 
 
-async def turns(town: Town, patched: float, clock_ahead: float) -> list[Turn]:
+async def node_upgrades(
+    town: CampaignWorld, patched: float, clock_ahead: float
+) -> list[NodeUpgrade]:
     """In their order, by the loop's time."""
     done = [
         (event.at - clock_ahead, event.node)
         for event in await town.events()
-        if isinstance(body := event.open(), Step) and body.after == "upgrade-done"
+        if isinstance(body := event.open(), StepEvent) and body.after == "upgrade-done"
     ]
     later = [(patched, ""), *sorted(one for one in done if one[0] > patched)]
-    return [Turn(node, began, ended) for (began, _), (ended, node) in pairwise(later)]
+    return [NodeUpgrade(node, began, ended) for (began, _), (ended, node) in pairwise(later)]
 
 
-def taints(town: Town, clock_ahead: float) -> dict[str, list[Stretch]]:
+def taints(town: CampaignWorld, clock_ahead: float) -> dict[str, list[Stretch]]:
     """When Kubernetes was about to follow a cordon, by node."""
     found: dict[str, list[Stretch]] = {}
     for one in town.revisions():
@@ -131,29 +133,29 @@ def taints(town: Town, clock_ahead: float) -> dict[str, list[Stretch]]:
     return found
 
 
-def upgraded(seed: int) -> Iterator[float]:
+def overhead_seconds(seed: int) -> Iterator[float]:
     """Our seconds in each node's turn."""
-    world = Watched(seed=seed, spread=1.0)
+    world = RecordingWorld(seed=seed, jitter=1.0)
 
-    async def story(town: Town) -> tuple[list[Turn], dict[str, list[Stretch]]]:
+    async def story(town: CampaignWorld) -> tuple[list[NodeUpgrade], dict[str, list[Stretch]]]:
         await town.install()
         for name in NODES:
-            town.machine(name)
-        await town.want(OLD, maxParallelUpgrades=1, maxUnavailable=1)
-        town.keep()
-        assert await town.until(town.in_place, within=1_500.0) is not None
+            town.add_machine(name)
+        await town.apply_policy(OLD, maxParallelUpgrades=1, maxUnavailable=1)
+        town.keep_running()
+        assert await town.until(town.is_rolled_out, within=1_500.0) is not None
         for name in BUSY:
-            await town.service_on(f"serve-{name}", name)
+            await town.create_service(f"serve-{name}", name)
         await town.sleep(30)
         patched = asyncio.get_running_loop().time()
         clock_ahead = town.sim.clock.now() - patched
-        await town.want(NEW, maxParallelUpgrades=1, maxUnavailable=1)
-        assert await town.until(town.in_place, within=1_500.0) is not None
-        return await turns(town, patched, clock_ahead), taints(town, clock_ahead)
+        await town.apply_policy(NEW, maxParallelUpgrades=1, maxUnavailable=1)
+        assert await town.until(town.is_rolled_out, within=1_500.0) is not None
+        return await node_upgrades(town, patched, clock_ahead), taints(town, clock_ahead)
 
-    found, tainted = play(story, seed=seed, model=world)
+    found, tainted = run_world(story, seed=seed, model=world)
     for turn in found:
-        yield turn.ours([*world.took[turn.node], *tainted[turn.node]])
+        yield turn.sluice_seconds([*world.took[turn.node], *tainted[turn.node]])
 
 
 def p95(values: Sequence[float]) -> float:
@@ -163,6 +165,6 @@ def p95(values: Sequence[float]) -> float:
 
 @pytest.mark.parametrize("seed", [1])
 def test_a_turn_is_hardly_longer_than_the_world_takes(seed: int) -> None:
-    ours = list(upgraded(seed))
+    ours = list(overhead_seconds(seed))
     assert len(ours) == len(NODES)
     assert p95(ours) <= P95_SECONDS, [round(each, 2) for each in ours]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from libs.bus.place import AgentSettings
+from libs.bus.agent_settings import AgentSettings
 from libs.runtime.settings import load
 from services.discovery.node.agent import DiscoverySettings
-from services.driver.node.settings import DriverAgentSettings
-from services.telemetry.node.settings import TelemetrySettings
+from services.driver.node.agent import DriverAgentSettings
+from services.telemetry.node.agent import TelemetrySettings
 from services.validator.node.agent import ValidatorSettings
 from tests.unit.policy.situations import SITUATIONS, env_of, pod_of
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.usage import Cost, cost, table
+from demo.usage import ProcessCost, process_cost, table
 
 
 def test_memory_and_cpu_of_a_process_with_an_odd_name(tmp_path: Path) -> None:
@@ -17,19 +17,19 @@ def test_memory_and_cpu_of_a_process_with_an_odd_name(tmp_path: Path) -> None:
     (tmp_path / "7" / "stat").write_text(
         f"7 (a) b) S 1 7 7 0 -1 4194560 900 0 0 0 {3 * ticks} {2 * ticks} 0 0 20 0 1 0 100\n"
     )
-    assert cost(7, proc=tmp_path) == Cost(50.0, 5.0)
+    assert process_cost(7, proc=tmp_path) == ProcessCost(50.0, 5.0)
 
 
 def test_this_process_costs_something() -> None:
-    assert cost(os.getpid()).memory_mib > 1
+    assert process_cost(os.getpid()).memory_mib > 1
 
 
 def test_a_process_that_is_gone_is_said() -> None:
     with pytest.raises(FileNotFoundError):
-        cost(2**22 + 1)
+        process_cost(2**22 + 1)
 
 
 def test_the_table_ends_with_the_sum() -> None:
-    *_, last = table({"a": Cost(10.0, 1.0), "b": Cost(20.0, 2.0)}, seconds=30.0)
+    *_, last = table({"a": ProcessCost(10.0, 1.0), "b": ProcessCost(20.0, 2.0)}, seconds=30.0)
     assert last.startswith("  together ")
     assert last.endswith(" 30 MiB     3.0 s of CPU in 30 s: 0.10 of a core")

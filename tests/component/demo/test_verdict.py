@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from demo.places import Places
-from demo.verdict import Found, judged, lines
-from libs.audit import Verdict, Violation
+from demo.paths import DemoPaths
+from demo.verdict import DemoVerdict, judge_run, lines
+from libs.audit import AuditResult, Violation
 from libs.bus.journal import FileJournal
 from libs.contracts.journal import Entry, EntryPhase, Revision, Verb
 from libs.contracts.message import encode
@@ -31,16 +31,16 @@ REVISION = Revision(
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
+def places(tmp_path: Path) -> DemoPaths:
     """After a run in which little happened."""
-    found = Places(tmp_path)
-    found.oddities("node-1").parent.mkdir()
-    found.oddities("node-1").write_text("")
+    found = DemoPaths(tmp_path)
+    found.incidents("node-1").parent.mkdir()
+    found.incidents("node-1").write_text("")
     found.revisions.write_bytes(encode(REVISION) + b"\n")
     return found
 
 
-async def kept(places: Places, *entries: Entry) -> None:
+async def kept(places: DemoPaths, *entries: Entry) -> None:
     path = places.machine("node-1") / "var/lib/sluice/driver/journal"
     journal = FileJournal(path, run=asyncio.to_thread)
     await journal.open()
@@ -48,36 +48,36 @@ async def kept(places: Places, *entries: Entry) -> None:
         await journal.append(entry)
 
 
-async def test_all_sources_are_read_and_a_good_run_is_well(places: Places) -> None:
+async def test_all_sources_are_read_and_a_good_run_is_well(places: DemoPaths) -> None:
     await kept(places, ENTRY)
-    found = await judged(places, ["node-1"], events=(), testimony=(), faults=False)
-    assert found.well, list(lines(found))
+    found = await judge_run(places, ["node-1"], events=(), pool_facts=(), faults=False)
+    assert found.is_ok, list(lines(found))
     told = "1 requests to the API server, 1 lines of agents' journals, 0 events"
     assert found.rests_on == told
     assert list(lines(found))[-1] == "  every promise that it can judge was kept"
 
 
-async def test_an_agents_journal_can_break_a_promise(places: Places) -> None:
+async def test_an_agents_journal_can_break_a_promise(places: DemoPaths) -> None:
     """An order that is older than one that was begun is never begun (docs/invariants.md#i2)."""
     newer = replace(ENTRY, token=2)
     older = replace(ENTRY, time=20.0)
     await kept(places, newer, older)
-    found = await judged(places, ["node-1"], events=(), testimony=(), faults=False)
+    found = await judge_run(places, ["node-1"], events=(), pool_facts=(), faults=False)
     assert {one.invariant for one in found.verdict.violations} == {"I2"}
-    assert not found.well
+    assert not found.is_ok
 
 
-async def test_what_must_never_happen_on_a_machine_is_no_good_run(places: Places) -> None:
-    places.oddities("node-1").write_text("two drivers: node-1: one met another\n")
-    found = await judged(places, ["node-1"], events=(), testimony=(), faults=False)
-    assert not found.well
+async def test_what_must_never_happen_on_a_machine_is_no_good_run(places: DemoPaths) -> None:
+    places.incidents("node-1").write_text("two drivers: node-1: one met another\n")
+    found = await judge_run(places, ["node-1"], events=(), pool_facts=(), faults=False)
+    assert not found.is_ok
     assert "  BROKEN  on a machine: two drivers: node-1: one met another" in lines(found)
 
 
 def test_what_was_broken_and_what_could_not_be_judged_is_said() -> None:
     broken = Violation(invariant="I1", node="node-1", message="two at a time")
-    verdict = Verdict(violations=(broken,), unjudged={"I10": "a run without injected faults"})
-    assert list(lines(Found(verdict=verdict, oddities=(), rests_on="much"))) == [
+    verdict = AuditResult(violations=(broken,), not_judged={"I10": "a run without injected faults"})
+    assert list(lines(DemoVerdict(verdict=verdict, oddities=(), rests_on="much"))) == [
         "  it has read much",
         "  BROKEN  I1 (node-1): two at a time",
         "  not judged: I10, for want of a run without injected faults",

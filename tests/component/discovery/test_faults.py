@@ -3,12 +3,12 @@
 import pytest
 
 from libs.kube.client import MERGE_PATCH
-from libs.policy.accounts import account_of
-from libs.policy.installation.rights import RIGHTS, Reach
-from libs.testing.apiserver.faults import Cut, Delay, Fault, Hang, Refuse, Strike
-from services.discovery.cluster import things
-from tests.component.discovery.world import ME, USER, World, play
-from tests.unit.discovery.cluster.making import CONTAINER, DEPLOY, PRESENT, SYSTEM, deployed
+from libs.policy.installation.rbac import RBAC_RULES, RbacScope
+from libs.policy.service_accounts import service_account_of
+from libs.testing.apiserver.faults import Cut, Delay, Fault, FaultEffect, Hang, RefuseRequest
+from services.discovery.cluster import resources
+from tests.component.discovery.world import IDENTITY, USER, World, play
+from tests.unit.discovery.cluster.builders import CONTAINER, DEPLOY, PRESENT, SYSTEM, operands_in
 
 ALL = {key.removeprefix(DEPLOY): "true" for key in CONTAINER}
 
@@ -16,28 +16,28 @@ ALL = {key.removeprefix(DEPLOY): "true" for key in CONTAINER}
 @pytest.mark.parametrize(
     ("strike", "times", "tries"),
     [
-        (Refuse(409), 3, 4),
-        (Refuse(429, retry_after=2), 2, 3),
-        (Refuse(500), 3, 4),
-        (Refuse(503), 1, 2),
+        (RefuseRequest(409), 3, 4),
+        (RefuseRequest(429, retry_after=2), 2, 3),
+        (RefuseRequest(500), 3, 4),
+        (RefuseRequest(503), 1, 2),
         (Cut("before"), 2, 3),
         (Cut("after"), 1, 1),
         (Hang(), 1, 2),
     ],
 )
 def test_a_node_is_labelled_whatever_happens_to_the_first_tries(
-    strike: Strike, times: int, tries: int
+    strike: FaultEffect, times: int, tries: int
 ) -> None:
     async def story(world: World) -> None:
         await world.install()
         await world.node("a")
         role = await world.lead()
-        world.server.faults.add(Fault(does=strike, kind="Node", verbs=("apply",), times=times))
-        await world.say("a", SYSTEM)
+        world.server.faults.add(Fault(effect=strike, kind="Node", verbs=("apply",), times=times))
+        await world.report("a", SYSTEM)
         await world.sleep(30)
-        assert deployed(await world.labels("a")) == ALL
+        assert operands_in(await world.labels("a")) == ALL
         assert len(world.written) == 1
-        assert role.wire.writes == tries
+        assert role.transport.writes == tries
 
     play(story)
 
@@ -48,9 +48,11 @@ def test_what_the_server_does_not_take_is_tried_again_later_and_holds_up_nobody(
         for name in ("a", "b"):
             await world.node(name)
         await world.lead()
-        world.server.faults.add(Fault(does=Refuse(403), name="a", verbs=("apply",), times=2))
+        world.server.faults.add(
+            Fault(effect=RefuseRequest(403), name="a", verbs=("apply",), times=2)
+        )
         for name in ("a", "b"):
-            await world.say(name, SYSTEM)
+            await world.report(name, SYSTEM)
         await world.sleep(5)
         assert (await world.labels("b"))[PRESENT] == "true"
         assert PRESENT not in await world.labels("a")
@@ -67,12 +69,12 @@ def test_a_node_that_changes_under_a_write_is_looked_at_anew() -> None:
         await world.node("a")
         role = await world.lead()
         slow = Delay(2.0, where="way")
-        world.server.faults.add(Fault(does=slow, kind="Node", verbs=("apply",), times=1))
-        await world.say("a", SYSTEM)
+        world.server.faults.add(Fault(effect=slow, kind="Node", verbs=("apply",), times=1))
+        await world.report("a", SYSTEM)
         await world.sleep(1)
         await world.label("a", {f"{DEPLOY}dcgm": "false"})
         await world.sleep(5)
-        assert deployed(await world.labels("a")) == {**ALL, "dcgm": "false"}
+        assert operands_in(await world.labels("a")) == {**ALL, "dcgm": "false"}
         assert role.value("sluice_discovery_api_writes_total", outcome="conflict") == 1
 
     play(story)
@@ -83,13 +85,13 @@ def test_a_conflict_tells_what_a_slow_watch_does_not() -> None:
         await world.install()
         await world.node("a")
         role = await world.lead()
-        world.server.faults.add(Fault(does=Delay(30.0), kind="Node", verbs=("watch",), user=USER))
+        world.server.faults.add(Fault(effect=Delay(30.0), kind="Node", verbs=("watch",), user=USER))
         assert world.server.faults.drop_watches(kind="Node", user=USER) == 1
         await world.sleep(2)
         await world.label("a", {f"{DEPLOY}dcgm": "false"})
-        await world.say("a", SYSTEM)
+        await world.report("a", SYSTEM)
         await world.sleep(5)
-        assert deployed(await world.labels("a")) == {**ALL, "dcgm": "false"}
+        assert operands_in(await world.labels("a")) == {**ALL, "dcgm": "false"}
         assert role.value("sluice_discovery_api_writes_total", outcome="conflict") == 1
 
     play(story)
@@ -99,7 +101,7 @@ def test_a_sign_of_life_is_no_reason_to_look() -> None:
     async def story(world: World) -> None:
         await world.install()
         await world.node("a")
-        await world.say("a", SYSTEM)
+        await world.report("a", SYSTEM)
         role = await world.lead()
 
         def looks() -> float | None:
@@ -110,7 +112,7 @@ def test_a_sign_of_life_is_no_reason_to_look() -> None:
         for number in range(20):
             beat = {"type": "Ready", "status": "True", "reason": f"{number}"}
             status = {"status": {"conditions": [beat]}}
-            path = things.NODES.path(name="a", subresource="status")
+            path = resources.NODES.path(name="a", subresource="status")
             await world.kube.request("PATCH", path, body=status, content_type=MERGE_PATCH)
             await world.sleep(1)
         assert looks() == before
@@ -126,17 +128,17 @@ def test_of_two_one_writes_and_the_other_goes_on_where_it_ended() -> None:
         await world.install()
         for name in ("a", "b"):
             await world.node(name)
-        await world.say("a", SYSTEM)
+        await world.report("a", SYSTEM)
         first = await world.lead()
         second = await world.lead()
-        assert (first.wire.writes, second.wire.writes) == (1, 0)
-        assert (first.service.unready(), second.service.unready()) == ([], [])
+        assert (first.transport.writes, second.transport.writes) == (1, 0)
+        assert (first.service.unready_reasons(), second.service.unready_reasons()) == ([], [])
         await first.kill()
-        await world.say("b", SYSTEM)
+        await world.report("b", SYSTEM)
         await world.sleep(10)
-        assert deployed(await world.labels("b")) == {}
+        assert operands_in(await world.labels("b")) == {}
         await world.sleep(20)
-        assert deployed(await world.labels("b")) == ALL
+        assert operands_in(await world.labels("b")) == ALL
         assert world.written == [("apply", "a"), ("apply", "b")]
 
     play(story)
@@ -147,7 +149,7 @@ def test_a_restart_writes_nothing() -> None:
         await world.install()
         for name in ("a", "b", "c"):
             await world.node(name)
-            await world.say(name, SYSTEM)
+            await world.report(name, SYSTEM)
         role = await world.lead()
         assert len(world.revisions) == 3
         for _ in range(3):
@@ -167,11 +169,11 @@ def test_who_is_cut_off_from_the_server_leads_again_and_writes_what_is_due() -> 
         await world.server.stop()
         await world.sleep(60)
         await world.server.start()
-        await world.say("a", SYSTEM)
+        await world.report("a", SYSTEM)
         await world.sleep(60)
-        assert deployed(await world.labels("a")) == ALL
+        assert operands_in(await world.labels("a")) == ALL
         assert len(world.written) == 1
-        assert role.service.unready() == []
+        assert role.service.unready_reasons() == []
 
     play(story)
 
@@ -180,15 +182,15 @@ def test_without_a_bus_labels_stay_and_pauses_are_kept() -> None:
     async def story(world: World) -> None:
         await world.install()
         await world.node("a")
-        await world.say("a", SYSTEM)
+        await world.report("a", SYSTEM)
         await (await world.lead()).kill()
-        world.bus.cut(ME)
+        world.bus.cut(IDENTITY)
         await world.lead()
         await world.label("a", {f"{DEPLOY}client": "paused-for-driver-upgrade"})
         await world.sleep(20)
-        assert deployed(await world.labels("a")) == ALL
+        assert operands_in(await world.labels("a")) == ALL
         assert len(world.written) == 2
-        world.bus.restore(ME)
+        world.bus.restore(IDENTITY)
         await world.sleep(60)
         assert len(world.written) == 2
 
@@ -197,8 +199,8 @@ def test_without_a_bus_labels_stay_and_pauses_are_kept() -> None:
 
 def test_it_does_nothing_that_it_has_no_right_to() -> None:
     rights = {
-        (right.group, resource, verb, right.reach)
-        for right in RIGHTS[ME.writer]
+        (right.group, resource, verb, right.scope)
+        for right in RBAC_RULES[IDENTITY.writer]
         for resource in right.resources
         for verb in right.verbs
         if not right.names
@@ -207,7 +209,7 @@ def test_it_does_nothing_that_it_has_no_right_to() -> None:
     async def story(world: World) -> None:
         await world.install()
         await world.node("a", **{PRESENT: "true", f"{DEPLOY}dcgm": "true"})
-        await world.say("a", SYSTEM)
+        await world.report("a", SYSTEM)
         await world.lead()
         await world.label("a", {f"{DEPLOY}operands": "false"})
         await world.sleep(5)
@@ -220,11 +222,11 @@ def test_it_does_nothing_that_it_has_no_right_to() -> None:
         }
 
     play(story)
-    assert USER.rpartition(":")[2] == account_of(ME.writer)
-    for kind in (things.GPU_CLUSTERS, *things.POLICIES.values()):
+    assert USER.rpartition(":")[2] == service_account_of(IDENTITY.writer)
+    for kind in (resources.GPU_CLUSTERS, *resources.POLICIES.values()):
         for verb in ("list", "watch"):
-            assert (kind.group, kind.plural, verb, Reach.CLUSTER) in rights
+            assert (kind.group, kind.plural, verb, RbacScope.CLUSTER) in rights
     for verb in ("get", "list", "watch", "patch"):
-        assert ("", "nodes", verb, Reach.CLUSTER) in rights
+        assert ("", "nodes", verb, RbacScope.CLUSTER) in rights
     for verb in ("get", "create", "patch"):
-        assert ("coordination.k8s.io", "leases", verb, Reach.NAMESPACE) in rights
+        assert ("coordination.k8s.io", "leases", verb, RbacScope.NAMESPACE) in rights

@@ -19,24 +19,30 @@ from libs.contracts.message import encode
 from libs.contracts.reports import Report
 from libs.contracts.streams import STATE, STREAMS
 from libs.kube.client import MERGE_PATCH
-from libs.kube.http import HttpTransport, Token
+from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.resources import LEASES
 from libs.kube.transport import Transport
-from libs.policy.crds import definitions
-from libs.policy.installation.whole import installation
+from libs.policy.crds import crd_manifests
+from libs.policy.installation.objects import installation_objects
 from libs.runtime.clock import SystemClock
 from libs.runtime.ids import RandomIds
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
 from libs.testing.bus import LocalServer
-from services.discovery.cluster import things
-from services.discovery.cluster.role import LEASE, run
-from services.discovery.cluster.settings import DiscoveryClusterSettings
-from tests.component.kube.places import ADMIN, Place, Server
-from tests.component.kube.servers import Real
-from tests.component.policy.strictly import apply, sent
+from services.discovery.cluster import resources
+from services.discovery.cluster.role import LEASE, DiscoveryClusterSettings, run
+from tests.component.kube.sandbox import ADMIN, Sandbox, ServerUnderTest
+from tests.component.kube.servers import RealServer
+from tests.component.policy.strict_writes import apply, send
 from tests.support import eventually
-from tests.unit.discovery.cluster.making import CONTAINER, DEPLOY, PRESENT, SYSTEM, deployed, record
+from tests.unit.discovery.cluster.builders import (
+    CONTAINER,
+    DEPLOY,
+    PRESENT,
+    SYSTEM,
+    operands_in,
+    record,
+)
 from tests.unit.policy.situations import cluster_policy
 
 RBAC = "rbac.authorization.k8s.io"
@@ -46,10 +52,10 @@ KERNEL = "feature.node.kubernetes.io/kernel-version."
 BOOT = {"status": {"nodeInfo": {"bootID": "boot-1"}}}
 
 
-class Site:
+class Installation:
     """One test's installation on a server, and a bus beside it."""
 
-    def __init__(self, server: Server, place: Place, namespace: str) -> None:
+    def __init__(self, server: ServerUnderTest, place: Sandbox, namespace: str) -> None:
         self.server = server
         self.place = place
         self.namespace = namespace
@@ -65,11 +71,11 @@ class Site:
         for stream in STREAMS:
             await scheduler.ensure(stream)
         scheduler.kill()
-        for obj in installation(self.namespace):
+        for obj in installation_objects(self.namespace):
             if real or not obj["apiVersion"].startswith(RBAC):
                 await apply(self.wire, obj)
         await self.kube.create(LEASES, {"metadata": {"name": LEASE}}, namespace=self.namespace)
-        for definition in definitions().values():
+        for definition in crd_manifests().values():
             await self.place.install(definition)
 
     @contextlib.asynccontextmanager
@@ -103,20 +109,20 @@ class Site:
     @contextlib.asynccontextmanager
     async def _way_in(self) -> AsyncGenerator[Transport]:
         """As the account of the role, by a token such as its pod has."""
-        if not isinstance(self.server, Real):
+        if not isinstance(self.server, RealServer):
             yield self.server.wire(self.user)
             return
         path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{ACCOUNT}/token"
         api = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        status, _, answer = await sent(self.wire, "POST", path, api)
+        status, _, answer = await send(self.wire, "POST", path, api)
         assert status == 201, answer
-        token = Token(answer["status"]["token"], tls=self.server.tls)
+        token = StaticToken(answer["status"]["token"], tls=self.server.tls)
         async with HttpTransport(self.server.plane.url, credentials=token) as transport:
             yield transport
 
-    async def say(self, name: str, facts: Facts) -> None:
+    async def report(self, name: str, facts: Facts) -> None:
         """The discovery agent of this node reports."""
-        uid = (await self.kube.get(things.NODES, name)).metadata.uid
+        uid = (await self.kube.get(resources.NODES, name)).metadata.uid
         report = Report.of(
             facts, node=name, node_uid=uid, boot_id="boot-1", component="discovery", at=1.0
         )
@@ -125,13 +131,13 @@ class Site:
         await agent.store(STATE, str(at), encode(report))
         agent.kill()
 
-    async def change(
+    async def patch(
         self, name: str, body: Any, *, subresource: str = "", manager: str = "kubectl"
     ) -> None:
         """`kubectl patch`."""
         await self.kube.request(
             "PATCH",
-            things.NODES.path(name=name, subresource=subresource),
+            resources.NODES.path(name=name, subresource=subresource),
             query={"fieldManager": manager},
             body=body,
             content_type=MERGE_PATCH,
@@ -141,10 +147,10 @@ class Site:
         self, name: str, labels: Mapping[str, str | None], *, manager: str = "kubectl"
     ) -> None:
         """`kubectl label`."""
-        await self.change(name, {"metadata": {"labels": labels}}, manager=manager)
+        await self.patch(name, {"metadata": {"labels": labels}}, manager=manager)
 
     async def labels(self, name: str) -> dict[str, str]:
-        return (await self.kube.get(things.NODES, name)).metadata.labels
+        return (await self.kube.get(resources.NODES, name)).metadata.labels
 
     async def revisions(self) -> list[Revision]:
         """What the role wrote to Nodes, or tried to."""
@@ -153,41 +159,41 @@ class Site:
 
 
 @pytest.fixture
-async def site(server: Server) -> AsyncIterator[Site]:
+async def site(server: ServerUnderTest) -> AsyncIterator[Installation]:
     """An installation of its own, of which nothing is left that others would see."""
     token = secrets.token_hex(4)
-    place = Place(server, token=token)
-    place.forget_later(things.POLICIES["ClusterPolicy"], "cluster-policy")
-    yield Site(server, place, f"t-{token}")
+    place = Sandbox(server, token=token)
+    place.delete_at_close(resources.POLICIES["ClusterPolicy"], "cluster-policy")
+    yield Installation(server, place, f"t-{token}")
     await place.close()
 
 
-async def test_a_node_is_labelled_paused_edited_and_left_behind(site: Site) -> None:
-    await site.install(real=isinstance(site.server, Real))
+async def test_a_node_is_labelled_paused_edited_and_left_behind(site: Installation) -> None:
+    await site.install(real=isinstance(site.server, RealServer))
     name = await site.place.node("a", labels={f"{DEPLOY}dcgm": "false"})
-    await site.change(name, BOOT, subresource="status")
+    await site.patch(name, BOOT, subresource="status")
     policy = cluster_policy()
     del policy["metadata"]["uid"]
     await apply(site.wire, policy)
 
     async def is_so(wanted: Mapping[str, str]) -> bool:
-        return deployed(await site.labels(name)) == wanted
+        return operands_in(await site.labels(name)) == wanted
 
     mine = {**ALL, "dcgm": "false"}
     async with site.role() as service:
-        await site.say(name, SYSTEM)
+        await site.report(name, SYSTEM)
         await eventually(lambda: is_so(mine), within=60)
         labels = await site.labels(name)
         assert (labels[PRESENT], labels[f"{KERNEL}full"]) == ("true", "5.15.0-139-generic")
-        assert service.unready() == []
+        assert service.unready_reasons() == []
 
-        await site.change(name, annotated(record(paused=True)))
+        await site.patch(name, annotated(record(paused=True)))
         aside = dict.fromkeys(
             ("gpu-feature-discovery", "container-toolkit", "node-status-exporter", "client"),
             "paused-for-driver-upgrade",
         )
         await eventually(lambda: is_so(mine | aside), within=60)
-        await site.change(name, annotated(None))
+        await site.patch(name, annotated(None))
         await eventually(lambda: is_so(mine), within=60)
 
         # Somebody else's feature discovery takes one of ours, and an operator left one.
@@ -206,7 +212,7 @@ async def test_a_node_is_labelled_paused_edited_and_left_behind(site: Site) -> N
     assert {one.code for one in found} <= {200, 409}
 
     async with site.role() as service:
-        await eventually(lambda: service.unready() == [], within=60)
+        await eventually(lambda: service.unready_reasons() == [], within=60)
         await site.label(name, {f"{DEPLOY}operands": None})
         # That its operands are back shows that everything was looked at.
         await eventually(lambda: is_so(mine), within=60)
@@ -218,7 +224,7 @@ def annotated(record: str | None) -> dict[str, Any]:
     return {"metadata": {"annotations": {"sluice.dev/upgrade": record}}}
 
 
-async def quiet(site: Site) -> list[Revision]:
+async def quiet(site: Installation) -> list[Revision]:
     """What was written once no more is: a real server's log may lag."""
     found = await site.revisions()
 

@@ -2,33 +2,40 @@
 
 import msgspec
 
-from libs.kube import foreign
+from libs.kube import gpu_operator
 from libs.kube.resources import LEASES
-from services.discovery.cluster import things
-from services.discovery.cluster.features import OF_GPUS
+from services.discovery.cluster import resources
+from services.discovery.cluster.feature_labels import GPU_LABELS
 from tests.component.discovery.world import World, play
-from tests.unit.discovery.cluster.making import CONTAINER, DEPLOY, GPU, PRESENT, SYSTEM, deployed
+from tests.unit.discovery.cluster.builders import (
+    CONTAINER,
+    DEPLOY,
+    GPU,
+    PRESENT,
+    SYSTEM,
+    operands_in,
+)
 from tests.unit.policy.situations import cluster_policy
 
 ALL = {key.removeprefix(DEPLOY): "true" for key in CONTAINER}
 WITH_GPUS = msgspec.structs.replace(SYSTEM, gpus=(GPU,))
-POLICY = things.POLICIES["ClusterPolicy"]
+POLICY = resources.POLICIES["ClusterPolicy"]
 
 
 def test_operands_wait_for_a_policy_and_stay_when_it_goes() -> None:
     async def story(world: World) -> None:
         await world.install(policy=False)
         await world.node("a")
-        await world.say("a", SYSTEM)
+        await world.report("a", SYSTEM)
         await world.lead()
         labels = await world.labels("a")
-        assert (labels[PRESENT], deployed(labels)) == ("true", {})
+        assert (labels[PRESENT], operands_in(labels)) == ("true", {})
         await world.apply(cluster_policy())
         await world.sleep(2)
-        assert deployed(await world.labels("a")) == ALL
+        assert operands_in(await world.labels("a")) == ALL
         await world.kube.request("DELETE", POLICY.path(name="cluster-policy"))
         await world.sleep(600)
-        assert deployed(await world.labels("a")) == ALL
+        assert operands_in(await world.labels("a")) == ALL
         assert len(world.revisions) == 2
 
     play(story)
@@ -40,14 +47,14 @@ def test_a_node_may_be_for_virtual_machines_where_that_is_switched_on() -> None:
         await world.node("a", **{"nvidia.com/gpu.workload.config": "vm-passthrough"})
         await world.node("b")
         for name in ("a", "b"):
-            await world.say(name, SYSTEM)
+            await world.report(name, SYSTEM)
         await world.lead()
-        assert deployed(await world.labels("a")) == ALL
+        assert operands_in(await world.labels("a")) == ALL
         await world.apply(cluster_policy(sandboxWorkloads={"enabled": True}))
         await world.sleep(2)
-        assert "vfio-manager" in deployed(await world.labels("a"))
-        assert "device-plugin" not in deployed(await world.labels("a"))
-        assert deployed(await world.labels("b")) == ALL
+        assert "vfio-manager" in operands_in(await world.labels("a"))
+        assert "device-plugin" not in operands_in(await world.labels("a"))
+        assert operands_in(await world.labels("b")) == ALL
         assert world.written == [("apply", "a"), ("apply", "b"), ("apply", "a")]
 
     play(story)
@@ -57,21 +64,21 @@ def test_labels_of_gpus_can_be_switched_off() -> None:
     async def story(world: World) -> None:
         await world.install()
         await world.node("a")
-        await world.say("a", WITH_GPUS)
+        await world.report("a", WITH_GPUS)
         await world.lead()
-        assert set(OF_GPUS) & (await world.labels("a")).keys()
+        assert set(GPU_LABELS) & (await world.labels("a")).keys()
         await world.apply(cluster_policy(gfd={"enabled": False}))
         await world.sleep(2)
         labels = await world.labels("a")
-        assert not set(OF_GPUS) & labels.keys()
-        assert deployed(labels) == {**ALL, "mig-manager": "true"}
+        assert not set(GPU_LABELS) & labels.keys()
+        assert operands_in(labels) == {**ALL, "mig-manager": "true"}
 
     play(story)
 
 
 async def renew(world: World, *, times: int) -> None:
     """A GPU Operator holds its Lease."""
-    path = LEASES.path(namespace="default", name=foreign.LEASE)
+    path = LEASES.path(namespace="default", name=gpu_operator.LEASE)
     for number in range(times):
         stamp = f"2027-01-15T09:00:{number % 60:02d}.000000Z"
         spec = {"holderIdentity": "gpu-operator_1", "leaseDurationSeconds": 15, "renewTime": stamp}
@@ -84,16 +91,16 @@ async def renew(world: World, *, times: int) -> None:
 def test_nobody_is_labelled_while_a_gpu_operator_is_at_work() -> None:
     async def story(world: World) -> None:
         await world.install()
-        lease = {"metadata": {"name": foreign.LEASE}, "spec": {}}
+        lease = {"metadata": {"name": gpu_operator.LEASE}, "spec": {}}
         await world.kube.create(LEASES, lease, namespace="default")
         await world.node("a")
         await world.lead()
         await renew(world, times=1)
-        await world.say("a", SYSTEM)
+        await world.report("a", SYSTEM)
         await renew(world, times=60)
         assert world.revisions == []
         await world.sleep(20)
-        assert deployed(await world.labels("a")) == ALL
+        assert operands_in(await world.labels("a")) == ALL
         assert len(world.revisions) == 1
         # It comes back under the same name: that is news although nobody else holds it.
         await renew(world, times=2)
@@ -101,7 +108,7 @@ def test_nobody_is_labelled_while_a_gpu_operator_is_at_work() -> None:
         await renew(world, times=6)
         assert len(world.revisions) == 1
         await world.sleep(20)
-        assert deployed(await world.labels("a")) == ALL
+        assert operands_in(await world.labels("a")) == ALL
 
     play(story)
 
@@ -143,12 +150,12 @@ def test_a_gpu_cluster_of_a_gpu_operator_leaves_operands_undecided() -> None:
             }
         )
         await world.node("a")
-        await world.say("a", SYSTEM)
+        await world.report("a", SYSTEM)
         await world.lead()
         labels = await world.labels("a")
-        assert (labels[PRESENT], deployed(labels)) == ("true", {})
-        await world.kube.request("DELETE", things.GPU_CLUSTERS.path(name="theirs"))
+        assert (labels[PRESENT], operands_in(labels)) == ("true", {})
+        await world.kube.request("DELETE", resources.GPU_CLUSTERS.path(name="theirs"))
         await world.sleep(2)
-        assert deployed(await world.labels("a")) == ALL
+        assert operands_in(await world.labels("a")) == ALL
 
     play(story)

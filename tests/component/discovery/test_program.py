@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from libs.bus.nats import connect
+from libs.bus.nats.bus import connect
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.streams import STREAMS
 from libs.kube.client import Kube
 from libs.kube.resources import LEASES, NAMESPACES
 from libs.runtime.clock import SystemClock
 from libs.runtime.ids import SeededIds
-from libs.testing.apiserver.http import front
+from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
-from libs.testing.child import Child
+from libs.testing.child_process import ChildProcess
 from libs.testing.nats import NatsServer
-from services.discovery.cluster import things
+from services.discovery.cluster import resources
 from services.discovery.cluster.role import LEASE
 from tests.support import eventually
-from tests.unit.boxes import BOOT, Box
-from tests.unit.host.trees import put
+from tests.unit.fake_machine import BOOT, FakeMachine
+from tests.unit.host.builders import put
 
 PLAIN = {
     "SLUICE_HTTP_HOST": "127.0.0.1",
@@ -56,11 +56,11 @@ class Programs:
         )
         self.kube = Kube(self.server.transport(user="person"), manager="kubectl", clock=clock)
 
-    async def start(self, role: str, **told: str) -> Child:
+    async def start(self, role: str, **told: str) -> ChildProcess:
         """One of them; it is killed at the end if it still lives."""
         environ = {f"SLUICE_{name.upper()}": value for name, value in told.items()}
         command = (sys.executable, "-W", "error", "-m", "services.discovery", role)
-        child = await Child.start(
+        child = await ChildProcess.start(
             f"discovery {role}",
             *command,
             environ={**PLAIN, "SLUICE_NATS_URL": self.nats.url, **environ},
@@ -77,15 +77,15 @@ async def programs(tmp_path: Path) -> AsyncIterator[Programs]:
 
 
 async def test_what_an_agent_sees_becomes_labels(programs: Programs) -> None:
-    box = Box(programs.folder / "machine")
+    box = FakeMachine(programs.folder / "machine")
     for name, word in DEVICE.items():
         put(box.root, f"/sys/bus/pci/devices/0000:01:00.0/{name}", word)
-    async with front(programs.server) as door:
+    async with serve_http(programs.server) as door:
         kube, kubeconfig = programs.kube, door.kubeconfig(programs.folder, "discovery")
         await kube.create(NAMESPACES, {"metadata": {"name": "here"}})
         await kube.create(LEASES, {"metadata": {"name": LEASE}}, namespace="here")
         machine = {"metadata": {"name": "a"}, "status": {"nodeInfo": {"bootID": BOOT}}}
-        uid = (await kube.create(things.NODES, machine)).metadata.uid
+        uid = (await kube.create(resources.NODES, machine)).metadata.uid
         # Both are there before the streams are.
         role = await programs.start("cluster", namespace="here", kubeconfig=str(kubeconfig))
         agent = await programs.start(
@@ -106,7 +106,7 @@ async def test_what_an_agent_sees_becomes_labels(programs: Programs) -> None:
                 await bus.ensure(stream)
 
             async def labelled() -> bool:
-                labels = (await kube.get(things.NODES, "a")).metadata.labels
+                labels = (await kube.get(resources.NODES, "a")).metadata.labels
                 return labels.get("nvidia.com/gpu.present") == "true"
 
             await eventually(labelled, within=60, every=0.05)

@@ -20,31 +20,29 @@ from libs.contracts.streams import STATE, STREAMS
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.errors import Unavailable
 from libs.kube.resources import LEASES, NAMESPACES
-from libs.kube.transport import Answer, Request, Transport
-from libs.policy.crds import definitions
-from libs.policy.rules import RULES
+from libs.kube.transport import Request, Response, Transport
+from libs.policy.crds import CEL_RULES, crd_manifests
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.bus import LocalServer
-from libs.testing.loop import Sim
-from libs.testing.loop import run as simulate
-from services.discovery.cluster import things
-from services.discovery.cluster.role import LEASE, run
-from services.discovery.cluster.settings import DiscoveryClusterSettings
-from tests.component.policy.strictly import path_of, sent
+from libs.testing.simulation import Sim
+from libs.testing.simulation import run as simulate
+from services.discovery.cluster import resources
+from services.discovery.cluster.role import LEASE, DiscoveryClusterSettings, run
+from tests.component.policy.strict_writes import object_path, send
 from tests.unit.policy.situations import cluster_policy
 
 T = TypeVar("T")
 
 NAMESPACE = "gpu-operator"
 USER = f"system:serviceaccount:{NAMESPACE}:sluice-discovery-cluster"
-ME = Identity(writer=Writer.DISCOVERY_CLUSTER)
-SAID = DiscoveryClusterSettings(namespace=NAMESPACE)
+IDENTITY = Identity(writer=Writer.DISCOVERY_CLUSTER)
+ROLE_SETTINGS = DiscoveryClusterSettings(namespace=NAMESPACE)
 BOOT = "boot-1"
 
 
-class Wire:
+class CuttableTransport:
     """A way to the server that can be cut, as by a kill."""
 
     def __init__(self, transport: Transport) -> None:
@@ -56,7 +54,7 @@ class Wire:
         return "a wire of a test"
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator[Answer]:
+    async def open(self, request: Request) -> AsyncGenerator[Response]:
         """Until it is cut."""
         if self.is_cut:
             raise Unavailable(f"{request.method} {request.path}", "the process is dead")
@@ -65,13 +63,13 @@ class Wire:
             yield answer
 
 
-class Role:
+class RoleProcess:
     """One process of the role."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
-        self.wire = Wire(world.server.transport(user=USER))
-        self.bus = world.bus.connect(ME)
+        self.transport = CuttableTransport(world.server.transport(user=USER))
+        self.bus = world.bus.connect(IDENTITY)
         self.metrics = Metrics(version="1")
         self.service = Service("discovery-cluster", clock=world.sim.clock)
         self._task = asyncio.create_task(self._live(), name="role")
@@ -80,8 +78,8 @@ class Role:
         sim = self._world.sim
         async with self.service as service:
             await run(
-                SAID,
-                kube=self.wire,
+                ROLE_SETTINGS,
+                kube=self.transport,
                 bus=self.bus,
                 clock=sim.clock,
                 random=sim.random_for("role"),
@@ -92,7 +90,7 @@ class Role:
 
     async def kill(self) -> None:
         """At once: nothing that it does from now on reaches anybody."""
-        self.wire.is_cut = True
+        self.transport.is_cut = True
         self.bus.kill()
         self._task.cancel()
         await asyncio.wait({self._task})
@@ -108,11 +106,11 @@ class World:
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
         self.server = ApiServer(
-            clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), rules=RULES
+            clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), rules=CEL_RULES
         )
         self.bus = LocalServer(clock=sim.clock, random=sim.random_for("bus"))
         self.kube = Kube(self.server.transport(user="person"), manager="kubectl", clock=sim.clock)
-        self.roles: list[Role] = []
+        self.roles: list[RoleProcess] = []
 
     async def install(self, *, policy: bool = True) -> None:
         """Streams, a namespace, an empty lease, all kinds, and a policy."""
@@ -121,7 +119,7 @@ class World:
             await scheduler.ensure(stream)
         await self.kube.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         await self.kube.create(LEASES, {"metadata": {"name": LEASE}}, namespace=NAMESPACE)
-        for definition in definitions().values():
+        for definition in crd_manifests().values():
             await self.apply(definition)
         await self.sleep(1)
         if policy:
@@ -130,10 +128,10 @@ class World:
     async def apply(self, obj: dict[str, Any]) -> None:
         """`kubectl apply --server-side`; uids are the server's to give."""
         metadata = {key: value for key, value in obj["metadata"].items() if key != "uid"}
-        status, _, answer = await sent(
+        status, _, answer = await send(
             self.server.transport(user="person"),
             "PATCH",
-            path_of(dict(obj)),
+            object_path(dict(obj)),
             {**obj, "metadata": metadata},
             content="application/apply-patch+yaml",
             force="true",
@@ -153,13 +151,13 @@ class World:
         }
         await self.kube.request("POST", "/api/v1/nodes", body=body)
 
-    async def there(self, name: str) -> things.Node:
+    async def get_node(self, name: str) -> resources.Node:
         """How it is now."""
-        return await self.kube.get(things.NODES, name)
+        return await self.kube.get(resources.NODES, name)
 
     async def labels(self, name: str) -> dict[str, str]:
         """Its labels now."""
-        return (await self.there(name)).metadata.labels
+        return (await self.get_node(name)).metadata.labels
 
     async def label(
         self, name: str, labels: Mapping[str, str | None], *, manager: str = "kubectl"
@@ -173,14 +171,14 @@ class World:
 
     async def merge(self, name: str, change: Any, *, manager: str = "kubectl") -> None:
         """Whatever its revision."""
-        path, query = things.NODES.path(name=name), {"fieldManager": manager}
+        path, query = resources.NODES.path(name=name), {"fieldManager": manager}
         await self.kube.request("PATCH", path, query=query, body=change, content_type=MERGE_PATCH)
 
-    async def say(
+    async def report(
         self, name: str, facts: Facts, *, writer: Writer = Writer.DISCOVERY, boot: str = BOOT
     ) -> None:
         """An agent of this node reports."""
-        uid = (await self.there(name)).metadata.uid
+        uid = (await self.get_node(name)).metadata.uid
         report = Report.of(
             facts, node=name, node_uid=uid, boot_id=boot, component=writer, at=self.sim.clock.now()
         )
@@ -191,12 +189,12 @@ class World:
 
     # The role.
 
-    def start(self) -> Role:
+    def start(self) -> RoleProcess:
         """Another process of it."""
-        self.roles.append(Role(self))
+        self.roles.append(RoleProcess(self))
         return self.roles[-1]
 
-    async def lead(self) -> Role:
+    async def lead(self) -> RoleProcess:
         """Another process, once it has done all that there was to do."""
         role = self.start()
         await self.sleep(10)

@@ -10,22 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from libs.bus.nats import connect
+from libs.bus.nats.bus import connect
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.streams import STREAMS
 from libs.kube.client import APPLY_PATCH, Kube
 from libs.kube.resources import LEASES, NAMESPACES
-from libs.policy.crds import definitions
-from libs.policy.rules import RULES
+from libs.policy.crds import CEL_RULES, crd_manifests
 from libs.runtime.clock import SystemClock
 from libs.runtime.ids import SeededIds
-from libs.testing.apiserver.http import front
+from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
-from libs.testing.child import Child
+from libs.testing.child_process import ChildProcess
 from libs.testing.nats import NatsServer
-from services.driver.cluster import things
+from services.driver.cluster import resources
 from services.driver.cluster.role import LEASE
-from tests.component.policy.strictly import path_of, sent
+from tests.component.policy.strict_writes import object_path, send
 from tests.support import eventually
 from tests.unit.policy.situations import cluster_policy
 
@@ -40,7 +39,7 @@ TOLD = {
 }
 
 
-class Town:
+class ProgramWorld:
     """A cluster with a policy in it, and a bus."""
 
     def __init__(self, stack: AsyncExitStack, folder: Path, nats: NatsServer) -> None:
@@ -49,7 +48,7 @@ class Town:
         self._folder = folder
         clock = SystemClock()
         self.server = ApiServer(
-            clock=clock, ids=SeededIds(random.Random(2)), random=random.Random(1), rules=RULES
+            clock=clock, ids=SeededIds(random.Random(2)), random=random.Random(1), rules=CEL_RULES
         )
         self.kube = Kube(self.server.transport(user="person"), manager="kubectl", clock=clock)
 
@@ -59,11 +58,11 @@ class Town:
         await self.kube.create(LEASES, {"metadata": {"name": LEASE}}, namespace="here")
         policy = cluster_policy()
         del policy["metadata"]["uid"]
-        for obj in (*definitions().values(), policy):
-            status, _, answer = await sent(
+        for obj in (*crd_manifests().values(), policy):
+            status, _, answer = await send(
                 self.server.transport(user="person"),
                 "PATCH",
-                path_of(obj),
+                object_path(obj),
                 obj,
                 content=APPLY_PATCH,
                 force="true",
@@ -71,11 +70,11 @@ class Town:
             )
             assert status in (200, 201), answer
 
-    async def start(self) -> Child:
+    async def start(self) -> ChildProcess:
         """The program; it is killed at the end if it still lives."""
-        door = await self._stack.enter_async_context(front(self.server))
+        door = await self._stack.enter_async_context(serve_http(self.server))
         kubeconfig = door.kubeconfig(self._folder, "driver-cluster")
-        child = await Child.start(
+        child = await ChildProcess.start(
             "driver cluster",
             *(sys.executable, "-W", "error", "-m", "services.driver", "cluster"),
             environ={
@@ -89,20 +88,20 @@ class Town:
 
     async def operands(self) -> set[str]:
         """DaemonSets that are there."""
-        page = await self.kube.page(things.DAEMON_SETS, namespace="here")
+        page = await self.kube.list_page(resources.DAEMON_SETS, namespace="here")
         return {one.metadata.name for one in page.items}
 
 
 @pytest.fixture
-async def town(tmp_path: Path) -> AsyncIterator[Town]:
+async def town(tmp_path: Path) -> AsyncIterator[ProgramWorld]:
     async with AsyncExitStack() as stack:
         nats = await stack.enter_async_context(NatsServer())
-        there = Town(stack, tmp_path, nats)
+        there = ProgramWorld(stack, tmp_path, nats)
         stack.push_async_callback(there.server.stop)
         yield there
 
 
-async def test_operands_do_not_wait_for_the_bus_and_being_ready_does(town: Town) -> None:
+async def test_operands_do_not_wait_for_the_bus_and_being_ready_does(town: ProgramWorld) -> None:
     await town.nats.stop()
     await town.install()
     child = await town.start()
@@ -122,7 +121,7 @@ async def test_operands_do_not_wait_for_the_bus_and_being_ready_does(town: Town)
     ) as bus:
         for stream in STREAMS:
             await bus.ensure(stream)
-        await child.said("phase=ready")
+        await child.wait_for_log("phase=ready")
     assert "service=driver-cluster" in child.log
     await child.end(signal.SIGTERM, code=0)
 

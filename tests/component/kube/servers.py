@@ -6,28 +6,28 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from libs.contracts.journal import Revision
-from libs.forecast.world import Steady
+from libs.forecast.world import SteadyWorld
 from libs.kube.client import Kube
-from libs.kube.http import HttpTransport, Token
+from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.resources import NAMESPACES
 from libs.kube.transport import Transport
-from libs.policy.rules import RULES
+from libs.policy.crds import CEL_RULES
 from libs.runtime.clock import SystemClock
 from libs.runtime.ids import SeededIds
-from libs.testing.apiserver.http import front
+from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
-from libs.testing.auditlog import Converter
-from libs.testing.cluster.cluster import Cluster
+from libs.testing.auditlog import AuditLogConverter
+from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from libs.testing.realkube.cluster import RealKube
 from tests.component.kube import widgets
-from tests.component.kube.places import ADMIN, KUBELET, Server
+from tests.component.kube.sandbox import ADMIN, KUBELET, ServerUnderTest
 
-AT_ONCE = Steady(pulling=0, preparing=0, starting=0, stopping=0)
+AT_ONCE = SteadyWorld(pull_seconds=0, init_seconds=0, ready_seconds=0, stop_seconds=0)
 """Machines on which nothing takes long."""
 
 
-class Real:
+class RealServer:
     """A control plane that lives through the whole session."""
 
     name = "real"
@@ -35,13 +35,13 @@ class Real:
     def __init__(self, plane: RealKube, connections: AsyncExitStack) -> None:
         self.plane = plane
         self.tls = ssl.create_default_context(cafile=plane.ca_file)
-        self._wires = Wires(plane.url, plane.token, connections, tls=self.tls)
+        self._wires = Connections(plane.url, plane.token, connections, tls=self.tls)
         self._read = plane.audit_log.stat().st_size
-        self._converter = Converter(str(plane.audit_log))
+        self._converter = AuditLogConverter(str(plane.audit_log))
         self._journal: list[Revision] = []
 
     def wire(self, user: str) -> Transport:
-        return self._wires.of(user)
+        return self._wires.connection(user)
 
     def token(self, user: str) -> str:
         return self.plane.token(user)
@@ -56,7 +56,7 @@ class Real:
 
     async def compact(self) -> None:
         kube = Kube(self.wire(ADMIN), manager="test-set-up", clock=SystemClock())
-        now = (await kube.page(NAMESPACES, limit=1)).resource_version
+        now = (await kube.list_page(NAMESPACES, limit=1)).resource_version
         await self.plane.compact(int(now))
         # What was read before is in the memory of the API server too.
         await self.plane.restart_apiserver()
@@ -71,7 +71,7 @@ class Real:
         def kube_for(_user: str, manager: str) -> Kube:
             return Kube(self.wire(KUBELET), manager=manager, clock=clock)
 
-        async with Cluster(
+        async with SimulatedCluster(
             kube_for,
             model=AT_ONCE,
             clock=clock,
@@ -82,7 +82,7 @@ class Real:
             yield cluster.fleet
 
 
-class Simulated:
+class SimulatedServer:
     """A server of this test's own, with the controllers that a real one has."""
 
     name = "simulated"
@@ -97,10 +97,10 @@ class Simulated:
     ) -> None:
         self._server = server
         self._fleet = fleet
-        self._wires = Wires(url, server.token_of, connections)
+        self._wires = Connections(url, server.token_of, connections)
 
     def wire(self, user: str) -> Transport:
-        return self._wires.of(user)
+        return self._wires.connection(user)
 
     def token(self, user: str) -> str:
         return self._server.token_of(user)
@@ -119,7 +119,7 @@ class Simulated:
         yield self._fleet
 
 
-class Wires:
+class Connections:
     """A connection for each user, until the test ends."""
 
     def __init__(
@@ -136,40 +136,40 @@ class Wires:
         self._tls = tls
         self._wires: dict[str, HttpTransport] = {}
 
-    def of(self, user: str) -> HttpTransport:
+    def connection(self, user: str) -> HttpTransport:
         if user not in self._wires:
-            token = Token(self._token(user), tls=self._tls)
+            token = StaticToken(self._token(user), tls=self._tls)
             self._wires[user] = HttpTransport(self._url, credentials=token)
             self._connections.push_async_callback(self._wires[user].close)
         return self._wires[user]
 
 
 @asynccontextmanager
-async def real(plane: RealKube) -> AsyncGenerator[Server]:
+async def real(plane: RealKube) -> AsyncGenerator[ServerUnderTest]:
     """The control plane of this session, as one test sees it."""
     async with AsyncExitStack() as connections:
-        yield Real(plane, connections)
+        yield RealServer(plane, connections)
 
 
 @asynccontextmanager
-async def simulated() -> AsyncGenerator[Server]:
+async def simulated() -> AsyncGenerator[ServerUnderTest]:
     """Over HTTP, so that all of the client is tried; its controllers are at it without."""
     clock, source = SystemClock(), random.Random(1)
     server = ApiServer(
         clock=clock,
         ids=SeededIds(random.Random(2)),
         random=source,
-        rules={widgets.IMMUTABLE: widgets.pool_stays, **RULES},
+        rules={widgets.IMMUTABLE: widgets.pool_stays, **CEL_RULES},
     )
 
     def inside(user: str, manager: str) -> Kube:
         return Kube(server.transport(user=user), manager=manager, clock=clock)
 
-    cluster = Cluster(
+    cluster = SimulatedCluster(
         inside, model=AT_ONCE, clock=clock, ids=SeededIds(random.Random(3)), random=source
     )
     async with AsyncExitStack() as all_of_it:
-        door = await all_of_it.enter_async_context(front(server))
+        door = await all_of_it.enter_async_context(serve_http(server))
         await all_of_it.enter_async_context(cluster)
         connections = await all_of_it.enter_async_context(AsyncExitStack())
-        yield Simulated(server, door.url, connections, fleet=cluster.fleet)
+        yield SimulatedServer(server, door.url, connections, fleet=cluster.fleet)

@@ -5,29 +5,31 @@ from typing import Any
 import pytest
 
 from libs.kube.client import Kube
-from libs.kube.errors import Claim, Conflict
+from libs.kube.errors import Conflict, FieldConflict
 from libs.kube.resources import CONFIG_MAPS, DAEMON_SETS
-from tests.component.kube.hands import entry, managers, patch, whole
-from tests.component.kube.objects import config_map, daemon_set
-from tests.component.kube.places import Place
+from tests.component.kube.builders import config_map, daemon_set
+from tests.component.kube.raw_requests import get_json, managed_fields, managed_fields_entry, patch
+from tests.component.kube.sandbox import Sandbox
 
 
-async def recorded(place: Place, name: str = "a") -> list[dict[str, Any]]:
-    return managers(await whole(place.kube(), CONFIG_MAPS, name, namespace=place.namespace))
+async def recorded(place: Sandbox, name: str = "a") -> list[dict[str, Any]]:
+    return managed_fields(
+        await get_json(place.kube(), CONFIG_MAPS, name, namespace=place.namespace)
+    )
 
 
-async def test_an_apply_creates_what_is_not_there(place: Place, kube: Kube) -> None:
+async def test_an_apply_creates_what_is_not_there(place: Sandbox, kube: Kube) -> None:
     made = await kube.apply(
         CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
     )
 
     assert made.metadata.uid
     assert await recorded(place) == [
-        entry(kube.manager, "Apply", {"f:data": {"f:k": {}}}),
+        managed_fields_entry(kube.manager, "Apply", {"f:data": {"f:k": {}}}),
     ]
 
 
-async def test_a_create_owns_what_it_set_and_the_maps_around_it(place: Place, kube: Kube) -> None:
+async def test_a_create_owns_what_it_set_and_the_maps_around_it(place: Sandbox, kube: Kube) -> None:
     await kube.create(
         CONFIG_MAPS,
         config_map("a", {"k": "1"}, labels={"l": "1"}, annotations={"n": "1"}),
@@ -35,7 +37,7 @@ async def test_a_create_owns_what_it_set_and_the_maps_around_it(place: Place, ku
     )
 
     assert await recorded(place) == [
-        entry(
+        managed_fields_entry(
             kube.manager,
             "Update",
             {
@@ -49,7 +51,7 @@ async def test_a_create_owns_what_it_set_and_the_maps_around_it(place: Place, ku
     ]
 
 
-async def test_a_merge_owns_what_it_changed(place: Place, kube: Kube) -> None:
+async def test_a_merge_owns_what_it_changed(place: Sandbox, kube: Kube) -> None:
     other = place.kube(manager="other")
     await kube.create(
         CONFIG_MAPS, config_map("a", {"k": "1", "same": "1"}), namespace=place.namespace
@@ -65,13 +67,15 @@ async def test_a_merge_owns_what_it_changed(place: Place, kube: Kube) -> None:
 
     by_name = {item["manager"]: item for item in await recorded(place)}
     assert by_name == {
-        "other": entry("other", "Update", {"f:data": {"f:k": {}, "f:new": {}}}),
-        kube.manager: entry(kube.manager, "Update", {"f:data": {".": {}, "f:same": {}}}),
+        "other": managed_fields_entry("other", "Update", {"f:data": {"f:k": {}, "f:new": {}}}),
+        kube.manager: managed_fields_entry(
+            kube.manager, "Update", {"f:data": {".": {}, "f:same": {}}}
+        ),
     }
 
 
 async def test_a_replacement_that_leaves_a_field_out_takes_it_from_its_owner(
-    place: Place, kube: Kube
+    place: Sandbox, kube: Kube
 ) -> None:
     made = await kube.create(
         CONFIG_MAPS, config_map("a", {"k": "1", "gone": "1"}), namespace=place.namespace
@@ -85,11 +89,11 @@ async def test_a_replacement_that_leaves_a_field_out_takes_it_from_its_owner(
     )
 
     assert await recorded(place) == [
-        entry(kube.manager, "Update", {"f:data": {".": {}, "f:k": {}}}),
+        managed_fields_entry(kube.manager, "Update", {"f:data": {".": {}, "f:k": {}}}),
     ]
 
 
-async def test_one_manager_may_apply_and_update(place: Place, kube: Kube) -> None:
+async def test_one_manager_may_apply_and_update(place: Sandbox, kube: Kube) -> None:
     """As two owners, who conflict with each other."""
     await kube.apply(
         CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
@@ -97,16 +101,16 @@ async def test_one_manager_may_apply_and_update(place: Place, kube: Kube) -> Non
     await patch(kube, CONFIG_MAPS, "a", {"data": {"k": "2"}}, namespace=place.namespace)
 
     assert await recorded(place) == [
-        entry(kube.manager, "Update", {"f:data": {"f:k": {}}}),
+        managed_fields_entry(kube.manager, "Update", {"f:data": {"f:k": {}}}),
     ]
     with pytest.raises(Conflict) as refused:
         await kube.apply(
             CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
         )
-    assert refused.value.claims == (Claim(manager=kube.manager, field=".data.k"),)
+    assert refused.value.claims == (FieldConflict(manager=kube.manager, field=".data.k"),)
 
 
-async def test_appliers_stand_before_updaters(place: Place) -> None:
+async def test_appliers_stand_before_updaters(place: Sandbox) -> None:
     updater, applier = place.kube(manager="a-updater"), place.kube(manager="z-applier")
     await updater.create(CONFIG_MAPS, config_map("a", {"u": "1"}), namespace=place.namespace)
 
@@ -115,13 +119,13 @@ async def test_appliers_stand_before_updaters(place: Place) -> None:
     )
 
     assert await recorded(place) == [
-        entry("z-applier", "Apply", {"f:data": {"f:z": {}}}),
-        entry("a-updater", "Update", {"f:data": {".": {}, "f:u": {}}}),
+        managed_fields_entry("z-applier", "Apply", {"f:data": {"f:z": {}}}),
+        managed_fields_entry("a-updater", "Update", {"f:data": {".": {}, "f:u": {}}}),
     ]
 
 
 async def test_an_object_whose_writers_set_no_field_is_recorded_from_the_first_apply_on(
-    place: Place, kube: Kube
+    place: Sandbox, kube: Kube
 ) -> None:
     """What was there then belongs to one manager of a made-up name."""
     other = place.kube(manager="other")
@@ -134,12 +138,14 @@ async def test_an_object_whose_writers_set_no_field_is_recorded_from_the_first_a
     )
 
     assert await recorded(place) == [
-        entry(kube.manager, "Apply", {"f:data": {"f:mine": {}}}),
-        entry("before-first-apply", "Update", {"f:data": {".": {}, "f:k": {}}}),
+        managed_fields_entry(kube.manager, "Apply", {"f:data": {"f:mine": {}}}),
+        managed_fields_entry("before-first-apply", "Update", {"f:data": {".": {}, "f:k": {}}}),
     ]
 
 
-async def test_what_an_apply_leaves_out_goes_if_it_was_ours_alone(place: Place, kube: Kube) -> None:
+async def test_what_an_apply_leaves_out_goes_if_it_was_ours_alone(
+    place: Sandbox, kube: Kube
+) -> None:
     other = place.kube(manager="other")
     await kube.apply(
         CONFIG_MAPS,
@@ -155,12 +161,16 @@ async def test_what_an_apply_leaves_out_goes_if_it_was_ours_alone(place: Place, 
         CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace=place.namespace
     )
 
-    now = await whole(kube, CONFIG_MAPS, "a", namespace=place.namespace)
+    now = await get_json(kube, CONFIG_MAPS, "a", namespace=place.namespace)
     assert now["data"] == {"shared": "1"}
-    assert managers(now) == [entry("other", "Apply", {"f:data": {"f:shared": {}}})]
+    assert managed_fields(now) == [
+        managed_fields_entry("other", "Apply", {"f:data": {"f:shared": {}}})
+    ]
 
 
-async def test_force_takes_fields_and_leaves_an_owner_his_others(place: Place, kube: Kube) -> None:
+async def test_force_takes_fields_and_leaves_an_owner_his_others(
+    place: Sandbox, kube: Kube
+) -> None:
     other = place.kube(manager="other")
     await other.apply(
         CONFIG_MAPS,
@@ -175,12 +185,12 @@ async def test_force_takes_fields_and_leaves_an_owner_his_others(place: Place, k
 
     by_name = {item["manager"]: item for item in await recorded(place)}
     assert by_name == {
-        "other": entry("other", "Apply", {"f:data": {"f:his": {}}}),
-        kube.manager: entry(kube.manager, "Apply", {"f:data": {"f:k": {}}}),
+        "other": managed_fields_entry("other", "Apply", {"f:data": {"f:his": {}}}),
+        kube.manager: managed_fields_entry(kube.manager, "Apply", {"f:data": {"f:k": {}}}),
     }
 
 
-async def test_items_of_a_list_have_owners_by_their_key(place: Place, kube: Kube) -> None:
+async def test_items_of_a_list_have_owners_by_their_key(place: Sandbox, kube: Kube) -> None:
     def containers(*names: str) -> dict[str, Any]:
         wanted = daemon_set("d", selector={"on": "no-node"})
         wanted["spec"]["template"]["spec"]["containers"] = [
@@ -196,30 +206,30 @@ async def test_items_of_a_list_have_owners_by_their_key(place: Place, kube: Kube
         DAEMON_SETS, containers("both", "his"), force=False, namespace=place.namespace
     )
     await kube.apply(DAEMON_SETS, containers("both"), force=False, namespace=place.namespace)
-    now = await whole(kube, DAEMON_SETS, "d", namespace=place.namespace)
+    now = await get_json(kube, DAEMON_SETS, "d", namespace=place.namespace)
     names = [item["name"] for item in now["spec"]["template"]["spec"]["containers"]]
     assert sorted(names) == ["both", "his"]
-    fields = next(item for item in managers(now) if item["manager"] == "other")["fieldsV1"]
+    fields = next(item for item in managed_fields(now) if item["manager"] == "other")["fieldsV1"]
     assert fields["f:spec"]["f:template"]["f:spec"]["f:containers"] == {
         'k:{"name":"both"}': {".": {}, "f:image": {}, "f:name": {}},
         'k:{"name":"his"}': {".": {}, "f:image": {}, "f:name": {}},
     }
 
 
-async def test_an_empty_map_is_a_value_that_somebody_owns(place: Place, kube: Kube) -> None:
+async def test_an_empty_map_is_a_value_that_somebody_owns(place: Sandbox, kube: Kube) -> None:
     other = place.kube(manager="other")
     empty = {"metadata": {"name": "a"}, "data": {}}
     await kube.apply(CONFIG_MAPS, empty, force=False, namespace=place.namespace)
-    assert await recorded(place) == [entry(kube.manager, "Apply", {"f:data": {}})]
+    assert await recorded(place) == [managed_fields_entry(kube.manager, "Apply", {"f:data": {}})]
 
     with pytest.raises(Conflict) as refused:
         await other.apply(
             CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
         )
-    assert refused.value.claims == (Claim(manager=kube.manager, field=".data"),)
+    assert refused.value.claims == (FieldConflict(manager=kube.manager, field=".data"),)
 
 
-async def test_finalizers_have_owners_one_by_one(place: Place, kube: Kube) -> None:
+async def test_finalizers_have_owners_one_by_one(place: Sandbox, kube: Kube) -> None:
     other = place.kube(manager="other")
     for client, name in ((kube, "sluice.dev/ours"), (other, "sluice.dev/his")):
         await client.apply(
@@ -241,7 +251,7 @@ async def test_finalizers_have_owners_one_by_one(place: Place, kube: Kube) -> No
     )
 
 
-async def test_a_person_can_erase_who_owns_what(place: Place, kube: Kube) -> None:
+async def test_a_person_can_erase_who_owns_what(place: Sandbox, kube: Kube) -> None:
     await kube.apply(
         CONFIG_MAPS, config_map("a", {"k": "1"}), force=False, namespace=place.namespace
     )

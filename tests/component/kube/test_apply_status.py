@@ -2,28 +2,30 @@
 
 import pytest
 
-from libs.kube.client import Guard, Kube
-from libs.kube.errors import Claim, Conflict, NotFound
+from libs.kube.client import Kube, Preconditions
+from libs.kube.errors import Conflict, FieldConflict, NotFound
 from libs.kube.resources import DAEMON_SETS, NODES
-from tests.component.kube.hands import entry, managers, whole
-from tests.component.kube.objects import condition
-from tests.component.kube.places import Place, settled
+from tests.component.kube.builders import condition
+from tests.component.kube.raw_requests import get_json, managed_fields, managed_fields_entry
+from tests.component.kube.sandbox import Sandbox, settled_node
 
 
-async def test_status_is_owned_beside_the_rest(place: Place, kube: Kube) -> None:
+async def test_status_is_owned_beside_the_rest(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n", conditions=[condition("Ready", "True")])
-    now = await settled(kube, node)
-    fence = Guard(uid=now.metadata.uid, resource_version=now.metadata.resource_version)
+    now = await settled_node(kube, node)
+    fence = Preconditions(uid=now.metadata.uid, resource_version=now.metadata.resource_version)
     wanted = {
         "metadata": {"name": node},
         "status": {"conditions": [condition("Ours", "True")]},
     }
 
-    await kube.apply(NODES, wanted, force=False, guard=fence, subresource="status")
+    await kube.apply(NODES, wanted, force=False, preconditions=fence, subresource="status")
 
-    read = await whole(kube, NODES, node)
+    read = await get_json(kube, NODES, node)
     assert {item["type"] for item in read["status"]["conditions"]} == {"Ready", "Ours"}
-    assert next(item for item in managers(read) if item["manager"] == kube.manager) == entry(
+    assert next(
+        item for item in managed_fields(read) if item["manager"] == kube.manager
+    ) == managed_fields_entry(
         kube.manager,
         "Apply",
         {
@@ -47,18 +49,20 @@ async def test_status_is_owned_beside_the_rest(place: Place, kube: Kube) -> None
             NODES,
             wanted,
             force=False,
-            guard=Guard(uid=now.metadata.uid, resource_version=read["metadata"]["resourceVersion"]),
+            preconditions=Preconditions(
+                uid=now.metadata.uid, resource_version=read["metadata"]["resourceVersion"]
+            ),
             subresource="status",
         )
     assert refused.value.claims == (
-        Claim(manager=kube.manager, field='.status.conditions[type="Ours"].status'),
+        FieldConflict(manager=kube.manager, field='.status.conditions[type="Ours"].status'),
     )
     assert f'conflict with "{kube.manager}" with subresource "status"' in refused.value.message
 
 
-async def test_an_apply_to_the_status_owns_nothing_else(place: Place, kube: Kube) -> None:
+async def test_an_apply_to_the_status_owns_nothing_else(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n")
-    now = await settled(kube, node)
+    now = await settled_node(kube, node)
     wanted = {
         "metadata": {"name": node, "labels": {"l": "1"}},
         "spec": {"unschedulable": True},
@@ -69,18 +73,20 @@ async def test_an_apply_to_the_status_owns_nothing_else(place: Place, kube: Kube
         NODES,
         wanted,
         force=True,
-        guard=Guard(uid=now.metadata.uid, resource_version=now.metadata.resource_version),
+        preconditions=Preconditions(
+            uid=now.metadata.uid, resource_version=now.metadata.resource_version
+        ),
         subresource="status",
     )
 
     assert after.spec.unschedulable is False
-    read = await whole(kube, NODES, node)
-    mine = next(item for item in managers(read) if item["manager"] == kube.manager)
+    read = await get_json(kube, NODES, node)
+    mine = next(item for item in managed_fields(read) if item["manager"] == kube.manager)
     assert "f:spec" not in mine["fieldsV1"]
 
 
 async def test_an_apply_to_the_status_of_what_is_not_there_makes_nothing(
-    place: Place, kube: Kube
+    place: Sandbox, kube: Kube
 ) -> None:
     wanted = {"metadata": {"name": "d"}, "status": {"observedGeneration": 1}}
     with pytest.raises(NotFound):

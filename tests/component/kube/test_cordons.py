@@ -5,17 +5,17 @@ import pytest
 from libs.kube.client import Kube
 from libs.kube.errors import Conflict
 from libs.kube.resources import NODES
-from tests.component.kube.hands import cordon, owners, patch, whole
-from tests.component.kube.ours import LABEL, guard, ours, write
-from tests.component.kube.places import Place, settled
+from tests.component.kube.node_writes import LABEL, apply_node, desired_node, preconditions
+from tests.component.kube.raw_requests import cordon, field_owners, get_json, patch
+from tests.component.kube.sandbox import Sandbox, settled_node
 
 # Cordons
 
 
 async def test_a_cordon_of_ours_alone_ends_when_we_drop_it(kube: Kube, node: str) -> None:
-    await write(kube, node, labels={LABEL: "a"}, cordoned=True)
+    await apply_node(kube, node, labels={LABEL: "a"}, cordoned=True)
 
-    now = await write(kube, node, labels={LABEL: "a"})
+    now = await apply_node(kube, node, labels={LABEL: "a"})
 
     assert now.spec.unschedulable is False
     assert now.metadata.labels[LABEL] == "a"
@@ -23,28 +23,28 @@ async def test_a_cordon_of_ours_alone_ends_when_we_drop_it(kube: Kube, node: str
 
 async def test_a_cordon_that_a_person_made_first_stays(kube: Kube, alice: Kube, node: str) -> None:
     await cordon(alice, node)
-    await write(kube, node, cordoned=True)
-    assert await owners(kube, NODES, node, "f:spec.f:unschedulable") == [
+    await apply_node(kube, node, cordoned=True)
+    assert await field_owners(kube, NODES, node, "f:spec.f:unschedulable") == [
         "kubectl-label",
         kube.manager,
     ]
 
-    now = await write(kube, node)
+    now = await apply_node(kube, node)
 
     assert now.spec.unschedulable is True
-    assert await owners(kube, NODES, node, "f:spec.f:unschedulable") == ["kubectl-label"]
+    assert await field_owners(kube, NODES, node, "f:spec.f:unschedulable") == ["kubectl-label"]
 
 
 async def test_a_cordon_that_a_person_ended_and_made_again_stays(
     kube: Kube, alice: Kube, node: str
 ) -> None:
-    await write(kube, node, cordoned=True)
+    await apply_node(kube, node, cordoned=True)
     await cordon(alice, node, wanted=False)
-    assert await owners(kube, NODES, node, "f:spec.f:unschedulable") == []
+    assert await field_owners(kube, NODES, node, "f:spec.f:unschedulable") == []
     await cordon(alice, node)
-    await write(kube, node, cordoned=True)
+    await apply_node(kube, node, cordoned=True)
 
-    now = await write(kube, node)
+    now = await apply_node(kube, node)
 
     assert now.spec.unschedulable is True
 
@@ -53,11 +53,11 @@ async def test_a_persons_cordon_stays_though_we_never_saw_it(
     kube: Kube, alice: Kube, node: str
 ) -> None:
     """It was ended and made again between two writes of ours, and we drop it with the second."""
-    await write(kube, node, cordoned=True)
+    await apply_node(kube, node, cordoned=True)
     await cordon(alice, node, wanted=False)
     await cordon(alice, node)
 
-    now = await write(kube, node)
+    now = await apply_node(kube, node)
 
     assert now.spec.unschedulable is True
 
@@ -65,55 +65,55 @@ async def test_a_persons_cordon_stays_though_we_never_saw_it(
 async def test_a_person_who_cordons_over_ours_leaves_no_trace(
     kube: Kube, alice: Kube, node: str
 ) -> None:
-    await write(kube, node, cordoned=True)
-    before = await settled(kube, node)
+    await apply_node(kube, node, cordoned=True)
+    before = await settled_node(kube, node)
 
     await patch(alice, NODES, node, {"spec": {"unschedulable": True}})
 
     assert await kube.get(NODES, node) == before
-    now = await write(kube, node)
+    now = await apply_node(kube, node)
     assert now.spec.unschedulable is False
 
 
 async def test_an_uncordon_over_our_cordon_can_be_seen_and_cordoned_again(
     kube: Kube, alice: Kube, node: str
 ) -> None:
-    await write(kube, node, cordoned=True)
+    await apply_node(kube, node, cordoned=True)
     await cordon(alice, node, wanted=False)
     assert (await kube.get(NODES, node)).spec.unschedulable is False
 
-    now = await write(kube, node, force=False, cordoned=True)
+    now = await apply_node(kube, node, force=False, cordoned=True)
 
     assert now.spec.unschedulable is True
 
 
 async def test_dropping_a_cordon_that_an_old_manager_made_leaves_it(
-    place: Place, kube: Kube, node: str
+    place: Sandbox, kube: Kube, node: str
 ) -> None:
     old = place.kube(manager="gpu-operator")
     await patch(old, NODES, node, {"spec": {"unschedulable": True}})
-    await write(kube, node, cordoned=True)
+    await apply_node(kube, node, cordoned=True)
 
-    now = await write(kube, node)
+    now = await apply_node(kube, node)
 
     assert now.spec.unschedulable is True
 
 
 async def test_an_adopted_cordon_ends_with_false_outright_and_then_without_the_field(
-    place: Place, kube: Kube, node: str
+    place: Sandbox, kube: Kube, node: str
 ) -> None:
     old = place.kube(manager="gpu-operator")
     await patch(old, NODES, node, {"spec": {"unschedulable": True}})
-    await write(kube, node, cordoned=True)
+    await apply_node(kube, node, cordoned=True)
 
-    released = await write(kube, node, cordoned=False)
+    released = await apply_node(kube, node, cordoned=False)
     assert released.spec.unschedulable is False
-    assert await owners(kube, NODES, node, "f:spec.f:unschedulable") == [kube.manager]
-    await write(kube, node)
+    assert await field_owners(kube, NODES, node, "f:spec.f:unschedulable") == [kube.manager]
+    await apply_node(kube, node)
 
-    now = await whole(kube, NODES, node)
+    now = await get_json(kube, NODES, node)
     assert "unschedulable" not in now["spec"]
-    assert await owners(kube, NODES, node, "f:spec.f:unschedulable") == []
+    assert await field_owners(kube, NODES, node, "f:spec.f:unschedulable") == []
 
 
 # The node's other writers
@@ -121,32 +121,39 @@ async def test_an_adopted_cordon_ends_with_false_outright_and_then_without_the_f
 
 async def test_a_cordon_brings_the_taint_and_its_end_takes_it(kube: Kube, node: str) -> None:
     """The node lifecycle controller's, as its own write after ours."""
-    cordoned = await write(kube, node, cordoned=True)
+    cordoned = await apply_node(kube, node, cordoned=True)
     assert not cordoned.spec.taints
 
-    tainted = await settled(kube, node)
+    tainted = await settled_node(kube, node)
     assert [(taint.key, taint.effect) for taint in tainted.spec.taints] == [
         ("node.kubernetes.io/unschedulable", "NoSchedule")
     ]
     assert int(tainted.metadata.resource_version) > int(cordoned.metadata.resource_version)
-    assert await owners(kube, NODES, node, "f:spec.f:taints") == ["kube-controller-manager"]
-    await write(kube, node)
-    free = await settled(kube, node)
+    assert await field_owners(kube, NODES, node, "f:spec.f:taints") == ["kube-controller-manager"]
+    await apply_node(kube, node)
+    free = await settled_node(kube, node)
     assert free.spec.taints == ()
 
 
 async def test_a_write_between_cordon_and_taint_meets_a_conflict(kube: Kube, node: str) -> None:
-    cordoned = await write(kube, node, cordoned=True)
-    await settled(kube, node)
+    cordoned = await apply_node(kube, node, cordoned=True)
+    await settled_node(kube, node)
 
     with pytest.raises(Conflict):
-        await kube.apply(NODES, ours(node, cordoned=True), force=True, guard=guard(cordoned))
+        await kube.apply(
+            NODES,
+            desired_node(node, cordoned=True),
+            force=True,
+            preconditions=preconditions(cordoned),
+        )
 
 
-async def test_a_new_node_is_not_ready_until_its_kubelet_says_so(place: Place, kube: Kube) -> None:
+async def test_a_new_node_is_not_ready_until_its_kubelet_says_so(
+    place: Sandbox, kube: Kube
+) -> None:
     """Its first taint comes with the creation, whoever creates it."""
     name = f"{place.prefix}new"
-    place.forget_later(NODES, name)
+    place.delete_at_close(NODES, name)
 
     made = await kube.create(NODES, {"metadata": {"name": name}})
 

@@ -2,40 +2,42 @@
 
 from libs.kube.client import Kube
 from libs.kube.resources import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
-from tests.component.kube.daemons import (
+from tests.component.kube.daemonset_helpers import (
     HASH,
-    bound,
-    come_up,
-    dying,
-    end,
-    make,
-    new_image,
+    bound_pods,
+    create_daemonset,
+    daemonset_status,
+    finish_pod,
+    mark_ready,
     pods_of,
-    status,
+    set_image,
+    terminating_pods,
 )
-from tests.component.kube.hands import Whole, patch, whole
-from tests.component.kube.places import Place
+from tests.component.kube.raw_requests import JsonObject, get_json, patch
+from tests.component.kube.sandbox import Sandbox
 
 # Versions of the template
 
 
-async def revisions(place: Place, name: str) -> list[Whole]:
+async def revisions(place: Sandbox, name: str) -> list[JsonObject]:
     """Its ControllerRevisions, oldest first."""
     kube = place.kube()
-    page = await kube.page(CONTROLLER_REVISIONS, namespace=place.namespace, labels=f"app={name}")
+    page = await kube.list_page(
+        CONTROLLER_REVISIONS, namespace=place.namespace, labels=f"app={name}"
+    )
     found = [
-        await whole(kube, CONTROLLER_REVISIONS, item.metadata.name, namespace=place.namespace)
+        await get_json(kube, CONTROLLER_REVISIONS, item.metadata.name, namespace=place.namespace)
         for item in page.items
     ]
     return sorted(found, key=lambda item: item["revision"])
 
 
 async def test_each_template_is_a_revision_with_a_hash_of_its_own(
-    place: Place, kube: Kube, key: str
+    place: Sandbox, kube: Kube, key: str
 ) -> None:
     await place.node("a", labels={key: "x"})
-    await make(place, "d", {key: "x"}, image="none:1")
-    (pod,) = await bound(place, "d")
+    await create_daemonset(place, "d", {key: "x"}, image="none:1")
+    (pod,) = await bound_pods(place, "d")
 
     (first,) = await revisions(place, "d")
 
@@ -50,24 +52,24 @@ async def test_each_template_is_a_revision_with_a_hash_of_its_own(
     assert template["$patch"] == "replace"
     assert template["spec"]["containers"][0]["image"] == "none:1"
 
-    await new_image(place, "d", "none:2")
-    await status(place, "d", observed_generation=2)
+    await set_image(place, "d", "none:2")
+    await daemonset_status(place, "d", observed_generation=2)
     second = (await revisions(place, "d"))[-1]
     assert second["revision"] == 2
     assert second["metadata"]["labels"][HASH] != value
 
 
 async def test_a_template_that_was_there_before_is_its_old_revision_with_a_new_number(
-    place: Place, key: str
+    place: Sandbox, key: str
 ) -> None:
-    await make(place, "d", {key: "x"}, image="none:1")
-    await status(place, "d", observed_generation=1)
-    await new_image(place, "d", "none:2")
-    await status(place, "d", observed_generation=2)
+    await create_daemonset(place, "d", {key: "x"}, image="none:1")
+    await daemonset_status(place, "d", observed_generation=1)
+    await set_image(place, "d", "none:2")
+    await daemonset_status(place, "d", observed_generation=2)
     first, second = await revisions(place, "d")
 
-    await new_image(place, "d", "none:1")
-    await status(place, "d", observed_generation=3)
+    await set_image(place, "d", "none:1")
+    await daemonset_status(place, "d", observed_generation=3)
 
     again = await revisions(place, "d")
     assert [item["metadata"]["name"] for item in again] == [
@@ -78,84 +80,86 @@ async def test_a_template_that_was_there_before_is_its_old_revision_with_a_new_n
 
 
 async def test_a_change_beside_the_template_is_no_new_revision(
-    place: Place, kube: Kube, key: str
+    place: Sandbox, kube: Kube, key: str
 ) -> None:
-    await make(place, "d", {key: "x"})
-    await status(place, "d", observed_generation=1)
+    await create_daemonset(place, "d", {key: "x"})
+    await daemonset_status(place, "d", observed_generation=1)
 
     change = {"spec": {"updateStrategy": {"type": "OnDelete"}, "minReadySeconds": 1}}
     await patch(kube, DAEMON_SETS, "d", change, namespace=place.namespace)
-    await status(place, "d", observed_generation=2)
+    await daemonset_status(place, "d", observed_generation=2)
 
     assert [item["revision"] for item in await revisions(place, "d")] == [1]
 
 
 async def test_on_delete_a_new_template_waits_for_somebody_to_delete(
-    place: Place, kube: Kube, key: str
+    place: Sandbox, kube: Kube, key: str
 ) -> None:
     await place.node("a", labels={key: "x"})
-    await make(place, "d", {key: "x"}, image="none:1")
-    (old,) = await bound(place, "d")
-    await come_up(place, [old])
-    await status(place, "d", updated_number_scheduled=1, number_ready=1)
+    await create_daemonset(place, "d", {key: "x"}, image="none:1")
+    (old,) = await bound_pods(place, "d")
+    await mark_ready(place, [old])
+    await daemonset_status(place, "d", updated_number_scheduled=1, number_ready=1)
 
-    await new_image(place, "d", "none:2")
-    await status(place, "d", observed_generation=2, updated_number_scheduled=0, number_ready=1)
-    (still,) = await bound(place, "d")
+    await set_image(place, "d", "none:2")
+    await daemonset_status(
+        place, "d", observed_generation=2, updated_number_scheduled=0, number_ready=1
+    )
+    (still,) = await bound_pods(place, "d")
     assert still.metadata.uid == old.metadata.uid
 
     await kube.delete(
         PODS, old.metadata.name, uid=old.metadata.uid, namespace=place.namespace, grace=0
     )
-    (new,) = await bound(place, "d")
+    (new,) = await bound_pods(place, "d")
     assert new.metadata.uid != old.metadata.uid
     assert new.spec.containers[0].image == "none:2"
     assert new.metadata.labels[HASH] != old.metadata.labels[HASH]
-    await status(place, "d", updated_number_scheduled=1)
+    await daemonset_status(place, "d", updated_number_scheduled=1)
 
 
 async def test_while_a_pod_is_dying_there_is_no_replacement(
-    place: Place, kube: Kube, key: str
+    place: Sandbox, kube: Kube, key: str
 ) -> None:
     await place.node("a", labels={key: "x"})
-    await make(place, "d", {key: "x"})
-    (old,) = await bound(place, "d")
-    await come_up(place, [old])
+    await create_daemonset(place, "d", {key: "x"})
+    (old,) = await bound_pods(place, "d")
+    await mark_ready(place, [old])
 
     await kube.delete(PODS, old.metadata.name, uid=old.metadata.uid, namespace=place.namespace)
     # The controller looks at the set again for this, and still makes nothing.
     await patch(kube, DAEMON_SETS, "d", {"spec": {"minReadySeconds": 1}}, namespace=place.namespace)
-    await status(place, "d", observed_generation=2)
+    await daemonset_status(place, "d", observed_generation=2)
     assert [pod.metadata.uid for pod in await pods_of(place, "d")] == [old.metadata.uid]
 
-    await end(place, old)
-    (new,) = await bound(place, "d")
+    await finish_pod(place, old)
+    (new,) = await bound_pods(place, "d")
     assert new.metadata.uid != old.metadata.uid
 
 
 async def test_a_rolling_update_takes_as_many_at_a_time_as_it_may(
-    place: Place, kube: Kube, key: str
+    place: Sandbox, kube: Kube, key: str
 ) -> None:
     for name in ("a", "b", "c"):
         await place.node(name, labels={key: "x"})
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
-    await make(place, "d", {key: "x"}, image="none:1", strategy=rolling)
-    await come_up(place, await bound(place, "d", 3))
-    await status(place, "d", number_available=3)
+    await create_daemonset(place, "d", {key: "x"}, image="none:1", strategy=rolling)
+    await mark_ready(place, await bound_pods(place, "d", 3))
+    await daemonset_status(place, "d", number_available=3)
 
-    await new_image(place, "d", "none:2")
+    await set_image(place, "d", "none:2")
 
     for updated in range(1, 4):
-        (leaving,) = await dying(place, "d")
+        (leaving,) = await terminating_pods(place, "d")
         assert len(await pods_of(place, "d")) == 3
-        await end(place, leaving)
-        await status(place, "d", updated_number_scheduled=updated, number_available=2)
+        await finish_pod(place, leaving)
+        await daemonset_status(place, "d", updated_number_scheduled=updated, number_available=2)
         new = [
             pod
-            for pod in await bound(place, "d", 3)
+            for pod in await bound_pods(place, "d", 3)
             if pod.spec.containers[0].image == "none:2" and pod.status.phase != "Running"
         ]
         assert len(new) == 1
         assert [pod for pod in await pods_of(place, "d") if pod.metadata.deletion_timestamp] == []
-        await come_up(place, new)
-    await status(place, "d", updated_number_scheduled=3, number_available=3)
+        await mark_ready(place, new)
+    await daemonset_status(place, "d", updated_number_scheduled=3, number_available=3)

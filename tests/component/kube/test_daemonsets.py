@@ -2,44 +2,46 @@
 
 from libs.kube.client import Evicted, Kube
 from libs.kube.resources import DAEMON_SETS, NODES, PODS
-from tests.component.kube.daemons import (
+from tests.component.kube.builders import daemon_set
+from tests.component.kube.daemonset_helpers import (
     HASH,
-    bound,
-    come_up,
-    dying,
-    end,
-    make,
-    new_image,
+    bound_pods,
+    create_daemonset,
+    daemonset_status,
+    finish_pod,
+    mark_ready,
     pods_of,
-    status,
+    set_image,
+    terminating_pods,
 )
-from tests.component.kube.hands import label, patch, whole
-from tests.component.kube.objects import daemon_set
-from tests.component.kube.places import Place
+from tests.component.kube.raw_requests import get_json, label, patch
+from tests.component.kube.sandbox import Sandbox
 from tests.support import eventually
 
 # Where they run
 
 
-async def test_a_pod_runs_on_each_node_of_the_selector(place: Place, key: str) -> None:
+async def test_a_pod_runs_on_each_node_of_the_selector(place: Sandbox, key: str) -> None:
     first = await place.node("a", labels={key: "x"})
     second = await place.node("b", labels={key: "x"})
     await place.node("c", labels={key: "y"})
     await place.node("d")
 
-    await make(place, "d", {key: "x"})
+    await create_daemonset(place, "d", {key: "x"})
 
-    pods = await bound(place, "d", 2)
+    pods = await bound_pods(place, "d", 2)
     assert [pod.spec.node_name for pod in pods] == [first, second]
-    done = await status(place, "d", desired_number_scheduled=2, current_number_scheduled=2)
+    done = await daemonset_status(
+        place, "d", desired_number_scheduled=2, current_number_scheduled=2
+    )
     assert done.number_misscheduled == 0
 
 
-async def test_its_pods_say_whose_they_are(place: Place, kube: Kube, key: str) -> None:
+async def test_its_pods_say_whose_they_are(place: Sandbox, kube: Kube, key: str) -> None:
     node = await place.node("a", labels={key: "x"})
-    await make(place, "d", {key: "x"})
+    await create_daemonset(place, "d", {key: "x"})
 
-    (pod,) = await bound(place, "d")
+    (pod,) = await bound_pods(place, "d")
 
     owner = await kube.get(DAEMON_SETS, "d", namespace=place.namespace)
     (reference,) = pod.metadata.owner_references
@@ -52,7 +54,7 @@ async def test_its_pods_say_whose_they_are(place: Place, kube: Kube, key: str) -
     assert pod.metadata.name.startswith("d-")
     assert set(pod.metadata.labels) == {"app", HASH, "pod-template-generation"}
     assert pod.metadata.labels["pod-template-generation"] == "1"
-    full = await whole(kube, PODS, pod.metadata.name, namespace=place.namespace)
+    full = await get_json(kube, PODS, pod.metadata.name, namespace=place.namespace)
     required = full["spec"]["affinity"]["nodeAffinity"][
         "requiredDuringSchedulingIgnoredDuringExecution"
     ]
@@ -72,7 +74,7 @@ async def test_its_pods_say_whose_they_are(place: Place, kube: Kube, key: str) -
     }
 
 
-async def test_affinity_selects_nodes_too(place: Place, kube: Kube, key: str) -> None:
+async def test_affinity_selects_nodes_too(place: Sandbox, kube: Kube, key: str) -> None:
     node = await place.node("a", labels={key: "x"})
     await place.node("b", labels={key: "y"})
     wanted = daemon_set("d", selector={})
@@ -83,85 +85,85 @@ async def test_affinity_selects_nodes_too(place: Place, kube: Kube, key: str) ->
     }
     await kube.create(DAEMON_SETS, wanted, namespace=place.namespace)
 
-    (pod,) = await bound(place, "d")
+    (pod,) = await bound_pods(place, "d")
 
     assert pod.spec.node_name == node
-    await status(place, "d", desired_number_scheduled=1)
+    await daemonset_status(place, "d", desired_number_scheduled=1)
 
 
-async def test_a_cordon_keeps_no_daemon_away(place: Place, kube: Kube, key: str) -> None:
+async def test_a_cordon_keeps_no_daemon_away(place: Sandbox, kube: Kube, key: str) -> None:
     node = await place.node("a", labels={key: "x"})
     await patch(kube, NODES, node, {"spec": {"unschedulable": True}})
-    await make(place, "d", {key: "x"})
-    assert [pod.spec.node_name for pod in await bound(place, "d")] == [node]
+    await create_daemonset(place, "d", {key: "x"})
+    assert [pod.spec.node_name for pod in await bound_pods(place, "d")] == [node]
 
 
 async def test_a_taint_keeps_a_daemon_away_that_does_not_tolerate_it(
-    place: Place, kube: Kube, key: str
+    place: Sandbox, kube: Kube, key: str
 ) -> None:
     node = await place.node("a", labels={key: "x"})
     taint = {"key": "test.example/off", "effect": "NoSchedule"}
     await patch(kube, NODES, node, {"spec": {"taints": [taint]}})
     tolerates = [{"key": "test.example/off", "operator": "Exists"}]
 
-    await make(place, "away", {key: "x"})
-    await make(place, "there", {key: "x"}, tolerations=tolerates)
+    await create_daemonset(place, "away", {key: "x"})
+    await create_daemonset(place, "there", {key: "x"}, tolerations=tolerates)
 
-    assert [pod.spec.node_name for pod in await bound(place, "there")] == [node]
-    await status(place, "away", observed_generation=1, desired_number_scheduled=0)
+    assert [pod.spec.node_name for pod in await bound_pods(place, "there")] == [node]
+    await daemonset_status(place, "away", observed_generation=1, desired_number_scheduled=0)
     assert await pods_of(place, "away") == []
 
 
-async def test_a_daemon_follows_a_label_that_comes_and_goes(place: Place, key: str) -> None:
+async def test_a_daemon_follows_a_label_that_comes_and_goes(place: Sandbox, key: str) -> None:
     """Its pod is told to go at once when the label is stripped."""
     person = place.kube(manager="kubectl-label")
     node = await place.node("a")
-    await make(place, "d", {key: "x"})
-    await status(place, "d", observed_generation=1, desired_number_scheduled=0)
+    await create_daemonset(place, "d", {key: "x"})
+    await daemonset_status(place, "d", observed_generation=1, desired_number_scheduled=0)
 
     await label(person, node, {key: "x"})
-    pods = await bound(place, "d")
-    await come_up(place, pods)
+    pods = await bound_pods(place, "d")
+    await mark_ready(place, pods)
     await label(person, node, {key: None})
 
-    (pod,) = await dying(place, "d")
+    (pod,) = await terminating_pods(place, "d")
     assert pod.metadata.uid == pods[0].metadata.uid
-    await end(place, pod)
-    await status(place, "d", desired_number_scheduled=0, number_misscheduled=0)
+    await finish_pod(place, pod)
+    await daemonset_status(place, "d", desired_number_scheduled=0, number_misscheduled=0)
     assert await pods_of(place, "d") == []
 
 
 async def test_a_label_that_moves_brings_the_new_pod_beside_the_old_one(
-    place: Place, key: str
+    place: Sandbox, key: str
 ) -> None:
     """Both are there for as long as the old one takes to end."""
     node = await place.node("a", labels={key: "old"})
-    await make(place, "old", {key: "old"})
-    await make(place, "new", {key: "new"})
-    (old,) = await bound(place, "old")
-    await come_up(place, [old])
-    await status(place, "old", number_ready=1)
+    await create_daemonset(place, "old", {key: "old"})
+    await create_daemonset(place, "new", {key: "new"})
+    (old,) = await bound_pods(place, "old")
+    await mark_ready(place, [old])
+    await daemonset_status(place, "old", number_ready=1)
 
     await label(place.kube(), node, {key: "new"})
 
-    (new,) = await bound(place, "new")
+    (new,) = await bound_pods(place, "new")
     assert new.spec.node_name == node
-    (leaving,) = await dying(place, "old")
+    (leaving,) = await terminating_pods(place, "old")
     assert leaving.metadata.uid == old.metadata.uid
-    await come_up(place, [new])
-    await status(place, "new", number_ready=1)
+    await mark_ready(place, [new])
+    await daemonset_status(place, "new", number_ready=1)
     assert [pod.metadata.uid for pod in await pods_of(place, "old")] == [old.metadata.uid]
 
-    await end(place, leaving)
-    await status(place, "old", current_number_scheduled=0, number_misscheduled=0)
+    await finish_pod(place, leaving)
+    await daemonset_status(place, "old", current_number_scheduled=0, number_misscheduled=0)
     assert await pods_of(place, "old") == []
     assert [pod.metadata.uid for pod in await pods_of(place, "new")] == [new.metadata.uid]
 
 
-async def test_a_pod_that_failed_is_replaced(place: Place, kube: Kube, key: str) -> None:
+async def test_a_pod_that_failed_is_replaced(place: Sandbox, kube: Kube, key: str) -> None:
     await place.node("a", labels={key: "x"})
-    await make(place, "d", {key: "x"})
-    (first,) = await bound(place, "d")
+    await create_daemonset(place, "d", {key: "x"})
+    (first,) = await bound_pods(place, "d")
 
     failed = {"status": {"phase": "Failed"}}
     await patch(
@@ -184,39 +186,39 @@ async def test_a_pod_that_failed_is_replaced(place: Place, kube: Kube, key: str)
 
 
 async def test_its_status_counts_what_is_there_and_what_is_ready(
-    place: Place, kube: Kube, key: str
+    place: Sandbox, kube: Kube, key: str
 ) -> None:
     await place.node("a", labels={key: "x"})
     await place.node("b", labels={key: "x"})
-    await make(place, "d", {key: "x"})
-    pods = await bound(place, "d", 2)
-    counted = await status(place, "d", current_number_scheduled=2, number_ready=0)
+    await create_daemonset(place, "d", {key: "x"})
+    pods = await bound_pods(place, "d", 2)
+    counted = await daemonset_status(place, "d", current_number_scheduled=2, number_ready=0)
     assert (counted.desired_number_scheduled, counted.updated_number_scheduled) == (2, 2)
     assert (counted.observed_generation, counted.number_available) == (1, 0)
 
-    await come_up(place, pods[:1])
-    await status(place, "d", number_ready=1, number_available=1)
-    await come_up(place, pods[1:])
-    await status(place, "d", number_ready=2, number_available=2)
+    await mark_ready(place, pods[:1])
+    await daemonset_status(place, "d", number_ready=1, number_available=1)
+    await mark_ready(place, pods[1:])
+    await daemonset_status(place, "d", number_ready=2, number_available=2)
     unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
     name = pods[0].metadata.name
     await patch(kube, PODS, name, unready, namespace=place.namespace, subresource="status")
-    await status(place, "d", number_ready=1, number_available=1)
+    await daemonset_status(place, "d", number_ready=1, number_available=1)
 
 
 async def test_an_evicted_daemon_comes_back_on_its_node_as_what_the_template_says(
-    place: Place, kube: Kube, key: str
+    place: Sandbox, kube: Kube, key: str
 ) -> None:
     node = await place.node("a", labels={key: "x"})
-    await make(place, "d", {key: "x"}, image="none:1")
-    (old,) = await bound(place, "d")
-    await come_up(place, [old])
-    await new_image(place, "d", "none:2")
+    await create_daemonset(place, "d", {key: "x"}, image="none:1")
+    (old,) = await bound_pods(place, "d")
+    await mark_ready(place, [old])
+    await set_image(place, "d", "none:2")
 
     answer = await kube.evict(old.metadata.name, namespace=place.namespace, uid=old.metadata.uid)
     assert answer == Evicted()
-    await end(place, old)
+    await finish_pod(place, old)
 
-    (new,) = await bound(place, "d")
+    (new,) = await bound_pods(place, "d")
     assert new.spec.node_name == node
     assert new.spec.containers[0].image == "none:2"

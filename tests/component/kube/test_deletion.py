@@ -5,12 +5,12 @@ import pytest
 from libs.kube.client import Kube
 from libs.kube.errors import Conflict, Invalid, NotFound
 from libs.kube.resources import CONFIG_MAPS, NODES, PODS
-from tests.component.kube.hands import ask, patch, whole
-from tests.component.kube.objects import READY, config_map, pod
-from tests.component.kube.places import Place
+from tests.component.kube.builders import READY, config_map, pod
+from tests.component.kube.raw_requests import get_json, patch, send_request
+from tests.component.kube.sandbox import Sandbox
 
 
-async def test_a_deleted_object_is_gone_at_once(place: Place, kube: Kube) -> None:
+async def test_a_deleted_object_is_gone_at_once(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
 
     await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=place.namespace)
@@ -22,7 +22,7 @@ async def test_a_deleted_object_is_gone_at_once(place: Place, kube: Kube) -> Non
 
 
 async def test_a_late_delete_leaves_the_replacement_of_the_same_name(
-    place: Place, kube: Kube
+    place: Sandbox, kube: Kube
 ) -> None:
     first = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
     await kube.delete(CONFIG_MAPS, "a", uid=first.metadata.uid, namespace=place.namespace)
@@ -39,7 +39,7 @@ async def test_a_late_delete_leaves_the_replacement_of_the_same_name(
     assert await kube.get(CONFIG_MAPS, "a", namespace=place.namespace) == second
 
 
-async def test_a_delete_can_be_fenced_by_the_revision(place: Place, kube: Kube) -> None:
+async def test_a_delete_can_be_fenced_by_the_revision(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
     await patch(kube, CONFIG_MAPS, "a", {"data": {"k": "1"}}, namespace=place.namespace)
     fence = {"preconditions": {"resourceVersion": made.metadata.resource_version}}
@@ -50,7 +50,9 @@ async def test_a_delete_can_be_fenced_by_the_revision(place: Place, kube: Kube) 
         )
 
 
-async def test_a_finalizer_holds_an_object_until_it_is_taken_off(place: Place, kube: Kube) -> None:
+async def test_a_finalizer_holds_an_object_until_it_is_taken_off(
+    place: Sandbox, kube: Kube
+) -> None:
     held = config_map("a", finalizers=["sluice.dev/held"])
     made = await kube.create(CONFIG_MAPS, held, namespace=place.namespace)
 
@@ -71,7 +73,7 @@ async def test_a_finalizer_holds_an_object_until_it_is_taken_off(place: Place, k
         await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)
 
 
-async def test_deleting_what_is_being_deleted_writes_nothing(place: Place, kube: Kube) -> None:
+async def test_deleting_what_is_being_deleted_writes_nothing(place: Sandbox, kube: Kube) -> None:
     held = config_map("a", finalizers=["sluice.dev/held"])
     made = await kube.create(CONFIG_MAPS, held, namespace=place.namespace)
     await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=place.namespace)
@@ -82,18 +84,18 @@ async def test_deleting_what_is_being_deleted_writes_nothing(place: Place, kube:
     assert await kube.get(CONFIG_MAPS, "a", namespace=place.namespace) == dying
 
 
-async def test_a_bound_pod_is_given_its_grace(place: Place, kube: Kube) -> None:
+async def test_a_bound_pod_is_given_its_grace(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n")
     made = await kube.create(PODS, pod("a", node=node, grace=20), namespace=place.namespace)
 
     await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=place.namespace)
 
-    dying = await whole(kube, PODS, "a", namespace=place.namespace)
+    dying = await get_json(kube, PODS, "a", namespace=place.namespace)
     assert dying["metadata"]["deletionGracePeriodSeconds"] == 20
     assert dying["metadata"]["generation"] == 2
     first = dying["metadata"]["deletionTimestamp"]
     await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=place.namespace, grace=5)
-    shorter = await whole(kube, PODS, "a", namespace=place.namespace)
+    shorter = await get_json(kube, PODS, "a", namespace=place.namespace)
     assert shorter["metadata"]["deletionGracePeriodSeconds"] == 5
     assert shorter["metadata"]["deletionTimestamp"] < first
     await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=place.namespace, grace=0)
@@ -101,7 +103,7 @@ async def test_a_bound_pod_is_given_its_grace(place: Place, kube: Kube) -> None:
         await kube.get(PODS, "a", namespace=place.namespace)
 
 
-async def test_a_pod_that_is_on_no_node_is_gone_at_once(place: Place, kube: Kube) -> None:
+async def test_a_pod_that_is_on_no_node_is_gone_at_once(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(PODS, pod("a"), namespace=place.namespace)
 
     await kube.delete(PODS, "a", uid=made.metadata.uid, namespace=place.namespace)
@@ -110,7 +112,7 @@ async def test_a_pod_that_is_on_no_node_is_gone_at_once(place: Place, kube: Kube
         await kube.get(PODS, "a", namespace=place.namespace)
 
 
-async def test_a_pod_that_has_ended_is_gone_at_once(place: Place, kube: Kube) -> None:
+async def test_a_pod_that_has_ended_is_gone_at_once(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n")
     made = await kube.create(PODS, pod("a", node=node), namespace=place.namespace)
     ended = {"status": {"phase": "Succeeded"}}
@@ -123,7 +125,7 @@ async def test_a_pod_that_has_ended_is_gone_at_once(place: Place, kube: Kube) ->
 
 
 async def test_a_dying_pod_keeps_running_until_its_kubelet_ends_it(
-    place: Place, kube: Kube
+    place: Sandbox, kube: Kube
 ) -> None:
     node = await place.node("n")
     made = await kube.create(PODS, pod("a", node=node), namespace=place.namespace)
@@ -136,7 +138,7 @@ async def test_a_dying_pod_keeps_running_until_its_kubelet_ends_it(
     assert dying.metadata.deletion_timestamp
 
 
-async def test_a_node_is_gone_at_once_and_comes_back_as_another(place: Place, kube: Kube) -> None:
+async def test_a_node_is_gone_at_once_and_comes_back_as_another(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n")
     first = await kube.get(NODES, node)
 
@@ -151,23 +153,27 @@ async def test_a_node_is_gone_at_once_and_comes_back_as_another(place: Place, ku
         await kube.delete(NODES, node, uid=first.metadata.uid)
 
 
-async def test_a_delete_answers_with_what_it_did(place: Place, kube: Kube) -> None:
+async def test_a_delete_answers_with_what_it_did(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
 
-    answer = await ask(kube, "DELETE", CONFIG_MAPS.path(namespace=place.namespace, name="a"))
+    answer = await send_request(
+        kube, "DELETE", CONFIG_MAPS.path(namespace=place.namespace, name="a")
+    )
 
     assert answer["kind"] == "Status"
     assert answer["status"] == "Success"
     assert answer["details"] == {"name": "a", "kind": "configmaps", "uid": made.metadata.uid}
 
 
-async def test_all_of_a_selection_can_be_deleted(place: Place, kube: Kube) -> None:
+async def test_all_of_a_selection_can_be_deleted(place: Sandbox, kube: Kube) -> None:
     for name, app in (("a", "x"), ("b", "x"), ("c", "y")):
         await kube.create(
             CONFIG_MAPS, config_map(name, labels={"app": app}), namespace=place.namespace
         )
 
-    await ask(kube, "DELETE", CONFIG_MAPS.path(namespace=place.namespace), labelSelector="app=x")
+    await send_request(
+        kube, "DELETE", CONFIG_MAPS.path(namespace=place.namespace), labelSelector="app=x"
+    )
 
-    left = await kube.page(CONFIG_MAPS, namespace=place.namespace, labels="app")
+    left = await kube.list_page(CONFIG_MAPS, namespace=place.namespace, labels="app")
     assert [item.metadata.name for item in left.items] == ["c"]

@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from libs.kube.client import Evicted, Kube, NotThere, Withheld
+from libs.kube.client import BlockedByBudget, Evicted, Kube, PodGone
 from libs.kube.errors import NotFound, Unavailable
 from libs.kube.resources import POD_DISRUPTION_BUDGETS, PODS
 from libs.kube.views import Pod
-from tests.component.kube.hands import Whole, ask, patch, whole
-from tests.component.kube.objects import READY, budget, pod
-from tests.component.kube.places import Place
+from tests.component.kube.builders import READY, budget, pod
+from tests.component.kube.raw_requests import JsonObject, get_json, patch, send_request
+from tests.component.kube.sandbox import Sandbox
 from tests.support import eventually
 
 APP = {"app": "job"}
 
 
-async def running(place: Place, name: str, node: str, **more: Any) -> Pod:
+async def running(place: Sandbox, name: str, node: str, **more: Any) -> Pod:
     """A pod of the app that is ready."""
     kube = place.kube(manager="kubelet")
     await kube.create(PODS, pod(name, node=node, labels=APP, **more), namespace=place.namespace)
@@ -27,19 +27,21 @@ async def running(place: Place, name: str, node: str, **more: Any) -> Pod:
     return await kube.get(PODS, name, namespace=place.namespace)
 
 
-async def budgeted(place: Place, *, allowed: int, name: str = "b", **spec: Any) -> Whole:
+async def budgeted(place: Sandbox, *, allowed: int, name: str = "b", **spec: Any) -> JsonObject:
     """A budget, once its controller has found that it allows so many."""
     kube = place.kube()
     await kube.create(POD_DISRUPTION_BUDGETS, budget(name, APP, **spec), namespace=place.namespace)
     return await counted(place, allowed=allowed, name=name)
 
 
-async def counted(place: Place, *, allowed: int, name: str = "b") -> Whole:
-    found: Whole = {}
+async def counted(place: Sandbox, *, allowed: int, name: str = "b") -> JsonObject:
+    found: JsonObject = {}
 
     async def agrees() -> bool:
         nonlocal found
-        found = await whole(place.kube(), POD_DISRUPTION_BUDGETS, name, namespace=place.namespace)
+        found = await get_json(
+            place.kube(), POD_DISRUPTION_BUDGETS, name, namespace=place.namespace
+        )
         status = found.get("status", {})
         current = status.get("observedGeneration") == found["metadata"]["generation"]
         return current and status["disruptionsAllowed"] == allowed
@@ -48,25 +50,25 @@ async def counted(place: Place, *, allowed: int, name: str = "b") -> Whole:
     return found
 
 
-async def evict(place: Place, target: Pod, **more: Any) -> Evicted | NotThere | Withheld:
+async def evict(place: Sandbox, target: Pod, **more: Any) -> Evicted | PodGone | BlockedByBudget:
     return await place.kube().evict(
         target.metadata.name, namespace=place.namespace, uid=target.metadata.uid, **more
     )
 
 
-def eviction(name: str) -> Whole:
+def eviction(name: str) -> JsonObject:
     """Of whatever has that name."""
     return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
 
 
 async def test_an_evicted_pod_is_given_its_grace_and_says_why(
-    place: Place, kube: Kube, node: str
+    place: Sandbox, kube: Kube, node: str
 ) -> None:
     target = await running(place, "a", node, grace=20)
 
     assert await evict(place, target) == Evicted()
 
-    dying = await whole(kube, PODS, "a", namespace=place.namespace)
+    dying = await get_json(kube, PODS, "a", namespace=place.namespace)
     assert dying["metadata"]["deletionGracePeriodSeconds"] == 20
     reasons = {
         item["type"]: (item["status"], item.get("reason")) for item in dying["status"]["conditions"]
@@ -74,14 +76,14 @@ async def test_an_evicted_pod_is_given_its_grace_and_says_why(
     assert reasons["DisruptionTarget"] == ("True", "EvictionByEvictionAPI")
 
 
-async def test_an_eviction_can_shorten_the_grace(place: Place, kube: Kube, node: str) -> None:
+async def test_an_eviction_can_shorten_the_grace(place: Sandbox, kube: Kube, node: str) -> None:
     target = await running(place, "a", node, grace=20)
     assert await evict(place, target, grace=3) == Evicted()
-    dying = await whole(kube, PODS, "a", namespace=place.namespace)
+    dying = await get_json(kube, PODS, "a", namespace=place.namespace)
     assert dying["metadata"]["deletionGracePeriodSeconds"] == 3
 
 
-async def test_a_budget_says_how_many_it_allows(place: Place, kube: Kube, node: str) -> None:
+async def test_a_budget_says_how_many_it_allows(place: Sandbox, kube: Kube, node: str) -> None:
     for name in ("a", "b", "c"):
         await running(place, name, node)
 
@@ -97,7 +99,7 @@ async def test_a_budget_says_how_many_it_allows(place: Place, kube: Kube, node: 
     )
 
 
-async def test_a_budget_withholds_its_last_pod(place: Place, kube: Kube, node: str) -> None:
+async def test_a_budget_withholds_its_last_pod(place: Sandbox, kube: Kube, node: str) -> None:
     target = await running(place, "a", node)
     found = await budgeted(place, allowed=0, minAvailable=1)
     (said,) = found["status"]["conditions"]
@@ -105,20 +107,20 @@ async def test_a_budget_withholds_its_last_pod(place: Place, kube: Kube, node: s
 
     answer = await evict(place, target)
 
-    assert isinstance(answer, Withheld)
+    assert isinstance(answer, BlockedByBudget)
     assert answer.why == "Cannot evict pod as it would violate the pod's disruption budget."
     assert answer.retry_after is None
     assert not (await kube.get(PODS, "a", namespace=place.namespace)).metadata.deletion_timestamp
 
 
 async def test_the_refusal_names_the_budget_and_its_count(
-    place: Place, kube: Kube, node: str
+    place: Sandbox, kube: Kube, node: str
 ) -> None:
     await running(place, "a", node)
     await budgeted(place, allowed=0, minAvailable=1)
 
     path = PODS.path(namespace=place.namespace, name="a", subresource="eviction")
-    code, body = await place.answer("POST", path, eviction("a"))
+    code, body = await place.raw_response("POST", path, eviction("a"))
 
     assert code == 429
     assert body == {
@@ -140,16 +142,16 @@ async def test_the_refusal_names_the_budget_and_its_count(
     }
 
 
-async def test_a_budget_is_used_up_by_the_first(place: Place, node: str) -> None:
+async def test_a_budget_is_used_up_by_the_first(place: Sandbox, node: str) -> None:
     first, second = await running(place, "a", node), await running(place, "b", node)
     await budgeted(place, allowed=1, minAvailable=1)
 
     assert await evict(place, first) == Evicted()
-    assert isinstance(await evict(place, second), Withheld)
+    assert isinstance(await evict(place, second), BlockedByBudget)
 
 
 async def test_of_evictions_at_one_time_a_budget_grants_what_it_has(
-    place: Place, kube: Kube, node: str
+    place: Sandbox, kube: Kube, node: str
 ) -> None:
     targets = [await running(place, name, node) for name in ("a", "b", "c", "d")]
     await budgeted(place, allowed=2, minAvailable=2)
@@ -158,13 +160,13 @@ async def test_of_evictions_at_one_time_a_budget_grants_what_it_has(
 
     granted = [isinstance(answer, Evicted) for answer in answers]
     assert 1 <= sum(granted) <= 2  # a race for the budget's own revision is an answer 429 too
-    page = await kube.page(PODS, namespace=place.namespace)
+    page = await kube.list_page(PODS, namespace=place.namespace)
     doomed = [bool(item.metadata.deletion_timestamp) for item in page.items]
     assert doomed == granted
 
 
 async def test_a_budget_allows_again_when_the_pod_has_come_back(
-    place: Place, kube: Kube, node: str
+    place: Sandbox, kube: Kube, node: str
 ) -> None:
     first, second = await running(place, "a", node), await running(place, "b", node)
     await budgeted(place, allowed=1, minAvailable=1)
@@ -172,14 +174,16 @@ async def test_a_budget_allows_again_when_the_pod_has_come_back(
     await counted(place, allowed=0)
 
     await kube.delete(PODS, "a", namespace=place.namespace, uid=first.metadata.uid, grace=0)
-    assert isinstance(await evict(place, second), Withheld)
+    assert isinstance(await evict(place, second), BlockedByBudget)
     await running(place, "c", node)
     await counted(place, allowed=1)
 
     assert await evict(place, second) == Evicted()
 
 
-async def test_a_fresh_budget_withholds_before_anybody_has_counted(place: Place, node: str) -> None:
+async def test_a_fresh_budget_withholds_before_anybody_has_counted(
+    place: Sandbox, node: str
+) -> None:
     target = await running(place, "a", node)
     await place.kube().create(
         POD_DISRUPTION_BUDGETS, budget("b", APP, minAvailable=1), namespace=place.namespace
@@ -187,11 +191,11 @@ async def test_a_fresh_budget_withholds_before_anybody_has_counted(place: Place,
 
     answer = await evict(place, target)
 
-    assert isinstance(answer, Withheld)
+    assert isinstance(answer, BlockedByBudget)
     assert answer.retry_after in (None, 10.0)  # counted already, or not yet
 
 
-async def test_two_budgets_for_one_pod_are_a_fault_of_the_server(place: Place, node: str) -> None:
+async def test_two_budgets_for_one_pod_are_a_fault_of_the_server(place: Sandbox, node: str) -> None:
     target = await running(place, "a", node)
     await budgeted(place, allowed=1, minAvailable=0)
     await budgeted(place, allowed=1, minAvailable=0, name="c")
@@ -206,7 +210,7 @@ async def test_two_budgets_for_one_pod_are_a_fault_of_the_server(place: Place, n
     )
 
 
-async def test_a_budget_of_others_withholds_nothing(place: Place, kube: Kube, node: str) -> None:
+async def test_a_budget_of_others_withholds_nothing(place: Sandbox, kube: Kube, node: str) -> None:
     target = await running(place, "a", node)
     other = budget("b", {"app": "other"}, minAvailable=1)
     await kube.create(POD_DISRUPTION_BUDGETS, other, namespace=place.namespace)
@@ -215,7 +219,7 @@ async def test_a_budget_of_others_withholds_nothing(place: Place, kube: Kube, no
 
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
 async def test_a_pod_that_does_not_run_needs_no_budget(
-    place: Place, kube: Kube, node: str, phase: str
+    place: Sandbox, kube: Kube, node: str, phase: str
 ) -> None:
     await running(place, "a", node)
     await budgeted(place, allowed=0, minAvailable=1)
@@ -228,10 +232,10 @@ async def test_a_pod_that_does_not_run_needs_no_budget(
 
 
 @pytest.mark.parametrize(
-    ("policy", "answer"), [("IfHealthyBudget", Withheld), ("AlwaysAllow", Evicted)]
+    ("policy", "answer"), [("IfHealthyBudget", BlockedByBudget), ("AlwaysAllow", Evicted)]
 )
 async def test_a_running_pod_that_is_not_ready_needs_one_unless_the_budget_says_so(
-    place: Place, kube: Kube, node: str, policy: str, answer: type
+    place: Sandbox, kube: Kube, node: str, policy: str, answer: type
 ) -> None:
     target = await running(place, "a", node)
     unready = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
@@ -242,7 +246,7 @@ async def test_a_running_pod_that_is_not_ready_needs_one_unless_the_budget_says_
 
 
 async def test_a_running_pod_that_is_not_ready_may_go_while_the_budget_is_met(
-    place: Place, kube: Kube, node: str
+    place: Sandbox, kube: Kube, node: str
 ) -> None:
     await running(place, "well", node)
     target = await running(place, "a", node)
@@ -253,7 +257,7 @@ async def test_a_running_pod_that_is_not_ready_may_go_while_the_budget_is_met(
     assert await evict(place, target) == Evicted()
 
 
-async def test_a_dying_pod_can_be_evicted_again(place: Place, kube: Kube, node: str) -> None:
+async def test_a_dying_pod_can_be_evicted_again(place: Sandbox, kube: Kube, node: str) -> None:
     target = await running(place, "a", node)
     await budgeted(place, allowed=0, minAvailable=1)
     await kube.delete(PODS, "a", namespace=place.namespace, uid=target.metadata.uid)
@@ -261,41 +265,41 @@ async def test_a_dying_pod_can_be_evicted_again(place: Place, kube: Kube, node: 
     assert await evict(place, target) == Evicted()
 
 
-async def test_a_pod_that_is_gone_is_not_there(place: Place, kube: Kube, node: str) -> None:
+async def test_a_pod_that_is_gone_is_not_there(place: Sandbox, kube: Kube, node: str) -> None:
     target = await running(place, "a", node)
     await kube.delete(PODS, "a", namespace=place.namespace, uid=target.metadata.uid, grace=0)
 
-    assert await evict(place, target) == NotThere()
+    assert await evict(place, target) == PodGone()
 
 
 async def test_a_late_eviction_leaves_the_replacement_of_the_same_name(
-    place: Place, kube: Kube, node: str
+    place: Sandbox, kube: Kube, node: str
 ) -> None:
     target = await running(place, "a", node)
     await kube.delete(PODS, "a", namespace=place.namespace, uid=target.metadata.uid, grace=0)
     replacement = await running(place, "a", node)
 
-    assert await evict(place, target) == NotThere()
+    assert await evict(place, target) == PodGone()
 
     assert await kube.get(PODS, "a", namespace=place.namespace) == replacement
 
 
 async def test_without_the_uid_a_late_eviction_kills_the_replacement(
-    place: Place, kube: Kube, node: str
+    place: Sandbox, kube: Kube, node: str
 ) -> None:
     target = await running(place, "a", node)
     await kube.delete(PODS, "a", namespace=place.namespace, uid=target.metadata.uid, grace=0)
     await running(place, "a", node)
 
     path = PODS.path(namespace=place.namespace, name="a", subresource="eviction")
-    answer = await ask(kube, "POST", path, body=eviction("a"))
+    answer = await send_request(kube, "POST", path, body=eviction("a"))
 
     assert answer["status"] == "Success"
     assert (await kube.get(PODS, "a", namespace=place.namespace)).metadata.deletion_timestamp
 
 
 async def test_an_eviction_under_a_budget_checks_the_uid_too(
-    place: Place, kube: Kube, node: str
+    place: Sandbox, kube: Kube, node: str
 ) -> None:
     """And what it did not kill does not count against the budget for long."""
     await running(place, "other", node)
@@ -304,12 +308,12 @@ async def test_an_eviction_under_a_budget_checks_the_uid_too(
     replacement = await running(place, "a", node)
     await budgeted(place, allowed=1, minAvailable=1)
 
-    assert await evict(place, target) == NotThere()
+    assert await evict(place, target) == PodGone()
 
     assert await kube.get(PODS, "a", namespace=place.namespace) == replacement
 
 
-async def test_a_pod_that_never_was_is_not_found(place: Place, kube: Kube) -> None:
+async def test_a_pod_that_never_was_is_not_found(place: Sandbox, kube: Kube) -> None:
     path = PODS.path(namespace=place.namespace, name="a", subresource="eviction")
     with pytest.raises(NotFound) as missing:
         await kube.request("POST", path, body=eviction("a"))

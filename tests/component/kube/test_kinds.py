@@ -21,14 +21,14 @@ from libs.kube.resources import (
     SERVICE_ACCOUNTS,
     Resource,
 )
-from tests.component.kube.hands import Whole, patch, review, whole
-from tests.component.kube.objects import budget, config_map, daemon_set, pod
-from tests.component.kube.places import ALICE, Place
+from tests.component.kube.builders import budget, config_map, daemon_set, pod
+from tests.component.kube.raw_requests import JsonObject, get_json, patch, token_review
+from tests.component.kube.sandbox import ALICE, Sandbox
 from tests.support import eventually
 
 NEW = "2026-11-01T00:00:00.000000Z"
 
-KINDS: list[tuple[Resource[Any], Whole]] = [
+KINDS: list[tuple[Resource[Any], JsonObject]] = [
     (CONFIG_MAPS, config_map("x")),
     (NODES, {}),
     (NAMESPACES, {}),
@@ -45,19 +45,19 @@ KINDS: list[tuple[Resource[Any], Whole]] = [
 
 @pytest.mark.parametrize(("resource", "wanted"), KINDS, ids=[kind.plural for kind, _ in KINDS])
 async def test_a_kind_is_made_read_listed_changed_and_deleted(
-    place: Place, kube: Kube, resource: Resource[Any], wanted: Whole
+    place: Sandbox, kube: Kube, resource: Resource[Any], wanted: JsonObject
 ) -> None:
     name = f"{place.prefix}x"
     namespace = place.namespace if resource.namespaced else ""
     if resource is EVENTS:
         namespace = "default"  # where those about a node are
     if not resource.namespaced:
-        place.forget_later(resource, name)
+        place.delete_at_close(resource, name)
 
     made = await kube.create(resource, wanted | {"metadata": {"name": name}}, namespace=namespace)
 
     assert (await kube.get(resource, name, namespace=namespace)).metadata.uid == made.metadata.uid
-    listed = await kube.page(resource, namespace=namespace, fields=f"metadata.name={name}")
+    listed = await kube.list_page(resource, namespace=namespace, fields=f"metadata.name={name}")
     assert [item.metadata.uid for item in listed.items] == [made.metadata.uid]
     changed = await patch(
         kube, resource, name, {"metadata": {"labels": {"new": "1"}}}, namespace=namespace
@@ -74,9 +74,9 @@ async def test_a_kind_is_made_read_listed_changed_and_deleted(
         await kube.get(resource, name, namespace=namespace)
 
 
-async def test_a_deleted_namespace_takes_its_objects_with_it(place: Place, kube: Kube) -> None:
+async def test_a_deleted_namespace_takes_its_objects_with_it(place: Sandbox, kube: Kube) -> None:
     name = f"{place.prefix}b"
-    place.forget_later(NAMESPACES, name)
+    place.delete_at_close(NAMESPACES, name)
     made = await kube.create(NAMESPACES, {"metadata": {"name": name}})
     held = config_map("a", finalizers=["sluice.dev/held"])
     await kube.create(CONFIG_MAPS, held, namespace=name)
@@ -88,7 +88,7 @@ async def test_a_deleted_namespace_takes_its_objects_with_it(place: Place, kube:
         return bool(now.metadata.deletion_timestamp)
 
     await eventually(told)
-    dying = await whole(kube, NAMESPACES, name)
+    dying = await get_json(kube, NAMESPACES, name)
     assert dying["status"]["phase"] == "Terminating"
     await patch(kube, CONFIG_MAPS, "a", {"metadata": {"finalizers": None}}, namespace=name)
 
@@ -96,7 +96,7 @@ async def test_a_deleted_namespace_takes_its_objects_with_it(place: Place, kube:
 # Leases
 
 
-def lease(holder: str, **metadata: Any) -> Whole:
+def lease(holder: str, **metadata: Any) -> JsonObject:
     return {
         "metadata": {"name": "l", **metadata},
         "spec": {
@@ -109,7 +109,7 @@ def lease(holder: str, **metadata: Any) -> Whole:
     }
 
 
-async def test_of_candidates_who_saw_one_lease_one_takes_it(place: Place, kube: Kube) -> None:
+async def test_of_candidates_who_saw_one_lease_one_takes_it(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(LEASES, lease(""), namespace=place.namespace)
     fence = {"resourceVersion": made.metadata.resource_version}
 
@@ -127,7 +127,7 @@ async def test_of_candidates_who_saw_one_lease_one_takes_it(place: Place, kube: 
     assert now.spec.holder_identity == won.spec.holder_identity
 
 
-async def test_a_lease_keeps_its_microseconds(place: Place, kube: Kube) -> None:
+async def test_a_lease_keeps_its_microseconds(place: Sandbox, kube: Kube) -> None:
     wanted = lease("a")
     wanted["spec"]["renewTime"] = "2026-11-01T00:00:00.123456Z"
     made = await kube.create(LEASES, wanted, namespace=place.namespace)
@@ -135,7 +135,7 @@ async def test_a_lease_keeps_its_microseconds(place: Place, kube: Kube) -> None:
     assert (made.spec.lease_duration_seconds, made.spec.lease_transitions) == (15, 0)
 
 
-async def test_a_lease_wants_microseconds(place: Place, kube: Kube) -> None:
+async def test_a_lease_wants_microseconds(place: Sandbox, kube: Kube) -> None:
     wanted = lease("a")
     wanted["spec"]["renewTime"] = "2026-11-01T00:00:00Z"
     with pytest.raises(Invalid) as refused:
@@ -143,7 +143,7 @@ async def test_a_lease_wants_microseconds(place: Place, kube: Kube) -> None:
     assert (refused.value.code, refused.value.reason) == (400, "BadRequest")
 
 
-async def test_a_lease_lasts(place: Place, kube: Kube) -> None:
+async def test_a_lease_lasts(place: Sandbox, kube: Kube) -> None:
     wanted = lease("a")
     wanted["spec"]["leaseDurationSeconds"] = 0
     with pytest.raises(Invalid) as refused:
@@ -154,7 +154,7 @@ async def test_a_lease_lasts(place: Place, kube: Kube) -> None:
 # Events
 
 
-def event(name: str, involved: Whole, **more: Any) -> Whole:
+def event(name: str, involved: JsonObject, **more: Any) -> JsonObject:
     return {
         "metadata": {"name": name},
         "involvedObject": involved,
@@ -169,7 +169,7 @@ def event(name: str, involved: Whole, **more: Any) -> Whole:
     }
 
 
-async def test_an_event_can_be_counted_up(place: Place, kube: Kube) -> None:
+async def test_an_event_can_be_counted_up(place: Sandbox, kube: Kube) -> None:
     pod_there = {"kind": "Pod", "name": "a", "namespace": place.namespace, "apiVersion": "v1"}
     await kube.create(EVENTS, event("e", pod_there), namespace=place.namespace)
 
@@ -184,14 +184,16 @@ async def test_an_event_can_be_counted_up(place: Place, kube: Kube) -> None:
     assert now["source"] == {"component": "nvidia-gpu-operator"}
 
 
-async def test_an_event_is_in_the_namespace_of_what_it_is_about(place: Place, kube: Kube) -> None:
+async def test_an_event_is_in_the_namespace_of_what_it_is_about(place: Sandbox, kube: Kube) -> None:
     elsewhere = {"kind": "Pod", "name": "a", "namespace": "elsewhere"}
     with pytest.raises(Invalid) as refused:
         await kube.create(EVENTS, event("e", elsewhere), namespace=place.namespace)
     assert [cause.field for cause in refused.value.causes] == ["involvedObject.namespace"]
 
 
-async def test_an_event_about_a_node_is_in_the_default_namespace(place: Place, kube: Kube) -> None:
+async def test_an_event_about_a_node_is_in_the_default_namespace(
+    place: Sandbox, kube: Kube
+) -> None:
     name = f"{place.prefix}e"
     about = {"kind": "Node", "name": f"{place.prefix}n"}
     made = await kube.create(EVENTS, event(name, about), namespace="default")
@@ -199,12 +201,12 @@ async def test_an_event_about_a_node_is_in_the_default_namespace(place: Place, k
     await kube.delete(EVENTS, name, uid=made.metadata.uid, namespace="default")
 
 
-async def test_events_are_found_by_what_they_are_about(place: Place, kube: Kube) -> None:
+async def test_events_are_found_by_what_they_are_about(place: Sandbox, kube: Kube) -> None:
     for name, about, kind in (("e1", "a", "Pod"), ("e2", "b", "Pod"), ("e3", "a", "Job")):
         involved = {"kind": kind, "name": about, "namespace": place.namespace}
         await kube.create(EVENTS, event(name, involved), namespace=place.namespace)
 
-    page = await kube.page(
+    page = await kube.list_page(
         EVENTS,
         namespace=place.namespace,
         fields="involvedObject.kind=Pod,involvedObject.name=a,reason=Upgraded",
@@ -216,15 +218,15 @@ async def test_events_are_found_by_what_they_are_about(place: Place, kube: Kube)
 # Tokens
 
 
-async def test_a_token_is_a_users(place: Place, kube: Kube) -> None:
-    status = await review(kube, token=place.token(ALICE))
+async def test_a_token_is_a_users(place: Sandbox, kube: Kube) -> None:
+    status = await token_review(kube, token=place.token(ALICE))
     assert status["authenticated"] is True
     assert status["user"]["username"] == ALICE
     assert "system:authenticated" in status["user"]["groups"]
 
 
 async def test_a_token_is_nobodys(kube: Kube) -> None:
-    status = await review(kube, token="made-up")
+    status = await token_review(kube, token="made-up")
     assert "authenticated" not in status
     assert status["user"] == {}
     assert status["error"] == "invalid bearer token"
@@ -232,5 +234,5 @@ async def test_a_token_is_nobodys(kube: Kube) -> None:
 
 async def test_a_review_needs_a_token(kube: Kube) -> None:
     with pytest.raises(Invalid) as refused:
-        await review(kube)
+        await token_review(kube)
     assert refused.value.message == "token is required for TokenReview in authentication"

@@ -6,16 +6,16 @@ from libs.kube.client import Kube, Page
 from libs.kube.errors import Invalid, Unavailable
 from libs.kube.resources import CONFIG_MAPS, NODES, PODS
 from libs.kube.views import Metadata, Object
-from tests.component.kube.hands import Whole, ask, patch
-from tests.component.kube.objects import config_map, pod
-from tests.component.kube.places import Place
+from tests.component.kube.builders import config_map, pod
+from tests.component.kube.raw_requests import JsonObject, patch, send_request
+from tests.component.kube.sandbox import Sandbox
 
 ALL = {"suite": "lists"}
 MINE = "suite=lists"
 """Other objects come into a namespace by themselves."""
 
 
-async def fill(place: Place, *names: str) -> list[Metadata]:
+async def fill(place: Sandbox, *names: str) -> list[Metadata]:
     kube = place.kube()
     return [
         (
@@ -31,41 +31,43 @@ def names(page: Page[Object]) -> list[str]:
     return [item.metadata.name for item in page.items]
 
 
-async def selected(place: Place, selector: str) -> list[str]:
-    return names(await place.kube().page(CONFIG_MAPS, namespace=place.namespace, labels=selector))
+async def selected(place: Sandbox, selector: str) -> list[str]:
+    return names(
+        await place.kube().list_page(CONFIG_MAPS, namespace=place.namespace, labels=selector)
+    )
 
 
 async def test_a_list_is_as_of_a_revision_not_older_than_our_last_write(
-    place: Place, kube: Kube
+    place: Sandbox, kube: Kube
 ) -> None:
     made = await fill(place, "b", "a")
 
-    page = await kube.page(CONFIG_MAPS, namespace=place.namespace, labels=MINE)
+    page = await kube.list_page(CONFIG_MAPS, namespace=place.namespace, labels=MINE)
 
     assert names(page) == ["a", "b"]
-    assert page.rest == ""
+    assert page.continue_token == ""
     assert int(page.resource_version) >= max(int(item.resource_version) for item in made)
 
 
-async def test_items_of_a_list_do_not_repeat_what_they_are(place: Place, kube: Kube) -> None:
+async def test_items_of_a_list_do_not_repeat_what_they_are(place: Sandbox, kube: Kube) -> None:
     await fill(place, "a")
-    listed = await ask(kube, "GET", CONFIG_MAPS.path(namespace=place.namespace))
+    listed = await send_request(kube, "GET", CONFIG_MAPS.path(namespace=place.namespace))
     assert (listed["kind"], listed["apiVersion"]) == ("ConfigMapList", "v1")
     assert not {"kind", "apiVersion"} & set(listed["items"][0])
 
 
 async def test_a_list_over_all_namespaces_is_in_order_of_namespace_and_name(
-    place: Place, kube: Kube
+    place: Sandbox, kube: Kube
 ) -> None:
     await fill(place, "a", "b")
-    page = await kube.page(CONFIG_MAPS)
+    page = await kube.list_page(CONFIG_MAPS)
     keys = [(item.metadata.namespace, item.metadata.name) for item in page.items]
     assert keys == sorted(keys)
     assert (place.namespace, "b") in keys
 
 
-async def test_an_empty_list_has_a_revision(place: Place, kube: Kube) -> None:
-    page = await kube.page(PODS, namespace=place.namespace)
+async def test_an_empty_list_has_a_revision(place: Sandbox, kube: Kube) -> None:
+    page = await kube.list_page(PODS, namespace=place.namespace)
     assert page.items == ()
     assert int(page.resource_version) > 0
 
@@ -88,19 +90,19 @@ async def test_an_empty_list_has_a_revision(place: Place, kube: Kube) -> None:
         ("suite=lists,n>5", []),
     ],
 )
-async def test_labels_select(place: Place, selector: str, expected: list[str]) -> None:
+async def test_labels_select(place: Sandbox, selector: str, expected: list[str]) -> None:
     await fill(place, "a", "b", "c")
     assert await selected(place, selector) == expected
 
 
-async def test_a_label_selector_that_cannot_be_read_is_refused(place: Place) -> None:
+async def test_a_label_selector_that_cannot_be_read_is_refused(place: Sandbox) -> None:
     with pytest.raises(Invalid) as refused:
         await selected(place, "n in")
     assert (refused.value.code, refused.value.reason) == (400, "BadRequest")
     assert refused.value.message == "unable to parse requirement: found '' expected: '('"
 
 
-async def test_fields_select_pods_by_node_and_phase(place: Place, kube: Kube) -> None:
+async def test_fields_select_pods_by_node_and_phase(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n")
     other = await place.node("m")
     for name, where in (("a", node), ("b", node), ("c", other), ("d", "")):
@@ -109,31 +111,31 @@ async def test_fields_select_pods_by_node_and_phase(place: Place, kube: Kube) ->
     await patch(kube, PODS, "b", done, namespace=place.namespace, subresource="status")
 
     async def of(fields: str) -> list[str]:
-        page = await kube.page(PODS, namespace=place.namespace, fields=fields)
+        page = await kube.list_page(PODS, namespace=place.namespace, fields=fields)
         return [item.metadata.name for item in page.items]
 
     assert await of(f"spec.nodeName={node}") == ["a", "b"]
     assert await of("spec.nodeName=") == ["d"]
     assert await of(f"spec.nodeName!={node}") == ["c", "d"]
     assert await of(f"spec.nodeName={node},status.phase=Pending") == ["a"]
-    everywhere = await kube.page(PODS, fields=f"spec.nodeName={node}")
+    everywhere = await kube.list_page(PODS, fields=f"spec.nodeName={node}")
     assert [item.metadata.name for item in everywhere.items] == ["a", "b"]
 
 
-async def test_fields_select_by_name_and_namespace(place: Place, kube: Kube) -> None:
+async def test_fields_select_by_name_and_namespace(place: Sandbox, kube: Kube) -> None:
     await fill(place, "a", "b")
-    page = await kube.page(
+    page = await kube.list_page(
         CONFIG_MAPS, fields=f"metadata.name=b,metadata.namespace={place.namespace}"
     )
     assert names(page) == ["b"]
 
 
-async def test_fields_select_nodes_that_are_cordoned(place: Place, kube: Kube) -> None:
+async def test_fields_select_nodes_that_are_cordoned(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n")
     await place.node("m")
     await patch(kube, NODES, node, {"spec": {"unschedulable": True}})
 
-    page = await kube.page(NODES, fields="spec.unschedulable=true")
+    page = await kube.list_page(NODES, fields="spec.unschedulable=true")
 
     mine = [item.metadata.name for item in page.items]
     assert [name for name in mine if name.startswith(place.prefix)] == [node]
@@ -167,19 +169,19 @@ async def test_a_field_that_a_kind_cannot_be_selected_by_is_refused(
 # Pages
 
 
-async def test_pages_join_to_the_list_of_one_revision(place: Place, kube: Kube) -> None:
+async def test_pages_join_to_the_list_of_one_revision(place: Sandbox, kube: Kube) -> None:
     """What is written meanwhile is in none of them."""
     await fill(place, "a", "b", "c", "d", "e")
-    first = await kube.page(CONFIG_MAPS, namespace=place.namespace, labels=MINE, limit=2)
+    first = await kube.list_page(CONFIG_MAPS, namespace=place.namespace, labels=MINE, limit=2)
     await fill(place, "bb", "f")
-    await ask(kube, "DELETE", CONFIG_MAPS.path(namespace=place.namespace, name="e"))
+    await send_request(kube, "DELETE", CONFIG_MAPS.path(namespace=place.namespace, name="e"))
 
     pages = [first]
-    while pages[-1].rest:
-        resume = pages[-1].rest
+    while pages[-1].continue_token:
+        resume = pages[-1].continue_token
         pages.append(
-            await kube.page(
-                CONFIG_MAPS, namespace=place.namespace, labels=MINE, limit=2, resume=resume
+            await kube.list_page(
+                CONFIG_MAPS, namespace=place.namespace, labels=MINE, limit=2, continue_token=resume
             )
         )
 
@@ -188,36 +190,38 @@ async def test_pages_join_to_the_list_of_one_revision(place: Place, kube: Kube) 
 
 
 async def test_a_page_says_how_many_are_left_where_nothing_is_selected(
-    place: Place, kube: Kube
+    place: Sandbox, kube: Kube
 ) -> None:
     node = await place.node("n")
     for name in ("a", "b", "c"):
         await kube.create(PODS, pod(name, node=node), namespace=place.namespace)
     path = PODS.path(namespace=place.namespace)
 
-    page = await ask(kube, "GET", path, limit="1")
+    page = await send_request(kube, "GET", path, limit="1")
     assert page["metadata"]["remainingItemCount"] == 2
-    last = await ask(kube, "GET", path, limit="2", **{"continue": page["metadata"]["continue"]})
+    last = await send_request(
+        kube, "GET", path, limit="2", **{"continue": page["metadata"]["continue"]}
+    )
     assert not {"remainingItemCount", "continue"} & set(last["metadata"])
-    page = await ask(kube, "GET", path, limit="1", fieldSelector=f"spec.nodeName={node}")
+    page = await send_request(kube, "GET", path, limit="1", fieldSelector=f"spec.nodeName={node}")
     assert "remainingItemCount" not in page["metadata"]
 
 
-async def test_a_page_of_no_list_is_refused(place: Place, kube: Kube) -> None:
+async def test_a_page_of_no_list_is_refused(place: Sandbox, kube: Kube) -> None:
     with pytest.raises(Invalid) as refused:
-        await kube.page(CONFIG_MAPS, namespace=place.namespace, resume="garbage")
+        await kube.list_page(CONFIG_MAPS, namespace=place.namespace, continue_token="garbage")
     assert refused.value.code == 400
     assert refused.value.message.startswith("invalid continue token: continue key is not valid")
 
 
-async def test_a_later_page_is_of_the_revision_of_the_first(place: Place, kube: Kube) -> None:
+async def test_a_later_page_is_of_the_revision_of_the_first(place: Sandbox, kube: Kube) -> None:
     await fill(place, "a", "b")
-    first = await kube.page(CONFIG_MAPS, namespace=place.namespace, limit=1)
+    first = await kube.list_page(CONFIG_MAPS, namespace=place.namespace, limit=1)
     with pytest.raises(Invalid) as refused:
-        await kube.page(
+        await kube.list_page(
             CONFIG_MAPS,
             namespace=place.namespace,
-            resume=first.rest,
+            continue_token=first.continue_token,
             resource_version=first.resource_version,
         )
     assert refused.value.message == (
@@ -228,8 +232,8 @@ async def test_a_later_page_is_of_the_revision_of_the_first(place: Place, kube: 
 # Revisions
 
 
-async def exactly(place: Place, revision: str) -> Whole:
-    return await ask(
+async def exactly(place: Sandbox, revision: str) -> JsonObject:
+    return await send_request(
         place.kube(),
         "GET",
         CONFIG_MAPS.path(namespace=place.namespace),
@@ -239,9 +243,9 @@ async def exactly(place: Place, revision: str) -> Whole:
     )
 
 
-async def test_an_exact_revision_is_the_past(place: Place, kube: Kube) -> None:
+async def test_an_exact_revision_is_the_past(place: Sandbox, kube: Kube) -> None:
     _, made = await fill(place, "a", "b")
-    await ask(kube, "DELETE", CONFIG_MAPS.path(namespace=place.namespace, name="a"))
+    await send_request(kube, "DELETE", CONFIG_MAPS.path(namespace=place.namespace, name="a"))
     await fill(place, "c")
 
     listed = await exactly(place, made.resource_version)
@@ -250,22 +254,22 @@ async def test_an_exact_revision_is_the_past(place: Place, kube: Kube) -> None:
     assert listed["metadata"]["resourceVersion"] == made.resource_version
 
 
-async def test_revision_0_is_all_that_the_server_has_at_hand(place: Place, kube: Kube) -> None:
+async def test_revision_0_is_all_that_the_server_has_at_hand(place: Sandbox, kube: Kube) -> None:
     """In one page, whatever the limit."""
     await fill(place, "a", "b", "c")
-    await kube.page(CONFIG_MAPS, namespace=place.namespace)
+    await kube.list_page(CONFIG_MAPS, namespace=place.namespace)
 
-    page = await kube.page(
+    page = await kube.list_page(
         CONFIG_MAPS, namespace=place.namespace, labels=MINE, limit=1, resource_version="0"
     )
 
     assert names(page) == ["a", "b", "c"]
-    assert page.rest == ""
+    assert page.continue_token == ""
 
 
-async def test_not_older_than_a_revision_is_that_or_newer(place: Place, kube: Kube) -> None:
+async def test_not_older_than_a_revision_is_that_or_newer(place: Sandbox, kube: Kube) -> None:
     first, second = await fill(place, "a", "b")
-    page = await ask(
+    page = await send_request(
         kube,
         "GET",
         CONFIG_MAPS.path(namespace=place.namespace),
@@ -279,13 +283,13 @@ async def test_not_older_than_a_revision_is_that_or_newer(place: Place, kube: Ku
 
 
 async def test_a_revision_that_is_yet_to_come_is_waited_for_and_then_refused(
-    place: Place, kube: Kube
+    place: Sandbox, kube: Kube
 ) -> None:
     (made,) = await fill(place, "a")
     future = str(int(made.resource_version) + 1_000_000)
 
     with pytest.raises(Unavailable) as refused:
-        await kube.page(CONFIG_MAPS, namespace=place.namespace, resource_version=future)
+        await kube.list_page(CONFIG_MAPS, namespace=place.namespace, resource_version=future)
 
     assert (refused.value.code, refused.value.reason) == (504, "Timeout")
     assert refused.value.message.startswith(

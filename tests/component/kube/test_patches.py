@@ -5,12 +5,12 @@ import pytest
 from libs.kube.client import Kube
 from libs.kube.errors import Conflict, Invalid
 from libs.kube.resources import CONFIG_MAPS, DAEMON_SETS, NODES
-from tests.component.kube.hands import JSON_PATCH, STRATEGIC_PATCH, patch, whole
-from tests.component.kube.objects import condition, config_map, daemon_set
-from tests.component.kube.places import Place
+from tests.component.kube.builders import condition, config_map, daemon_set
+from tests.component.kube.raw_requests import JSON_PATCH, STRATEGIC_PATCH, get_json, patch
+from tests.component.kube.sandbox import Sandbox
 
 
-async def test_a_json_patch_tests_before_it_writes(place: Place, kube: Kube) -> None:
+async def test_a_json_patch_tests_before_it_writes(place: Sandbox, kube: Kube) -> None:
     await kube.create(CONFIG_MAPS, config_map("a", {"k": "1"}), namespace=place.namespace)
     change = [
         {"op": "test", "path": "/data/k", "value": "1"},
@@ -25,7 +25,7 @@ async def test_a_json_patch_tests_before_it_writes(place: Place, kube: Kube) -> 
     assert refused.value.code == 422
 
 
-async def test_a_strategic_merge_joins_lists_by_their_key(place: Place, kube: Kube) -> None:
+async def test_a_strategic_merge_joins_lists_by_their_key(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n", conditions=[condition("Ready", "True"), condition("Odd", "True")])
     conditions = [condition("Odd", "False"), condition("New", "True")]
 
@@ -53,7 +53,7 @@ async def test_a_strategic_merge_joins_lists_by_their_key(place: Place, kube: Ku
 
 
 async def test_a_strategic_merge_joins_finalizers_and_replaces_taints(
-    place: Place, kube: Kube
+    place: Sandbox, kube: Kube
 ) -> None:
     """Each list by what its kind says of it."""
     node = await place.node("n")
@@ -73,7 +73,7 @@ async def test_a_strategic_merge_joins_finalizers_and_replaces_taints(
     assert "a" not in {taint["key"] for taint in now["spec"]["taints"]}
 
 
-async def test_a_patch_of_no_known_kind_is_refused(place: Place, kube: Kube) -> None:
+async def test_a_patch_of_no_known_kind_is_refused(place: Sandbox, kube: Kube) -> None:
     await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
     with pytest.raises(Invalid) as refused:
         await patch(kube, CONFIG_MAPS, "a", {}, namespace=place.namespace, kind="application/json")
@@ -84,7 +84,7 @@ async def test_a_patch_of_no_known_kind_is_refused(place: Place, kube: Kube) -> 
 # Status and spec
 
 
-async def test_a_write_to_the_object_leaves_its_status(place: Place, kube: Kube) -> None:
+async def test_a_write_to_the_object_leaves_its_status(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n", phase="Running")
     now = await patch(
         kube, NODES, node, {"spec": {"podCIDR": None}, "status": {"phase": "Pending"}}
@@ -92,7 +92,7 @@ async def test_a_write_to_the_object_leaves_its_status(place: Place, kube: Kube)
     assert now["status"]["phase"] == "Running"
 
 
-async def test_a_write_to_the_status_leaves_the_rest(place: Place, kube: Kube) -> None:
+async def test_a_write_to_the_status_leaves_the_rest(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n")
     change = {
         "metadata": {"labels": {"new": "1"}},
@@ -104,16 +104,16 @@ async def test_a_write_to_the_status_leaves_the_rest(place: Place, kube: Kube) -
     assert "unschedulable" not in now["spec"]
 
 
-async def test_status_is_fenced_by_the_same_revision(place: Place, kube: Kube) -> None:
+async def test_status_is_fenced_by_the_same_revision(place: Sandbox, kube: Kube) -> None:
     await place.node("n")
-    read = await whole(kube, NODES, f"{place.prefix}n")
+    read = await get_json(kube, NODES, f"{place.prefix}n")
     await patch(kube, NODES, f"{place.prefix}n", {"metadata": {"labels": {"new": "1"}}})
 
     with pytest.raises(Conflict):
         await kube.replace(NODES, read, subresource="status")
 
 
-async def test_the_generation_counts_changes_of_the_spec_alone(place: Place, kube: Kube) -> None:
+async def test_the_generation_counts_changes_of_the_spec_alone(place: Sandbox, kube: Kube) -> None:
     wanted = daemon_set("d", selector={"on": "no-node"})
     made = await kube.create(DAEMON_SETS, wanted, namespace=place.namespace)
     assert made.metadata.generation == 1

@@ -15,9 +15,9 @@ from libs.kube.resources import (
 )
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
 from libs.testing.realkube.cluster import RealKube
-from tests.component.kube.hands import ask, patch, whole
-from tests.component.kube.objects import budget, daemon_set
-from tests.component.kube.places import Place
+from tests.component.kube.builders import budget, daemon_set
+from tests.component.kube.raw_requests import get_json, patch, send_request
+from tests.component.kube.sandbox import Sandbox
 from tests.support import eventually
 
 
@@ -27,7 +27,7 @@ def ground(plane: RealKube) -> RealKube:
     return plane
 
 
-async def kubectl(plane: RealKube, place: Place, *words: str, document: str = "") -> str:
+async def kubectl(plane: RealKube, place: Sandbox, *words: str, document: str = "") -> str:
     """What it prints."""
     process = await asyncio.create_subprocess_exec(
         plane.kubectl,
@@ -43,7 +43,7 @@ async def kubectl(plane: RealKube, place: Place, *words: str, document: str = ""
     return said.decode()
 
 
-async def test_kubectl_applies_from_its_side(plane: RealKube, place: Place, kube: Kube) -> None:
+async def test_kubectl_applies_from_its_side(plane: RealKube, place: Sandbox, kube: Kube) -> None:
     document = """
     apiVersion: v1
     kind: ConfigMap
@@ -59,7 +59,7 @@ async def test_kubectl_applies_from_its_side(plane: RealKube, place: Place, kube
     assert "configmap/a unchanged" in await kubectl(
         plane, place, "apply", "-f", "-", document=document % 2
     )
-    now = await whole(kube, CONFIG_MAPS, "a", namespace=place.namespace)
+    now = await get_json(kube, CONFIG_MAPS, "a", namespace=place.namespace)
     assert now["data"] == {"k": "2"}
     assert "kubectl.kubernetes.io/last-applied-configuration" in now["metadata"]["annotations"]
 
@@ -68,13 +68,13 @@ async def test_kubectl_applies_from_its_side(plane: RealKube, place: Place, kube
 
 
 @pytest.fixture
-async def fleet(place: Place) -> AsyncIterator[KubeletFleet]:
+async def fleet(place: Sandbox) -> AsyncIterator[KubeletFleet]:
     async with place.machines() as fleet:
         yield fleet
 
 
 async def test_kubectl_drains_a_node_and_its_pods_go_elsewhere(
-    plane: RealKube, place: Place, kube: Kube, fleet: KubeletFleet
+    plane: RealKube, place: Sandbox, kube: Kube, fleet: KubeletFleet
 ) -> None:
     """One at a time, as their budget says; what a DaemonSet runs stays."""
     nodes = [await place.machine(fleet, name) for name in "ab"]
@@ -97,7 +97,7 @@ async def test_kubectl_drains_a_node_and_its_pods_go_elsewhere(
         },
     }
     path = f"/apis/apps/v1/namespaces/{place.namespace}/deployments"
-    await ask(kube, "POST", path, body=deployment)
+    await send_request(kube, "POST", path, body=deployment)
     await kube.create(DAEMON_SETS, daemon_set("d", selector={key: "x"}), namespace=place.namespace)
     await kube.create(
         POD_DISRUPTION_BUDGETS,
@@ -106,7 +106,7 @@ async def test_kubectl_drains_a_node_and_its_pods_go_elsewhere(
     )
 
     async def running(app: str) -> list[str]:
-        page = await kube.page(PODS, namespace=place.namespace, labels=f"app={app}")
+        page = await kube.list_page(PODS, namespace=place.namespace, labels=f"app={app}")
         return [item.spec.node_name for item in page.items if item.status.phase == "Running"]
 
     async def up() -> bool:

@@ -7,10 +7,10 @@ import pytest
 
 from libs.kube.client import Kube
 from libs.kube.errors import Forbidden, Invalid, NotFound, Unauthorized
-from libs.kube.http import HttpTransport, Token
+from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.resources import (
     CONFIG_MAPS,
-    CUSTOM_RESOURCES,
+    CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
     NODES,
     PODS,
@@ -18,9 +18,9 @@ from libs.kube.resources import (
 )
 from libs.runtime.clock import SystemClock
 from libs.testing.realkube.cluster import RealKube
-from tests.component.kube.hands import Whole, ask, patch, review
-from tests.component.kube.objects import config_map, daemon_set
-from tests.component.kube.places import ADMIN, NOBODY, Place
+from tests.component.kube.builders import config_map, daemon_set
+from tests.component.kube.raw_requests import JsonObject, patch, send_request, token_review
+from tests.component.kube.sandbox import ADMIN, NOBODY, Sandbox
 from tests.component.kube.widgets import GROUP, definition
 from tests.support import eventually
 
@@ -34,7 +34,7 @@ def ground(plane: RealKube) -> RealKube:
 # Rights, and who has them
 
 
-async def test_who_may_not_is_told_what_he_may_not(place: Place) -> None:
+async def test_who_may_not_is_told_what_he_may_not(place: Sandbox) -> None:
     nobody = place.kube(user=NOBODY)
     with pytest.raises(Forbidden) as refused:
         await nobody.get(CONFIG_MAPS, "a", namespace=place.namespace)
@@ -43,21 +43,23 @@ async def test_who_may_not_is_told_what_he_may_not(place: Place) -> None:
         f'"" in the namespace "{place.namespace}"; grant it in RBAC'
     )
     with pytest.raises(Forbidden) as refused:
-        await nobody.page(NODES)
+        await nobody.list_page(NODES)
     assert "cannot list resource" in refused.value.message
     assert "at the cluster scope" in refused.value.message
 
 
-async def test_a_right_that_is_granted_holds(place: Place, kube: Kube) -> None:
+async def test_a_right_that_is_granted_holds(place: Sandbox, kube: Kube) -> None:
     rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create"]}]
     rights = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{place.namespace}"
-    await ask(kube, "POST", f"{rights}/roles", body={"metadata": {"name": "r"}, "rules": rules})
+    await send_request(
+        kube, "POST", f"{rights}/roles", body={"metadata": {"name": "r"}, "rules": rules}
+    )
     binding = {
         "metadata": {"name": "b"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
         "subjects": [{"kind": "User", "name": NOBODY, "apiGroup": "rbac.authorization.k8s.io"}],
     }
-    await ask(kube, "POST", f"{rights}/rolebindings", body=binding)
+    await send_request(kube, "POST", f"{rights}/rolebindings", body=binding)
     nobody = place.kube(user=NOBODY)
 
     async def granted() -> bool:
@@ -75,21 +77,21 @@ async def test_a_right_that_is_granted_holds(place: Place, kube: Kube) -> None:
 
 async def test_a_token_that_the_server_does_not_know_is_said_to_be_wrong(plane: RealKube) -> None:
     tls = ssl.create_default_context(cafile=plane.ca_file)
-    async with HttpTransport(plane.url, credentials=Token("made-up", tls=tls)) as wire:
+    async with HttpTransport(plane.url, credentials=StaticToken("made-up", tls=tls)) as wire:
         kube = Kube(wire, manager="m", clock=SystemClock())
         with pytest.raises(Unauthorized) as refused:
-            await kube.page(NODES)
+            await kube.list_page(NODES)
     assert refused.value.code == 401
 
 
-async def test_a_service_accounts_token_is_for_an_audience(place: Place, kube: Kube) -> None:
+async def test_a_service_accounts_token_is_for_an_audience(place: Sandbox, kube: Kube) -> None:
     path = SERVICE_ACCOUNTS.path(namespace=place.namespace, name="default", subresource="token")
     request = {"spec": {"audiences": ["sluice"], "expirationSeconds": 600}}
-    made = await ask(kube, "POST", path, body=request)
+    made = await send_request(kube, "POST", path, body=request)
     token = made["status"]["token"]
 
-    right = await review(kube, token=token, audiences=["sluice", "other"])
-    wrong = await review(kube, token=token, audiences=["other"])
+    right = await token_review(kube, token=token, audiences=["sluice", "other"])
+    wrong = await token_review(kube, token=token, audiences=["other"])
 
     assert right["authenticated"] is True
     assert right["audiences"] == ["sluice"]
@@ -106,16 +108,16 @@ async def test_a_service_accounts_token_is_for_an_audience(place: Place, kube: K
 
 
 async def test_openapi_is_served(kube: Kube) -> None:
-    index = await ask(kube, "GET", "/openapi/v3")
+    index = await send_request(kube, "GET", "/openapi/v3")
     assert {"api/v1", "apis/apps/v1", "apis/policy/v1"} <= set(index["paths"])
-    core = await ask(kube, "GET", "/openapi/v3/api/v1")
+    core = await send_request(kube, "GET", "/openapi/v3/api/v1")
     assert "io.k8s.api.core.v1.Node" in core["components"]["schemas"]
 
 
 # Rules in their text
 
 
-def ruled(place: Place, *rules: dict[str, Any]) -> Whole:
+def ruled(place: Sandbox, *rules: dict[str, Any]) -> JsonObject:
     plural = f"r{place.prefix.rstrip('-')}s"
     schema = {
         "type": "object",
@@ -131,20 +133,20 @@ def ruled(place: Place, *rules: dict[str, Any]) -> Whole:
         },
     }
     wanted = definition(plural=plural, kind=plural.capitalize().rstrip("s"), schema=schema)
-    place.forget_later(CUSTOM_RESOURCES, wanted["metadata"]["name"])
+    place.delete_at_close(CUSTOM_RESOURCE_DEFINITIONS, wanted["metadata"]["name"])
     return wanted
 
 
-async def test_a_rule_that_is_no_cel_is_refused(place: Place, kube: Kube) -> None:
+async def test_a_rule_that_is_no_cel_is_refused(place: Sandbox, kube: Kube) -> None:
     with pytest.raises(Invalid) as refused:
-        await kube.create(CUSTOM_RESOURCES, ruled(place, {"rule": "self.low <"}))
+        await kube.create(CUSTOM_RESOURCE_DEFINITIONS, ruled(place, {"rule": "self.low <"}))
     assert any("compilation failed" in cause.message for cause in refused.value.causes)
     with pytest.raises(Invalid) as refused:
-        await kube.create(CUSTOM_RESOURCES, ruled(place, {"rule": "self.unknown > 1"}))
+        await kube.create(CUSTOM_RESOURCE_DEFINITIONS, ruled(place, {"rule": "self.unknown > 1"}))
     assert any("undefined field 'unknown'" in cause.message for cause in refused.value.causes)
 
 
-async def test_a_rule_is_held_and_says_what_it_is_told_to(place: Place, kube: Kube) -> None:
+async def test_a_rule_is_held_and_says_what_it_is_told_to(place: Sandbox, kube: Kube) -> None:
     rule = {
         "rule": "!has(self.low) || !has(self.high) || self.low <= self.high",
         "messageExpression": "'%d is above %d'.format([self.low, self.high])",
@@ -165,7 +167,7 @@ async def test_a_rule_is_held_and_says_what_it_is_told_to(place: Place, kube: Ku
 # Garbage
 
 
-async def test_what_belongs_to_what_is_gone_goes_too(place: Place, kube: Kube) -> None:
+async def test_what_belongs_to_what_is_gone_goes_too(place: Sandbox, kube: Kube) -> None:
     owner = await kube.create(CONFIG_MAPS, config_map("owner"), namespace=place.namespace)
     reference = {
         "apiVersion": "v1",
@@ -187,13 +189,13 @@ async def test_what_belongs_to_what_is_gone_goes_too(place: Place, kube: Kube) -
     await eventually(gone)
 
 
-async def test_an_orphaned_daemon_set_leaves_its_pods(place: Place, kube: Kube) -> None:
+async def test_an_orphaned_daemon_set_leaves_its_pods(place: Sandbox, kube: Kube) -> None:
     key = f"test.example/{place.prefix}driver"
     await place.node("n", labels={key: "x"})
     await kube.create(DAEMON_SETS, daemon_set("d", selector={key: "x"}), namespace=place.namespace)
 
     async def pods() -> list[Any]:
-        return list((await kube.page(PODS, namespace=place.namespace)).items)
+        return list((await kube.list_page(PODS, namespace=place.namespace)).items)
 
     async def one() -> bool:
         found = await pods()
@@ -201,7 +203,7 @@ async def test_an_orphaned_daemon_set_leaves_its_pods(place: Place, kube: Kube) 
 
     await eventually(one)
     path = DAEMON_SETS.path(namespace=place.namespace, name="d")
-    await ask(kube, "DELETE", path, propagationPolicy="Orphan")
+    await send_request(kube, "DELETE", path, propagationPolicy="Orphan")
 
     async def orphaned() -> bool:
         (left,) = await pods()
@@ -213,7 +215,7 @@ async def test_an_orphaned_daemon_set_leaves_its_pods(place: Place, kube: Kube) 
 # The journal of a real server
 
 
-async def test_the_audit_log_has_our_writes_at_their_revisions(place: Place, kube: Kube) -> None:
+async def test_the_audit_log_has_our_writes_at_their_revisions(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
     changed = await patch(kube, CONFIG_MAPS, "a", {"data": {"k": "1"}}, namespace=place.namespace)
     await kube.delete(CONFIG_MAPS, "a", uid=made.metadata.uid, namespace=place.namespace)

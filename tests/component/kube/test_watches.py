@@ -5,26 +5,26 @@ import pytest
 from libs.kube.client import Kube
 from libs.kube.errors import Invalid, NotFound, Unavailable
 from libs.kube.resources import CONFIG_MAPS, PODS
-from tests.component.kube.hands import ask, brief, patch, watching
-from tests.component.kube.objects import config_map, pod
-from tests.component.kube.places import Place
+from tests.component.kube.builders import config_map, pod
+from tests.component.kube.raw_requests import patch, raw_watch, send_request, summarize
+from tests.component.kube.sandbox import Sandbox
 
 ALL = {"suite": "watches"}
 MINE = "suite=watches"
 """Other objects come into a namespace by themselves."""
 
 
-async def now(place: Place) -> str:
-    page = await place.kube().page(CONFIG_MAPS, namespace=place.namespace)
+async def now(place: Sandbox) -> str:
+    page = await place.kube().list_page(CONFIG_MAPS, namespace=place.namespace)
     return page.resource_version
 
 
 @pytest.fixture
-def path(place: Place) -> str:
+def path(place: Sandbox) -> str:
     return CONFIG_MAPS.path(namespace=place.namespace)
 
 
-async def make(place: Place, name: str, **labels: str) -> str:
+async def make(place: Sandbox, name: str, **labels: str) -> str:
     """The revision of a new object."""
     made = await place.kube().create(
         CONFIG_MAPS, config_map(name, labels=ALL | labels), namespace=place.namespace
@@ -32,22 +32,22 @@ async def make(place: Place, name: str, **labels: str) -> str:
     return made.metadata.resource_version
 
 
-async def change(place: Place, name: str, what: object) -> str:
+async def change(place: Sandbox, name: str, what: object) -> str:
     changed = await patch(place.kube(), CONFIG_MAPS, name, what, namespace=place.namespace)
     return changed["metadata"]["resourceVersion"]
 
 
-async def delete(place: Place, name: str) -> None:
+async def delete(place: Sandbox, name: str) -> None:
     path = CONFIG_MAPS.path(namespace=place.namespace, name=name)
     await place.kube().request("DELETE", path)
 
 
 async def test_a_watch_says_what_comes_after_its_revision(
-    place: Place, kube: Kube, path: str
+    place: Sandbox, kube: Kube, path: str
 ) -> None:
     await make(place, "before")
     begin = await now(place)
-    async with watching(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
+    async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
         made = await make(place, "a")
         changed = await change(place, "a", {"data": {"k": "1"}})
         await delete(place, "a")
@@ -60,33 +60,35 @@ async def test_a_watch_says_what_comes_after_its_revision(
     assert int(revision) > int(changed)
 
 
-async def test_a_watch_goes_on_where_another_ended(place: Place, kube: Kube, path: str) -> None:
+async def test_a_watch_goes_on_where_another_ended(place: Sandbox, kube: Kube, path: str) -> None:
     begin = await now(place)
     first = await make(place, "a")
-    async with watching(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
+    async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
         assert await watched.take(1) == [("ADDED", "a", first)]
     second = await make(place, "b")
     third = await change(place, "a", {"data": {"k": "1"}})
 
-    async with watching(kube, path, resourceVersion=first, labelSelector=MINE) as watched:
+    async with raw_watch(kube, path, resourceVersion=first, labelSelector=MINE) as watched:
         assert await watched.take(2) == [("ADDED", "b", second), ("MODIFIED", "a", third)]
 
 
-async def test_every_change_is_said_once_and_in_order(place: Place, kube: Kube, path: str) -> None:
+async def test_every_change_is_said_once_and_in_order(
+    place: Sandbox, kube: Kube, path: str
+) -> None:
     begin = await make(place, "a")
     written = [await change(place, "a", {"data": {"k": str(n)}}) for n in range(20)]
 
-    async with watching(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
+    async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
         said = await watched.take(20)
 
     assert said == [("MODIFIED", "a", revision) for revision in written]
 
 
 async def test_a_write_that_changes_nothing_is_not_said(
-    place: Place, kube: Kube, path: str
+    place: Sandbox, kube: Kube, path: str
 ) -> None:
     begin = await make(place, "a")
-    async with watching(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
+    async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
         await change(place, "a", {"metadata": {"labels": ALL}})
         changed = await change(place, "a", {"data": {"k": "1"}})
 
@@ -94,14 +96,14 @@ async def test_a_write_that_changes_nothing_is_not_said(
 
 
 async def test_a_deleted_object_is_said_in_its_last_state(
-    place: Place, kube: Kube, path: str
+    place: Sandbox, kube: Kube, path: str
 ) -> None:
     await make(place, "a")
     begin = await change(place, "a", {"data": {"last": "1"}})
     await delete(place, "a")
     after = await make(place, "b")
 
-    async with watching(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
+    async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
         gone = await watched.next()
 
     assert gone["type"] == "DELETED"
@@ -110,7 +112,7 @@ async def test_a_deleted_object_is_said_in_its_last_state(
 
 
 async def test_a_held_object_is_changed_by_its_deletion_and_deleted_later(
-    place: Place, kube: Kube, path: str
+    place: Sandbox, kube: Kube, path: str
 ) -> None:
     held = config_map("a", labels=ALL, finalizers=["sluice.dev/held"])
     made = await kube.create(CONFIG_MAPS, held, namespace=place.namespace)
@@ -118,7 +120,7 @@ async def test_a_held_object_is_changed_by_its_deletion_and_deleted_later(
     await delete(place, "a")
     await change(place, "a", {"metadata": {"finalizers": None}})
 
-    async with watching(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
+    async with raw_watch(kube, path, resourceVersion=begin, labelSelector=MINE) as watched:
         dying, gone = await watched.next(), await watched.next()
 
     assert (dying["type"], gone["type"]) == ("MODIFIED", "DELETED")
@@ -131,11 +133,11 @@ async def test_a_held_object_is_changed_by_its_deletion_and_deleted_later(
 
 
 async def test_an_object_comes_into_a_selection_and_leaves_it(
-    place: Place, kube: Kube, path: str
+    place: Sandbox, kube: Kube, path: str
 ) -> None:
     """When it leaves, it is said to be deleted as it was before, at the revision of the change."""
     begin = await make(place, "a")
-    async with watching(kube, path, resourceVersion=begin, labelSelector="in=yes") as watched:
+    async with raw_watch(kube, path, resourceVersion=begin, labelSelector="in=yes") as watched:
         await change(place, "a", {"data": {"seen": "no"}})
         came = await change(place, "a", {"metadata": {"labels": {"in": "yes"}}})
         changed = await change(place, "a", {"data": {"seen": "yes"}})
@@ -145,7 +147,7 @@ async def test_an_object_comes_into_a_selection_and_leaves_it(
         again = await change(place, "a", {"metadata": {"labels": {"in": "yes"}}})
         events = [await watched.next() for _ in range(4)]
 
-    assert [brief(event) for event in events] == [
+    assert [summarize(event) for event in events] == [
         ("ADDED", "a", came),
         ("MODIFIED", "a", changed),
         ("DELETED", "a", left),
@@ -155,14 +157,14 @@ async def test_an_object_comes_into_a_selection_and_leaves_it(
     assert events[2]["object"]["data"] == {"seen": "yes"}
 
 
-async def test_pods_of_a_node_can_be_watched(place: Place, kube: Kube) -> None:
+async def test_pods_of_a_node_can_be_watched(place: Sandbox, kube: Kube) -> None:
     node = await place.node("n")
     begin = await now(place)
     pods = PODS.path()
     unbound, bound = "spec.nodeName=", f"spec.nodeName={node}"
     async with (
-        watching(kube, pods, resourceVersion=begin, fieldSelector=unbound) as waiting,
-        watching(kube, pods, resourceVersion=begin, fieldSelector=bound) as placed,
+        raw_watch(kube, pods, resourceVersion=begin, fieldSelector=unbound) as waiting,
+        raw_watch(kube, pods, resourceVersion=begin, fieldSelector=bound) as placed,
     ):
         made = await kube.create(PODS, pod("a"), namespace=place.namespace)
         binding = {"target": {"kind": "Node", "name": node}, "metadata": {"name": "a"}}
@@ -175,17 +177,17 @@ async def test_pods_of_a_node_can_be_watched(place: Place, kube: Kube) -> None:
         said = [await waiting.next()]
         while said[-1]["object"]["metadata"]["namespace"] != place.namespace:
             said.append(await waiting.next())
-        assert brief(said[-1]) == ("ADDED", "a", first)
+        assert summarize(said[-1]) == ("ADDED", "a", first)
         assert await placed.take(1) == [("ADDED", "a", second)]
         while (event := await waiting.next())["object"]["metadata"]["namespace"] != place.namespace:
             pass
-        assert brief(event) == ("DELETED", "a", second)
+        assert summarize(event) == ("DELETED", "a", second)
 
 
-async def test_one_object_can_be_watched_by_its_name(place: Place, kube: Kube, path: str) -> None:
+async def test_one_object_can_be_watched_by_its_name(place: Sandbox, kube: Kube, path: str) -> None:
     begin = await now(place)
     by_name = "metadata.name=b"
-    async with watching(kube, path, resourceVersion=begin, fieldSelector=by_name) as watched:
+    async with raw_watch(kube, path, resourceVersion=begin, fieldSelector=by_name) as watched:
         await make(place, "a")
         second = await make(place, "b")
         assert await watched.take(1) == [("ADDED", "b", second)]
@@ -196,11 +198,11 @@ async def test_one_object_can_be_watched_by_its_name(place: Place, kube: Kube, p
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": "0"}], ids=["nowhere", "0"])
 async def test_a_watch_that_begins_nowhere_says_first_what_is_there(
-    place: Place, kube: Kube, path: str, query: dict[str, str]
+    place: Sandbox, kube: Kube, path: str, query: dict[str, str]
 ) -> None:
     first, second = await make(place, "b"), await make(place, "a")
     await now(place)  # what the server has at hand is now that new
-    async with watching(kube, path, labelSelector=MINE, **query) as watched:
+    async with raw_watch(kube, path, labelSelector=MINE, **query) as watched:
         there = await watched.take(2)
         third = await make(place, "c")
         later = await watched.take(1)
@@ -210,10 +212,10 @@ async def test_a_watch_that_begins_nowhere_says_first_what_is_there(
 
 
 async def test_a_watch_can_begin_with_a_list_and_say_where_that_ends(
-    place: Place, kube: Kube, path: str
+    place: Sandbox, kube: Kube, path: str
 ) -> None:
     first, second = await make(place, "a"), await make(place, "b")
-    async with watching(
+    async with raw_watch(
         kube,
         path,
         labelSelector=MINE,
@@ -251,7 +253,7 @@ async def test_a_beginning_that_contradicts_itself_is_refused(
     kube: Kube, path: str, query: dict[str, str], message: str
 ) -> None:
     with pytest.raises(Invalid) as refused:
-        async with watching(kube, path, **query):
+        async with raw_watch(kube, path, **query):
             pass
     assert refused.value.code == 422
     assert refused.value.message == (
@@ -261,7 +263,7 @@ async def test_a_beginning_that_contradicts_itself_is_refused(
 
 async def test_a_watch_from_no_revision_is_refused(kube: Kube, path: str) -> None:
     with pytest.raises(Unavailable) as refused:
-        async with watching(kube, path, resourceVersion="abc"):
+        async with raw_watch(kube, path, resourceVersion="abc"):
             pass
     assert refused.value.code == 500
     assert refused.value.message == (
@@ -270,10 +272,10 @@ async def test_a_watch_from_no_revision_is_refused(kube: Kube, path: str) -> Non
 
 
 async def test_a_watch_from_a_revision_that_is_yet_to_come_says_nothing_before(
-    place: Place, kube: Kube, path: str
+    place: Sandbox, kube: Kube, path: str
 ) -> None:
     future = str(int(await now(place)) + 1_000_000)
-    async with watching(
+    async with raw_watch(
         kube, path, resourceVersion=future, timeoutSeconds="1", labelSelector=MINE
     ) as watched:
         await make(place, "a")
@@ -283,23 +285,23 @@ async def test_a_watch_from_a_revision_that_is_yet_to_come_says_nothing_before(
 # Ends
 
 
-async def test_a_watch_ends_when_its_time_is_over(place: Place, kube: Kube, path: str) -> None:
+async def test_a_watch_ends_when_its_time_is_over(place: Sandbox, kube: Kube, path: str) -> None:
     begin = await now(place)
     made = await make(place, "a")
-    async with watching(
+    async with raw_watch(
         kube, path, resourceVersion=begin, timeoutSeconds="1", labelSelector=MINE
     ) as watched:
-        assert [brief(event) for event in await watched.rest()] == [("ADDED", "a", made)]
+        assert [summarize(event) for event in await watched.rest()] == [("ADDED", "a", made)]
 
 
 async def test_a_bookmark_before_the_end_says_how_far_a_watch_came(
-    place: Place, kube: Kube, path: str
+    place: Sandbox, kube: Kube, path: str
 ) -> None:
     """Also past what others wrote; and to nobody who did not ask."""
     query = {"resourceVersion": await now(place), "labelSelector": "none=none"}
     async with (
-        watching(kube, path, timeoutSeconds="4", allowWatchBookmarks="true", **query) as watched,
-        watching(kube, path, timeoutSeconds="4", **query) as without,
+        raw_watch(kube, path, timeoutSeconds="4", allowWatchBookmarks="true", **query) as watched,
+        raw_watch(kube, path, timeoutSeconds="4", **query) as without,
     ):
         other = await make(place, "other")
         *others, mark = await watched.rest()
@@ -313,10 +315,12 @@ async def test_a_bookmark_before_the_end_says_how_far_a_watch_came(
 
 async def test_a_kind_that_is_not_served_cannot_be_watched(kube: Kube) -> None:
     with pytest.raises(NotFound):
-        async with watching(kube, "/apis/none.example/v1/things"):
+        async with raw_watch(kube, "/apis/none.example/v1/things"):
             pass
 
 
-async def test_a_subresource_read_of_what_is_gone_is_not_found(place: Place, kube: Kube) -> None:
+async def test_a_subresource_read_of_what_is_gone_is_not_found(place: Sandbox, kube: Kube) -> None:
     with pytest.raises(NotFound):
-        await ask(kube, "GET", PODS.path(namespace=place.namespace, name="a", subresource="status"))
+        await send_request(
+            kube, "GET", PODS.path(namespace=place.namespace, name="a", subresource="status")
+        )

@@ -7,12 +7,14 @@ import pytest
 from libs.kube.client import Kube
 from libs.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Unavailable
 from libs.kube.resources import CONFIG_MAPS, NAMESPACES
-from tests.component.kube.hands import ask, patch, whole
-from tests.component.kube.objects import config_map
-from tests.component.kube.places import Place
+from tests.component.kube.builders import config_map
+from tests.component.kube.raw_requests import get_json, patch, send_request
+from tests.component.kube.sandbox import Sandbox
 
 
-async def test_a_created_object_gets_a_uid_a_revision_and_a_time(place: Place, kube: Kube) -> None:
+async def test_a_created_object_gets_a_uid_a_revision_and_a_time(
+    place: Sandbox, kube: Kube
+) -> None:
     made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
 
     assert made.metadata.uid
@@ -23,7 +25,7 @@ async def test_a_created_object_gets_a_uid_a_revision_and_a_time(place: Place, k
     assert read == made
 
 
-async def test_there_is_one_object_of_a_name(place: Place, kube: Kube) -> None:
+async def test_there_is_one_object_of_a_name(place: Sandbox, kube: Kube) -> None:
     await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
 
     with pytest.raises(AlreadyExists) as refused:
@@ -31,7 +33,7 @@ async def test_there_is_one_object_of_a_name(place: Place, kube: Kube) -> None:
     assert refused.value.message == 'configmaps "a" already exists'
 
 
-async def test_of_many_who_create_one_name_one_succeeds(place: Place, kube: Kube) -> None:
+async def test_of_many_who_create_one_name_one_succeeds(place: Sandbox, kube: Kube) -> None:
     tries = [
         kube.create(CONFIG_MAPS, config_map("a", {"by": str(number)}), namespace=place.namespace)
         for number in range(5)
@@ -42,7 +44,7 @@ async def test_of_many_who_create_one_name_one_succeeds(place: Place, kube: Kube
     assert sum(isinstance(result, AlreadyExists) for result in results) == 4
 
 
-async def test_the_server_makes_names_from_a_prefix(place: Place, kube: Kube) -> None:
+async def test_the_server_makes_names_from_a_prefix(place: Sandbox, kube: Kube) -> None:
     wanted = {"metadata": {"generateName": "a-"}}
     first = await kube.create(CONFIG_MAPS, wanted, namespace=place.namespace)
     second = await kube.create(CONFIG_MAPS, wanted, namespace=place.namespace)
@@ -52,7 +54,7 @@ async def test_the_server_makes_names_from_a_prefix(place: Place, kube: Kube) ->
     assert first.metadata.name != second.metadata.name
 
 
-async def test_what_is_not_there_is_not_found(place: Place, kube: Kube) -> None:
+async def test_what_is_not_there_is_not_found(place: Sandbox, kube: Kube) -> None:
     with pytest.raises(NotFound) as missing:
         await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)
     assert missing.value.reason == "NotFound"
@@ -60,21 +62,21 @@ async def test_what_is_not_there_is_not_found(place: Place, kube: Kube) -> None:
 
 
 async def test_a_create_in_a_namespace_that_is_not_there_is_not_found(
-    place: Place, kube: Kube
+    place: Sandbox, kube: Kube
 ) -> None:
     with pytest.raises(NotFound) as missing:
         await kube.create(CONFIG_MAPS, config_map("a"), namespace=f"{place.prefix}none")
     assert missing.value.message == f'namespaces "{place.prefix}none" not found'
 
 
-async def test_a_name_must_be_one(place: Place, kube: Kube) -> None:
+async def test_a_name_must_be_one(place: Sandbox, kube: Kube) -> None:
     with pytest.raises(Invalid) as refused:
         await kube.create(CONFIG_MAPS, config_map("No_Name"), namespace=place.namespace)
     assert refused.value.code == 422
     assert [cause.field for cause in refused.value.causes] == ["metadata.name"]
 
 
-async def test_a_label_must_be_one(place: Place, kube: Kube) -> None:
+async def test_a_label_must_be_one(place: Sandbox, kube: Kube) -> None:
     wrong = config_map("a", labels={"app": "not a value"})
     with pytest.raises(Invalid) as refused:
         await kube.create(CONFIG_MAPS, wrong, namespace=place.namespace)
@@ -82,7 +84,7 @@ async def test_a_label_must_be_one(place: Place, kube: Kube) -> None:
     assert [cause.field for cause in refused.value.causes] == ["metadata.labels"]
 
 
-async def test_a_new_object_has_no_revision_yet(place: Place, kube: Kube) -> None:
+async def test_a_new_object_has_no_revision_yet(place: Sandbox, kube: Kube) -> None:
     with pytest.raises(Unavailable) as refused:
         await kube.create(
             CONFIG_MAPS, config_map("a", resourceVersion="1"), namespace=place.namespace
@@ -91,7 +93,7 @@ async def test_a_new_object_has_no_revision_yet(place: Place, kube: Kube) -> Non
     assert refused.value.message == "resourceVersion should not be set on objects to be created"
 
 
-async def test_a_replacement_of_an_old_revision_is_a_conflict(place: Place, kube: Kube) -> None:
+async def test_a_replacement_of_an_old_revision_is_a_conflict(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
     fence = {"resourceVersion": made.metadata.resource_version}
     await kube.replace(
@@ -108,12 +110,12 @@ async def test_a_replacement_of_an_old_revision_is_a_conflict(place: Place, kube
         'Operation cannot be fulfilled on configmaps "a": the object has been modified; '
         "please apply your changes to the latest version and try again"
     )
-    assert (await whole(kube, CONFIG_MAPS, "a", namespace=place.namespace))["data"] == {
+    assert (await get_json(kube, CONFIG_MAPS, "a", namespace=place.namespace))["data"] == {
         "by": "first"
     }
 
 
-async def test_a_replacement_of_another_uid_is_a_conflict(place: Place, kube: Kube) -> None:
+async def test_a_replacement_of_another_uid_is_a_conflict(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
     other = config_map("a", resourceVersion=made.metadata.resource_version, uid="another")
 
@@ -122,14 +124,14 @@ async def test_a_replacement_of_another_uid_is_a_conflict(place: Place, kube: Ku
     assert "Precondition failed: UID in precondition: another" in refused.value.message
 
 
-async def test_a_replacement_of_what_is_gone_is_not_found(place: Place, kube: Kube) -> None:
+async def test_a_replacement_of_what_is_gone_is_not_found(place: Sandbox, kube: Kube) -> None:
     with pytest.raises(NotFound):
         await kube.replace(
             CONFIG_MAPS, config_map("a", resourceVersion="1"), namespace=place.namespace
         )
 
 
-async def test_a_replacement_leaves_only_what_it_says(place: Place, kube: Kube) -> None:
+async def test_a_replacement_leaves_only_what_it_says(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(
         CONFIG_MAPS, config_map("a", {"old": "1"}, labels={"old": "1"}), namespace=place.namespace
     )
@@ -139,14 +141,14 @@ async def test_a_replacement_leaves_only_what_it_says(place: Place, kube: Kube) 
         CONFIG_MAPS, config_map("a", {"new": "1"}, resourceVersion=fence), namespace=place.namespace
     )
 
-    now = await whole(kube, CONFIG_MAPS, "a", namespace=place.namespace)
+    now = await get_json(kube, CONFIG_MAPS, "a", namespace=place.namespace)
     assert now["data"] == {"new": "1"}
     assert "labels" not in now["metadata"]
     assert now["metadata"]["uid"] == made.metadata.uid
     assert now["metadata"]["creationTimestamp"] == made.metadata.creation_timestamp
 
 
-async def test_a_merge_changes_what_it_names_and_null_removes(place: Place, kube: Kube) -> None:
+async def test_a_merge_changes_what_it_names_and_null_removes(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(
         CONFIG_MAPS, config_map("a", {"keep": "1", "drop": "1"}), namespace=place.namespace
     )
@@ -159,11 +161,11 @@ async def test_a_merge_changes_what_it_names_and_null_removes(place: Place, kube
         namespace=place.namespace,
     )
 
-    now = await whole(kube, CONFIG_MAPS, "a", namespace=place.namespace)
+    now = await get_json(kube, CONFIG_MAPS, "a", namespace=place.namespace)
     assert now["data"] == {"keep": "1", "add": "1"}
 
 
-async def test_a_merge_into_an_old_revision_is_a_conflict(place: Place, kube: Kube) -> None:
+async def test_a_merge_into_an_old_revision_is_a_conflict(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
     first = {"data": {"by": "first"}}
     await patch(kube, CONFIG_MAPS, "a", first, namespace=place.namespace)
@@ -178,7 +180,7 @@ async def test_a_merge_into_an_old_revision_is_a_conflict(place: Place, kube: Ku
         )
 
 
-async def test_a_merge_without_a_revision_is_no_fence(place: Place, kube: Kube) -> None:
+async def test_a_merge_without_a_revision_is_no_fence(place: Sandbox, kube: Kube) -> None:
     await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
     await patch(kube, CONFIG_MAPS, "a", {"data": {"by": "first"}}, namespace=place.namespace)
 
@@ -187,7 +189,7 @@ async def test_a_merge_without_a_revision_is_no_fence(place: Place, kube: Kube) 
     assert now["data"] == {"by": "second"}
 
 
-async def test_of_two_writers_at_one_revision_one_loses(place: Place) -> None:
+async def test_of_two_writers_at_one_revision_one_loses(place: Sandbox) -> None:
     ours, other = place.kube(manager="one"), place.kube(manager="other")
     made = await ours.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
     revision = made.metadata.resource_version
@@ -209,7 +211,7 @@ async def test_of_two_writers_at_one_revision_one_loses(place: Place) -> None:
     assert sorted(isinstance(result, Conflict) for result in results) == [False, True]
 
 
-async def test_unguarded_merges_of_many_writers_are_all_there(place: Place, kube: Kube) -> None:
+async def test_unguarded_merges_of_many_writers_are_all_there(place: Sandbox, kube: Kube) -> None:
     await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
 
     await asyncio.gather(
@@ -219,11 +221,11 @@ async def test_unguarded_merges_of_many_writers_are_all_there(place: Place, kube
         )
     )
 
-    now = await whole(kube, CONFIG_MAPS, "a", namespace=place.namespace)
+    now = await get_json(kube, CONFIG_MAPS, "a", namespace=place.namespace)
     assert set(now["data"]) == {f"k{n}" for n in range(8)}
 
 
-async def test_a_write_that_changes_nothing_keeps_the_revision(place: Place, kube: Kube) -> None:
+async def test_a_write_that_changes_nothing_keeps_the_revision(place: Sandbox, kube: Kube) -> None:
     made = await kube.create(CONFIG_MAPS, config_map("a", {"k": "1"}), namespace=place.namespace)
     revision = made.metadata.resource_version
 
@@ -244,9 +246,9 @@ async def test_a_write_that_changes_nothing_keeps_the_revision(place: Place, kub
     assert replaced.metadata.resource_version == revision
 
 
-async def test_revisions_of_all_kinds_come_from_one_counter(place: Place, kube: Kube) -> None:
+async def test_revisions_of_all_kinds_come_from_one_counter(place: Sandbox, kube: Kube) -> None:
     first = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
-    place.forget_later(NAMESPACES, f"{place.namespace}-b")
+    place.delete_at_close(NAMESPACES, f"{place.namespace}-b")
     second = await kube.create(NAMESPACES, {"metadata": {"name": f"{place.namespace}-b"}})
     third = await kube.create(CONFIG_MAPS, config_map("b"), namespace=place.namespace)
 
@@ -254,13 +256,13 @@ async def test_revisions_of_all_kinds_come_from_one_counter(place: Place, kube: 
     assert revisions == sorted(set(revisions))
 
 
-async def test_a_verb_that_a_resource_does_not_have_is_refused(place: Place, kube: Kube) -> None:
+async def test_a_verb_that_a_resource_does_not_have_is_refused(place: Sandbox, kube: Kube) -> None:
     with pytest.raises(Invalid) as refused:
         await kube.request("PUT", CONFIG_MAPS.path(namespace=place.namespace), body={})
     assert refused.value.code == 405
 
 
-async def test_a_body_of_another_kind_is_refused(place: Place, kube: Kube) -> None:
+async def test_a_body_of_another_kind_is_refused(place: Sandbox, kube: Kube) -> None:
     wrong = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}
     with pytest.raises(Invalid) as refused:
         await kube.create(CONFIG_MAPS, wrong, namespace=place.namespace)
@@ -273,9 +275,9 @@ async def test_a_path_that_nobody_serves_is_not_found(kube: Kube) -> None:
     assert missing.value.message == "404 page not found"
 
 
-async def test_a_dry_run_answers_and_writes_nothing(place: Place, kube: Kube) -> None:
+async def test_a_dry_run_answers_and_writes_nothing(place: Sandbox, kube: Kube) -> None:
     path = CONFIG_MAPS.path(namespace=place.namespace)
-    made = await ask(kube, "POST", path, body=config_map("a"), dryRun="All")
+    made = await send_request(kube, "POST", path, body=config_map("a"), dryRun="All")
     assert made["metadata"]["name"] == "a"
     with pytest.raises(NotFound):
         await kube.get(CONFIG_MAPS, "a", namespace=place.namespace)

@@ -5,22 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.component.kube_client.web import Authority
+from tests.component.kube_client.web import CertificateAuthority
 
 
 @pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
     """The one that the server is signed by."""
     return _made(tmp_path_factory.mktemp("tls") / "ours", "ours")
 
 
 @pytest.fixture(scope="session")
-def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
     """Another one."""
     return _made(tmp_path_factory.mktemp("tls") / "stranger", "stranger")
 
 
-def _made(folder: Path, name: str) -> Authority:
+def _made(folder: Path, name: str) -> CertificateAuthority:
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed, so there are no certificates to test TLS with")
-    return Authority(folder, name)
+    return CertificateAuthority(folder, name)

@@ -18,21 +18,27 @@ from libs.kube.client import Kube
 from libs.kube.errors import Unavailable
 from libs.kube.resources import CONFIG_MAPS
 from libs.kube.views import Object
-from libs.testing.loop import START, VirtualClock
-from libs.testing.virtual import VirtualLoop
-from tests.unit.kube.small_server import Answered, SmallServer, Thing, encode, status
+from libs.testing.simulation import START_TIME, VirtualClock
+from libs.testing.virtual_loop import VirtualLoop
+from tests.unit.kube.fake_api_server import (
+    CannedResponse,
+    FakeApiServer,
+    JsonObject,
+    encode,
+    status_body,
+)
 from tests.unit.kube.test_cache import view
 
 NAMES = st.sampled_from("abcd")
 VERBS = st.sampled_from(["list", "watch", ""])
 FAILURES = [
-    lambda: Answered(500, status(500, "InternalError")),
-    lambda: Answered(429, status(429, "TooManyRequests")),
-    lambda: Answered(403, status(403, "Forbidden")),
-    lambda: Answered(410, status(410, "Expired")),
-    lambda: Answered(404, b"404 page not found\n"),
-    lambda: Answered(200, b'{"metadata":{"resourceVersion":"3"},"items":[', cut=True),
-    lambda: Answered(200, b"<html>\n"),
+    lambda: CannedResponse(500, status_body(500, "InternalError")),
+    lambda: CannedResponse(429, status_body(429, "TooManyRequests")),
+    lambda: CannedResponse(403, status_body(403, "Forbidden")),
+    lambda: CannedResponse(410, status_body(410, "Expired")),
+    lambda: CannedResponse(404, b"404 page not found\n"),
+    lambda: CannedResponse(200, b'{"metadata":{"resourceVersion":"3"},"items":[', cut=True),
+    lambda: CannedResponse(200, b"<html>\n"),
 ]
 
 
@@ -43,10 +49,10 @@ class CacheMachine(RuleBasedStateMachine):
         super().__init__()
         self.loop = VirtualLoop(limit=1e7)
         self.runner = asyncio.Runner(loop_factory=lambda: self.loop)
-        self.clock = VirtualClock(self.loop, start=START)
+        self.clock = VirtualClock(self.loop, start=START_TIME)
         chance = random.Random(1)
-        self.server = SmallServer(self.clock, cut=chance.randrange)
-        self.responses: list[Thing] = []
+        self.server = FakeApiServer(self.clock, cut=chance.randrange)
+        self.responses: list[JsonObject] = []
         self.newest: dict[str, int] = {}
         self.replayed: dict[str, Object] = {}
         self.faults: list[str] = []
@@ -88,14 +94,14 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule()
     def other_kind(self) -> None:
-        self.server.other_kind()
+        self.server.write_other_kind()
 
     # What the cache hears.
 
     @precondition(lambda self: self.responses)
     @rule(at=st.integers(0, 100))
     def learn(self, at: int) -> None:
-        self.cache.learn(view(self.responses.pop(at % len(self.responses))))
+        self.cache.record_write(view(self.responses.pop(at % len(self.responses))))
 
     @rule(seconds=st.sampled_from([0.0, 0.001, 0.5, 5.0, 70.0, 400.0]))
     def time_passes(self, seconds: float) -> None:
@@ -104,7 +110,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule()
     def prove(self) -> None:
         revision = self.server.revision
-        if self.runner.run(self.cache.prove(within=3.0)):
+        if self.runner.run(self.cache.verify_current(within=3.0)):
             assert self.cache.revision >= revision
 
     # What befalls them.
@@ -141,7 +147,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.server.log)
     @rule(at=st.integers(0, 100))
-    def tell_again(self, at: int) -> None:
+    def replay_event(self, at: int) -> None:
         _, kind, thing = self.server.log[at % len(self.server.log)]
         for watch in self.server.watches:
             watch.send(kind, thing)
@@ -164,7 +170,7 @@ class CacheMachine(RuleBasedStateMachine):
     @invariant()
     def indexes_hold_the_same(self) -> None:
         for digit in "123456789":
-            under = {each.metadata.key for each in self.cache.by("initial", digit)}
+            under = {each.metadata.key for each in self.cache.by_index("initial", digit)}
             held = {each.metadata.key for each in self.cache if each.metadata.uid[-1] == digit}
             assert under == held
 
@@ -175,8 +181,8 @@ class CacheMachine(RuleBasedStateMachine):
         try:
             held = {each.metadata.key: int(each.metadata.resource_version) for each in self.cache}
             assert held == _revisions(self.server)
-            assert self.runner.run(self.cache.prove(within=10.0))
-            assert self.cache.why == ""
+            assert self.runner.run(self.cache.verify_current(within=10.0))
+            assert self.cache.problem == ""
             self.nothing_goes_backwards()
             self.who_listens_has_the_same()
         finally:
@@ -186,7 +192,7 @@ class CacheMachine(RuleBasedStateMachine):
             self.runner.close()
 
 
-def _revisions(server: SmallServer) -> dict[str, int]:
+def _revisions(server: FakeApiServer) -> dict[str, int]:
     things: dict[str, Any] = server.objects
     return {name: int(thing["metadata"]["resourceVersion"]) for name, thing in things.items()}
 

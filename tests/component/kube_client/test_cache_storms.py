@@ -16,28 +16,28 @@ from libs.testing.apiserver.faults import (
     Delay,
     DropWatch,
     Fault,
+    FaultEffect,
     Hang,
-    Refuse,
+    RefuseRequest,
     Restart,
-    Slow,
-    Strike,
+    SlowBody,
 )
 from libs.testing.apiserver.server import ApiServer
-from libs.testing.loop import Sim, run
+from libs.testing.simulation import Sim, run
 
 READS = ("get", "list", "watch")
 
-STORM: list[tuple[Strike, float]] = [
+STORM: list[tuple[FaultEffect, float]] = [
     (Delay(seconds=2.0), 0.1),
     (Hang(), 0.05),
-    (Refuse(429, retry_after=1), 0.1),
-    (Refuse(500), 0.1),
-    (Refuse(410), 0.05),
+    (RefuseRequest(429, retry_after=1), 0.1),
+    (RefuseRequest(500), 0.1),
+    (RefuseRequest(410), 0.05),
     (Cut("before"), 0.1),
     (Cut("body"), 0.1),
     (DropWatch(after=3), 0.3),
     (DropWatch(after=2, clean=False), 0.3),
-    (Slow(piece=100, seconds=0.01), 0.1),
+    (SlowBody(piece=100, seconds=0.01), 0.1),
     (Restart(), 0.01),
 ]
 
@@ -90,13 +90,13 @@ class World:
                 made = await who.apply(CONFIG_MAPS, wanted, force=True, namespace="default")
                 if who is self.us:
                     await self.sim.clock.sleep(chance.choice((0.0, 0.1, 1.0)))
-                    self.whole.learn(made)
-                    self.part.learn(made)
+                    self.whole.record_write(made)
+                    self.part.record_write(made)
         except KubeError:
             pass
 
     async def there(self, labels: str = "") -> dict[str, str]:
-        page = await self.people.page(CONFIG_MAPS, namespace="default", labels=labels)
+        page = await self.people.list_page(CONFIG_MAPS, namespace="default", labels=labels)
         return {item.metadata.key: item.metadata.resource_version for item in page.items}
 
 
@@ -111,7 +111,7 @@ def test_after_a_storm_of_faults_each_cache_is_the_server(seed: int) -> None:
         following = [asyncio.create_task(each.run()) for each in (world.whole, world.part)]
         faults = [
             world.server.faults.add(
-                Fault(does=does, verbs=READS, user="us", probability=probability)
+                Fault(effect=does, verbs=READS, user="us", probability=probability)
             )
             for does, probability in STORM
         ]
@@ -124,18 +124,20 @@ def test_after_a_storm_of_faults_each_cache_is_the_server(seed: int) -> None:
             if chance.random() < 0.05:
                 await world.server.compact()
         world.server.faults.clear()
-        assert sum(fault.struck > 0 for fault in faults) >= 8
+        assert sum(fault.hit_count > 0 for fault in faults) >= 8
         await sim.clock.sleep(120.0)
-        proofs = await asyncio.gather(world.whole.prove(within=10.0), world.part.prove(within=10.0))
+        proofs = await asyncio.gather(
+            world.whole.verify_current(within=10.0), world.part.verify_current(within=10.0)
+        )
         assert proofs == [True, True]
         assert held(world.whole) == await world.there() == world.replayed
         assert held(world.part) == await world.there("app in (a,b)")
         assert len(world.replayed) > 5
-        assert (world.whole.why, world.part.why) == ("", "")
+        assert (world.whole.problem, world.part.problem) == ("", "")
         for task in following:
             task.cancel()
         await asyncio.wait(following)
-        assert world.server.watching == 0
+        assert world.server.open_watches == 0
 
     run(main, seed=seed)
 
@@ -146,9 +148,9 @@ def test_a_large_list_comes_in_pages_of_one_revision() -> None:
         for number in range(1101):
             made = {"metadata": {"name": f"m{number}"}}
             await world.people.create(CONFIG_MAPS, made, namespace="default")
-        world.server.faults.add(Fault(does=Cut("body"), verbs=("list",), times=2))
+        world.server.faults.add(Fault(effect=Cut("body"), verbs=("list",), times=2))
         following = asyncio.create_task(world.whole.run())
-        await world.whole.synced()
+        await world.whole.wait_synced()
         following.cancel()
         await asyncio.wait({following})
         assert len(world.whole) == 1101

@@ -13,16 +13,16 @@ import pytest
 from aiohttp import web
 
 from libs.kube.client import Kube
-from libs.kube.config import connect, sources
-from libs.kube.config.credentials import PERIOD
+from libs.kube.config import open_transport, sources
+from libs.kube.config.credentials import REFRESH_PERIOD
 from libs.kube.errors import Misconfigured, Unauthorized
 from libs.kube.http import HttpTransport
 from libs.runtime.clock import SystemClock
-from tests.component.kube_client.web import Authority, serving
+from tests.component.kube_client.web import CertificateAuthority, serve
 from tests.support import eventually
 
 
-class LateClock(SystemClock):
+class OffsetClock(SystemClock):
     """The machine's, and whatever is added."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class LateClock(SystemClock):
         return super().monotonic() + self.added
 
 
-class Gate:
+class TokenServer:
     """An API server that lets one token in, and says who came."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ def credential(**status: str) -> str:
 
 async def why(environ: Mapping[str, str] | None = None, **how: Any) -> str:
     with pytest.raises(Misconfigured) as wrong:
-        await connect(clock=SystemClock(), environ=environ or {"HOME": "/nowhere"}, **how)
+        await open_transport(clock=SystemClock(), environ=environ or {"HOME": "/nowhere"}, **how)
     text = str(wrong.value)
     assert "\n" not in text
     return text
@@ -109,7 +109,7 @@ async def test_the_first_that_is_there_is_taken(tmp_path: Path) -> None:
         return {"HOME": str(tmp_path), **more}
 
     async def url(environ: Mapping[str, str], **how: Any) -> str:
-        async with await connect(clock=SystemClock(), environ=environ, **how) as way:
+        async with await open_transport(clock=SystemClock(), environ=environ, **how) as way:
             return way.url
 
     kubeconfig(tmp_path / ".kube" / "config", server="http://home")
@@ -127,8 +127,8 @@ async def test_the_first_that_is_there_is_taken(tmp_path: Path) -> None:
 
 
 async def test_several_files_are_read_as_one(tmp_path: Path) -> None:
-    gate = Gate()
-    async with serving(gate) as url:
+    gate = TokenServer()
+    async with serve(gate) as url:
         first = kubeconfig(tmp_path / "first", user={"token": "bad"}, cluster={"server": url})
         second = tmp_path / "second"
         context = {"name": "there", "context": {"cluster": "c", "user": "v"}}
@@ -138,9 +138,11 @@ async def test_several_files_are_read_as_one(tmp_path: Path) -> None:
             )
         )
         environ = {"KUBECONFIG": f"{first}:{second}"}
-        async with await connect(clock=SystemClock(), environ=environ, context="there") as way:
+        async with await open_transport(
+            clock=SystemClock(), environ=environ, context="there"
+        ) as way:
             assert await came_in(way)
-        async with await connect(clock=SystemClock(), environ=environ) as way:
+        async with await open_transport(clock=SystemClock(), environ=environ) as way:
             assert not await came_in(way)
 
 
@@ -159,17 +161,17 @@ async def test_of_several_files_the_first_says_which_context_is_current(tmp_path
     )
     for files, port in (((first, second), 1), ((second, first), 2)):
         environ = {"KUBECONFIG": ":".join(map(str, files))}
-        async with await connect(clock=SystemClock(), environ=environ) as way:
+        async with await open_transport(clock=SystemClock(), environ=environ) as way:
             assert way.url == f"http://127.0.0.1:{port}"
 
 
 async def test_a_plugin_by_a_relative_path_lies_beside_its_file(tmp_path: Path) -> None:
     user = plugin(tmp_path, f"echo '{credential(token='good')}'")
     user["exec"]["command"] = "./plugin"
-    async with serving(Gate()) as url:
+    async with serve(TokenServer()) as url:
         path = kubeconfig(tmp_path / "config", user=user, cluster={"server": url})
         content = path.read_bytes()
-        async with await connect(clock=SystemClock(), environ={}, kubeconfig=path) as way:
+        async with await open_transport(clock=SystemClock(), environ={}, kubeconfig=path) as way:
             assert await came_in(way)
     assert path.read_bytes() == content
 
@@ -212,7 +214,7 @@ async def test_a_context_that_is_not_there(tmp_path: Path) -> None:
     assert await why(kubeconfig=path) == said
 
 
-async def test_tls_files_that_are_no_good(tmp_path: Path, authority: Authority) -> None:
+async def test_tls_files_that_are_no_good(tmp_path: Path, authority: CertificateAuthority) -> None:
     path, ca = tmp_path / "config", tmp_path / "ca.crt"
     server = "https://127.0.0.1:1"
     cluster = {"certificate-authority": "ca.crt"}  # beside the file that names it
@@ -263,7 +265,7 @@ async def test_a_plugin_that_is_missing(tmp_path: Path) -> None:
 
 
 async def test_a_plugin_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "WITHIN", 0.2)
+    monkeypatch.setattr(sources, "READ_TIMEOUT", 0.2)
     user = plugin(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 600")
     path = kubeconfig(tmp_path / "config", user=user)
     name = user["exec"]["command"]
@@ -276,8 +278,10 @@ async def test_a_plugin_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 # Who we are.
 
 
-async def test_tokens_passwords_and_certificates(tmp_path: Path, authority: Authority) -> None:
-    gate = Gate()
+async def test_tokens_passwords_and_certificates(
+    tmp_path: Path, authority: CertificateAuthority
+) -> None:
+    gate = TokenServer()
     inline = base64.b64encode(authority.ca.read_bytes()).decode()
     certificate, key = authority.issue("person")
     users: list[dict[str, Any]] = [
@@ -285,42 +289,44 @@ async def test_tokens_passwords_and_certificates(tmp_path: Path, authority: Auth
         {"username": "a", "password": "b"},
         {"client-certificate": str(certificate), "client-key": str(key)},
     ]
-    async with serving(gate, tls=authority.server(clients=True)) as url:
+    async with serve(gate, tls=authority.server(clients=True)) as url:
         for user in users:
             everybody = {"client-certificate": str(certificate), "client-key": str(key), **user}
             cluster = {"certificate-authority-data": inline}
             path = kubeconfig(tmp_path / "config", server=url, user=everybody, cluster=cluster)
-            async with await connect(clock=SystemClock(), kubeconfig=path) as way:
+            async with await open_transport(clock=SystemClock(), kubeconfig=path) as way:
                 assert await came_in(way) == (user == users[0])
     assert gate.seen == ["Bearer good", "Basic YTpi", ""]
 
 
 async def test_a_server_that_nobody_can_verify_may_be_trusted(
-    tmp_path: Path, stranger: Authority
+    tmp_path: Path, stranger: CertificateAuthority
 ) -> None:
-    async with serving(Gate(), tls=stranger.server(names="DNS:other")) as url:
+    async with serve(TokenServer(), tls=stranger.server(names="DNS:other")) as url:
         cluster = {"insecure-skip-tls-verify": True}
         path = kubeconfig(tmp_path / "config", server=url, cluster=cluster)
-        async with await connect(clock=SystemClock(), kubeconfig=path) as way:
+        async with await open_transport(clock=SystemClock(), kubeconfig=path) as way:
             assert await came_in(way)
 
 
 async def test_a_pod_reads_its_token_again_each_minute(
-    tmp_path: Path, authority: Authority
+    tmp_path: Path, authority: CertificateAuthority
 ) -> None:
-    gate, clock = Gate(), LateClock()
+    gate, clock = TokenServer(), OffsetClock()
     (tmp_path / "ca.crt").write_bytes(authority.ca.read_bytes())
     token = tmp_path / "token"
     token.write_text("good\n")
-    async with serving(gate, tls=authority.server()) as url:
+    async with serve(gate, tls=authority.server()) as url:
         host, _, port = url.removeprefix("https://").partition(":")
         environ = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
-        async with await connect(clock=clock, environ=environ, service_account=tmp_path) as way:
+        async with await open_transport(
+            clock=clock, environ=environ, service_account=tmp_path
+        ) as way:
             assert way.url == url
             assert await came_in(way, clock)
             token.write_text("better\n")
             assert await came_in(way, clock)
-            clock.added = PERIOD
+            clock.added = REFRESH_PERIOD
             assert await came_in(way, clock)  # the reading goes on beside
             gate.token = "better"
             assert await came_in(way, clock)
@@ -331,10 +337,10 @@ async def test_a_pod_reads_its_token_again_each_minute(
 async def test_a_refused_token_is_read_again_once_and_that_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gate = Gate()
-    async with serving(gate) as url:
+    gate = TokenServer()
+    async with serve(gate) as url:
         path = kubeconfig(tmp_path / "config", server=url, user={"token": "old"})
-        async with await connect(clock=SystemClock(), kubeconfig=path) as way:
+        async with await open_transport(clock=SystemClock(), kubeconfig=path) as way:
             with caplog.at_level(logging.WARNING, "sluice.kube"):
                 assert not await came_in(way)
                 assert not await came_in(way)
@@ -343,7 +349,7 @@ async def test_a_refused_token_is_read_again_once_and_that_is_said(
                 "the API server refused our credentials; reading them again"
             ]
             kubeconfig(path, server=url, user={"token": "good"})
-            way_after = await connect(clock=SystemClock(), kubeconfig=path)
+            way_after = await open_transport(clock=SystemClock(), kubeconfig=path)
             assert await came_in(way_after)
             gate.token = "fresh"
             kubeconfig(path, server=url, user={"token": "fresh"})
@@ -353,18 +359,18 @@ async def test_a_refused_token_is_read_again_once_and_that_is_said(
 
 
 async def test_a_plugin_is_asked_again_when_its_token_is_refused(tmp_path: Path) -> None:
-    gate = Gate()
+    gate = TokenServer()
     (tmp_path / "current").write_text(
         credential(token="good", expirationTimestamp="2999-01-01T00:00:00Z")
     )
     runs = tmp_path / "runs"
     user = plugin(tmp_path, f"echo x >> {runs}; cat {tmp_path}/current")
-    clock = LateClock()
-    async with serving(gate) as url:
+    clock = OffsetClock()
+    async with serve(gate) as url:
         path = kubeconfig(tmp_path / "config", server=url, user=user)
-        async with await connect(clock=clock, kubeconfig=path) as way:
+        async with await open_transport(clock=clock, kubeconfig=path) as way:
             assert await came_in(way, clock)
-            clock.added = PERIOD
+            clock.added = REFRESH_PERIOD
             assert await came_in(way, clock)
             assert await came_in(way, clock)
             assert len(runs.read_text().split()) == 1  # what it gave lasts for long
@@ -377,12 +383,12 @@ async def test_a_plugin_is_asked_again_when_its_token_is_refused(tmp_path: Path)
 async def test_credentials_that_cannot_be_read_again_stay(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gate, clock = Gate(), LateClock()
+    gate, clock = TokenServer(), OffsetClock()
     token = tmp_path / "token"
     token.write_text("good")
-    async with serving(gate) as url:
+    async with serve(gate) as url:
         path = kubeconfig(tmp_path / "config", server=url, user={"tokenFile": "token"})
-        async with await connect(clock=clock, kubeconfig=path) as way:
+        async with await open_transport(clock=clock, kubeconfig=path) as way:
             token.unlink()
             gate.token = "other"
             with caplog.at_level(logging.WARNING, "sluice.kube"):

@@ -12,11 +12,11 @@ from aiohttp import web
 
 from libs.kube.client import Kube
 from libs.kube.errors import TimedOut, Unauthorized, Unavailable
-from libs.kube.http import HttpTransport, Pass, Token
+from libs.kube.http import HttpTransport, RequestAuth, StaticToken
 from libs.kube.transport import Request
-from libs.kube.watch.lines import Lines
+from libs.kube.watch.wire import LineBuffer
 from libs.runtime.clock import SystemClock
-from tests.component.kube_client.web import Authority, serving
+from tests.component.kube_client.web import CertificateAuthority, serve
 
 NODES = Request(method="GET", path="/api/v1/nodes")
 
@@ -45,8 +45,8 @@ async def why(transport: HttpTransport, request: Request = NODES) -> str:
     return failed.value.message.removeprefix(f"{transport.url}: ")
 
 
-def trusting(authority: Authority) -> Token:
-    return Token(tls=ssl.create_default_context(cafile=authority.ca))
+def trusting(authority: CertificateAuthority) -> StaticToken:
+    return StaticToken(tls=ssl.create_default_context(cafile=authority.ca))
 
 
 async def test_what_is_asked_arrives_as_it_is() -> None:
@@ -62,8 +62,8 @@ async def test_what_is_asked_arrives_as_it_is() -> None:
         body='{"ä":1}'.encode(),
     )
     async with (
-        serving(echo) as url,
-        HttpTransport(f"{url}/", credentials=Token("secret")) as way,
+        serve(echo) as url,
+        HttpTransport(f"{url}/", credentials=StaticToken("secret")) as way,
         way.open(request) as answer,
     ):
         assert answer.status == 200
@@ -84,7 +84,7 @@ async def test_a_name_cannot_leave_its_place_in_the_path() -> None:
         seen.append(request.raw_path)
         return web.Response()
 
-    async with serving(answer) as url, HttpTransport(url, credentials=Token()) as way:
+    async with serve(answer) as url, HttpTransport(url, credentials=StaticToken()) as way:
         for name in ("system:node", "a?b=c", "a%2fb", "ä#x"):
             await asked(way, Request(method="GET", path=f"/api/v1/nodes/{name}"))
     assert seen == [
@@ -101,7 +101,7 @@ async def test_an_error_is_an_answer_too_and_redirects_are_not_followed() -> Non
             return web.Response(status=302, headers={"Location": "/"})
         return web.Response(status=429, headers={"Retry-After": "7"}, text="slowly")
 
-    async with serving(answer) as url, HttpTransport(url, credentials=Token()) as way:
+    async with serve(answer) as url, HttpTransport(url, credentials=StaticToken()) as way:
         async with way.open(NODES) as refused:
             assert (refused.status, refused.headers["retry-after"]) == (429, "7")
             assert await refused.body() == b"slowly"
@@ -126,15 +126,15 @@ async def test_long_lines_survive_and_watches_keep_nobody_waiting() -> None:
     watch = Request(method="GET", path="/api/v1/nodes", query={"watch": "true"})
 
     async def lines(way: HttpTransport) -> AsyncGenerator[bytes]:
-        splitting = Lines()
+        splitting = LineBuffer()
         async with way.open(watch) as answer:
             async for chunk in answer.chunks():
                 for each in splitting.feed(chunk):
                     yield each
 
     async with (
-        serving(answer) as url,
-        HttpTransport(url, credentials=Token()) as way,
+        serve(answer) as url,
+        HttpTransport(url, credentials=StaticToken()) as way,
         asyncio.timeout(20),
         aclosing(lines(way)) as first,
     ):
@@ -156,7 +156,7 @@ async def test_connections_are_used_again() -> None:
         peers.add(request.transport.get_extra_info("peername"))
         return web.Response(body=b"x" * 300_000)
 
-    async with serving(answer) as url, HttpTransport(url, credentials=Token()) as way:
+    async with serve(answer) as url, HttpTransport(url, credentials=StaticToken()) as way:
         for _ in range(5):
             await asked(way)
         assert len(peers) == 1
@@ -175,7 +175,7 @@ async def test_a_body_that_breaks_off_is_no_answer() -> None:
         request.transport.abort()
         return stream
 
-    async with serving(answer) as url, HttpTransport(url, credentials=Token()) as way:
+    async with serve(answer) as url, HttpTransport(url, credentials=StaticToken()) as way:
         assert await why(way) == "the answer broke off: the connection was cut"
         with pytest.raises(Unavailable, match="the connection was cut"):
             async with way.open(NODES) as broken:
@@ -188,7 +188,7 @@ async def test_a_connection_that_is_dropped_before_the_answer() -> None:
         request.transport.abort()
         return web.Response()
 
-    async with serving(answer) as url, HttpTransport(url, credentials=Token()) as way:
+    async with serve(answer) as url, HttpTransport(url, credentials=StaticToken()) as way:
         post = Request(method="POST", path="/api/v1/nodes", body=b"{}")
         assert await why(way, post) in (
             "the server closed the connection before it answered",
@@ -209,7 +209,7 @@ async def test_what_may_have_been_carried_out_is_sent_again_only_if_twice_is_onc
             request.transport.close()  # a connection that was used before and is dropped now
         return web.Response(body=b"{}")
 
-    async with serving(answer) as url, HttpTransport(url, credentials=Token()) as way:
+    async with serve(answer) as url, HttpTransport(url, credentials=StaticToken()) as way:
         await asked(way)
         change = Request(method=method, path="/api/v1/nodes/a", body=b"{}")
         if times == 1:
@@ -229,7 +229,7 @@ async def test_an_answer_that_is_no_http() -> None:
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, HttpTransport(url, credentials=Token()) as way:
+    async with server, HttpTransport(url, credentials=StaticToken()) as way:
         assert "Invalid character in chunk size" in await why(way)
 
 
@@ -237,7 +237,7 @@ async def test_where_nobody_listens() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}"
-        async with HttpTransport(url, credentials=Token()) as way:
+        async with HttpTransport(url, credentials=StaticToken()) as way:
             assert await why(way) == "connection refused: nothing listens there"
 
 
@@ -246,19 +246,19 @@ async def test_a_host_without_an_address(monkeypatch: pytest.MonkeyPatch) -> Non
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    async with HttpTransport("https://no-such-host.invalid:6443", credentials=Token()) as way:
+    async with HttpTransport("https://no-such-host.invalid:6443", credentials=StaticToken()) as way:
         assert await why(way) == (
             "no address is known for the host no-such-host.invalid; check the name, and DNS"
         )
 
 
 async def test_an_address_that_is_none() -> None:
-    async with HttpTransport("6443", credentials=Token()) as way:
+    async with HttpTransport("6443", credentials=StaticToken()) as way:
         assert await why(way) == "this is not the address of a server"
 
 
 async def test_a_transport_that_was_closed_opens_nothing_again() -> None:
-    way = HttpTransport("http://127.0.0.1:1", credentials=Token())
+    way = HttpTransport("http://127.0.0.1:1", credentials=StaticToken())
     await way.close()
     assert await why(way) == "the way there was closed from here"
 
@@ -266,9 +266,9 @@ async def test_a_transport_that_was_closed_opens_nothing_again() -> None:
 async def test_the_environment_s_proxies_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    async with serving(echo) as url, HttpTransport(url, credentials=Token()) as way:
+    async with serve(echo) as url, HttpTransport(url, credentials=StaticToken()) as way:
         assert b'"path": "/api/v1/nodes"' in await asked(way)
-        through = HttpTransport(url, credentials=Token(), proxy="http://127.0.0.1:1")
+        through = HttpTransport(url, credentials=StaticToken(), proxy="http://127.0.0.1:1")
         assert await why(through) == (
             "the proxy cannot be reached: connection refused: nothing listens there"
         )
@@ -276,11 +276,11 @@ async def test_the_environment_s_proxies_are_not_asked(monkeypatch: pytest.Monke
 
 
 async def test_tls_with_the_authority_of_this_cluster(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch, stranger: Authority
+    authority: CertificateAuthority, monkeypatch: pytest.MonkeyPatch, stranger: CertificateAuthority
 ) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(stranger.ca))
     monkeypatch.setenv("SSL_CERT_FILE", str(stranger.ca))
-    async with serving(echo, tls=authority.server()) as url:
+    async with serve(echo, tls=authority.server()) as url:
         async with HttpTransport(url, credentials=trusting(authority)) as way:
             assert b'"method": "GET"' in await asked(way)
         async with HttpTransport(url, credentials=trusting(stranger)) as way:
@@ -289,9 +289,9 @@ async def test_tls_with_the_authority_of_this_cluster(
             assert words.endswith("the configured CA file must be that of this cluster")
 
 
-async def test_tls_with_a_certificate_for_another_name(authority: Authority) -> None:
+async def test_tls_with_a_certificate_for_another_name(authority: CertificateAuthority) -> None:
     tls = authority.server(names="DNS:api.example")
-    async with serving(echo, tls=tls) as url:
+    async with serve(echo, tls=tls) as url:
         async with HttpTransport(url, credentials=trusting(authority)) as way:
             assert (await why(way)).startswith("the server's certificate is for another name: IP")
         named = HttpTransport(url, credentials=trusting(authority), server_name="api.example")
@@ -299,15 +299,15 @@ async def test_tls_with_a_certificate_for_another_name(authority: Authority) -> 
             assert b'"method": "GET"' in await asked(way)
 
 
-async def test_tls_where_there_is_none(authority: Authority) -> None:
-    async with serving(echo) as url:
+async def test_tls_where_there_is_none(authority: CertificateAuthority) -> None:
+    async with serve(echo) as url:
         wrong = url.replace("http:", "https:")
         async with HttpTransport(wrong, credentials=trusting(authority)) as way:
             assert (await why(way)).endswith("is this the server's HTTPS port?")
 
 
-async def test_tls_where_the_server_wants_a_certificate(authority: Authority) -> None:
-    async with serving(echo, tls=authority.server(clients=True)) as url:
+async def test_tls_where_the_server_wants_a_certificate(authority: CertificateAuthority) -> None:
+    async with serve(echo, tls=authority.server(clients=True)) as url:
         async with HttpTransport(url, credentials=trusting(authority)) as way:
             assert await why(way) in (
                 "the server closed the connection before it answered",
@@ -315,7 +315,7 @@ async def test_tls_where_the_server_wants_a_certificate(authority: Authority) ->
             )
         tls = ssl.create_default_context(cafile=authority.ca)
         tls.load_cert_chain(*authority.issue("client"))
-        async with HttpTransport(url, credentials=Token(tls=tls)) as way:
+        async with HttpTransport(url, credentials=StaticToken(tls=tls)) as way:
             assert b'"method": "GET"' in await asked(way)
 
 
@@ -326,7 +326,7 @@ async def test_a_server_that_hangs_is_named_with_the_seconds() -> None:
         await over.wait()
         return web.Response()
 
-    async with serving(answer) as url, HttpTransport(url, credentials=Token()) as way:
+    async with serve(answer) as url, HttpTransport(url, credentials=StaticToken()) as way:
         kube = Kube(way, manager="test", clock=SystemClock())
         with pytest.raises(TimedOut) as late:
             await kube.request("GET", "/version", within=0.05)
@@ -340,22 +340,22 @@ async def test_a_server_that_hangs_is_named_with_the_seconds() -> None:
         over.set()
 
 
-class Keys:
+class RotatingCredentials:
     """Credentials of which there are several."""
 
     def __init__(self, *tokens: str) -> None:
         self._tokens = list(tokens)
         self.closed = False
 
-    async def present(self) -> Pass:
-        return Pass(headers={"authorization": self._tokens[0]})
+    async def current(self) -> RequestAuth:
+        return RequestAuth(headers={"authorization": self._tokens[0]})
 
-    async def renew(self, shown: Pass) -> Pass | None:
-        assert shown.headers == {"authorization": self._tokens[0]}
+    async def refresh(self, rejected: RequestAuth) -> RequestAuth | None:
+        assert rejected.headers == {"authorization": self._tokens[0]}
         if len(self._tokens) == 1:
             return None
         del self._tokens[0]
-        return await self.present()
+        return await self.current()
 
     async def close(self) -> None:
         self.closed = True
@@ -372,8 +372,8 @@ async def test_refused_credentials_are_renewed_once(keys: list[str], statuses: l
         seen.append(200 if request.headers["authorization"] == "new" else 401)
         return web.json_response({"message": "Unauthorized", "code": seen[-1]}, status=seen[-1])
 
-    credentials = Keys(*keys)
-    async with serving(answer) as url, HttpTransport(url, credentials=credentials) as way:
+    credentials = RotatingCredentials(*keys)
+    async with serve(answer) as url, HttpTransport(url, credentials=credentials) as way:
         kube = Kube(way, manager="test", clock=SystemClock())
         if statuses[-1] == 200:
             await kube.request("POST", "/api/v1/nodes", body={})

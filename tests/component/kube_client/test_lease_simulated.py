@@ -7,31 +7,39 @@ import pytest
 from libs.contracts.journal import Revision
 from libs.kube.client import Kube
 from libs.kube.resources import LEASES, NAMESPACES
-from libs.testing.apiserver.faults import Cut, Delay, Fault, Hang, Refuse, Restart, Strike
-from libs.testing.apiserver.server import ApiServer
-from libs.testing.loop import Sim, run
-from tests.unit.kube.lease_candidates import (
-    Candidate,
-    busy,
-    effects,
-    out_of_office,
-    overlaps,
-    successions,
-    unsaid,
+from libs.testing.apiserver.faults import (
+    Cut,
+    Delay,
+    Fault,
+    FaultEffect,
+    Hang,
+    RefuseRequest,
+    Restart,
 )
-from tests.unit.kube.lease_server import LEASE, NAMESPACE
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.simulation import Sim, run
+from tests.unit.kube.fake_lease_server import LEASE, NAMESPACE
+from tests.unit.kube.lease_candidates import (
+    LeaseCandidate,
+    effects,
+    effects_out_of_term,
+    overlapping_tenures,
+    silence_logs,
+    successions,
+    write_forever,
+)
 
-pytestmark = pytest.mark.usefixtures(unsaid.__name__)
+pytestmark = pytest.mark.usefixtures(silence_logs.__name__)
 
 
-class Cluster:
+class World:
     """A server with an empty lease."""
 
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
         self.server = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random_for("server"))
         self.admin = Kube(self.server.transport(user="admin"), manager="admin", clock=sim.clock)
-        self.candidates: list[Candidate] = []
+        self.candidates: list[LeaseCandidate] = []
         self.calm_since = 0.0
 
     async def prepare(self) -> None:
@@ -40,9 +48,9 @@ class Cluster:
             LEASES, {"metadata": {"name": LEASE, "labels": {"app": "x"}}}, namespace=NAMESPACE
         )
 
-    def enter(self, name: str) -> Candidate:
+    def add_candidate(self, name: str) -> LeaseCandidate:
         transport = self.server.transport(user=name)
-        self.candidates.append(Candidate(self.sim, name, transport, busy))
+        self.candidates.append(LeaseCandidate(self.sim, name, transport, write_forever))
         return self.candidates[-1]
 
     @property
@@ -56,14 +64,14 @@ class Cluster:
         await self.server.stop()
 
 
-def a_fault(random: random.Random) -> Fault:
-    does: Strike = random.choice(
+def random_fault(random: random.Random) -> Fault:
+    does: FaultEffect = random.choice(
         [
             Delay(random.uniform(0.1, 4.0)),
             Hang(),
-            Refuse(409),
-            Refuse(429, retry_after=1),
-            Refuse(500),
+            RefuseRequest(409),
+            RefuseRequest(429, retry_after=1),
+            RefuseRequest(500),
             Cut("before"),
             Cut("after"),
             Cut("body"),
@@ -71,21 +79,21 @@ def a_fault(random: random.Random) -> Fault:
         ]
     )
     return Fault(
-        does=does,
+        effect=does,
         kind=random.choice(["", "Lease", "ConfigMap"]),
         user=random.choice(["", "a", "b"]),
         probability=0.05 if isinstance(does, Restart) else random.uniform(0.1, 1.0),
     )
 
 
-async def storm(sim: Sim) -> Cluster:
-    cluster = Cluster(sim)
+async def storm(sim: Sim) -> World:
+    cluster = World(sim)
     await cluster.prepare()
     for name in ("a", "b", "a"):
-        cluster.enter(name)
+        cluster.add_candidate(name)
     draw = sim.random_for("storm")
     while sim.clock.monotonic() < 180:
-        active = cluster.server.faults.add(a_fault(draw))
+        active = cluster.server.faults.add(random_fault(draw))
         await sim.clock.sleep(draw.uniform(1.0, 15.0))
         if draw.random() < 0.7:
             cluster.server.faults.remove(active)
@@ -93,7 +101,7 @@ async def storm(sim: Sim) -> Cluster:
             cluster.server.faults.clear()
         if draw.random() < 0.2:
             await cluster.candidates[-2].stop()
-            cluster.enter(draw.choice("ab"))
+            cluster.add_candidate(draw.choice("ab"))
     cluster.server.faults.clear()
     cluster.calm_since = sim.clock.now()
     await sim.clock.sleep(40)
@@ -103,16 +111,16 @@ async def storm(sim: Sim) -> Cluster:
 
 async def deaths(sim: Sim) -> list[float]:
     """Seconds without an effect, each time that a leader dies and another stands by."""
-    cluster = Cluster(sim)
+    cluster = World(sim)
     await cluster.prepare()
-    leader = cluster.enter("a")
+    leader = cluster.add_candidate("a")
     gaps: list[float] = []
     for name in ("b", "c", "d"):
         await sim.clock.sleep(sim.random.uniform(5.0, 15.0))
-        heir = cluster.enter(name)
+        heir = cluster.add_candidate(name)
         await sim.clock.sleep(sim.random.uniform(5.0, 15.0))
-        assert leader.leads
-        cluster.server.faults.add(Fault(does=Hang(), user=leader.name))
+        assert leader.is_leading
+        cluster.server.faults.add(Fault(effect=Hang(), user=leader.name))
         died = sim.clock.now()
         await leader.stop()
         await sim.clock.sleep(20)
@@ -132,9 +140,9 @@ def test_a_dead_leader_is_replaced_within_twenty_seconds() -> None:
 
 def test_what_others_keep_on_the_lease_stays() -> None:
     async def main(sim: Sim) -> None:
-        cluster = Cluster(sim)
+        cluster = World(sim)
         await cluster.prepare()
-        leader = cluster.enter("a")
+        leader = cluster.add_candidate("a")
         await sim.clock.sleep(30)
         lease = await cluster.admin.get(LEASES, LEASE, namespace=NAMESPACE)
         assert lease.spec.holder_identity == leader.lease.holder
@@ -149,8 +157,8 @@ def test_under_its_faults_one_leads_at_most_and_afterwards_one_does() -> None:
     handed_over = 0
     for seed in range(20):
         cluster = run(storm, seed=seed)
-        assert not overlaps(cluster.candidates), seed
-        assert not out_of_office(cluster.journal), seed
+        assert not overlapping_tenures(cluster.candidates), seed
+        assert not effects_out_of_term(cluster.journal), seed
         assert effects(cluster.journal, since=cluster.calm_since + 30), seed
         handed_over += len(successions(cluster.journal))
     assert handed_over > 40

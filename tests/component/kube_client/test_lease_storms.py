@@ -11,38 +11,43 @@ import pytest
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError
 from libs.kube.lease.term import Term
-from libs.testing.loop import Sim, run
-from tests.unit.kube.lease_candidates import (
-    Candidate,
-    act,
-    effects,
-    out_of_office,
-    overlaps,
-    successions,
-    unsaid,
+from libs.testing.simulation import Sim, run
+from tests.unit.kube.fake_lease_server import (
+    FakeLeaseServer,
+    FakeLeaseTransport,
+    no_faults,
+    random_faults,
 )
-from tests.unit.kube.lease_server import LeaseServer, Wire, calm, stormy
+from tests.unit.kube.lease_candidates import (
+    LeaseCandidate,
+    effects,
+    effects_out_of_term,
+    overlapping_tenures,
+    silence_logs,
+    successions,
+    write_effect,
+)
 
-pytestmark = pytest.mark.usefixtures(unsaid.__name__)
+pytestmark = pytest.mark.usefixtures(silence_logs.__name__)
 
 STORM = 240.0
 CALM = 40.0
 
 
-class Stage:
+class World:
     """A server, and candidates that come and go."""
 
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
         self.random = sim.random_for("stage")
-        self.server = LeaseServer(sim.clock)
-        self.candidates: list[Candidate] = []
-        self.alive: list[tuple[Candidate, Wire]] = []
+        self.server = FakeLeaseServer(sim.clock)
+        self.candidates: list[LeaseCandidate] = []
+        self.alive: list[tuple[LeaseCandidate, FakeLeaseTransport]] = []
 
-    def enter(self) -> None:
+    def add_candidate(self) -> None:
         name = f"c{len(self.candidates)}"
         wire = self.server.transport(name)
-        candidate = Candidate(self.sim, name, wire, restless)
+        candidate = LeaseCandidate(self.sim, name, wire, restless)
         self.candidates.append(candidate)
         self.alive.append((candidate, wire))
 
@@ -50,13 +55,13 @@ class Stage:
         candidate, wire = self.alive.pop(self.random.randrange(len(self.alive)))
         wire.cut = killed
         await candidate.stop()
-        self.enter()
+        self.add_candidate()
 
     def together(self) -> int:
-        return sum(candidate.leads for candidate in self.candidates)
+        return sum(candidate.is_leading for candidate in self.candidates)
 
 
-async def restless(candidate: Candidate, term: Term, kube: Kube) -> None:
+async def restless(candidate: LeaseCandidate, term: Term, kube: Kube) -> None:
     """Leads until the end, or for a while; sometimes goes on although it was cancelled."""
     machine, random = candidate.machine, candidate.random
     stubborn = random.random() < 0.3
@@ -67,7 +72,7 @@ async def restless(candidate: Candidate, term: Term, kube: Kube) -> None:
         count += 1
         try:
             with suppress(KubeError):
-                await act(candidate, term, kube, count)
+                await write_effect(candidate, term, kube, count)
             await machine.sleep(random.uniform(0.1, 0.7))
         except asyncio.CancelledError as error:
             if cancelled or not stubborn:
@@ -77,9 +82,11 @@ async def restless(candidate: Candidate, term: Term, kube: Kube) -> None:
         raise cancelled
 
 
-async def storm(stage: Stage, *, freezes: bool) -> None:
+async def storm(stage: World, *, freezes: bool) -> None:
     random = stage.random
-    stage.server.weather = stormy(stage.sim.random_for("storm"), badness=random.uniform(0.02, 0.4))
+    stage.server.weather = random_faults(
+        stage.sim.random_for("storm"), badness=random.uniform(0.02, 0.4)
+    )
     while stage.sim.clock.monotonic() < STORM:
         await stage.sim.clock.sleep(random.uniform(0.5, 10.0))
         assert stage.together() <= 1
@@ -96,12 +103,12 @@ async def storm(stage: Stage, *, freezes: bool) -> None:
                 pass
 
 
-async def survive(sim: Sim, *, candidates: int, freezes: bool) -> Stage:
-    stage = Stage(sim)
+async def survive(sim: Sim, *, candidates: int, freezes: bool) -> World:
+    stage = World(sim)
     for _ in range(candidates):
-        stage.enter()
+        stage.add_candidate()
     await storm(stage, freezes=freezes)
-    stage.server.weather = calm
+    stage.server.weather = no_faults
     await sim.clock.sleep(CALM)
     for candidate, _ in stage.alive:
         await candidate.stop()
@@ -113,7 +120,7 @@ def test_no_effect_of_an_old_leader_comes_after_a_new_ones_first(block: int) -> 
     """Three candidates, with freezes, deletions, deaths and bodies that will not go."""
     for seed in range(block * 25, block * 25 + 25):
         stage = run(lambda sim: survive(sim, candidates=3, freezes=True), seed=seed)
-        assert not out_of_office(stage.server.journal), seed
+        assert not effects_out_of_term(stage.server.journal), seed
         assert effects(stage.server.journal, since=STORM + 35.0), seed
 
 
@@ -122,6 +129,6 @@ def test_bodies_follow_each_other_and_never_overlap() -> None:
     handed_over = 0
     for seed in range(50):
         stage = run(lambda sim: survive(sim, candidates=2, freezes=False), seed=seed)
-        assert not overlaps(stage.candidates), seed
+        assert not overlapping_tenures(stage.candidates), seed
         handed_over += len(successions(stage.server.journal))
     assert handed_over > 150

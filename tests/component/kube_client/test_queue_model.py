@@ -17,9 +17,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from libs.kube.queue import Closed, Urgency, WorkQueue
-from libs.testing.loop import VirtualClock
-from libs.testing.virtual import VirtualLoop
+from libs.kube.queue import QueueClosed, Urgency, WorkQueue
+from libs.testing.simulation import VirtualClock
+from libs.testing.virtual_loop import VirtualLoop
 from tests.unit.kube.queue_model import QueueModel
 
 if TYPE_CHECKING:
@@ -46,16 +46,16 @@ class QueueMachine(RuleBasedStateMachine):
         self.ended = 0
 
     def at_once(self) -> None:
-        self.model.hand_out()
+        self.model.take_ready()
         self.loop.finish_instant()
 
     async def take(self) -> None:
         try:
             self.handed.append(await self.queue.get())
-        except Closed:
+        except QueueClosed:
             self.ended += 1
 
-    def tell(self, call: str, *args: object) -> object:
+    def call_queue(self, call: str, *args: object) -> object:
         """Call the queue on its loop, where it may start what sleeps."""
 
         async def told() -> object:
@@ -71,12 +71,12 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(key=KEYS, urgency=URGENCIES)
     def add(self, key: str, urgency: Urgency) -> None:
         self.model.add(key, urgency)
-        self.tell("add", key, urgency)
+        self.call_queue("add", key, urgency)
 
     @rule(key=FEW, seconds=SECONDS, urgency=URGENCIES)
     def add_after(self, key: str, seconds: float, urgency: Urgency) -> None:
         self.model.add_after(key, seconds, urgency)
-        self.tell("add_after", key, seconds, urgency)
+        self.call_queue("add_after", key, seconds, urgency)
 
     @rule(key=FEW, at_least=st.sampled_from([0.0, 1.0]))
     def retry(self, key: str, at_least: float) -> None:
@@ -100,7 +100,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(key=FEW)
     def forget(self, key: str) -> None:
         self.model.forget(key)
-        self.tell("forget", key)
+        self.call_queue("forget", key)
 
     @rule(many=st.integers(1, 4))
     @precondition(lambda self: not self.model.closed)
@@ -120,7 +120,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.add(key, Urgency.RESYNC)
             self.add(key, urgency)
             self.model.done(key)
-            self.tell("done", key)
+            self.call_queue("done", key)
 
     @rule(data=st.data())
     @precondition(lambda self: any(not taker.done() for taker in self.takers))
@@ -148,11 +148,11 @@ class QueueMachine(RuleBasedStateMachine):
     def done(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.model.working)))
         self.model.done(key)
-        self.tell("done", key)
+        self.call_queue("done", key)
 
     @rule(seconds=SECONDS)
     def time_passes(self, seconds: float) -> None:
-        self.model.pass_until(self.model.now + seconds)
+        self.model.advance_to(self.model.now + seconds)
         self.loop.run_until_complete(self.clock.sleep(seconds))
 
     @rule(sure=st.integers(0, 9))
@@ -165,7 +165,7 @@ class QueueMachine(RuleBasedStateMachine):
     def end(self) -> None:
         ending = self.ended + self.model.takers
         self.model.close()
-        self.tell("close")
+        self.call_queue("close")
         self.loop.finish_instant()
         assert self.ended == ending
 
@@ -173,7 +173,7 @@ class QueueMachine(RuleBasedStateMachine):
     def agree(self) -> None:
         self.at_once()
         assert self.handed == self.model.handed
-        assert self.queue.standing() == self.model.standing()
+        assert self.queue.stats() == self.model.stats()
 
     def teardown(self) -> None:
         self.queue.close()

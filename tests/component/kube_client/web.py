@@ -12,7 +12,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def serving(handler: Handler, *, tls: ssl.SSLContext | None = None) -> AsyncGenerator[str]:
+async def serve(handler: Handler, *, tls: ssl.SSLContext | None = None) -> AsyncGenerator[str]:
     """Its address while it serves."""
     runner = web.ServerRunner(web.Server(handler), shutdown_timeout=0.0)
     await runner.setup()
@@ -25,7 +25,7 @@ async def serving(handler: Handler, *, tls: ssl.SSLContext | None = None) -> Asy
         await runner.cleanup()
 
 
-class Authority:
+class CertificateAuthority:
     """A certificate authority, made by openssl; and what it signs."""
 
     def __init__(self, folder: Path, name: str) -> None:

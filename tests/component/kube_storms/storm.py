@@ -5,17 +5,23 @@ from typing import TYPE_CHECKING, Any
 
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
-from libs.kube.resources import CUSTOM_RESOURCES, NAMESPACES, NODES, PODS
+from libs.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, PODS
 from libs.kube.transport import Transport
 from libs.runtime.tasks import Tasks
-from libs.testing.loop import Sim
+from libs.testing.simulation import Sim
 from tests.component.kube import widgets
 from tests.component.kube.widgets import WIDGETS
-from tests.component.kube_storms.follower import Follower
-from tests.component.kube_storms.people import PLACES, People
-from tests.component.kube_storms.servant import Servant, commits, untrue
-from tests.component.kube_storms.truth import LOOKER, Glass, Part, Truth, listed
-from tests.component.kube_storms.weather import READER, SERVANT, SNAIL, Weather
+from tests.component.kube_storms.bystanders import BYSTANDER_NAMESPACES, Bystanders
+from tests.component.kube_storms.cache_checker import CacheChecker
+from tests.component.kube_storms.caching_writer import CachingWriter, commits, false_results
+from tests.component.kube_storms.faults import READER, SLOW_READER, WRITER, FaultInjector
+from tests.component.kube_storms.state_history import (
+    OBSERVER,
+    CacheSelection,
+    InspectableServer,
+    StateHistory,
+    listed,
+)
 
 if TYPE_CHECKING:
     from libs.runtime.fatal import Fatal
@@ -34,27 +40,29 @@ QUIET = 600.0
 """Seconds after that in which nobody has a reason to write."""
 
 
-def parts() -> list[Part]:
+def parts() -> list[CacheSelection]:
     """What is followed by one who only reads."""
     return [
-        Part(name="nodes", resource=NODES),
-        Part(name="nodes of pool a", resource=NODES, labels="pool=a", holds=_in_pool_a),
-        Part(name="pods", resource=PODS),
-        Part(name="blue pods", resource=PODS, namespace="blue"),
-        Part(
+        CacheSelection(name="nodes", resource=NODES),
+        CacheSelection(
+            name="nodes of pool a", resource=NODES, labels="pool=a", predicate=_in_pool_a
+        ),
+        CacheSelection(name="pods", resource=PODS),
+        CacheSelection(name="blue pods", resource=PODS, namespace="blue"),
+        CacheSelection(
             name="pods on n1",
             resource=PODS,
             fields="spec.nodeName=n1",
-            holds=lambda view: view.spec.node_name == "n1",
+            predicate=lambda view: view.spec.node_name == "n1",
         ),
-        Part(
+        CacheSelection(
             name="green widgets of no pool",
             resource=WIDGETS,
             namespace="green",
             labels="!pool",
-            holds=lambda view: "pool" not in view.metadata.labels,
+            predicate=lambda view: "pool" not in view.metadata.labels,
         ),
-        Part(name="widgets", resource=WIDGETS),
+        CacheSelection(name="widgets", resource=WIDGETS),
     ]
 
 
@@ -62,47 +70,51 @@ def _in_pool_a(view: Any) -> bool:
     return view.metadata.labels.get("pool") == "a"
 
 
-Dressed = Callable[[str, Transport], Transport]
+WrapTransport = Callable[[str, Transport], Transport]
 
 
 class Storm:
     """One seed's."""
 
-    def __init__(self, sim: Sim, *, dressed: Dressed = lambda _, wire: wire) -> None:
+    def __init__(self, sim: Sim, *, wrap_transport: WrapTransport = lambda _, wire: wire) -> None:
         self.sim = sim
         self.clock = sim.clock
         self.random = sim.random_for("storm")
-        self._dressed = dressed
-        self.truth = Truth(sim.clock)
-        self.server = Glass(
+        self._dressed = wrap_transport
+        self.truth = StateHistory(sim.clock)
+        self.server = InspectableServer(
             clock=sim.clock,
             ids=sim.ids,
             random=sim.random_for("server"),
             journal=self.truth,
             rules={widgets.IMMUTABLE: widgets.pool_stays},
-            remembers=self.random.choice([15, 60, 10_000]),
+            history_bytes=self.random.choice([15, 60, 10_000]),
         )
-        self.truth.look_into(self.server)
-        self.people = People(self.kube("alice"), self.truth, sim.random_for("people"))
+        self.truth.attach(self.server)
+        self.bystanders = Bystanders(self.kube("alice"), self.truth, sim.random_for("people"))
         self.followers = [self.follow(READER, part) for part in parts()]
-        nodes = self.follow(SERVANT, Part(name="the servant's nodes", resource=NODES))
+        nodes = self.follow(WRITER, CacheSelection(name="the servant's nodes", resource=NODES))
         pods = self.follow(
-            SERVANT,
-            Part(name="the servant's pods", resource=PODS, labels="pool=a", holds=_in_pool_a),
+            WRITER,
+            CacheSelection(
+                name="the servant's pods", resource=PODS, labels="pool=a", predicate=_in_pool_a
+            ),
         )
         self.followers += [nodes, pods]
-        self.snail = self.follow(SNAIL, Part(name="the snail's pods", resource=PODS))
-        self.followers.append(self.snail)
-        self.servant = Servant(
-            self.kube(SERVANT), nodes=nodes.cache, pods=pods.cache, random=sim.random_for("servant")
+        self.slow_checker = self.follow(
+            SLOW_READER, CacheSelection(name="the snail's pods", resource=PODS)
         )
-        self.weather = Weather(
+        self.followers.append(self.slow_checker)
+        self.writer = CachingWriter(
+            self.kube(WRITER), nodes=nodes.cache, pods=pods.cache, random=sim.random_for("servant")
+        )
+        self.faults = FaultInjector(
             self.server,
-            hurry=lambda: self.people.hurry(40),
+            hurry=lambda: self.bystanders.write_burst(40),
             clock=sim.clock,
             random=sim.random_for("weather"),
         )
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.failed: list[Fatal] = []
         self.proven = 0
 
@@ -111,7 +123,7 @@ class Storm:
         wire = self._dressed(user, self.server.transport(user=user))
         return Kube(wire, manager=manager or user, clock=self.clock)
 
-    def follow(self, user: str, part: Part) -> Follower:
+    def follow(self, user: str, part: CacheSelection) -> CacheChecker:
         """One more cache."""
         cache = Cache(
             self.kube(user),
@@ -122,9 +134,9 @@ class Storm:
             labels=part.labels,
             fields=part.fields,
         )
-        return Follower(part, cache, self.truth)
+        return CacheChecker(part, cache, self.truth)
 
-    async def play(self, *, calm: float = CALM, **company: Coroutine[Any, Any, None]) -> None:
+    async def run(self, *, calm: float = CALM, **company: Coroutine[Any, Any, None]) -> None:
         """All of it, with others who run until the end; what is wrong then is in `wrong`."""
         await self._found()
         following = Tasks("following", failed=self.failed.append)
@@ -135,32 +147,32 @@ class Storm:
             for name, others in company.items():
                 following.forever(name, others)
             self._set_to_work(busy)
-            await self.weather.rage(self.random.choice(STORMS))
+            await self.faults.run(self.random.choice(STORMS))
             await busy.close()
             await self.clock.sleep(calm)
             await self._judge()
             written = len(self.truth)
             await self.clock.sleep(QUIET)
             if len(self.truth) != written:
-                self.wrong.append(f"{len(self.truth) - written} writes when nothing changed")
+                self.violations.append(f"{len(self.truth) - written} writes when nothing changed")
         finally:
             await busy.close()
             await following.close()
-        if self.server.watching:
-            self.wrong.append(f"{self.server.watching} watches are open that nobody reads")
-        self.wrong += map(str, self.failed)
+        if self.server.open_watches:
+            self.violations.append(f"{self.server.open_watches} watches are open that nobody reads")
+        self.violations += map(str, self.failed)
 
     async def _found(self) -> None:
-        kube = self.kube(LOOKER)
-        await kube.request("POST", CUSTOM_RESOURCES.path(), body=widgets.definition())
-        for place in PLACES:
+        kube = self.kube(OBSERVER)
+        await kube.request("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), body=widgets.definition())
+        for place in BYSTANDER_NAMESPACES:
             await kube.create(NAMESPACES, {"metadata": {"name": place}})
-        await self.people.settle()
+        await self.bystanders.create_initial_objects()
 
     def _set_to_work(self, busy: Tasks) -> None:
-        busy.forever("people", self._again(self.people.act, pause=0.4))
+        busy.forever("people", self._again(self.bystanders.write_once, pause=0.4))
         for number in range(2):
-            busy.forever(f"servant {number}", self._again(self.servant.act, pause=0.6))
+            busy.forever(f"servant {number}", self._again(self.writer.write_once, pause=0.6))
             busy.forever(f"probe {number}", self._again(self._probe, pause=2.0))
         busy.forever("ages", self._again(self._look_at_ages, pause=0.5))
 
@@ -173,36 +185,38 @@ class Storm:
         """What was written before it was asked for must be there when it says so."""
         follower = self.random.choice(self.followers)
         asked = self.server.revision
-        if await follower.cache.prove(within=self.random.uniform(0.2, 8.0)):
+        if await follower.cache.verify_current(within=self.random.uniform(0.2, 8.0)):
             self.proven += 1
             missing = follower.missing(revision=asked)
-            self.wrong += [f"a probe says that all is there, but not {each}" for each in missing]
+            self.violations += [
+                f"a probe says that all is there, but not {each}" for each in missing
+            ]
 
     async def _look_at_ages(self) -> None:
         now = self.clock.monotonic()
         for follower in self.followers:
-            if follower is self.snail:
+            if follower is self.slow_checker:
                 continue  # he cannot know how long an event was under way
-            self.wrong += [
+            self.violations += [
                 f"{now:.3f}: it says to be {follower.cache.age:.3f} s old, but lacks {each}"
                 for each in follower.overdue(now=now)
             ]
 
     async def _judge(self) -> None:
         """In the calm: every cache is what the server has, and what was told was true."""
-        kube = self.kube(LOOKER)
+        kube = self.kube(OBSERVER)
         for follower in self.followers:
-            self.wrong += follower.wrong
+            self.violations += follower.violations
             there, name = await listed(kube, follower.part), follower.part.name
-            self.wrong += [f"{name}: {each}" for each in differences(follower.held, there)]
+            self.violations += [f"{name}: {each}" for each in differences(follower.held, there)]
             told = differences(follower.replayed, there)
-            self.wrong += [f"{name}, as it was told: {each}" for each in told]
-            shown = filter(follower.part.shows, self.truth.now(follower.part.resource))
+            self.violations += [f"{name}, as it was told: {each}" for each in told]
+            shown = filter(follower.part.matches, self.truth.now(follower.part.resource))
             assert there == {view.metadata.key: view for view in shown}
-            if not await follower.cache.prove(within=5.0):
-                self.wrong.append(f"{name}: cannot be proven: {follower.cache.why}")
-        committed = commits(list(self.truth.revisions), user=SERVANT)
-        self.wrong += untrue(self.servant.attempts, committed)
+            if not await follower.cache.verify_current(within=5.0):
+                self.violations.append(f"{name}: cannot be proven: {follower.cache.problem}")
+        committed = commits(list(self.truth.revisions), user=WRITER)
+        self.violations += false_results(self.writer.attempts, committed)
 
 
 def differences(held: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:

@@ -3,16 +3,16 @@
 import pytest
 
 from libs.contracts.journal import Revision
-from libs.kube.controller import Controller, Done, Outcome
-from libs.kube.metering import Meters
+from libs.kube.controller import Controller, Reconciled, ReconcileResult
+from libs.kube.metrics import ControllerMetrics
 from libs.kube.queue import WorkQueue
 from libs.kube.resources import NODES
 from libs.kube.views import Node
 from libs.runtime.metrics import Metrics
-from libs.testing.loop import Sim, run
+from libs.testing.simulation import Sim, run
+from tests.component.kube_storms.faults import WRITER
+from tests.component.kube_storms.state_history import CacheSelection
 from tests.component.kube_storms.storm import CALM, STORMS, Storm
-from tests.component.kube_storms.truth import Part
-from tests.component.kube_storms.weather import SERVANT
 
 KEEPER = "keeper"
 SETTLED = CALM + max(STORMS)
@@ -26,13 +26,13 @@ MIRROR = "mirror"
 _PATH = f"metadata.annotations.{MIRROR}"
 
 
-class Keeper:
+class MirrorController:
     """Keeps an annotation of each node as a label of it is, by guarded writes."""
 
     def __init__(self, storm: Storm) -> None:
         clock = storm.clock
-        self._kube = storm.kube(SERVANT, manager=KEEPER)
-        follower = storm.follow(SERVANT, Part(name="the keeper's nodes", resource=NODES))
+        self._kube = storm.kube(WRITER, manager=KEEPER)
+        follower = storm.follow(WRITER, CacheSelection(name="the keeper's nodes", resource=NODES))
         storm.followers.append(follower)
         self._cache = follower.cache
         self._queue: WorkQueue[str] = WorkQueue(clock=clock)
@@ -46,7 +46,7 @@ class Keeper:
             grace=0.0,
             clock=clock,
             ids=storm.sim.ids,
-            meters=Meters(Metrics(version="test"), controllers=[KEEPER]),
+            metrics=ControllerMetrics(Metrics(version="test"), controllers=[KEEPER]),
         )
 
     def _changed(self, old: Node | None, new: Node | None) -> None:
@@ -54,12 +54,12 @@ class Keeper:
         assert node is not None
         self._queue.add(node.metadata.key)
 
-    async def _reconcile(self, key: str) -> Outcome:
+    async def _reconcile(self, key: str) -> ReconcileResult:
         node = self._cache.get(key)
         if node is None or is_mirrored(node):
-            return Done()
+            return Reconciled()
         metadata = node.metadata
-        self._cache.learn(
+        self._cache.record_write(
             await self._kube.merge(
                 NODES,
                 metadata.name,
@@ -68,7 +68,7 @@ class Keeper:
                 within=4.0,
             )
         )
-        return Done()
+        return Reconciled()
 
 
 def is_mirrored(node: Node) -> bool:
@@ -77,18 +77,18 @@ def is_mirrored(node: Node) -> bool:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_controller_converges_after_the_storm_and_then_writes_nothing(seed: int) -> None:
-    played: list[tuple[Storm, Keeper]] = []
+    played: list[tuple[Storm, MirrorController]] = []
 
     async def main(sim: Sim) -> None:
         storm = Storm(sim)
-        keeper = Keeper(storm)
+        keeper = MirrorController(storm)
         played.append((storm, keeper))
-        await storm.play(calm=SETTLED, keeper=keeper.controller.run())
+        await storm.run(calm=SETTLED, keeper=keeper.controller.run())
 
     run(main, seed=seed)
     [(storm, keeper)] = played
-    assert storm.wrong == []
-    assert keeper.controller.troubles() == {}
+    assert storm.violations == []
+    assert keeper.controller.failures() == {}
     nodes = storm.truth.now(NODES)
     assert len(nodes) >= 10
     assert [node.metadata.name for node in nodes if not is_mirrored(node)] == []

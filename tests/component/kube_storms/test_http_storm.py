@@ -10,18 +10,34 @@ import pytest
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.errors import Unavailable
-from libs.kube.http import HttpTransport, Token
+from libs.kube.http import HttpTransport, StaticToken
 from libs.runtime.clock import SystemClock
 from libs.runtime.ids import SeededIds
-from libs.testing.apiserver.faults import Active, Cut, DropWatch, Fault, Refuse, Slow, Strike
-from libs.testing.apiserver.http import front
+from libs.testing.apiserver.faults import (
+    ActiveFault,
+    Cut,
+    DropWatch,
+    Fault,
+    FaultEffect,
+    RefuseRequest,
+    SlowBody,
+)
+from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
-from libs.testing.ports import Port
-from tests.component.kube_storms.village import MAPS, PLACE, US, Map, beside, failure, wanted
+from libs.testing.ports import ReservedPort
+from tests.component.kube_storms.world import (
+    CLIENT,
+    CONFIG_MAP_VIEWS,
+    NAMESPACE,
+    ConfigMapView,
+    failure,
+    running,
+    wanted,
+)
 from tests.support import eventually
 
 
-class Hasty(random.Random):
+class ShortPauses(random.Random):
     """Draws pauses that no test has to wait for."""
 
     def uniform(self, a: float, b: float) -> float:
@@ -29,7 +45,7 @@ class Hasty(random.Random):
         return a + (b - a) * 0.01
 
 
-class City:
+class World:
     """A server with a door that can be shut, and a cache that comes in by it."""
 
     def __init__(self) -> None:
@@ -37,80 +53,92 @@ class City:
         self.server = ApiServer(
             clock=self.clock, ids=SeededIds(random.Random(1)), random=random.Random(2)
         )
-        self._port = Port()
+        self._port = ReservedPort()
         self._door = AsyncExitStack()
-        token = Token(self.server.token_of(US))
+        token = StaticToken(self.server.token_of(CLIENT))
         self._wire = HttpTransport(f"http://127.0.0.1:{self._port.number}", credentials=token)
-        self.kube = Kube(self._wire, manager=US, clock=self.clock)
-        self.cache = Cache(self.kube, MAPS, clock=self.clock, random=Hasty(3), namespace=PLACE)
+        self.kube = Kube(self._wire, manager=CLIENT, clock=self.clock)
+        self.cache = Cache(
+            self.kube,
+            CONFIG_MAP_VIEWS,
+            clock=self.clock,
+            random=ShortPauses(3),
+            namespace=NAMESPACE,
+        )
         inside = self.server.transport(user="bystander")
         self.bystander = Kube(inside, manager="bystander", clock=self.clock)
 
     async def open(self) -> None:
         """Its port is always the same."""
         await self.server.start()
-        await self._door.enter_async_context(front(self.server, port=self._port.number))
+        await self._door.enter_async_context(serve_http(self.server, port=self._port.number))
 
-    async def shut(self) -> None:
+    async def kill(self) -> None:
         """As when its process is killed."""
         await self.server.stop()
         await self._door.aclose()
 
-    async def leave(self) -> None:
+    async def close(self) -> None:
         """Nothing is left of it."""
         await self._wire.close()
         await self._door.aclose()
         self._port.release()
 
-    def strike(self, does: Strike, *verbs: str) -> Active:
+    def inject(self, does: FaultEffect, *verbs: str) -> ActiveFault:
         """It befalls us once."""
-        return self.server.faults.add(Fault(does=does, verbs=verbs, user=US, times=1))
+        return self.server.faults.add(Fault(effect=does, verbs=verbs, user=CLIENT, times=1))
 
     async def write(self, name: str, value: str) -> None:
         """The bystander makes a map, or changes it."""
-        await self.bystander.apply(MAPS, wanted(name, value), force=True, namespace=PLACE)
+        await self.bystander.apply(
+            CONFIG_MAP_VIEWS, wanted(name, value), force=True, namespace=NAMESPACE
+        )
 
     async def remove(self, name: str) -> None:
         """The bystander deletes one."""
-        view = await self.bystander.get(MAPS, name, namespace=PLACE)
-        await self.bystander.delete(MAPS, name, uid=view.metadata.uid, namespace=PLACE)
+        view = await self.bystander.get(CONFIG_MAP_VIEWS, name, namespace=NAMESPACE)
+        await self.bystander.delete(
+            CONFIG_MAP_VIEWS, name, uid=view.metadata.uid, namespace=NAMESPACE
+        )
 
     async def agrees(self) -> bool:
         """Whether the cache is what the server has, to the revision."""
-        there = (await self.bystander.page(MAPS, namespace=PLACE)).items
+        there = (await self.bystander.list_page(CONFIG_MAP_VIEWS, namespace=NAMESPACE)).items
         return sorted(self.cache, key=_name) == sorted(there, key=_name)
 
 
-def _name(view: Map) -> str:
+def _name(view: ConfigMapView) -> str:
     return view.metadata.name
 
 
 @asynccontextmanager
-async def _following(city: City) -> AsyncGenerator[None]:
-    async with beside(city.cache.run()):
+async def _following(city: World) -> AsyncGenerator[None]:
+    async with running(city.cache.run()):
         yield
-    await eventually(lambda: city.server.watching == 0)
+    await eventually(lambda: city.server.open_watches == 0)
 
 
 @pytest.fixture
-async def city() -> AsyncIterator[City]:
-    made = City()
+async def city() -> AsyncIterator[World]:
+    made = World()
     await made.open()
     yield made
-    await made.leave()
+    await made.close()
 
 
-async def test_a_server_that_was_killed_is_found_again_on_its_port(city: City) -> None:
+async def test_a_server_that_was_killed_is_found_again_on_its_port(city: World) -> None:
     await city.write("a", "1")
     await city.write("b", "1")
     async with _following(city):
-        await city.cache.synced()
+        await city.cache.wait_synced()
         for round_ in range(3):
-            await city.shut()
-            error = await failure(city.kube.create(MAPS, wanted("mine"), namespace=PLACE))
+            await city.kill()
+            error = await failure(
+                city.kube.create(CONFIG_MAP_VIEWS, wanted("mine"), namespace=NAMESPACE)
+            )
             assert type(error) is Unavailable
             assert "nothing listens there" in error.message
-            await eventually(lambda: "nothing listens there" in city.cache.why)
+            await eventually(lambda: "nothing listens there" in city.cache.problem)
             await city.server.start()  # others have their ways in
             await city.write("a", f"changed in round {round_}")
             await city.write(f"c{round_}", "1")
@@ -119,41 +147,41 @@ async def test_a_server_that_was_killed_is_found_again_on_its_port(city: City) -
             assert not await city.agrees()
             await city.open()
             await eventually(city.agrees)
-            await eventually(lambda: city.cache.why == "")
-        assert await city.cache.prove(within=5.0)
+            await eventually(lambda: city.cache.problem == "")
+        assert await city.cache.verify_current(within=5.0)
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])
-async def test_a_body_that_is_cut_in_the_middle_is_asked_for_again(city: City, verb: str) -> None:
+async def test_a_body_that_is_cut_in_the_middle_is_asked_for_again(city: World, verb: str) -> None:
     for number in range(50):
         await city.write(f"m{number}", "1")
-    fault = city.strike(Cut("body"), verb)
+    fault = city.inject(Cut("body"), verb)
     async with _following(city):
-        await city.cache.synced()
-        await eventually(lambda: city.server.watching == 1)
+        await city.cache.wait_synced()
+        await eventually(lambda: city.server.open_watches == 1)
         await city.write("m7", "2")
         await city.remove("m8")
         await eventually(city.agrees)
         assert len(city.cache) == 49
-        assert fault.struck == 1
+        assert fault.hit_count == 1
 
 
-async def test_an_answer_that_is_cut_is_unavailable_and_the_write_is_there(city: City) -> None:
+async def test_an_answer_that_is_cut_is_unavailable_and_the_write_is_there(city: World) -> None:
     for at, name in (("after", "a"), ("body", "b")):
-        fault = city.strike(Cut("after" if at == "after" else "body"), "create")
-        error = await failure(city.kube.create(MAPS, wanted(name), namespace=PLACE))
+        fault = city.inject(Cut("after" if at == "after" else "body"), "create")
+        error = await failure(city.kube.create(CONFIG_MAP_VIEWS, wanted(name), namespace=NAMESPACE))
         assert type(error) is Unavailable
-        assert fault.struck == 1
-    made = [each.name for each in city.server.journal.revisions if each.user == US]
+        assert fault.hit_count == 1
+    made = [each.name for each in city.server.journal.revisions if each.user == CLIENT]
     assert made == ["a", "b"]
 
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_after_a_storm_over_real_sockets_the_cache_is_the_server(
-    city: City, seed: int
+    city: World, seed: int
 ) -> None:
     drawn = random.Random(seed)
-    struck: list[Active] = []
+    struck: list[ActiveFault] = []
     names = [f"m{number}" for number in range(20)]
     async with _following(city):
         for _ in range(6):
@@ -162,10 +190,10 @@ async def test_after_a_storm_over_real_sockets_the_cache_is_the_server(
                 (Cut("after"), ("list",)),
                 (Cut("body"), ()),
                 (DropWatch(drawn.randrange(3), clean=drawn.random() < 0.5), ()),
-                (Slow(700, 0.001), ()),
-                (Refuse(drawn.choice([401, 429, 500, 503])), ()),
+                (SlowBody(700, 0.001), ()),
+                (RefuseRequest(drawn.choice([401, 429, 500, 503])), ()),
             ):
-                struck.append(city.strike(does, *verbs))
+                struck.append(city.inject(does, *verbs))
             for _ in range(15):
                 name = drawn.choice(names)
                 there = {view.metadata.name for view in await _page(city)}
@@ -177,23 +205,23 @@ async def test_after_a_storm_over_real_sockets_the_cache_is_the_server(
             await _jolt(city, drawn)
 
         async def used_up() -> bool:
-            city.server.faults.drop_watches(user=US)
-            await city.cache.prove(within=1.0)
-            return all(active.struck == 1 for active in struck)
+            city.server.faults.drop_watches(user=CLIENT)
+            await city.cache.verify_current(within=1.0)
+            return all(active.hit_count == 1 for active in struck)
 
         await eventually(used_up)
         await eventually(city.agrees)
-        assert await city.cache.prove(within=10.0)
+        assert await city.cache.verify_current(within=10.0)
 
 
-async def _page(city: City) -> tuple[Map, ...]:
-    return (await city.bystander.page(MAPS, namespace=PLACE)).items
+async def _page(city: World) -> tuple[ConfigMapView, ...]:
+    return (await city.bystander.list_page(CONFIG_MAP_VIEWS, namespace=NAMESPACE)).items
 
 
-async def _jolt(city: City, drawn: random.Random) -> None:
+async def _jolt(city: World, drawn: random.Random) -> None:
     match drawn.randrange(4):
         case 0:
-            await city.shut()
+            await city.kill()
             await city.open()
         case 1:
             await city.server.restart()

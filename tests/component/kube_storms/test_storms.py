@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from libs.testing.loop import Sim, run
+from libs.testing.simulation import Sim, run
+from tests.component.kube_storms.faults import ALL_FAULTS
 from tests.component.kube_storms.storm import Storm
-from tests.component.kube_storms.weather import EVERY
 
 BATCH = 10
 BATCHES = 4
@@ -28,7 +28,7 @@ def play(seed: int) -> Storm:
 
     async def main(sim: Sim) -> None:
         played.append(Storm(sim))
-        await played[0].play()
+        await played[0].run()
 
     run(main, seed=seed)
     return played[0]
@@ -41,20 +41,20 @@ def test_nothing_is_lost_in_a_storm(seeds: range) -> None:
     for seed in seeds:
         try:
             storm = play(seed)
-            assert storm.wrong[:5] == []
+            assert storm.violations[:5] == []
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
-        struck += storm.weather.struck
+        struck += storm.faults.injected
         proven += storm.proven
     if len(seeds) == BATCH:
-        assert set(struck) == EVERY
+        assert set(struck) == ALL_FAULTS
         assert proven > BATCH
 
 
 def test_a_seed_repeats_its_storm() -> None:
     one, again = play(7), play(7)
     assert list(one.truth.revisions) == list(again.truth.revisions)
-    assert one.servant.attempts == again.servant.attempts
-    assert one.weather.struck == again.weather.struck
+    assert one.writer.attempts == again.writer.attempts
+    assert one.faults.injected == again.faults.injected
     assert [each.held for each in one.followers] == [each.held for each in again.followers]

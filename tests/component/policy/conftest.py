@@ -3,10 +3,10 @@
 import pytest
 
 from libs.kube.transport import Transport
-from tests.component.kube.places import ADMIN, Server
+from tests.component.kube.sandbox import ADMIN, ServerUnderTest
 
 
 @pytest.fixture
-async def wire(server: Server) -> Transport:
+async def wire(server: ServerUnderTest) -> Transport:
     """It ends with the test."""
     return server.wire(ADMIN)

@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 
 from libs.kube.transport import Transport
-from libs.policy.crds import definitions, schema
+from libs.policy.crds import crd_manifests, crd_schema
 from libs.policy.kinds import KINDS
-from tests.component.kube.hands import JSON_PATCH
-from tests.component.policy.strictly import apply, create, path_of, sent, serves
+from tests.component.kube.raw_requests import JSON_PATCH
+from tests.component.policy.strict_writes import apply, create, is_served, object_path, send
 from tests.support import eventually
-from tests.unit.policy.crd_schemas import accepted, corpus
-from tests.unit.policy.fields import cases, put, smallest
+from tests.unit.policy.crd_schemas import admit, corpus
+from tests.unit.policy.fields import cases, minimal_object, put
 
 Object = dict[str, Any]
 
@@ -23,7 +23,7 @@ DEFAULT = "default NVIDIADriver must not use nodeSelector"
 
 
 @dataclass(frozen=True)
-class Fixed:
+class ImmutableField:
     """A field that stays what it was made."""
 
     kind: str
@@ -34,16 +34,18 @@ class Fixed:
 
     def made(self, name: str, value: Any) -> Object:
         """An object with this field."""
-        obj = smallest(self.kind)
+        obj = minimal_object(self.kind)
         obj["metadata"]["name"] = name
         obj["spec"][self.field] = value
         return obj
 
 
 FIXED = [
-    Fixed("NVIDIADriver", "driverType", "gpu", "vgpu", "driverType is an immutable field"),
-    Fixed("NVIDIADriver", "usePrecompiled", False, True, "usePrecompiled is an immutable field"),
-    Fixed(
+    ImmutableField("NVIDIADriver", "driverType", "gpu", "vgpu", "driverType is an immutable field"),
+    ImmutableField(
+        "NVIDIADriver", "usePrecompiled", False, True, "usePrecompiled is an immutable field"
+    ),
+    ImmutableField(
         "RolloutStrategy",
         "pool",
         "clusterpolicy-a",
@@ -56,20 +58,20 @@ FIXED = [
 @pytest.fixture
 async def policies(wire: Transport) -> AsyncIterator[Transport]:
     """To a server that serves all kinds; the definitions stay, what is made of them does not."""
-    for definition in definitions().values():
+    for definition in crd_manifests().values():
         await apply(wire, definition)
-    places = [path_of(smallest(kind), named=False) for kind in KINDS]
+    places = [object_path(minimal_object(kind), named=False) for kind in KINDS]
 
     async def served() -> bool:
-        return all([await serves(wire, place) for place in places])
+        return all([await is_served(wire, place) for place in places])
 
     await eventually(served)
     yield wire
     for place in places:
-        assert (await sent(wire, "DELETE", place))[0] == 200
+        assert (await send(wire, "DELETE", place))[0] == 200
 
 
-def said(obj: Object) -> Object:
+def without_server_fields(obj: Object) -> Object:
     """All of an object but what the server keeps about it."""
     return {name: value for name, value in obj.items() if name != "metadata"}
 
@@ -81,14 +83,14 @@ def causes(answer: Object) -> list[tuple[str, str]]:
 
 def with_unknown() -> Object:
     """A policy that says what no schema has."""
-    obj = smallest("ClusterPolicy")
+    obj = minimal_object("ClusterPolicy")
     put(obj["spec"], "driver.virtualization.mode", "x")
     return obj
 
 
 async def test_every_definition_is_established(policies: Transport) -> None:
-    for definition in definitions().values():
-        _, _, now = await sent(policies, "GET", path_of(definition))
+    for definition in crd_manifests().values():
+        _, _, now = await send(policies, "GET", object_path(definition))
         conditions = {each["type"]: each["status"] for each in now["status"]["conditions"]}
         # A schema that is not structural has a condition of its own.
         assert conditions == {"NamesAccepted": "True", "Established": "True"}
@@ -98,9 +100,9 @@ async def test_every_definition_is_established(policies: Transport) -> None:
 async def test_the_corpus_is_taken_and_completed(policies: Transport) -> None:
     for name, obj in corpus():
         made = await create(policies, obj)
-        assert said(made) == said(accepted(obj)), name
-        assert (await sent(policies, "GET", path_of(obj)))[2] == made
-        assert (await sent(policies, "DELETE", path_of(obj)))[0] == 200
+        assert without_server_fields(made) == without_server_fields(admit(obj)), name
+        assert (await send(policies, "GET", object_path(obj)))[2] == made
+        assert (await send(policies, "DELETE", object_path(obj)))[0] == 200
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,22 +111,24 @@ async def test_every_field_is_taken(policies: Transport, kind: str) -> None:
         if case.kind == kind:
             obj = case.manifest()
             made = await create(policies, obj, dryRun="All")
-            assert said(made) == said(accepted(obj)), case
+            assert without_server_fields(made) == without_server_fields(admit(obj)), case
 
 
 async def test_a_field_that_is_not_known_is_dropped(policies: Transport) -> None:
     made = await create(policies, with_unknown(), fieldValidation="Ignore")
-    assert said(made) == said(accepted(smallest("ClusterPolicy")))
+    assert without_server_fields(made) == without_server_fields(
+        admit(minimal_object("ClusterPolicy"))
+    )
 
 
 @pytest.mark.parametrize("ground", ["real"], indirect=True)
 async def test_a_field_that_is_not_known_is_told_of(policies: Transport) -> None:
     obj = with_unknown()
-    place = path_of(obj, named=False)
+    place = object_path(obj, named=False)
     unknown = 'unknown field "spec.driver.virtualization"'
-    status, warnings, _ = await sent(policies, "POST", place, obj, fieldValidation="Warn")
+    status, warnings, _ = await send(policies, "POST", place, obj, fieldValidation="Warn")
     assert (status, warnings) == (201, [f"299 - {json.dumps(unknown)}"])
-    status, _, answer = await sent(policies, "POST", place, obj)
+    status, _, answer = await send(policies, "POST", place, obj)
     assert (status, answer["reason"]) == (400, "BadRequest")
     assert answer["message"].endswith(f"strict decoding error: {unknown}")
 
@@ -133,10 +137,12 @@ async def test_a_version_is_patched_as_the_documentation_says(policies: Transpor
     obj = next(obj for name, obj in corpus() if name.startswith("cluster-policy-rendered/"))
     made = await create(policies, obj)
     change = [{"op": "replace", "path": "/spec/driver/version", "value": "590.44.01"}]
-    status, warnings, now = await sent(policies, "PATCH", path_of(obj), change, content=JSON_PATCH)
+    status, warnings, now = await send(
+        policies, "PATCH", object_path(obj), change, content=JSON_PATCH
+    )
     assert (status, warnings) == (200, [])
     made["spec"]["driver"]["version"] = "590.44.01"
-    assert said(now) == said(made)
+    assert without_server_fields(now) == without_server_fields(made)
     assert now["metadata"]["generation"] == made["metadata"]["generation"] + 1
 
 
@@ -144,7 +150,7 @@ async def test_a_version_is_patched_as_the_documentation_says(policies: Transpor
 
 
 def test_every_rule_is_tried() -> None:
-    found = [message for kind in KINDS.values() for message in messages(schema(kind))]
+    found = [message for kind in KINDS.values() for message in messages(crd_schema(kind))]
     assert sorted(found) == sorted([DEFAULT, *(fixed.words for fixed in FIXED)])
 
 
@@ -158,9 +164,9 @@ def messages(part: Any) -> Iterator[str]:
 
 
 async def test_a_default_driver_has_no_selector(policies: Transport) -> None:
-    obj = smallest("NVIDIADriver")
+    obj = minimal_object("NVIDIADriver")
     obj["spec"] |= {"default": True, "nodeSelector": {"a": "b"}}
-    status, _, answer = await sent(policies, "POST", path_of(obj, named=False), obj)
+    status, _, answer = await send(policies, "POST", object_path(obj, named=False), obj)
     assert (status, answer["reason"]) == (422, "Invalid")
     assert causes(answer) == [("spec", f"Invalid value: {DEFAULT}")]
 
@@ -169,14 +175,14 @@ async def test_a_default_driver_has_no_selector(policies: Transport) -> None:
 
 
 @pytest.mark.parametrize("fixed", FIXED, ids=lambda fixed: f"{fixed.kind} {fixed.field}")
-async def test_what_cannot_be_changed(policies: Transport, fixed: Fixed) -> None:
+async def test_what_cannot_be_changed(policies: Transport, fixed: ImmutableField) -> None:
     made = await create(policies, fixed.made("a", fixed.before))
     other = copy.deepcopy(made)
     other["spec"][fixed.field] = fixed.after
-    status, _, answer = await sent(policies, "PUT", path_of(other), other)
+    status, _, answer = await send(policies, "PUT", object_path(other), other)
     assert (status, answer["reason"]) == (422, "Invalid")
     why = f"Invalid value: {json.dumps(fixed.after)}: {fixed.words}"
     assert causes(answer) == [(f"spec.{fixed.field}", why)]
 
-    assert (await sent(policies, "PUT", path_of(made), made))[0] == 200
+    assert (await send(policies, "PUT", object_path(made), made))[0] == 200
     await create(policies, fixed.made("b", fixed.after))

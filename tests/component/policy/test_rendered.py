@@ -8,13 +8,13 @@ import pytest
 
 from libs.kube.client import APPLY_PATCH
 from libs.kube.transport import Transport
-from libs.policy.installation.whole import installation
-from tests.component.policy.strictly import apply, path_of, sent
+from libs.policy.installation.objects import installation_objects
+from tests.component.policy.strict_writes import apply, object_path, send
 from tests.unit.policy import goldens
 from tests.unit.policy.fields import MODEL, put
 from tests.unit.policy.selectors import SELECTORS
 from tests.unit.policy.situations import FILES, SETTINGS, SITUATIONS, Situation
-from tests.unit.policy.test_rendering import FIELDS, whole
+from tests.unit.policy.test_render import FIELDS, whole
 
 Object = dict[str, Any]
 
@@ -26,13 +26,13 @@ async def wire(wire: Transport) -> AsyncIterator[Transport]:
     """The daemons do not outlive the test: some would run on the machines of others."""
     yield wire
     path = f"/apis/apps/v1/namespaces/{SETTINGS.namespace}/daemonsets"
-    status, _, answer = await sent(wire, "DELETE", path)
+    status, _, answer = await send(wire, "DELETE", path)
     assert status == 200, answer
 
 
 async def installed(wire: Transport, *, rights: bool) -> None:
     """As whoever installs Sluice does it; a simulated server knows no rights."""
-    for obj in installation(SETTINGS.namespace):
+    for obj in installation_objects(SETTINGS.namespace):
         if rights or obj["apiVersion"] != RBAC:
             await apply(wire, obj)
 
@@ -42,7 +42,7 @@ async def test_every_object_is_taken_and_unchanged_the_second_time(
     wire: Transport, name: str, ground: object
 ) -> None:
     await installed(wire, rights=ground is not None)
-    for obj in goldens.objects(name):
+    for obj in goldens.golden_objects(name):
         first = await apply(wire, obj)
         again = await apply(wire, obj)
         # A controller may write a status between the two.
@@ -63,8 +63,8 @@ async def test_no_field_that_has_an_effect_makes_an_object_that_is_refused(wire:
             if text in tried:
                 continue
             tried.add(text)
-            where = path_of(made.object)
-            status, warnings, answer = await sent(
+            where = object_path(made.object)
+            status, warnings, answer = await send(
                 wire, "PATCH", where, made.object, content=APPLY_PATCH, force="true", dryRun="All"
             )
             assert (status in (200, 201), warnings) == (True, []), (kind, path, answer)
@@ -76,13 +76,15 @@ async def test_no_field_that_has_an_effect_makes_an_object_that_is_refused(wire:
 async def test_the_namespace_lets_every_pod_in(wire: Transport, name: str) -> None:
     await installed(wire, rights=True)
     templates = [
-        obj["spec"]["template"] for obj in goldens.objects(name) if obj["kind"] == "DaemonSet"
+        obj["spec"]["template"]
+        for obj in goldens.golden_objects(name)
+        if obj["kind"] == "DaemonSet"
     ]
     path = f"/api/v1/namespaces/{SETTINGS.namespace}/pods"
     for template in templates:
         metadata = {**template["metadata"], "generateName": "a-"}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-        status, warnings, answer = await sent(wire, "POST", path, pod, dryRun="All")
+        status, warnings, answer = await send(wire, "POST", path, pod, dryRun="All")
         assert (status, warnings) == (201, []), answer
 
 
@@ -108,7 +110,7 @@ async def test_services_may_do_their_work_and_no_more(wire: Transport) -> None:
             },
         }
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-        status, _, answer = await sent(wire, "POST", path, review)
+        status, _, answer = await send(wire, "POST", path, review)
         assert status == 201
         return bool(answer["status"]["allowed"])
 
@@ -131,7 +133,7 @@ async def test_a_selector_that_is_taken_here_is_taken_by_a_server(
     wire: Transport, ground: object
 ) -> None:
     for selector, fits in SELECTORS:
-        status, _, answer = await sent(wire, "GET", "/api/v1/pods", labelSelector=selector)
+        status, _, answer = await send(wire, "GET", "/api/v1/pods", labelSelector=selector)
         expected = (200,) if fits else (400,)
         # The simulated server looks less closely at the part of a key before the slash.
         if ground is None and "/" in selector:

@@ -5,16 +5,16 @@
 import msgspec
 import pytest
 
-from demo.person import POOL
-from demo.places import NAMESPACE
+from demo.admin import POOL
+from demo.paths import NAMESPACE
 from libs.contracts.node import DRIVER_LABEL, UpgradeState
-from libs.contracts.rollout import Phase, RolloutStatus
+from libs.contracts.rollout import RolloutPhase, RolloutStatus
 from libs.kube.resources import DAEMON_SETS
 from libs.testing.realkube.binaries import Binaries
-from tests.component.real_upgrade.judging import kept_all_promises, witnessed
-from tests.component.real_upgrade.people import NEW, People
-from tests.component.real_upgrade.reaping import Death, Reaper
-from tests.component.real_upgrade.site import Site, site
+from tests.component.real_upgrade.admin import NEW, UpgradeAdmin
+from tests.component.real_upgrade.audit_checks import assert_audit_passes, observe_driverless
+from tests.component.real_upgrade.installation import Installation, provision
+from tests.component.real_upgrade.leader_kills import LeaderKill, LeaderKiller
 
 FAILED_WITHIN, MENDED_WITHIN = 240.0, 200.0
 
@@ -23,52 +23,52 @@ FAILED_WITHIN, MENDED_WITHIN = 240.0, 200.0
 async def test_a_failure_outlives_whoever_led_and_a_person_ends_the_halt(
     binaries: Binaries,
 ) -> None:
-    async with site(binaries, ["node-1"]) as here:
-        people = People(here)
+    async with provision(binaries, ["node-1"]) as here:
+        people = UpgradeAdmin(here)
         await here.install()
         await here.start()
-        async with witnessed(here) as witness:
-            await people.want(NEW)
+        async with observe_driverless(here) as witness:
+            await people.apply_policy(NEW)
             # A machine takes seconds before it comes to load what was rendered just now.
-            await here.until(lambda: spoilt(here), within=MENDED_WITHIN)
-            deaths = await failed(here)
+            await here.until(lambda: break_driver(here), within=MENDED_WITHIN)
+            deaths = await wait_for_failure(here)
             await here.until(lambda: halted(here), within=MENDED_WITHIN)
             (record,) = (await status(here)).targets.values()
 
-            here.up.places.bad_drivers.write_text("")
-            await people.accept(1, target=(await status(here)).target)
+            here.up.paths.bad_drivers.write_text("")
+            await people.accept_failures(1, target=(await status(here)).target)
             await here.until(lambda: people.all_run(NEW), within=MENDED_WITHIN)
             after = await status(here)
-        await kept_all_promises(here, witness)
+        await assert_audit_passes(here, witness)
         assert [death.state for death in deaths] == [UpgradeState.UPGRADE_FAILED]
         assert len(record.failed) == 1
         # What failed once has failed: a retry that succeeds takes nothing back.
         assert after.targets[after.target].failed == record.failed
 
 
-async def spoilt(here: Site) -> bool:
+async def break_driver(here: Installation) -> bool:
     """The driver that is rendered now loads on no machine."""
-    drivers = (await here.kube.page(DAEMON_SETS, namespace=NAMESPACE)).items
+    drivers = (await here.kube.list_page(DAEMON_SETS, namespace=NAMESPACE)).items
     labels = [label for one in drivers if (label := one.metadata.labels.get(DRIVER_LABEL))]
-    here.up.places.bad_drivers.write_text("\n".join(labels))
+    here.up.paths.bad_drivers.write_text("\n".join(labels))
     return bool(labels)
 
 
-async def failed(here: Site) -> list[Death]:
+async def wait_for_failure(here: Installation) -> list[LeaderKill]:
     """The node fails, and who led dies of it."""
-    reaper = Reaper(here, [UpgradeState.UPGRADE_FAILED], between=nothing)
-    async with reaper.watching():
+    reaper = LeaderKiller(here, [UpgradeState.UPGRADE_FAILED], between=nothing)
+    async with reaper.watch_nodes():
         await here.finish(reaper.run(), within=FAILED_WITHIN)
-    return reaper.deaths
+    return reaper.kills
 
 
-async def nothing(_death: Death) -> None:
+async def nothing(_death: LeaderKill) -> None:
     """Nobody does anything meanwhile."""
 
 
-async def halted(here: Site) -> bool:
-    return (await status(here)).phase is Phase.HALTED
+async def halted(here: Installation) -> bool:
+    return (await status(here)).phase is RolloutPhase.HALTED
 
 
-async def status(here: Site) -> RolloutStatus:
+async def status(here: Installation) -> RolloutStatus:
     return msgspec.convert((await here.read("Rollout", POOL)).get("status", {}), RolloutStatus)

@@ -9,10 +9,10 @@ import pytest
 
 from libs.contracts.node import UpgradeState
 from libs.testing.realkube.binaries import Binaries
-from tests.component.real_upgrade.judging import kept_all_promises, witnessed
-from tests.component.real_upgrade.people import NEW, OLD, People
-from tests.component.real_upgrade.reaping import Death, Reaper
-from tests.component.real_upgrade.site import Site, site
+from tests.component.real_upgrade.admin import NEW, OLD, UpgradeAdmin
+from tests.component.real_upgrade.audit_checks import assert_audit_passes, observe_driverless
+from tests.component.real_upgrade.installation import Installation, provision
+from tests.component.real_upgrade.leader_kills import LeaderKill, LeaderKiller
 
 MACHINES = ("node-1", "node-2", "node-3")
 UP_WITHIN, MOVED_WITHIN = 200.0, 400.0
@@ -41,14 +41,14 @@ IDLE = {
 """Rights that this upgrade makes no use of: all others are needed, and there are no more."""
 
 
-class Midway:
+class CordonDuringTakeover:
     """A person cordons a node that has not begun, while another is on its way and nobody leads."""
 
-    def __init__(self, people: People) -> None:
+    def __init__(self, people: UpgradeAdmin) -> None:
         self._people = people
         self.cordoned: list[str] = []
 
-    async def happens(self, death: Death) -> None:
+    async def cordon(self, death: LeaderKill) -> None:
         if self.cordoned or death.state is not UpgradeState.WAIT_FOR_JOBS_REQUIRED:
             return
         underway = await self._people.cordoned()
@@ -61,29 +61,31 @@ class Midway:
 async def test_whoever_leads_and_dies_a_fleet_moves_and_keeps_every_promise(
     binaries: Binaries,
 ) -> None:
-    async with site(binaries, MACHINES) as here:
-        people = People(here)
+    async with provision(binaries, MACHINES) as here:
+        people = UpgradeAdmin(here)
         await here.install()
-        await people.want(OLD)
+        await people.apply_policy(OLD)
         await here.start()
-        async with witnessed(here) as witness:
+        async with observe_driverless(here) as witness:
             await here.until(lambda: people.all_run(OLD), within=UP_WITHIN)
-            midway = Midway(people)
+            midway = CordonDuringTakeover(people)
             deaths = await moved(here, people, midway)
             cordoned = await people.cordoned()
-        log = await kept_all_promises(here, witness)
-        assert log.idle() == IDLE
+        log = await assert_audit_passes(here, witness)
+        assert log.unused_rights() == IDLE
         assert {death.state for death in deaths} >= set(STATES)
         assert all(death.before != death.after for death in deaths)
         assert cordoned == midway.cordoned != []
 
 
-async def moved(here: Site, people: People, midway: Midway) -> list[Death]:
+async def moved(
+    here: Installation, people: UpgradeAdmin, midway: CordonDuringTakeover
+) -> list[LeaderKill]:
     """The fleet has the new driver, whoever led and died on the way."""
-    reaper = Reaper(here, STATES, between=midway.happens)
-    await people.compute()
-    async with reaper.watching():
-        await here.person.change_to(NEW)
+    reaper = LeaderKiller(here, STATES, between=midway.cordon)
+    await people.create_workloads()
+    async with reaper.watch_nodes():
+        await here.person.set_driver_version(NEW)
         await here.finish(reaper.run(), within=MOVED_WITHIN)
     await here.until(lambda: people.all_run(NEW), within=UP_WITHIN)
-    return reaper.deaths
+    return reaper.kills

@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.component.runtime.program import Launch, Program
+from tests.component.runtime.example_process import ExampleProcess, Launch
 
 
 @pytest.fixture
 def launch() -> Iterator[Launch]:
     """Starts the example with arguments and environment."""
-    programs: list[Program] = []
+    programs: list[ExampleProcess] = []
 
-    def start(*arguments: str, **environ: str) -> Program:
-        programs.append(Program(*arguments, **environ))
+    def start(*arguments: str, **environ: str) -> ExampleProcess:
+        programs.append(ExampleProcess(*arguments, **environ))
         return programs[-1]
 
     yield start

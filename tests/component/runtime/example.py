@@ -8,7 +8,7 @@ from typing import Literal
 
 from libs.runtime.logs import logger
 from libs.runtime.process import Process, ProcessSettings
-from libs.runtime.program import Role, program
+from libs.runtime.program import Role, run_program
 from libs.runtime.service import Service
 from libs.runtime.values import Secret
 
@@ -80,7 +80,7 @@ async def _block() -> None:
 
 
 if __name__ == "__main__":
-    program(
+    run_program(
         "example",
         {
             "both": Role(Settings, {"calm": calm, "odd": odd}),

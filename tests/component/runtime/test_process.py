@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.component.runtime.program import Launch
+from tests.component.runtime.example_process import Launch
 
 Get = Callable[[int, str], tuple[int, str, str]]
 
@@ -150,7 +150,7 @@ def test_a_port_that_is_taken_is_one_clear_line(launch: Launch):
 def test_a_shutdown_that_hangs_is_ended_from_outside_the_loop(begin: str):
     script = (
         "import asyncio, os, signal, threading\n"
-        "from libs.runtime.ending import Ending\n"
+        "from libs.runtime.shutdown import Ending\n"
         "ending = Ending(patience=0.05)\n"
         "ending.listen(asyncio.new_event_loop(), print)\n"
         f"{begin}\n"

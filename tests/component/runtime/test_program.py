@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.component.runtime.program import Launch
+from tests.component.runtime.example_process import Launch
 
 
 def test_wrong_settings_are_said_all_at_once_and_exit_2(launch: Launch):

@@ -2,15 +2,15 @@
 
 import pytest
 
-from libs.contracts.asks import WhyAnswer, WhyAsk
 from libs.contracts.identities import Identity, Writer
+from libs.contracts.queries import WhyAnswer, WhyQuery
 from libs.contracts.reports import Finding
 from libs.contracts.streams import COMMANDS, STATE
 from libs.contracts.subjects import Command, State
-from libs.testing.apiserver.faults import Fault, Refuse
-from services.scheduler import things
+from libs.testing.apiserver.faults import Fault, RefuseRequest
+from services.scheduler import resources
 from tests.component.scheduler.test_upgrades import asked, brought_up
-from tests.component.scheduler.world import DEPLOYED, NEW, USER, Scheduler, World, play
+from tests.component.scheduler.world import DEPLOYED, NEW, USER, SchedulerProcess, World, play
 
 WAITING = "sluice_scheduler_nodes_waiting"
 COUNTS = {
@@ -21,11 +21,11 @@ COUNTS = {
 NODE = "/api/v1/nodes/a"
 
 
-async def held_up(world: World) -> Scheduler:
+async def held_up(world: World) -> SchedulerProcess:
     """By a finding on a, which is one of two."""
     scheduler, _ = await brought_up(world, "a", "b")
-    world.crew.machines["a"].findings = (Finding(code="nouveau", message="it is", remedy="mend"),)
-    await world.want(NEW)
+    world.agents.machines["a"].findings = (Finding(code="nouveau", message="it is", remedy="mend"),)
+    await world.apply_policy(NEW)
     await world.sleep(90)
     assert scheduler.value(WAITING, code="preflight") == 1
     return scheduler
@@ -46,11 +46,11 @@ def test_who_waits_and_is_deleted_waits_no_more() -> None:
 def test_nor_does_another_node_of_its_name_wait_for_what_held_it_up() -> None:
     async def story(world: World) -> None:
         scheduler = await held_up(world)
-        before = await asked(world, WhyAsk(node="a"))
+        before = await asked(world, WhyQuery(node="a"))
         assert isinstance(before, WhyAnswer)
         assert before.history
-        await world.crew.end()
-        unseen = Fault(does=Refuse(500), verbs=("list", "watch"), kind="Node", user=USER)
+        await world.agents.stop()
+        unseen = Fault(effect=RefuseRequest(500), verbs=("list", "watch"), kind="Node", user=USER)
         world.server.faults.add(unseen)
         world.server.faults.drop_watches(kind="Node", user=USER)
         await world.kube.request("DELETE", NODE, body={})
@@ -58,7 +58,7 @@ def test_nor_does_another_node_of_its_name_wait_for_what_held_it_up() -> None:
         await world.sleep(5)
         world.server.faults.clear()
         await world.sleep(60)
-        now = await asked(world, WhyAsk(node="a"))
+        now = await asked(world, WhyQuery(node="a"))
         assert isinstance(now, WhyAnswer)
         assert now.node_uid != before.node_uid
         assert not set(before.history) & set(now.history)
@@ -72,12 +72,12 @@ def test_who_leads_no_more_counts_nobody_and_looks_at_no_pods() -> None:
         first = await held_up(world)
         other = world.start()
         await world.sleep(5)
-        watches = world.server.watching
-        await world.free_lease()
+        watches = world.server.open_watches
+        await world.release_lease()
         await world.sleep(120)
         leads = [one.value("sluice_scheduler_leading") for one in (first, other)]
         assert leads == [0, 1]
-        assert world.server.watching == watches
+        assert world.server.open_watches == watches
         for who, waiting, pending in ((first, 0, 0), (other, 1, 1)):
             assert who.value(WAITING, code="preflight") == waiting
             assert who.value(COUNTS["pending"]) == pending
@@ -101,7 +101,7 @@ async def on_the_bus(world: World) -> list[bool]:
 def test_who_is_deleted_leaves_nothing_on_the_bus() -> None:
     async def story(world: World) -> None:
         scheduler, _ = await brought_up(world, "a", "b")
-        await world.crew.end()
+        await world.agents.stop()
         assert await on_the_bus(world) == [True, True]
         world.cluster.fleet["a"].power_off()
         await world.kube.request("DELETE", NODE, body={})
@@ -116,7 +116,7 @@ def test_who_is_deleted_leaves_nothing_on_the_bus() -> None:
 def test_who_is_deleted_when_it_cannot_be_purged_is_purged_later(while_: str) -> None:
     async def story(world: World) -> None:
         scheduler, _ = await brought_up(world, "a", "b")
-        await world.crew.end()
+        await world.agents.stop()
         assert await on_the_bus(world) == [True, True]
         if while_ == "nobody leads":
             await scheduler.kill()
@@ -139,17 +139,17 @@ def test_who_is_deleted_when_it_cannot_be_purged_is_purged_later(while_: str) ->
 def test_of_a_node_that_is_none_of_ours_any_more_nobody_is_asked_to_leave() -> None:
     async def story(world: World) -> None:
         scheduler, _ = await brought_up(world, "a")
-        await world.job("train", "a")
-        world.server.faults.add(Fault(does=Refuse(500), verbs=("evict",), kind="Pod"))
-        await world.want(NEW)
+        await world.start_job("train", "a")
+        world.server.faults.add(Fault(effect=RefuseRequest(500), verbs=("evict",), kind="Pod"))
+        await world.apply_policy(NEW)
         await world.sleep(10)
         assert await world.state("a") == "pod-deletion-required"
-        node = await world.kube.get(things.NODES, "a")
+        node = await world.kube.get(resources.NODES, "a")
         labels = dict.fromkeys([*DEPLOYED, *node.metadata.labels])
         annotations = dict.fromkeys(node.metadata.annotations)
         metadata = {"labels": labels, "annotations": annotations}
         stripped = {"metadata": metadata, "spec": {"unschedulable": None}}
-        await world.change(things.NODES, "a", stripped)
+        await world.patch(resources.NODES, "a", stripped)
         await world.sleep(5)
         counted = {"kind": "eviction", "outcome": "failed"}
         tried = scheduler.value("sluice_scheduler_api_writes_total", **counted)

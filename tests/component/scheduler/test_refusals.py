@@ -1,9 +1,9 @@
 """What refuses our writes for good is said: whom it holds up, with the words of the answer."""
 
-from libs.contracts.asks import StatusAnswer, StatusAsk, WhyAnswer, WhyAsk
-from libs.contracts.events import Wait as Waits
+from libs.contracts.events import WaitEvent as Waits
+from libs.contracts.queries import StatusAnswer, StatusQuery, WhyAnswer, WhyQuery
 from libs.contracts.waits import WaitCode
-from libs.testing.apiserver.faults import Fault, Refuse
+from libs.testing.apiserver.faults import Fault, RefuseRequest
 from tests.component.scheduler.test_upgrades import asked, brought_up, upgraded
 from tests.component.scheduler.world import NEW, OLD, POOL, USER, World, play
 
@@ -12,26 +12,26 @@ WRITING = ("apply", "create", "update", "patch")
 
 async def waits(world: World, name: str) -> list[tuple[str, str]]:
     """Code and details of all that was told of it."""
-    bodies = [one.open() for one in await world.told() if one.node == name]
+    bodies = [one.open() for one in await world.bus_events() if one.node == name]
     return [(one.code or "", one.detail) for one in bodies if isinstance(one, Waits)]
 
 
 def test_a_node_whose_writes_are_refused_waits_for_that_until_they_go_through() -> None:
     async def story(world: World) -> None:
         scheduler, target = await brought_up(world, "a")
-        fault = Fault(does=Refuse(403), verbs=("apply",), kind="Node", name="a", user=USER)
+        fault = Fault(effect=RefuseRequest(403), verbs=("apply",), kind="Node", name="a", user=USER)
         world.server.faults.add(fault)
-        await world.want(NEW)
+        await world.apply_policy(NEW)
         await world.sleep(120)
         code, detail = (await waits(world, "a"))[-1]
         assert code == WaitCode.REFUSED
         assert "forbidden by a fault" in detail
-        why = await asked(world, WhyAsk(node="a"))
+        why = await asked(world, WhyQuery(node="a"))
         assert isinstance(why, WhyAnswer)
         assert why.wait is not None
         assert (why.in_place, why.wait.code, why.wait.until) == (False, WaitCode.REFUSED, None)
         assert "refuses" in why.wait.who
-        status = await asked(world, StatusAsk())
+        status = await asked(world, StatusQuery())
         assert isinstance(status, StatusAnswer)
         assert status.pools[0].waits == {"refused": 1}
         assert scheduler.value("sluice_scheduler_nodes_waiting", code="refused") == 1
@@ -46,11 +46,13 @@ def test_a_node_whose_writes_are_refused_waits_for_that_until_they_go_through() 
 def test_a_rollout_that_need_not_be_written_any_more_is_not_said_to_be_refused() -> None:
     async def story(world: World) -> None:
         await brought_up(world, "a")
-        world.server.faults.add(Fault(does=Refuse(403), verbs=WRITING, kind="Rollout", user=USER))
+        world.server.faults.add(
+            Fault(effect=RefuseRequest(403), verbs=WRITING, kind="Rollout", user=USER)
+        )
         for version, refused in ((NEW, True), (OLD, False)):
-            await world.want(version)
+            await world.apply_policy(version)
             await world.sleep(60)
-            status = await asked(world, StatusAsk())
+            status = await asked(world, StatusQuery())
             assert isinstance(status, StatusAnswer)
             assert bool(status.pools[0].because) is refused
 
@@ -60,11 +62,11 @@ def test_a_rollout_that_need_not_be_written_any_more_is_not_said_to_be_refused()
 def test_what_fails_once_or_twice_is_nobodys_business() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a")
-        fault = Fault(does=Refuse(500), verbs=("apply",), kind="Node", user=USER, times=2)
+        fault = Fault(effect=RefuseRequest(500), verbs=("apply",), kind="Node", user=USER, times=2)
         for version in (NEW, OLD, NEW):
             if version == NEW:
                 world.server.faults.add(fault)
-            await world.want(version)
+            await world.apply_policy(version)
             await upgraded(world, "a", before=target)
             target = (await world.rollout()).status.target
         assert WaitCode.REFUSED not in [code for code, _ in await waits(world, "a")]
@@ -75,21 +77,23 @@ def test_what_fails_once_or_twice_is_nobodys_business() -> None:
 def test_a_rollout_that_cannot_be_written_is_told_on_it_and_to_who_asks_how_it_stands() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a")
-        world.server.faults.add(Fault(does=Refuse(403), verbs=WRITING, kind="Rollout", user=USER))
-        await world.want(NEW)
+        world.server.faults.add(
+            Fault(effect=RefuseRequest(403), verbs=WRITING, kind="Rollout", user=USER)
+        )
+        await world.apply_policy(NEW)
         await world.sleep(60)
-        status = await asked(world, StatusAsk())
+        status = await asked(world, StatusQuery())
         assert isinstance(status, StatusAnswer)
         assert status.pools[0].because.startswith("its Rollout cannot be written: ")
         assert "forbidden by a fault" in status.pools[0].because
-        told = [message for about, message in await world.events() if about == POOL]
+        told = [message for about, message in await world.kube_events() if about == POOL]
         assert told
         assert all(
             "Failed to write its status" in one and "forbidden by a fault" in one for one in told
         )
         world.server.faults.clear()
         await upgraded(world, "a", before=target)
-        after = await asked(world, StatusAsk())
+        after = await asked(world, StatusQuery())
         assert isinstance(after, StatusAnswer)
         assert after.pools[0].because == ""
 

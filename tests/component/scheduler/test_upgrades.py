@@ -2,15 +2,15 @@
 
 from collections import Counter
 
-from libs.bus.asks import ask
-from libs.contracts.asks import PlanAsk, StatusAnswer, StatusAsk, WhyAnswer, WhyAsk
-from libs.contracts.events import EventKind, RolloutChange
+from libs.bus.queries import send_query
+from libs.contracts.events import EventKind, RolloutEvent
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import decode
-from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, Record
+from libs.contracts.node import LEASE_ANNOTATION, RECORD_ANNOTATION, NodeRecord
+from libs.contracts.queries import PlanQuery, StatusAnswer, StatusQuery, WhyAnswer, WhyQuery
 from libs.contracts.reports import Finding
-from services.scheduler import things
-from tests.component.scheduler.world import NEW, POLICY, POOL, STATE, Scheduler, World, play
+from services.scheduler import resources
+from tests.component.scheduler.world import NEW, POLICY, POOL, STATE, SchedulerProcess, World, play
 
 STATES = [
     "upgrade-required",
@@ -23,11 +23,11 @@ LABEL = f'metadata.labels["{STATE}"]'
 CORDON = "spec.unschedulable"
 
 
-async def brought_up(world: World, *nodes: str) -> tuple[Scheduler, str]:
+async def brought_up(world: World, *nodes: str) -> tuple[SchedulerProcess, str]:
     """A fleet that is where its policy wants it, and the target that it is on."""
     await world.install(*nodes)
     scheduler = world.start()
-    await world.done(*nodes)
+    await world.wait_until_done(*nodes)
     return scheduler, (await world.rollout()).status.target
 
 
@@ -49,7 +49,7 @@ def test_a_bare_node_is_brought_up_in_three_writes_and_without_a_cordon() -> Non
         shown = [one.changed[LABEL][1] for one in written]
         assert shown == ["pod-restart-required", "validation-required", "upgrade-done"]
         assert not any(CORDON in one.changed for one in written)
-        assert world.crew.machines["a"].swaps == 1
+        assert world.agents.machines["a"].swaps == 1
 
     play(story)
 
@@ -57,10 +57,10 @@ def test_a_bare_node_is_brought_up_in_three_writes_and_without_a_cordon() -> Non
 def test_an_upgrade_is_five_writes_one_eviction_and_an_event_for_each_state() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a")
-        await world.job("train", "a")
+        await world.start_job("train", "a")
         await world.sleep(130)  # what is said again sooner is the same event once more
-        first, events = len(world.revisions()), len(await world.events())
-        await world.want(NEW)
+        first, events = len(world.revisions()), len(await world.kube_events())
+        await world.apply_policy(NEW)
         await upgraded(world, "a", before=target)
         written = world.revisions()[first:]
         assert [one.code for one in written] == [200] * 5
@@ -69,9 +69,9 @@ def test_an_upgrade_is_five_writes_one_eviction_and_an_event_for_each_state() ->
         assert cordons == [(None, True), (True, None)]
         assert {one.verb for one in written} == {"apply"}
         assert [one.verb for one in world.revisions("Pod")] == ["evict"]
-        said = (await world.events())[events:]
+        said = (await world.kube_events())[events:]
         assert said == [("a", f"Successfully updated node state label to {one}") for one in STATES]
-        machine = world.crew.machines["a"]
+        machine = world.agents.machines["a"]
         assert (machine.swaps, machine.unloads) == (2, 1)
 
     play(story)
@@ -80,14 +80,14 @@ def test_an_upgrade_is_five_writes_one_eviction_and_an_event_for_each_state() ->
 def test_what_is_left_on_the_node_is_the_proof_and_nothing_more() -> None:
     async def story(world: World) -> None:
         await brought_up(world, "a")
-        node = await world.kube.get(things.NODES, "a")
+        node = await world.kube.get(resources.NODES, "a")
         assert LEASE_ANNOTATION not in node.metadata.annotations
         assert not node.spec.unschedulable
-        record = decode(Record, node.metadata.annotations[RECORD_ANNOTATION].encode())
+        record = decode(NodeRecord, node.metadata.annotations[RECORD_ANNOTATION].encode())
         assert record.evidence is not None
         assert record.evidence.passed
         assert record.evidence.boot_id == node.status.node_info.boot_id
-        proven = world.crew.machines["a"].proven
+        proven = world.agents.machines["a"].proven
         assert proven is not None
         assert proven.label == record.label
 
@@ -98,7 +98,7 @@ def test_one_after_the_other_where_the_budget_says_so() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a", "b", "c")
         first = len(world.revisions())
-        await world.want(NEW)
+        await world.apply_policy(NEW)
         await upgraded(world, "a", "b", "c", before=target)
         cordoned = set[str]()
         most = 0
@@ -119,13 +119,13 @@ def test_a_restart_writes_nothing_when_nothing_changed() -> None:
         scheduler, _ = await brought_up(world, "a", "b")
         for kindly in (True, False):
             nodes = len(world.committed())
-            events = len(await world.events())
+            events = len(await world.kube_events())
             await (scheduler.stop() if kindly else scheduler.kill())
             scheduler = world.start()
             await world.sleep(400)
             assert scheduler.value("sluice_scheduler_leading") == 1
             assert len(world.committed()) == nodes
-            assert len(await world.events()) == events
+            assert len(await world.kube_events()) == events
             assert (await world.rollout()).status.phase == "Complete"
 
     play(story)
@@ -134,10 +134,10 @@ def test_a_restart_writes_nothing_when_nothing_changed() -> None:
 def test_what_happened_is_told_on_the_bus_once_and_in_order() -> None:
     async def story(world: World) -> None:
         _, target = await brought_up(world, "a")
-        await world.want(NEW)
+        await world.apply_policy(NEW)
         await upgraded(world, "a", before=target)
         await world.sleep(1)
-        told = await world.told()
+        told = await world.bus_events()
         assert len({one.id for one in told}) == len(told)
         steps = [one.open() for one in told if one.kind is EventKind.STEP]
         after = [getattr(one, "after", "") for one in steps]
@@ -154,19 +154,19 @@ def test_a_finding_holds_its_node_up_and_says_why() -> None:
     async def story(world: World) -> None:
         scheduler, _ = await brought_up(world, "a")
         finding = Finding(code="nouveau", message="nouveau is loaded", remedy="blacklist it")
-        machine = world.crew.machines["a"]
+        machine = world.agents.machines["a"]
         machine.findings = (finding,)
-        await world.want(NEW)
+        await world.apply_policy(NEW)
         await world.sleep(90)
         assert await world.state("a") == "upgrade-required"
-        answer = await asked(world, WhyAsk(node="a"))
+        answer = await asked(world, WhyQuery(node="a"))
         assert isinstance(answer, WhyAnswer)
         assert answer.wait is not None
         assert (answer.wait.code, answer.wait.detail) == ("preflight", "nouveau is loaded")
         assert scheduler.value("sluice_scheduler_nodes_waiting", code="preflight") == 1
         target = (await world.rollout()).status.target
         machine.findings = ()
-        await world.done("a", target=target)
+        await world.wait_until_done("a", target=target)
 
     play(story)
 
@@ -174,26 +174,26 @@ def test_a_finding_holds_its_node_up_and_says_why() -> None:
 def test_a_validation_that_fails_fails_the_node_and_halts() -> None:
     async def story(world: World) -> None:
         scheduler, _ = await brought_up(world, "a", "b")
-        world.crew.machines["a"].fails = True
-        await world.want(NEW)
+        world.agents.machines["a"].fails = True
+        await world.apply_policy(NEW)
         await world.sleep(900)
         assert await world.state("a") == "upgrade-failed"
         assert await world.state("b") == "upgrade-required"
         assert (await world.rollout()).status.phase == "Halted"
         assert scheduler.value("gpu_operator_nodes_upgrades_failed") == 1
         assert scheduler.value("gpu_operator_nodes_upgrades_pending") == 1
-        node = await world.kube.get(things.NODES, "a")
+        node = await world.kube.get(resources.NODES, "a")
         assert node.spec.unschedulable
 
     play(story)
 
 
-async def asked(world: World, question: StatusAsk | WhyAsk | PlanAsk) -> object:
+async def asked(world: World, question: StatusQuery | WhyQuery | PlanQuery) -> object:
     """As a person asks."""
     bus = world.bus.connect(Identity(writer=Writer.CTL))
     given = {"bus": bus, "clock": world.sim.clock, "cluster": "default", "service": "scheduler"}
     try:
-        return await ask(question, **given, timeout=10.0)  # type: ignore[call-overload]
+        return await send_query(question, **given, timeout=10.0)  # type: ignore[call-overload]
     finally:
         bus.kill()
 
@@ -201,13 +201,13 @@ async def asked(world: World, question: StatusAsk | WhyAsk | PlanAsk) -> object:
 def test_status_is_answered_and_who_asks_for_nothing_that_is_there_is_told_so() -> None:
     async def story(world: World) -> None:
         await brought_up(world, "a", "b")
-        status = await asked(world, StatusAsk())
+        status = await asked(world, StatusQuery())
         assert isinstance(status, StatusAnswer)
         (pool,) = status.pools
         assert (pool.pool, pool.phase, pool.counts.done) == (POOL, "Complete", 2)
         assert status.epoch == 1
         assert max(status.sources.values()) < 90
-        unknown = await asked(world, PlanAsk(pool="nobody"))
+        unknown = await asked(world, PlanQuery(pool="nobody"))
         assert getattr(unknown, "code", "") == "not-found"
 
     play(story)
@@ -216,14 +216,14 @@ def test_status_is_answered_and_who_asks_for_nothing_that_is_there_is_told_so() 
 def test_a_policy_deleted_midway_lets_what_is_in_flight_finish_also_by_a_successor() -> None:
     async def story(world: World) -> None:
         scheduler, _ = await brought_up(world, "a", "b")
-        await world.job("train", "a")
-        await world.want(NEW, maxParallelUpgrades=1)
+        await world.start_job("train", "a")
+        await world.apply_policy(NEW, maxParallelUpgrades=1)
 
         async def begun() -> bool:
             return await world.state("a") == "pod-restart-required"
 
         await world.until(begun)
-        policies = things.POLICIES["ClusterPolicy"]
+        policies = resources.POLICIES["ClusterPolicy"]
         policy = await world.kube.get(policies, POLICY)
         await world.kube.delete(policies, POLICY, uid=policy.metadata.uid)
         await scheduler.kill()
@@ -234,9 +234,9 @@ def test_a_policy_deleted_midway_lets_what_is_in_flight_finish_also_by_a_success
             return await world.state("a") == "upgrade-done" and not rollout.status.in_flight
 
         await world.until(finished)
-        node = await world.kube.get(things.NODES, "a")
+        node = await world.kube.get(resources.NODES, "a")
         assert not node.spec.unschedulable
-        why = await asked(world, WhyAsk(node="b"))
+        why = await asked(world, WhyQuery(node="b"))
         assert isinstance(why, WhyAnswer)
         assert why.wait is not None
         assert (why.pool, why.wait.code) == (POOL, "policy-gone")
@@ -254,13 +254,13 @@ def test_who_sets_the_brake_or_releases_a_halt_is_told_on_the_bus() -> None:
             {"release": {"target": target, "failures": 2}},
             {"brake": "None", "release": None},
         ):
-            await world.change(things.ROLLOUTS, POOL, {"spec": spec})
+            await world.patch(resources.ROLLOUTS, POOL, {"spec": spec})
             await world.sleep(5)
-        bodies = [event.open() for event in await world.told()]
+        bodies = [event.open() for event in await world.bus_events()]
         steered = [
             (body.because, body.before, body.after)
             for body in bodies
-            if isinstance(body, RolloutChange) and body.because in ("brake", "release")
+            if isinstance(body, RolloutEvent) and body.because in ("brake", "release")
         ]
         accepted = f"2 failures of {target}"
         assert steered == [

@@ -12,36 +12,34 @@ from typing import Any, TypeVar
 import msgspec
 from structlog.testing import capture_logs
 
-from libs.bus.chronicle import Recorded, read
+from libs.bus.events import RecordedEvent, read_events
 from libs.bus.permissions import permissions
 from libs.bus.port import FromSequence
-from libs.contracts.asks import PlanAnswer
 from libs.contracts.events import Event
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.journal import Revision
+from libs.contracts.queries import PlanAnswer
 from libs.contracts.streams import STREAMS
-from libs.forecast.world import Steady
+from libs.forecast.world import SteadyWorld
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.errors import Unavailable
 from libs.kube.resources import LEASES, Resource
-from libs.kube.transport import Answer, Request, Transport
-from libs.policy.crds import definitions
-from libs.policy.installation.whole import installation
-from libs.policy.rules import RULES
+from libs.kube.transport import Request, Response, Transport
+from libs.policy.crds import CEL_RULES, crd_manifests
+from libs.policy.installation.objects import installation_objects
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.bus import LocalServer
-from libs.testing.cluster.cluster import Cluster
-from libs.testing.cluster.kinds import REPLICA_SETS
+from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.kubelet.hardware import Hardware
-from libs.testing.loop import Sim
-from libs.testing.loop import run as simulate
-from services.scheduler import things
-from services.scheduler.role import LEASE, run
-from services.scheduler.settings import SchedulerSettings
-from tests.component.policy.strictly import path_of, sent
-from tests.component.scheduler.crew import PARTS, Crew, Machine
+from libs.testing.cluster.views import REPLICA_SETS
+from libs.testing.simulation import Sim
+from libs.testing.simulation import run as simulate
+from services.scheduler import resources
+from services.scheduler.role import LEASE, SchedulerSettings, run
+from tests.component.policy.strict_writes import object_path, send
+from tests.component.scheduler.scripted_agents import COMPONENTS, ScriptedAgents, ScriptedMachine
 from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, drivers, node
 
 T = TypeVar("T")
@@ -60,7 +58,7 @@ DEPLOYED = {
 }
 
 
-class Wire:
+class CuttableTransport:
     """A way to the server that is cut after so many writes: what was sent last was carried out."""
 
     def __init__(self, transport: Transport) -> None:
@@ -73,7 +71,7 @@ class Wire:
         return "a wire of a test"
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator[Answer]:
+    async def open(self, request: Request) -> AsyncGenerator[Response]:
         """Until it is cut."""
         if self.cut.is_set():
             raise Unavailable(f"{request.method} {request.path}", "the process is dead")
@@ -86,16 +84,16 @@ class Wire:
             yield answer
 
 
-class Scheduler:
+class SchedulerProcess:
     """One process."""
 
     def __init__(self, world: "World", *, name: str, cut_after: int | None = None) -> None:
         self._world = world
         sim = world.sim
-        self.wire = Wire(world.server.transport(user=USER))
-        self.wire.cut_after = cut_after
+        self.transport = CuttableTransport(world.server.transport(user=USER))
+        self.transport.cut_after = cut_after
         identity = Identity(writer=Writer.SCHEDULER)
-        self.bus = world.bus.connect(identity, may=permissions(identity))
+        self.bus = world.bus.connect(identity, permissions=permissions(identity))
         self.metrics = Metrics(version="1")
         self.service = Service("scheduler", clock=sim.clock)
         self._settings = SchedulerSettings(namespace=NAMESPACE, pod_name=name)
@@ -106,14 +104,14 @@ class Scheduler:
         async with self.service as service:
             await run(
                 self._settings,
-                kube=self.wire,
+                kube=self.transport,
                 bus=self.bus,
                 clock=sim.clock,
                 ids=sim.ids,
                 random=sim.random_for(self._settings.pod_name),
                 metrics=self.metrics,
                 service=service,
-                aside=inline,
+                plan_runner=run_inline,
             )
 
     async def stop(self) -> None:
@@ -123,7 +121,7 @@ class Scheduler:
 
     async def kill(self) -> None:
         """At once: nothing that it does from now on reaches anybody."""
-        self.wire.cut.set()
+        self.transport.cut.set()
         self.bus.kill()
         self._task.cancel()
         await asyncio.wait({self._task})
@@ -133,7 +131,7 @@ class Scheduler:
         return self.metrics.registry.get_sample_value(name, labels)
 
 
-async def inline(work: Callable[[], PlanAnswer]) -> PlanAnswer:
+async def run_inline(work: Callable[[], PlanAnswer]) -> PlanAnswer:
     """There are no threads in virtual time."""
     return work()
 
@@ -144,20 +142,20 @@ class World:
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
         self.server = ApiServer(
-            clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), rules=RULES
+            clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), rules=CEL_RULES
         )
         self.bus = LocalServer(clock=sim.clock, random=sim.random_for("bus"))
-        self.crew = Crew(sim, self.bus)
-        self.cluster = Cluster(
+        self.agents = ScriptedAgents(sim, self.bus)
+        self.cluster = SimulatedCluster(
             self._kube_for,
-            model=Steady(),
+            model=SteadyWorld(),
             clock=sim.clock,
             ids=sim.ids,
             random=sim.random_for("cluster"),
-            occupants=self.crew.occupants,
+            processes=self.agents.occupants,
         )
         self.kube = self._kube_for("person", "kubectl")
-        self.schedulers: list[Scheduler] = []
+        self.schedulers: list[SchedulerProcess] = []
         self._told: dict[str, dict[str, str]] = {}
 
     def _kube_for(self, user: str, manager: str) -> Kube:
@@ -167,11 +165,11 @@ class World:
 
     async def install(self, *nodes: str, version: str = OLD, **upgrade: Any) -> None:
         """Everything but the scheduler, and a policy; the nodes have their agents."""
-        for obj in installation(NAMESPACE):
+        for obj in installation_objects(NAMESPACE):
             if obj["apiVersion"] != RBAC:
                 await self.apply(obj)
         await self.kube.create(LEASES, {"metadata": {"name": LEASE}}, namespace=NAMESPACE)
-        for definition in definitions().values():
+        for definition in crd_manifests().values():
             await self.apply(definition)
         first = self.bus.connect(Identity(writer=Writer.SCHEDULER))
         for stream in STREAMS:
@@ -179,21 +177,21 @@ class World:
         first.kill()
         await self.sleep(1)
         for name in nodes:
-            await self.machine(name)
-        await self.want(version, **upgrade)
+            await self.add_machine(name)
+        await self.apply_policy(version, **upgrade)
 
-    async def machine(self, name: str, *, parts: tuple[Writer, ...] = PARTS) -> None:
+    async def add_machine(self, name: str, *, components: tuple[Writer, ...] = COMPONENTS) -> None:
         """One with GPUs, as discovery labels it, with agents on it."""
         labels = {**node(name).labels, **DEPLOYED}
         self._told[name] = labels
-        machine = self.crew.machines[name] = Machine(name)
+        machine = self.agents.machines[name] = ScriptedMachine(name)
         self.cluster.fleet.add(name, Hardware(labels=labels))
         await self.sleep(2)
-        view = await self.kube.get(things.NODES, name)
+        view = await self.kube.get(resources.NODES, name)
         machine.uid, machine.boot_id = view.metadata.uid, view.status.node_info.boot_id
-        self.crew.begin(machine, parts=parts)
+        self.agents.start(machine, components=components)
 
-    async def want(self, version: str, **upgrade: Any) -> None:
+    async def apply_policy(self, version: str, **upgrade: Any) -> None:
         """A person's patch of the policy, and what driver's cluster role makes of it."""
         driver = {"repository": "r.example/nvidia", "image": "driver", "version": version}
         policy = cluster_policy(
@@ -208,10 +206,10 @@ class World:
     async def apply(self, obj: Mapping[str, Any]) -> dict[str, Any]:
         """`kubectl apply --server-side`; uids are the server's to give."""
         metadata = {key: value for key, value in obj["metadata"].items() if key != "uid"}
-        status, _, answer = await sent(
+        status, _, answer = await send(
             self.server.transport(user="person"),
             "PATCH",
-            path_of(dict(obj)),
+            object_path(dict(obj)),
             {**obj, "metadata": metadata},
             content="application/apply-patch+yaml",
             force="true",
@@ -220,7 +218,7 @@ class World:
         assert status in (200, 201), answer
         return answer
 
-    async def job(self, name: str, node: str) -> None:
+    async def start_job(self, name: str, node: str) -> None:
         """Somebody computes there, with GPUs, and would go on elsewhere."""
         needs = {"limits": {"nvidia.com/gpu": "2"}}
         container = {"name": "main", "image": "train:1", "resources": needs}
@@ -239,13 +237,13 @@ class World:
         await self.kube.create(REPLICA_SETS, wanted, namespace="default")
         await self.sleep(5)
 
-    async def change(self, resource: Resource[Any], name: str, change: Any) -> None:
+    async def patch(self, resource: Resource[Any], name: str, change: Any) -> None:
         """Merge into it, whatever its revision."""
         path = resource.path(name=name)
         query = {"fieldManager": "kubectl"}
         await self.kube.request("PATCH", path, query=query, body=change, content_type=MERGE_PATCH)
 
-    async def free_lease(self) -> None:
+    async def release_lease(self) -> None:
         """Somebody takes it from whoever holds it, who does not know; anybody may have it."""
         nobody = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
         path = LEASES.path(namespace=NAMESPACE, name=LEASE)
@@ -253,10 +251,10 @@ class World:
 
     # Schedulers.
 
-    def start(self, *, cut_after: int | None = None) -> Scheduler:
+    def start(self, *, cut_after: int | None = None) -> SchedulerProcess:
         """Another process."""
         name = f"scheduler-{len(self.schedulers) + 1}"
-        self.schedulers.append(Scheduler(self, name=name, cut_after=cut_after))
+        self.schedulers.append(SchedulerProcess(self, name=name, cut_after=cut_after))
         return self.schedulers[-1]
 
     # What is there.
@@ -272,20 +270,20 @@ class World:
         begun = self.sim.clock.monotonic()
         while not await holds():
             if self.sim.clock.monotonic() - begun >= within:
-                raise AssertionError(f"not so after {within} s: {await self.told()}")
+                raise AssertionError(f"not so after {within} s: {await self.bus_events()}")
             await self.sleep(0.1)
         return self.sim.clock.monotonic() - begun
 
     async def state(self, name: str) -> str:
         """The public label."""
-        view = await self.kube.get(things.NODES, name)
+        view = await self.kube.get(resources.NODES, name)
         return view.metadata.labels.get(STATE, "")
 
-    async def done(self, *names: str, within: float = 600.0, target: str = "") -> float:
+    async def wait_until_done(self, *names: str, within: float = 600.0, target: str = "") -> float:
         """Wait until all are, on the target that the Rollout names now."""
 
         async def so() -> bool:
-            rollouts = await self.kube.page(things.ROLLOUTS)
+            rollouts = await self.kube.list_page(resources.ROLLOUTS)
             (rollout,) = rollouts.items or (None,)
             if rollout is None or (target and rollout.status.target != target):
                 return False
@@ -294,11 +292,11 @@ class World:
 
         return await self.until(so, within=within)
 
-    async def rollout(self) -> things.Rollout:
+    async def rollout(self) -> resources.Rollout:
         """Of the only pool."""
-        return await self.kube.get(things.ROLLOUTS, POOL)
+        return await self.kube.get(resources.ROLLOUTS, POOL)
 
-    async def events(self) -> list[tuple[str, str]]:
+    async def kube_events(self) -> list[tuple[str, str]]:
         """Those for kubectl, in order: about which node, and the message."""
         body = await self.kube.request("GET", "/api/v1/namespaces/default/events")
         found = [
@@ -307,12 +305,12 @@ class World:
         found.sort(key=lambda one: int(one["metadata"]["resourceVersion"]))
         return [(one["involvedObject"]["name"], one["message"]) for one in found]
 
-    async def told(self) -> list[Event]:
+    async def bus_events(self) -> list[Event]:
         """The events on the bus."""
         bus = self.bus.connect(Identity(writer=Writer.CTL))
         try:
-            async with read(bus=bus, cluster="default", start=FromSequence()) as entries:
-                return [one.event async for one in entries if isinstance(one, Recorded)]
+            async with read_events(bus=bus, cluster="default", start=FromSequence()) as entries:
+                return [one.event async for one in entries if isinstance(one, RecordedEvent)]
         finally:
             bus.kill()
 
@@ -345,7 +343,7 @@ def play(story: Callable[[World], Coroutine[Any, Any, T]], *, seed: int = 1) -> 
             finally:
                 for scheduler in world.schedulers:
                     await scheduler.kill()
-                await world.crew.end()
+                await world.agents.stop()
                 # Who led lets go of the lease only when nothing of his can be carried out any more.
                 await world.sleep(20)
                 await world.server.stop()

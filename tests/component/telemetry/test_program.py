@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from libs.testing.nats import NatsServer
 from tests.support import eventually
-from tests.unit.host.trees import put
+from tests.unit.host.builders import put
 
 
 async def printed(role: str, **more: str) -> tuple[int, dict[str, str], str]:

@@ -18,7 +18,7 @@ import pytest
 from libs.testing import nats as sim_nats
 from libs.testing.errors import ServerFailed
 from libs.testing.nats import NatsServer, binary
-from tests.component.testing.wire import refused, wire
+from tests.component.testing.raw_nats import raw_nats_client, refused
 from tests.support import eventually
 
 connect = cast(Any, nats).connect
@@ -96,8 +96,8 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_it_serves_with_jetstream_on_the_loopback() -> None:
-    async with NatsServer() as server, wire(server.port) as talk:
-        assert await talk.greet() == "PONG"
+    async with NatsServer() as server, raw_nats_client(server.port) as talk:
+        assert await talk.handshake() == "PONG"
         assert talk.info["jetstream"] is True
         assert talk.info["port"] == server.port
         assert server.url == f"nats://127.0.0.1:{server.port}"
@@ -221,14 +221,14 @@ async def test_it_reloads() -> None:
     async with NatsServer() as server:
         pid = server.pid
         await server.reload(LOCKED)
-        async with wire(server.port) as talk:
-            assert await talk.greet() == "-ERR 'Authorization Violation'"
-        async with wire(server.port) as talk:
-            assert await talk.greet(user="a", **{"pass": "b"}) == "PONG"
+        async with raw_nats_client(server.port) as talk:
+            assert await talk.handshake() == "-ERR 'Authorization Violation'"
+        async with raw_nats_client(server.port) as talk:
+            assert await talk.handshake(user="a", **{"pass": "b"}) == "PONG"
         assert server.pid == pid
         await server.restart()
-        async with wire(server.port) as talk:
-            assert await talk.greet() == "-ERR 'Authorization Violation'"
+        async with raw_nats_client(server.port) as talk:
+            assert await talk.handshake() == "-ERR 'Authorization Violation'"
 
 
 async def test_a_configuration_that_it_refuses_changes_nothing() -> None:
@@ -236,8 +236,8 @@ async def test_a_configuration_that_it_refuses_changes_nothing() -> None:
         with pytest.raises(ServerFailed, match=r"refused the new configuration[^$]*Parse error"):
             await server.reload("authorization {")
         await server.restart()
-        async with wire(server.port) as talk:
-            assert await talk.greet(user="a", **{"pass": "b"}) == "PONG"
+        async with raw_nats_client(server.port) as talk:
+            assert await talk.handshake(user="a", **{"pass": "b"}) == "PONG"
 
 
 async def test_a_start_that_fails_says_why_and_leaves_nothing(folders: Path) -> None:

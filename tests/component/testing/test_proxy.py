@@ -9,7 +9,7 @@ import pytest
 from libs.testing.errors import SimError
 from libs.testing.nats import NatsServer
 from libs.testing.proxy import Proxy
-from tests.component.testing.wire import WITHIN, Wire, refused, wire
+from tests.component.testing.raw_nats import WITHIN, RawNatsClient, raw_nats_client, refused
 from tests.support import eventually
 
 
@@ -18,19 +18,19 @@ class Upstream:
 
     def __init__(self) -> None:
         self.port = 0
-        self.accepted: asyncio.Queue[Wire] = asyncio.Queue()
-        self._talks: list[Wire] = []
+        self.accepted: asyncio.Queue[RawNatsClient] = asyncio.Queue()
+        self._talks: list[RawNatsClient] = []
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Called for each."""
-        talk = Wire(reader, writer)
+        talk = RawNatsClient(reader, writer)
         self._talks.append(talk)
         self.accepted.put_nowait(talk)
 
     def leave(self) -> None:
         """Close all."""
         for talk in self._talks:
-            talk.leave()
+            talk.abort()
 
 
 @pytest.fixture
@@ -51,9 +51,11 @@ async def proxy(upstream: Upstream) -> AsyncIterator[Proxy]:
 
 
 @asynccontextmanager
-async def both_ends(proxy: Proxy, upstream: Upstream) -> AsyncGenerator[tuple[Wire, Wire]]:
+async def both_ends(
+    proxy: Proxy, upstream: Upstream
+) -> AsyncGenerator[tuple[RawNatsClient, RawNatsClient]]:
     """A connection through the proxy: the client's end, and the server's."""
-    async with wire(proxy.port) as client:
+    async with raw_nats_client(proxy.port) as client:
         async with asyncio.timeout(WITHIN):
             yield client, await upstream.accepted.get()
 
@@ -129,7 +131,7 @@ async def test_a_black_hole_takes_all_and_tells_nobody(proxy: Proxy, upstream: U
         proxy.drop()
         client.send("lost\n")
         server.send("lost\n")
-        client.leave()
+        client.abort()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await server.reader.read()
@@ -140,7 +142,7 @@ async def test_a_black_hole_accepts_and_the_server_never_hears(
     proxy: Proxy, upstream: Upstream
 ) -> None:
     proxy.drop()
-    async with wire(proxy.port) as client:
+    async with raw_nats_client(proxy.port) as client:
         client.send("lost\n")
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
@@ -188,7 +190,7 @@ async def test_a_reset_is_an_error_on_both_sides(proxy: Proxy, upstream: Upstrea
 
 async def test_a_broken_end_breaks_the_other(proxy: Proxy, upstream: Upstream) -> None:
     async with both_ends(proxy, upstream) as (client, server):
-        server.leave()
+        server.abort()
         assert await client.reader.read() == b""
         client.writer.write_eof()
         await eventually(lambda: proxy.connections == 0)
@@ -237,7 +239,7 @@ async def test_restore_lifts_every_fault(proxy: Proxy, upstream: Upstream) -> No
 
 async def test_a_cut_reaches_a_connection_that_has_just_come(proxy: Proxy) -> None:
     """Cut before its first step: nothing of it may stay open."""
-    async with wire(proxy.port) as client:
+    async with raw_nats_client(proxy.port) as client:
         while not proxy.connections:  # the very step in which it comes
             await asyncio.sleep(0)
         proxy.cut()
@@ -249,7 +251,7 @@ async def test_a_cut_reaches_a_connection_that_has_just_come(proxy: Proxy) -> No
 async def test_no_server_behind_it_is_a_closed_connection(upstream: Upstream) -> None:
     async with NatsServer() as server:
         await server.stop()
-        async with Proxy("127.0.0.1", server.port) as proxy, wire(proxy.port) as client:
+        async with Proxy("127.0.0.1", server.port) as proxy, raw_nats_client(proxy.port) as client:
             assert await client.line() == ""
 
 
@@ -270,9 +272,12 @@ async def test_nothing_of_it_is_left(upstream: Upstream) -> None:
 async def test_nats_through_it_is_cut_in_the_middle_of_a_message() -> None:
     async with NatsServer() as server, Proxy("127.0.0.1", server.port) as proxy:
         assert proxy.url == f"nats://127.0.0.1:{proxy.port}"
-        async with wire(proxy.port) as subscriber, wire(server.port) as publisher:
-            assert await subscriber.greet() == "PONG"
-            assert await publisher.greet() == "PONG"
+        async with (
+            raw_nats_client(proxy.port) as subscriber,
+            raw_nats_client(server.port) as publisher,
+        ):
+            assert await subscriber.handshake() == "PONG"
+            assert await publisher.handshake() == "PONG"
             subscriber.send("SUB a 1\r\nPING\r\n")
             assert await subscriber.line() == "PONG"
             proxy.cut_after(20, way="down")

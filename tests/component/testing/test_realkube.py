@@ -16,10 +16,10 @@ import pytest
 
 from libs.contracts.journal import Revision, Verb
 from libs.kube.changes import changed_paths
-from libs.testing.auditlog import Converter
+from libs.testing.auditlog import AuditLogConverter
 from libs.testing.errors import ServerFailed
-from libs.testing.ports import Port
-from libs.testing.realkube.binaries import Binaries, find
+from libs.testing.ports import ReservedPort
+from libs.testing.realkube.binaries import Binaries, find_binaries
 from libs.testing.realkube.cluster import RealKube
 from tests.component.testing.realkube_client import (
     APPLY,
@@ -33,7 +33,7 @@ from tests.component.testing.realkube_client import (
 )
 from tests.support import eventually
 
-SEARCH = find(os.environ)
+SEARCH = find_binaries(os.environ)
 
 SERVERS = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
 
@@ -41,7 +41,7 @@ SERVERS = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"
 @pytest.fixture(scope="module")
 def binaries() -> Binaries:
     if SEARCH.binaries is None:
-        pytest.skip(SEARCH.words)
+        pytest.skip(SEARCH.explanation)
     return SEARCH.binaries
 
 
@@ -63,7 +63,7 @@ def plane(binaries: Binaries) -> Iterator[RealKube]:
 def assert_nothing_left(kube: RealKube, folder: Path) -> None:
     assert running(folder) == {}
     assert not folder.exists()
-    Port(int(kube.url.rpartition(":")[2])).release()
+    ReservedPort(int(kube.url.rpartition(":")[2])).release()
     assert f"control plane at {kube.url}" not in {one.name for one in threading.enumerate()}
 
 
@@ -177,7 +177,7 @@ async def test_a_revision_that_is_yet_to_come_cannot_be_compacted(plane: RealKub
         await plane.compact(999_999)
 
 
-class Journal:
+class AuditLogJournal:
     """What the log of a control plane says by now."""
 
     def __init__(self, log: Path) -> None:
@@ -186,7 +186,7 @@ class Journal:
 
     def refresh(self) -> None:
         # From the start: what was flushed before could not be put in order with what comes now.
-        converter = Converter(str(self._log))
+        converter = AuditLogConverter(str(self._log))
         self.revisions = [*converter.feed(self._log.read_bytes()), *converter.flush()]
 
     def of(self, kind: str, name: str, *users: str) -> list[Revision]:
@@ -198,7 +198,7 @@ class Journal:
 
 
 async def test_its_audit_log_is_a_journal(plane: RealKube) -> None:
-    journal = Journal(plane.audit_log)
+    journal = AuditLogJournal(plane.audit_log)
     apply = {"fieldManager": "sluice-scheduler", "force": "true"}
     whole: dict[str, Any] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
     async with Client(plane) as client:
@@ -246,7 +246,7 @@ async def test_its_audit_log_is_a_journal(plane: RealKube) -> None:
 
 
 async def test_evictions_and_deletions_are_in_the_journal(plane: RealKube) -> None:
-    journal = Journal(plane.audit_log)
+    journal = AuditLogJournal(plane.audit_log)
     pod = {
         "metadata": {"name": "p", "labels": {"app": "p"}},
         "spec": {
@@ -310,7 +310,7 @@ Leaves = dict[tuple[str, str], dict[str, Any]]
 
 
 async def test_all_changes_together_make_the_objects(plane: RealKube) -> None:
-    journal = Journal(plane.audit_log)
+    journal = AuditLogJournal(plane.audit_log)
     async with Client(plane) as client:
         await client.ask("POST", "/api/v1/nodes", {"metadata": {"name": "n3"}, **CAPACITY})
         template = {

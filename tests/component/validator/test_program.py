@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from libs.bus.nats import connect
+from libs.bus.nats.bus import connect
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
@@ -21,9 +21,9 @@ from libs.contracts.streams import STATE, STREAMS
 from libs.kube.client import Kube
 from libs.runtime.clock import SystemClock
 from libs.runtime.ids import SeededIds
-from libs.testing.apiserver.http import front
+from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
-from libs.testing.child import Child
+from libs.testing.child_process import ChildProcess
 from libs.testing.nats import NatsServer
 from tests.support import eventually
 
@@ -58,14 +58,14 @@ async def test_what_a_validator_proved_is_on_the_page(tmp_path: Path) -> None:
     kube = Kube(server.transport(user="person"), manager="kubectl", clock=clock)
     made = await kube.request("POST", "/api/v1/nodes", body=NODE)
     uid = msgspec.json.decode(made)["metadata"]["uid"]
-    async with NatsServer() as nats, front(server) as door, aiohttp.ClientSession() as session:
+    async with NatsServer() as nats, serve_http(server) as door, aiohttp.ClientSession() as session:
         told = {
             "SLUICE_NATS_URL": nats.url,
             "SLUICE_KUBECONFIG": str(door.kubeconfig(tmp_path, "validator")),
         }
-        role = await Child.start("validator", *PROGRAM, "cluster", environ={**PLAIN, **told})
+        role = await ChildProcess.start("validator", *PROGRAM, "cluster", environ={**PLAIN, **told})
         try:
-            await role.said("phase=ready", "phase='ready'")
+            await role.wait_for_log("phase=ready", "phase='ready'")
             (port,) = re.findall(r"http server started.* port=([0-9]+)", role.log)
             for writer, node in ((Writer.SCHEDULER, ""), (Writer.VALIDATOR, "a")):
                 identity = Identity(writer=writer, node=node)

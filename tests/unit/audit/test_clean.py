@@ -5,59 +5,59 @@ import sys
 import msgspec
 import pytest
 
-from libs.audit import Journal, Verdict, judge
+from libs.audit import AuditJournal, AuditResult, judge
 from libs.contracts.node import Operation
-from tests.unit.audit.journals import POOL, TARGET, Story, cordoned
+from tests.unit.audit.builders import POOL, TARGET, JournalBuilder, cordoned
 
 
 def test_an_upgrade_of_a_fleet_keeps_every_promise() -> None:
-    story = Story("n1", "n2", "n3")
+    story = JournalBuilder("n1", "n2", "n3")
     for name in ("n1", "n2", "n3"):
         story.upgrade(name)
-    assert judge(story.journal()) == Verdict()
+    assert judge(story.journal()) == AuditResult()
 
 
 def test_so_does_a_second_upgrade_of_the_same_nodes() -> None:
-    story = Story("n1", "n2")
+    story = JournalBuilder("n1", "n2")
     for _ in range(3):
         for name in ("n1", "n2"):
             story.upgrade(name)
-    assert judge(story.journal()) == Verdict()
+    assert judge(story.journal()) == AuditResult()
 
 
 def test_so_does_a_first_bring_up() -> None:
-    story = Story()
+    story = JournalBuilder()
     story.node("n1", driver="")
-    story.take("n1", operation=Operation.BRING_UP, cordon=False)
+    story.take_lease("n1", operation=Operation.BRING_UP, cordon=False)
     story.op("n1", "plugin", "quiesce", op=1)
     story.start("n1")
     story.op("n1", "driver", "swap", op=1, steps=("unload: none",))
     story.validate("n1")
     story.op("n1", "validator", "validate", op=1)
-    story.done("n1")
-    assert judge(story.journal()) == Verdict()
+    story.finish("n1")
+    assert judge(story.journal()) == AuditResult()
 
 
 def test_so_does_one_that_is_released_unchanged_and_tried_again() -> None:
-    story = Story("n1")
-    story.mark("n1")
-    story.take("n1")
-    story.wait(300)
+    story = JournalBuilder("n1")
+    story.mark_required("n1")
+    story.take_lease("n1")
+    story.advance(300)
     story.release_unchanged("n1")
-    story.wait(600)
-    story.take("n1")
+    story.advance(600)
+    story.take_lease("n1")
     story.start("n1")
     story.validate("n1")
     story.op("n1", "validator", "validate", op=1)
-    story.done("n1")
-    assert judge(story.journal()) == Verdict()
+    story.finish("n1")
+    assert judge(story.journal()) == AuditResult()
 
 
 def test_others_may_write_what_they_like() -> None:
-    story = Story("n1", "n2", "n3")
+    story = JournalBuilder("n1", "n2", "n3")
     story.label("n1", "team", "blue")
-    story.mark("n1")
-    story.take("n1")
+    story.mark_required("n1")
+    story.take_lease("n1")
     story.ready("n2", "Unknown")
     story.cordon("n3")
     story.label("n1", "team", "red", by="argo")
@@ -65,21 +65,21 @@ def test_others_may_write_what_they_like() -> None:
     story.delete("Node", "n2")
     story.validate("n1")
     story.op("n1", "validator", "validate", op=1)
-    story.done("n1")
+    story.finish("n1")
     story.cordon("n1")
-    assert judge(story.journal()) == Verdict()
+    assert judge(story.journal()) == AuditResult()
 
 
 def test_a_person_who_cordoned_before_keeps_his_cordon() -> None:
-    story = Story("n1")
+    story = JournalBuilder("n1")
     story.cordon("n1")
-    story.mark("n1")
-    story.take("n1")
+    story.mark_required("n1")
+    story.take_lease("n1")
     story.start("n1")
     story.validate("n1")
     story.op("n1", "validator", "validate", op=1)
-    story.done("n1", cordoned(True))
-    assert judge(story.journal(max_unavailable=0)) == Verdict()
+    story.finish("n1", cordoned(True))
+    assert judge(story.journal(max_unavailable=0)) == AuditResult()
 
 
 @pytest.mark.parametrize(
@@ -114,33 +114,33 @@ def test_a_person_who_cordoned_before_keeps_his_cordon() -> None:
 def test_a_missing_source_is_named_and_the_rest_is_judged(
     without: str, unjudged: dict[str, str]
 ) -> None:
-    story = Story("n1")
+    story = JournalBuilder("n1")
     story.upgrade("n1")
     verdict = judge(msgspec.structs.replace(story.journal(), **{without: None}))
-    assert verdict == Verdict(unjudged=unjudged)
+    assert verdict == AuditResult(not_judged=unjudged)
 
 
 def test_of_nothing_at_all_there_is_no_opinion() -> None:
-    verdict = judge(Journal())
+    verdict = judge(AuditJournal())
     assert verdict.violations == ()
-    assert set(verdict.unjudged) == {f"I{number}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11)}
+    assert set(verdict.not_judged) == {f"I{number}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11)}
 
 
 def test_a_run_with_faults_is_not_counted() -> None:
-    story = Story("n1")
+    story = JournalBuilder("n1")
     story.upgrade("n1")
     verdict = judge(story.journal(), faults=True)
-    assert verdict == Verdict(unjudged={"I10": "a run without injected faults"})
+    assert verdict == AuditResult(not_judged={"I10": "a run without injected faults"})
 
 
 def test_what_is_found_comes_in_the_order_of_time() -> None:
-    story = Story("n1", "n2")
-    story.take("n2")
-    story.wait(5)
-    first = story.take("n1")
-    story.wait(5)
+    story = JournalBuilder("n1", "n2")
+    story.take_lease("n2")
+    story.advance(5)
+    first = story.take_lease("n1")
+    story.advance(5)
     second = story.start("n1")
-    story.done("n1", evidence=story.evidence("n1", passed=False))
+    story.finish("n1", evidence=story.evidence("n1", passed=False))
     verdict = judge(story.journal())
     assert [one.time for one in verdict.violations] == sorted(
         one.time for one in verdict.violations
@@ -154,7 +154,7 @@ def test_what_is_found_comes_in_the_order_of_time() -> None:
 
 def test_the_effort_grows_with_the_journal_and_no_faster() -> None:
     def calls(rounds: int) -> int:
-        story = Story(*(f"n{number}" for number in range(8)))
+        story = JournalBuilder(*(f"n{number}" for number in range(8)))
         for _ in range(rounds):
             for number in range(8):
                 story.upgrade(f"n{number}")
@@ -170,7 +170,7 @@ def test_the_effort_grows_with_the_journal_and_no_faster() -> None:
             verdict = judge(journal)
         finally:
             sys.setprofile(None)
-        assert verdict == Verdict()
+        assert verdict == AuditResult()
         return counted
 
     calls(1)  # what is worked out once

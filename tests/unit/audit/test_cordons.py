@@ -9,35 +9,42 @@ from libs.contracts.node import (
     STATE_LABEL,
     UpgradeState,
 )
-from tests.unit.audit.journals import Change, Story, annotated, cordoned, found, messages
+from tests.unit.audit.builders import (
+    Change,
+    JournalBuilder,
+    annotated,
+    cordoned,
+    messages,
+    violations_of,
+)
 
 CORDON = "spec.unschedulable"
 
 
-def finish(story: Story, *changes: Change) -> int:
+def finish(story: JournalBuilder, *changes: Change) -> int:
     """From the lease on to done; whether the cordon stays is up to the API server."""
-    story.take("n1")
+    story.take_lease("n1")
     story.start("n1")
     story.validate("n1")
     story.op("n1", "validator", "validate", op=1)
-    return story.done("n1", *changes).revision
+    return story.finish("n1", *changes).revision
 
 
-def of_i4(story: Story) -> list[str]:
+def of_i4(story: JournalBuilder) -> list[str]:
     return messages(story.journal(), "I4")
 
 
 def test_a_persons_cordon_is_dropped() -> None:
-    story = Story("n1")
+    story = JournalBuilder("n1")
     story.cordon("n1")
     write = finish(story)
     assert of_i4(story) == ["n1 was uncordoned, and kubectl had cordoned it"]
-    assert found(story.journal()) == [("I4", "n1", write)]
+    assert violations_of(story.journal()) == [("I4", "n1", write)]
 
 
 def test_or_one_that_he_set_midway() -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     story.cordon("n1", False)
     story.cordon("n1")
     story.release_unchanged("n1")
@@ -45,59 +52,59 @@ def test_or_one_that_he_set_midway() -> None:
 
 
 def test_our_own_cordon_stays_behind() -> None:
-    story = Story("n1")
+    story = JournalBuilder("n1")
     finish(story, cordoned(True))
     assert of_i4(story) == ["n1 was released, and our cordon is still on it"]
 
 
 def test_one_that_a_person_takes_away_midway_is_nobodys_any_more() -> None:
-    story = Story("n1")
+    story = JournalBuilder("n1")
     story.cordon("n1")
-    story.take("n1")
+    story.take_lease("n1")
     story.cordon("n1", False)
     story.apply("n1", cordoned(True), record=story.records["n1"])
     story.release_unchanged("n1")
-    assert found(story.journal()) == []
+    assert violations_of(story.journal()) == []
 
 
 @pytest.mark.parametrize(("stays", "problems"), [(True, 0), (None, 1)])
 def test_the_label_that_keeps_a_cordon(stays: bool | None, problems: int) -> None:
-    story = Story("n1")
+    story = JournalBuilder("n1")
     story.label("n1", KEEP_CORDONED_LABEL, "true")
     finish(story, cordoned(stays))
     assert len(of_i4(story)) == problems
 
 
 def test_a_failed_node_keeps_its_cordon_and_a_person_may_take_it_away() -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     story.start("n1")
     story.fail("n1")
     story.cordon("n1", False)
-    assert found(story.journal()) == []
+    assert violations_of(story.journal()) == []
     story.apply("n1", cordoned(True), record=story.records["n1"])
     assert of_i4(story) == ["n1 was cordoned without a lease, after kubectl had uncordoned it"]
 
 
 def test_a_node_that_fails_is_cordoned_though_somebody_uncordoned_it_midway() -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     story.start("n1")
     story.cordon("n1", False)
     story.fail("n1", cordoned(True))
-    assert found(story.journal()) == []
+    assert violations_of(story.journal()) == []
 
 
 def from_the_gpu_operator(
     state: UpgradeState, *, initially_cordoned: bool, now: bool = True
-) -> Story:
-    story = Story("n1")
+) -> JournalBuilder:
+    story = JournalBuilder("n1")
     if now:
         story.cordon("n1", by="gpu-operator")
     story.label("n1", STATE_LABEL, state, by="gpu-operator")
     if initially_cordoned:
         story.annotate("n1", INITIALLY_CORDONED_ANNOTATION, "true", by="gpu-operator")
-    story.mark("n1")
+    story.mark_required("n1")
     return story
 
 
@@ -128,7 +135,7 @@ def test_a_mark_of_a_cordon_that_is_there_no_more_means_nothing() -> None:
     assert of_i4(story) == []
 
 
-def managed(story: Story, owners: dict[str, list[str]]) -> list[dict[str, object]]:
+def managed(story: JournalBuilder, owners: dict[str, list[str]]) -> list[dict[str, object]]:
     """The Nodes as they are now, with these owners of `spec.unschedulable`."""
     return [
         {
@@ -158,8 +165,8 @@ def managed(story: Story, owners: dict[str, list[str]]) -> list[dict[str, object
 def test_whose_cordon_was_there_at_the_start_is_in_the_managed_fields(
     owners: list[str], problems: int
 ) -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     start = managed(story, {"n1": owners})
     begun = len(story.revisions)
     story.release_unchanged("n1")
@@ -168,7 +175,7 @@ def test_whose_cordon_was_there_at_the_start_is_in_the_managed_fields(
 
 
 def test_a_node_that_is_first_seen_midway_is_not_judged() -> None:
-    story = Story("n1")
+    story = JournalBuilder("n1")
     story.cordon("n1")
     finish(story)
     journal = msgspec.structs.replace(story.journal(), revisions=tuple(story.revisions[3:]))

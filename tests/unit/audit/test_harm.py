@@ -7,18 +7,18 @@ import pytest
 
 from libs.audit import PoolFacts, judge
 from libs.contracts.node import DRIVER_LABEL, MANAGER, STATE_LABEL, Operation
-from tests.unit.audit.harms import FLEET, halted, harm, journal, of_i8, prove
-from tests.unit.audit.journals import (
+from tests.unit.audit.builders import (
     LABEL,
     OLD_LABEL,
     POOL,
     TARGET,
-    Story,
-    found,
+    JournalBuilder,
     labelled,
     messages,
     state,
+    violations_of,
 )
+from tests.unit.audit.harm_builders import FLEET, halted, harm, journal, of_i8, prove
 
 
 @pytest.mark.parametrize(
@@ -27,17 +27,17 @@ from tests.unit.audit.journals import (
 def test_while_a_target_proves_itself_so_many_are_in_flight(
     threshold: int | str, allowed: int
 ) -> None:
-    story = Story(*FLEET)
-    leases = [story.take(name).revision for name in FLEET]
+    story = JournalBuilder(*FLEET)
+    leases = [story.take_lease(name).revision for name in FLEET]
     assert of_i8(story, threshold) == leases[allowed:]
 
 
 def test_failures_count_like_nodes_in_flight_and_a_node_only_once() -> None:
-    story = Story(*FLEET)
+    story = JournalBuilder(*FLEET)
     harm(story, "n0")
-    story.take("n0")
-    story.take("n1")
-    over = story.take("n2")
+    story.take_lease("n0")
+    story.take_lease("n1")
+    over = story.take_lease("n2")
     assert of_i8(story) == [over.revision]
     why = "which is unproven and had 2 in flight or failed already"
     assert messages(journal(story), "I8") == [
@@ -46,39 +46,39 @@ def test_failures_count_like_nodes_in_flight_and_a_node_only_once() -> None:
 
 
 def test_once_it_is_proven_the_budget_alone_counts() -> None:
-    story = Story(*FLEET)
+    story = JournalBuilder(*FLEET)
     prove(story, "n0")
     prove(story, "n1")
     for name in FLEET[2:]:
-        story.take(name)
+        story.take_lease(name)
         story.start(name)
     assert of_i8(story) == []
 
 
 def test_a_failure_that_was_healed_proves_nothing() -> None:
-    story = Story(*FLEET)
+    story = JournalBuilder(*FLEET)
     harm(story, "n0")
     prove(story, "n0")
     prove(story, "n1")
-    story.take("n2")
-    over = story.take("n3")
+    story.take_lease("n2")
+    over = story.take_lease("n3")
     assert of_i8(story) == [over.revision]
 
 
 def test_a_release_before_the_start_is_no_harm_and_gives_its_place_back() -> None:
-    story = Story(*FLEET)
+    story = JournalBuilder(*FLEET)
     for name in FLEET:
-        story.take(name)
+        story.take_lease(name)
         story.release_unchanged(name)
     for name in FLEET:
-        story.take(name)
+        story.take_lease(name)
         story.fail(name, cause="eviction")
     assert of_i8(story, 1) == []
 
 
 def test_in_a_halt_nobody_is_granted_and_nobody_started() -> None:
     story = halted()
-    lease = story.take("n5")
+    lease = story.take_lease("n5")
     start = story.start("n4")
     assert of_i8(story) == [lease.revision, start.revision]
     assert messages(journal(story), "I8") == [
@@ -90,7 +90,7 @@ def test_in_a_halt_nobody_is_granted_and_nobody_started() -> None:
 @pytest.mark.parametrize("at_once", [False, True])
 def test_nor_is_anybody_restarted_whose_label_stays(at_once: bool) -> None:
     story = halted()
-    lease = story.take("n2", operation=Operation.SAME_LABEL, started=at_once)
+    lease = story.take_lease("n2", operation=Operation.SAME_LABEL, started=at_once)
     expected = [lease.revision]
     if at_once:
         expected.append(lease.revision)
@@ -102,9 +102,9 @@ def test_nor_is_anybody_restarted_whose_label_stays(at_once: bool) -> None:
 
 def test_not_even_a_retry_or_a_node_that_joins() -> None:
     story = halted()
-    retry = story.take("n2")
+    retry = story.take_lease("n2")
     story.node("n10", driver="")
-    joined = story.take("n10", operation=Operation.BRING_UP, cordon=False)
+    joined = story.take_lease("n10", operation=Operation.BRING_UP, cordon=False)
     assert of_i8(story) == [retry.revision, joined.revision]
 
 
@@ -115,25 +115,25 @@ def test_a_start_that_is_not_called_one_is_one() -> None:
 
 
 def test_who_was_started_before_finishes() -> None:
-    story = Story(*FLEET)
+    story = JournalBuilder(*FLEET)
     prove(story, "n0")
     prove(story, "n1")
-    story.take("n4")
+    story.take_lease("n4")
     story.start("n4")
     harm(story, "n2")
     harm(story, "n3")
-    story.wait(100)
+    story.advance(100)
     story.label("n4", DRIVER_LABEL, None)
     story.apply("n4", labelled(DRIVER_LABEL, LABEL), record=story.records["n4"])
     story.validate("n4")
     story.op("n4", "validator", "validate", op=1)
-    story.done("n4")
+    story.finish("n4")
     assert of_i8(story) == []
 
 
 def test_what_was_decided_in_the_same_round_is_nobodys_fault() -> None:
     story = halted()
-    story.wait(-10)
+    story.advance(-10)
     story.start("n4")
     assert of_i8(story) == []
 
@@ -145,56 +145,58 @@ def test_nor_what_was_decided_before_as_it_says_itself() -> None:
     story.records["n4"] = msgspec.structs.replace(story.records["n4"], seen=seen)
     story.start("n4")
     assert of_i8(story) == []
-    story.wait(90)
-    late = story.take("n5", seen=seen)
+    story.advance(90)
+    late = story.take_lease("n5", seen=seen)
     assert late.revision in of_i8_alone(story)
 
 
-def of_i8_alone(story: Story) -> list[int]:
-    return [revision for invariant, _, revision in found(journal(story)) if invariant == "I8"]
+def of_i8_alone(story: JournalBuilder) -> list[int]:
+    return [
+        revision for invariant, _, revision in violations_of(journal(story)) if invariant == "I8"
+    ]
 
 
 def test_a_restart_of_what_a_node_runs_is_no_start() -> None:
-    story = Story(*FLEET)
+    story = JournalBuilder(*FLEET)
     prove(story, "n0")
     prove(story, "n1")
     harm(story, "n2")
     harm(story, "n3")
-    story.wait(100)
+    story.advance(100)
     story.label("n0", DRIVER_LABEL, None)
-    story.take("n0", operation=Operation.SAME_LABEL)
+    story.take_lease("n0", operation=Operation.SAME_LABEL)
     story.start("n0")
     assert of_i8(story) == []
     story.label("n3", DRIVER_LABEL, None)
-    lease = story.take("n3", operation=Operation.SAME_LABEL)
+    lease = story.take_lease("n3", operation=Operation.SAME_LABEL)
     start = story.start("n3")
     assert of_i8(story) == [lease.revision, start.revision]
 
 
 def test_a_validation_of_a_failed_node_is_outside_all_counts() -> None:
     story = halted()
-    story.take("n2", operation=Operation.VALIDATE, cordon=False)
+    story.take_lease("n2", operation=Operation.VALIDATE, cordon=False)
     story.validate("n2")
     story.op("n2", "validator", "validate", op=1)
-    story.done("n2")
-    story.take("n3", operation=Operation.REMOVE, target="", label="")
+    story.finish("n2")
+    story.take_lease("n3", operation=Operation.REMOVE, target="", label="")
     assert of_i8(story) == []
 
 
 @pytest.mark.parametrize("known_as_outside", [True, False])
 def test_who_failed_while_it_rested_did_not_fail_on_a_target(known_as_outside: bool) -> None:
-    story = Story(*FLEET)
+    story = JournalBuilder(*FLEET)
     for name in ("n0", "n1", "n2"):
         prove(story, name)
     harm(story, "n3")
-    story.wait(100)
-    story.take("n0", operation=Operation.VALIDATE, cordon=False)
+    story.advance(100)
+    story.take_lease("n0", operation=Operation.VALIDATE, cordon=False)
     story.fail("n0")
     if known_as_outside:
         story.records["n0"] = msgspec.structs.replace(story.records["n0"], outside=True)
     harm(story, "n0")
-    story.wait(100)
-    lease = story.take("n4")
+    story.advance(100)
+    lease = story.take_lease("n4")
     start = story.start("n4")
     assert of_i8(story) == ([] if known_as_outside else [lease.revision, start.revision])
 
@@ -203,36 +205,36 @@ def test_a_person_accepts_failures_and_the_halt_ends() -> None:
     story = halted()
     story.release(1)
     story.start("n4")
-    over = story.take("n5")
+    over = story.take_lease("n5")
     assert of_i8(story) == [over.revision]
 
 
 def test_the_proof_begins_anew_with_another_number() -> None:
-    story = Story(*FLEET)
+    story = JournalBuilder(*FLEET)
     prove(story, "n0")
     prove(story, "n1")
     story.release(1)
-    story.wait(1)
+    story.advance(1)
     for name in ("n2", "n3", "n4"):
-        story.take(name)
-    over = story.take("n5")
+        story.take_lease(name)
+    over = story.take_lease("n5")
     assert of_i8(story) == [over.revision]
 
 
 def test_only_what_is_proven_from_then_on_counts_for_it() -> None:
-    story = Story(*FLEET)
+    story = JournalBuilder(*FLEET)
     prove(story, "n0")
     prove(story, "n1")
     story.release(1)
-    story.wait(1)
+    story.advance(1)
     for name in ("n0", "n1"):
-        story.take(name)
+        story.take_lease(name)
         story.release_unchanged(name)
         story.label(name, STATE_LABEL, "drain-required")
         story.apply(name, state("upgrade-done"), record=story.records[name])
     for name in ("n2", "n3", "n4"):
-        story.take(name)
-    over = story.take("n5")
+        story.take_lease(name)
+    over = story.take_lease("n5")
     assert of_i8(story) == [over.revision]
 
 
@@ -246,20 +248,20 @@ def test_what_was_accepted_for_another_target_is_not_for_this_one() -> None:
 def test_a_number_that_is_lowered_holds_after_a_while() -> None:
     story = halted()
     story.release(2)
-    story.wait(1)
+    story.advance(1)
     story.release(0)
-    story.wait(10)
+    story.advance(10)
     story.start("n4")
     assert of_i8(story) == []
-    story.wait(91)
-    late = story.take("n5")
+    story.advance(91)
+    late = story.take_lease("n5")
     assert of_i8(story) == [late.revision]
 
 
 def test_where_there_is_no_rollout_the_facts_say_what_is_accepted() -> None:
     story = halted()
     at = story.time
-    story.wait(10)
+    story.advance(10)
     start = story.start("n4")
     members = journal(story).pools[0]
     accepted = msgspec.structs.replace(members, since=at, accepted={TARGET: 1})
@@ -270,80 +272,80 @@ def test_where_there_is_no_rollout_the_facts_say_what_is_accepted() -> None:
 
 
 def test_failures_stick_when_nodes_are_deleted_and_policies_edited() -> None:
-    story = Story(*FLEET)
+    story = JournalBuilder(*FLEET)
     harm(story, "n0")
     harm(story, "n1")
     story.delete("Node", "n0")
     story.delete("Node", "n1")
-    story.wait(100)
+    story.advance(100)
     prove(story, "n2", "t3", "label-3")
     prove(story, "n3", "t3", "label-3")
-    over = story.take("n4")
+    over = story.take_lease("n4")
     assert of_i8(story) == [over.revision]
 
 
 def test_a_place_in_flight_returns_with_its_node() -> None:
-    story = Story(*FLEET)
-    story.take("n0")
-    story.take("n1")
+    story = JournalBuilder(*FLEET)
+    story.take_lease("n0")
+    story.take_lease("n1")
     story.delete("Node", "n0")
     story.node("n0", uid="uid-again")
-    story.take("n2")
-    over = story.take("n3")
+    story.take_lease("n2")
+    over = story.take_lease("n3")
     assert of_i8(story) == [over.revision]
 
 
 def test_an_operation_that_takes_another_target_midway_is_counted_there() -> None:
-    story = Story(*FLEET)
-    story.take("n0")
-    story.take("n1")
-    story.take("n2", target="t3", label="label-3")
-    story.take("n3", target="t3", label="label-3")
+    story = JournalBuilder(*FLEET)
+    story.take_lease("n0")
+    story.take_lease("n1")
+    story.take_lease("n2", target="t3", label="label-3")
+    story.take_lease("n3", target="t3", label="label-3")
     record = msgspec.structs.replace(story.records["n1"], target="t3", label="label-3")
     over = story.apply("n1", record=record)
-    story.take("n4")
+    story.take_lease("n4")
     assert of_i8(story) == [over.revision]
 
 
 @pytest.mark.parametrize(("base", "allowed"), [(5, 1), (10, 2), (0, 2)])
 def test_a_base_that_is_given_bounds_it(base: int, allowed: int) -> None:
-    story = Story(*FLEET)
-    leases = [story.take(name).revision for name in FLEET]
+    story = JournalBuilder(*FLEET)
+    leases = [story.take_lease(name).revision for name in FLEET]
     facts = msgspec.structs.replace(journal(story, "20%").pools[0], base=base or None)
     later = msgspec.structs.replace(facts, max_unavailable=10)
     assert of_i8(story, pools=(later,)) == leases[allowed:]
 
 
 def test_the_threshold_is_of_the_base_of_the_rollout() -> None:
-    story = Story(*FLEET)
+    story = JournalBuilder(*FLEET)
     story.rollout(lambda rollout: rollout.update(status={"base": 5}))
-    story.take("n0")
-    over = story.take("n1")
+    story.take_lease("n0")
+    over = story.take_lease("n1")
     assert of_i8(story, "20%") == [over.revision]
 
 
 def test_the_threshold_is_of_the_base_when_the_target_began() -> None:
-    story = Story(*FLEET)
+    story = JournalBuilder(*FLEET)
     story.rollout(lambda rollout: rollout.update(status={"base": 10}))
     for name in FLEET[4:]:
         story.delete("Node", name)
-    story.take("n0")
-    story.take("n1")
-    over = story.take("n2")
+    story.take_lease("n0")
+    story.take_lease("n1")
+    over = story.take_lease("n2")
     assert of_i8(story, "20%") == [over.revision]
 
 
 def test_a_rollout_cannot_have_counted_more_nodes_than_there_were() -> None:
-    story = Story(*FLEET)
+    story = JournalBuilder(*FLEET)
     story.rollout(lambda rollout: rollout.update(status={"base": 1000}))
-    leases = [story.take(name).revision for name in FLEET]
+    leases = [story.take_lease(name).revision for name in FLEET]
     assert of_i8(story, "20%") == leases[2:]
 
 
 def test_how_a_target_stood_at_the_start_is_in_the_rollout() -> None:
-    story = Story(*FLEET)
+    story = JournalBuilder(*FLEET)
     harm(story, "n0")
-    story.take("n1")
+    story.take_lease("n1")
 
     def change(rollout: dict[str, Any]) -> None:
         known = {"threshold": 3, "failed": ["uid-n0"], "validated": ["uid-n8"]}
@@ -352,26 +354,26 @@ def test_how_a_target_stood_at_the_start_is_in_the_rollout() -> None:
     story.rollout(change)
     start = tuple({"kind": kind, **whole} for (kind, _), whole in story.objects.items())
     begun = len(story.revisions)
-    story.wait(100)
+    story.advance(100)
     story.start("n1")
-    story.take("n2")
-    over = story.take("n3")
+    story.take_lease("n2")
+    over = story.take_lease("n3")
     later = journal(story, 100, revisions=tuple(story.revisions[begun:]), start=start)
-    assert found(later) == [("I8", "n3", over.revision)]
+    assert violations_of(later) == [("I8", "n3", over.revision)]
 
 
 def test_or_follows_from_who_is_in_flight_there() -> None:
-    story = Story(*FLEET)
-    story.take("n0")
+    story = JournalBuilder(*FLEET)
+    story.take_lease("n0")
     start = tuple({"kind": kind, **whole} for (kind, _), whole in story.objects.items())
     begun = len(story.revisions)
-    story.take("n1")
-    over = story.take("n2")
+    story.take_lease("n1")
+    over = story.take_lease("n2")
     later = journal(story, revisions=tuple(story.revisions[begun:]), start=start)
     members = msgspec.structs.replace(later.pools[0], members=frozenset(f"uid-{n}" for n in FLEET))
     later = msgspec.structs.replace(later, pools=(members,))
-    assert found(later) == [("I8", "n2", over.revision)]
-    assert judge(later, faults=True).unjudged == {
+    assert violations_of(later) == [("I8", "n2", over.revision)]
+    assert judge(later, faults=True).not_judged == {
         "I9": "events",
         "I10": "a run without injected faults",
         "I11": "events",
@@ -379,20 +381,20 @@ def test_or_follows_from_who_is_in_flight_there() -> None:
 
 
 def test_a_target_whose_threshold_nobody_knows_is_not_judged() -> None:
-    story = Story(*FLEET)
-    story.take("n0")
+    story = JournalBuilder(*FLEET)
+    story.take_lease("n0")
     other = PoolFacts(key="nvidiadriver-x", members=frozenset())
     verdict = judge(journal(story, pools=(other,)))
     assert verdict.violations == ()
-    assert verdict.unjudged["I8"] == (
+    assert verdict.not_judged["I8"] == (
         f"the failureThreshold of pool {POOL} when target {TARGET} began"
     )
 
 
 def test_labels_are_those_of_the_journal() -> None:
     """What the stories take for granted."""
-    story = Story("n0")
+    story = JournalBuilder("n0")
     assert story.label_of("n0") == OLD_LABEL
-    lease = story.take("n0")
+    lease = story.take_lease("n0")
     assert lease.manager == MANAGER
     assert story.start("n0").changed['metadata.labels["sluice.dev/driver"]'] == (OLD_LABEL, LABEL)

@@ -4,22 +4,22 @@ from collections.abc import Sequence
 
 import pytest
 
-from libs.audit import Held
+from libs.audit import DeviceHold
 from libs.contracts.journal import EntryPhase
 from libs.contracts.reports import Outcome
-from tests.unit.audit.journals import Story, messages
+from tests.unit.audit.builders import JournalBuilder, messages
 
 SAID = "the driver agent of n1, at swap 1.1, "
 
 
-def swap(steps: Sequence[str], outcome: Outcome = Outcome.DONE) -> Story:
-    story = Story("n1")
-    story.take("n1")
+def swap(steps: Sequence[str], outcome: Outcome = Outcome.DONE) -> JournalBuilder:
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     story.op("n1", "driver", "swap", op=1, steps=steps, outcome=outcome)
     return story
 
 
-def of_i5(story: Story) -> list[str]:
+def of_i5(story: JournalBuilder) -> list[str]:
     return messages(story.journal(), "I5")
 
 
@@ -85,30 +85,32 @@ def test_another_op_and_a_resumed_one_begin_anew() -> None:
 def test_a_driver_that_goes_under_a_process_that_holds_it(
     since: float, until: float | None, held: bool
 ) -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     begun = story.time
     story.op("n1", "driver", "swap", op=1, steps=("unload: ok",))
     ended = None if until is None else begun + until
-    story.held.append(Held(node_uid="uid-n1", since=begun + since, until=ended, who="python 4711"))
-    story.held.append(Held(node_uid="uid-n2", since=begun - 5))
+    story.held.append(
+        DeviceHold(node_uid="uid-n1", since=begun + since, until=ended, holder="python 4711")
+    )
+    story.held.append(DeviceHold(node_uid="uid-n2", since=begun - 5))
     assert of_i5(story) == ([f"{SAID}unloaded the driver under python 4711"] if held else [])
 
 
 def test_a_refused_unload_with_holders_is_as_it_should_be() -> None:
     story = swap(("unload: busy",), Outcome.FAILED)
-    story.held.append(Held(node_uid="uid-n1", since=story.time - 10))
+    story.held.append(DeviceHold(node_uid="uid-n1", since=story.time - 10))
     assert of_i5(story) == []
 
 
 def test_what_another_component_says_is_no_word_of_the_kernel() -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     story.op("n1", "plugin", "quiesce", op=1, steps=("unload: forced",))
     assert of_i5(story) == []
 
 
 def test_a_process_without_a_name_holds_it_too() -> None:
     story = swap(("unload: ok",))
-    story.held.append(Held(node_uid="uid-n1", since=story.time - 10))
+    story.held.append(DeviceHold(node_uid="uid-n1", since=story.time - 10))
     assert of_i5(story) == [f"{SAID}unloaded the driver under a process"]

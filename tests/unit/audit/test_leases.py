@@ -9,37 +9,37 @@ from libs.contracts.node import (
     LEASE_ANNOTATION,
     RECORD_ANNOTATION,
     REQUEST_ANNOTATION,
-    Lease,
+    LeaseOwner,
+    NodeLease,
     Operation,
-    Owner,
 )
-from tests.unit.audit.journals import (
+from tests.unit.audit.builders import (
     OLD_LABEL,
-    Story,
+    JournalBuilder,
     annotated,
     cordoned,
-    found,
     labelled,
     leased,
     messages,
+    violations_of,
 )
 
 
 def test_a_token_that_was_given_before() -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     story.release_unchanged("n1")
-    write = story.take("n1", token=1)
-    assert found(story.journal()) == [("I2", "n1", write.revision)]
+    write = story.take_lease("n1", token=1)
+    assert violations_of(story.journal()) == [("I2", "n1", write.revision)]
     assert messages(story.journal()) == ["n1: a lease began with token 1, after 1 had been given"]
 
 
 def test_tokens_of_other_owners_count_too() -> None:
-    story = Story("n1")
-    lease = encode(story.lease("n1", 7, Owner.HUMAN)).decode()
+    story = JournalBuilder("n1")
+    lease = encode(story.lease("n1", 7, LeaseOwner.HUMAN)).decode()
     story.annotate("n1", LEASE_ANNOTATION, lease)
     story.annotate("n1", LEASE_ANNOTATION, None)
-    story.take("n1")
+    story.take_lease("n1")
     assert messages(story.journal(), "I2") == [
         "n1: a lease began with token 1, after 7 had been given"
     ]
@@ -47,103 +47,103 @@ def test_tokens_of_other_owners_count_too() -> None:
 
 @pytest.mark.parametrize(("heard", "problems"), [(False, 0), (True, 1)])
 def test_a_token_of_which_nobody_is_left_who_knows(heard: bool, problems: int) -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     if heard:
         story.op("n1", "plugin", "quiesce", op=1)
     story.release_unchanged("n1")
     story.annotate("n1", RECORD_ANNOTATION, "garbled")
     story.annotate("n1", REQUEST_ANNOTATION, "adopt")
-    story.take("n1", token=1)
+    story.take_lease("n1", token=1)
     assert len(messages(story.journal(), "I2")) == problems
 
 
 def test_a_second_lease_before_the_first_has_ended() -> None:
-    story = Story("n1")
-    story.take("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
+    story.take_lease("n1")
     assert messages(story.journal(), "I2") == [
         "n1: token 2 of upgrade took the place of token 1, which had not ended"
     ]
 
 
-@pytest.mark.parametrize("owner", [Owner.HUMAN, Owner.REPAIR, Owner.MIG])
-def test_the_lease_of_another_owner(owner: Owner) -> None:
-    story = Story("n1")
+@pytest.mark.parametrize("owner", [LeaseOwner.HUMAN, LeaseOwner.REPAIR, LeaseOwner.MIG])
+def test_the_lease_of_another_owner(owner: LeaseOwner) -> None:
+    story = JournalBuilder("n1")
     story.annotate("n1", LEASE_ANNOTATION, encode(story.lease("n1", 1, owner)).decode())
-    story.take("n1", token=2)
+    story.take_lease("n1", token=2)
     assert messages(story.journal(), "I2") == [
         f"n1: the lease of {owner.value} with token 1 was not ours to change"
     ]
 
 
 def test_a_person_may_end_a_lease_and_the_next_one_begins() -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     story.annotate("n1", LEASE_ANNOTATION, None)
-    story.take("n1")
-    assert found(story.journal()) == []
+    story.take_lease("n1")
+    assert violations_of(story.journal()) == []
 
 
 def test_another_service_of_ours_may_not() -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     story.label("n1", "nvidia.com/gpu.count", "8", by="sluice-discovery")
-    assert found(story.journal()) == []
+    assert violations_of(story.journal()) == []
     story.annotate("n1", LEASE_ANNOTATION, None, by="sluice-driver")
     assert messages(story.journal(), "I2") == ["n1: sluice-driver changed the lease of an upgrade"]
 
 
 def test_a_lease_of_an_earlier_node_of_that_name_is_void() -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     story.delete("Node", "n1")
     story.node("n1", uid="uid-other")
-    void = Lease(node_uid="uid-n1", owner=Owner.HUMAN, token=9, since=0.0)
+    void = NodeLease(node_uid="uid-n1", owner=LeaseOwner.HUMAN, token=9, since=0.0)
     story.annotate("n1", LEASE_ANNOTATION, encode(void).decode())
-    story.take("n1", token=1)
-    assert found(story.journal()) == []
+    story.take_lease("n1", token=1)
+    assert violations_of(story.journal()) == []
 
 
 def test_and_so_is_its_record() -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     story.start("n1")
     story.fail("n1")
     record = encode(story.records["n1"]).decode()
     story.delete("Node", "n1")
     story.node("n1", uid="uid-other")
     story.annotate("n1", RECORD_ANNOTATION, record)
-    lease = story.take("n1", token=1)
+    lease = story.take_lease("n1", token=1)
     story.revisions = story.revisions[-3:]
-    assert found(story.journal(max_unavailable=0)) == [("I1", "n1", lease.revision)]
+    assert violations_of(story.journal(max_unavailable=0)) == [("I1", "n1", lease.revision)]
 
 
 def test_a_lease_that_is_written_anew_with_its_token_is_the_same() -> None:
-    story = Story("n1")
-    story.take("n1")
-    story.wait(60)
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
+    story.advance(60)
     story.apply("n1", leased(story.lease("n1", 1)), record=story.records["n1"])
-    assert found(story.journal()) == []
+    assert violations_of(story.journal()) == []
 
 
 def test_a_record_with_another_token_and_none_at_all() -> None:
-    story = Story("n1", "n2")
-    story.take("n1")
+    story = JournalBuilder("n1", "n2")
+    story.take_lease("n1")
     story.apply("n1", leased(story.lease("n1", 1)), record=story.records["n1"])
     story.apply("n2", leased(story.lease("n2", 1)))
     assert messages(story.journal(max_unavailable=2), "I2") == [
         "n2: it is under token 1 without a record"
     ]
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     story.release_unchanged("n1")
     story.apply("n1", leased(story.lease("n1", 2)), cordoned(True), record=story.records["n1"])
     assert messages(story.journal(), "I2") == ["n1: its record says token 1, and its lease 2"]
 
 
 def test_a_driver_label_and_a_cordon_without_a_lease() -> None:
-    story = Story("n1")
+    story = JournalBuilder("n1")
     story.apply("n1", labelled(DRIVER_LABEL, "other"), cordoned(True))
     assert messages(story.journal(), "I2") == [
         "n1: it was cordoned without a lease",
@@ -152,13 +152,13 @@ def test_a_driver_label_and_a_cordon_without_a_lease() -> None:
 
 
 def test_nor_is_the_label_of_a_node_without_a_record_dropped() -> None:
-    story = Story("n1")
+    story = JournalBuilder("n1")
     story.apply("n1", labelled(DRIVER_LABEL, None))
     assert len(messages(story.journal(), "I2")) == 1
 
 
 def test_what_a_person_asked_us_to_forget_is_dropped_without_a_lease() -> None:
-    story = Story("n1")
+    story = JournalBuilder("n1")
     story.upgrade("n1")
     story.annotate("n1", REQUEST_ANNOTATION, "forget")
     story.apply(
@@ -174,8 +174,8 @@ def test_what_a_person_asked_us_to_forget_is_dropped_without_a_lease() -> None:
 def test_a_node_that_is_let_go_of_midway_or_with_another_driver_is_not(
     started: bool, label: str | None
 ) -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     story.annotate("n1", LEASE_ANNOTATION, None)
     story.apply("n1", record=msgspec.structs.replace(story.records["n1"], started=started))
     story.apply("n1", labelled(DRIVER_LABEL, label), annotated("sluice.dev/upgrade", None))
@@ -183,13 +183,13 @@ def test_a_node_that_is_let_go_of_midway_or_with_another_driver_is_not(
 
 
 def test_a_driver_that_came_with_the_machine_is_let_be() -> None:
-    story = Story("n1", "n2")
+    story = JournalBuilder("n1", "n2")
     for name in ("n1", "n2"):
-        story.take(name, operation=Operation.VALIDATE, cordon=False, label=OLD_LABEL)
+        story.take_lease(name, operation=Operation.VALIDATE, cordon=False, label=OLD_LABEL)
         story.validate(name)
         story.op(name, "validator", "validate", op=1)
-    story.done("n1", evidence=story.evidence("n1", driver_pod_uid=""))
-    story.done("n2")
+    story.finish("n1", evidence=story.evidence("n1", driver_pod_uid=""))
+    story.finish("n2")
     for name in ("n1", "n2"):
         story.apply(name, labelled(DRIVER_LABEL, None), annotated("sluice.dev/upgrade", None))
     assert messages(story.journal(), "I2") == [
@@ -203,41 +203,41 @@ def test_a_driver_that_came_with_the_machine_is_let_be() -> None:
 def test_what_is_left_to_count_on_from_is_what_the_agents_of_this_node_had_heard_by_then(
     heard_by: str, at: float, problems: int
 ) -> None:
-    story = Story("n1", "n2")
-    story.take("n1")
-    story.take("n2")
-    story.wait(at)
+    story = JournalBuilder("n1", "n2")
+    story.take_lease("n1")
+    story.take_lease("n2")
+    story.advance(at)
     story.op(heard_by, "plugin", "quiesce", op=1)
-    story.wait(-at)
+    story.advance(-at)
     story.release_unchanged("n1")
     story.annotate("n1", RECORD_ANNOTATION, "garbled")
     story.annotate("n1", REQUEST_ANNOTATION, "adopt")
-    story.take("n1", token=1)
+    story.take_lease("n1", token=1)
     assert len(messages(story.journal(max_unavailable=2, failure_threshold=2), "I2")) == problems
 
 
 def test_without_what_the_agents_wrote_a_lost_record_leaves_nothing_to_count_on_from() -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     story.release_unchanged("n1")
     story.annotate("n1", RECORD_ANNOTATION, "garbled")
     story.annotate("n1", REQUEST_ANNOTATION, "adopt")
-    story.take("n1", token=1)
+    story.take_lease("n1", token=1)
     assert messages(story.journal(entries=None), "I2") == []
 
 
 def test_a_lease_of_others_that_we_leave_alone_is_not_changed_by_us() -> None:
-    story = Story("n1")
-    lease = encode(story.lease("n1", 7, Owner.HUMAN)).decode()
+    story = JournalBuilder("n1")
+    lease = encode(story.lease("n1", 7, LeaseOwner.HUMAN)).decode()
     story.annotate("n1", LEASE_ANNOTATION, lease)
-    story.mark("n1")
-    story.mark("n1")
+    story.mark_required("n1")
+    story.mark_required("n1")
     assert messages(story.journal(), "I2") == []
 
 
 def test_who_replaces_a_lease_by_one_of_an_older_token_does_two_things_wrong() -> None:
-    story = Story("n1")
-    story.take("n1", token=5)
+    story = JournalBuilder("n1")
+    story.take_lease("n1", token=5)
     older = msgspec.structs.replace(story.records["n1"], token=4)
     story.apply("n1", leased(story.lease("n1", 4)), record=older)
     assert messages(story.journal(), "I2") == [
@@ -247,15 +247,15 @@ def test_who_replaces_a_lease_by_one_of_an_older_token_does_two_things_wrong() -
 
 
 def test_another_service_of_ours_that_deletes_a_node_did_not_change_its_lease() -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     story.delete("Node", "n1", by="sluice-discovery")
     assert messages(story.journal(), "I2") == []
 
 
 def test_a_driver_that_came_with_the_machine_is_let_be_only_when_we_go() -> None:
-    story = Story("n1")
-    story.mark("n1")
+    story = JournalBuilder("n1")
+    story.mark_required("n1")
     stays = story.records["n1"]
     story.apply("n1", labelled(DRIVER_LABEL, None), record=stays)
     assert messages(story.journal(), "I2") == [
@@ -275,13 +275,13 @@ def test_a_driver_that_came_with_the_machine_is_let_be_only_when_we_go() -> None
 def test_in_flight_a_token_is_known_until_both_lease_and_record_are_gone(
     taken: tuple[str, ...], problems: int
 ) -> None:
-    story = Story("n1")
-    story.take("n1")
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
     for key in taken:
         story.annotate("n1", key, None)
     story.annotate("n1", REQUEST_ANNOTATION, "adopt")
     story.records.pop("n1")
-    story.take("n1", token=1)
+    story.take_lease("n1", token=1)
     story.release_unchanged("n1")
-    story.take("n1", token=1)
+    story.take_lease("n1", token=1)
     assert len(messages(story.journal(), "I2")) == problems + 1

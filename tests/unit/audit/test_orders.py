@@ -3,17 +3,17 @@
 import msgspec
 import pytest
 
-from libs.audit import Forgot
+from libs.audit import LostJournal
 from libs.contracts.journal import EntryPhase
-from tests.unit.audit.journals import Story, messages
+from tests.unit.audit.builders import JournalBuilder, messages
 
 STARTED = EntryPhase.STARTED
 
 
-def leased() -> Story:
-    story = Story("n1")
-    story.take("n1")
-    story.wait(10)
+def leased() -> JournalBuilder:
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
+    story.advance(10)
     return story
 
 
@@ -63,11 +63,11 @@ def test_every_boot_and_every_component_begins_for_itself() -> None:
 
 
 def test_two_components_under_two_tokens() -> None:
-    story = Story("n1")
-    story.take("n1", token=1)
+    story = JournalBuilder("n1")
+    story.take_lease("n1", token=1)
     story.release_unchanged("n1")
-    story.take("n1", token=2)
-    story.wait(10)
+    story.take_lease("n1", token=2)
+    story.advance(10)
     story.entry("n1", "driver", "swap", STARTED, op=1)
     story.entry("n1", "plugin", "quiesce", STARTED, op=1, token=1)
     assert messages(story.journal()) == [
@@ -77,11 +77,11 @@ def test_two_components_under_two_tokens() -> None:
 
 
 def test_what_one_began_before_it_may_end_when_the_other_is_further_on() -> None:
-    story = Story("n1")
-    story.take("n1", token=1)
+    story = JournalBuilder("n1")
+    story.take_lease("n1", token=1)
     story.entry("n1", "plugin", "quiesce", STARTED, op=1)
     story.release_unchanged("n1")
-    story.take("n1", token=2)
+    story.take_lease("n1", token=2)
     story.entry("n1", "driver", "swap", STARTED, op=1)
     story.entry("n1", "plugin", "quiesce", EntryPhase.FINISHED, op=1, token=1)
     assert messages(story.journal()) == []
@@ -103,10 +103,10 @@ def test_a_token_that_was_never_leased(command: str) -> None:
 def test_an_op_that_begins_when_the_lease_has_ended(command: str, late: bool) -> None:
     story = leased()
     story.release_unchanged("n1")
-    story.wait(1)
+    story.advance(1)
     story.entry("n1", "driver", command, STARTED, op=1)
     assert messages(story.journal()) == []
-    story.wait(2)
+    story.advance(2)
     story.entry("n1", "driver", command, STARTED, op=2)
     assert messages(story.journal()) == (
         [f"driver of n1 began {command} 1.2 under token 1 when the node had no lease"]
@@ -118,7 +118,7 @@ def test_an_op_that_begins_when_the_lease_has_ended(command: str, late: bool) ->
 def test_idle_needs_no_lease() -> None:
     story = leased()
     story.release_unchanged("n1")
-    story.wait(100)
+    story.advance(100)
     story.entry("n1", "driver", "idle", STARTED, op=1)
     story.entry("n1", "plugin", "idle", STARTED, op=1, token=0)
     assert messages(story.journal()) == []
@@ -138,11 +138,11 @@ def test_what_was_refused_was_not_seen() -> None:
     assert messages(story.journal()) == []
 
 
-def two_tokens() -> Story:
-    story = Story("n1")
-    story.take("n1", token=1)
+def two_tokens() -> JournalBuilder:
+    story = JournalBuilder("n1")
+    story.take_lease("n1", token=1)
     story.release_unchanged("n1")
-    story.take("n1", token=2)
+    story.take_lease("n1", token=2)
     story.entry("n1", "driver", "validate", STARTED, op=1)
     return story
 
@@ -168,18 +168,18 @@ def test_what_was_begun_under_a_lease_may_end_long_after_it() -> None:
     story = leased()
     story.entry("n1", "driver", "swap", STARTED, op=1)
     story.release_unchanged("n1")
-    story.wait(100)
+    story.advance(100)
     story.entry("n1", "driver", "swap", EntryPhase.FINISHED, op=1)
     assert messages(story.journal(), "I2") == []
 
 
 @pytest.mark.parametrize(("at", "problems"), [(-2.5, 1), (-2.0, 0), (12.0, 0), (12.5, 1)])
 def test_clocks_of_machines_differ_by_so_much(at: float, problems: int) -> None:
-    story = Story("n1")
-    story.take("n1")
-    story.wait(10)
+    story = JournalBuilder("n1")
+    story.take_lease("n1")
+    story.advance(10)
     story.release_unchanged("n1")
-    story.wait(at - 10)
+    story.advance(at - 10)
     story.entry("n1", "driver", "swap", STARTED, op=1)
     assert len(messages(story.journal(), "I2")) == problems
 
@@ -199,12 +199,12 @@ def test_who_lost_his_journal_begins_again_what_he_had_begun_under_the_lease(
 ) -> None:
     story = leased()
     story.entry("n1", "driver", "swap", STARTED, op=1)
-    story.wait(20)
+    story.advance(20)
     story.release_unchanged("n1")
-    story.wait(60)
+    story.advance(60)
     story.entry("n1", "driver", "swap", STARTED, op=1)
-    loss = Forgot(node_uid=f"uid-{node}", component=component, time=story.time - ago)
-    journal = msgspec.structs.replace(story.journal(), forgot=(loss,))
+    loss = LostJournal(node_uid=f"uid-{node}", component=component, time=story.time - ago)
+    journal = msgspec.structs.replace(story.journal(), lost_journals=(loss,))
     assert len(messages(journal, "I2")) == problems
 
 
@@ -212,8 +212,8 @@ def test_who_lost_his_journal_begins_nothing_else_without_a_lease() -> None:
     story = leased()
     story.entry("n1", "driver", "swap", STARTED, op=1)
     story.release_unchanged("n1")
-    story.wait(60)
-    loss = Forgot(node_uid="uid-n1", component="driver", time=story.time - 30)
+    story.advance(60)
+    loss = LostJournal(node_uid="uid-n1", component="driver", time=story.time - 30)
     story.entry("n1", "driver", "swap", STARTED, op=2)
-    journal = msgspec.structs.replace(story.journal(), forgot=(loss,))
+    journal = msgspec.structs.replace(story.journal(), lost_journals=(loss,))
     assert len(messages(journal, "I2")) == 1

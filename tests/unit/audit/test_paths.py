@@ -6,7 +6,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.contracts.paths import annotation, label, leaves, named, put, segments
+from libs.contracts.paths import (
+    annotation_path,
+    label_path,
+    leaves,
+    metadata_key,
+    segments,
+    set_path,
+)
 from libs.kube.changes import changed_paths
 
 KEYS = st.sampled_from(["a", "b-c", "sluice.dev/x", 'say "hi"', "in[1]", "x=y", "p,q", "sp ace"])
@@ -42,7 +49,7 @@ def test_an_object_is_put_together_from_its_changes(
 ) -> None:
     whole = copy.deepcopy(before)
     for path, (_, value) in changed_paths(before, after).items():
-        put(whole, path, value)
+        set_path(whole, path, value)
     assert _normal(whole) == _normal(after)
 
 
@@ -50,7 +57,7 @@ def test_an_object_is_put_together_from_its_changes(
 def test_it_is_empty_once_everything_is_gone(before: dict[str, Any]) -> None:
     whole = copy.deepcopy(before)
     for path in changed_paths(before, None):
-        put(whole, path, None)
+        set_path(whole, path, None)
     assert whole == {}
 
 
@@ -70,21 +77,21 @@ def test_parts_of_a_path() -> None:
 def test_labels_and_annotations_have_the_paths_of_a_journal() -> None:
     tree = {"metadata": {"labels": {"sluice.dev/driver": "x"}, "annotations": {"a/b": "y"}}}
     paths = list(changed_paths(None, tree))
-    assert paths == [label("sluice.dev/driver"), annotation("a/b")]
+    assert paths == [label_path("sluice.dev/driver"), annotation_path("a/b")]
     assert [path for path, _ in leaves(tree)] == paths
-    assert named(paths[0]) == ("labels", "sluice.dev/driver")
-    assert named(paths[1]) == ("annotations", "a/b")
-    assert named("metadata.labels.plain") == ("labels", "plain")
-    assert named("spec.unschedulable") is None
-    assert named("metadata.name") is None
-    assert named("metadata.labels") is None
-    assert named("spec.labels.plain") is None
-    assert named("metadata.finalizers.plain") is None
+    assert metadata_key(paths[0]) == ("labels", "sluice.dev/driver")
+    assert metadata_key(paths[1]) == ("annotations", "a/b")
+    assert metadata_key("metadata.labels.plain") == ("labels", "plain")
+    assert metadata_key("spec.unschedulable") is None
+    assert metadata_key("metadata.name") is None
+    assert metadata_key("metadata.labels") is None
+    assert metadata_key("spec.labels.plain") is None
+    assert metadata_key("metadata.finalizers.plain") is None
 
 
 def test_an_item_stays_while_anything_of_it_does() -> None:
     whole = {"spec": {"taints": [{"key": "a", "value": "x"}]}}
-    put(whole, "spec.taints[key=a].value", None)
+    set_path(whole, "spec.taints[key=a].value", None)
     assert whole == {"spec": {"taints": [{"key": "a"}]}}
-    put(whole, "spec.taints[key=a].key", None)
+    set_path(whole, "spec.taints[key=a].key", None)
     assert whole == {}

@@ -2,27 +2,35 @@
 
 import pytest
 
-from bench.comparing import CALM, Figures, FleetSpec
+from bench.comparison import CALM, ComparedFleet, UpgradeFigures
 from bench.incumbent import incumbent
 from bench.incumbent_controller import TICK
-from libs.forecast.world import NEVER, Ending, Oddity, Seeded, Span, Steady, Verdict
+from libs.forecast.world import (
+    NEVER,
+    ProcessEnd,
+    SeededWorld,
+    SteadyWorld,
+    TimeSpan,
+    ValidationEnd,
+    WorldOverride,
+)
 
 LABELS = 8
 """That one node goes through."""
 
 
-def _steady(*oddities: Oddity) -> Steady:
-    return Steady(working=1e6, oddities=oddities)
+def _steady(*oddities: WorldOverride) -> SteadyWorld:
+    return SteadyWorld(job_seconds=1e6, overrides=oddities)
 
 
 def test_the_same_seed_gives_the_same_figures() -> None:
-    fleet = FleetSpec(nodes=30, max_parallel=0)
-    assert incumbent(fleet, Seeded(3)) == incumbent(fleet, Seeded(3))
-    assert incumbent(fleet, Seeded(3)) != incumbent(fleet, Seeded(4))
+    fleet = ComparedFleet(nodes=30, max_parallel=0)
+    assert incumbent(fleet, SeededWorld(3)) == incumbent(fleet, SeededWorld(3))
+    assert incumbent(fleet, SeededWorld(3)) != incumbent(fleet, SeededWorld(4))
 
 
 def test_a_fleet_in_which_nothing_fails_is_done_and_proven() -> None:
-    figures = incumbent(FleetSpec(nodes=20), Seeded(3, habits=CALM))
+    figures = incumbent(ComparedFleet(nodes=20), SeededWorld(3, profile=CALM))
     assert (figures.done, figures.failed, figures.waiting) == (20, 0, 0)
     assert (figures.unproven, figures.harmed, figures.named_after) == (0, 0, None)
     assert figures.makespan == figures.lasted
@@ -31,14 +39,14 @@ def test_a_fleet_in_which_nothing_fails_is_done_and_proven() -> None:
 
 def test_each_pass_reads_every_node() -> None:
     small, large = (
-        incumbent(FleetSpec(nodes=count), Seeded(3, habits=CALM)) for count in (50, 200)
+        incumbent(ComparedFleet(nodes=count), SeededWorld(3, profile=CALM)) for count in (50, 200)
     )
     assert large.reads / small.reads == pytest.approx(4.0, rel=0.15)
     assert large.reads > 1000
 
 
 def test_eight_labels_of_a_node_are_eight_events_and_twice_as_many_requests() -> None:
-    figures = incumbent(FleetSpec(nodes=1, busy=0.0), _steady())
+    figures = incumbent(ComparedFleet(nodes=1, busy=0.0), _steady())
     annotation_taken_away_in_vain = 1
     cordons, deletion, driver_manager = 2, 1, 2
     assert figures.events == LABELS + annotation_taken_away_in_vain
@@ -46,15 +54,18 @@ def test_eight_labels_of_a_node_are_eight_events_and_twice_as_many_requests() ->
 
 
 def test_a_ready_driver_is_seen_by_the_next_tick_and_so_is_a_validator() -> None:
-    just_missed = Oddity(load=Ending(109.0), validation=Verdict(130.0))
-    figures = incumbent(FleetSpec(nodes=1), _steady(just_missed))
+    just_missed = WorldOverride(load=ProcessEnd(109.0), validation=ValidationEnd(130.0))
+    figures = incumbent(ComparedFleet(nodes=1), _steady(just_missed))
     assert figures.makespan == pytest.approx(3 * TICK, abs=1.0)
     assert 0.8 * TICK < figures.idle < TICK
 
 
 def test_while_a_validation_goes_on_nobody_waits_for_the_controller() -> None:
     soon, late = (
-        incumbent(FleetSpec(nodes=1), _steady(Oddity(load=Ending(109.0), validation=Verdict(took))))
+        incumbent(
+            ComparedFleet(nodes=1),
+            _steady(WorldOverride(load=ProcessEnd(109.0), validation=ValidationEnd(took))),
+        )
         for took in (10.0, 90.0)
     )
     assert soon.makespan == late.makespan
@@ -62,8 +73,8 @@ def test_while_a_validation_goes_on_nobody_waits_for_the_controller() -> None:
 
 
 def test_a_validation_fails_at_the_tick_after_its_time_and_is_forgiven_unproven() -> None:
-    hangs = Oddity(validation=Verdict(None))
-    figures = incumbent(FleetSpec(nodes=1), _steady(hangs))
+    hangs = WorldOverride(validation=ValidationEnd(None))
+    figures = incumbent(ComparedFleet(nodes=1), _steady(hangs))
     assert figures.named_after == pytest.approx(6 * TICK, abs=2 * TICK)
     assert figures.named_after is not None
     assert figures.named_after > 600.0
@@ -72,29 +83,29 @@ def test_a_validation_fails_at_the_tick_after_its_time_and_is_forgiven_unproven(
 
 
 def test_a_driver_that_nobody_could_validate_is_put_into_service_everywhere() -> None:
-    world = Seeded(3, habits=CALM, unsound_drivers=frozenset({"hollow"}))
-    figures = incumbent(FleetSpec(nodes=12, max_parallel=0), world, target="hollow")
+    world = SeededWorld(3, profile=CALM, unsound_drivers=frozenset({"hollow"}))
+    figures = incumbent(ComparedFleet(nodes=12, max_parallel=0), world, target="hollow")
     assert (figures.done, figures.unproven) == (12, 12)
 
 
 def test_one_node_without_a_driver_pod_stops_all_until_it_has_one() -> None:
-    joins = FleetSpec(nodes=5, podless={"node-00004": 5000.0})
+    joins = ComparedFleet(nodes=5, podless={"node-00004": 5000.0})
     figures = incumbent(joins, _steady())
     assert figures.done == 5
-    usual = incumbent(FleetSpec(nodes=4), _steady()).lasted
+    usual = incumbent(ComparedFleet(nodes=4), _steady()).lasted
     assert figures.lasted == pytest.approx(5000.0 + usual, abs=10.0)
 
 
 def test_one_node_that_never_gets_its_driver_pod_stops_all_for_ever() -> None:
-    never = FleetSpec(nodes=5, podless={"node-00004": float("inf")})
+    never = ComparedFleet(nodes=5, podless={"node-00004": float("inf")})
     figures = incumbent(never, _steady())
     assert (figures.done, figures.waiting, figures.lasted) == (0, 5, 0.0)
     assert figures.makespan is None
 
 
-def _bad(parallel: int, count: int = 20) -> Figures:
-    world = Seeded(3, habits=CALM, bad_drivers=frozenset({"bad"}))
-    return incumbent(FleetSpec(nodes=count, max_parallel=parallel), world, target="bad")
+def _bad(parallel: int, count: int = 20) -> UpgradeFigures:
+    world = SeededWorld(3, profile=CALM, bad_drivers=frozenset({"bad"}))
+    return incumbent(ComparedFleet(nodes=count, max_parallel=parallel), world, target="bad")
 
 
 def test_one_at_a_time_the_first_failed_node_holds_the_only_place() -> None:
@@ -107,8 +118,8 @@ def test_one_at_a_time_the_first_failed_node_holds_the_only_place() -> None:
 def test_a_bad_driver_is_named_after_eleven_restarts() -> None:
     back_offs = sum(min(300, 10 * 2**restart) for restart in range(11))
     assert back_offs == 2110
-    fails_at_once = Oddity(load=Ending(1.0, 1))
-    figures = incumbent(FleetSpec(nodes=1), _steady(fails_at_once))
+    fails_at_once = WorldOverride(load=ProcessEnd(1.0, 1))
+    figures = incumbent(ComparedFleet(nodes=1), _steady(fails_at_once))
     assert figures.named_after is not None
     assert back_offs < figures.named_after < back_offs + 30 + TICK
 
@@ -122,15 +133,15 @@ def test_as_many_nodes_as_the_budget_lets_are_harmed_by_a_bad_driver() -> None:
 
 
 def test_a_driver_that_hangs_is_killed_by_its_probe_again_and_again() -> None:
-    figures = incumbent(FleetSpec(nodes=1), _steady(Oddity(load=Ending(None))))
+    figures = incumbent(ComparedFleet(nodes=1), _steady(WorldOverride(load=ProcessEnd(None))))
     assert figures.failed == 1
     assert figures.named_after is not None
     assert figures.named_after == pytest.approx(11 * (1260.0 + 10.0), rel=0.02)
 
 
 def test_an_eviction_that_is_refused_for_too_long_is_tried_again_at_once_then_never() -> None:
-    fleet = FleetSpec(nodes=3, busy=1.0, jobs=1)
-    guarded = Oddity(pod="jobs/node-00000-0-0", refusal=NEVER)
+    fleet = ComparedFleet(nodes=3, busy=1.0, jobs=1)
+    guarded = WorldOverride(pod="jobs/node-00000-0-0", refusal=NEVER)
     figures = incumbent(fleet, _steady(guarded))
     assert (figures.done, figures.failed, figures.waiting) == (0, 1, 2)
     assert figures.refusals == pytest.approx(300.0 / 0.005, rel=0.001)
@@ -139,21 +150,21 @@ def test_an_eviction_that_is_refused_for_too_long_is_tried_again_at_once_then_ne
 
 
 def test_a_budget_that_allows_in_time_costs_requests_only() -> None:
-    fleet = FleetSpec(nodes=1, busy=1.0, jobs=1)
-    figures = incumbent(fleet, _steady(Oddity(refusal=Span(10.0))))
+    fleet = ComparedFleet(nodes=1, busy=1.0, jobs=1)
+    figures = incumbent(fleet, _steady(WorldOverride(refusal=TimeSpan(10.0))))
     assert (figures.done, figures.evictions, figures.refusals) == (1, 1, 2000)
 
 
 def test_a_node_cordoned_by_a_person_starts_although_nothing_may() -> None:
-    fleet = FleetSpec(nodes=4, max_unavailable=0, cordoned=frozenset({"node-00001"}))
+    fleet = ComparedFleet(nodes=4, max_unavailable=0, cordoned=frozenset({"node-00001"}))
     figures = incumbent(fleet, _steady())
     assert (figures.done, figures.waiting) == (1, 3)
 
 
 def test_nodes_that_are_not_ready_use_up_the_budget() -> None:
-    fleet = FleetSpec(nodes=4, max_parallel=0, not_ready=frozenset({"node-00003"}))
+    fleet = ComparedFleet(nodes=4, max_parallel=0, not_ready=frozenset({"node-00003"}))
     assert incumbent(fleet, _steady()).done == 0
-    more = FleetSpec(
+    more = ComparedFleet(
         nodes=4, max_parallel=0, max_unavailable=2, not_ready=frozenset({"node-00003"})
     )
     figures = incumbent(more, _steady())
@@ -161,48 +172,48 @@ def test_nodes_that_are_not_ready_use_up_the_budget() -> None:
 
 
 def test_nodes_that_people_excluded_are_not_waited_for() -> None:
-    fleet = FleetSpec(nodes=3, skipped=frozenset({"node-00000"}))
+    fleet = ComparedFleet(nodes=3, skipped=frozenset({"node-00000"}))
     figures = incumbent(fleet, _steady())
     assert (figures.done, figures.failed, figures.waiting) == (2, 0, 0)
 
 
 def test_jobs_are_waited_for_and_their_end_is_seen_by_a_tick() -> None:
-    fleet = FleetSpec(nodes=1, busy=1.0, jobs=1, age=0.0, wait_for_jobs=True)
-    figures = incumbent(fleet, Steady(working=500.0))
+    fleet = ComparedFleet(nodes=1, busy=1.0, jobs=1, age=0.0, wait_for_jobs=True)
+    figures = incumbent(fleet, SteadyWorld(job_seconds=500.0))
     assert figures.evictions == 0
     assert figures.makespan == pytest.approx(5 * TICK + TICK, abs=3.0)
     assert figures.gpu_hours_redone == 0.0
 
 
 def test_a_job_without_an_end_is_waited_for_without_an_end() -> None:
-    fleet = FleetSpec(nodes=2, busy=1.0, jobs=1, wait_for_jobs=True)
-    figures = incumbent(fleet, _steady(Oddity(remainder=NEVER)))
+    fleet = ComparedFleet(nodes=2, busy=1.0, jobs=1, wait_for_jobs=True)
+    figures = incumbent(fleet, _steady(WorldOverride(remainder=NEVER)))
     assert (figures.done, figures.waiting, figures.makespan) == (0, 2, None)
 
 
 def test_a_wait_for_jobs_that_runs_out_evicts_them() -> None:
-    fleet = FleetSpec(nodes=1, busy=1.0, jobs=1, wait_for_jobs=True, job_timeout=200.0)
-    figures = incumbent(fleet, _steady(Oddity(remainder=NEVER)))
+    fleet = ComparedFleet(nodes=1, busy=1.0, jobs=1, wait_for_jobs=True, job_timeout=200.0)
+    figures = incumbent(fleet, _steady(WorldOverride(remainder=NEVER)))
     assert (figures.done, figures.evictions) == (1, 1)
     assert figures.makespan == pytest.approx(2 * TICK + TICK, abs=3.0)
 
 
 def test_where_the_driver_may_stay_loaded_nobody_is_evicted() -> None:
-    figures = incumbent(FleetSpec(nodes=3, restart_only=True), _steady())
+    figures = incumbent(ComparedFleet(nodes=3, restart_only=True), _steady())
     assert (figures.done, figures.evictions) == (3, 0)
 
 
 def test_an_unload_that_hangs_is_waited_for_for_ever() -> None:
-    figures = incumbent(FleetSpec(nodes=2), _steady(Oddity(unload=Ending(None))))
+    figures = incumbent(ComparedFleet(nodes=2), _steady(WorldOverride(unload=ProcessEnd(None))))
     assert (figures.done, figures.failed, figures.waiting, figures.harmed) == (0, 0, 2, 1)
 
 
 def test_modules_that_are_held_fail_the_node_as_the_driver_does() -> None:
-    figures = incumbent(FleetSpec(nodes=1), _steady(Oddity(unload=Ending(2.0, 1))))
+    figures = incumbent(ComparedFleet(nodes=1), _steady(WorldOverride(unload=ProcessEnd(2.0, 1))))
     assert (figures.failed, figures.harmed) == (1, 1)
 
 
 def test_a_driver_that_works_at_the_third_start_needs_nobody() -> None:
-    stumbles = Oddity(attempts=2, load=Ending(5.0, 1))
-    figures = incumbent(FleetSpec(nodes=1), _steady(stumbles))
+    stumbles = WorldOverride(first_attempts=2, load=ProcessEnd(5.0, 1))
+    figures = incumbent(ComparedFleet(nodes=1), _steady(stumbles))
     assert (figures.done, figures.failed, figures.unproven) == (1, 0, 0)

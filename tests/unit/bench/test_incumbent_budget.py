@@ -4,11 +4,19 @@ import re
 
 import pytest
 
-from bench.comparing import FleetSpec
-from bench.incumbent_nodes import Budget, DriverPod, Node, Stalled, budget, grouped, scaled
+from bench.comparison import ComparedFleet
+from bench.incumbent_nodes import (
+    IncumbentBudget,
+    IncumbentDriverPod,
+    IncumbentNode,
+    PassAborted,
+    budget,
+    group_by_state,
+    scaled,
+)
 from bench.incumbent_pass import apply
 from libs.contracts.node import UpgradeState as State
-from tests.unit.bench.noting import Noting
+from tests.unit.bench.recording_actions import RecordingActions
 
 GOLDEN = """\
 | 10 required | 1 | 25% | 10 | 0 | 0 | 3 | 1 | 1 |
@@ -33,18 +41,18 @@ STATES = {
 }
 
 
-def _nodes(words: str) -> list[Node]:
+def _nodes(words: str) -> list[IncumbentNode]:
     """As a snapshot is written in the table."""
     words, _, skipped = words.partition(", first ")
-    nodes: list[Node] = []
+    nodes: list[IncumbentNode] = []
     for part in words.split(" + "):
         count, state, *rest = part.split()
         for _ in range(int(count)):
             nodes.append(
-                Node(
+                IncumbentNode(
                     name=f"n{len(nodes)}",
                     state=STATES[state],
-                    pod=DriverPod(synced=state == "done"),
+                    pod=IncumbentDriverPod(synced=state == "done"),
                     cordoned="cordoned" in " ".join(rest),
                     ready="NotReady" not in rest,
                 )
@@ -63,46 +71,50 @@ def _value(cell: str) -> int | str:
 def test_an_example(row: list[str]) -> None:
     words, parallel, unavailable, *figures, started = row
     nodes = _nodes(words)
-    fleet = FleetSpec(
+    fleet = ComparedFleet(
         nodes=len(nodes), max_parallel=int(parallel), max_unavailable=_value(unavailable)
     )
-    groups = grouped(nodes)
+    groups = group_by_state(nodes)
     assert budget(
         groups, max_parallel=fleet.max_parallel, max_unavailable=fleet.max_unavailable
-    ) == Budget(*map(int, figures))
-    apply(groups, fleet, Noting())
+    ) == IncumbentBudget(*map(int, figures))
+    apply(groups, fleet, RecordingActions())
     assert sum(node.state == State.CORDON_REQUIRED for node in nodes) == _value(started)
 
 
-def _budget(nodes: list[Node], parallel: int, unavailable: int | str | None) -> Budget:
-    return budget(grouped(nodes), max_parallel=parallel, max_unavailable=unavailable)
+def _budget(
+    nodes: list[IncumbentNode], parallel: int, unavailable: int | str | None
+) -> IncumbentBudget:
+    return budget(group_by_state(nodes), max_parallel=parallel, max_unavailable=unavailable)
 
 
 def test_without_a_limit_every_node_may_be_unavailable() -> None:
-    nodes = [Node(name=f"n{n}", state=State.UPGRADE_REQUIRED, cordoned=n < 3) for n in range(8)]
-    assert _budget(nodes, 0, None) == Budget(8, 0, 3, 8, 8)
+    nodes = [
+        IncumbentNode(name=f"n{n}", state=State.UPGRADE_REQUIRED, cordoned=n < 3) for n in range(8)
+    ]
+    assert _budget(nodes, 0, None) == IncumbentBudget(8, 0, 3, 8, 8)
 
 
 def test_more_under_way_than_may_be_leaves_fewer_than_no_slots() -> None:
-    nodes = [Node(name=f"n{n}", state=State.VALIDATION_REQUIRED) for n in range(3)]
+    nodes = [IncumbentNode(name=f"n{n}", state=State.VALIDATION_REQUIRED) for n in range(3)]
     assert _budget(nodes, 1, "100%").slots == -2
 
 
 def test_a_cordoned_node_that_waits_for_its_cordon_counts_twice() -> None:
     nodes = [
-        Node(name="n0", state=State.CORDON_REQUIRED, cordoned=True),
-        *(Node(name=f"n{n}", state=State.UPGRADE_REQUIRED) for n in range(1, 4)),
+        IncumbentNode(name="n0", state=State.CORDON_REQUIRED, cordoned=True),
+        *(IncumbentNode(name=f"n{n}", state=State.UPGRADE_REQUIRED) for n in range(1, 4)),
     ]
-    assert _budget(nodes, 0, 2) == Budget(4, 1, 2, 2, 0)
+    assert _budget(nodes, 0, 2) == IncumbentBudget(4, 1, 2, 2, 0)
 
 
 def test_nodes_in_maintenance_or_with_a_foreign_state_are_not_managed() -> None:
     states = (State.NODE_MAINTENANCE_REQUIRED, "somebody's", State.UPGRADE_REQUIRED)
-    nodes = [Node(name=state, state=state) for state in states]
+    nodes = [IncumbentNode(name=state, state=state) for state in states]
     assert _budget(nodes, 0, None).managed == 1
 
 
 def test_what_is_no_percentage_stops_the_pass() -> None:
     assert (scaled("1%", 150), scaled("100%", 7), scaled(20, 5)) == (2, 7, 20)
-    with pytest.raises(Stalled, match="'5' is a text, but no percentage"):
+    with pytest.raises(PassAborted, match="'5' is a text, but no percentage"):
         scaled("5", 10)

@@ -4,11 +4,17 @@ from typing import Any
 
 import pytest
 
-from bench.comparing import FleetSpec
-from bench.incumbent_nodes import DriverPod, Node, Stalled, complete, grouped
+from bench.comparison import ComparedFleet
+from bench.incumbent_nodes import (
+    IncumbentDriverPod,
+    IncumbentNode,
+    PassAborted,
+    check_complete,
+    group_by_state,
+)
 from bench.incumbent_pass import apply
 from libs.contracts.node import UpgradeState as State
-from tests.unit.bench.noting import Noting
+from tests.unit.bench.recording_actions import RecordingActions
 
 OLD = {"synced": False}
 NEW = {"synced": True}
@@ -26,10 +32,10 @@ def _said(
     jobs: bool = False,
     **node: Any,
 ) -> list[str]:
-    hands = Noting(now=now, jobs=jobs)
-    nodes = [Node(name="n", state=state, pod=DriverPod(**pod), **node)]
-    apply(grouped(nodes), FleetSpec(nodes=1, **(policy or {})), hands)
-    return [line.removeprefix("n: ") for line in hands.said]
+    hands = RecordingActions(now=now, jobs=jobs)
+    nodes = [IncumbentNode(name="n", state=state, pod=IncumbentDriverPod(**pod), **node)]
+    apply(group_by_state(nodes), ComparedFleet(nodes=1, **(policy or {})), hands)
+    return [line.removeprefix("n: ") for line in hands.lines]
 
 
 @pytest.mark.parametrize(
@@ -167,10 +173,10 @@ def test_uncordon() -> None:
 
 
 def test_a_node_moves_once_in_a_pass() -> None:
-    nodes = [Node(name="n", state=State.UPGRADE_DONE, pod=DriverPod())]
+    nodes = [IncumbentNode(name="n", state=State.UPGRADE_DONE, pod=IncumbentDriverPod())]
     moves: list[str] = []
     for _ in range(5):
-        apply(grouped(nodes), FleetSpec(nodes=1), Noting())
+        apply(group_by_state(nodes), ComparedFleet(nodes=1), RecordingActions())
         moves.append(nodes[0].state)
     assert moves == [
         "upgrade-required",
@@ -183,22 +189,22 @@ def test_a_node_moves_once_in_a_pass() -> None:
 
 def test_one_refused_write_ends_the_pass_for_all_that_come_after() -> None:
     nodes = [
-        Node(name="a", state=State.CORDON_REQUIRED),
-        Node(name="b", state=State.CORDON_REQUIRED),
-        Node(name="c", state=State.UNCORDON_REQUIRED),
+        IncumbentNode(name="a", state=State.CORDON_REQUIRED),
+        IncumbentNode(name="b", state=State.CORDON_REQUIRED),
+        IncumbentNode(name="c", state=State.UNCORDON_REQUIRED),
     ]
-    hands = Noting(broken="b")
-    with pytest.raises(Stalled, match="cordon of b was refused"):
-        apply(grouped(nodes), FleetSpec(nodes=3), hands)
-    assert hands.said == ["a: cordon", "a: wait-for-jobs-required"]
+    hands = RecordingActions(broken="b")
+    with pytest.raises(PassAborted, match="cordon of b was refused"):
+        apply(group_by_state(nodes), ComparedFleet(nodes=3), hands)
+    assert hands.lines == ["a: cordon", "a: wait-for-jobs-required"]
     assert nodes[2].state == State.UNCORDON_REQUIRED
 
 
 def test_one_missing_pod_or_node_means_no_snapshot() -> None:
-    nodes = [Node(name="a"), Node(name="b", pod=None)]
-    with pytest.raises(Stalled, match="driver DaemonSet should not have Unscheduled pods"):
-        complete(nodes)
-    nodes[1] = Node(name="b", gone=True)
-    with pytest.raises(Stalled, match="unable to get node b"):
-        complete(nodes)
-    complete(nodes[:1])
+    nodes = [IncumbentNode(name="a"), IncumbentNode(name="b", pod=None)]
+    with pytest.raises(PassAborted, match="driver DaemonSet should not have Unscheduled pods"):
+        check_complete(nodes)
+    nodes[1] = IncumbentNode(name="b", gone=True)
+    with pytest.raises(PassAborted, match="unable to get node b"):
+        check_complete(nodes)
+    check_complete(nodes[:1])

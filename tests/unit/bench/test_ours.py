@@ -2,28 +2,35 @@
 
 import pytest
 
-from bench.comparing import CALM, FleetSpec
+from bench.comparison import CALM, ComparedFleet
 from bench.incumbent import incumbent
 from bench.ours import ours
 from bench.ours_costs import PAUSES
-from libs.forecast.world import Ending, Oddity, Seeded, Span, Steady, Verdict
+from libs.forecast.world import (
+    ProcessEnd,
+    SeededWorld,
+    SteadyWorld,
+    TimeSpan,
+    ValidationEnd,
+    WorldOverride,
+)
 
 RETRY = 5.0
 """Seconds between two requests to evict a pod that is refused."""
 
 
-def _steady(*oddities: Oddity) -> Steady:
-    return Steady(working=1e6, oddities=oddities)
+def _steady(*oddities: WorldOverride) -> SteadyWorld:
+    return SteadyWorld(job_seconds=1e6, overrides=oddities)
 
 
 def test_the_same_seed_gives_the_same_figures() -> None:
-    fleet = FleetSpec(nodes=4, max_parallel=0)
-    assert ours(fleet, Seeded(3)) == ours(fleet, Seeded(3))
-    assert ours(fleet, Seeded(3)) != ours(fleet, Seeded(4))
+    fleet = ComparedFleet(nodes=4, max_parallel=0)
+    assert ours(fleet, SeededWorld(3)) == ours(fleet, SeededWorld(3))
+    assert ours(fleet, SeededWorld(3)) != ours(fleet, SeededWorld(4))
 
 
 def test_a_fleet_in_which_nothing_fails_is_done_and_proven() -> None:
-    fleet, world = FleetSpec(nodes=10), Seeded(3, habits=CALM)
+    fleet, world = ComparedFleet(nodes=10), SeededWorld(3, profile=CALM)
     figures = ours(fleet, world)
     assert (figures.done, figures.failed, figures.waiting) == (10, 0, 0)
     assert (figures.unproven, figures.harmed, figures.named_after) == (0, 0, None)
@@ -32,7 +39,7 @@ def test_a_fleet_in_which_nothing_fails_is_done_and_proven() -> None:
 
 
 def test_five_states_are_five_writes_and_as_many_events() -> None:
-    figures = ours(FleetSpec(nodes=1, busy=0.0), _steady())
+    figures = ours(ComparedFleet(nodes=1, busy=0.0), _steady())
     rollout = 4
     assert figures.events == 5
     assert figures.writes == 5 + rollout + PAUSES
@@ -40,45 +47,48 @@ def test_five_states_are_five_writes_and_as_many_events() -> None:
 
 
 def test_each_eviction_is_one_write_more() -> None:
-    idle, busy = (ours(FleetSpec(nodes=1, busy=share), _steady()) for share in (0.0, 1.0))
+    idle, busy = (ours(ComparedFleet(nodes=1, busy=share), _steady()) for share in (0.0, 1.0))
     assert busy.evictions == 2
     assert busy.writes == idle.writes + 2
 
 
 def test_a_ready_driver_and_a_validation_that_passed_are_seen_at_once() -> None:
-    just_missed = Oddity(load=Ending(109.0), validation=Verdict(130.0))
-    figures = ours(FleetSpec(nodes=1), _steady(just_missed))
+    just_missed = WorldOverride(load=ProcessEnd(109.0), validation=ValidationEnd(130.0))
+    figures = ours(ComparedFleet(nodes=1), _steady(just_missed))
     assert figures.makespan is not None
     assert 110.0 + 130.0 < figures.makespan < 110.0 + 130.0 + 15.0
     assert 0.1 < figures.idle < 1.0
 
 
 def test_what_takes_its_time_is_not_ours() -> None:
-    slow = Oddity(
-        load=Ending(500.0), validation=Verdict(200.0), pull=Span(100.0), unload=Ending(30.0)
+    slow = WorldOverride(
+        load=ProcessEnd(500.0),
+        validation=ValidationEnd(200.0),
+        pull=TimeSpan(100.0),
+        unload=ProcessEnd(30.0),
     )
-    usual, slowly = (ours(FleetSpec(nodes=1), world) for world in (_steady(), _steady(slow)))
+    usual, slowly = (ours(ComparedFleet(nodes=1), world) for world in (_steady(), _steady(slow)))
     assert slowly.lasted > usual.lasted + 500.0
     assert slowly.idle == pytest.approx(usual.idle)
 
 
 def test_a_budget_that_refuses_is_not_ours_but_the_pause_until_the_next_request_is() -> None:
-    usual = ours(FleetSpec(nodes=1, busy=1.0), _steady())
-    refused = ours(FleetSpec(nodes=1, busy=1.0), _steady(Oddity(refusal=Span(62.0))))
+    usual = ours(ComparedFleet(nodes=1, busy=1.0), _steady())
+    refused = ours(ComparedFleet(nodes=1, busy=1.0), _steady(WorldOverride(refusal=TimeSpan(62.0))))
     assert refused.refusals == 2 * (62 // int(RETRY) + 1)
     assert refused.writes == usual.writes + refused.refusals
     assert refused.idle - usual.idle == pytest.approx(65.0 - 62.0, abs=0.01)
 
 
 def test_jobs_that_are_waited_for_end_by_themselves() -> None:
-    fleet = FleetSpec(nodes=2, busy=1.0, age=10.0, wait_for_jobs=True)
-    figures = ours(fleet, Steady(working=300.0))
+    fleet = ComparedFleet(nodes=2, busy=1.0, age=10.0, wait_for_jobs=True)
+    figures = ours(fleet, SteadyWorld(job_seconds=300.0))
     assert (figures.done, figures.evictions, figures.gpu_hours_redone) == (2, 0, 0.0)
     assert figures.idle < 1.0
 
 
 def test_people_keep_what_is_theirs() -> None:
-    fleet = FleetSpec(
+    fleet = ComparedFleet(
         nodes=6,
         max_parallel=0,
         max_unavailable=3,
@@ -93,14 +103,14 @@ def test_people_keep_what_is_theirs() -> None:
 
 
 def test_where_the_driver_may_stay_nobody_is_evicted() -> None:
-    figures = ours(FleetSpec(nodes=2, busy=1.0, restart_only=True), _steady())
+    figures = ours(ComparedFleet(nodes=2, busy=1.0, restart_only=True), _steady())
     assert (figures.done, figures.evictions) == (2, 0)
 
 
 @pytest.mark.parametrize("parallel", [0, 1])
 def test_a_bad_driver_harms_no_more_than_the_threshold(parallel: int) -> None:
-    world = Seeded(3, habits=CALM, bad_drivers=frozenset({"bad"}))
-    fleet = FleetSpec(nodes=21, max_parallel=parallel)
+    world = SeededWorld(3, profile=CALM, bad_drivers=frozenset({"bad"}))
+    fleet = ComparedFleet(nodes=21, max_parallel=parallel)
     figures = ours(fleet, world, target="bad")
     assert (figures.done, figures.failed, figures.harmed, figures.waiting) == (0, 2, 2, 19)
     assert figures.named_after is not None
@@ -111,17 +121,17 @@ def test_a_bad_driver_harms_no_more_than_the_threshold(parallel: int) -> None:
 
 
 def test_a_driver_that_nobody_could_validate_is_put_into_service_nowhere() -> None:
-    world = Seeded(3, habits=CALM, unsound_drivers=frozenset({"hollow"}))
-    figures = ours(FleetSpec(nodes=12, max_parallel=0), world, target="hollow")
+    world = SeededWorld(3, profile=CALM, unsound_drivers=frozenset({"hollow"}))
+    figures = ours(ComparedFleet(nodes=12, max_parallel=0), world, target="hollow")
     assert (figures.done, figures.unproven, figures.failed, figures.harmed) == (0, 0, 1, 0)
 
 
 def test_a_driver_that_hangs_fails_at_its_limit() -> None:
-    figures = ours(FleetSpec(nodes=1), _steady(Oddity(load=Ending(None))))
+    figures = ours(ComparedFleet(nodes=1), _steady(WorldOverride(load=ProcessEnd(None))))
     assert figures.failed == figures.harmed == 1
     assert figures.named_after == pytest.approx(1800.0, abs=5.0)
 
 
 def test_nodes_without_a_driver_pod_are_not_played() -> None:
     with pytest.raises(ValueError, match="node-00000"):
-        ours(FleetSpec(nodes=1, podless={"node-00000": 10.0}), _steady())
+        ours(ComparedFleet(nodes=1, podless={"node-00000": 10.0}), _steady())

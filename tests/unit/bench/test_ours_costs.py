@@ -2,18 +2,18 @@
 
 import pytest
 
-from bench.ours_costs import PROOFS, Looks, Requests
+from bench.ours_costs import PROOFS, PodWatches, RequestCounter
 from bench.probing import LONGEST, PROBE_DELAY, PROBE_FAILURES, PROBE_PERIOD, Probed, probed
 from libs.contracts.journal import Verb
 from libs.contracts.rollout import KIND
-from libs.forecast.stage.paths import KUBELET, SCHEDULER
-from libs.forecast.world import RUNS_ON, Ending, Span, Steady
-from libs.policy.normal import STARTUP
-from services.scheduler.tenants import WATCHED
+from libs.forecast.stage.field_paths import KUBELET, SCHEDULER
+from libs.forecast.world import RUNS_FOREVER, ProcessEnd, SteadyWorld, TimeSpan
+from libs.policy.normalize import STARTUP_PROBE
+from services.scheduler.pod_cache import MAX_WATCHED_NODES
 
 
 def test_a_conflict_is_a_write_and_a_look() -> None:
-    requests = Requests()
+    requests = RequestCounter()
     requests.request(kind="Node", verb=Verb.APPLY, code=200, user=SCHEDULER)
     requests.request(kind="Node", verb=Verb.APPLY, code=409, user=SCHEDULER)
     requests.request(kind="Node", verb=Verb.PATCH, code=200, user=KUBELET)
@@ -21,14 +21,14 @@ def test_a_conflict_is_a_write_and_a_look() -> None:
 
 
 def test_evictions_and_refusals_are_told_apart() -> None:
-    requests = Requests()
+    requests = RequestCounter()
     for code in (429, 429, 201):
         requests.request(kind="Pod", verb=Verb.EVICT, code=code, user=SCHEDULER)
     assert (requests.evictions, requests.refusals, requests.writes) == (1, 2, 3)
 
 
 def test_a_finalizer_that_comes_or_goes_is_a_write_of_its_own() -> None:
-    requests = Requests()
+    requests = RequestCounter()
     for finalizers in ({}, {"metadata.finalizers": ["one"]}, {"metadata.finalizers": ["one"]}, {}):
         requests.request(
             kind=KIND, verb=Verb.UPDATE, code=200, user=SCHEDULER, leaves={"x": 1, **finalizers}
@@ -37,14 +37,14 @@ def test_a_finalizer_that_comes_or_goes_is_a_write_of_its_own() -> None:
 
 
 def test_each_policy_kind_is_proven_by_itself() -> None:
-    requests = Requests()
+    requests = RequestCounter()
     requests.prove(["nodes", "policies"])
     assert requests.reads == 1 + PROOFS["policies"]
     assert PROOFS["policies"] > 2
 
 
 def test_a_watch_is_begun_anew_now_and_then() -> None:
-    looks = Looks()
+    looks = PodWatches()
     looks.follow(["one", "two"], 0.0)
     looks.follow(["two"], 10.0)
     assert looks.reads == 2
@@ -53,41 +53,41 @@ def test_a_watch_is_begun_anew_now_and_then() -> None:
 
 
 def test_on_many_nodes_pods_are_listed_again_and_again() -> None:
-    names = [f"node-{number:03}" for number in range(WATCHED + 1)]
-    looks = Looks()
+    names = [f"node-{number:03}" for number in range(MAX_WATCHED_NODES + 1)]
+    looks = PodWatches()
     looks.follow(names, 0.0)
-    looks.follow(names[:WATCHED], 95.0)
+    looks.follow(names[:MAX_WATCHED_NODES], 95.0)
     assert looks.reads == 1 + 9
     looks.follow([], 100.0)
-    assert looks.reads == 1 + 9 + 2 * WATCHED
+    assert looks.reads == 1 + 9 + 2 * MAX_WATCHED_NODES
 
 
 def test_the_probe_is_that_of_the_policies() -> None:
-    assert STARTUP.initial_delay_seconds == PROBE_DELAY
-    assert STARTUP.period_seconds == PROBE_PERIOD
-    assert STARTUP.failure_threshold == PROBE_FAILURES
+    assert STARTUP_PROBE.initial_delay_seconds == PROBE_DELAY
+    assert STARTUP_PROBE.period_seconds == PROBE_PERIOD
+    assert STARTUP_PROBE.failure_threshold == PROBE_FAILURES
 
 
 @pytest.mark.parametrize(
     ("load", "seen"),
     [
-        (Ending(1.0), Ending(60.0)),
-        (Ending(60.0), Ending(60.0)),
-        (Ending(60.1), Ending(70.0)),
-        (Ending(109.0), Ending(110.0)),
-        (Ending(33.0, 1), Ending(33.0, 1)),
-        (Ending(LONGEST + 1.0), Ending(LONGEST, 1)),
-        (Ending(None), Ending(LONGEST, 1)),
+        (ProcessEnd(1.0), ProcessEnd(60.0)),
+        (ProcessEnd(60.0), ProcessEnd(60.0)),
+        (ProcessEnd(60.1), ProcessEnd(70.0)),
+        (ProcessEnd(109.0), ProcessEnd(110.0)),
+        (ProcessEnd(33.0, 1), ProcessEnd(33.0, 1)),
+        (ProcessEnd(LONGEST + 1.0), ProcessEnd(LONGEST, 1)),
+        (ProcessEnd(None), ProcessEnd(LONGEST, 1)),
     ],
 )
-def test_a_driver_is_ready_when_its_probe_has_seen_it(load: Ending, seen: Ending) -> None:
+def test_a_driver_is_ready_when_its_probe_has_seen_it(load: ProcessEnd, seen: ProcessEnd) -> None:
     assert probed(load) == seen
 
 
 def test_readiness_is_told_by_the_probe_alone() -> None:
-    world = Probed(Steady(loading=75.0, starting=200.0))
-    assert world.load("node", "new", 0) == Ending(80.0)
-    assert world.ready("node", "new", "driver", 0) == Span(0.0)
-    assert world.run("node", "new", "driver", 0) == RUNS_ON
-    stays = Probed(Steady(loading=75.0, starting=200.0), stays="driver")
-    assert stays.load("node", "new", 0) == Ending(200.0)
+    world = Probed(SteadyWorld(load_seconds=75.0, ready_seconds=200.0))
+    assert world.load("node", "new", 0) == ProcessEnd(80.0)
+    assert world.ready("node", "new", "driver", 0) == TimeSpan(0.0)
+    assert world.run("node", "new", "driver", 0) == RUNS_FOREVER
+    stays = Probed(SteadyWorld(load_seconds=75.0, ready_seconds=200.0), stays="driver")
+    assert stays.load("node", "new", 0) == ProcessEnd(200.0)

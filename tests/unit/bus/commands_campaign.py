@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from libs.bus.desk.op import Done, Failed, Op
+from libs.bus.commands.op import Op, OpDone, OpFailed
 from libs.bus.journal import MemoryJournal
 from libs.bus.port import Bus, LastPerSubject
 from libs.contracts import subjects
@@ -23,10 +23,10 @@ from libs.contracts.message import decode, encode
 from libs.contracts.reports import Refusal, RefusalCode, Report, Result, StateKind
 from libs.contracts.streams import COMMANDS, STATE, STREAMS
 from libs.runtime.fatal import Fatal
-from libs.testing.bus import Faults, Happened, LocalServer
-from libs.testing.loop import Sim
-from tests.unit.bus.commands_leaders import Leader, Observer
-from tests.unit.bus.desk_world import AGENT, NODE, SCHEDULER, SLOT, Agent, persist
+from libs.testing.bus import BusFaults, LocalServer, TraceRecord
+from libs.testing.simulation import Sim
+from tests.unit.bus.campaign_leaders import Leader, ResultObserver
+from tests.unit.bus.command_world import AGENT, NODE, SCHEDULER, SLOT, AgentProcess, persist
 
 OBSERVER = Identity(writer=Writer.DRIVER_CLUSTER)
 PERSON = Identity(writer=Writer.VALIDATOR_CLUSTER)
@@ -49,7 +49,7 @@ class Effect(msgspec.Struct, frozen=True):
     step: int
 
 
-class Life(msgspec.Struct):
+class JournalLife(msgspec.Struct):
     """One life of the journal: until it is lost."""
 
     kept: list[Entry]
@@ -57,7 +57,7 @@ class Life(msgspec.Struct):
     """Each store of a result while this journal was there, with the agent's boot."""
 
 
-class Run:
+class CommandsCampaign:
     """The whole of it."""
 
     def __init__(self, sim: Sim) -> None:
@@ -66,10 +66,10 @@ class Run:
         self.server = LocalServer(
             clock=sim.clock, random=sim.random_for("bus"), faults=faults(self.chance)
         )
-        self.observer = Observer()
+        self.observer = ResultObserver()
         self.failures = list[Fatal]()
         self.effects: list[Effect] = []
-        self.lives = [Life([], [])]
+        self.lives = [JournalLife([], [])]
         self.stored: list[list[Command]] = [[]]
         """What leaders wrote into the slot, by lives of COMMANDS."""
         self.refusals: list[Refusal] = []
@@ -77,16 +77,16 @@ class Run:
         self.births = 1
         self.epoch = 0
         self.leaders: list[Leader] = []
-        self.agent: Agent | None = None
+        self.agent: AgentProcess | None = None
         self.fuse = 0
         self.blown = asyncio.Event()
         self.quiet = False
         self.last: Command | None = None
-        self.server.tap(self._tapped)
+        self.server.add_tracer(self._tapped)
 
     # What is seen of it.
 
-    def _tapped(self, it: Happened) -> None:
+    def _tapped(self, it: TraceRecord) -> None:
         if it.what == "store" and it.subject == RESULTS:
             report = decode(Report, it.data)
             body = report.open()
@@ -127,21 +127,21 @@ class Run:
             self._burn()
             await self.sim.clock.sleep(self.chance.uniform(0.0, 0.02))
 
-        async def work(op: Op) -> Done | Failed:
+        async def work(op: Op) -> OpDone | OpFailed:
             for step in range(self.chance.randint(0, 3)):
                 await op.checkpoint(f"step {step}")
                 effect(op, step)
                 await self.sim.clock.sleep(self.chance.uniform(0.0, 8.0))
             op.progress("last")
-            return Failed("chance", "drawn") if self.chance.random() < 0.1 else Done()
+            return OpFailed("chance", "drawn") if self.chance.random() < 0.1 else OpDone()
 
         def effect(op: Op, step: int) -> None:
             self._burn()
-            if not agent.bus.killed:
+            if not agent.bus.is_killed:
                 highest = agent.desk.highest.epoch
                 self.effects.append(Effect(life, agent.uid, agent.boot, op.command, highest, step))
 
-        agent = self.agent = Agent(
+        agent = self.agent = AgentProcess(
             self.sim,
             self.server,
             MemoryJournal(self.lives[-1].kept, pause=pause),
@@ -177,7 +177,7 @@ class Run:
 
     async def _restart_without_journal(self) -> None:
         await self._stop_agent(steps=self.chance.randint(0, 25))
-        self.lives.append(Life([], []))
+        self.lives.append(JournalLife([], []))
         self._start_agent()
 
     async def _reboot(self) -> None:
@@ -192,11 +192,11 @@ class Run:
         self._start_agent()
 
     async def _lose_commands(self) -> None:
-        self.server.lose(COMMANDS, remade=True)
+        self.server.lose_stream(COMMANDS, remade=True)
         self.stored.append([])
 
     async def _lose_state(self) -> None:
-        self.server.lose(STATE, remade=True)
+        self.server.lose_stream(STATE, remade=True)
 
     async def _replace_leader(self) -> None:
         if self.chance.random() < 0.6:
@@ -291,10 +291,10 @@ class Run:
             await self.sim.clock.sleep(1.0)
 
 
-def faults(chance: random.Random) -> Faults:
+def faults(chance: random.Random) -> BusFaults:
     """Drawn for a run: from a good network to a bad one."""
     bad = chance.choice([0.0, 0.5, 1.0])
-    return Faults(
+    return BusFaults(
         lost=0.3 * bad,
         repeated=0.2 * bad,
         reordered=0.2 * bad,

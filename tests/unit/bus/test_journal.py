@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from libs.bus.desk.verdict import Seen
-from libs.bus.journal import FileJournal, JournalRefused, MemoryJournal, needed
+from libs.bus.commands.admission import SeenOrders
+from libs.bus.journal import FileJournal, JournalUnusable, MemoryJournal, compact
 from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.message import encode
 from libs.contracts.reports import Outcome, Result
@@ -139,7 +139,7 @@ def test_a_journal_that_cannot_be_trusted_is_refused_and_left(
 ) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
-    with pytest.raises(JournalRefused, match=words) as refused:
+    with pytest.raises(JournalUnusable, match=words) as refused:
         asyncio.run(journal(path).open())
     assert str(path) in str(refused.value)
     assert "move the file away" in str(refused.value)
@@ -155,7 +155,7 @@ def test_an_empty_file_is_a_new_journal(path: Path) -> None:
 
 def test_what_cannot_be_opened_or_written_is_refused_with_the_cause(path: Path) -> None:
     path.mkdir(parents=True)
-    with pytest.raises(JournalRefused, match="cannot be opened"):
+    with pytest.raises(JournalUnusable, match="cannot be opened"):
         asyncio.run(journal(path).open())
     path.rmdir()
 
@@ -163,7 +163,7 @@ def test_what_cannot_be_opened_or_written_is_refused_with_the_cause(path: Path) 
         own = journal(path)
         await own.open()
         _remove(path)
-        with pytest.raises(JournalRefused, match=r"cannot be written \(No such file"):
+        with pytest.raises(JournalUnusable, match=r"cannot be written \(No such file"):
             await own.append(entry(1, STARTED))
         assert await own.open() == []
         await own.append(entry(1, STARTED))
@@ -204,13 +204,13 @@ def test_what_is_needed_gives_the_same_judgement() -> None:
     ]
     for length in range(len(story) + 1):
         for uid in ("uid-0", "uid-1"):
-            assert _seen(needed(story[:length]), uid) == _seen(story[:length], uid)
+            assert _seen(compact(story[:length]), uid) == _seen(story[:length], uid)
     assert _seen(story, "uid-1").order == (1, 5)
-    assert len(needed(story)) < len(story)
+    assert len(compact(story)) < len(story)
 
 
-def _seen(entries: list[Entry], uid: str) -> Seen:
-    seen = Seen(node_uid=uid)
+def _seen(entries: list[Entry], uid: str) -> SeenOrders:
+    seen = SeenOrders(node_uid=uid)
     for each in entries:
         seen = seen.after(each)
     return seen
@@ -229,7 +229,7 @@ def test_the_simulated_journal_outlives_its_process_and_takes_nothing_from_a_dea
         await first.append(entry(1, STARTED))
         assert pauses == [0, 0, 1]
         first.kill()
-        with pytest.raises(JournalRefused, match="killed"):
+        with pytest.raises(JournalUnusable, match="killed"):
             await first.append(entry(1, FINISHED))
         assert await MemoryJournal(kept, pause=pause).open() == (entry(1, STARTED),)
 

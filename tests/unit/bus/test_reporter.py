@@ -11,8 +11,8 @@ from libs.contracts.message import decode
 from libs.contracts.reports import Holders, Outcome, Report, Result, StateBody, StateKind, Usage
 from libs.contracts.streams import STATE
 from libs.runtime.tasks import Tasks
-from libs.testing.bus import Faults
-from tests.unit.bus.desk_world import AGENT, BOOT, NODE, UID, World, in_world
+from libs.testing.bus import BusFaults
+from tests.unit.bus.command_world import AGENT, BOOT, NODE, UID, World, in_world
 
 
 def result(op: int) -> Result:
@@ -21,7 +21,7 @@ def result(op: int) -> Result:
     )
 
 
-class Voice:
+class RunningReporter:
     """A reporter that runs; it ends with the world's agents."""
 
     def __init__(self, world: World) -> None:
@@ -46,9 +46,9 @@ class Voice:
 
 def test_the_last_report_of_a_kind_is_stored_under_the_components_own_name() -> None:
     async def story(world: World) -> None:
-        async with Voice(world) as reporter:
+        async with RunningReporter(world) as reporter:
             reporter.report(Usage(host_processes=3))
-            await reporter.settled()
+            await reporter.flush()
             subject = subjects.State(
                 cluster="default", node=NODE, component=Writer.DRIVER, kind="usage"
             )
@@ -64,10 +64,10 @@ def test_the_last_report_of_a_kind_is_stored_under_the_components_own_name() -> 
 
 def test_the_answer_to_a_check_goes_to_who_asked() -> None:
     async def story(world: World) -> None:
-        async with Voice(world) as reporter:
+        async with RunningReporter(world) as reporter:
             reporter.report(Holders(check="1"), asker="scheduler")
             reporter.report(Holders(check="2"), asker="driver-cluster")
-            await reporter.settled(StateKind.HOLDERS)
+            await reporter.flush(StateKind.HOLDERS)
             for asker, check in (("scheduler", "1"), ("driver-cluster", "2")):
                 subject = subjects.State(
                     cluster="default", node=NODE, component="driver", kind="holders", asker=asker
@@ -81,33 +81,33 @@ def test_the_answer_to_a_check_goes_to_who_asked() -> None:
 
 def test_results_queue_and_other_kinds_give_way_to_the_newest() -> None:
     async def story(world: World) -> None:
-        async with Voice(world) as reporter:
+        async with RunningReporter(world) as reporter:
             world.server.cut(AGENT)
             for number in (1, 2, 3):
                 reporter.report(result(number))
                 reporter.report(Usage(host_processes=number))
             await world.clock.sleep(600.0)
             assert world.reports == []
-            assert "away" in reporter.trouble
+            assert "away" in reporter.last_error
             world.server.restore(AGENT)
-            await reporter.settled()
+            await reporter.flush()
             assert world.results() == [result(1), result(2), result(3)]
             assert [it for it in world.bodies() if isinstance(it, Usage)][-1].host_processes == 3
             assert len(world.reports) <= 5  # the first usage was tried, and is not given up
-            assert reporter.trouble == ""
+            assert reporter.last_error == ""
 
     in_world(story)
 
 
 def test_a_result_said_again_is_the_same_bytes() -> None:
     async def story(world: World) -> None:
-        async with Voice(world) as reporter:
+        async with RunningReporter(world) as reporter:
             reporter.report(result(1))
             reporter.report(result(1))
-            await reporter.settled()
+            await reporter.flush()
             await world.clock.sleep(5.0)
             reporter.report(result(1))
-            await reporter.settled()
+            await reporter.flush()
             assert len(world.raw) == 2
             assert world.raw[0] == world.raw[1]
 
@@ -117,31 +117,31 @@ def test_a_result_said_again_is_the_same_bytes() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_calls_and_answers_that_are_lost_lose_nothing_and_turn_nothing_round(seed: int) -> None:
     async def story(world: World) -> None:
-        async with Voice(world) as reporter:
+        async with RunningReporter(world) as reporter:
             for number in range(1, 30):
                 reporter.report(result(number))
                 await world.clock.sleep(world.sim.random.uniform(0.0, 5.0))
-            await reporter.settled()
+            await reporter.flush()
             kept = [it.order for it in world.results()]
             assert kept == sorted(kept)
             assert set(kept) == {Order(1, number) for number in range(1, 30)}
 
-    trouble = Faults(call_lost=0.2, answer_lost=0.2, delayed=0.2, between_drops=(5.0, 30.0))
+    trouble = BusFaults(call_lost=0.2, answer_lost=0.2, delayed=0.2, between_drops=(5.0, 30.0))
     in_world(story, faults=trouble, seed=seed)
 
 
 def test_everything_is_said_again_now_and_then_and_when_the_bus_is_back() -> None:
     async def story(world: World) -> None:
-        async with Voice(world) as reporter:
+        async with RunningReporter(world) as reporter:
             said: list[StateBody] = [Facts(runtime="containerd 2.0"), result(1)]
             for body in said:
                 reporter.report(body)
-            await reporter.settled()
-            world.server.lose(STATE, remade=True)
+            await reporter.flush()
+            world.server.lose_stream(STATE, remade=True)
             await world.clock.sleep(1.3 * REPEAT)
             assert world.bodies() == said * 2
             world.server.cut(AGENT)
-            world.server.lose(STATE, remade=True)
+            world.server.lose_stream(STATE, remade=True)
             world.server.restore(AGENT)
             await world.clock.sleep(5.0)
             assert world.bodies() == said * 3
@@ -151,14 +151,14 @@ def test_everything_is_said_again_now_and_then_and_when_the_bus_is_back() -> Non
 
 def test_one_kind_is_settled_by_itself() -> None:
     async def story(world: World) -> None:
-        async with Voice(world) as reporter:
-            await reporter.settled(StateKind.RESULT)
+        async with RunningReporter(world) as reporter:
+            await reporter.flush(StateKind.RESULT)
             world.server.cut(AGENT)
             reporter.report(Usage())
-            await reporter.settled(StateKind.RESULT)
+            await reporter.flush(StateKind.RESULT)
             assert world.reports == []
             world.server.restore(AGENT)
-            await reporter.settled()
+            await reporter.flush()
             assert world.bodies() == [Usage()]
 
     in_world(story)

@@ -2,15 +2,15 @@
 
 import pytest
 
-from libs.bus.port import Away, Conflict, Stored
-from libs.bus.slots import TRIES, Slots, Superseded, Written, next_order, outranks
+from libs.bus.port import BusUnavailable, SequenceConflict, StoredMessage
+from libs.bus.slots import TRIES, SlotOutranked, SlotWriter, SlotWritten, next_order, outranks
 from libs.contracts import subjects
 from libs.contracts.commands import CHECK_VALID_SECONDS, Check, Command, HoldersCheck, Order
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import decode, encode
 from libs.contracts.streams import COMMANDS, Stream
-from libs.testing.bus import Happened, LocalBus
-from tests.unit.bus.desk_world import (
+from libs.testing.bus import LocalBus, TraceRecord
+from tests.unit.bus.command_world import (
     BOOT,
     IDLE,
     NODE,
@@ -36,11 +36,11 @@ def stores(world: World) -> list[str]:
     """Who has stored something, from now on."""
     seen: list[str] = []
 
-    def watch(it: Happened) -> None:
+    def watch(it: TraceRecord) -> None:
         if it.what == "store":
             seen.append(it.who)
 
-    world.server.tap(watch)
+    world.server.add_tracer(watch)
     return seen
 
 
@@ -65,9 +65,9 @@ def test_the_next_op_is_one_above_all_that_are_known_of_its_token() -> None:
 
 def test_a_write_that_expects_rightly_is_one_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(world: World) -> None:
-        assert await world.slots.write(SLOT, command(1)) == Written(1)
+        assert await world.slots.write(SLOT, command(1)) == SlotWritten(1)
         monkeypatch.delattr(LocalBus, "last")  # only the store may be asked of the server
-        assert await world.slots.write(SLOT, command(2)) == Written(2)
+        assert await world.slots.write(SLOT, command(2)) == SlotWritten(2)
         monkeypatch.undo()
         assert await there(world) == command(2)
 
@@ -76,11 +76,11 @@ def test_a_write_that_expects_rightly_is_one_round_trip(monkeypatch: pytest.Monk
 
 def test_what_is_there_already_is_written_and_wakes_nobody() -> None:
     async def story(world: World) -> None:
-        other = Slots(bus=world.server.connect(SCHEDULER), clock=world.clock)
-        assert await other.write(SLOT, command(1)) == Written(1)
+        other = SlotWriter(bus=world.server.connect(SCHEDULER), clock=world.clock)
+        assert await other.write(SLOT, command(1)) == SlotWritten(1)
         seen = stores(world)
-        assert await world.slots.write(SLOT, command(1)) == Written(1)
-        assert await other.write(SLOT, command(1)) == Written(1)
+        assert await world.slots.write(SLOT, command(1)) == SlotWritten(1)
+        assert await other.write(SLOT, command(1)) == SlotWritten(1)
         assert seen == []
 
     in_world(story)
@@ -89,13 +89,13 @@ def test_what_is_there_already_is_written_and_wakes_nobody() -> None:
 def test_what_outranks_is_left_alone_and_named() -> None:
     async def story(world: World) -> None:
         newer = command(2, epoch=3)
-        other = Slots(bus=world.server.connect(SCHEDULER), clock=world.clock)
-        assert await world.slots.write(SLOT, command(1)) == Written(1)
-        assert await other.write(SLOT, newer) == Written(2)
-        assert await world.slots.write(SLOT, command(3)) == Superseded(newer)
-        assert await world.slots.write(SLOT, command(1, epoch=3)) == Superseded(newer)
+        other = SlotWriter(bus=world.server.connect(SCHEDULER), clock=world.clock)
+        assert await world.slots.write(SLOT, command(1)) == SlotWritten(1)
+        assert await other.write(SLOT, newer) == SlotWritten(2)
+        assert await world.slots.write(SLOT, command(3)) == SlotOutranked(newer)
+        assert await world.slots.write(SLOT, command(1, epoch=3)) == SlotOutranked(newer)
         assert await there(world) == newer
-        assert await world.slots.write(SLOT, command(1, epoch=3, uid="uid-2")) == Written(3)
+        assert await world.slots.write(SLOT, command(1, epoch=3, uid="uid-2")) == SlotWritten(3)
 
     in_world(story)
 
@@ -104,11 +104,11 @@ def test_a_lost_slot_is_written_again_from_what_is_there() -> None:
     async def story(world: World) -> None:
         for op in (1, 2, 3):
             await world.slots.write(SLOT, command(op))
-        world.server.lose(COMMANDS, remade=True)
+        world.server.lose_stream(COMMANDS, remade=True)
         assert await world.slots.read(SLOT) is None
-        assert await world.slots.write(SLOT, command(3)) == Written(1)
-        world.server.lose(COMMANDS, remade=True)
-        assert await world.slots.write(SLOT, command(4)) == Written(1)
+        assert await world.slots.write(SLOT, command(3)) == SlotWritten(1)
+        world.server.lose_stream(COMMANDS, remade=True)
+        assert await world.slots.write(SLOT, command(4)) == SlotWritten(1)
 
     in_world(story)
 
@@ -116,8 +116,8 @@ def test_a_lost_slot_is_written_again_from_what_is_there() -> None:
 def test_a_repeat_finds_out_that_the_slot_was_lost() -> None:
     async def story(world: World) -> None:
         await world.slots.write(SLOT, command(1))
-        world.server.lose(COMMANDS, remade=True)
-        assert await world.slots.write(SLOT, command(1)) == Written(1)
+        world.server.lose_stream(COMMANDS, remade=True)
+        assert await world.slots.write(SLOT, command(1)) == SlotWritten(1)
         assert await there(world) == command(1)
 
     in_world(story)
@@ -128,12 +128,12 @@ def test_after_an_outage_nothing_is_overwritten_by_the_memory_of_another_stream(
         await world.slots.write(SLOT, command(1))
         newer = command(5, epoch=2)
         world.server.cut(SCHEDULER)
-        world.server.lose(COMMANDS, remade=True)
-        other = Slots(bus=world.server.connect(OTHER), clock=world.clock)
-        assert await other.write(SLOT, newer) == Written(1)
+        world.server.lose_stream(COMMANDS, remade=True)
+        other = SlotWriter(bus=world.server.connect(OTHER), clock=world.clock)
+        assert await other.write(SLOT, newer) == SlotWritten(1)
         await world.clock.sleep(10.0)
         world.server.restore(SCHEDULER)
-        assert await world.slots.write(SLOT, command(2)) == Superseded(newer)
+        assert await world.slots.write(SLOT, command(2)) == SlotOutranked(newer)
         assert await there(world) == newer
 
     in_world(story)
@@ -145,8 +145,8 @@ def test_what_nobody_can_read_is_shown_so_and_overwritten() -> None:
         slot = await world.slots.read(SLOT)
         assert slot is not None
         assert slot.content is None
-        assert "node" in slot.unreadable
-        assert await world.slots.write(SLOT, command(1, IDLE)) == Written(2)
+        assert "node" in slot.malformed
+        assert await world.slots.write(SLOT, command(1, IDLE)) == SlotWritten(2)
 
     in_world(story)
 
@@ -155,7 +155,7 @@ def test_away_passes_and_nothing_is_sent_later() -> None:
     async def story(world: World) -> None:
         await world.slots.write(SLOT, command(1))
         world.server.cut(SCHEDULER)
-        with pytest.raises(Away):
+        with pytest.raises(BusUnavailable):
             await world.slots.write(SLOT, command(2))
         world.server.restore(SCHEDULER)
         await world.clock.sleep(60.0)
@@ -173,7 +173,7 @@ def test_a_slot_that_is_always_another_is_given_up_in_words(
         rivals: list[int] = []
         last = LocalBus.last
 
-        async def beaten(bus: LocalBus, stream: Stream, subject: str) -> Stored | None:
+        async def beaten(bus: LocalBus, stream: Stream, subject: str) -> StoredMessage | None:
             found = await last(bus, stream, subject)
             rivals.append(len(rivals))
             theirs = command(1, uid=f"uid-{len(rivals)}")
@@ -181,7 +181,7 @@ def test_a_slot_that_is_always_another_is_given_up_in_words(
             return found
 
         monkeypatch.setattr(LocalBus, "last", beaten)
-        with pytest.raises(Conflict, match=r"quiesce 1\.2 was not written in 8 tries"):
+        with pytest.raises(SequenceConflict, match=r"quiesce 1\.2 was not written in 8 tries"):
             await world.slots.write(SLOT, command(2))
         assert len(rivals) == TRIES
 
@@ -193,7 +193,7 @@ def test_a_check_is_put_for_a_minute_and_one_boot() -> None:
         slot = subjects.Check(
             cluster="default", node=NODE, component=Writer.DRIVER, asker=Writer.SCHEDULER
         )
-        check = await world.slots.ask_check(
+        check = await world.slots.put_check(
             slot, HoldersCheck(), id="id-1", node_uid=UID, boot_id=BOOT
         )
         stored = await world.writer.last(COMMANDS, str(slot))

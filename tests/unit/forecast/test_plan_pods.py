@@ -3,54 +3,63 @@
 from msgspec.structs import replace
 
 from libs.contracts.waits import WaitCode
-from libs.forecast import Likely
-from libs.rollout.views.machine import Leaving
-from tests.unit.forecast.plays import foreseen, of, old, places, said, work
-from tests.unit.rollout.building import NOW
+from libs.forecast import Percentiles
+from libs.rollout.views.machine import PodEviction
+from tests.unit.forecast.builders import (
+    forecast_for,
+    gpu_pod,
+    node_forecast,
+    old_node,
+    pool_with_limits,
+    remark_with,
+)
+from tests.unit.rollout.builders import NOW
 
 
 def test_pods_that_are_lost_are_named_with_what_is_lost() -> None:
     pods = [
-        work("solo", bare=True),
-        work("cache", empty_dir=True),
-        work("rank-0", gang="ml/train"),
-        work("plain"),
+        gpu_pod("solo", bare=True),
+        gpu_pod("cache", empty_dir=True),
+        gpu_pod("rank-0", gang="ml/train"),
+        gpu_pod("plain"),
     ]
-    nodes = [old("node-1", *pods), old("node-2", work("rank-1", gang="ml/train"))]
-    made = foreseen(places(), nodes)
-    node = of(made, "node-1")
+    nodes = [old_node("node-1", *pods), old_node("node-2", gpu_pod("rank-1", gang="ml/train"))]
+    made = forecast_for(pool_with_limits(), nodes)
+    node = node_forecast(made, "node-1")
     assert node.evicted == ("ml/cache", "ml/plain", "ml/rank-0", "ml/solo")
-    assert node.lost == (
+    assert node.lost_pods == (
         "ml/cache (emptyDir: its files go with it)",
         "ml/rank-0 (of gang ml/train, which stops as a whole: 1 more pods are known)",
         "ml/solo (bare: nobody makes it anew)",
     )
-    assert of(made, "node-2").lost
-    said(made, "5 pods will be evicted")
-    said(made, "With 4 pods something is lost")
+    assert node_forecast(made, "node-2").lost_pods
+    remark_with(made, "5 pods will be evicted")
+    remark_with(made, "With 4 pods something is lost")
 
 
 def test_pods_at_which_nobody_has_looked_are_known_by_uid_alone() -> None:
-    seen = old("node-1", work("a"))
-    made = foreseen(places(), [replace(seen, pods=None), old("node-2")])
-    assert of(made, "node-1").evicted == ("the pod with uid uid-a",)
-    said(made, "Nobody has looked at the pods of 1 node")
+    seen = old_node("node-1", gpu_pod("a"))
+    made = forecast_for(pool_with_limits(), [replace(seen, pods=None), old_node("node-2")])
+    assert node_forecast(made, "node-1").evicted == ("the pod with uid uid-a",)
+    remark_with(made, "Nobody has looked at the pods of 1 node")
 
 
 def test_a_disruption_budget_that_refuses_is_named_and_what_comes_of_it() -> None:
-    kept = work("web", budget="ml/web-budget")
-    made = foreseen(places(), [old("node-1", kept), old("node-2")])
-    node = of(made, "node-1")
+    kept = gpu_pod("web", budget="ml/web-budget")
+    made = forecast_for(pool_with_limits(), [old_node("node-1", kept), old_node("node-2")])
+    node = node_forecast(made, "node-1")
     assert node.blocked_by == ("ml/web-budget (keeps ml/web)",)
-    assert node.end == Likely(None, None)
-    assert node.failed == 1
+    assert node.end == Percentiles(None, None)
+    assert node.failed_plays == 1
     assert node.wait is not None
     assert node.wait.code is WaitCode.FAILED
-    said(made, "1 disruption budget will refuse", "ml/web-budget")
-    said(made, "will probably fail", "node-1")
+    remark_with(made, "1 disruption budget will refuse", "ml/web-budget")
+    remark_with(made, "will probably fail", "node-1")
 
 
 def test_what_is_refused_now_is_told_in_the_words_of_the_api_server() -> None:
-    leaving = Leaving(uid="uid-a", since=NOW - 10, refused="Cannot evict pod: budget ml/pdb")
-    made = foreseen(places(), [old("node-1", work("a"), leaving=(leaving,))])
+    leaving = PodEviction(uid="uid-a", since=NOW - 10, refused="Cannot evict pod: budget ml/pdb")
+    made = forecast_for(
+        pool_with_limits(), [old_node("node-1", gpu_pod("a"), evictions=(leaving,))]
+    )
     assert made.nodes[0].blocked_by == ("ml/a: Cannot evict pod: budget ml/pdb",)

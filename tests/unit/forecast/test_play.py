@@ -4,122 +4,135 @@ from msgspec.structs import replace
 from libs.contracts.rollout import TargetRecord
 from libs.contracts.waits import WaitCode
 from libs.forecast.play import play
+from libs.forecast.play_result import PlayResult
 from libs.forecast.stage import Stage
-from libs.forecast.story import Story
-from libs.forecast.world import NEVER, Ending, Model, Oddity, Seeded, Span, Steady, Verdict
+from libs.forecast.world import (
+    NEVER,
+    ProcessEnd,
+    SeededWorld,
+    SteadyWorld,
+    TimeSpan,
+    ValidationEnd,
+    WorldModel,
+    WorldOverride,
+)
 from libs.policy.kinds.strategy import OnEvictionTimeout, StrategySpec
-from libs.rollout.deciding import decide
+from libs.rollout.decide import decide
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, RolloutView
-from tests.unit.forecast.plays import (
+from tests.unit.forecast.builders import (
     EVICTED,
     GRANTED,
     IDLE_LIFE,
     awaiting_jobs,
-    cordoned,
-    idle,
-    old,
-    places,
-    work,
+    cordoned_node,
+    gpu_pod,
+    idle_nodes,
+    old_node,
+    pool_with_limits,
 )
-from tests.unit.rollout.building import NOW, POOL, fleet, instant, label_of
+from tests.unit.rollout.builders import NOW, POOL, fleet, instant, label_of
 
 NEARLY = 0.05
 """Seconds by which a leap may be off, for each life."""
 
 
 def played(
-    pool: PoolView, *nodes: NodeView, world: Model | None = None, leaping: bool = True
-) -> Story:
+    pool: PoolView, *nodes: NodeView, world: WorldModel | None = None, leaping: bool = True
+) -> PlayResult:
     return play(
         fleet(pool, *nodes),
         instant(),
         pool=POOL,
-        world=world or Steady(),
-        leaping=leaping,
+        world=world or SteadyWorld(),
+        fast_forward=leaping,
     )
 
 
 def test_one_after_another_by_hand() -> None:
-    story = played(places(parallel=1), *idle(3))
+    story = played(pool_with_limits(parallel=1), *idle_nodes(3))
     first = 0.06
     for number in range(3):
-        course = story.courses[f"node-{number + 1}"]
+        course = story.nodes[f"node-{number + 1}"]
         begins = first + number * (IDLE_LIFE + GRANTED)
         assert course.start == pytest.approx(begins, abs=NEARLY * (number + 1))
         assert course.end == pytest.approx(begins + IDLE_LIFE, abs=NEARLY * (number + 1))
-    assert story.lasted == story.courses["node-3"].end
+    assert story.duration == story.nodes["node-3"].end
     assert (story.loss.nodes, story.loss.gpus) == (1, 8)
     assert story.gpu_seconds == pytest.approx(3 * 8 * IDLE_LIFE, rel=0.01)
 
 
 def test_all_at_once_by_hand_and_the_busy_one_is_later_by_its_eviction() -> None:
-    busy = old("node-1", work("train-0"))
-    story = played(places(), busy, *idle(3)[1:])
-    ends = {name: course.end for name, course in story.courses.items()}
+    busy = old_node("node-1", gpu_pod("train-0"))
+    story = played(pool_with_limits(), busy, *idle_nodes(3)[1:])
+    ends = {name: course.end for name, course in story.nodes.items()}
     assert ends["node-2"] == pytest.approx(0.06 + IDLE_LIFE, abs=NEARLY)
     assert ends["node-3"] == pytest.approx(0.06 + IDLE_LIFE, abs=NEARLY)
     assert ends["node-1"] == pytest.approx(0.06 + IDLE_LIFE + EVICTED, abs=NEARLY)
-    assert story.courses["node-1"].evicted == {"uid-train-0"}
+    assert story.nodes["node-1"].evicted == {"uid-train-0"}
     assert (story.loss.nodes, story.loss.gpus) == (3, 24)
 
 
 def test_the_idle_start_before_the_busy() -> None:
-    busy = old("node-0", work("a"))
-    busier = old("node-1", work("b"), work("c"))
-    story = played(places(parallel=1), busier, busy, old("node-2"))
-    starts = {name: course.start or 0.0 for name, course in story.courses.items()}
+    busy = old_node("node-0", gpu_pod("a"))
+    busier = old_node("node-1", gpu_pod("b"), gpu_pod("c"))
+    story = played(pool_with_limits(parallel=1), busier, busy, old_node("node-2"))
+    starts = {name: course.start or 0.0 for name, course in story.nodes.items()}
     assert sorted(starts, key=starts.__getitem__) == ["node-2", "node-0", "node-1"]
 
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("parallel", [1, 3])
 def test_a_leap_comes_to_where_every_step_comes(seed: int, parallel: int) -> None:
-    world = Steady(seed=seed, spread=2.0)
-    nodes = [old(f"node-{pods or 0}", *map(work, pods)) for pods in ("", "a", "bc")]
-    leaping = played(places(parallel=parallel), *nodes, world=world)
-    stepping = played(places(parallel=parallel), *nodes, world=world, leaping=False)
-    assert leaping.courses.keys() == stepping.courses.keys()
-    for name, course in leaping.courses.items():
-        other = stepping.courses[name]
+    world = SteadyWorld(seed=seed, jitter=2.0)
+    nodes = [old_node(f"node-{pods or 0}", *map(gpu_pod, pods)) for pods in ("", "a", "bc")]
+    leaping = played(pool_with_limits(parallel=parallel), *nodes, world=world)
+    stepping = played(pool_with_limits(parallel=parallel), *nodes, world=world, leaping=False)
+    assert leaping.nodes.keys() == stepping.nodes.keys()
+    for name, course in leaping.nodes.items():
+        other = stepping.nodes[name]
         assert course.evicted == other.evicted
         assert _life(leaping, name) == pytest.approx(_life(stepping, name), abs=NEARLY)
     # Before each start an agent may have to be asked first: two seconds that a leap does not take.
-    assert leaping.lasted == pytest.approx(stepping.lasted, abs=2.5 * len(nodes))
+    assert leaping.duration == pytest.approx(stepping.duration, abs=2.5 * len(nodes))
 
 
-def _life(story: Story, name: str) -> float:
-    course = story.courses[name]
+def _life(story: PlayResult, name: str) -> float:
+    course = story.nodes[name]
     assert course.start is not None
     assert course.end is not None
     return course.end - course.start
 
 
 TROUBLES = {
-    "loads at the third start": Oddity(node="node-1", load=Ending(5.0, 1), attempts=2),
-    "unloads at the third attempt": Oddity(node="node-1", unload=Ending(2.0, 1), attempts=2),
-    "never loads": Oddity(node="node-1", load=Ending(5.0, 1)),
-    "hangs while it loads": Oddity(node="node-1", load=Ending(None)),
-    "never unloads": Oddity(node="node-1", unload=Ending(2.0, 1)),
-    "does not pass": Oddity(node="node-1", validation=Verdict(4.0, "cuda")),
-    "its image never comes": Oddity(node="node-1", pull=NEVER),
-    "crashes when it is done": Oddity(node="node-1", run=Ending(3600.0, 1)),
-    "is guarded for a while": Oddity(pod="uid-a", refusal=Span(42.0)),
-    "is guarded for too long": Oddity(pod="uid-a", refusal=Span(1000.0)),
-    "is guarded for ever": Oddity(pod="uid-a", refusal=NEVER),
-    "has a pod that does not go": Oddity(pod="uid-a", eviction=NEVER),
+    "loads at the third start": WorldOverride(
+        node="node-1", load=ProcessEnd(5.0, 1), first_attempts=2
+    ),
+    "unloads at the third attempt": WorldOverride(
+        node="node-1", unload=ProcessEnd(2.0, 1), first_attempts=2
+    ),
+    "never loads": WorldOverride(node="node-1", load=ProcessEnd(5.0, 1)),
+    "hangs while it loads": WorldOverride(node="node-1", load=ProcessEnd(None)),
+    "never unloads": WorldOverride(node="node-1", unload=ProcessEnd(2.0, 1)),
+    "does not pass": WorldOverride(node="node-1", validation=ValidationEnd(4.0, "cuda")),
+    "its image never comes": WorldOverride(node="node-1", pull=NEVER),
+    "crashes when it is done": WorldOverride(node="node-1", run=ProcessEnd(3600.0, 1)),
+    "is guarded for a while": WorldOverride(pod="uid-a", refusal=TimeSpan(42.0)),
+    "is guarded for too long": WorldOverride(pod="uid-a", refusal=TimeSpan(1000.0)),
+    "is guarded for ever": WorldOverride(pod="uid-a", refusal=NEVER),
+    "has a pod that does not go": WorldOverride(pod="uid-a", eviction=NEVER),
 }
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_a_leap_never_hides_a_trouble(trouble: str) -> None:
-    world = Steady(oddities=(TROUBLES[trouble],))
-    nodes = (old("node-1", work("a")), *idle(3)[1:])
-    leaping = played(places(threshold="100%"), *nodes, world=world)
-    stepping = played(places(threshold="100%"), *nodes, world=world, leaping=False)
-    for name, course in leaping.courses.items():
-        other = stepping.courses[name]
+    world = SteadyWorld(overrides=(TROUBLES[trouble],))
+    nodes = (old_node("node-1", gpu_pod("a")), *idle_nodes(3)[1:])
+    leaping = played(pool_with_limits(threshold="100%"), *nodes, world=world)
+    stepping = played(pool_with_limits(threshold="100%"), *nodes, world=world, leaping=False)
+    for name, course in leaping.nodes.items():
+        other = stepping.nodes[name]
         assert (course.end is None, course.failed is None) == (
             other.end is None,
             other.failed is None,
@@ -130,34 +143,37 @@ def test_a_leap_never_hides_a_trouble(trouble: str) -> None:
 
 
 def test_in_a_world_of_troubles_as_many_fail_with_leaps_as_without() -> None:
-    nodes = [old(f"node-{number:02}", work(f"a-{number}")) for number in range(12)]
+    nodes = [old_node(f"node-{number:02}", gpu_pod(f"a-{number}")) for number in range(12)]
     failed: dict[bool, int] = {}
     for leaping in (True, False):
         stories = [
-            played(places(parallel=5), *nodes, world=Seeded(seed), leaping=leaping)
+            played(pool_with_limits(parallel=5), *nodes, world=SeededWorld(seed), leaping=leaping)
             for seed in range(2)
         ]
         failed[leaping] = sum(
-            course.end is None for story in stories for course in story.courses.values()
+            course.end is None for story in stories for course in story.nodes.values()
         )
     assert failed[True] > 0
     assert abs(failed[True] - failed[False]) <= 2
 
 
 def test_a_node_on_its_leap_stops_where_the_target_was_halted_meanwhile() -> None:
-    slow = old("node-1", work("a"))
-    bad = Oddity(node="node-2", load=Ending(1.0, 1))
-    late = Oddity(pod="uid-a", eviction=Span(280.0))
-    one = places(threshold="1")
+    slow = old_node("node-1", gpu_pod("a"))
+    bad = WorldOverride(node="node-2", load=ProcessEnd(1.0, 1))
+    late = WorldOverride(pod="uid-a", eviction=TimeSpan(280.0))
+    one = pool_with_limits(threshold="1")
     story = played(
-        replace(one, rollout=_proven(one)), slow, idle(2)[1], world=Steady(oddities=(bad, late))
+        replace(one, rollout=_proven(one)),
+        slow,
+        idle_nodes(2)[1],
+        world=SteadyWorld(overrides=(bad, late)),
     )
-    assert story.courses["node-2"].failed is not None
-    assert story.courses["node-1"].end is None
-    wait = story.courses["node-1"].wait
+    assert story.nodes["node-2"].failed is not None
+    assert story.nodes["node-1"].end is None
+    wait = story.nodes["node-1"].wait
     assert wait is not None
     assert wait.code is WaitCode.HALTED
-    assert story.halted
+    assert story.halted_because
 
 
 def _proven(pool: PoolView) -> RolloutView:
@@ -168,84 +184,87 @@ def _proven(pool: PoolView) -> RolloutView:
 
 
 def test_a_stepped_play_is_what_the_engine_does_on_a_stage() -> None:
-    nodes = [old(f"node-{number}", work(f"a-{number}")) for number in range(3)]
-    given = fleet(places(parallel=2), *nodes)
+    nodes = [old_node(f"node-{number}", gpu_pod(f"a-{number}")) for number in range(3)]
+    given = fleet(pool_with_limits(parallel=2), *nodes)
     for seed in range(2):
-        world = Steady(seed=seed, spread=1.0)
-        story = play(given, instant(), pool=POOL, world=world, leaping=False)
+        world = SteadyWorld(seed=seed, jitter=1.0)
+        story = play(given, instant(), pool=POOL, world=world, fast_forward=False)
         simulated = _simulated(given, world)
-        assert {name: course.end for name, course in story.courses.items()} == simulated
+        assert {name: course.end for name, course in story.nodes.items()} == simulated
 
 
-def _simulated(given: Fleet, world: Model) -> dict[str, float]:
+def _simulated(given: Fleet, world: WorldModel) -> dict[str, float]:
     """When each node was given back, by whole decisions on a stage."""
-    stage = Stage.of(given, world=world, now=NOW)
+    stage = Stage.from_fleet(given, world=world, now=NOW)
     ended: dict[str, float] = {}
     while len(ended) < len(given.nodes):
         decision = decide(stage.fleet(), stage.instant())
         stage.carry_out(decision)
-        times = [at for at in (stage.next, decision.wake_at) if at is not None]
-        stage.until(min(times))
+        times = [at for at in (stage.next_at, decision.wake_at) if at is not None]
+        stage.run_until(min(times))
         for name, node in stage.fleet().nodes.items():
             done = node.driver_label == label_of("target-new") and node.lease is None
-            if done and node.state == "upgrade-done" and not node.writing:
+            if done and node.state == "upgrade-done" and not node.write_pending:
                 ended.setdefault(name, stage.now - NOW)
     return ended
 
 
 def test_a_job_without_an_end_ends_the_play_and_not_the_patience() -> None:
-    endless = Oddity(pod="uid-train", remainder=NEVER)
-    busy = old("node-1", work("train", job=True))
+    endless = WorldOverride(pod="uid-train", remainder=NEVER)
+    busy = old_node("node-1", gpu_pod("train", job=True))
     story = played(
-        places(**awaiting_jobs()), busy, old("node-2"), world=Steady(oddities=(endless,))
+        pool_with_limits(**awaiting_jobs()),
+        busy,
+        old_node("node-2"),
+        world=SteadyWorld(overrides=(endless,)),
     )
-    course = story.courses["node-1"]
+    course = story.nodes["node-1"]
     assert course.start is not None
     assert course.end is None
     assert course.wait is not None
     assert course.wait.code is WaitCode.JOBS
     assert "ml/train" in course.wait.detail
-    assert story.courses["node-2"].end is not None
+    assert story.nodes["node-2"].end is not None
 
 
 def test_released_nodes_come_again_until_it_is_no_use_to_wait() -> None:
     patient = replace(
-        places(),
+        pool_with_limits(),
         strategy=StrategySpec(
             failure_threshold="100%", on_eviction_timeout=OnEvictionTimeout.RELEASE
         ),
     )
-    soon = Oddity(pod="uid-a", refusal=Span(1500.0))
-    story = played(patient, old("node-1", work("a")), world=Steady(oddities=(soon,)))
-    assert story.courses["node-1"].end == pytest.approx(1500 + 900, abs=900)
-    never = Oddity(pod="uid-a", refusal=NEVER)
-    story = played(patient, old("node-1", work("a")), world=Steady(oddities=(never,)))
-    course = story.courses["node-1"]
+    soon = WorldOverride(pod="uid-a", refusal=TimeSpan(1500.0))
+    story = played(patient, old_node("node-1", gpu_pod("a")), world=SteadyWorld(overrides=(soon,)))
+    assert story.nodes["node-1"].end == pytest.approx(1500 + 900, abs=900)
+    never = WorldOverride(pod="uid-a", refusal=NEVER)
+    story = played(patient, old_node("node-1", gpu_pod("a")), world=SteadyWorld(overrides=(never,)))
+    course = story.nodes["node-1"]
     assert course.end is None
     assert course.wait is not None
 
 
 def test_nothing_to_do_is_a_story_too() -> None:
-    story = played(places(), cordoned("node-1"), world=Steady())
-    assert story.courses["node-1"].end is not None
+    story = played(pool_with_limits(), cordoned_node("node-1"), world=SteadyWorld())
+    assert story.nodes["node-1"].end is not None
     assert story.loss.nodes == 1
     assert story.gpu_seconds == 0.0
-    assert not played(places()).courses
+    assert not played(pool_with_limits()).nodes
 
 
 def test_with_more_than_two_hundred_nodes_decisions_are_put_off_a_little() -> None:
-    alone, many, more = (played(places(), *idle(count)) for count in (1, 200, 201))
-    assert many.lasted == alone.lasted
-    assert more.lasted == pytest.approx(alone.lasted + 3 * 0.25, abs=0.3)
+    alone, many, more = (played(pool_with_limits(), *idle_nodes(count)) for count in (1, 200, 201))
+    assert many.duration == alone.duration
+    assert more.duration == pytest.approx(alone.duration + 3 * 0.25, abs=0.3)
 
 
 def test_where_nothing_is_to_come_any_more_the_play_is_over() -> None:
-    dead = old("node-1")
+    dead = old_node("node-1")
     silent = {
-        part: replace(component, heard=NOW - 900, silent_at=NOW - 700)
+        part: replace(component, last_beat=NOW - 900, silent_at=NOW - 700)
         for part, component in dead.components.items()
     }
-    course = played(places(), replace(dead, components=silent)).courses["node-1"]
+    course = played(pool_with_limits(), replace(dead, components=silent)).nodes["node-1"]
     assert (course.start, course.end) == (None, None)
     assert course.wait is not None
     assert course.wait.code is WaitCode.AGENT_SILENT

@@ -4,25 +4,25 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.reports import PodUse, Usage
-from libs.forecast.pods import Pods
-from libs.rollout.views.machine import Leaving, Shelter, WorkPod
+from libs.forecast.pods import PodEffects
+from libs.rollout.views.machine import EvictionExemption, PodEviction, WorkloadPod
 from libs.rollout.views.node import NodeView
-from tests.unit.forecast.plays import old, places, work
-from tests.unit.rollout.building import NOW, fleet
+from tests.unit.forecast.builders import gpu_pod, old_node, pool_with_limits
+from tests.unit.rollout.builders import NOW, fleet
 
 
-def pods(*nodes: NodeView) -> Pods:
-    return Pods(fleet(places(), *nodes))
+def pods(*nodes: NodeView) -> PodEffects:
+    return PodEffects(fleet(pool_with_limits(), *nodes))
 
 
-def leaving(uid: str, refused: str = "") -> Leaving:
-    return Leaving(uid=uid, since=NOW, refused=refused, by_force=False)
+def leaving(uid: str, refused: str = "") -> PodEviction:
+    return PodEviction(uid=uid, since=NOW, refused=refused, by_force=False)
 
 
 def test_pods_are_named_by_what_is_known_of_them() -> None:
-    seen = replace(old("node-1", work("a")), usage=None)
+    seen = replace(old_node("node-1", gpu_pod("a")), usage=None)
     told = replace(
-        old("node-2"),
+        old_node("node-2"),
         pods=None,
         usage=Usage(
             pods=(
@@ -39,14 +39,16 @@ def test_pods_are_named_by_what_is_known_of_them() -> None:
 
 
 def test_nodes_at_whose_pods_nobody_has_looked_are_counted() -> None:
-    unseen = [replace(old(name), pods=None) for name in ("node-1", "node-2")]
-    assert pods(*unseen, old("node-3", work("a"))).unseen == 2
-    assert pods(old("node-3", work("a"))).unseen == 0
+    unseen = [replace(old_node(name), pods=None) for name in ("node-1", "node-2")]
+    assert pods(*unseen, old_node("node-3", gpu_pod("a"))).unseen == 2
+    assert pods(old_node("node-3", gpu_pod("a"))).unseen == 0
 
 
 def test_with_a_pod_goes_what_nobody_makes_anew() -> None:
-    lone, gang = work("a", bare=True, empty_dir=True), work("b", gang="ring")
-    known = pods(old("node-1", lone, gang), old("node-2", work("c", gang="ring"), work("d")))
+    lone, gang = gpu_pod("a", bare=True, empty_dir=True), gpu_pod("b", gang="ring")
+    known = pods(
+        old_node("node-1", lone, gang), old_node("node-2", gpu_pod("c", gang="ring"), gpu_pod("d"))
+    )
     assert known.lost(("uid-a", "uid-b", "uid-d", "uid-else")) == (
         "ml/a (bare: nobody makes it anew; emptyDir: its files go with it)",
         "ml/b (of gang ring, which stops as a whole: 1 more pods are known)",
@@ -56,22 +58,22 @@ def test_with_a_pod_goes_what_nobody_makes_anew() -> None:
 @pytest.mark.parametrize(
     ("pod", "kept"),
     [
-        (work("a", budget="ml/a"), True),
-        (work("a"), False),
-        (work("a", budget="ml/a", shelter=Shelter.DAEMON_SET), False),
-        (work("a", budget="ml/a", gpu=False), False),
-        (work("a", budget="ml/a", gpu=False, drained=True), True),
+        (gpu_pod("a", budget="ml/a"), True),
+        (gpu_pod("a"), False),
+        (gpu_pod("a", budget="ml/a", exemption=EvictionExemption.DAEMON_SET), False),
+        (gpu_pod("a", budget="ml/a", gpu=False), False),
+        (gpu_pod("a", budget="ml/a", gpu=False, drained=True), True),
     ],
 )
-def test_a_budget_is_in_the_way_of_a_pod_that_has_to_leave(pod: WorkPod, kept: bool) -> None:
-    node = old("node-1", pod)
+def test_a_budget_is_in_the_way_of_a_pod_that_has_to_leave(pod: WorkloadPod, kept: bool) -> None:
+    node = old_node("node-1", pod)
     assert pods(node).blocked_by(node) == (("ml/a (keeps ml/a)",) if kept else ())
 
 
 def test_what_is_refused_is_told_once() -> None:
     node = replace(
-        old("node-1", work("a", budget="ml/a"), work("b"), work("c")),
-        leaving=(
+        old_node("node-1", gpu_pod("a", budget="ml/a"), gpu_pod("b"), gpu_pod("c")),
+        evictions=(
             leaving("uid-a", "no"),
             leaving("uid-b", "not yet"),
             leaving("uid-c"),

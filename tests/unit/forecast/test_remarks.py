@@ -7,19 +7,19 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.waits import WaitCode
-from libs.forecast.foreseen import Needed, NodeForecast, Plan, ProofForecast
-from libs.forecast.likely import Likely
+from libs.forecast.percentiles import Percentiles
+from libs.forecast.play_result import CapacityLoss, ProofDelay
 from libs.forecast.remarks import remarks
-from libs.forecast.story import Held, Loss
+from libs.forecast.rollout_plan import NodeForecast, ProofForecast, RequiredLimits, RolloutPlan
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from tests.unit.forecast.plays import old, places, work
-from tests.unit.rollout.building import NEW, NOW, POOL, failed, fleet, instant
+from tests.unit.forecast.builders import gpu_pod, old_node, pool_with_limits
+from tests.unit.rollout.builders import NEW, NOW, POOL, failed, fleet, instant
 
-SURE = Likely(1.0, 2.0)
-UNSURE = Likely(1.0, None)
+SURE = Percentiles(1.0, 2.0)
+UNSURE = Percentiles(1.0, None)
 STALE_AGE = 91.0
 
 
@@ -32,8 +32,8 @@ def told(
 ) -> tuple[str, ...]:
     """What is said of these nodes, in 20 plays."""
     known: dict[str, Any] = {"pool": POOL, "target": NEW, "plays": 20, "nodes": nodes, **changes}
-    given = fleet(pool or places(), *there)
-    return remarks(Plan(**known), given, given, now or instant(), ("In this world.",))
+    given = fleet(pool or pool_with_limits(), *there)
+    return remarks(RolloutPlan(**known), given, given, now or instant(), ("In this world.",))
 
 
 def among(said: tuple[str, ...], words: str) -> list[str]:
@@ -70,7 +70,9 @@ def test_of_a_plan_in_which_all_goes_well_little_is_said() -> None:
 
 
 def test_who_moves_in_no_play_is_named_with_who_can_end_it() -> None:
-    still = node(start=Likely(), end=Likely(), wait=waiting(WaitCode.SKIPPED, who="a person"))
+    still = node(
+        start=Percentiles(), end=Percentiles(), wait=waiting(WaitCode.SKIPPED, who="a person")
+    )
     assert among(told(still), "will not move") == [
         "1 node will not move (skipped): node-1: ml/train (who can end it: a person)."
     ]
@@ -80,14 +82,18 @@ def test_who_moves_in_no_play_is_named_with_who_can_end_it() -> None:
 
 @pytest.mark.parametrize(
     "moves",
-    [node(start=UNSURE, end=Likely()), node(start=Likely()), node(start=Likely(), end=UNSURE)],
+    [
+        node(start=UNSURE, end=Percentiles()),
+        node(start=Percentiles()),
+        node(start=Percentiles(), end=UNSURE),
+    ],
 )
 def test_who_moves_in_some_plays_is_not_said_to_stand_still(moves: NodeForecast) -> None:
     assert not among(told(replace(moves, wait=waiting())), "will not move")
 
 
 def test_who_is_taken_up_and_not_through_is_named() -> None:
-    found = told(node(end=Likely(), wait=waiting(who="its owner")))
+    found = told(node(end=Percentiles(), wait=waiting(who="its owner")))
     assert among(found, "is unknown") == [
         "When node-1 is in place is unknown (jobs): ml/train (who can end it: its owner)."
     ]
@@ -96,10 +102,10 @@ def test_who_is_taken_up_and_not_through_is_named() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        node(start=Likely(), end=Likely(), wait=waiting()),
+        node(start=Percentiles(), end=Percentiles(), wait=waiting()),
         node(end=UNSURE, wait=waiting()),
-        node(end=Likely()),
-        node(end=Likely(), wait=waiting(WaitCode.FAILED)),
+        node(end=Percentiles()),
+        node(end=Percentiles(), wait=waiting(WaitCode.FAILED)),
     ],
 )
 def test_of_others_that_is_not_said(other: NodeForecast) -> None:
@@ -111,7 +117,7 @@ def test_of_others_that_is_not_said(other: NodeForecast) -> None:
     [(3, []), (4, ["So it is with 1 more node."]), (5, ["So it is with 2 more nodes."])],
 )
 def test_three_are_named_and_the_others_counted(count: int, more: list[str]) -> None:
-    found = told(*(node(number, end=Likely(), wait=waiting()) for number in range(count)))
+    found = told(*(node(number, end=Percentiles(), wait=waiting()) for number in range(count)))
     assert len(among(found, "is unknown")) == 3
     assert among(found, "So it is with") == more
 
@@ -124,19 +130,19 @@ def test_three_are_named_and_the_others_counted(count: int, more: list[str]) -> 
     [
         (SURE, "that takes 1 s, in 19 of 20 cases no more than 2 s."),
         (UNSURE, "that takes 1 s, and it may never come to an end."),
-        (Likely(), "that takes an unknown time, and it may never come to an end."),
+        (Percentiles(), "that takes an unknown time, and it may never come to an end."),
     ],
 )
-def test_how_long_the_proof_takes(after: Likely, words: str) -> None:
-    proof = ProofForecast(threshold=2, after=after, held=None)
+def test_how_long_the_proof_takes(after: Percentiles, words: str) -> None:
+    proof = ProofForecast(threshold=2, after=after, delay=None)
     (found,) = among(told(node(), proof=proof), "is proven")
     assert found.endswith(words)
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(inf, "without an end"), (720.0, "for 12 min")])
 def test_what_holds_up_the_proof(seconds: float, words: str) -> None:
-    held = Held(node="node-1", detail="ml/train", seconds=seconds)
-    proof = ProofForecast(threshold=2, after=UNSURE, held=held)
+    held = ProofDelay(node="node-1", detail="ml/train", seconds=seconds)
+    proof = ProofForecast(threshold=2, after=UNSURE, delay=held)
     assert f"node-1 holds up the proof, {words}: ml/train." in told(node(), proof=proof)
 
 
@@ -154,19 +160,19 @@ def test_what_holds_up_the_proof(seconds: float, words: str) -> None:
 def test_who_fails_in_most_plays_will_probably_fail(
     failures: int, plays: int, blocked: tuple[str, ...], expected: bool
 ) -> None:
-    one = node(failed=failures, blocked_by=blocked)
+    one = node(failed_plays=failures, blocked_by=blocked)
     words = "1 node will probably fail, and stay cordoned: node-1."
     assert (words in told(one, plays=plays)) == expected
 
 
 def test_who_fails_by_chance_is_counted_where_it_makes_one_node() -> None:
     words = "About 1 nodes fail by chance, nobody knows which."
-    assert words in told(node(1, failed=1), node(2, failed=1), plays=2)
-    assert not among(told(node(1, failed=1), node(2), plays=2), "by chance, nobody")
+    assert words in told(node(1, failed_plays=1), node(2, failed_plays=1), plays=2)
+    assert not among(told(node(1, failed_plays=1), node(2), plays=2), "by chance, nobody")
 
 
 def test_in_how_many_plays_it_is_halted() -> None:
-    (found,) = among(told(node(), halted=3), "is halted")
+    (found,) = among(told(node(), halted_plays=3), "is halted")
     assert found.startswith("In 3 of 20 plays the driver is halted for its failures")
 
 
@@ -174,9 +180,11 @@ def test_in_how_many_plays_it_is_halted() -> None:
 
 
 def test_how_much_is_out_of_service_and_how_much_of_it_is_already() -> None:
-    other = replace(old("node-3"), pool="else")
-    there = (failed("node-1"), old("node-2"), other)
-    (found,) = among(told(node(), there=there, loss=Loss(nodes=2, gpus=16, at=60.0)), "worst")
+    other = replace(old_node("node-3"), pool="else")
+    there = (failed("node-1"), old_node("node-2"), other)
+    (found,) = among(
+        told(node(), there=there, loss=CapacityLoss(nodes=2, gpus=16, at=60.0)), "worst"
+    )
     assert found == (
         "At the worst 2 of 2 nodes are out of service at one time, with 16 GPUs, 1 min from now;"
         " 1 of them are already."
@@ -185,9 +193,9 @@ def test_how_much_is_out_of_service_and_how_much_of_it_is_already() -> None:
 
 def test_what_becomes_of_pods_is_counted() -> None:
     found = told(
-        node(1, evicted=("ml/a", "ml/b"), lost=("ml/a (bare)",), blocked_by=("ml/w",)),
+        node(1, evicted=("ml/a", "ml/b"), lost_pods=("ml/a (bare)",), blocked_by=("ml/w",)),
         node(2, evicted=("ml/c",), blocked_by=("ml/w", "ml/v")),
-        there=(replace(old("node-1"), pods=None), old("node-2", work("c"))),
+        there=(replace(old_node("node-1"), pods=None), old_node("node-2", gpu_pod("c"))),
     )
     assert "3 pods will be evicted." in found
     assert "With 1 pod something is lost: ml/a (bare)." in found
@@ -196,28 +204,30 @@ def test_what_becomes_of_pods_is_counted() -> None:
 
 
 def test_with_no_place_only_what_is_out_already_moves() -> None:
-    still = node(2, start=Likely(), end=Likely(), wait=waiting())
-    (found,) = among(told(node(1), still, pool=places(unavailable=0)), "maxUnavailable is 0")
+    still = node(2, start=Percentiles(), end=Percentiles(), wait=waiting())
+    (found,) = among(
+        told(node(1), still, pool=pool_with_limits(unavailable=0)), "maxUnavailable is 0"
+    )
     assert "1 node that cannot be used now may move all the same." in found
 
 
 def test_the_limit_that_is_needed_is_named() -> None:
-    some = Needed(max_unavailable=3, why="with 3 at a time it takes 1 min")
-    none = Needed(max_unavailable=None, why="that time is over")
+    some = RequiredLimits(max_unavailable=3, why="with 3 at a time it takes 1 min")
+    none = RequiredLimits(max_unavailable=None, why="that time is over")
     assert (
         "To be through in time maxUnavailable has to be 3 or more: with 3 at a time it takes 1 min."
-        in told(node(), needed=some)
+        in told(node(), required_limits=some)
     )
     assert (
         "No maxUnavailable can be named by which it is through in time: that time is over."
-        in told(node(), needed=none)
+        in told(node(), required_limits=none)
     )
 
 
 def test_what_cannot_be_seen_well_is_said() -> None:
     (found,) = among(told(node(), now=instant(ages={"pods": STALE_AGE})), "is old")
     assert found.startswith("The last word of pods is old")
-    assert among(told(node(), now=instant(away_since=NOW - 5)), "NATS is away")
+    assert among(told(node(), now=instant(bus_down_since=NOW - 5)), "NATS is away")
 
 
 @pytest.mark.parametrize(("plays", "few"), [(9, True), (10, False)])

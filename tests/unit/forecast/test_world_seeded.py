@@ -10,42 +10,42 @@ import pytest
 
 from libs.forecast.world import (
     NEVER,
-    RUNS_ON,
-    STEPS,
-    Ending,
-    Habits,
-    History,
+    RUNS_FOREVER,
+    VALIDATION_STEPS,
+    DurationHistory,
+    FleetProfile,
     Lognormal,
-    Model,
-    Seeded,
-    Span,
-    Verdict,
+    ProcessEnd,
+    SeededWorld,
+    TimeSpan,
+    ValidationEnd,
+    WorldModel,
 )
 
 DRAWS = 10_000
 
-CERTAIN = Habits(
+CERTAIN = FleetProfile(
     init_fails=0,
     crashes=0,
     job_fails=0,
     job_endless=0,
-    deaf=0,
-    stuck=0,
-    boot_lost=0,
+    ignores_stop=0,
+    eviction_stuck=0,
+    never_boots=0,
     unload_busy=0,
     unload_hangs=0,
-    unfit=0,
+    never_loads=0,
     load_fails=0,
     load_hangs=0,
-    unsound=0,
+    never_validates=0,
     validation_fails=0,
     validation_hangs=0,
-    guarded=1,
-    unyielding=0,
+    eviction_refused=1,
+    eviction_refused_forever=0,
 )
 """Nothing goes wrong, and every pod is guarded for a time."""
 
-Question = Callable[[Model, int], Span | Ending | Verdict]
+Question = Callable[[WorldModel, int], TimeSpan | ProcessEnd | ValidationEnd]
 
 QUESTIONS: dict[str, Question] = {
     "pull": lambda world, number: world.pull(f"n{number}", "driver", "main"),
@@ -70,24 +70,29 @@ FOLLOWS = {name: name for name in QUESTIONS if name != "run"} | {
 """Which of the habits a question's seconds follow."""
 
 
-def _answers(world: Model, name: str, count: int = DRAWS) -> list[Span | Ending | Verdict]:
+def _answers(
+    world: WorldModel, name: str, count: int = DRAWS
+) -> list[TimeSpan | ProcessEnd | ValidationEnd]:
     return [QUESTIONS[name](world, number) for number in range(count)]
 
 
-def _seconds(answer: Span | Ending | Verdict) -> float:
-    seconds = answer.seconds if isinstance(answer, Span) else answer.after
+def _seconds(answer: TimeSpan | ProcessEnd | ValidationEnd) -> float:
+    seconds = answer.seconds if isinstance(answer, TimeSpan) else answer.after
     assert seconds is not None
     return seconds
 
 
-def _share(answers: list[Span | Ending | Verdict], *among: Span | Ending | Verdict) -> float:
+def _share(
+    answers: list[TimeSpan | ProcessEnd | ValidationEnd],
+    *among: TimeSpan | ProcessEnd | ValidationEnd,
+) -> float:
     return sum(answer in among for answer in answers) / len(answers)
 
 
 def test_the_same_question_has_the_same_answer_in_any_order_and_process() -> None:
     script = (
-        "from libs.forecast.world import Seeded\n"
-        "world = Seeded(7)\n"
+        "from libs.forecast.world import SeededWorld\n"
+        "world = SeededWorld(7)\n"
         "for number in reversed(range(40)):\n"
         "    print(world.load(f'n{number}', 'a', number), world.remainder(f'p{number}', 60.0))\n"
     )
@@ -101,7 +106,7 @@ def test_the_same_question_has_the_same_answer_in_any_order_and_process() -> Non
         ).stdout.splitlines()
         for seed in ("1", "2")
     ]
-    world = Seeded(7)
+    world = SeededWorld(7)
     here = [
         f"{world.load(f'n{number}', 'a', number)} {world.remainder(f'p{number}', 60.0)}"
         for number in range(40)
@@ -110,20 +115,22 @@ def test_the_same_question_has_the_same_answer_in_any_order_and_process() -> Non
 
 
 def test_an_answer_is_this_one_on_every_machine() -> None:
-    world = Seeded(7, habits=Habits(load=Lognormal(100.0, 200.0), pull=Lognormal(10.0, 20.0)))
-    assert world.load("node-1", "a", 0) == Ending(34.612)
-    assert world.pull("node-1", "driver", "main") == Span(18.46)
+    world = SeededWorld(
+        7, profile=FleetProfile(load=Lognormal(100.0, 200.0), pull=Lognormal(10.0, 20.0))
+    )
+    assert world.load("node-1", "a", 0) == ProcessEnd(34.612)
+    assert world.pull("node-1", "driver", "main") == TimeSpan(18.46)
 
 
 def test_another_seed_is_another_world() -> None:
     for name in QUESTIONS:
         if name != "run":
-            one, other = (_answers(Seeded(seed, habits=CERTAIN), name, 50) for seed in (7, 8))
+            one, other = (_answers(SeededWorld(seed, profile=CERTAIN), name, 50) for seed in (7, 8))
             assert one != other, name
 
 
 def test_parts_of_a_question_are_not_run_together() -> None:
-    world = Seeded(7)
+    world = SeededWorld(7)
     assert world.pull("a", "bc", "d") != world.pull("ab", "c", "d")
     assert world.load("n1", "a", 10) != world.load("n1", "a1", 0)
 
@@ -131,46 +138,46 @@ def test_parts_of_a_question_are_not_run_together() -> None:
 @pytest.mark.parametrize("name", FOLLOWS)
 def test_seconds_follow_the_distribution_that_is_stated(name: str) -> None:
     stated: Lognormal = getattr(CERTAIN, FOLLOWS[name])
-    seconds = sorted(map(_seconds, _answers(Seeded(7, habits=CERTAIN), name)))
+    seconds = sorted(map(_seconds, _answers(SeededWorld(7, profile=CERTAIN), name)))
     assert statistics.median(seconds) == pytest.approx(stated.median, rel=0.04)
     assert seconds[DRAWS * 95 // 100] == pytest.approx(stated.p95, rel=0.08)
     for share in (0.05, 0.25, 0.75, 0.99):
-        below = sum(each <= stated.at(share) for each in seconds) / DRAWS
+        below = sum(each <= stated.quantile(share) for each in seconds) / DRAWS
         assert below == pytest.approx(share, abs=0.015)
 
 
-RATES = Habits(
+RATES = FleetProfile(
     init_fails=0.1,
     crashes=0.2,
     job_fails=0.2,
     job_endless=0.1,
-    deaf=0.2,
-    stuck=0.1,
-    boot_lost=0.2,
+    ignores_stop=0.2,
+    eviction_stuck=0.1,
+    never_boots=0.2,
     unload_busy=0.2,
     unload_hangs=0.1,
-    unfit=0.0,
+    never_loads=0.0,
     load_fails=0.2,
     load_hangs=0.1,
-    unsound=0.0,
+    never_validates=0.0,
     validation_fails=0.2,
     validation_hangs=0.1,
-    guarded=0.5,
-    unyielding=0.4,
+    eviction_refused=0.5,
+    eviction_refused_forever=0.4,
 )
 
 
-def _failed(answer: Span | Ending | Verdict) -> bool:
-    if isinstance(answer, Verdict):
+def _failed(answer: TimeSpan | ProcessEnd | ValidationEnd) -> bool:
+    if isinstance(answer, ValidationEnd):
         return answer.failed != ""
-    return isinstance(answer, Ending) and answer.exit_code != 0
+    return isinstance(answer, ProcessEnd) and answer.exit_code != 0
 
 
 def test_things_go_wrong_by_the_rates_that_are_stated() -> None:
-    world = Seeded(7, habits=RATES)
+    world = SeededWorld(7, profile=RATES)
     answers = {name: _answers(world, name) for name in QUESTIONS}
     lost = {
-        name: _share(answers[name], NEVER, RUNS_ON, Verdict(None))
+        name: _share(answers[name], NEVER, RUNS_FOREVER, ValidationEnd(None))
         for name in ("job", "boot", "stop", "unload", "load", "validation", "refusal", "eviction")
     }
     assert lost == pytest.approx(
@@ -194,19 +201,19 @@ def test_things_go_wrong_by_the_rates_that_are_stated() -> None:
         {"init": 0.1, "run": 0.2, "job": 0.2, "unload": 0.2, "load": 0.2, "validation": 0.2},
         abs=0.015,
     )
-    assert _share(answers["refusal"], Span(0.0)) == pytest.approx(0.5, abs=0.015)
-    assert _share(answers["eviction"], Span(1e6)) == pytest.approx(0.2, abs=0.015)
+    assert _share(answers["refusal"], TimeSpan(0.0)) == pytest.approx(0.5, abs=0.015)
+    assert _share(answers["eviction"], TimeSpan(1e6)) == pytest.approx(0.2, abs=0.015)
 
 
 def test_a_validation_fails_at_any_step() -> None:
-    verdicts = _answers(Seeded(7, habits=RATES), "validation")
-    steps = [each.failed for each in verdicts if isinstance(each, Verdict) and each.failed]
-    for step in STEPS:
+    verdicts = _answers(SeededWorld(7, profile=RATES), "validation")
+    steps = [each.failed for each in verdicts if isinstance(each, ValidationEnd) and each.failed]
+    for step in VALIDATION_STEPS:
         assert steps.count(step) / len(steps) == pytest.approx(0.25, abs=0.03)
 
 
 def test_what_fails_once_may_work_the_next_time() -> None:
-    world = Seeded(7, habits=RATES)
+    world = SeededWorld(7, profile=RATES)
     again = [
         world.load(f"n{number}", "a", 1).exit_code
         for number in range(1000)
@@ -216,7 +223,7 @@ def test_what_fails_once_may_work_the_next_time() -> None:
 
 
 def test_an_unfit_node_fails_at_every_attempt_with_this_driver_alone() -> None:
-    world = Seeded(7, habits=Habits(unfit=0.3, load_fails=0, load_hangs=0))
+    world = SeededWorld(7, profile=FleetProfile(never_loads=0.3, load_fails=0, load_hangs=0))
     unfit = [f"n{n}" for n in range(100) if world.load(f"n{n}", "a", 0).exit_code]
     assert 20 <= len(unfit) <= 40
     assert all(world.load(node, "a", attempt).exit_code for node in unfit for attempt in range(20))
@@ -224,7 +231,9 @@ def test_an_unfit_node_fails_at_every_attempt_with_this_driver_alone() -> None:
 
 
 def test_an_unsound_pair_never_passes_where_cuda_is_tried() -> None:
-    world = Seeded(7, habits=Habits(unsound=0.3, validation_fails=0, validation_hangs=0))
+    world = SeededWorld(
+        7, profile=FleetProfile(never_validates=0.3, validation_fails=0, validation_hangs=0)
+    )
     steps = {world.validation("n1", "a", attempt).failed for attempt in range(20)}
     assert steps in ({""}, {"cuda"})
     failed = [n for n in range(100) if world.validation(f"n{n}", "a", 0).failed]
@@ -232,7 +241,7 @@ def test_an_unsound_pair_never_passes_where_cuda_is_tried() -> None:
 
 
 def test_a_bad_driver_loads_nowhere_and_an_unsound_one_is_never_validated() -> None:
-    world = Seeded(7, bad_drivers=frozenset({"bad"}), unsound_drivers=frozenset({"hollow"}))
+    world = SeededWorld(7, bad_drivers=frozenset({"bad"}), unsound_drivers=frozenset({"hollow"}))
     for number in range(200):
         assert world.load(f"n{number}", "bad", number).exit_code == 1
         assert world.validation(f"n{number}", "hollow", number).failed == "cuda"
@@ -242,32 +251,32 @@ def test_a_bad_driver_loads_nowhere_and_an_unsound_one_is_never_validated() -> N
 
 def test_history_takes_over_once_there_is_enough_of_it() -> None:
     seen = tuple(float(value) for value in range(100, 130))
-    world = Seeded(7, habits=CERTAIN, history=History(load=seen, unload=seen[:29]))
+    world = SeededWorld(7, profile=CERTAIN, history=DurationHistory(load=seen, unload=seen[:29]))
     loads = [_seconds(answer) for answer in _answers(world, "load")]
     assert min(loads) >= 100.0
     assert max(loads) <= 129.0
     assert statistics.median(loads) == pytest.approx(114.5, abs=0.5)
-    assert _answers(world, "unload", 50) == _answers(Seeded(7, habits=CERTAIN), "unload", 50)
+    assert _answers(world, "unload", 50) == _answers(SeededWorld(7, profile=CERTAIN), "unload", 50)
 
 
 def test_what_is_left_of_a_job_is_what_is_left_to_those_of_its_age() -> None:
-    world = Seeded(7, habits=CERTAIN)
+    world = SeededWorld(7, profile=CERTAIN)
     job = CERTAIN.job
     age = job.p95
     left = sorted(_seconds(world.remainder(f"ml/train-{number}", age)) for number in range(DRAWS))
-    assert statistics.median(left) == pytest.approx(job.at(0.975) - age, rel=0.05)
+    assert statistics.median(left) == pytest.approx(job.quantile(0.975) - age, rel=0.05)
     assert left[0] >= 0.0
 
 
 def test_a_job_older_than_any_that_ended_is_of_unknown_length() -> None:
     seen = tuple(float(value) for value in range(30))
-    world = Seeded(7, habits=CERTAIN, history=History(job=seen))
+    world = SeededWorld(7, profile=CERTAIN, history=DurationHistory(job=seen))
     assert world.remainder("ml/train-1", 28.0) != NEVER
     assert world.remainder("ml/train-1", 29.0) == NEVER
 
 
 def test_a_pod_has_no_longer_than_its_grace() -> None:
-    world = Seeded(7, habits=CERTAIN)
+    world = SeededWorld(7, profile=CERTAIN)
     spans = [world.eviction(f"ml/train-{number}", 3.0) for number in range(1000)]
     assert max(_seconds(span) for span in spans) == 3.0
-    assert Span(3.0) in spans
+    assert TimeSpan(3.0) in spans

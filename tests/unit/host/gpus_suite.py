@@ -4,10 +4,10 @@ from typing import Protocol
 
 import pytest
 
-from libs.host.gpus.port import Gpus, Unavailable
+from libs.host.gpus.port import Gpus, GpusUnavailable
 
 
-class Bench(Protocol):
+class GpuFixture(Protocol):
     """A machine with GPUs that a test can do things to."""
 
     gpus: Gpus
@@ -32,23 +32,23 @@ class Bench(Protocol):
 class GpusSuite:
     """The tests; a subclass brings the fixture `bench`."""
 
-    def test_without_a_driver_there_is_nobody_to_ask(self, bench: Bench) -> None:
+    def test_without_a_driver_there_is_nobody_to_ask(self, bench: GpuFixture) -> None:
         bench.unload()
-        with pytest.raises(Unavailable):
+        with pytest.raises(GpusUnavailable):
             bench.gpus.open()
         assert not bench.held()
 
-    def test_what_is_not_open_tells_nothing(self, bench: Bench) -> None:
+    def test_what_is_not_open_tells_nothing(self, bench: GpuFixture) -> None:
         for ask in (bench.gpus.describe, bench.gpus.sample, bench.gpus.errors):
-            with pytest.raises(Unavailable):
+            with pytest.raises(GpusUnavailable):
                 ask()
 
-    def test_the_driver_says_its_version(self, bench: Bench) -> None:
+    def test_the_driver_says_its_version(self, bench: GpuFixture) -> None:
         bench.load("570.86.15")
         assert bench.gpus.open().driver_version == "570.86.15"
         assert bench.gpus.open().driver_version == "570.86.15"
 
-    def test_whoever_has_it_open_holds_the_driver(self, bench: Bench) -> None:
+    def test_whoever_has_it_open_holds_the_driver(self, bench: GpuFixture) -> None:
         assert not bench.held()
         bench.gpus.open()
         assert bench.held()
@@ -56,14 +56,14 @@ class GpusSuite:
         bench.gpus.close()
         assert not bench.held()
 
-    def test_each_gpu_is_described_and_sampled_by_index(self, bench: Bench) -> None:
+    def test_each_gpu_is_described_and_sampled_by_index(self, bench: GpuFixture) -> None:
         bench.gpus.open()
         described = bench.gpus.describe()
         assert [gpu.index for gpu in described] == list(range(len(described)))
         assert len({gpu.uuid for gpu in described}) == len(described) > 0
         assert [sample.uuid for sample in bench.gpus.sample()] == [gpu.uuid for gpu in described]
 
-    def test_an_error_is_told_once(self, bench: Bench) -> None:
+    def test_an_error_is_told_once(self, bench: GpuFixture) -> None:
         bench.gpus.open()
         uuid = bench.gpus.describe()[0].uuid
         bench.fail(uuid, 79)
@@ -71,11 +71,11 @@ class GpusSuite:
         assert bench.gpus.errors() == {uuid: (79, 48)}
         assert bench.gpus.errors() == {}
 
-    def test_it_is_opened_again_under_the_next_driver(self, bench: Bench) -> None:
+    def test_it_is_opened_again_under_the_next_driver(self, bench: GpuFixture) -> None:
         bench.gpus.open()
         bench.gpus.close()
         bench.unload()
-        with pytest.raises(Unavailable):
+        with pytest.raises(GpusUnavailable):
             bench.gpus.open()
         bench.load("575.51.03")
         assert bench.gpus.open().driver_version == "575.51.03"

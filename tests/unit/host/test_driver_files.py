@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from libs.host import driver_files
-from tests.unit.host.trees import tree
+from tests.unit.host.builders import tree
 
 
 def test_the_digest_that_a_driver_container_left(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libs.host.files import LIST, Files, Unreadable
+from libs.host.files import UNDO_LOG, CorruptUndoLog, UndoableFiles
 from libs.host.tree import Tree
-from tests.unit.host.trees import put
+from tests.unit.host.builders import put
 
 
 def picture(root: Path) -> dict[str, tuple[int, bytes | None]]:
@@ -35,42 +35,42 @@ def root(tmp_path: Path) -> Path:
 
 def test_what_was_written_is_taken_back(root: Path) -> None:
     before = picture(root)
-    files = Files(Tree(root))
+    files = UndoableFiles(Tree(root))
     assert files.write("/etc/containerd/config.toml", b"version = 3\n")
     assert files.write("/etc/cdi/nvidia.yaml", b"kind: x\n", mode=0o640)
     assert files.remove("/etc/modprobe.d/blacklist.conf")
     assert (root / "etc/cdi/nvidia.yaml").read_bytes() == b"kind: x\n"
     assert stat.S_IMODE((root / "etc/cdi/nvidia.yaml").stat().st_mode) == 0o640
-    assert Files(Tree(root)).undo() == ()
+    assert UndoableFiles(Tree(root)).undo() == ()
     assert picture(root) == before
 
 
 def test_nothing_is_written_twice(root: Path) -> None:
-    files = Files(Tree(root))
+    files = UndoableFiles(Tree(root))
     files.write("/etc/a", b"1")
-    told = (root / LIST.lstrip("/") / "list").read_bytes()
+    told = (root / UNDO_LOG.lstrip("/") / "list").read_bytes()
     assert not files.write("/etc/a", b"1")
     assert not files.remove("/etc/b")
-    assert (root / LIST.lstrip("/") / "list").read_bytes() == told
+    assert (root / UNDO_LOG.lstrip("/") / "list").read_bytes() == told
 
 
 def test_a_file_written_often_goes_back_to_what_it_was_at_first(root: Path) -> None:
     before = picture(root)
     for word in (b"1", b"2", b"3"):
-        Files(Tree(root)).write("/etc/containerd/config.toml", word)
-    Files(Tree(root)).undo()
+        UndoableFiles(Tree(root)).write("/etc/containerd/config.toml", word)
+    UndoableFiles(Tree(root)).undo()
     assert picture(root) == before
 
 
 def test_what_somebody_else_changed_since_stays(root: Path) -> None:
-    files = Files(Tree(root))
+    files = UndoableFiles(Tree(root))
     files.write("/etc/containerd/config.toml", b"ours")
     files.write("/etc/cdi/nvidia.yaml", b"ours")
     files.remove("/etc/modprobe.d/blacklist.conf")
     put(root, "/etc/containerd/config.toml", "theirs")
     put(root, "/etc/cdi/other.yaml", "theirs")
     put(root, "/etc/modprobe.d/blacklist.conf", "theirs")
-    assert Files(Tree(root)).undo() == (
+    assert UndoableFiles(Tree(root)).undo() == (
         "/etc/containerd/config.toml",
         "/etc/cdi",
         "/etc/modprobe.d/blacklist.conf",
@@ -82,34 +82,34 @@ def test_what_somebody_else_changed_since_stays(root: Path) -> None:
 
 
 def test_what_somebody_else_removed_stays_away(root: Path) -> None:
-    Files(Tree(root)).write("/etc/containerd/config.toml", b"ours")
+    UndoableFiles(Tree(root)).write("/etc/containerd/config.toml", b"ours")
     (root / "etc/containerd/config.toml").unlink()
-    assert Files(Tree(root)).undo() == ("/etc/containerd/config.toml",)
+    assert UndoableFiles(Tree(root)).undo() == ("/etc/containerd/config.toml",)
     assert not (root / "etc/containerd/config.toml").exists()
 
 
 def test_a_change_that_was_written_down_and_not_made_is_taken_back_too(root: Path) -> None:
     before = picture(root)
-    Files(Tree(root)).write("/etc/cdi/nvidia.yaml", b"ours")
+    UndoableFiles(Tree(root)).write("/etc/cdi/nvidia.yaml", b"ours")
     (root / "etc/cdi/nvidia.yaml").unlink()
-    Files(Tree(root)).undo()
+    UndoableFiles(Tree(root)).undo()
     assert picture(root) == before
 
 
 def test_a_list_that_was_cut_off_goes_on_after_its_last_whole_line(root: Path) -> None:
     before = picture(root)
-    Files(Tree(root)).write("/etc/a", b"1")
-    place = root / LIST.lstrip("/") / "list"
+    UndoableFiles(Tree(root)).write("/etc/a", b"1")
+    place = root / UNDO_LOG.lstrip("/") / "list"
     place.write_bytes(place.read_bytes() + b'{"v":1,"pat')
-    Files(Tree(root)).write("/etc/b", b"2")
-    Files(Tree(root)).undo()
+    UndoableFiles(Tree(root)).write("/etc/b", b"2")
+    UndoableFiles(Tree(root)).undo()
     assert picture(root) == before
 
 
 def test_nothing_is_changed_on_top_of_a_list_that_cannot_be_read(root: Path) -> None:
-    put(root, f"{LIST}/list", '{"v": 2, "path": "/etc/a"}\n')
-    with pytest.raises(Unreadable, match="newer release"):
-        Files(Tree(root)).write("/etc/a", b"1")
+    put(root, f"{UNDO_LOG}/list", '{"v": 2, "path": "/etc/a"}\n')
+    with pytest.raises(CorruptUndoLog, match="newer release"):
+        UndoableFiles(Tree(root)).write("/etc/a", b"1")
     assert not (root / "etc/a").exists()
 
 
@@ -130,11 +130,11 @@ def test_any_changes_at_all_are_taken_back(
     (root / "var/lib").mkdir(parents=True)
     before = picture(root)
     for path, data, mode in acts:
-        files = Files(Tree(root))
+        files = UndoableFiles(Tree(root))
         if data is None:
             files.remove(path)
         else:
             files.write(path, data, mode=mode)
-    assert Files(Tree(root)).undo() == ()
+    assert UndoableFiles(Tree(root)).undo() == ()
     assert picture(root) == before
     shutil.rmtree(root)

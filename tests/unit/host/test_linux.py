@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from libs.host.linux import ForbiddenHere, RealLinux, _mounts_below  # pyright: ignore[reportPrivateUsage]
+from libs.host.linux import RealKernelForbidden, RealLinux, _mounts_below  # pyright: ignore[reportPrivateUsage]
 from libs.host.tree import Tree
-from tests.unit.host.trees import tree
+from tests.unit.host.builders import tree
 
 
 def test_the_real_kernel_needs_permission(tmp_path: Path) -> None:
-    with pytest.raises(ForbiddenHere, match="SLUICE_CHANGE_THIS_MACHINE"):
+    with pytest.raises(RealKernelForbidden, match="SLUICE_CHANGE_THIS_MACHINE"):
         RealLinux(Tree(tmp_path), change_this_machine=False)
 
 

@@ -3,7 +3,7 @@ import pytest
 from libs.contracts.facts import Gpu
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus.memory import MemoryGpus
-from libs.host.gpus.port import Library, Unavailable
+from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from tests.unit.host.gpus_suite import GpusSuite
 
 
@@ -18,11 +18,11 @@ def gpu(index: int) -> Gpu:
     )
 
 
-class Thought:
+class MemoryGpuFixture:
     """Two GPUs that are only thought of."""
 
     def __init__(self) -> None:
-        self.driver: Library | None = Library(driver_version="570.86.15")
+        self.driver: DriverLibrary | None = DriverLibrary(driver_version="570.86.15")
         self.holds = 0
         self.gpus = MemoryGpus(
             [gpu(0), gpu(1)],
@@ -35,7 +35,7 @@ class Thought:
         self.holds += 1 if held else -1
 
     def load(self, version: str) -> None:
-        self.driver = Library(driver_version=version)
+        self.driver = DriverLibrary(driver_version=version)
 
     def unload(self) -> None:
         self.driver = None
@@ -48,22 +48,22 @@ class Thought:
 
 
 @pytest.fixture
-def bench() -> Thought:
-    return Thought()
+def bench() -> MemoryGpuFixture:
+    return MemoryGpuFixture()
 
 
 class TestMemoryGpus(GpusSuite):
     """The suite, in memory."""
 
 
-def test_a_driver_that_was_pulled_from_under_its_library_is_said(bench: Thought) -> None:
+def test_a_driver_that_was_pulled_from_under_its_library_is_said(bench: MemoryGpuFixture) -> None:
     bench.gpus.open()
     bench.unload()
-    with pytest.raises(Unavailable, match="unloaded while"):
+    with pytest.raises(GpusUnavailable, match="unloaded while"):
         bench.gpus.sample()
 
 
-def test_whether_somebody_holds_it_is_said(bench: Thought) -> None:
+def test_whether_somebody_holds_it_is_said(bench: MemoryGpuFixture) -> None:
     said = [bench.gpus.is_open]
     bench.gpus.open()
     said.append(bench.gpus.is_open)
@@ -71,7 +71,7 @@ def test_whether_somebody_holds_it_is_said(bench: Thought) -> None:
     assert [*said, bench.gpus.is_open] == [False, True, False]
 
 
-def test_a_gpu_that_hangs_is_one_item(bench: Thought) -> None:
+def test_a_gpu_that_hangs_is_one_item(bench: MemoryGpuFixture) -> None:
     bench.gpus.open()
     hung = Gpu(uuid="GPU-1", index=1, minor=1, pci="p", name="H100", memory_mib=0, hung=True)
     bench.gpus.change([gpu(0), hung])

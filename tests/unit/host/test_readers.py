@@ -9,7 +9,7 @@ from libs.contracts.facts import Cpu, Kernel, Memory, OperatingSystem, PciDevice
 from libs.host import holders, modules, pci, system
 from libs.host.tree import Tree
 from libs.runtime.fatal import Fatal
-from tests.unit.host.trees import link, put, tree
+from tests.unit.host.builders import link, put, tree
 
 H100 = {
     "class": "0x030200",
@@ -117,7 +117,7 @@ def test_a_kernel_that_does_not_tell_its_modules_has_not_none(tmp_path: Path) ->
 
 
 def test_the_driver_goes_last() -> None:
-    assert modules.UNLOADED[-1] == modules.DRIVER
+    assert modules.UNLOAD_ORDER[-1] == modules.DRIVER
 
 
 def test_the_kernel(tmp_path: Path) -> None:
@@ -297,4 +297,4 @@ def test_a_kernel_that_does_not_say_when_it_booted(tmp_path: Path) -> None:
 
 def test_a_boot_that_must_be_known(tmp_path: Path) -> None:
     with pytest.raises(Fatal, match="mount the host's root there"):
-        system.certain_boot_id(tree(tmp_path))
+        system.require_boot_id(tree(tmp_path))

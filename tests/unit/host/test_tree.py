@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from libs.host.tree import Tree
-from tests.unit.host.trees import link, put, tree
+from tests.unit.host.builders import link, put, tree
 
 
 def test_a_file_is_read_below_the_root(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_links_in_a_circle_are_nothing(tmp_path: Path) -> None:
 def test_when_something_was_written_is_told(tmp_path: Path) -> None:
     machine = tree(tmp_path, {"/sys/module/nvidia/version": "580\n"})
     os.utime(tmp_path / "sys/module/nvidia", (7.25, 7.25))
-    assert machine.made("/sys/module/nvidia") == 7.25
-    assert machine.made("/sys/module/nouveau") is None
+    assert machine.modified_at("/sys/module/nvidia") == 7.25
+    assert machine.modified_at("/sys/module/nouveau") is None
 
 
 def test_names_are_in_order(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_how_much_may_still_be_written(tmp_path: Path) -> None:
     machine = tree(tmp_path, {"/var/lib/a": ""})
     link(tmp_path, "/data", "/var/lib")
     about = os.statvfs(tmp_path)
-    free = machine.free("/data")
+    free = machine.free_bytes("/data")
     assert free is not None
     assert 0 < free <= about.f_blocks * about.f_frsize
-    assert machine.free("/nowhere") is None
+    assert machine.free_bytes("/nowhere") is None

@@ -13,18 +13,18 @@ import structlog
 from libs.contracts.journal import Revision
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError
-from libs.kube.lease import Lease
-from libs.kube.lease.fence import Fenced
+from libs.kube.lease.election import LeaderElector
+from libs.kube.lease.fence import FencedTransport
 from libs.kube.lease.term import NotLeading, Term
 from libs.kube.resources import CONFIG_MAPS
-from libs.kube.transport import Answer, Request, Transport
-from libs.testing.loop import Sim
-from tests.unit.kube.lease_server import LEASE, NAMESPACE
+from libs.kube.transport import Request, Response, Transport
+from libs.testing.simulation import Sim
+from tests.unit.kube.fake_lease_server import LEASE, NAMESPACE
 
-Body = Callable[["Candidate", Term, Kube], Awaitable[None]]
+Body = Callable[["LeaseCandidate", Term, Kube], Awaitable[None]]
 
 
-class Machine:
+class FreezableMachine:
     """A clock and a wire that give nothing back while the machine is frozen; its time runs on."""
 
     def __init__(self, sim: Sim, transport: Transport) -> None:
@@ -49,7 +49,7 @@ class Machine:
         await self._thawed()
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator[Answer]:
+    async def open(self, request: Request) -> AsyncGenerator[Response]:
         async with self._transport.open(request) as answer:
             await self._thawed()
             yield answer
@@ -59,7 +59,7 @@ class Machine:
             await self._clock.sleep(left)
 
 
-class Stay(msgspec.Struct):
+class Tenure(msgspec.Struct):
     """A body that was in office."""
 
     candidate: str
@@ -67,15 +67,15 @@ class Stay(msgspec.Struct):
     over: float = float("inf")
 
 
-class Candidate:
+class LeaseCandidate:
     """A process: leads whenever it can, and then does `body`."""
 
     def __init__(self, sim: Sim, name: str, transport: Transport, body: Body) -> None:
         self.sim = sim
         self.name = name
-        self.machine = Machine(sim, transport)
+        self.machine = FreezableMachine(sim, transport)
         self.random = sim.random_for(name)
-        self.lease = Lease(
+        self.lease = LeaderElector(
             kube=Kube(self.machine, manager="sluice", clock=self.machine),
             namespace=NAMESPACE,
             name=LEASE,
@@ -85,13 +85,13 @@ class Candidate:
             ids=sim.ids,
         )
         self.terms: list[Term] = []
-        self.stays: list[Stay] = []
+        self.stays: list[Tenure] = []
         self.losses: list[str] = []
         self._body = body
         self._task = asyncio.create_task(self._run(), name=name)
 
     @property
-    def leads(self) -> bool:
+    def is_leading(self) -> bool:
         return any(term.remaining() for term in self.terms)
 
     async def stop(self) -> None:
@@ -109,11 +109,11 @@ class Candidate:
 
     async def _lead(self) -> None:
         try:
-            async with self.lease.held() as term:
+            async with self.lease.lead() as term:
                 self.terms.append(term)
-                stay = Stay(self.name, self.machine.monotonic())
+                stay = Tenure(self.name, self.machine.monotonic())
                 self.stays.append(stay)
-                fenced = Fenced(self.machine, term, clock=self.machine)
+                fenced = FencedTransport(self.machine, term, clock=self.machine)
                 try:
                     await self._body(self, term, Kube(fenced, manager="sluice", clock=self.machine))
                 finally:
@@ -123,7 +123,7 @@ class Candidate:
             raise
 
 
-async def act(candidate: Candidate, term: Term, kube: Kube, count: int) -> None:
+async def write_effect(candidate: LeaseCandidate, term: Term, kube: Kube, count: int) -> None:
     """One effect, that names who had it and in which term."""
     author = candidate.lease.holder.replace("_", "-")
     wanted = {
@@ -133,19 +133,19 @@ async def act(candidate: Candidate, term: Term, kube: Kube, count: int) -> None:
     await kube.create(CONFIG_MAPS, wanted, namespace=NAMESPACE)
 
 
-async def busy(candidate: Candidate, term: Term, kube: Kube) -> None:
+async def write_forever(candidate: LeaseCandidate, term: Term, kube: Kube) -> None:
     """Has effects for ever, and takes no failure for an answer, `NotLeading` included."""
     for count in range(1_000_000):
         with suppress(KubeError):
-            await act(candidate, term, kube, count)
+            await write_effect(candidate, term, kube, count)
         await candidate.machine.sleep(candidate.random.uniform(0.1, 0.7))
 
 
-async def idle(candidate: Candidate, term: Term, kube: Kube) -> None:
+async def idle(candidate: LeaseCandidate, term: Term, kube: Kube) -> None:
     await asyncio.Event().wait()
 
 
-def overlaps(candidates: list[Candidate]) -> list[tuple[Stay, Stay]]:
+def overlapping_tenures(candidates: list[LeaseCandidate]) -> list[tuple[Tenure, Tenure]]:
     """Bodies that were in office together."""
     stays = sorted(
         (stay for candidate in candidates for stay in candidate.stays),
@@ -159,7 +159,7 @@ def overlaps(candidates: list[Candidate]) -> list[tuple[Stay, Stay]]:
     ]
 
 
-def out_of_office(journal: list[Revision]) -> list[Revision]:
+def effects_out_of_term(journal: list[Revision]) -> list[Revision]:
     """Effects that were carried out when their author's term was not the latest in the record."""
     spec: dict[str, Any] = {}
     found: list[Revision] = []
@@ -191,7 +191,7 @@ def successions(journal: list[Revision]) -> list[Revision]:
 
 
 @pytest.fixture
-def unsaid() -> Iterator[None]:
+def silence_logs() -> Iterator[None]:
     """Nothing is logged: storms say much."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield

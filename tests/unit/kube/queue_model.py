@@ -8,18 +8,18 @@ from libs.kube.queue import (
     RETRY_CAP,
     RETRY_FIRST,
     RETRY_RATE,
-    Standing,
+    QueueStats,
     Urgency,
 )
 
 
-class Waiting(msgspec.Struct):
+class WaitingKey(msgspec.Struct):
     key: str
     urgency: Urgency
     since: float
 
 
-class Delayed(msgspec.Struct):
+class DelayedKey(msgspec.Struct):
     key: str
     urgency: Urgency
     due: float
@@ -31,9 +31,9 @@ class QueueModel:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.waiting: list[Waiting] = []
+        self.waiting: list[WaitingKey] = []
         """In the order in which they joined their line."""
-        self.delayed: list[Delayed] = []
+        self.delayed: list[DelayedKey] = []
         self.working: dict[str, Urgency] = {}
         self.again: dict[str, Urgency] = {}
         self.tries: dict[str, int] = {}
@@ -53,12 +53,12 @@ class QueueModel:
             if place.key == key:
                 if urgency < place.urgency:
                     self.waiting.remove(place)
-                    self.waiting.append(Waiting(key, urgency, place.since))
+                    self.waiting.append(WaitingKey(key, urgency, place.since))
                 return
         if key in self.working:
             self.again[key] = min(urgency, self.again.get(key, urgency))
         elif not self.closed:
-            self.waiting.append(Waiting(key, urgency, self.now))
+            self.waiting.append(WaitingKey(key, urgency, self.now))
             self.added += 1
 
     def add_after(self, key: str, seconds: float, urgency: Urgency) -> None:
@@ -74,7 +74,7 @@ class QueueModel:
                 if due < entry.due:
                     entry.due, entry.order = due, self._order()
                 return
-        self.delayed.append(Delayed(key, urgency, due, self._order()))
+        self.delayed.append(DelayedKey(key, urgency, due, self._order()))
 
     def retry(self, key: str, at_least: float) -> float:
         tries = self.tries.get(key, 0)
@@ -102,7 +102,7 @@ class QueueModel:
         self.delayed.clear()
         self.again.clear()
 
-    def hand_out(self) -> None:
+    def take_ready(self) -> None:
         """To those who wait, as long as there is something."""
         while self.takers and self.waiting:
             self.takers -= 1
@@ -117,7 +117,7 @@ class QueueModel:
             self.working[chosen.key] = chosen.urgency
             self.handed.append(chosen.key)
 
-    def pass_until(self, now: float) -> None:
+    def advance_to(self, now: float) -> None:
         """What is due meanwhile joins its line when it is due."""
         while due := sorted(entry.due for entry in self.delayed if entry.due <= now):
             self.now = due[0]
@@ -128,11 +128,11 @@ class QueueModel:
             for entry in ripe:
                 self.delayed.remove(entry)
                 self.add(entry.key, entry.urgency)
-            self.hand_out()
+            self.take_ready()
         self.now = now
 
-    def standing(self) -> Standing:
-        return Standing(
+    def stats(self) -> QueueStats:
+        return QueueStats(
             waiting=len(self.waiting),
             delayed=len(self.delayed),
             working=len(self.working),

@@ -5,34 +5,42 @@ from typing import Any
 import pytest
 
 from libs.contracts.journal import Revision, Verb
-from libs.testing.auditlog import Converter, Unreadable
-from tests.unit.kube.audit_lines import START, SUCCESS, UID, at, event, refusal, shown
+from libs.testing.auditlog import AuditLogConverter, CorruptAuditLog
+from tests.unit.kube.audit_log_lines import (
+    START,
+    SUCCESS,
+    UID,
+    at,
+    audit_line,
+    error_status,
+    response_object,
+)
 
 IN_DEFAULT = {"namespace": "default"}
 
 
 def journal(*lines: bytes) -> list[Revision]:
-    converter = Converter("audit.log")
+    converter = AuditLogConverter("audit.log")
     return [*converter.feed(b"".join(lines)), *converter.flush()]
 
 
 def node(revision: int, **parts: Any) -> dict[str, Any]:
-    return shown("Node", "n1", revision, **parts)
+    return response_object("Node", "n1", revision, **parts)
 
 
 def created(revision: int = 5, **parts: Any) -> bytes:
-    return event("create", "nodes", "n1", answer=node(revision, **parts), code=201)
+    return audit_line("create", "nodes", "n1", answer=node(revision, **parts), code=201)
 
 
 def pod(revision: int, **parts: Any) -> dict[str, Any]:
     parts["metadata"] = {"namespace": "default", **parts.get("metadata", {})}
     parts["spec"] = {"nodeName": "n1", "terminationGracePeriodSeconds": 30, **parts.get("spec", {})}
-    return shown("Pod", "p", revision, **parts)
+    return response_object("Pod", "p", revision, **parts)
 
 
 def pod_event(verb: str, *, subresource: str = "", **rest: Any) -> bytes:
     reference = {"namespace": "default", "subresource": subresource}
-    return event(verb, "pods", "p", reference=reference, **rest)
+    return audit_line(verb, "pods", "p", reference=reference, **rest)
 
 
 def pod_created(**parts: Any) -> bytes:
@@ -40,7 +48,7 @@ def pod_created(**parts: Any) -> bytes:
 
 
 def test_a_revision_says_who_did_what_when_and_how_it_ended() -> None:
-    patch = event(
+    patch = audit_line(
         "patch",
         "nodes",
         "n1",
@@ -97,18 +105,20 @@ def test_an_apply_is_told_from_other_patches(
     query: dict[str, str], asked: Any, owners: list[dict[str, str]], verb: Verb
 ) -> None:
     answer = node(6, metadata={"managedFields": owners})
-    (revision,) = journal(event("patch", "nodes", "n1", asked=asked, answer=answer, query=query))
+    (revision,) = journal(
+        audit_line("patch", "nodes", "n1", asked=asked, answer=answer, query=query)
+    )
     assert revision.verb == verb
     assert revision.manager == query.get("fieldManager", "probe")
 
 
 def test_a_refusal_is_a_revision_of_nothing() -> None:
-    conflict = event(
+    conflict = audit_line(
         "patch",
         "nodes",
         "n1",
         asked=WHOLE,
-        answer=refusal(409, "Conflict"),
+        answer=error_status(409, "Conflict"),
         code=409,
         query={"fieldManager": "us"},
     )
@@ -127,31 +137,31 @@ def test_a_refusal_is_a_revision_of_nothing() -> None:
     ],
 )
 def test_the_kind_of_what_was_never_shown(verb: str, resource: str, asked: Any, kind: str) -> None:
-    line = event(verb, resource, asked=asked, answer=refusal(403, "Forbidden"), code=403)
+    line = audit_line(verb, resource, asked=asked, answer=error_status(403, "Forbidden"), code=403)
     assert journal(line)[0].kind == kind
 
 
 def test_an_impersonated_user_is_who_acts() -> None:
     (revision,) = journal(
-        event("create", "nodes", "n1", answer=node(5), impersonatedUser={"username": "bob"})
+        audit_line("create", "nodes", "n1", answer=node(5), impersonatedUser={"username": "bob"})
     )
     assert revision.user == "bob"
 
 
 def test_what_was_there_before_the_log_has_no_changes_at_first() -> None:
-    first = event("update", "nodes", "n1", answer=node(5, spec={"a": 1}))
-    second = event("update", "nodes", "n1", answer=node(6, spec={"a": 2}))
+    first = audit_line("update", "nodes", "n1", answer=node(5, spec={"a": 1}))
+    second = audit_line("update", "nodes", "n1", answer=node(6, spec={"a": 2}))
     assert [revision.changed for revision in journal(first, second)] == [{}, {"spec.a": (1, 2)}]
 
 
 def test_an_update_that_created_it_changes_every_leaf() -> None:
-    (revision,) = journal(event("patch", "nodes", "n1", answer=node(5), code=201))
+    (revision,) = journal(audit_line("patch", "nodes", "n1", answer=node(5), code=201))
     assert revision.changed["metadata.name"] == (None, "n1")
 
 
 def test_answers_are_put_in_the_order_of_revisions() -> None:
-    slow = event("patch", "nodes", "n1", answer=node(6, spec={"a": 1}), time=1.0, took=0.5)
-    quick = event("patch", "nodes", "n1", answer=node(7, spec={"a": 1, "b": 1}), time=1.1)
+    slow = audit_line("patch", "nodes", "n1", answer=node(6, spec={"a": 1}), time=1.0, took=0.5)
+    quick = audit_line("patch", "nodes", "n1", answer=node(7, spec={"a": 1, "b": 1}), time=1.1)
     revisions = journal(created(), quick, slow)
     assert [revision.revision for revision in revisions] == [5, 6, 7]
     assert [revision.changed for revision in revisions[1:]] == [
@@ -161,12 +171,12 @@ def test_answers_are_put_in_the_order_of_revisions() -> None:
 
 
 def test_an_answer_that_comes_far_too_late_is_not_told_from_its_successors() -> None:
-    quick = event("patch", "nodes", "n1", answer=node(7, spec={"a": 1, "b": 1}), time=1.0)
-    another = shown("Node", "n2", 9, metadata={"uid": "uid-2"})
-    much_later = event("patch", "nodes", "n2", answer=another, time=9.0)
-    late = event("patch", "nodes", "n1", answer=node(6, spec={"a": 1}), time=1.0, took=10)
-    last = event("patch", "nodes", "n1", answer=node(10, spec={"a": 1, "b": 2}), time=12.0)
-    converter = Converter("audit.log")
+    quick = audit_line("patch", "nodes", "n1", answer=node(7, spec={"a": 1, "b": 1}), time=1.0)
+    another = response_object("Node", "n2", 9, metadata={"uid": "uid-2"})
+    much_later = audit_line("patch", "nodes", "n2", answer=another, time=9.0)
+    late = audit_line("patch", "nodes", "n1", answer=node(6, spec={"a": 1}), time=1.0, took=10)
+    last = audit_line("patch", "nodes", "n1", answer=node(10, spec={"a": 1, "b": 2}), time=12.0)
+    converter = AuditLogConverter("audit.log")
     revisions = [
         *converter.feed(created() + quick + much_later + late + last),
         *converter.flush(),
@@ -178,9 +188,9 @@ def test_an_answer_that_comes_far_too_late_is_not_told_from_its_successors() -> 
 
 
 def test_only_what_may_still_be_overtaken_is_held_back() -> None:
-    converter = Converter("audit.log")
+    converter = AuditLogConverter("audit.log")
     assert converter.feed(created()) == []
-    later = event("patch", "nodes", "n1", answer=node(6), time=60.0)
+    later = audit_line("patch", "nodes", "n1", answer=node(6), time=60.0)
     assert [revision.revision for revision in converter.feed(later)] == [5]
     assert [revision.revision for revision in converter.flush()] == [6]
     assert converter.flush() == []
@@ -205,11 +215,11 @@ def test_a_deletion_that_a_kubelet_has_to_finish() -> None:
 
 def test_a_deletion_that_is_answered_without_the_object() -> None:
     answer = SUCCESS | {"details": {"name": "n1", "kind": "nodes", "uid": UID}}
-    again = shown("Node", "n1", 9, metadata={"uid": "another"})
+    again = response_object("Node", "n1", 9, metadata={"uid": "another"})
     _, gone, reborn = journal(
         created(),
-        event("delete", "nodes", "n1", answer=answer),
-        event("create", "nodes", "n1", answer=again, code=201),
+        audit_line("delete", "nodes", "n1", answer=answer),
+        audit_line("create", "nodes", "n1", answer=again, code=201),
     )
     assert (gone.kind, gone.name, gone.uid, gone.revision) == ("Node", "n1", UID, 0)
     assert gone.changed == {"metadata.name": ("n1", None), "metadata.uid": (UID, None)}
@@ -221,9 +231,11 @@ def test_a_finalizer_holds_an_object_and_its_removal_ends_it() -> None:
     held = {"finalizers": ["sluice.dev/open"]}
     _, marked, released, refused = journal(
         created(metadata=held),
-        event("delete", "nodes", "n1", answer=node(6, metadata=held | marks)),
-        event("patch", "nodes", "n1", answer=node(6, metadata=marks), time=0.1),
-        event("patch", "nodes", "n1", answer=refusal(404, "NotFound"), code=404, time=0.2),
+        audit_line("delete", "nodes", "n1", answer=node(6, metadata=held | marks)),
+        audit_line("patch", "nodes", "n1", answer=node(6, metadata=marks), time=0.1),
+        audit_line(
+            "patch", "nodes", "n1", answer=error_status(404, "NotFound"), code=404, time=0.2
+        ),
     )
     assert marked.changed["metadata.deletionTimestamp"] == (None, marks["deletionTimestamp"])
     assert released.changed == {"metadata.finalizers": (["sluice.dev/open"], None)}
@@ -238,7 +250,7 @@ def test_a_deletion_of_many_is_one_revision_for_each() -> None:
     ]
     answer = {"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}}
     revisions = journal(
-        event(
+        audit_line(
             "deletecollection", "configmaps", answer=answer | {"items": items}, reference=IN_DEFAULT
         )
     )
@@ -285,7 +297,7 @@ def test_an_eviction_that_needs_no_kubelet_ends_the_pod(parts: dict[str, Any]) -
 
 
 def test_an_eviction_against_the_budget_is_a_refusal() -> None:
-    answer = refusal(429, "TooManyRequests", causes=[{"reason": "DisruptionBudget"}])
+    answer = error_status(429, "TooManyRequests", causes=[{"reason": "DisruptionBudget"}])
     evict = pod_event("create", subresource="eviction", asked=EVICTION, answer=answer, code=429)
     refused = journal(pod_created(), evict)[1]
     assert (refused.verb, refused.code, refused.kind) == (Verb.EVICT, 429, "Pod")
@@ -310,10 +322,14 @@ def test_a_binding_is_told_by_what_it_does() -> None:
 
 def test_a_scaling_is_told_of_what_is_scaled() -> None:
     apps = {"namespace": "default", "apiGroup": "apps"}
-    whole = shown("Deployment", "d", 5, metadata={"namespace": "default"}, spec={"replicas": 1})
-    scale = shown("Scale", "d", 6, metadata={"namespace": "default"}, spec={"replicas": 3})
-    create = event("create", "deployments", "d", answer=whole, code=201, reference=apps)
-    patch = event(
+    whole = response_object(
+        "Deployment", "d", 5, metadata={"namespace": "default"}, spec={"replicas": 1}
+    )
+    scale = response_object(
+        "Scale", "d", 6, metadata={"namespace": "default"}, spec={"replicas": 3}
+    )
+    create = audit_line("create", "deployments", "d", answer=whole, code=201, reference=apps)
+    patch = audit_line(
         "patch", "deployments", "d", answer=scale, reference=apps | {"subresource": "scale"}
     )
     scaled = journal(create, patch)[1]
@@ -322,8 +338,8 @@ def test_a_scaling_is_told_of_what_is_scaled() -> None:
 
 
 def test_what_was_logged_without_bodies_is_not_guessed() -> None:
-    blind = event("patch", "nodes", "n1", time=0.1)
-    seen = event("patch", "nodes", "n1", answer=node(9, spec={"a": 1}), time=0.2)
+    blind = audit_line("patch", "nodes", "n1", time=0.1)
+    seen = audit_line("patch", "nodes", "n1", answer=node(9, spec={"a": 1}), time=0.2)
     _, unshown, after = journal(created(), blind, seen)
     assert (unshown.kind, unshown.uid, unshown.revision) == ("Node", UID, 0)
     assert (unshown.changed, after.changed) == ({}, {})
@@ -332,11 +348,13 @@ def test_what_was_logged_without_bodies_is_not_guessed() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        pytest.param(event("get", "nodes", "n1", answer=node(5)), id="a read"),
-        pytest.param(event("watch", "nodes"), id="a watch"),
-        pytest.param(event("update", "nodes", answer=node(5), query={"dryRun": "All"}), id="dry"),
+        pytest.param(audit_line("get", "nodes", "n1", answer=node(5)), id="a read"),
+        pytest.param(audit_line("watch", "nodes"), id="a watch"),
         pytest.param(
-            event("delete", "nodes", "n1", asked={"dryRun": ["All"]}, answer=node(5)),
+            audit_line("update", "nodes", answer=node(5), query={"dryRun": "All"}), id="dry"
+        ),
+        pytest.param(
+            audit_line("delete", "nodes", "n1", asked={"dryRun": ["All"]}, answer=node(5)),
             id="dry by its body",
         ),
         pytest.param(
@@ -348,9 +366,9 @@ def test_what_was_logged_without_bodies_is_not_guessed() -> None:
             ),
             id="a dry eviction",
         ),
-        pytest.param(event("update", "nodes", stage="RequestReceived"), id="an earlier stage"),
+        pytest.param(audit_line("update", "nodes", stage="RequestReceived"), id="an earlier stage"),
         pytest.param(
-            event(
+            audit_line(
                 "create",
                 "subjectaccessreviews",
                 reference={"apiGroup": "authorization.k8s.io"},
@@ -359,8 +377,10 @@ def test_what_was_logged_without_bodies_is_not_guessed() -> None:
             id="a question",
         ),
         pytest.param(pod_event("create", subresource="exec", code=101), id="a way into a pod"),
-        pytest.param(event("create", "nodes", objectRef=None, code=404), id="of no object"),
-        pytest.param(event("create", "x", answer={"kind": "X", "metadata": {}}), id="not stored"),
+        pytest.param(audit_line("create", "nodes", objectRef=None, code=404), id="of no object"),
+        pytest.param(
+            audit_line("create", "x", answer={"kind": "X", "metadata": {}}), id="not stored"
+        ),
         pytest.param(b"\n", id="an empty line"),
     ],
 )
@@ -369,15 +389,15 @@ def test_what_writes_nothing_is_no_revision(line: bytes) -> None:
 
 
 def test_the_log_may_be_read_in_any_parts() -> None:
-    text = created() + event("patch", "nodes", "n1", answer=node(6, spec={"a": 1}), time=9.0)
-    converter = Converter("audit.log")
+    text = created() + audit_line("patch", "nodes", "n1", answer=node(6, spec={"a": 1}), time=9.0)
+    converter = AuditLogConverter("audit.log")
     parts = [text[start : start + 100] for start in range(0, len(text), 100)]
     piecemeal = [revision for part in parts for revision in converter.feed(part)]
     assert [*piecemeal, *converter.flush()] == journal(text)
 
 
 def test_a_line_that_is_being_written_is_waited_for() -> None:
-    converter = Converter("audit.log")
+    converter = AuditLogConverter("audit.log")
     line = created()
     assert converter.feed(line[:-20]) == []
     assert converter.flush() == []
@@ -394,22 +414,24 @@ def test_a_line_that_is_being_written_is_waited_for() -> None:
     ],
 )
 def test_a_garbled_line_is_named(line: bytes) -> None:
-    with pytest.raises(Unreadable, match=r"line 2 of audit\.log is no event of audit\.k8s\.io/v1"):
+    with pytest.raises(
+        CorruptAuditLog, match=r"line 2 of audit\.log is no event of audit\.k8s\.io/v1"
+    ):
         journal(created(), line, created())
 
 
 def test_what_ended_or_was_replaced_is_not_kept() -> None:
     def shown_as(uid: str, revision: int, **parts: Any) -> dict[str, Any]:
-        return shown("Pod", "p", revision, metadata={"uid": uid}, **parts)
+        return response_object("Pod", "p", revision, metadata={"uid": uid}, **parts)
 
     answer = SUCCESS | {"details": {"uid": "ended"}}
     lines = [
-        event("create", "pods", "p", answer=shown_as("ended", 1), code=201),
-        event("delete", "pods", "p", answer=answer),
-        event("create", "pods", "p", answer=shown_as("replaced", 2), code=201),
-        event("create", "pods", "p", answer=shown_as("living", 3), code=201),
+        audit_line("create", "pods", "p", answer=shown_as("ended", 1), code=201),
+        audit_line("delete", "pods", "p", answer=answer),
+        audit_line("create", "pods", "p", answer=shown_as("replaced", 2), code=201),
+        audit_line("create", "pods", "p", answer=shown_as("living", 3), code=201),
         *(
-            event("patch", "pods", "p", answer=shown_as(uid, revision, spec={"a": 1}))
+            audit_line("patch", "pods", "p", answer=shown_as(uid, revision, spec={"a": 1}))
             for revision, uid in enumerate(("living", "ended", "replaced"), start=4)
         ),
     ]
@@ -418,5 +440,5 @@ def test_what_ended_or_was_replaced_is_not_kept() -> None:
 
 def test_times_are_unix_seconds() -> None:
     assert at(0.25) == "2027-01-15T08:00:00.250000Z"
-    (revision,) = journal(event("create", "nodes", "n1", answer=node(5), code=201, time=0.25))
+    (revision,) = journal(audit_line("create", "nodes", "n1", answer=node(5), code=201, time=0.25))
     assert revision.time == START + 0.25

@@ -13,11 +13,17 @@ from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.errors import Gone, Unavailable
 from libs.kube.resources import CONFIG_MAPS, Resource
-from libs.kube.transport import Answer, Request
+from libs.kube.transport import Request, Response
 from libs.kube.views import Object
 from libs.runtime.tasks import Tasks
-from libs.testing.loop import Sim, run
-from tests.unit.kube.small_server import Answered, SmallServer, Thing, encode, status
+from libs.testing.simulation import Sim, run
+from tests.unit.kube.fake_api_server import (
+    CannedResponse,
+    FakeApiServer,
+    JsonObject,
+    encode,
+    status_body,
+)
 
 
 class Map(Object, frozen=True, kw_only=True):
@@ -35,7 +41,7 @@ class World:
     def __init__(self, sim: Sim, **part: str) -> None:
         self.sim = sim
         self.clock = sim.clock
-        self.server = SmallServer(sim.clock)
+        self.server = FakeApiServer(sim.clock)
         self.cache = Cache(
             Kube(self.server, manager="test", clock=sim.clock),
             MAPS,
@@ -54,7 +60,7 @@ class World:
 
     async def follow(self) -> None:
         self.tasks.forever("following", self.cache.run())
-        await self.cache.synced()
+        await self.cache.wait_synced()
 
     async def settle(self) -> None:
         """Let what was sent arrive."""
@@ -64,7 +70,7 @@ class World:
         return sorted(view.metadata.name for view in self.cache)
 
     def under(self, app: str) -> list[str]:
-        return sorted(view.metadata.name for view in self.cache.by("app", app))
+        return sorted(view.metadata.name for view in self.cache.by_index("app", app))
 
 
 def _short(view: Map | None) -> str:
@@ -72,7 +78,7 @@ def _short(view: Map | None) -> str:
     return f"{meta.name}@{meta.resource_version}" if meta else "-"
 
 
-def view(thing: Thing, *, revision: int | None = None) -> Map:
+def view(thing: JsonObject, *, revision: int | None = None) -> Map:
     made = msgspec.convert(thing, Map)
     if revision is None:
         return made
@@ -80,7 +86,7 @@ def view(thing: Thing, *, revision: int | None = None) -> Map:
     return msgspec.structs.replace(made, metadata=meta)
 
 
-def played(story: Callable[[World], Awaitable[None]], *, seed: int = 1, **how: Any) -> None:
+def run_story(story: Callable[[World], Awaitable[None]], *, seed: int = 1, **how: Any) -> None:
     async def main(sim: Sim) -> None:
         world = World(sim, **how)
         try:
@@ -107,12 +113,12 @@ def test_it_answers_from_memory_by_key_and_by_index() -> None:
         server.delete("b")
         await world.settle()
         assert (world.under("x"), world.under("y"), world.under("z")) == ([], [], ["a"])
-        assert cache.by("app", "z") == [cache.get("a")]
+        assert cache.by_index("app", "z") == [cache.get("a")]
         assert cache.get("b") is None
         assert cache.revision == 14
         assert len(server.asked) == 2
 
-    played(story)
+    run_story(story)
 
 
 def test_it_tells_each_change_once_and_only_while_somebody_listens() -> None:
@@ -131,7 +137,7 @@ def test_it_tells_each_change_once_and_only_while_somebody_listens() -> None:
         await world.settle()
         assert world.told[4:] == ["b@13 -> b@15"]
 
-    played(story)
+    run_story(story)
 
 
 def test_who_fails_over_a_change_keeps_it_from_nobody_else() -> None:
@@ -148,11 +154,11 @@ def test_who_fails_over_a_change_keeps_it_from_nobody_else() -> None:
         for name in "bc":
             made = view(world.server.put(name))
             with pytest.raises(LookupError):
-                world.cache.learn(made)
+                world.cache.record_write(made)
         leave()
         assert heard == ["- -> b@12", "- -> c@13"]
 
-    played(story)
+    run_story(story)
 
 
 def test_a_new_list_tells_only_what_it_changes() -> None:
@@ -173,7 +179,7 @@ def test_a_new_list_tells_only_what_it_changes() -> None:
         assert world.told == ["a@11 -> -", "b@12 -> b@15", "- -> d@16"]
         assert (world.under("x"), world.under("y")) == (["c", "d"], ["b"])
 
-    played(story)
+    run_story(story)
 
 
 def test_the_first_list_is_told_before_it_counts_as_synced() -> None:
@@ -190,20 +196,20 @@ def test_the_first_list_is_told_before_it_counts_as_synced() -> None:
         # Whoever is told of one object finds all of the list.
         assert seen == [(False, 2), (False, 2), (True, 3)]
 
-    played(story)
+    run_story(story)
 
 
 def test_our_own_response_enters_at_once_and_is_told_once() -> None:
     async def story(world: World) -> None:
         await world.follow()
-        world.cache.learn(view(world.server.put("a")))
-        world.cache.learn(view(world.server.put("a", more="x")))
+        world.cache.record_write(view(world.server.put("a")))
+        world.cache.record_write(view(world.server.put("a", more="x")))
         assert world.told == ["- -> a@11", "a@11 -> a@12"]
         await world.settle()
         assert world.told == ["- -> a@11", "a@11 -> a@12"]
         assert world.cache.revision == 12
 
-    played(story)
+    run_story(story)
 
 
 def test_an_old_response_takes_nothing_back_and_wakes_no_dead() -> None:
@@ -213,22 +219,22 @@ def test_an_old_response_takes_nothing_back_and_wakes_no_dead() -> None:
         first = view(server.put("a"))
         second = view(server.put("a", more="x"))
         await world.settle()
-        cache.learn(first)
-        cache.learn(second)
+        cache.record_write(first)
+        cache.record_write(second)
         assert cache.get("a") == second
         server.delete("a")
         await world.settle()
-        cache.learn(first)
-        cache.learn(second)
+        cache.record_write(first)
+        cache.record_write(second)
         assert cache.get("a") is None
         again = view(server.put("a"))
-        cache.learn(again)
-        cache.learn(second)
+        cache.record_write(again)
+        cache.record_write(second)
         await world.settle()
         assert cache.get("a") == again
         assert world.told == ["- -> a@11", "a@11 -> a@12", "a@12 -> -", "- -> a@14"]
 
-    played(story)
+    run_story(story)
 
 
 def test_an_object_that_was_made_anew_outlives_the_news_of_the_old_ones_end() -> None:
@@ -238,12 +244,12 @@ def test_an_object_that_was_made_anew_outlives_the_news_of_the_old_ones_end() ->
         await world.follow()
         server.delete("a")
         new = view(server.put("a"))
-        cache.learn(new)
+        cache.record_write(new)
         await world.settle()
         assert cache.get("a") == new
         assert world.told == ["- -> a@11", "a@11 -> a@13"]
 
-    played(story)
+    run_story(story)
 
 
 def test_a_list_that_was_asked_for_before_a_write_does_not_undo_it() -> None:
@@ -254,16 +260,16 @@ def test_a_list_that_was_asked_for_before_a_write_does_not_undo_it() -> None:
         listed = encode(
             {"metadata": {"resourceVersion": "12"}, "items": list(server.objects.values())}
         )
-        server.fail(Answered(body=listed), verb="list")
+        server.fail(CannedResponse(body=listed), verb="list")
         changed, made = view(server.put("a", more="x")), view(server.put("c"))
-        cache.learn(changed)
-        cache.learn(made)
+        cache.record_write(changed)
+        cache.record_write(made)
         await world.follow()
         assert (cache.get("a"), cache.get("c")) == (changed, made)
         await world.settle()
         assert world.told == ["- -> a@13", "- -> c@14", "- -> b@12"]
 
-    played(story)
+    run_story(story)
 
 
 def test_a_part_learns_only_of_what_is_in_it() -> None:
@@ -275,15 +281,15 @@ def test_a_part_learns_only_of_what_is_in_it() -> None:
         server.watches[0].over = True
         moved = server.put("a", app="elsewhere")
         server.watches[0].over = False
-        cache.learn(view(moved))
-        cache.learn(view(other, revision=99))
+        cache.record_write(view(moved))
+        cache.record_write(view(other, revision=99))
         assert world.told == ["- -> a@11", "a@11 -> a@13"]
         # It is not selected any more: the server says so by the revision of that very write.
         server.watches[0].send("DELETED", moved)
         await world.settle()
         assert cache.get("a") is None
 
-    played(story, labels="app!=elsewhere")
+    run_story(story, labels="app!=elsewhere")
 
 
 def test_a_cache_of_one_namespace_learns_of_no_other() -> None:
@@ -292,10 +298,10 @@ def test_a_cache_of_one_namespace_learns_of_no_other() -> None:
         for namespace in ("here", "there"):
             thing = world.server.put("a")
             thing["metadata"]["namespace"] = namespace
-            world.cache.learn(view(thing, revision=99))
+            world.cache.record_write(view(thing, revision=99))
         assert [each.metadata.key for each in world.cache] == ["here/a"]
 
-    played(story, namespace="here")
+    run_story(story, namespace="here")
 
 
 def test_its_age_is_the_time_since_the_last_proof() -> None:
@@ -321,7 +327,7 @@ def test_its_age_is_the_time_since_the_last_proof() -> None:
         assert cache.age == pytest.approx(20.002)
         assert clock.monotonic() - begun == pytest.approx(70.003)
 
-    played(story)
+    run_story(story)
 
 
 def test_old_news_of_a_resumed_watch_is_no_proof_of_now() -> None:
@@ -343,7 +349,7 @@ def test_old_news_of_a_resumed_watch_is_no_proof_of_now() -> None:
         await world.settle()
         assert cache.age == pytest.approx(0.001)
 
-    played(story)
+    run_story(story)
 
 
 def test_a_list_proves_the_time_at_which_it_was_asked_for() -> None:
@@ -351,14 +357,14 @@ def test_a_list_proves_the_time_at_which_it_was_asked_for() -> None:
         world.server.hanging = True
         world.sim.loop.call_later(1.0, setattr, world.server, "hanging", False)
         world.tasks.forever("following", world.cache.run())
-        await world.cache.synced()
+        await world.cache.wait_synced()
         assert world.clock.monotonic() >= 30.0  # the first was given up
         asked = world.clock.monotonic()
         assert world.cache.age == 0.0
         await world.clock.sleep(5.0)
         assert world.cache.age == world.clock.monotonic() - asked
 
-    played(story)
+    run_story(story)
 
 
 def test_a_small_kind_is_proved_by_one_question() -> None:
@@ -370,10 +376,10 @@ def test_a_small_kind_is_proved_by_one_question() -> None:
         watch.over = True  # a connection that is dead, and does not know it
         server.put("b")
         server.delete("a")
-        server.other_kind()
+        server.write_other_kind()
         await world.clock.sleep(50.0)
         asked = len(server.asked)
-        assert await cache.prove(within=5.0)
+        assert await cache.verify_current(within=5.0)
         assert cache.age == 0.0
         assert (world.names(), cache.revision) == (["b"], 14)
         assert [each.query for each in server.asked[asked:]] == [{"limit": "20"}]
@@ -385,9 +391,9 @@ def test_a_small_kind_is_proved_by_one_question() -> None:
         await world.settle()
         assert world.names() == ["b", "c"]
         assert world.told[3:] == ["- -> c@15"]
-        assert cache.why == ""
+        assert cache.problem == ""
 
-    played(story)
+    run_story(story)
 
 
 def test_a_large_kind_is_proved_when_the_watch_has_told_what_the_server_has() -> None:
@@ -397,14 +403,14 @@ def test_a_large_kind_is_proved_when_the_watch_has_told_what_the_server_has() ->
             server.put(f"n{number:02}")
         await world.follow()
         await world.clock.sleep(50.0)
-        server.other_kind()
+        server.write_other_kind()
         world.sim.loop.call_later(0.5, server.put, "n00")
         asked = len(server.asked)
-        assert await cache.prove(within=5.0)
+        assert await cache.verify_current(within=5.0)
         assert world.clock.monotonic() == 50.5
         assert len(server.asked) == asked + 1
 
-    played(story)
+    run_story(story)
 
 
 def test_a_large_kind_that_is_quiet_is_listed_for_the_proof() -> None:
@@ -416,7 +422,7 @@ def test_a_large_kind_that_is_quiet_is_listed_for_the_proof() -> None:
         server.watches[0].over = True
         server.put("n00", more="x")
         await world.clock.sleep(50.0)
-        assert await cache.prove(within=5.0)
+        assert await cache.verify_current(within=5.0)
         assert cache.age == 0.0
         assert cache.revision == 41
         assert world.told[30:] == ["n00@11 -> n00@41"]
@@ -428,7 +434,7 @@ def test_a_large_kind_that_is_quiet_is_listed_for_the_proof() -> None:
             None,
         ]
 
-    played(story)
+    run_story(story)
 
 
 def test_a_list_that_a_probe_has_overtaken_changes_nothing() -> None:
@@ -437,7 +443,7 @@ def test_a_list_that_a_probe_has_overtaken_changes_nothing() -> None:
         server.put("a")
         server.put("b")
         await world.follow()
-        server.fail(server.listed({"limit": "500"}, late=5.0), verb="list")
+        server.fail(server.list_response({"limit": "500"}, late=5.0), verb="list")
         server.end_watches(Unavailable("watch", "cut"))
         server.compact()
         server.delete("b")
@@ -445,7 +451,7 @@ def test_a_list_that_a_probe_has_overtaken_changes_nothing() -> None:
         server.compact()
         await world.clock.sleep(2.0)
         assert [each.query.get("limit") for each in server.asked[2:]] == [None, "500"]
-        assert await cache.prove(within=1.0)
+        assert await cache.verify_current(within=1.0)
         told = ["- -> a@11", "- -> b@12", "b@12 -> -", "a@11 -> a@14"]
         assert world.told == told
         await world.clock.sleep(4.0)
@@ -453,9 +459,9 @@ def test_a_list_that_a_probe_has_overtaken_changes_nothing() -> None:
         await world.settle()
         assert world.told == [*told, "- -> c@15"]
         assert server.asked[-1].query["resourceVersion"] == "14"
-        assert cache.why == ""
+        assert cache.problem == ""
 
-    played(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("how", ["probe", "list"])
@@ -466,17 +472,17 @@ def test_an_object_without_a_revision_ends_nothing(how: str) -> None:
         await world.follow()
         revision = server.objects["a"]["metadata"].pop("resourceVersion")
         if how == "probe":
-            assert not await cache.prove(within=5.0)
+            assert not await cache.verify_current(within=5.0)
         else:
             server.end_watches(Gone("GET /", "expired", code=410))
             await world.clock.sleep(5.0)
-        assert "the revision '' is no number" in cache.why
+        assert "the revision '' is no number" in cache.problem
         server.objects["a"]["metadata"]["resourceVersion"] = revision
         await world.clock.sleep(60.0)
-        assert await cache.prove(within=5.0)
-        assert cache.why == ""
+        assert await cache.verify_current(within=5.0)
+        assert cache.problem == ""
 
-    played(story)
+    run_story(story)
 
 
 def test_a_restored_cluster_is_not_proved_but_listed() -> None:
@@ -487,13 +493,13 @@ def test_a_restored_cluster_is_not_proved_but_listed() -> None:
         await world.follow()
         server.restore(11)
         server.put("a", more="x")  # with a revision that meant something else before
-        assert await cache.prove(within=20.0)
+        assert await cache.verify_current(within=20.0)
         assert world.names() == ["a"]
         server.restore(10)
-        assert await cache.prove(within=20.0)
+        assert await cache.verify_current(within=20.0)
         assert (world.names(), cache.revision) == ([], 10)
 
-    played(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("how", ["hangs", "fails", "silent"])
@@ -507,37 +513,43 @@ def test_what_cannot_be_proved_is_said(how: str) -> None:
         if how == "hangs":
             server.hanging = True
         elif how == "fails":
-            server.fail(Answered(403, status(403, "Forbidden", "no lists")), verb="list")
+            server.fail(CannedResponse(403, status_body(403, "Forbidden", "no lists")), verb="list")
         else:
-            server.other_kind()
+            server.write_other_kind()
             for _ in range(9):
-                server.fail(Answered(500, status(500, "InternalError", "broken")), verb="watch")
+                server.fail(
+                    CannedResponse(500, status_body(500, "InternalError", "broken")), verb="watch"
+                )
 
-            def refused(request: Any) -> Answered | None:
+            def refused(request: Any) -> CannedResponse | None:
                 whole = request.query.get("limit") == "500"
-                return Answered(500, status(500, "InternalError", "broken")) if whole else None
+                return (
+                    CannedResponse(500, status_body(500, "InternalError", "broken"))
+                    if whole
+                    else None
+                )
 
             server.faults = [refused] * 20
         before = world.clock.monotonic()
-        assert not await cache.prove(within=4.0)
+        assert not await cache.verify_current(within=4.0)
         took = world.clock.monotonic() - before
         assert cache.age == 50.0 + took
         if how == "fails":
             assert took == 0.0
-            assert cache.why == (
+            assert cache.problem == (
                 "could not ask for the present revision: "
                 "GET /api/v1/configmaps: no lists; grant it in RBAC"
             )
         else:
             assert took == 4.0
-            assert cache.why != ""
+            assert cache.problem != ""
         server.hanging = False
         server.faults = []
-        assert await cache.prove(within=40.0)
+        assert await cache.verify_current(within=40.0)
         await world.clock.sleep(40.0)
-        assert cache.why == ""
+        assert cache.problem == ""
 
-    played(story)
+    run_story(story)
 
 
 def test_several_may_ask_for_a_proof_at_once() -> None:
@@ -546,12 +558,12 @@ def test_several_may_ask_for_a_proof_at_once() -> None:
         for number in range(30):
             server.put(f"n{number:02}")
         await world.follow()
-        server.other_kind()
-        proofs = await asyncio.gather(*(cache.prove(within=5.0) for _ in range(5)))
+        server.write_other_kind()
+        proofs = await asyncio.gather(*(cache.verify_current(within=5.0) for _ in range(5)))
         assert proofs == [True] * 5
         assert sum(each.query.get("limit") == "500" for each in server.asked) <= 3
 
-    played(story)
+    run_story(story)
 
 
 def test_its_trouble_is_readable() -> None:
@@ -559,25 +571,27 @@ def test_its_trouble_is_readable() -> None:
         server, cache = world.server, world.cache
         await world.follow()
         for _ in range(3):
-            server.fail(Answered(403, status(403, "Forbidden", "you may not")), verb="watch")
+            server.fail(
+                CannedResponse(403, status_body(403, "Forbidden", "you may not")), verb="watch"
+            )
         server.end_watches()
         await world.clock.sleep(2.0)
-        assert cache.why == "GET /api/v1/configmaps: you may not; grant it in RBAC"
+        assert cache.problem == "GET /api/v1/configmaps: you may not; grant it in RBAC"
         await world.clock.sleep(60.0)
-        assert cache.why == ""
+        assert cache.problem == ""
 
-    played(story)
+    run_story(story)
 
 
-class Counting:
+class CountingTransport:
     """A way to a server that knows how many are on it."""
 
-    def __init__(self, server: SmallServer) -> None:
+    def __init__(self, server: FakeApiServer) -> None:
         self._server = server
         self.now = 0
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator[Answer]:
+    async def open(self, request: Request) -> AsyncGenerator[Response]:
         self.now += 1
         try:
             async with self._server.open(request) as answer:
@@ -591,16 +605,16 @@ class Counting:
 def test_who_is_cancelled_leaves_nothing_behind_at_whichever_step(what: str) -> None:
     async def main(sim: Sim) -> None:
         for steps in range(100):
-            server = SmallServer(sim.clock)
+            server = FakeApiServer(sim.clock)
             for number in range(30):
                 server.put(f"n{number}")
-            way = Counting(server)
+            way = CountingTransport(server)
             kube = Kube(way, manager="test", clock=sim.clock)
             cache = Cache(kube, MAPS, clock=sim.clock, random=sim.random)
             doing = {
                 "follow": cache.run,
-                "list": lambda kube=kube: kube.everything(MAPS, limit=5),
-                "prove": lambda cache=cache: cache.prove(within=5.0),
+                "list": lambda kube=kube: kube.list_all(MAPS, limit=5),
+                "prove": lambda cache=cache: cache.verify_current(within=5.0),
             }[what]
             task = asyncio.create_task(doing())
             for _ in range(steps):
@@ -628,17 +642,17 @@ def test_a_cache_that_is_stopped_may_go_on() -> None:
         following.cancel()
         await asyncio.wait({following})
 
-    played(story)
+    run_story(story)
 
 
 def test_the_kind_by_metadata_alone_is_enough() -> None:
     async def main(sim: Sim) -> list[str]:
-        server = SmallServer(sim.clock)
+        server = FakeApiServer(sim.clock)
         server.put("a")
         kube = Kube(server, manager="test", clock=sim.clock)
         cache = Cache(kube, CONFIG_MAPS, clock=sim.clock, random=sim.random)
         following = asyncio.create_task(cache.run())
-        await cache.synced()
+        await cache.wait_synced()
         following.cancel()
         await asyncio.wait({following})
         return [each.metadata.key for each in cache]

@@ -8,29 +8,29 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.kube.client import Evicted, Guard, Kube, NotThere, Withheld
+from libs.kube.client import BlockedByBudget, Evicted, Kube, PodGone, Preconditions
 from libs.kube.errors import (
     AlreadyExists,
-    Cause,
-    Claim,
     Conflict,
+    FieldConflict,
     Forbidden,
     Gone,
     Invalid,
     KubeError,
+    MalformedResponse,
     NotFound,
+    StatusCause,
     TimedOut,
     TooManyRequests,
     Unauthorized,
     Unavailable,
     UnknownKind,
-    Unreadable,
 )
 from libs.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, Resource
 from libs.kube.transport import Request
 from libs.kube.views import Object
-from libs.testing.loop import Sim, run
-from tests.unit.kube.small_server import Answered, Thing, encode, status
+from libs.testing.simulation import Sim, run
+from tests.unit.kube.fake_api_server import CannedResponse, JsonObject, encode, status_body
 
 ROLLOUTS = Resource(
     group="sluice.dev",
@@ -41,25 +41,25 @@ ROLLOUTS = Resource(
     view=Object,
 )
 
-GUARD = Guard(uid="u1", resource_version="7")
+GUARD = Preconditions(uid="u1", resource_version="7")
 
-DONE = Answered(201, encode({"kind": "Status", "status": "Success"}))
-NO_SUCH_PAGE = Answered(404, b"404 page not found\n")
+DONE = CannedResponse(201, encode({"kind": "Status", "status": "Success"}))
+NO_SUCH_PAGE = CannedResponse(404, b"404 page not found\n")
 """So answers who knows nothing of the kind: a proxy, or a server that does not serve it."""
 
 
-def thing(name: str, *, uid: str = "u1", revision: int = 7) -> Thing:
+def config_map(name: str, *, uid: str = "u1", revision: int = 7) -> JsonObject:
     return {"metadata": {"name": name, "uid": uid, "resourceVersion": str(revision)}}
 
 
-def well(body: object) -> Answered:
-    return Answered(200, encode(body))
+def well(body: object) -> CannedResponse:
+    return CannedResponse(200, encode(body))
 
 
-class Script:
+class ScriptedTransport:
     """Answers one after another, and keeps what was asked."""
 
-    def __init__(self, sim: Sim, *answers: Answered | float) -> None:
+    def __init__(self, sim: Sim, *answers: CannedResponse | float) -> None:
         self._sim = sim
         self._answers = list(answers)
         self.asked: list[Request] = []
@@ -70,12 +70,12 @@ class Script:
         return "https://there:6443"
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator[Answered]:
+    async def open(self, request: Request) -> AsyncGenerator[CannedResponse]:
         self.asked.append(request)
         answer = self._answers.pop(0)
         self.open_now += 1
         try:
-            if isinstance(answer, Answered):
+            if isinstance(answer, CannedResponse):
                 yield answer
             else:
                 await self._sim.clock.sleep(answer)
@@ -93,12 +93,12 @@ class Script:
         return [f"{each.method} {each.path}" for each in self.asked]
 
 
-Story = Callable[[Kube, Script], Awaitable[None]]
+Story = Callable[[Kube, ScriptedTransport], Awaitable[None]]
 
 
-def played(story: Story, *answers: Answered | float) -> None:
+def run_story(story: Story, *answers: CannedResponse | float) -> None:
     async def main(sim: Sim) -> None:
-        script = Script(sim, *answers)
+        script = ScriptedTransport(sim, *answers)
         await story(Kube(script, manager="sluice-test", clock=sim.clock), script)
         assert script.open_now == 0
 
@@ -109,12 +109,12 @@ def played(story: Story, *answers: Answered | float) -> None:
 
 
 def test_what_is_read_and_what_is_written() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         made = {"metadata": {"name": "a"}}
         await kube.get(NODES, "a")
         await kube.create(CONFIG_MAPS, made, namespace="x")
-        await kube.replace(LEASES, thing("a"), namespace="x")
-        await kube.replace(PODS, thing("a"), namespace="x", subresource="status")
+        await kube.replace(LEASES, config_map("a"), namespace="x")
+        await kube.replace(PODS, config_map("a"), namespace="x", subresource="status")
         await kube.merge(NODES, "a", {"spec": {"taints": []}}, resource_version="7", within=3.0)
         assert script.sent() == {"spec": {"taints": []}, "metadata": {"resourceVersion": "7"}}
         await kube.delete(PODS, "a", namespace="x", uid="u1", grace=0)
@@ -139,32 +139,34 @@ def test_what_is_read_and_what_is_written() -> None:
         ]
         assert script.asked[4].headers["content-type"] == "application/merge-patch+json"
 
-    played(story, *[well(thing("a"))] * 5, DONE)
+    run_story(story, *[well(config_map("a"))] * 5, DONE)
 
 
-@pytest.mark.parametrize("answer", [Answered(302, b""), Answered(200, b"<html>log in</html>")])
-def test_what_no_api_server_answers_is_no_success(answer: Answered) -> None:
-    async def story(kube: Kube, script: Script) -> None:
-        with pytest.raises((Unavailable, Unreadable)):
+@pytest.mark.parametrize(
+    "answer", [CannedResponse(302, b""), CannedResponse(200, b"<html>log in</html>")]
+)
+def test_what_no_api_server_answers_is_no_success(answer: CannedResponse) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
+        with pytest.raises((Unavailable, MalformedResponse)):
             await kube.delete(PODS, "p", namespace="x", uid="u1")
-        with pytest.raises((Unavailable, Unreadable)):
+        with pytest.raises((Unavailable, MalformedResponse)):
             await evict(kube)
 
-    played(story, answer, well(thing("p")), answer)
+    run_story(story, answer, well(config_map("p")), answer)
 
 
 def test_a_stream_that_is_sent_elsewhere_is_none() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(Unavailable, match="answered 307, which no API server does"):
             async with kube.stream("/a", query={}):
                 raise AssertionError("it was entered")
 
-    played(story, Answered(307, b""))
+    run_story(story, CannedResponse(307, b""))
 
 
-def part(revision: int, name: str, *, rest: str = "") -> Answered:
+def part(revision: int, name: str, *, rest: str = "") -> CannedResponse:
     metadata = {"resourceVersion": str(revision), "continue": rest}
-    return well({"metadata": metadata, "items": [thing(name)]})
+    return well({"metadata": metadata, "items": [config_map(name)]})
 
 
 @pytest.mark.parametrize(
@@ -174,45 +176,47 @@ def part(revision: int, name: str, *, rest: str = "") -> Answered:
         ([part(5, "a", rest="1"), part(6, "b")], "different revisions: 5, 6"),
     ],
 )
-def test_parts_that_do_not_belong_together_are_no_list(parts: list[Answered], why: str) -> None:
-    async def story(kube: Kube, script: Script) -> None:
-        with pytest.raises(Unreadable, match=why):
-            await kube.everything(NODES)
+def test_parts_that_do_not_belong_together_are_no_list(
+    parts: list[CannedResponse], why: str
+) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
+        with pytest.raises(MalformedResponse, match=why):
+            await kube.list_all(NODES)
         assert len(script.asked) == len(parts)
 
-    played(story, *parts)
+    run_story(story, *parts)
 
 
 @pytest.mark.parametrize(("uid", "revision"), [("", "7"), ("u1", ""), ("", "")])
 def test_a_guard_that_names_nothing_is_none(uid: str, revision: str) -> None:
     with pytest.raises(ValueError, match="guards nothing"):
-        Guard(uid=uid, resource_version=revision)
+        Preconditions(uid=uid, resource_version=revision)
 
 
 def test_a_patch_without_a_revision_is_no_fence() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(ValueError, match="no fence"):
             await kube.merge(NODES, "a", {"spec": {}}, resource_version="")
         assert not script.asked
 
-    played(story)
+    run_story(story)
 
 
 def test_a_put_without_a_revision_is_no_fence() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(ValueError, match="a PUT of a Lease without resourceVersion"):
             await kube.replace(LEASES, {"metadata": {"name": "a"}}, namespace="x")
         assert script.asked == []
 
-    played(story)
+    run_story(story)
 
 
 def test_what_is_applied_names_its_kind_and_its_guard() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         wanted = {"metadata": {"name": "a", "labels": {"b": "c"}}}
         with pytest.raises(ValueError, match="an apply to a Node needs a guard"):
             await kube.apply(NODES, wanted, force=True)
-        await kube.apply(NODES, wanted, force=True, guard=GUARD)
+        await kube.apply(NODES, wanted, force=True, preconditions=GUARD)
         assert script.sent() == {
             "apiVersion": "v1",
             "kind": "Node",
@@ -230,14 +234,14 @@ def test_what_is_applied_names_its_kind_and_its_guard() -> None:
         assert script.sent()["apiVersion"] == "sluice.dev/v1alpha1"
         assert "force" not in script.asked[1].query
 
-    played(story, well(thing("a")), well(thing("a")))
+    run_story(story, well(config_map("a")), well(config_map("a")))
 
 
 # Deadlines.
 
 
 def test_no_answer_in_time() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(TimedOut) as late:
             await kube.request("GET", "/version", within=2.5)
         assert str(late.value) == (
@@ -246,11 +250,11 @@ def test_no_answer_in_time() -> None:
         )
         assert script.left == ["CancelledError"]
 
-    played(story, 60.0)
+    run_story(story, 60.0)
 
 
 def test_the_head_of_a_stream_comes_in_time_and_the_rest_when_it_comes() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(TimedOut):
             async with kube.stream("/version", query={}, within=2.0):
                 pytest.fail("there was no head")
@@ -258,11 +262,11 @@ def test_the_head_of_a_stream_comes_in_time_and_the_rest_when_it_comes() -> None
             assert await answer.body() == b"late"
         assert script.left == ["CancelledError"]
 
-    played(story, 60.0, Answered(200, b"late", late=500.0))
+    run_story(story, 60.0, CannedResponse(200, b"late", late=500.0))
 
 
 def test_a_stream_that_is_refused_gives_its_reason_in_time() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(Gone):
             async with kube.stream("/a", query={}):
                 pytest.fail("it was refused")
@@ -271,11 +275,13 @@ def test_a_stream_that_is_refused_gives_its_reason_in_time() -> None:
                 pytest.fail("it was refused")
         assert script.left == ["Gone", "TimedOut"]
 
-    played(story, Answered(410, status(410, "Expired")), Answered(410, b"", late=60.0))
+    run_story(
+        story, CannedResponse(410, status_body(410, "Expired")), CannedResponse(410, b"", late=60.0)
+    )
 
 
 def test_the_transport_hears_how_a_stream_was_left() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(KeyError):
             async with kube.stream("/a", query={}):
                 raise KeyError("a")
@@ -294,58 +300,58 @@ def test_the_transport_hears_how_a_stream_was_left() -> None:
         assert staying.cancelled()
         assert script.left == ["KeyError", "CancelledError"]
 
-    played(story, well({}), well({}), Answered(200, b"", late=60.0))
+    run_story(story, well({}), well({}), CannedResponse(200, b"", late=60.0))
 
 
 # Refusals.
 
 
-def refused(code: int, reason: str, **details: Any) -> Answered:
-    return Answered(code, status(code, reason, "no", **details))
+def error_response(code: int, reason: str, **details: Any) -> CannedResponse:
+    return CannedResponse(code, status_body(code, reason, "no", **details))
 
 
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        (refused(400, "BadRequest"), Invalid),
-        (refused(401, "Unauthorized"), Unauthorized),
-        (refused(403, "Forbidden"), Forbidden),
-        (refused(404, "NotFound", name="a"), NotFound),
+        (error_response(400, "BadRequest"), Invalid),
+        (error_response(401, "Unauthorized"), Unauthorized),
+        (error_response(403, "Forbidden"), Forbidden),
+        (error_response(404, "NotFound", name="a"), NotFound),
         (NO_SUCH_PAGE, UnknownKind),
-        (refused(409, "Conflict"), Conflict),
-        (refused(409, "AlreadyExists"), AlreadyExists),
-        (refused(410, "Expired"), Gone),
-        (refused(422, "Invalid"), Invalid),
-        (refused(429, "TooManyRequests"), TooManyRequests),
-        (refused(500, "InternalError"), Unavailable),
-        (refused(503, "ServiceUnavailable"), Unavailable),
-        (refused(504, "Timeout"), TimedOut),
-        (Answered(502, b"<html>\xff</html>"), Unavailable),
-        (Answered(500, b'{"details":{"causes":null},"message":"no"}'), Unavailable),
-        (Answered(200, b"<html>"), Unreadable),
-        (Answered(200, b'{"metadata":{"name":"\xff"}}'), Unreadable),
-        (Answered(200, b'{"metadata":{"name":7}}'), Unreadable),
+        (error_response(409, "Conflict"), Conflict),
+        (error_response(409, "AlreadyExists"), AlreadyExists),
+        (error_response(410, "Expired"), Gone),
+        (error_response(422, "Invalid"), Invalid),
+        (error_response(429, "TooManyRequests"), TooManyRequests),
+        (error_response(500, "InternalError"), Unavailable),
+        (error_response(503, "ServiceUnavailable"), Unavailable),
+        (error_response(504, "Timeout"), TimedOut),
+        (CannedResponse(502, b"<html>\xff</html>"), Unavailable),
+        (CannedResponse(500, b'{"details":{"causes":null},"message":"no"}'), Unavailable),
+        (CannedResponse(200, b"<html>"), MalformedResponse),
+        (CannedResponse(200, b'{"metadata":{"name":"\xff"}}'), MalformedResponse),
+        (CannedResponse(200, b'{"metadata":{"name":7}}'), MalformedResponse),
     ],
 )
-def test_each_refusal_is_a_type(answer: Answered, kind: type[KubeError]) -> None:
-    async def story(kube: Kube, script: Script) -> None:
+def test_each_refusal_is_a_type(answer: CannedResponse, kind: type[KubeError]) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(KubeError) as got:
             await kube.get(NODES, "a")
         assert type(got.value) is kind
         assert got.value.code in (answer.status, 0)
         assert str(got.value).startswith("GET /api/v1/nodes/a: ")
 
-    played(story, answer)
+    run_story(story, answer)
 
 
 def test_what_a_refusal_names() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(Conflict) as conflict:
             await kube.get(NODES, "a")
-        assert conflict.value.claims == (Claim("kubectl-label", ".metadata.labels.x"),)
+        assert conflict.value.claims == (FieldConflict("kubectl-label", ".metadata.labels.x"),)
         with pytest.raises(Invalid) as invalid:
             await kube.get(NODES, "a")
-        assert invalid.value.causes == (Cause("FieldValueInvalid", "wrong", "spec.x"),)
+        assert invalid.value.causes == (StatusCause("FieldValueInvalid", "wrong", "spec.x"),)
         for seconds in (10.0, 7.0):
             with pytest.raises(TooManyRequests) as later:
                 await kube.get(NODES, "a")
@@ -357,21 +363,21 @@ def test_what_a_refusal_names() -> None:
         "field": ".metadata.labels.x",
     }
     wrong = {"reason": "FieldValueInvalid", "message": "wrong", "field": "spec.x"}
-    played(
+    run_story(
         story,
-        refused(409, "Conflict", causes=[claim]),
-        refused(422, "Invalid", causes=[wrong]),
-        refused(429, "TooManyRequests", retryAfterSeconds=10),
-        Answered(429, b"slowly", headers={"retry-after": "7"}),
+        error_response(409, "Conflict", causes=[claim]),
+        error_response(422, "Invalid", causes=[wrong]),
+        error_response(429, "TooManyRequests", retryAfterSeconds=10),
+        CannedResponse(429, b"slowly", headers={"retry-after": "7"}),
     )
 
 
 def test_a_kind_that_is_not_installed_is_not_a_missing_object() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         said = "install the CustomResourceDefinition rollouts.sluice.dev"
         wanted: Mapping[str, Any] = {"metadata": {"name": "a", "resourceVersion": "7"}}
         for asking in (
-            kube.page(ROLLOUTS),
+            kube.list_page(ROLLOUTS),
             kube.get(ROLLOUTS, "a"),
             kube.create(ROLLOUTS, wanted),
             kube.replace(ROLLOUTS, wanted, subresource="status"),
@@ -381,7 +387,7 @@ def test_a_kind_that_is_not_installed_is_not_a_missing_object() -> None:
             with pytest.raises(UnknownKind, match=said):
                 await asking
         with pytest.raises(UnknownKind) as unknown:
-            await kube.page(LEASES)
+            await kube.list_page(LEASES)
         assert unknown.value.message == (
             "the server does not serve leases of coordination.k8s.io/v1"
         )
@@ -389,100 +395,113 @@ def test_a_kind_that_is_not_installed_is_not_a_missing_object() -> None:
             await kube.create(CONFIG_MAPS, wanted, namespace="none")
         assert type(missing.value) is NotFound
 
-    played(
+    run_story(
         story,
         *[NO_SUCH_PAGE] * 7,
-        refused(404, "NotFound", name="none", kind="namespaces"),
+        error_response(404, "NotFound", name="none", kind="namespaces"),
     )
 
 
 # What a guard is for.
 
-STALE = refused(409, "Conflict")
+STALE = error_response(409, "Conflict")
 """So a server answers when the object is another, is gone, or has changed."""
 
-IMMUTABLE = refused(422, "Invalid", causes=[{"field": "metadata.uid"}])
+IMMUTABLE = error_response(422, "Invalid", causes=[{"field": "metadata.uid"}])
 
 
 @pytest.mark.parametrize("answer", [STALE, IMMUTABLE])
-@pytest.mark.parametrize("there", [refused(404, "NotFound", name="a"), well(thing("a", uid="u2"))])
-def test_a_guarded_apply_finds_that_its_object_is_gone(answer: Answered, there: Answered) -> None:
-    async def story(kube: Kube, script: Script) -> None:
+@pytest.mark.parametrize(
+    "there", [error_response(404, "NotFound", name="a"), well(config_map("a", uid="u2"))]
+)
+def test_a_guarded_apply_finds_that_its_object_is_gone(
+    answer: CannedResponse, there: CannedResponse
+) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(NotFound) as gone:
-            await kube.apply(NODES, {"metadata": {"name": "a"}}, force=True, guard=GUARD)
+            await kube.apply(NODES, {"metadata": {"name": "a"}}, force=True, preconditions=GUARD)
         assert gone.value.missing == "a"
         assert script.words() == ["PATCH /api/v1/nodes/a", "GET /api/v1/nodes/a"]
 
-    played(story, answer, there)
+    run_story(story, answer, there)
 
 
 def test_a_guarded_apply_of_what_has_changed_is_a_conflict() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         for _ in range(2):
             with pytest.raises(Conflict):
-                await kube.apply(NODES, {"metadata": {"name": "a"}}, force=True, guard=GUARD)
+                await kube.apply(
+                    NODES, {"metadata": {"name": "a"}}, force=True, preconditions=GUARD
+                )
         assert script.words() == ["PATCH /api/v1/nodes/a", "GET /api/v1/nodes/a"] * 2
 
     # Whether the second question is answered or not: the first answer stands.
-    played(story, STALE, well(thing("a", revision=8)), STALE, refused(500, "InternalError"))
+    run_story(
+        story, STALE, well(config_map("a", revision=8)), STALE, error_response(500, "InternalError")
+    )
 
 
 def test_who_knows_no_nodes_does_not_know_that_one_is_gone() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(Conflict):
-            await kube.apply(NODES, {"metadata": {"name": "a"}}, force=True, guard=GUARD)
+            await kube.apply(NODES, {"metadata": {"name": "a"}}, force=True, preconditions=GUARD)
         assert script.words()[1:] == ["GET /api/v1/nodes/a"]
 
-    played(story, STALE, NO_SUCH_PAGE)
+    run_story(story, STALE, NO_SUCH_PAGE)
 
 
 def test_a_conflict_about_owners_is_told_at_once() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(Conflict) as conflict:
-            await kube.apply(NODES, {"metadata": {"name": "a"}}, force=False, guard=GUARD)
+            await kube.apply(NODES, {"metadata": {"name": "a"}}, force=False, preconditions=GUARD)
         assert conflict.value.claims != ()
         with pytest.raises(Conflict):
             await kube.apply(CONFIG_MAPS, {"metadata": {"name": "a"}}, force=False, namespace="x")
         assert len(script.asked) == 2
 
     claim = {"reason": "FieldManagerConflict", "message": 'conflict with "x"', "field": ".a"}
-    played(story, refused(409, "Conflict", causes=[claim]), STALE)
+    run_story(story, error_response(409, "Conflict", causes=[claim]), STALE)
 
 
 # Evictions.
 
 
-def withheld(**details: Any) -> Answered:
-    return refused(429, "TooManyRequests", causes=[{"reason": "DisruptionBudget"}], **details)
+def blocked_response(**details: Any) -> CannedResponse:
+    return error_response(
+        429, "TooManyRequests", causes=[{"reason": "DisruptionBudget"}], **details
+    )
 
 
-async def evict(kube: Kube, *, within: float = 10.0) -> Evicted | NotThere | Withheld:
+async def evict(kube: Kube, *, within: float = 10.0) -> Evicted | PodGone | BlockedByBudget:
     return await kube.evict("p", namespace="x", uid="u1", grace=30, within=within)
 
 
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        ([well(thing("p")), DONE], Evicted()),
-        ([refused(404, "NotFound", name="p")], NotThere()),
-        ([well(thing("p", uid="u2"))], NotThere()),
-        ([well(thing("p")), refused(404, "NotFound", name="p")], NotThere()),
-        ([well(thing("p")), STALE, well(thing("p", uid="u2"))], NotThere()),
-        ([well(thing("p")), STALE, refused(404, "NotFound", name="p")], NotThere()),
-        ([well(thing("p")), withheld()], Withheld("no", None)),
-        ([well(thing("p")), withheld(retryAfterSeconds=10)], Withheld("no", 10.0)),
+        ([well(config_map("p")), DONE], Evicted()),
+        ([error_response(404, "NotFound", name="p")], PodGone()),
+        ([well(config_map("p", uid="u2"))], PodGone()),
+        ([well(config_map("p")), error_response(404, "NotFound", name="p")], PodGone()),
+        ([well(config_map("p")), STALE, well(config_map("p", uid="u2"))], PodGone()),
+        ([well(config_map("p")), STALE, error_response(404, "NotFound", name="p")], PodGone()),
+        ([well(config_map("p")), blocked_response()], BlockedByBudget("no", None)),
+        (
+            [well(config_map("p")), blocked_response(retryAfterSeconds=10)],
+            BlockedByBudget("no", 10.0),
+        ),
     ],
 )
-def test_what_an_eviction_comes_to(answers: list[Answered], said: object) -> None:
-    async def story(kube: Kube, script: Script) -> None:
+def test_what_an_eviction_comes_to(answers: list[CannedResponse], said: object) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         assert await evict(kube) == said
         assert len(script.asked) == len(answers)
 
-    played(story, *answers)
+    run_story(story, *answers)
 
 
 def test_an_eviction_names_the_pod_it_means() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         await evict(kube)
         assert script.words()[1] == "POST /api/v1/namespaces/x/pods/p/eviction"
         assert script.sent() == {
@@ -497,48 +516,48 @@ def test_an_eviction_names_the_pod_it_means() -> None:
             },
         }
 
-    played(story, well(thing("p")), DONE)
+    run_story(story, well(config_map("p")), DONE)
 
 
-@pytest.mark.parametrize("before", [[], [well(thing("p"))]])
+@pytest.mark.parametrize("before", [[], [well(config_map("p"))]])
 @pytest.mark.parametrize(
     ("answer", "kind"),
-    [(NO_SUCH_PAGE, UnknownKind), (refused(429, "TooManyRequests"), TooManyRequests)],
+    [(NO_SUCH_PAGE, UnknownKind), (error_response(429, "TooManyRequests"), TooManyRequests)],
 )
 def test_only_a_budget_withholds_and_only_who_knows_pods_misses_one(
-    before: list[Answered], answer: Answered, kind: type[KubeError]
+    before: list[CannedResponse], answer: CannedResponse, kind: type[KubeError]
 ) -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(kind):
             await evict(kube)
 
-    played(story, *before, answer)
+    run_story(story, *before, answer)
 
 
 def test_an_eviction_that_the_server_cannot_judge_is_an_error_that_says_so() -> None:
     several = "This pod has more than one PodDisruptionBudget, which the eviction does not support."
 
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(Unavailable, match="more than one PodDisruptionBudget"):
             await evict(kube)
         with pytest.raises(Conflict):
             await evict(kube)
 
-    played(
+    run_story(
         story,
-        well(thing("p")),
-        Answered(500, status(500, "", several)),
-        well(thing("p")),
+        well(config_map("p")),
+        CannedResponse(500, status_body(500, "", several)),
+        well(config_map("p")),
         STALE,
-        well(thing("p")),
+        well(config_map("p")),
     )
 
 
 def test_an_eviction_with_its_questions_keeps_one_deadline() -> None:
-    async def story(kube: Kube, script: Script) -> None:
+    async def story(kube: Kube, script: ScriptedTransport) -> None:
         with pytest.raises(TimedOut):
             await evict(kube, within=3.0)
         assert script.asked[1].query == {"timeout": "1.000s"}
 
-    slow = Answered(200, encode(thing("p")), late=2.0)
-    played(story, slow, 60.0)
+    slow = CannedResponse(200, encode(config_map("p")), late=2.0)
+    run_story(story, slow, 60.0)

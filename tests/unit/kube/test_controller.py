@@ -11,13 +11,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.contextvars import get_contextvars
 from structlog.testing import LogCapture
 
-from libs.kube.controller import Controller, Done, Later, Outcome, Refused
+from libs.kube.controller import (
+    Controller,
+    Reconciled,
+    ReconcileRefused,
+    ReconcileResult,
+    RequeueAfter,
+)
 from libs.kube.errors import TooManyRequests
-from libs.kube.metering import Meters
+from libs.kube.metrics import ControllerMetrics
 from libs.kube.queue import WorkQueue
 from libs.runtime.metrics import Metrics
 from libs.runtime.tasks import Tasks
-from libs.testing.loop import Sim, run
+from libs.testing.simulation import Sim, run
 
 if TYPE_CHECKING:
     from libs.runtime.fatal import Fatal
@@ -41,19 +47,19 @@ class World:
         self.sim = sim
         self.queue: WorkQueue[str] = WorkQueue(clock=sim.clock)
         self.metrics = Metrics(version="test")
-        self.meters = Meters(self.metrics, controllers=["nodes", "pools"])
+        self.meters = ControllerMetrics(self.metrics, controllers=["nodes", "pools"])
         self.failures: list[Fatal] = []
         self.tasks = Tasks("service", failed=self.failures.append)
         self.tried: list[tuple[float, str]] = []
 
     def start(
         self,
-        reconcile: Callable[[str], Coroutine[Any, Any, Outcome]],
+        reconcile: Callable[[str], Coroutine[Any, Any, ReconcileResult]],
         *,
         concurrency: int = 2,
         grace: float = GRACE,
     ) -> Controller[str]:
-        async def noted(key: str) -> Outcome:
+        async def noted(key: str) -> ReconcileResult:
             self.tried.append((self.sim.clock.monotonic(), key))
             return await reconcile(key)
 
@@ -66,7 +72,7 @@ class World:
             grace=grace,
             clock=self.sim.clock,
             ids=self.sim.ids,
-            meters=self.meters,
+            metrics=self.meters,
         )
         self.tasks.forever("nodes", controller.run())
         return controller
@@ -85,7 +91,7 @@ class World:
         return self.measured("sluice_reconciles_total", controller="nodes", outcome=outcome)
 
 
-def story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+def run_story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     async def main(sim: Sim) -> None:
         world = World(sim)
         await tell(world)
@@ -97,8 +103,8 @@ def story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
 
 def test_done_waits_for_a_change_and_later_for_its_time() -> None:
     async def tell(world: World) -> None:
-        async def reconcile(key: str) -> Outcome:
-            return Done() if key == "done" else Later(60)
+        async def reconcile(key: str) -> ReconcileResult:
+            return Reconciled() if key == "done" else RequeueAfter(60)
 
         world.start(reconcile)
         world.queue.add("done")
@@ -108,13 +114,13 @@ def test_done_waits_for_a_change_and_later_for_its_time() -> None:
         assert world.times("later") == [0, 60, 120]
         assert (world.ended("done"), world.ended("later")) == (1, 3)
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_refusal_is_counted_said_once_and_not_tried_again(logged: list[Any]) -> None:
     async def tell(world: World) -> None:
-        async def reconcile(key: str) -> Outcome:
-            return Refused("the pool has no nodes")
+        async def reconcile(key: str) -> ReconcileResult:
+            return ReconcileRefused("the pool has no nodes")
 
         controller = world.start(reconcile)
         for _ in range(3):
@@ -122,9 +128,9 @@ def test_a_refusal_is_counted_said_once_and_not_tried_again(logged: list[Any]) -
             await world.sim.clock.sleep(3600)
         assert len(world.tried) == 3
         assert world.ended("refused") == 3
-        assert controller.troubles() == {"a": "the pool has no nodes"}
+        assert controller.failures() == {"a": "the pool has no nodes"}
 
-    story(tell)
+    run_story(tell)
     assert [(line["event"], line["why"]) for line in logged] == [
         ("reconcile was refused", "the pool has no nodes")
     ]
@@ -132,10 +138,10 @@ def test_a_refusal_is_counted_said_once_and_not_tried_again(logged: list[Any]) -
 
 def test_a_failure_is_tried_again_with_back_off_until_it_goes_well() -> None:
     async def tell(world: World) -> None:
-        async def reconcile(key: str) -> Outcome:
+        async def reconcile(key: str) -> ReconcileResult:
             if len(world.tried) % 5:
                 raise ValueError("not yet")
-            return Done()
+            return Reconciled()
 
         world.start(reconcile)
         for start in (0.0, 100.0):
@@ -146,13 +152,15 @@ def test_a_failure_is_tried_again_with_back_off_until_it_goes_well() -> None:
             assert world.times("a") == pytest.approx([start + wait for wait in waits])
         assert (world.ended("failed"), world.ended("done")) == (8, 2)
 
-    story(tell)
+    run_story(tell)
 
 
-@pytest.mark.parametrize("well", [Done(), Later(1000), Refused("no")], ids=str)
-def test_any_answer_makes_the_next_failure_the_first_again(well: Outcome) -> None:
+@pytest.mark.parametrize(
+    "well", [Reconciled(), RequeueAfter(1000), ReconcileRefused("no")], ids=str
+)
+def test_any_answer_makes_the_next_failure_the_first_again(well: ReconcileResult) -> None:
     async def tell(world: World) -> None:
-        async def reconcile(key: str) -> Outcome:
+        async def reconcile(key: str) -> ReconcileResult:
             if len(world.tried) % 3 == 0:
                 return well
             raise ValueError("not yet")
@@ -163,27 +171,27 @@ def test_any_answer_makes_the_next_failure_the_first_again(well: Outcome) -> Non
             await world.sim.clock.sleep(100)
             assert world.times("a")[-3:] == pytest.approx([start, start + 0.005, start + 0.015])
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_failure_is_said_once_for_each_cause_and_so_is_its_end(logged: list[Any]) -> None:
     async def tell(world: World) -> None:
         causes = ["revision 17 is stale", "revision 18 is stale", "no route", "no route", ""]
 
-        async def reconcile(key: str) -> Outcome:
+        async def reconcile(key: str) -> ReconcileResult:
             why = causes[len(world.tried) - 1]
             if why:
                 raise ValueError(why)
-            return Done()
+            return Reconciled()
 
         controller = world.start(reconcile)
         world.queue.add("a")
         await world.sim.clock.sleep(0.05)
-        assert controller.troubles() == {"a": "ValueError: no route"}
+        assert controller.failures() == {"a": "ValueError: no route"}
         await world.sim.clock.sleep(100)
-        assert controller.troubles() == {}
+        assert controller.failures() == {}
 
-    story(tell)
+    run_story(tell)
     assert [(line["event"], str(line.get("exc_info", ""))) for line in logged] == [
         ("reconcile failed", "revision 17 is stale"),
         ("reconcile failed", "no route"),
@@ -197,11 +205,11 @@ def test_each_try_has_a_name_of_its_own_in_the_log_and_leaves_none_behind() -> N
     async def tell(world: World) -> None:
         names: list[str] = []
 
-        async def reconcile(key: str) -> Outcome:
+        async def reconcile(key: str) -> ReconcileResult:
             context = get_contextvars()
             assert (context["controller"], context["key"]) == ("nodes", key)
             names.append(context["reconcile"])
-            return Done()
+            return Reconciled()
 
         world.start(reconcile, concurrency=1)
         for key in ("a", "b", "a"):
@@ -209,7 +217,7 @@ def test_each_try_has_a_name_of_its_own_in_the_log_and_leaves_none_behind() -> N
             await world.sim.clock.sleep(1)
         assert len(set(names)) == 3
 
-    story(tell)
+    run_story(tell)
     assert "reconcile" not in get_contextvars()
 
 
@@ -218,25 +226,25 @@ def test_a_server_that_says_when_is_not_asked_before_within_reason(
     asked: float, waited: float
 ) -> None:
     async def tell(world: World) -> None:
-        async def reconcile(key: str) -> Outcome:
+        async def reconcile(key: str) -> ReconcileResult:
             if len(world.tried) == 1:
                 raise TooManyRequests("GET /", "busy", code=429, reason="", retry_after=asked)
-            return Done()
+            return Reconciled()
 
         world.start(reconcile)
         world.queue.add("a")
         await world.sim.clock.sleep(1000)
         assert world.times("a") == [0, waited]
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_key_that_hangs_holds_up_one_place_until_its_time_is_over() -> None:
     async def tell(world: World) -> None:
-        async def reconcile(key: str) -> Outcome:
+        async def reconcile(key: str) -> ReconcileResult:
             if key == "hangs":
                 await asyncio.Event().wait()
-            return Done()
+            return Reconciled()
 
         world.start(reconcile)
         world.queue.add("hangs")
@@ -251,40 +259,40 @@ def test_a_key_that_hangs_holds_up_one_place_until_its_time_is_over() -> None:
         count = world.measured("sluice_reconcile_seconds_count", controller="nodes")
         assert count == 103
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_time_out_of_its_own_is_a_failure_and_not_the_controllers() -> None:
     async def tell(world: World) -> None:
-        async def reconcile(key: str) -> Outcome:
+        async def reconcile(key: str) -> ReconcileResult:
             if len(world.tried) == 1:
                 async with asyncio.timeout(1):
                     await asyncio.Event().wait()
-            return Done()
+            return Reconciled()
 
         world.start(reconcile)
         world.queue.add("a")
         await world.sim.clock.sleep(30)
         assert (world.ended("failed"), world.ended("timed_out"), world.ended("done")) == (1, 0, 1)
 
-    story(tell)
+    run_story(tell)
 
 
 def test_what_is_cancelled_inside_a_try_does_not_cost_a_place() -> None:
     async def tell(world: World) -> None:
-        async def reconcile(key: str) -> Outcome:
+        async def reconcile(key: str) -> ReconcileResult:
             if len(world.tried) <= 3:
                 inner = asyncio.create_task(asyncio.sleep(5))
                 inner.cancel()
                 await inner
-            return Done()
+            return Reconciled()
 
         world.start(reconcile, concurrency=1)
         world.queue.add("a")
         await world.sim.clock.sleep(1)
         assert (world.ended("failed"), world.ended("done")) == (3, 1)
 
-    story(tell)
+    run_story(tell)
 
 
 def test_no_more_keys_are_worked_on_at_once_than_there_are_places() -> None:
@@ -292,12 +300,12 @@ def test_no_more_keys_are_worked_on_at_once_than_there_are_places() -> None:
         busy: list[int] = [0]
         most: list[int] = []
 
-        async def reconcile(key: str) -> Outcome:
+        async def reconcile(key: str) -> ReconcileResult:
             busy[0] += 1
             most.append(busy[0])
             await world.sim.clock.sleep(1)
             busy[0] -= 1
-            return Done()
+            return Reconciled()
 
         world.start(reconcile, concurrency=3)
         for number in range(9):
@@ -306,28 +314,28 @@ def test_no_more_keys_are_worked_on_at_once_than_there_are_places() -> None:
         assert max(most) == 3
         assert world.tried[-1][0] == 2
 
-    story(tell)
+    run_story(tell)
 
 
-class Slow(msgspec.Struct):
+class SlowReconciler(msgspec.Struct):
     """Keys that take as many seconds as they say; how each ended."""
 
     world: World
     ends: list[tuple[float, str]] = []
 
-    async def reconcile(self, key: str) -> Outcome:
+    async def reconcile(self, key: str) -> ReconcileResult:
         how = "cancelled"
         try:
             await self.world.sim.clock.sleep(float(key))
             how = "ended"
         finally:
             self.ends.append((self.world.sim.clock.monotonic(), how))
-        return Done()
+        return Reconciled()
 
 
 def test_a_stop_lets_what_is_under_way_end_begins_nothing_and_is_bounded() -> None:
     async def tell(world: World) -> None:
-        slow = Slow(world)
+        slow = SlowReconciler(world)
         world.start(slow.reconcile, concurrency=2)
         for key in ("3", "9", "1"):
             world.queue.add(key)
@@ -336,36 +344,36 @@ def test_a_stop_lets_what_is_under_way_end_begins_nothing_and_is_bounded() -> No
         assert world.sim.clock.monotonic() == 1 + GRACE
         assert slow.ends == [(3, "ended"), (1 + GRACE, "cancelled")]
         assert sum(world.ended(how) for how in ("done", "failed", "timed_out")) == 1
-        assert world.queue.standing().working == 0
+        assert world.queue.stats().working == 0
 
-    story(tell)
+    run_story(tell)
 
 
 def test_without_grace_a_stop_is_at_once() -> None:
     async def tell(world: World) -> None:
-        slow = Slow(world)
+        slow = SlowReconciler(world)
         world.start(slow.reconcile, grace=0)
         world.queue.add("3")
         await world.sim.clock.sleep(1)
         await world.tasks.stop_forever()
         assert slow.ends == [(1, "cancelled")]
 
-    story(tell)
+    run_story(tell)
 
 
 def test_an_idle_controller_stops_at_once() -> None:
     async def tell(world: World) -> None:
-        world.start(Slow(world).reconcile)
+        world.start(SlowReconciler(world).reconcile)
         await world.sim.clock.sleep(1)
         await world.tasks.stop_forever()
         assert world.sim.clock.monotonic() == 1
 
-    story(tell)
+    run_story(tell)
 
 
 def test_every_series_is_there_at_zero_before_the_first_key() -> None:
     async def tell(world: World) -> None:
-        world.start(Slow(world).reconcile)
+        world.start(SlowReconciler(world).reconcile)
         for outcome in ("done", "later", "refused", "failed", "timed_out"):
             for controller in ("nodes", "pools"):
                 labels = {"controller": controller, "outcome": outcome}
@@ -381,4 +389,4 @@ def test_every_series_is_there_at_zero_before_the_first_key() -> None:
         assert world.measured("sluice_queue_waiting", controller="nodes") == 0
         assert world.measured("sluice_queue_working", controller="nodes") == 1
 
-    story(tell)
+    run_story(tell)

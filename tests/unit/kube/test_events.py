@@ -10,25 +10,25 @@ from structlog.testing import LogCapture
 
 from libs.kube.client import Kube
 from libs.kube.events import (
-    ALIKE,
-    FLUSH,
-    SAME,
+    FLUSH_TIMEOUT,
+    MAX_GROUPS,
+    MAX_TRIES,
+    MAX_UNWRITTEN,
+    MIN_WRITE_INTERVAL,
+    REPEAT_WINDOW,
     SOURCE,
-    SPARE,
-    TRIES,
-    UNWRITTEN,
-    About,
-    Events,
+    EventRecorder,
+    InvolvedObject,
 )
 from libs.runtime.tasks import Tasks
-from libs.testing.apiserver.faults import Cut, Delay, Fault, Hang, Refuse
+from libs.testing.apiserver.faults import Cut, Delay, Fault, Hang, RefuseRequest
 from libs.testing.apiserver.server import ApiServer
-from libs.testing.loop import Sim, run
+from libs.testing.simulation import Sim, run
 
 if TYPE_CHECKING:
     from libs.runtime.fatal import Fatal
 
-NODE = About(kind="Node", name="gpu-1", uid="1234")
+NODE = InvolvedObject(kind="Node", name="gpu-1", uid="1234")
 Type = Literal["Normal", "Warning"]
 
 
@@ -48,7 +48,7 @@ class World:
         self.clock = sim.clock
         self.server = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random_for("server"))
         self.kube = Kube(self.server.transport(user="us"), manager="sluice", clock=sim.clock)
-        self.events = Events(
+        self.events = EventRecorder(
             kube=self.kube, clock=sim.clock, random=sim.random_for("events"), ids=sim.ids
         )
         self.failures: list[Fatal] = []
@@ -59,7 +59,7 @@ class World:
         self,
         message: str,
         *,
-        about: About = NODE,
+        about: InvolvedObject = NODE,
         type: Type = "Normal",
         reason: str = "Upgraded",
         group: str = "",
@@ -80,7 +80,7 @@ class World:
         ]
 
 
-def story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+def run_story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     async def main(sim: Sim) -> None:
         world = World(sim)
         await tell(world)
@@ -93,12 +93,12 @@ def story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
 
 def test_a_name_that_is_too_long_is_cut_where_a_name_may_end() -> None:
     async def tell(world: World) -> None:
-        world.say("well", about=About(kind="Node", name=f"{'n' * 228}-.{'n' * 20}"))
+        world.say("well", about=InvolvedObject(kind="Node", name=f"{'n' * 228}-.{'n' * 20}"))
         await world.clock.sleep(1)
         (event,) = await world.shown()
         assert event["metadata"]["name"].startswith(f"{'n' * 228}.")
 
-    story(tell)
+    run_story(tell)
 
 
 def test_an_event_of_a_node_is_in_the_default_namespace_and_bears_our_source() -> None:
@@ -124,54 +124,56 @@ def test_an_event_of_a_node_is_in_the_default_namespace_and_bears_our_source() -
         assert event["firstTimestamp"] == event["lastTimestamp"] == "2027-01-15T08:00:00Z"
         assert event["count"] == 1
 
-    story(tell)
+    run_story(tell)
 
 
 def test_an_event_of_a_namespaced_object_is_beside_it() -> None:
     async def tell(world: World) -> None:
-        world.say("gone", about=About(kind="Pod", name="driver-x", namespace="kube-system"))
+        world.say(
+            "gone", about=InvolvedObject(kind="Pod", name="driver-x", namespace="kube-system")
+        )
         await world.clock.sleep(1)
         assert [one["message"] for one in await world.shown("kube-system")] == ["gone"]
 
-    story(tell)
+    run_story(tell)
 
 
 def test_the_same_within_two_minutes_is_one_event_that_counts() -> None:
     async def tell(world: World) -> None:
         for _ in range(3):
             world.say("waits for a slot")
-            await world.clock.sleep(SAME - 1)
+            await world.clock.sleep(REPEAT_WINDOW - 1)
         (event,) = await world.shown()
         assert event["count"] == 3
         assert event["firstTimestamp"] == "2027-01-15T08:00:00Z"
         assert event["lastTimestamp"] == "2027-01-15T08:03:58Z"
         assert world.writes() == ["create", "patch", "patch"]
 
-    story(tell)
+    run_story(tell)
 
 
 def test_after_two_minutes_of_silence_it_is_a_new_event() -> None:
     async def tell(world: World) -> None:
         world.say("waits for a slot")
-        await world.clock.sleep(SAME + 1)
+        await world.clock.sleep(REPEAT_WINDOW + 1)
         world.say("waits for a slot")
         await world.clock.sleep(1)
         assert [one["count"] for one in await world.shown()] == [1, 1]
 
-    story(tell)
+    run_story(tell)
 
 
 def test_what_differs_in_object_type_or_reason_is_another_event() -> None:
     async def tell(world: World) -> None:
         world.say("a")
-        world.say("a", about=About(kind="Node", name="gpu-2", uid="1235"))
+        world.say("a", about=InvolvedObject(kind="Node", name="gpu-2", uid="1235"))
         world.say("a", type="Warning")
         world.say("a", reason="Cordoned")
         world.say("b")
         await world.clock.sleep(1)
         assert len(await world.shown()) == 5
 
-    story(tell)
+    run_story(tell)
 
 
 def test_the_messages_of_a_group_are_one_event_that_shows_the_last() -> None:
@@ -179,11 +181,11 @@ def test_the_messages_of_a_group_are_one_event_that_shows_the_last() -> None:
         for done in range(20):
             world.say(f"{done} of 40 nodes done", group="progress")
             await world.clock.sleep(1)
-        await world.clock.sleep(SPARE)
+        await world.clock.sleep(MIN_WRITE_INTERVAL)
         (event,) = await world.shown()
         assert (event["count"], event["message"]) == (20, "19 of 40 nodes done")
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_reconcile_that_says_it_each_second_writes_every_ten() -> None:
@@ -191,29 +193,29 @@ def test_a_reconcile_that_says_it_each_second_writes_every_ten() -> None:
         for _ in range(100):
             world.say("waits for a slot")
             await world.clock.sleep(1)
-        await world.clock.sleep(SPARE)
+        await world.clock.sleep(MIN_WRITE_INTERVAL)
         (event,) = await world.shown()
         assert event["count"] == 100
-        assert len(world.writes()) == pytest.approx(100 / SPARE, abs=1)
+        assert len(world.writes()) == pytest.approx(100 / MIN_WRITE_INTERVAL, abs=1)
 
-    story(tell)
+    run_story(tell)
 
 
 def test_many_different_messages_about_one_thing_share_one_event() -> None:
     async def tell(world: World) -> None:
         for number in range(100):
             world.say(f"holder {number} is in the way")
-        await world.clock.sleep(SPARE + 1)
+        await world.clock.sleep(MIN_WRITE_INTERVAL + 1)
         shown = await world.shown()
-        assert len(shown) == ALIKE + 1
-        assert [one["count"] for one in shown] == [1] * ALIKE + [100 - ALIKE]
+        assert len(shown) == MAX_GROUPS + 1
+        assert [one["count"] for one in shown] == [1] * MAX_GROUPS + [100 - MAX_GROUPS]
         assert shown[-1]["message"] == "(one of many alike) holder 99 is in the way"
-        await world.clock.sleep(2 * SAME)
+        await world.clock.sleep(2 * REPEAT_WINDOW)
         world.say("holder 500 is in the way")
         await world.clock.sleep(1)
         assert (await world.shown())[-1]["message"] == "holder 500 is in the way"
 
-    story(tell)
+    run_story(tell)
 
 
 def test_when_nothing_is_said_nothing_is_written_and_nothing_is_kept() -> None:
@@ -222,12 +224,12 @@ def test_when_nothing_is_said_nothing_is_written_and_nothing_is_kept() -> None:
         world.say("b")
         await world.clock.sleep(1)
         before = world.writes()
-        await world.clock.sleep(SAME + 1)
+        await world.clock.sleep(REPEAT_WINDOW + 1)
         assert world.writes() == before
         assert not world.events._events  # pyright: ignore[reportPrivateUsage]
         assert not world.events._groups  # pyright: ignore[reportPrivateUsage]
 
-    story(tell)
+    run_story(tell)
 
 
 @pytest.mark.parametrize("message", ["x" * 5000, "ü" * 5000, "𝄞" * 5000, "\ud800" * 5000])
@@ -239,31 +241,40 @@ def test_a_message_that_is_too_long_or_no_text_is_cut(message: str) -> None:
         assert 1018 < len(event["message"].encode()) <= 1024
         assert event["message"].endswith("…")
 
-    story(tell)
+    run_story(tell)
 
 
 @pytest.mark.parametrize(
     "fault",
-    [Refuse(429, retry_after=3), Refuse(500), Cut("before"), Cut("after"), Hang(), Delay(60)],
+    [
+        RefuseRequest(429, retry_after=3),
+        RefuseRequest(500),
+        Cut("before"),
+        Cut("after"),
+        Hang(),
+        Delay(60),
+    ],
     ids=str,
 )
 def test_what_fails_for_a_while_is_tried_again_and_written_once(fault: Any) -> None:
     async def tell(world: World) -> None:
-        world.server.faults.add(Fault(does=fault, kind="Event", times=TRIES - 1))
+        world.server.faults.add(Fault(effect=fault, kind="Event", times=MAX_TRIES - 1))
         world.say("a")
         await world.clock.sleep(0.5)
         world.say("a")
         await world.clock.sleep(60)
         (event,) = await world.shown()
         assert (event["count"], event["message"]) == (2, "a")
-        assert world.events.tally.dropped == 0
+        assert world.events.counts.dropped == 0
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_server_that_says_when_is_not_asked_before() -> None:
     async def tell(world: World) -> None:
-        world.server.faults.add(Fault(does=Refuse(429, retry_after=20), kind="Event", times=1))
+        world.server.faults.add(
+            Fault(effect=RefuseRequest(429, retry_after=20), kind="Event", times=1)
+        )
         world.say("a")
         await world.clock.sleep(19)
         world.say("a")
@@ -271,34 +282,34 @@ def test_a_server_that_says_when_is_not_asked_before() -> None:
         await world.clock.sleep(2)
         assert len(world.writes()) == 2
 
-    story(tell)
+    run_story(tell)
 
 
 def test_what_fails_for_long_is_dropped_and_counted_and_the_next_is_written() -> None:
     async def tell(world: World) -> None:
-        fault = world.server.faults.add(Fault(does=Refuse(500), kind="Event"))
+        fault = world.server.faults.add(Fault(effect=RefuseRequest(500), kind="Event"))
         world.say("a")
         await world.clock.sleep(100)
-        assert fault.struck == TRIES
-        assert world.events.tally.dropped == 1
+        assert fault.hit_count == MAX_TRIES
+        assert world.events.counts.dropped == 1
         world.server.faults.clear()
         world.say("b")
         await world.clock.sleep(1)
         assert [one["message"] for one in await world.shown()] == ["b"]
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_refusal_for_good_is_not_tried_again_and_said_once(logged: list[Any]) -> None:
     async def tell(world: World) -> None:
-        fault = world.server.faults.add(Fault(does=Refuse(403), kind="Event"))
+        fault = world.server.faults.add(Fault(effect=RefuseRequest(403), kind="Event"))
         for number in range(5):
             world.say(str(number))
         await world.clock.sleep(100)
-        assert fault.struck == 5
-        assert world.events.tally.dropped == 5
+        assert fault.hit_count == 5
+        assert world.events.counts.dropped == 5
 
-    story(tell)
+    run_story(tell)
     assert [line["event"] for line in logged] == ["events are not written"]
     assert "403" in str(logged[0]["exc_info"]) or "forbidden" in str(logged[0]["exc_info"])
 
@@ -306,61 +317,63 @@ def test_a_refusal_for_good_is_not_tried_again_and_said_once(logged: list[Any]) 
 def test_a_trouble_that_comes_again_is_said_again(logged: list[Any]) -> None:
     async def tell(world: World) -> None:
         for number in range(3):
-            world.server.faults.add(Fault(does=Refuse(500), kind="Event", times=2))
+            world.server.faults.add(Fault(effect=RefuseRequest(500), kind="Event", times=2))
             world.say(str(number))
             await world.clock.sleep(100)
 
-    story(tell)
+    run_story(tell)
     assert len(logged) == 3
 
 
 def test_failures_of_long_ago_do_not_count() -> None:
     async def tell(world: World) -> None:
         for _ in range(10):
-            world.server.faults.add(Fault(does=Refuse(500), kind="Event", times=TRIES - 2))
+            world.server.faults.add(
+                Fault(effect=RefuseRequest(500), kind="Event", times=MAX_TRIES - 2)
+            )
             world.say("a")
             await world.clock.sleep(60)
         (event,) = await world.shown()
         assert event["count"] == 10
-        assert world.events.tally.dropped == 0
+        assert world.events.counts.dropped == 0
 
-    story(tell)
+    run_story(tell)
 
 
 def test_what_is_said_while_it_is_being_written_is_written_too() -> None:
     async def tell(world: World) -> None:
-        world.server.faults.add(Fault(does=Delay(1), kind="Event", verbs=("create",)))
+        world.server.faults.add(Fault(effect=Delay(1), kind="Event", verbs=("create",)))
         world.say("a")
         await world.clock.sleep(0.5)
         world.say("a")
         world.say("a")
-        await world.clock.sleep(SPARE + 2)
+        await world.clock.sleep(MIN_WRITE_INTERVAL + 2)
         (event,) = await world.shown()
         assert event["count"] == 3
         await world.tasks.stop_forever()
-        assert world.events.tally.dropped == 0
+        assert world.events.counts.dropped == 0
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_namespace_that_is_gone_costs_its_events_alone(logged: list[Any]) -> None:
     async def tell(world: World) -> None:
-        gone = About(kind="Pod", name="a", namespace="gone")
+        gone = InvolvedObject(kind="Pod", name="a", namespace="gone")
         for number in range(3):
             world.say(str(number), about=gone)
         world.say("still here")
         await world.clock.sleep(1)
-        assert world.events.tally.dropped == 3
+        assert world.events.counts.dropped == 3
         assert [one["message"] for one in await world.shown()] == ["still here"]
 
-    story(tell)
+    run_story(tell)
     assert [line["event"] for line in logged] == ["events are not written"]
 
 
 def test_an_event_that_the_server_forgot_is_made_anew_with_its_count() -> None:
     async def tell(world: World) -> None:
         world.say("a")
-        await world.clock.sleep(SPARE)
+        await world.clock.sleep(MIN_WRITE_INTERVAL)
         (event,) = await world.shown()
         name = event["metadata"]["name"]
         await world.kube.request("DELETE", f"/api/v1/namespaces/default/events/{name}")
@@ -370,39 +383,39 @@ def test_an_event_that_the_server_forgot_is_made_anew_with_its_count() -> None:
         assert event["count"] == 2
         assert event["metadata"]["name"] != name
 
-    story(tell)
+    run_story(tell)
 
 
 def test_while_the_server_hangs_no_more_is_kept_than_fits_and_the_rest_is_counted() -> None:
     async def tell(world: World) -> None:
-        world.server.faults.add(Fault(does=Hang(), kind="Event"))
-        many = UNWRITTEN + 500
+        world.server.faults.add(Fault(effect=Hang(), kind="Event"))
+        many = MAX_UNWRITTEN + 500
         for number in range(many):
-            world.say("a", about=About(kind="Node", name=f"n{number}"))
-            world.say("a", about=About(kind="Node", name=f"n{number}"))
-        tally = world.events.tally
+            world.say("a", about=InvolvedObject(kind="Node", name=f"n{number}"))
+            world.say("a", about=InvolvedObject(kind="Node", name=f"n{number}"))
+        tally = world.events.counts
         assert (tally.recorded, tally.dropped) == (2 * many, 1000)
         assert world.clock.monotonic() == 0
         world.server.faults.clear()
         await world.clock.sleep(60)
-        assert len(await world.shown()) == UNWRITTEN
+        assert len(await world.shown()) == MAX_UNWRITTEN
 
-    story(tell)
+    run_story(tell)
 
 
 def test_of_very_many_events_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     many = 300
-    monkeypatch.setattr("libs.kube.events.KEPT", many)
+    monkeypatch.setattr("libs.kube.events.MAX_EVENTS", many)
 
     async def tell(world: World) -> None:
         for number in range(many + 100):
-            world.say("a", about=About(kind="Node", name=f"n{number}"))
+            world.say("a", about=InvolvedObject(kind="Node", name=f"n{number}"))
             await world.clock.sleep(0.01)
         kept = world.events._events  # pyright: ignore[reportPrivateUsage]
         assert len(kept) == many
         assert len(world.writes()) == many + 100
 
-    story(tell)
+    run_story(tell)
 
 
 def test_at_the_end_what_is_unwritten_is_written() -> None:
@@ -417,19 +430,19 @@ def test_at_the_end_what_is_unwritten_is_written() -> None:
             ("b", 1),
         ]
         world.say("too late")
-        assert world.events.tally.dropped == 1
+        assert world.events.counts.dropped == 1
 
-    story(tell)
+    run_story(tell)
 
 
 def test_the_end_does_not_wait_long_for_a_server_that_hangs() -> None:
     async def tell(world: World) -> None:
-        world.server.faults.add(Fault(does=Hang(), kind="Event"))
+        world.server.faults.add(Fault(effect=Hang(), kind="Event"))
         await world.clock.sleep(1)
         for number in range(10):
             world.say(str(number))
         await world.tasks.stop_forever()
-        assert world.clock.monotonic() == pytest.approx(1 + FLUSH)
-        assert world.events.tally.dropped == 10
+        assert world.clock.monotonic() == pytest.approx(1 + FLUSH_TIMEOUT)
+        assert world.events.counts.dropped == 10
 
-    story(tell)
+    run_story(tell)

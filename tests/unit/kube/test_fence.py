@@ -9,11 +9,17 @@ import pytest
 
 from libs.kube.client import Kube
 from libs.kube.errors import KubeError, TimedOut
-from libs.kube.lease.fence import Fenced
-from libs.kube.lease.term import HOLD, NotLeading, Term
+from libs.kube.lease.fence import FencedTransport
+from libs.kube.lease.term import TERM_SECONDS, NotLeading, Term
 from libs.kube.resources import CONFIG_MAPS
-from libs.testing.loop import Sim, run
-from tests.unit.kube.lease_server import LEASES, NAMESPACE, NEVER, Fate, LeaseServer
+from libs.testing.simulation import Sim, run
+from tests.unit.kube.fake_lease_server import (
+    LEASES,
+    NAMESPACE,
+    NEVER,
+    FakeLeaseServer,
+    RequestFault,
+)
 
 WANTED = {"metadata": {"name": "a"}, "data": {}}
 
@@ -21,16 +27,16 @@ WANTED = {"metadata": {"name": "a"}, "data": {}}
 class World:
     def __init__(self, sim: Sim) -> None:
         self.clock = sim.clock
-        self.server = LeaseServer(sim.clock)
+        self.server = FakeLeaseServer(sim.clock)
         self.term = Term(lease="lease a/b", transitions=0, sent=0.0, clock=sim.clock)
-        fenced = Fenced(self.server.transport("a"), self.term, clock=sim.clock)
+        fenced = FencedTransport(self.server.transport("a"), self.term, clock=sim.clock)
         self.kube = Kube(fenced, manager="sluice", clock=sim.clock)
 
     async def change(self, *, within: float = 10.0) -> None:
         await self.kube.create(CONFIG_MAPS, WANTED, namespace=NAMESPACE, within=within)
 
 
-def story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+def run_story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     async def main(sim: Sim) -> None:
         await tell(World(sim))
 
@@ -39,7 +45,7 @@ def story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
 
 def test_a_change_goes_out_until_the_last_moment_and_not_after() -> None:
     async def tell(world: World) -> None:
-        await world.clock.sleep(HOLD - 0.001)
+        await world.clock.sleep(TERM_SECONDS - 0.001)
         await world.change()
         await world.clock.sleep(0.001)
         with pytest.raises(NotLeading, match=r"POST .*configmaps: not sent: lease a/b was not"):
@@ -47,7 +53,7 @@ def test_a_change_goes_out_until_the_last_moment_and_not_after() -> None:
         assert isinstance(NotLeading("", ""), KubeError)
         assert len(world.server.asked) == 1
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_term_that_was_ended_lets_nothing_out_and_says_why() -> None:
@@ -58,18 +64,18 @@ def test_a_term_that_was_ended_lets_nothing_out_and_says_why() -> None:
             await world.change()
         assert not world.server.asked
 
-    story(tell)
+    run_story(tell)
 
 
 def test_who_only_reads_passes() -> None:
     async def tell(world: World) -> None:
         world.term.end("over")
-        world.server.weather = lambda _user, _request: Fate(way=2.9, work=5.0, back=1.0)
+        world.server.weather = lambda _user, _request: RequestFault(way=2.9, work=5.0, back=1.0)
         with pytest.raises(KubeError, match="as scripted"):
             await world.kube.request("GET", f"{LEASES}/b")
         assert "timeout" not in world.server.asked[0][2].query
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_change_has_three_seconds_here_and_there_whatever_was_asked_for() -> None:
@@ -78,51 +84,51 @@ def test_a_change_has_three_seconds_here_and_there_whatever_was_asked_for() -> N
         await world.change(within=0.5)
         with suppress(TimedOut):
             await world.change(within=0.0001)  # "0.000s", which is no limit
-        world.server.weather = lambda _user, _request: Fate(way=NEVER)
+        world.server.weather = lambda _user, _request: RequestFault(way=NEVER)
         with pytest.raises(TimedOut, match="within 3 s"):
             await world.change(within=10)
         assert world.clock.monotonic() == pytest.approx(3, abs=0.2)
         asked = [request.query["timeout"] for _, _, request in world.server.asked]
         assert asked == ["3s", "0.500s", "3s", "3s"]
 
-    story(tell)
+    run_story(tell)
 
 
 @pytest.mark.parametrize(
     ("fate", "unsettled"),
     [
-        (Fate(), 0.0),
-        (Fate(refusal=409), 0.0),
-        (Fate(refusal=429), 0.0),
-        (Fate(refusal=500), 6.0),
-        (Fate(way=NEVER), 3.0),
-        (Fate(work=5.0), 3.0),
+        (RequestFault(), 0.0),
+        (RequestFault(refusal=409), 0.0),
+        (RequestFault(refusal=429), 0.0),
+        (RequestFault(refusal=500), 6.0),
+        (RequestFault(way=NEVER), 3.0),
+        (RequestFault(work=5.0), 3.0),
     ],
     ids=["done", "409", "429", "500", "lost", "hung"],
 )
 def test_what_may_still_be_carried_out_is_remembered_for_as_long(
-    fate: Fate, unsettled: float
+    fate: RequestFault, unsettled: float
 ) -> None:
     async def tell(world: World) -> None:
         world.server.weather = lambda _user, _request: fate
         with suppress(KubeError):
             await world.change()
-        assert world.term.unsettled() == pytest.approx(unsettled, abs=0.1)
+        assert world.term.seconds_in_flight() == pytest.approx(unsettled, abs=0.1)
         await world.clock.sleep(6)
-        assert world.term.unsettled() == 0
+        assert world.term.seconds_in_flight() == 0
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_renewal_that_is_known_too_late_does_not_wake_a_term() -> None:
     async def tell(world: World) -> None:
-        world.term.renewed(2.0)
+        world.term.renew(2.0)
         assert world.term.remaining() == 10
         await world.clock.sleep(11)
-        world.term.renewed(9.0)
+        world.term.renew(9.0)
         assert world.term.remaining() == 0
 
-    story(tell)
+    run_story(tell)
 
 
 def test_an_answer_is_passed_on_as_it_is() -> None:
@@ -130,4 +136,4 @@ def test_an_answer_is_passed_on_as_it_is() -> None:
         body = await world.kube.request("POST", "/api/v1/configmaps", body=WANTED)
         assert json.loads(body) == WANTED
 
-    story(tell)
+    run_story(tell)

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from libs.kube.queue import FAIR_TURN, RETRY_BURST, RETRY_RATE, Closed, Urgency, WorkQueue
-from libs.testing.loop import Sim, run
+from libs.kube.queue import FAIR_TURN, RETRY_BURST, RETRY_RATE, QueueClosed, Urgency, WorkQueue
+from libs.testing.simulation import Sim, run
 
 Queue = WorkQueue[str]
 
 
-def story(tell: Callable[[Sim, Queue], Coroutine[Any, Any, None]]) -> None:
+def run_story(tell: Callable[[Sim, Queue], Coroutine[Any, Any, None]]) -> None:
     async def main(sim: Sim) -> None:
         queue = Queue(clock=sim.clock)
         await tell(sim, queue)
@@ -28,7 +28,7 @@ async def now(getting: Awaitable[str]) -> str:
 
 async def all_there_is(queue: Queue) -> list[str]:
     keys: list[str] = []
-    while queue.standing().waiting:
+    while queue.stats().waiting:
         keys.append(await queue.get())
         queue.done(keys[-1])
     return keys
@@ -46,9 +46,9 @@ def test_what_changes_while_it_is_worked_on_comes_again_and_never_twice_at_once(
         queue.done("a")
         assert await now(queue.get()) == "a"
         queue.done("a")
-        assert queue.standing().waiting == 0
+        assert queue.stats().waiting == 0
 
-    story(tell)
+    run_story(tell)
 
 
 def test_live_changes_go_before_the_first_list_and_that_before_a_resync() -> None:
@@ -56,13 +56,13 @@ def test_live_changes_go_before_the_first_list_and_that_before_a_resync() -> Non
         for key in ("r1", "r2"):
             queue.add(key, Urgency.RESYNC)
         for key in ("f1", "f2", "r2"):
-            queue.add(key, Urgency.FIRST)
+            queue.add(key, Urgency.INITIAL)
         for key in ("l1", "f2"):
             queue.add(key)
         queue.add("l1", Urgency.RESYNC)
         assert await all_there_is(queue) == ["l1", "f2", "f1", "r2", "r1"]
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_raised_key_leaves_no_ghost_in_the_line_where_it_was() -> None:
@@ -75,20 +75,20 @@ def test_a_raised_key_leaves_no_ghost_in_the_line_where_it_was() -> None:
         queue.add("a", Urgency.RESYNC)
         assert await all_there_is(queue) == ["b", "a"]
 
-    story(tell)
+    run_story(tell)
 
 
 def test_what_changes_in_work_comes_again_as_urgently_as_the_most_urgent_change() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
         queue.add("a", Urgency.RESYNC)
         assert await queue.get() == "a"
-        queue.add("b", Urgency.FIRST)
+        queue.add("b", Urgency.INITIAL)
         queue.add("a")
         queue.add("a", Urgency.RESYNC)
         queue.done("a")
         assert await all_there_is(queue) == ["a", "b"]
 
-    story(tell)
+    run_story(tell)
 
 
 def test_under_an_unending_stream_of_changes_a_resync_waits_sixteen_turns_a_key() -> None:
@@ -106,7 +106,7 @@ def test_under_an_unending_stream_of_changes_a_resync_waits_sixteen_turns_a_key(
             2 * FAIR_TURN,
         ]
 
-    story(tell)
+    run_story(tell)
 
 
 def test_of_two_delays_the_earlier_counts_and_the_later_is_no_ghost() -> None:
@@ -121,19 +121,19 @@ def test_of_two_delays_the_earlier_counts_and_the_later_is_no_ghost() -> None:
         assert await queue.get() == "a"
         assert sim.clock.monotonic() == 6
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_delay_is_as_urgent_as_its_most_urgent_wish() -> None:
     async def tell(sim: Sim, queue: Queue) -> None:
-        queue.add("f", Urgency.FIRST)
+        queue.add("f", Urgency.INITIAL)
         queue.add_after("a", 1, Urgency.RESYNC)
         queue.add_after("a", 2, Urgency.LIVE)
         queue.add_after("a", 3, Urgency.RESYNC)
         await sim.clock.sleep(1.5)
         assert await all_there_is(queue) == ["a", "f"]
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_change_does_not_end_a_delay() -> None:
@@ -145,7 +145,7 @@ def test_a_change_does_not_end_a_delay() -> None:
         assert await queue.get() == "a"
         assert sim.clock.monotonic() == 10
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_failing_key_backs_off_to_five_minutes_until_it_is_forgotten() -> None:
@@ -163,7 +163,7 @@ def test_a_failing_key_backs_off_to_five_minutes_until_it_is_forgotten() -> None
         assert queue.retry("a", at_least=7) == 7
         assert sim.clock.monotonic() == pytest.approx(sum(waits[:-1]))
 
-    story(tell)
+    run_story(tell)
 
 
 def test_a_retry_is_as_urgent_as_the_key_was_handed_out() -> None:
@@ -173,10 +173,10 @@ def test_a_retry_is_as_urgent_as_the_key_was_handed_out() -> None:
         queue.retry("r")
         queue.done("r")
         await sim.clock.sleep(1)
-        queue.add("f", Urgency.FIRST)
+        queue.add("f", Urgency.INITIAL)
         assert await all_there_is(queue) == ["f", "r"]
 
-    story(tell)
+    run_story(tell)
 
 
 def test_many_keys_that_fail_at_once_come_again_at_the_overall_rate() -> None:
@@ -190,9 +190,9 @@ def test_many_keys_that_fail_at_once_come_again_at_the_overall_rate() -> None:
             times.append(sim.clock.monotonic())
         assert times[int(RETRY_BURST) - 1] == pytest.approx(0.005)
         assert times[-1] == pytest.approx(1000 / RETRY_RATE)
-        assert queue.standing().retried == many
+        assert queue.stats().retried == many
 
-    story(tell)
+    run_story(tell)
 
 
 def test_five_thousand_delays_need_one_task_and_are_on_time() -> None:
@@ -208,7 +208,7 @@ def test_five_thousand_delays_need_one_task_and_are_on_time() -> None:
             queue.done(key)
             assert sim.clock.monotonic() == pytest.approx(due[key])
 
-    story(tell)
+    run_story(tell)
 
 
 def test_delays_that_are_brought_forward_for_ever_do_not_pile_up() -> None:
@@ -220,7 +220,7 @@ def test_delays_that_are_brought_forward_for_ever_do_not_pile_up() -> None:
         heap = queue._delays._heap  # pyright: ignore[reportPrivateUsage]
         assert len(heap) < 100
 
-    story(tell)
+    run_story(tell)
 
 
 def test_closing_drops_what_waits_and_ends_who_waits_but_not_what_is_worked_on() -> None:
@@ -233,18 +233,18 @@ def test_closing_drops_what_waits_and_ends_who_waits_but_not_what_is_worked_on()
         queue.add("worked on")
         queue.close()
         for taker in takers:
-            with pytest.raises(Closed):
+            with pytest.raises(QueueClosed):
                 await taker
         queue.add("new")
         queue.add_after("newer", 1)
         queue.done("worked on")
         await sim.clock.sleep(10)
-        standing = queue.standing()
+        standing = queue.stats()
         assert (standing.waiting, standing.delayed, standing.working) == (0, 0, 0)
-        with pytest.raises(Closed):
+        with pytest.raises(QueueClosed):
             await queue.get()
 
-    story(tell)
+    run_story(tell)
 
 
 def test_the_oldest_keys_age_is_that_of_the_key_which_could_be_handed_out_longest() -> None:
@@ -254,9 +254,9 @@ def test_the_oldest_keys_age_is_that_of_the_key_which_could_be_handed_out_longes
         queue.add("b", Urgency.RESYNC)
         queue.add("a")  # raised, it is no younger
         await sim.clock.sleep(2)
-        assert queue.standing().oldest == 7
+        assert queue.stats().oldest == 7
         queue.done(await queue.get())
-        assert queue.standing().oldest == 2
-        assert queue.standing().added == 2
+        assert queue.stats().oldest == 2
+        assert queue.stats().added == 2
 
-    story(tell)
+    run_story(tell)

@@ -5,15 +5,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from libs.kube.answers import rest_of
 from libs.kube.client import Kube
 from libs.kube.resources import NODES
+from libs.kube.responses import continue_token_of
 from libs.kube.transport import Request
-from libs.testing.loop import Sim, run
-from tests.unit.kube.small_server import encode
+from libs.testing.simulation import Sim, run
+from tests.unit.kube.fake_api_server import encode
 
 
-class Body(bytes):
+class TrackedBody(bytes):
     """Keeps its number in `held` for as long as somebody has it."""
 
     number: int
@@ -23,7 +23,7 @@ class Body(bytes):
         self.held.discard(self.number)
 
 
-class Parts:
+class PagedServer:
     """A list of `count` parts, each of which takes a second to come and is held by nobody else."""
 
     status = 200
@@ -38,7 +38,7 @@ class Parts:
         """As each part came in: of which others the bytes were still there."""
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator["Parts"]:
+    async def open(self, request: Request) -> AsyncGenerator["PagedServer"]:
         self._asked = int(request.query.get("continue", "0"))
         yield self
 
@@ -48,7 +48,7 @@ class Parts:
         number, last = self._asked, self._asked == self._count - 1
         metadata = {"resourceVersion": "7", "continue": "" if last else str(number + 1)}
         items = [{"metadata": {"name": f"n{number}", "uid": "u", "resourceVersion": "7"}}]
-        made = Body(encode({"metadata": metadata, "items": items}))
+        made = TrackedBody(encode({"metadata": metadata, "items": items}))
         made.number, made.held = number, self._held
         self._held.add(number)
         return made
@@ -59,9 +59,9 @@ class Parts:
 
 def test_the_bytes_of_a_part_are_let_go_before_the_next_comes_in() -> None:
     async def main(sim: Sim) -> None:
-        parts = Parts(sim, count=3)
+        parts = PagedServer(sim, count=3)
         kube = Kube(parts, manager="sluice-test", clock=sim.clock)
-        listed = await kube.everything(NODES, limit=1)
+        listed = await kube.list_all(NODES, limit=1)
         assert [node.metadata.name for node in listed.items] == ["n0", "n1", "n2"]
         assert parts.held_meanwhile == [set(), set(), set()]
 
@@ -77,4 +77,4 @@ def test_the_bytes_of_a_part_are_let_go_before_the_next_comes_in() -> None:
     ids=["as of built-in kinds", "as of custom kinds"],
 )
 def test_what_is_left_is_read_wherever_the_server_says_it(body: bytes) -> None:
-    assert rest_of(body, path="/apis/x") == "x"
+    assert continue_token_of(body, path="/apis/x") == "x"

@@ -6,21 +6,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.kube.answers import read, read_page
 from libs.kube.resources import CONFIG_MAPS
+from libs.kube.responses import decode, decode_page
 from libs.kube.views import Node, Pod
-from tests.unit.kube.small_server import encode
+from tests.unit.kube.fake_api_server import encode
 
 META = {"name": "a", "namespace": "x", "uid": "u", "resourceVersion": "7"}
 
 
 def pod(**status: Any) -> Pod:
-    return read(encode({"metadata": META, "status": status}), Pod, tried="GET pod")
+    return decode(encode({"metadata": META, "status": status}), Pod, tried="GET pod")
 
 
 def test_what_is_not_known_is_passed_over_and_what_is_missing_is_empty() -> None:
     body = encode({"kind": "Node", "metadata": {**META, "new": [1]}, "spec": {"podCIDR": "x"}})
-    node = read(body, Node, tried="GET node")
+    node = decode(body, Node, tried="GET node")
     assert (node.metadata.key, node.spec.unschedulable, node.status.conditions) == (
         "x/a",
         False,
@@ -51,7 +51,7 @@ def test_a_time_that_nobody_has_set_is_empty() -> None:
 def test_a_list_of_nothing() -> None:
     for items in ([], None):
         body = encode({"metadata": {"resourceVersion": "7"}, "items": items})
-        assert not read_page(body, CONFIG_MAPS, path="pods").items
+        assert not decode_page(body, CONFIG_MAPS, path="pods").items
 
 
 def test_whose_fields_they_are_is_kept_without_the_answer_it_came_in() -> None:
@@ -60,7 +60,7 @@ def test_whose_fields_they_are_is_kept_without_the_answer_it_came_in() -> None:
     items = [{"metadata": {**META, "managedFields": managed}}, {"metadata": META}]
     body = encode({"metadata": {"resourceVersion": "7"}, "items": items})
     before = sys.getrefcount(body)
-    listed = read_page(body, CONFIG_MAPS, path="pods").items
+    listed = decode_page(body, CONFIG_MAPS, path="pods").items
     first, second = listed[0].metadata.managed_fields
     assert msgspec.json.decode(first.fields_v1) == fields
     assert (first.manager, first.operation, bytes(second.fields_v1)) == ("m", "Apply", b"{}")

@@ -11,9 +11,9 @@ from libs.kube.client import Kube
 from libs.kube.errors import Unavailable
 from libs.kube.resources import CONFIG_MAPS, Resource
 from libs.kube.views import Object
-from libs.kube.watch import Bookmark, Changed, Deleted, Listed, Update, Watch
-from libs.testing.loop import Sim, run
-from tests.unit.kube.small_server import Answered, SmallServer, encode, status
+from libs.kube.watch.reflector import Bookmark, Changed, Deleted, Listed, Reflector, Update
+from libs.testing.simulation import Sim, run
+from tests.unit.kube.fake_api_server import CannedResponse, FakeApiServer, encode, status_body
 
 Story = Callable[["World"], Awaitable[None]]
 
@@ -28,15 +28,17 @@ class World:
     def __init__(self, sim: Sim, *, resource: Resource[Any] = CONFIG_MAPS, **part: str) -> None:
         self.sim = sim
         self.clock = sim.clock
-        self.server = SmallServer(sim.clock)
+        self.server = FakeApiServer(sim.clock)
         kube = Kube(self.server, manager="test", clock=sim.clock)
-        self.watch = Watch(kube, resource, clock=sim.clock, random=sim.random_for("watch"), **part)
+        self.watch = Reflector(
+            kube, resource, clock=sim.clock, random=sim.random_for("watch"), **part
+        )
         self._updates = self.watch.updates()
 
     async def next(self) -> Update[Object]:
         return await anext(self._updates)
 
-    async def told(self) -> list[str]:
+    async def take_updates(self) -> list[str]:
         """Up to the next bookmark, in short."""
         words: list[str] = []
         while not isinstance(update := await self.next(), Bookmark):
@@ -63,7 +65,7 @@ def short(update: Update[Any]) -> str:
             return f"@{update.revision}"
 
 
-def played(story: Story, *, seed: int = 1, **how: Any) -> None:
+def run_story(story: Story, *, seed: int = 1, **how: Any) -> None:
     async def main(sim: Sim) -> None:
         world = World(sim, **how)
         try:
@@ -84,11 +86,11 @@ def test_it_lists_and_then_tells_each_change() -> None:
         server.put("a", more="x")
         server.delete("b")
         server.bookmark()
-        assert await world.told() == ["a@13", "-b@14"]
+        assert await world.take_updates() == ["a@13", "-b@14"]
         assert world.verbs() == ["list", "watch"]
         assert world.clock.monotonic() == 0.0
 
-    played(story)
+    run_story(story)
 
 
 def test_a_list_comes_in_pages_as_of_one_revision() -> None:
@@ -103,7 +105,7 @@ def test_a_list_comes_in_pages_as_of_one_revision() -> None:
         assert [query.get("continue") for query in asked] == [None, "1011/n0499", "1011/n0999"]
         assert all("resourceVersion" not in query for query in asked)
 
-    played(story)
+    run_story(story)
 
 
 def test_a_page_that_has_expired_starts_the_list_again() -> None:
@@ -112,15 +114,19 @@ def test_a_page_that_has_expired_starts_the_list_again() -> None:
         for number in range(501):
             server.put(f"n{number:03}")
 
-        def expired(request: Any) -> Answered | None:
-            return Answered(410, status(410, "Expired")) if "continue" in request.query else None
+        def expired(request: Any) -> CannedResponse | None:
+            return (
+                CannedResponse(410, status_body(410, "Expired"))
+                if "continue" in request.query
+                else None
+            )
 
         server.faults = [expired]
         listed = cast(Listed[Object], await world.next())
         assert len(listed.items) == 501
         assert world.verbs() == ["list"] * 4
 
-    played(story)
+    run_story(story)
 
 
 def test_selectors_go_with_both_and_are_left_out_where_there_are_none() -> None:
@@ -138,7 +144,7 @@ def test_selectors_go_with_both_and_are_left_out_where_there_are_none() -> None:
         assert watching["resourceVersion"] == "11"
         assert {each.path for each in world.server.asked} == {"/api/v1/namespaces/x/configmaps"}
 
-    played(story, labels="app in (a,b)", fields="spec.nodeName=n1", namespace="x")
+    run_story(story, labels="app in (a,b)", fields="spec.nodeName=n1", namespace="x")
 
 
 def test_a_watch_that_ends_in_time_goes_on_from_where_it_was() -> None:
@@ -155,9 +161,9 @@ def test_a_watch_that_ends_in_time_goes_on_from_where_it_was() -> None:
         assert world.verbs().count("list") == 1
         assert 3 <= world.verbs().count("watch") <= 5
         assert {each.query["resourceVersion"] for each in server.asked[2:]} == {"12"}
-        assert world.watch.why == ""
+        assert world.watch.problem == ""
 
-    played(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("by", ["answer", "event"])
@@ -171,13 +177,13 @@ def test_what_the_server_has_forgotten_is_listed(by: str) -> None:
             server.compact()
         else:
             gone = encode({"type": "ERROR", "object": {"code": 410, "reason": "Expired"}})
-            server.fail(Answered(body=gone + b"\n"), verb="watch")
+            server.fail(CannedResponse(body=gone + b"\n"), verb="watch")
             server.put("b")
         assert short(await world.next()) == "listed a,b@12"
         assert world.verbs() == ["list", "watch", "list"]
         assert world.clock.monotonic() < 1.0
 
-    played(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(
@@ -191,12 +197,12 @@ def test_a_line_that_is_no_event_is_followed_by_a_list(line: bytes) -> None:
         server = world.server
         server.put("a")
         await world.next()
-        server.fail(Answered(body=line), verb="watch")
+        server.fail(CannedResponse(body=line), verb="watch")
         server.put("b")
         assert short(await world.next()) == "listed a,b@12"
         assert world.verbs() == ["list", "watch", "list"]
 
-    played(story)
+    run_story(story)
 
 
 def test_a_connection_that_is_cut_within_a_line_loses_nothing(
@@ -208,13 +214,13 @@ def test_a_connection_that_is_cut_within_a_line_loses_nothing(
         await world.next()
         whole = server.put("b")
         half = encode({"type": "ADDED", "object": whole})[:-9]
-        for answer in (Answered(body=half), Answered(body=half, cut=True)):
+        for answer in (CannedResponse(body=half), CannedResponse(body=half, cut=True)):
             server.fail(answer, verb="watch")
         assert short(await world.next()) == "b@12"
         assert world.verbs() == ["list", "watch", "watch", "watch"]
         assert [each.query["resourceVersion"] for each in server.asked[1:]] == ["11"] * 3
 
-    played(story)
+    run_story(story)
     said = [record.getMessage() for record in caplog.records]
     assert said == [
         "cannot watch: watch /api/v1/configmaps: the connection was cut in the middle of a line",
@@ -235,9 +241,9 @@ def test_what_is_told_twice_is_heard_once() -> None:
         server.delete("a")
         watch.send("MODIFIED", new)
         server.bookmark()
-        assert await world.told() == ["-a@13"]
+        assert await world.take_updates() == ["-a@13"]
 
-    played(story)
+    run_story(story)
 
 
 def test_a_silent_connection_is_given_up_and_the_watch_goes_on() -> None:
@@ -257,7 +263,7 @@ def test_a_silent_connection_is_given_up_and_the_watch_goes_on() -> None:
         assert life + 15.0 <= waited <= life + 16.0
         assert world.verbs() == ["list", "watch", "watch"]
 
-    played(story)
+    run_story(story)
 
 
 def test_time_that_its_owner_takes_is_no_silence() -> None:
@@ -271,7 +277,7 @@ def test_time_that_its_owner_takes_is_no_silence() -> None:
         assert world.verbs() == ["list", "watch"]
         assert short(await world.next()) == "b@12"
 
-    played(story)
+    run_story(story)
 
 
 def test_failures_are_tried_again_ever_more_rarely_and_said_once(
@@ -280,16 +286,18 @@ def test_failures_are_tried_again_ever_more_rarely_and_said_once(
     async def story(world: World) -> None:
         server = world.server
         for _ in range(8):
-            server.fail(Answered(503, status(503, "ServiceUnavailable", "not now")), verb="list")
+            server.fail(
+                CannedResponse(503, status_body(503, "ServiceUnavailable", "not now")), verb="list"
+            )
         assert short(await world.next()) == "listed @10"
-        assert world.watch.why == f"GET {CONFIG_MAPS.path()}: not now"
+        assert world.watch.problem == f"GET {CONFIG_MAPS.path()}: not now"
         assert world.clock.monotonic() <= 1 + 2 + 4 + 8 + 16 + 3 * 30
         server.put("a")
         await world.next()
-        assert world.watch.why == ""
+        assert world.watch.problem == ""
 
     with caplog.at_level(logging.INFO, "sluice.kube"):
-        played(story)
+        run_story(story)
     assert [record.getMessage() for record in caplog.records] == [
         "cannot watch: GET /api/v1/configmaps: not now",
         "watching /api/v1/configmaps again",
@@ -300,7 +308,7 @@ def test_a_minute_of_health_makes_the_next_failure_the_first() -> None:
     async def story(world: World) -> None:
         server = world.server
         for _ in range(10):
-            server.fail(Answered(503, status(503, "ServiceUnavailable")), verb="list")
+            server.fail(CannedResponse(503, status_body(503, "ServiceUnavailable")), verb="list")
         await world.next()
         server.put("a")
         await world.next()
@@ -310,7 +318,7 @@ def test_a_minute_of_health_makes_the_next_failure_the_first() -> None:
         assert short(await world.next()) == "b@12"
         assert 61.0 <= world.clock.monotonic() - before <= 62.0
 
-    played(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(
@@ -321,21 +329,25 @@ def test_who_may_not_keeps_trying_and_says_why(code: int, reason: str, said: str
     async def story(world: World) -> None:
         server = world.server
         for _ in range(3):
-            server.fail(Answered(code, status(code, reason, "you may not")), verb="watch")
+            server.fail(
+                CannedResponse(code, status_body(code, reason, "you may not")), verb="watch"
+            )
         await world.next()
         server.put("a")
         assert short(await world.next()) == "a@11"
         assert world.verbs() == ["list", "watch", "watch", "watch", "watch"]
-        assert world.watch.why == ""
+        assert world.watch.problem == ""
 
     async def seen(world: World) -> None:
-        world.server.fail(Answered(code, status(code, reason, "you may not")), verb="list")
+        world.server.fail(
+            CannedResponse(code, status_body(code, reason, "you may not")), verb="list"
+        )
         await world.next()
-        assert world.watch.why.startswith(f"GET {CONFIG_MAPS.path()}: you may not")
-        assert said in world.watch.why
+        assert world.watch.problem.startswith(f"GET {CONFIG_MAPS.path()}: you may not")
+        assert said in world.watch.problem
 
-    played(story)
-    played(seen)
+    run_story(story)
+    run_story(seen)
 
 
 @pytest.mark.parametrize(("asked", "waited"), [(20, 20.0), (86_400, 60.0)])
@@ -343,25 +355,25 @@ def test_a_server_that_says_when_to_come_again_is_heeded_for_a_while(
     asked: int, waited: float
 ) -> None:
     async def story(world: World) -> None:
-        body = status(429, "TooManyRequests", retryAfterSeconds=asked)
-        world.server.fail(Answered(429, body), verb="list")
+        body = status_body(429, "TooManyRequests", retryAfterSeconds=asked)
+        world.server.fail(CannedResponse(429, body), verb="list")
         await world.next()
         assert world.clock.monotonic() == waited
 
-    played(story)
+    run_story(story)
 
 
 def test_a_custom_kind_that_is_not_installed_is_named() -> None:
     async def story(world: World) -> None:
         server = world.server
-        server.fail(Answered(404, b"404 page not found\n"), verb="list")
+        server.fail(CannedResponse(404, b"404 page not found\n"), verb="list")
         assert short(await world.next()) == "listed @10"
-        assert world.watch.why == (
+        assert world.watch.problem == (
             "GET /apis/sluice.dev/v1alpha1/rollouts: the server does not serve rollouts of "
             "sluice.dev/v1alpha1: install the CustomResourceDefinition rollouts.sluice.dev"
         )
 
-    played(story, resource=ROLLOUTS)
+    run_story(story, resource=ROLLOUTS)
 
 
 def test_a_hanging_server_is_given_up_and_asked_again() -> None:
@@ -371,10 +383,10 @@ def test_a_hanging_server_is_given_up_and_asked_again() -> None:
         world.sim.loop.call_later(40.0, setattr, server, "hanging", False)
         assert short(await world.next()) == "listed @10"
         assert 60.0 <= world.clock.monotonic() <= 63.0
-        assert "no whole answer" in world.watch.why
-        assert "within 30 s" in world.watch.why
+        assert "no whole answer" in world.watch.problem
+        assert "within 30 s" in world.watch.problem
 
-    played(story)
+    run_story(story)
 
 
 def test_a_cluster_that_was_restored_is_believed_at_the_third_list() -> None:
@@ -384,13 +396,13 @@ def test_a_cluster_that_was_restored_is_believed_at_the_third_list() -> None:
         server.put("b")
         assert short(await world.next()) == "listed a,b@12"
         server.restore(11)
-        server.fail(Answered(410, status(410, "Expired")), verb="watch")
+        server.fail(CannedResponse(410, status_body(410, "Expired")), verb="watch")
         assert short(await world.next()) == "restored a@11"
         assert world.verbs() == ["list", "watch", "list", "list", "list"]
         server.put("c")
         assert short(await world.next()) == "c@12"
 
-    played(story)
+    run_story(story)
 
 
 def test_a_list_that_lags_once_is_not_believed() -> None:
@@ -401,11 +413,11 @@ def test_a_list_that_lags_once_is_not_believed() -> None:
         server.put("b")
         await world.next()
         old = encode({"metadata": {"resourceVersion": "10"}, "items": []})
-        server.fail(Answered(body=old), verb="list")
-        world.watch.list_again()
+        server.fail(CannedResponse(body=old), verb="list")
+        world.watch.relist()
         assert short(await world.next()) == "listed a,b@12"
 
-    played(story)
+    run_story(story)
 
 
 def test_a_bookmark_of_the_past_is_followed_by_a_list() -> None:
@@ -418,7 +430,7 @@ def test_a_bookmark_of_the_past_is_followed_by_a_list() -> None:
         server.watches[0].send("BOOKMARK", {"metadata": {"resourceVersion": "5"}})
         assert short(await world.next()) == "listed a,b@12"
 
-    played(story)
+    run_story(story)
 
 
 def test_a_list_that_is_asked_for_comes_at_once() -> None:
@@ -427,12 +439,12 @@ def test_a_list_that_is_asked_for_comes_at_once() -> None:
         await world.next()
         server.put("a")
         await world.next()
-        world.sim.loop.call_later(5.0, world.watch.list_again)
+        world.sim.loop.call_later(5.0, world.watch.relist)
         assert short(await world.next()) == "listed a@11"
         assert world.clock.monotonic() == 5.0
-        assert world.watch.why == ""
+        assert world.watch.problem == ""
 
-    played(story)
+    run_story(story)
 
 
 def test_a_list_that_is_asked_for_while_the_watch_opens_comes_too() -> None:
@@ -440,12 +452,12 @@ def test_a_list_that_is_asked_for_while_the_watch_opens_comes_too() -> None:
         server = world.server
         await world.next()
         server.hanging = True
-        world.sim.loop.call_later(5.0, world.watch.list_again)
+        world.sim.loop.call_later(5.0, world.watch.relist)
         world.sim.loop.call_later(9.0, setattr, server, "hanging", False)
         assert short(await world.next()) == "listed @10"
         assert world.verbs() == ["list", "watch", "list"]
 
-    played(story)
+    run_story(story)
 
 
 def test_who_leaves_leaves_nothing_behind_and_may_come_back() -> None:
@@ -461,4 +473,4 @@ def test_who_leaves_leaves_nothing_behind_and_may_come_back() -> None:
             assert short(await anext(updates)) == "b@12"
         assert world.verbs() == ["list", "watch", "watch"]
 
-    played(story)
+    run_story(story)

@@ -6,33 +6,32 @@ from typing import Any
 
 import yaml
 
-from libs.policy.crds import schema
+from libs.policy.crds import CEL_RULES, crd_schema
 from libs.policy.kinds import KINDS
-from libs.policy.rules import RULES
-from libs.testing.apiserver.schemas import Schema, structural
+from libs.testing.apiserver.schemas.schema import Schema, structural_schema
 
 Object = dict[str, Any]
 CORPUS = Path(__file__).parent / "corpus"
 
 
 @cache
-def served(kind: str) -> Schema:
+def served_schema(kind: str) -> Schema:
     """The schema of a kind, as a server has it."""
-    return structural(schema(KINDS[kind]), rules=RULES)
+    return structural_schema(crd_schema(KINDS[kind]), rules=CEL_RULES)
 
 
-def accepted(obj: Object, old: Object | None = None) -> Object:
+def admit(obj: Object, old: Object | None = None) -> Object:
     """The object as a server would keep it, or the causes for which it would not."""
-    known = served(obj["kind"])
+    known = served_schema(obj["kind"])
     kept = known.default(known.prune(obj))
     causes = known.validate(kept, old)
     assert causes == []
     return kept
 
 
-def refused(obj: Object, old: Object | None = None) -> list[tuple[str, str]]:
+def rejection_causes(obj: Object, old: Object | None = None) -> list[tuple[str, str]]:
     """Where and why a server would refuse it."""
-    known = served(obj["kind"])
+    known = served_schema(obj["kind"])
     kept = known.default(known.prune(obj))
     return [(cause["field"], cause["message"]) for cause in known.validate(kept, old)]
 

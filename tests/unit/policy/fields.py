@@ -11,7 +11,7 @@ from typing import Any
 Object = dict[str, Any]
 
 
-class Seen(Enum):
+class ExpectedFinding(Enum):
     """What must be seen when a field is set."""
 
     MODEL = auto()
@@ -25,21 +25,21 @@ class Seen(Enum):
 
 
 @dataclass(frozen=True)
-class Case:
+class FieldCase:
     """One field, set once."""
 
     kind: str
     path: str
     value: Any
-    seen: Seen
+    expected: ExpectedFinding
 
     def __str__(self) -> str:
         return f"{self.kind} {self.path}"
 
     def manifest(self) -> Object:
         """A valid object with this field in it, and what the field cannot be without."""
-        obj = smallest(self.kind)
-        for path, value in (*BESIDE.get(str(self), {}).items(), (self.path, self.value)):
+        obj = minimal_object(self.kind)
+        for path, value in (*REQUIRED_BESIDE.get(str(self), {}).items(), (self.path, self.value)):
             put(obj["spec"], path, value)
         return obj
 
@@ -56,7 +56,7 @@ SECTIONS = (
     *("daemonsets", "driver", "toolkit", "devicePlugin", "dcgm"),
     *("dcgmExporter", "nodeStatusExporter", "gfd"),
 )
-SMALLEST: dict[str, Object] = {
+MINIMAL_SPECS: dict[str, Object] = {
     "ClusterPolicy": {section: {} for section in SECTIONS},
     "NVIDIADriver": {"default": False, "driverType": "gpu", "image": "r.example/driver:1"},
     "GPUClusterPolicy": {"driver": {"version": "580.95.05"}},
@@ -96,9 +96,11 @@ WITH_IMAGE = ("repository", "image", "version")
 TOLERATIONS = [{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3}]
 
 
-def smallest(kind: str) -> Object:
+def minimal_object(kind: str) -> Object:
     """The smallest object of a kind."""
-    spec = {name: dict(of) if isinstance(of, dict) else of for name, of in SMALLEST[kind].items()}
+    spec = {
+        name: dict(of) if isinstance(of, dict) else of for name, of in MINIMAL_SPECS[kind].items()
+    }
     return {"apiVersion": API[kind], "kind": kind, "metadata": {"name": "a"}, "spec": spec}
 
 
@@ -117,7 +119,7 @@ def get(obj: Any, path: str) -> Any:
     return obj
 
 
-def below(path: str, fields: Object) -> Object:
+def with_prefix(path: str, fields: Object) -> Object:
     """Fields under a path."""
     return {f"{path}.{name}": value for name, value in fields.items()}
 
@@ -128,22 +130,22 @@ def driver_fields(at: str) -> Object:
     named |= {"rdma.enabled": True, "rdma.useHostMofed": True, "manager.env": ENV}
     named |= {"secretEnv": "s", "certConfig.name": "c", "kernelModuleConfig.name": "k"}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        named |= below(probe, PROBE)
-    return below(at, named) if at else named
+        named |= with_prefix(probe, PROBE)
+    return with_prefix(at, named) if at else named
 
 
 def upgrade_fields(at: str, *, auto_upgrade: bool) -> Object:
     """An upgrade policy."""
-    return below(
+    return with_prefix(
         at,
         {
             "autoUpgrade": auto_upgrade,
             "maxParallelUpgrades": 5,
             "maxUnavailable": "10%",
-            **below("podDeletion", POD_DELETION),
+            **with_prefix("podDeletion", POD_DELETION),
             "waitForCompletion.podSelector": "job=x",
             "waitForCompletion.timeoutSeconds": 60,
-            **below("drain", {"enable": True, "podSelector": "a=b", **POD_DELETION}),
+            **with_prefix("drain", {"enable": True, "podSelector": "a=b", **POD_DELETION}),
         },
     )
 
@@ -152,7 +154,7 @@ def parts() -> Object:
     """gds and gdrcopy, which both kinds have."""
     fields: Object = {}
     for part in ("gds", "gdrcopy"):
-        fields |= below(part, {"enabled": True, **IMAGE, **REST})
+        fields |= with_prefix(part, {"enabled": True, **IMAGE, **REST})
     return fields
 
 
@@ -188,8 +190,12 @@ def _cluster_model() -> Object:
     for agent in ("toolkit", "devicePlugin", "dcgmExporter", "gfd", "migManager"):
         fields[f"{agent}.enabled"] = False
     for agent in AGENTS:
-        fields |= below(agent, {name: IMAGE[name] for name in IMAGE if name not in WITH_IMAGE})
-        fields |= below(agent, {k: v for k, v in REST.items() if k not in ("args", "hostNetwork")})
+        fields |= with_prefix(
+            agent, {name: IMAGE[name] for name in IMAGE if name not in WITH_IMAGE}
+        )
+        fields |= with_prefix(
+            agent, {k: v for k, v in REST.items() if k not in ("args", "hostNetwork")}
+        )
     return fields
 
 
@@ -210,11 +216,11 @@ ABSENT = (
 def _cluster_notes() -> Object:
     fields = {
         "operator.defaultRuntime": "crio",
-        **below("operator.initContainer", IMAGE),
+        **with_prefix("operator.initContainer", IMAGE),
         "operator.labels": {"a": "b"},
         "operator.annotations": {"a": "b"},
-        **below("operator.metrics.serviceMonitor", SERVICE_MONITOR),
-        **below("driver.manager", IMAGE),
+        **with_prefix("operator.metrics.serviceMonitor", SERVICE_MONITOR),
+        **with_prefix("driver.manager", IMAGE),
         "driver.useOpenKernelModules": True,
         "driver.licensingConfig.configMapName": "l",
         "driver.licensingConfig.secretName": "l",
@@ -225,33 +231,33 @@ def _cluster_notes() -> Object:
         "devicePlugin.mps.root": "/mps",
         "dcgm.hostPort": 5555,
         "dcgmExporter.config.name": "c",
-        **below("dcgmExporter.serviceMonitor", SERVICE_MONITOR),
+        **with_prefix("dcgmExporter.serviceMonitor", SERVICE_MONITOR),
         "dcgmExporter.service.type": "NodePort",
         "dcgmExporter.service.internalTrafficPolicy": "Local",
         "dcgmExporter.hostPID": True,
         "dcgmExporter.podLabelAllowlistRegex": ["a.*"],
         "dcgmExporter.hpcJobMapping.directory": "/jobs",
-        **below("nodeStatusExporter.serviceMonitor", SERVICE_MONITOR),
+        **with_prefix("nodeStatusExporter.serviceMonitor", SERVICE_MONITOR),
         "migManager.gpuClientsConfig.name": "g",
         "validator.vfioPCI.env": ENV,
         "validator.vgpuManager.env": ENV,
         "validator.vgpuDevices.env": ENV,
         "sandboxWorkloads.mode": "kata",
-        **below("vgpuManager.driverManager", {**IMAGE, "env": ENV}),
+        **with_prefix("vgpuManager.driverManager", {**IMAGE, "env": ENV}),
         "vgpuManager.kernelModuleConfig.name": "k",
         "vgpuDeviceManager.config.name": "c",
         "vgpuDeviceManager.config.default": "d",
-        **below("vfioManager.driverManager", {**IMAGE, "env": ENV}),
+        **with_prefix("vfioManager.driverManager", {**IMAGE, "env": ENV}),
         "cdi.default": True,
         "ccManager.defaultMode": "devtools",
         "kataManager.config.artifactsDir": "/kata",
         "kataManager.config.runtimeClasses": [{"name": "k", "artifacts": {"url": "u"}}],
     }
     for agent in AGENTS:
-        fields |= below(agent, {name: IMAGE[name] for name in WITH_IMAGE})
-        fields |= below(agent, {"args": ["-a"], "hostNetwork": True})
+        fields |= with_prefix(agent, {name: IMAGE[name] for name in WITH_IMAGE})
+        fields |= with_prefix(agent, {"args": ["-a"], "hostNetwork": True})
     for absent in ABSENT:
-        fields |= below(absent, {**IMAGE, **REST})
+        fields |= with_prefix(absent, {**IMAGE, **REST})
     return fields
 
 
@@ -313,7 +319,7 @@ MODEL: dict[str, Object] = {
 NOTES: dict[str, Object] = {
     "ClusterPolicy": _cluster_notes(),
     "NVIDIADriver": {
-        **below("manager", IMAGE),
+        **with_prefix("manager", IMAGE),
         "useOpenKernelModules": True,
         "licensingConfig.name": "l",
         "licensingConfig.secretName": "l",
@@ -329,11 +335,11 @@ ERRORS: dict[str, Object] = {
     "NVIDIADriver": {"driverType": "vgpu", "nodeAffinity": {"requiredDuring": {}}},
 }
 _WHOLE = {"repository": "r.example", "image": "i", "version": "1"}
-BESIDE: dict[str, Object] = {
+REQUIRED_BESIDE: dict[str, Object] = {
     "Rollout release.target": {"release.failures": 0},
     "Rollout release.failures": {"release.target": "x"},
     **{
-        f"ClusterPolicy {at}.{name}": below(at, _WHOLE)
+        f"ClusterPolicy {at}.{name}": with_prefix(at, _WHOLE)
         for at in ("driver", "gds", "gdrcopy")
         for name in WITH_IMAGE
     },
@@ -346,14 +352,14 @@ BESIDE: dict[str, Object] = {
 """What a field cannot be without."""
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[FieldCase]:
     """Every field, once."""
     for seen, tables in (
-        (Seen.MODEL, MODEL),
-        (Seen.NOTE, NOTES),
-        (Seen.WARNING, WARNINGS),
-        (Seen.ERROR, ERRORS),
+        (ExpectedFinding.MODEL, MODEL),
+        (ExpectedFinding.NOTE, NOTES),
+        (ExpectedFinding.WARNING, WARNINGS),
+        (ExpectedFinding.ERROR, ERRORS),
     ):
         for kind, table in tables.items():
             for path, value in table.items():
-                yield Case(kind, path, value, seen)
+                yield FieldCase(kind, path, value, seen)

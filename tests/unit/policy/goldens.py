@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from libs.policy.installation.whole import installation
+from libs.policy.installation.objects import installation_objects
 from tests.unit.policy.situations import SETTINGS, SITUATIONS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -30,21 +30,21 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Readable.add_representer(str, _text)
 
 
-def objects(name: str) -> list[dict[str, Any]]:
+def golden_objects(name: str) -> list[dict[str, Any]]:
     """What is rendered."""
     if name == INSTALLATION:
-        return list(installation(SETTINGS.namespace))
+        return list(installation_objects(SETTINGS.namespace))
     return [made.object for made in SITUATIONS[name].rendering().objects]
 
 
-def text(name: str) -> str:
+def golden_text(name: str) -> str:
     """The golden file as it should be."""
     return yaml.dump_all(
-        objects(name), Dumper=_Readable, sort_keys=False, width=100, explicit_start=True
+        golden_objects(name), Dumper=_Readable, sort_keys=False, width=100, explicit_start=True
     )
 
 
-def path_of(name: str) -> Path:
+def golden_path(name: str) -> Path:
     """Where it is."""
     return GOLDEN / f"{name}.yaml"
 
@@ -54,4 +54,4 @@ NAMES = (INSTALLATION, *SITUATIONS)
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
     for one in NAMES:
-        path_of(one).write_text(text(one))
+        golden_path(one).write_text(golden_text(one))

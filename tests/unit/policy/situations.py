@@ -9,19 +9,19 @@ from typing import Any
 import yaml
 
 from libs.policy.kinds.common import EnvVar
-from libs.policy.owners import NodeFacts
-from libs.policy.pools import Pools, pools
-from libs.policy.reading import read
-from libs.policy.rendering.operands import operands
-from libs.policy.rendering.rendered import Rendering
-from libs.policy.rendering.settings import Images, Settings
-from libs.policy.variants import Placement, placed
+from libs.policy.manifests import parse_manifest
+from libs.policy.owners import NodeLabels
+from libs.policy.pools import Pools, assemble_pools
+from libs.policy.render.operands import render_operands
+from libs.policy.render.rendered import RenderResult
+from libs.policy.render.settings import AgentImages, RenderSettings
+from libs.policy.variants import NodeVariants, assign_variants
 
 CORPUS = Path(__file__).parent / "corpus"
 FEATURES = "feature.node.kubernetes.io/"
-SETTINGS = Settings(
+SETTINGS = RenderSettings(
     namespace="gpu-operator",
-    images=Images(
+    images=AgentImages(
         discovery="r.example/sluice/discovery:1.0",
         driver="r.example/sluice/driver:1.0",
         validator="r.example/sluice/validator:1.0",
@@ -44,7 +44,7 @@ def node(
     version: str = "22.04",
     kernel: str = "5.15.0-139-generic",
     **labels: str,
-) -> NodeFacts:
+) -> NodeLabels:
     """A GPU node as discovery labels it."""
     told = {
         "nvidia.com/gpu.present": "true",
@@ -54,7 +54,7 @@ def node(
         f"{FEATURES}system-os_release.VERSION_ID.major": version.partition(".")[0],
         f"{FEATURES}kernel-version.full": kernel,
     }
-    return NodeFacts(name=name, uid=f"uid-{name}", labels={**told, **labels})
+    return NodeLabels(name=name, uid=f"uid-{name}", labels={**told, **labels})
 
 
 UBUNTU = node("a")
@@ -67,20 +67,24 @@ class Situation:
     """What is there."""
 
     objects: Sequence[Object]
-    nodes: Sequence[NodeFacts] = (UBUNTU,)
+    nodes: Sequence[NodeLabels] = (UBUNTU,)
     config_maps: Mapping[str, Sequence[str]] = field(default_factory=lambda: FILES)
 
     def pools(self) -> Pools:
         """Who has which nodes."""
-        return pools([read(obj["kind"], obj) for obj in self.objects], self.nodes)
+        return assemble_pools(
+            [parse_manifest(obj["kind"], obj) for obj in self.objects], self.nodes
+        )
 
-    def placement(self) -> Placement:
+    def placement(self) -> NodeVariants:
         """Of which variants those are."""
-        return placed(self.pools(), self.nodes)
+        return assign_variants(self.pools(), self.nodes)
 
-    def rendering(self, settings: Settings = SETTINGS) -> Rendering:
+    def rendering(self, settings: RenderSettings = SETTINGS) -> RenderResult:
         """All that is wanted."""
-        return operands(self.pools(), self.placement(), settings, config_maps=self.config_maps)
+        return render_operands(
+            self.pools(), self.placement(), settings, config_maps=self.config_maps
+        )
 
 
 def cluster_policy(**spec: Any) -> Object:
@@ -97,7 +101,7 @@ def cluster_policy(**spec: Any) -> Object:
     return deepcopy(policy)
 
 
-def asking(**spec: Any) -> Object:
+def crd_mode_policy(**spec: Any) -> Object:
     """A policy for the whole cluster that leaves drivers to NVIDIADrivers."""
     return cluster_policy(driver={"useNvidiaDriverCRD": True}, **spec)
 
@@ -112,7 +116,7 @@ def nvidia_driver(name: str, **spec: Any) -> Object:
     }
 
 
-def of_corpus(name: str) -> list[Object]:
+def from_corpus(name: str) -> list[Object]:
     """Manifests as people write them, as if they had been applied."""
     objects = [obj for obj in yaml.safe_load_all((CORPUS / name).read_text()) if obj]
     for obj in objects:
@@ -120,7 +124,7 @@ def of_corpus(name: str) -> list[Object]:
     return objects
 
 
-def drivers(rendering: Rendering) -> list[Object]:
+def drivers(rendering: RenderResult) -> list[Object]:
     """The DaemonSets of drivers."""
     return [made.object for made in rendering.objects if made.driver]
 
@@ -139,7 +143,7 @@ def without_digests(daemon_set: Object) -> Object:
     return template
 
 
-def pod_of(rendering: Rendering, app: str) -> Object:
+def pod_of(rendering: RenderResult, app: str) -> Object:
     """What the pods of a DaemonSet are, by the label that people select by."""
     (found,) = [
         made.object["spec"]["template"]["spec"]
@@ -154,7 +158,7 @@ def env_of(container: Object) -> dict[str, Any]:
     return {one["name"]: one.get("value") for one in container["env"]}
 
 
-def names(rendering: Rendering) -> list[tuple[str, str]]:
+def rendered_names(rendering: RenderResult) -> list[tuple[str, str]]:
     """Kind and name of all that is rendered."""
     return [(made.kind, made.name) for made in rendering.objects]
 
@@ -164,7 +168,7 @@ SITUATIONS: dict[str, Situation] = {
         [cluster_policy()], [UBUNTU, node("c", version="24.04"), node("d")]
     ),
     "private-registry-and-all-parts": Situation(
-        of_corpus("cluster-policy-private-registry.yaml"), [RED_HAT]
+        from_corpus("cluster-policy-private-registry.yaml"), [RED_HAT]
     ),
     "precompiled": Situation(
         [cluster_policy(driver={**DRIVER, "version": "580", "usePrecompiled": True})],
@@ -172,13 +176,13 @@ SITUATIONS: dict[str, Situation] = {
     ),
     "two-drivers": Situation(
         [
-            asking(),
+            crd_mode_policy(),
             nvidia_driver("canary", nodeSelector={"pool": "canary"}, version="590.10"),
             nvidia_driver("rest", default=True, kernelModuleType="open", labels={"team": "ml"}),
         ],
         [UBUNTU, node("c", pool="canary")],
     ),
-    "driver-on-the-host": Situation(of_corpus("gpu-cluster-policy.yaml")),
+    "driver-on-the-host": Situation(from_corpus("gpu-cluster-policy.yaml")),
     "pre-installed-and-switched-off": Situation(
         [
             cluster_policy(

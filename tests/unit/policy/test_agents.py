@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.policy.rendering.rendered import Operand
+from libs.policy.render.rendered import Operand
 from tests.unit.policy.situations import (
     SETTINGS,
     SITUATIONS,
@@ -11,8 +11,8 @@ from tests.unit.policy.situations import (
     cluster_policy,
     drivers,
     env_of,
-    names,
     pod_of,
+    rendered_names,
 )
 
 APPS = {
@@ -42,7 +42,7 @@ def test_agents_run_where_people_expect_them_without_credentials() -> None:
 
 def test_what_is_switched_off_is_not_rendered() -> None:
     rendering = SITUATIONS["pre-installed-and-switched-off"].rendering()
-    assert names(rendering) == [
+    assert rendered_names(rendering) == [
         ("RuntimeClass", "nvidia"),
         ("ConfigMap", "nvidia-driver-startup-probe"),
         ("DaemonSet", "nvidia-container-toolkit-daemonset"),
@@ -65,7 +65,7 @@ def test_a_driver_on_the_host_has_no_daemon_set_but_artefacts_by_name() -> None:
 
 def test_without_a_policy_agents_are_there_and_drivers_are_not() -> None:
     rendering = Situation([]).rendering()
-    assert [name for kind, name in names(rendering) if kind == "DaemonSet"] == [
+    assert [name for kind, name in rendered_names(rendering) if kind == "DaemonSet"] == [
         "nvidia-container-toolkit-daemonset",
         "nvidia-operator-validator",
         "nvidia-device-plugin-daemonset",
@@ -79,7 +79,7 @@ def test_each_agent_keeps_a_journal_of_its_own_where_it_may_write(name: str) -> 
     rendering = SITUATIONS[name].rendering()
     kept: list[str] = []
     for app in APPS:
-        if ("DaemonSet", app) not in names(rendering):
+        if ("DaemonSet", app) not in rendered_names(rendering):
             continue
         pod = pod_of(rendering, app)
         (container,) = pod["containers"]

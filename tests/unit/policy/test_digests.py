@@ -9,15 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.policy.digest import LENGTH, driver_label, identity, install_digest, target
-from libs.policy.kinds.common import EnvVar, Image, Probe, Resources, Toleration
+from libs.policy.digest import (
+    DIGEST_LENGTH,
+    driver_identity,
+    driver_label,
+    install_digest,
+    target_digest,
+)
+from libs.policy.kinds.common import EnvVar, Image, Probe, ResourceRequirements, Toleration
 from libs.policy.kinds.driver import Gdrcopy, Gds, KernelModuleType, Rdma
-from libs.policy.normal import ALIVE, READY, STARTUP, normal
-from libs.policy.rendering.driver import driver as rendered
-from libs.policy.rendering.rendered import Rendered
-from libs.policy.shapes import Form, Shape, shape
+from libs.policy.normalize import LIVENESS_PROBE, READINESS_PROBE, STARTUP_PROBE, normalize
+from libs.policy.render.driver import render_driver as rendered
+from libs.policy.render.rendered import RenderedObject
+from libs.policy.shapes import JsonType, Shape, shape_of
 from libs.policy.variants import Variant
-from libs.policy.wanted import Method, PodWishes, WantedDriver
+from libs.policy.wanted import InstallMethod, PodOverrides, WantedDriver
 from tests.unit.policy.situations import (
     FILES,
     SETTINGS,
@@ -28,21 +34,21 @@ from tests.unit.policy.situations import (
 
 UBUNTU = Variant(system="ubuntu", version="22.04")
 ALL = WantedDriver(
-    method=Method.CONTAINER,
+    method=InstallMethod.CONTAINER,
     image=Image(repository="r.example/nvidia", image="driver", version="580.95.05"),
     rdma=Rdma(enabled=True),
     gds=Gds(enabled=True, image="r.example/nvidia-fs:2.26"),
     gdrcopy=Gdrcopy(enabled=True, image="r.example/gdrdrv:2.5"),
 )
 ENV = (EnvVar(name="A", value="1"),)
-NEEDS = Resources(limits={"cpu": 2})
+NEEDS = ResourceRequirements(limits={"cpu": 2})
 PROBE = Probe(period_seconds=7)
 
 Change = tuple[str, Any]
 BOTH, POD_ALONE, NONE = ("target", "install"), ("target",), ()
 
 TABLE: dict[str, tuple[Any, tuple[str, ...]]] = {
-    "method": (Method.PRE_INSTALLED, BOTH),
+    "method": (InstallMethod.PRE_INSTALLED, BOTH),
     "version": ("580", NONE),
     "cuda": ("13.0", NONE),
     "image.repository": ("other.example", BOTH),
@@ -105,7 +111,7 @@ def changed(driver: Any, path: str, value: Any) -> Any:
 def leaves(of: Shape, path: str = "") -> Iterator[str]:
     for field in of.fields:
         at = f"{path}.{field.name}".lstrip(".")
-        if field.shape.form is Form.OBJECT and not at.endswith("Probe"):
+        if field.shape.type is JsonType.OBJECT and not at.endswith("Probe"):
             yield from leaves(field.shape, at)
         else:
             yield at
@@ -116,7 +122,7 @@ def test_which_digests_a_field_changes(path: str) -> None:
     value, expected = TABLE[path]
     other = changed(ALL, path, value)
     changes: list[str] = []
-    if target(other) != target(ALL):
+    if target_digest(other) != target_digest(ALL):
         changes.append("target")
     if install_digest(other, UBUNTU) != install_digest(ALL, UBUNTU):
         changes.append("install")
@@ -124,11 +130,11 @@ def test_which_digests_a_field_changes(path: str) -> None:
 
 
 def test_the_table_has_every_field() -> None:
-    assert set(leaves(shape(WantedDriver, {}))) == set(TABLE)
+    assert set(leaves(shape_of(WantedDriver, {}))) == set(TABLE)
 
 
-HOST = WantedDriver(method=Method.HOST, version="580.95.05", cuda="13.0")
-THERE = WantedDriver(method=Method.PRE_INSTALLED, cuda="13.0")
+HOST = WantedDriver(method=InstallMethod.HOST, version="580.95.05", cuda="13.0")
+THERE = WantedDriver(method=InstallMethod.PRE_INSTALLED, cuda="13.0")
 
 
 @pytest.mark.parametrize(
@@ -148,13 +154,13 @@ def test_other_methods_have_fewer_fields(
 ) -> None:
     other = changed(driver, path, value)
     same = (
-        target(other) == target(driver),
+        target_digest(other) == target_digest(driver),
         install_digest(other, UBUNTU) == install_digest(driver, UBUNTU),
     )
     assert same == ("target" not in expected, "install" not in expected)
 
 
-PLAIN = WantedDriver(method=Method.CONTAINER, image=ALL.image)
+PLAIN = WantedDriver(method=InstallMethod.CONTAINER, image=ALL.image)
 OPEN = EnvVar(name="KERNEL_MODULE_TYPE", value="open")
 RDMA = EnvVar(name="GPU_DIRECT_RDMA_ENABLED", value="true")
 
@@ -168,10 +174,10 @@ RDMA = EnvVar(name="GPU_DIRECT_RDMA_ENABLED", value="true")
         (PLAIN, changed(PLAIN, "gdrcopy.env", ENV)),
         (PLAIN, changed(PLAIN, "rdma.useHostMofed", True)),
         (PLAIN, changed(PLAIN, "startupProbe", Probe())),
-        (PLAIN, changed(PLAIN, "startupProbe", changed(STARTUP, "successThreshold", 1))),
+        (PLAIN, changed(PLAIN, "startupProbe", changed(STARTUP_PROBE, "successThreshold", 1))),
         (
             changed(PLAIN, "livenessProbe", Probe(success_threshold=1)),
-            changed(PLAIN, "livenessProbe", ALIVE),
+            changed(PLAIN, "livenessProbe", LIVENESS_PROBE),
         ),
         (PLAIN, changed(PLAIN, "args", ("init",))),
         (PLAIN, changed(PLAIN, "pods.priorityClassName", "system-node-critical")),
@@ -232,13 +238,13 @@ RDMA = EnvVar(name="GPU_DIRECT_RDMA_ENABLED", value="true")
     ],
 )
 def test_what_makes_no_difference_changes_no_digest(one: WantedDriver, other: WantedDriver) -> None:
-    assert identity("u", one, UBUNTU) == identity("u", other, UBUNTU)
+    assert driver_identity("u", one, UBUNTU) == driver_identity("u", other, UBUNTU)
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (PLAIN, changed(PLAIN, "livenessProbe", ALIVE)),
+        (PLAIN, changed(PLAIN, "livenessProbe", LIVENESS_PROBE)),
         (PLAIN, changed(PLAIN, "readinessProbe", Probe(success_threshold=1))),
         (PLAIN, changed(PLAIN, "pods.annotations", {"app": "x"})),
         (
@@ -248,7 +254,7 @@ def test_what_makes_no_difference_changes_no_digest(one: WantedDriver, other: Wa
     ],
 )
 def test_what_makes_a_difference_changes_the_target(one: WantedDriver, other: WantedDriver) -> None:
-    assert target(one) != target(other)
+    assert target_digest(one) != target_digest(other)
     assert template(one) != template(other)
 
 
@@ -256,8 +262,8 @@ def test_an_order_that_a_reference_needs_is_kept() -> None:
     refers = (EnvVar(name="A", value="$(B)"), EnvVar(name="B", value="2"))
     one = changed(PLAIN, "env", refers)
     other = changed(PLAIN, "env", refers[::-1])
-    assert target(one) != target(other)
-    assert normal(one).env == refers
+    assert target_digest(one) != target_digest(other)
+    assert normalize(one).env == refers
 
 
 def test_a_label_is_of_one_pool_target_and_variant() -> None:
@@ -269,13 +275,13 @@ def test_a_label_is_of_one_pool_target_and_variant() -> None:
     ]
     labels = {driver_label(uid, of, v) for uid in "ab" for of in "cd" for v in variants}
     assert len(labels) == 16
-    assert all(len(label) == LENGTH and label.isalnum() for label in labels)
+    assert all(len(label) == DIGEST_LENGTH and label.isalnum() for label in labels)
 
 
 def test_an_installation_is_of_one_variant_and_of_any_pool() -> None:
     other = Variant(system="ubuntu", version="24.04")
     assert install_digest(PLAIN, UBUNTU) != install_digest(PLAIN, other)
-    one, two = identity("a", PLAIN, UBUNTU), identity("b", PLAIN, UBUNTU)
+    one, two = driver_identity("a", PLAIN, UBUNTU), driver_identity("b", PLAIN, UBUNTU)
     assert (one.target, one.install_digest) == (two.target, two.install_digest)
     assert one.label != two.label
 
@@ -326,7 +332,7 @@ def test_digests_are_the_same_in_every_release(
     driver: WantedDriver, variant: Variant, digests: tuple[str, str, str]
 ) -> None:
     """A change here restarts the drivers of every fleet: mend the code, not the values."""
-    known = identity("bfac7359-6033-45ce-88d6-53db0078526e", driver, variant)
+    known = driver_identity("bfac7359-6033-45ce-88d6-53db0078526e", driver, variant)
     assert (known.target, known.label, known.install_digest) == digests
 
 
@@ -339,7 +345,7 @@ envs = st.lists(
 ).map(tuple)
 maps = st.dictionaries(st.sampled_from(["a", "b", "app", "sluice.dev/x"]), words, max_size=3)
 amounts = st.dictionaries(st.just("cpu"), st.sampled_from([1, 2, "1", "2"]), max_size=1)
-needs = st.builds(Resources, limits=amounts, requests=amounts)
+needs = st.builds(ResourceRequirements, limits=amounts, requests=amounts)
 images = st.sampled_from(
     [Image(image="r/d:1"), Image(repository="r", image="d", version="1"), Image(image="r/d:2")]
 )
@@ -386,7 +392,7 @@ def parts(kind: type[Gds] | type[Gdrcopy]) -> st.SearchStrategy[Any]:
 
 drivers = st.builds(
     WantedDriver,
-    method=st.just(Method.CONTAINER),
+    method=st.just(InstallMethod.CONTAINER),
     image=pulled_images(),
     kernel_module_type=st.sampled_from(KernelModuleType),
     args=st.sampled_from([(), ("init",), ("a",)]),
@@ -395,9 +401,9 @@ drivers = st.builds(
     secret_env=words,
     resources=needs,
     host_network=st.booleans(),
-    startup_probe=probes(STARTUP),
-    liveness_probe=probes(ALIVE),
-    readiness_probe=probes(READY),
+    startup_probe=probes(STARTUP_PROBE),
+    liveness_probe=probes(LIVENESS_PROBE),
+    readiness_probe=probes(READINESS_PROBE),
     rdma=st.builds(Rdma, enabled=st.booleans(), use_host_mofed=st.booleans()),
     gds=parts(Gds),
     gdrcopy=parts(Gdrcopy),
@@ -407,7 +413,7 @@ drivers = st.builds(
     host_root=places,
     install_dir=places,
     pods=st.builds(
-        PodWishes,
+        PodOverrides,
         labels=maps,
         annotations=maps,
         tolerations=st.lists(tolerations, max_size=2).map(tuple),
@@ -418,7 +424,7 @@ drivers = st.builds(
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> tuple[WantedDriver, WantedDriver]:
+def similar_drivers(draw: st.DrawFn) -> tuple[WantedDriver, WantedDriver]:
     """Two that differ in a few fields, or in none: any two would hardly ever be the same."""
     one, other = draw(drivers), draw(drivers)
     names = [field.name for field in msgspec.structs.fields(WantedDriver)]
@@ -433,23 +439,23 @@ def template(driver: WantedDriver) -> Any:
     """The pod of a driver without what its digests say."""
     pool = msgspec.structs.replace(POOL, driver=driver)
     made = rendered(pool, UBUNTU, SETTINGS, FILES)
-    assert isinstance(made, Rendered)
+    assert isinstance(made, RenderedObject)
     return without_digests(made.object)
 
 
-@given(wishes())
+@given(similar_drivers())
 def test_two_drivers_have_one_target_if_and_only_if_their_pods_are_the_same(
     both: tuple[WantedDriver, WantedDriver],
 ) -> None:
     one, other = both
-    assert (target(one) == target(other)) == (template(one) == template(other))
+    assert (target_digest(one) == target_digest(other)) == (template(one) == template(other))
 
 
 @given(drivers)
 def test_a_normal_form_is_its_own(driver: WantedDriver) -> None:
-    assert normal(normal(driver)) == normal(driver)
-    assert target(normal(driver)) == target(driver)
-    assert install_digest(normal(driver), UBUNTU) == install_digest(driver, UBUNTU)
+    assert normalize(normalize(driver)) == normalize(driver)
+    assert target_digest(normalize(driver)) == target_digest(driver)
+    assert install_digest(normalize(driver), UBUNTU) == install_digest(driver, UBUNTU)
 
 
 @given(drivers, st.randoms())
@@ -457,4 +463,4 @@ def test_the_order_of_keys_is_nothing(driver: WantedDriver, source: random.Rando
     keys = list(driver.pods.labels)
     source.shuffle(keys)
     labels = {key: driver.pods.labels[key] for key in keys}
-    assert target(changed(driver, "pods.labels", labels)) == target(driver)
+    assert target_digest(changed(driver, "pods.labels", labels)) == target_digest(driver)

@@ -6,39 +6,39 @@ import pytest
 
 from libs.policy.findings import Severity
 from libs.policy.kinds import KINDS
-from libs.policy.reading import manifest, read
-from libs.policy.shapes import Form, Shape
-from tests.unit.policy.crd_schemas import accepted
-from tests.unit.policy.fields import Case, Seen, cases, get
+from libs.policy.manifests import parse_manifest, to_manifest
+from libs.policy.shapes import JsonType, Shape
+from tests.unit.policy.crd_schemas import admit
+from tests.unit.policy.fields import ExpectedFinding, FieldCase, cases, get
 
 CASES = list(cases())
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_field_that_is_set_is_seen(case: Case) -> None:
+def test_a_field_that_is_set_is_seen(case: FieldCase) -> None:
     obj = case.manifest()
-    kept = accepted(obj)
+    kept = admit(obj)
     assert get(kept["spec"], case.path) == case.value
-    result = read(case.kind, kept)
+    result = parse_manifest(case.kind, kept)
     assert result.policy is not None
     at = f"spec.{case.path}"
     said = [found for found in result.findings if found.field.startswith(at)]
-    if case.seen is Seen.MODEL:
+    if case.expected is ExpectedFinding.MODEL:
         assert said == []
-        assert get(manifest(result.policy)["spec"], case.path) == case.value
+        assert get(to_manifest(result.policy)["spec"], case.path) == case.value
         return
-    assert [found.severity for found in said] == [Severity[case.seen.name]]
+    assert [found.severity for found in said] == [Severity[case.expected.name]]
     assert all(found.problem and found.remedy for found in said)
-    if case.seen is Seen.NOTE:
+    if case.expected is ExpectedFinding.NOTE:
         assert "no effect here, because " in said[0].problem
 
 
 def test_what_is_only_noted_is_kept_all_the_same() -> None:
     for case in CASES:
-        if case.seen is Seen.NOTE:
-            policy = read(case.kind, case.manifest()).policy
+        if case.expected is ExpectedFinding.NOTE:
+            policy = parse_manifest(case.kind, case.manifest()).policy
             assert policy is not None
-            assert get(manifest(policy)["spec"], case.path) == case.value
+            assert get(to_manifest(policy)["spec"], case.path) == case.value
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -56,7 +56,7 @@ def test_every_field_says_what_it_is_and_what_follows(kind: str) -> None:
 def _leaves(shape: Shape, path: str) -> Iterator[str]:
     for field in shape.fields:
         at = f"{path}.{field.name}".lstrip(".")
-        if field.shape.form is Form.OBJECT and not field.about.alias:
+        if field.shape.type is JsonType.OBJECT and not field.about.alias:
             yield from _leaves(field.shape, at)
         else:
             yield at
@@ -65,9 +65,9 @@ def _leaves(shape: Shape, path: str) -> Iterator[str]:
 def _silent(shape: Shape, path: str, *, moot: bool) -> Iterator[str]:
     for field in shape.fields:
         at, about = f"{path}.{field.name}".lstrip("."), field.about
-        if field.shape.form is Form.OBJECT and not about.alias:
-            yield from _silent(field.shape, at, moot=moot or bool(about.moot))
-        elif not (moot or about.moot or about.effect or about.alias):
+        if field.shape.type is JsonType.OBJECT and not about.alias:
+            yield from _silent(field.shape, at, moot=moot or bool(about.no_effect_because))
+        elif not (moot or about.no_effect_because or about.effect or about.alias):
             yield at
-        if not about.says:
+        if not about.description:
             yield at

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.policy.images import NoImage, image_for
+from libs.policy.images import MissingImage, variant_image
 from libs.policy.kinds.common import Image
 from libs.policy.variants import Variant
 from tests.unit.policy.situations import (
@@ -42,7 +42,7 @@ V22 = Variant(system="ubuntu", version="22.04")
     ],
 )
 def test_an_image_is_named_as_people_know_it(image: Image, variant: Variant, path: str) -> None:
-    assert image_for(image, variant) == path
+    assert variant_image(image, variant) == path
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_an_image_is_named_as_people_know_it(image: Image, variant: Variant, pat
     ],
 )
 def test_an_image_that_cannot_be_named(image: Image, variant: Variant, problem: str) -> None:
-    found = image_for(image, variant)
-    assert isinstance(found, NoImage)
+    found = variant_image(image, variant)
+    assert isinstance(found, MissingImage)
     assert problem in found.problem
     assert found.remedy
 

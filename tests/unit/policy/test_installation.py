@@ -1,9 +1,9 @@
 """What is installed: every right of every service in one table, and none for agents."""
 
 from libs.contracts.identities import COMPONENTS, Writer
-from libs.policy.accounts import account_of
-from libs.policy.installation.rights import RIGHTS
-from libs.policy.installation.whole import installation
+from libs.policy.installation.objects import installation_objects
+from libs.policy.installation.rbac import RBAC_RULES
+from libs.policy.service_accounts import service_account_of
 
 LOOK = "get list watch"
 GPU_OPERATOR = "coordination.k8s.io/leases 53822513.nvidia.com"
@@ -63,7 +63,7 @@ TABLE: dict[str, dict[str, str]] = {
 
 def granted() -> dict[str, dict[str, str]]:
     """The same table, read from the objects that are applied."""
-    objects = installation("gpu-operator")
+    objects = installation_objects("gpu-operator")
     rules = {
         (obj["kind"], obj["metadata"]["name"]): obj["rules"] for obj in objects if "rules" in obj
     }
@@ -88,15 +88,15 @@ def test_every_right_of_every_service() -> None:
 
 
 def test_agents_have_an_account_and_no_right() -> None:
-    objects = installation("gpu-operator")
+    objects = installation_objects("gpu-operator")
     accounts = {obj["metadata"]["name"]: obj for obj in objects if obj["kind"] == "ServiceAccount"}
     assert set(accounts) == {
         "nvidia-driver",
-        *(account_of(writer) for writer in Writer if writer is not Writer.CTL),
+        *(service_account_of(writer) for writer in Writer if writer is not Writer.CTL),
     }
     assert all(one["automountServiceAccountToken"] is False for one in accounts.values())
-    assert not {account_of(writer) for writer in COMPONENTS} & set(granted())
-    assert not set(RIGHTS) & set(COMPONENTS)
+    assert not {service_account_of(writer) for writer in COMPONENTS} & set(granted())
+    assert not set(RBAC_RULES) & set(COMPONENTS)
 
 
 def test_nobody_reads_secrets_or_deletes_what_is_people_s() -> None:
@@ -109,7 +109,7 @@ def test_nobody_reads_secrets_or_deletes_what_is_people_s() -> None:
 
 
 def test_the_namespace_lets_privileged_pods_in() -> None:
-    namespace = installation("gpus")[0]
+    namespace = installation_objects("gpus")[0]
     assert namespace["metadata"]["name"] == "gpus"
     for mode in ("enforce", "audit", "warn"):
         label = f"pod-security.kubernetes.io/{mode}"
@@ -120,7 +120,7 @@ def test_two_installations_share_no_object() -> None:
     def keys(namespace: str) -> set[tuple[str, str, str]]:
         return {
             (obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-            for obj in installation(namespace)
+            for obj in installation_objects(namespace)
         }
 
     assert not keys("a") & keys("b")

@@ -10,48 +10,50 @@ from hypothesis import strategies as st
 
 from libs.policy.kinds.common import EnvVar, Image, Toleration
 from libs.policy.kinds.strategy import OnJobTimeout, StrategySpec
-from libs.policy.owners import NodeFacts
-from libs.policy.pools import Pools, pool_key, pools
-from libs.policy.reading import Read, read
-from libs.policy.told import Standing, Told
-from libs.policy.wanted import Method, Operands, PodWishes
-from tests.unit.policy.fields import put, smallest
+from libs.policy.manifests import ParsedPolicy, parse_manifest
+from libs.policy.owners import NodeLabels
+from libs.policy.pools import Pools, assemble_pools, pool_key
+from libs.policy.verdicts import Acceptance, PolicyVerdict
+from libs.policy.wanted import InstallMethod, Operands, PodOverrides
+from tests.unit.policy.fields import minimal_object, put
 
 OWNER = "nvidia.com/gpu-operator.driver.owner"
 IMAGE = {"repository": "r.example", "image": "driver", "version": "580"}
 
 
-def obj(kind: str, name: str, born: int = 1, *, deleting: bool = False, **spec: Any) -> Read:
-    made = smallest(kind)
+def obj(
+    kind: str, name: str, born: int = 1, *, deleting: bool = False, **spec: Any
+) -> ParsedPolicy:
+    made = minimal_object(kind)
     at = f"2026-01-01T00:00:{born:02}Z"
     made["metadata"] = {"name": name, "uid": f"uid-{name}", "creationTimestamp": at}
     if deleting:
         made["metadata"]["deletionTimestamp"] = at
     for path, value in spec.items():
         put(made["spec"], path.replace("__", "."), value)
-    return read(kind, made)
+    return parse_manifest(kind, made)
 
 
-def driver(name: str, born: int = 1, *, deleting: bool = False, **spec: Any) -> Read:
+def driver(name: str, born: int = 1, *, deleting: bool = False, **spec: Any) -> ParsedPolicy:
     return obj("NVIDIADriver", name, born, deleting=deleting, **{**IMAGE, **spec})
 
 
-def node(name: str, **labels: str) -> NodeFacts:
+def node(name: str, **labels: str) -> NodeLabels:
     present = {"nvidia.com/gpu.present": "true"}
-    return NodeFacts(name=name, uid=f"uid-{name}", labels={**present, **labels})
+    return NodeLabels(name=name, uid=f"uid-{name}", labels={**present, **labels})
 
 
-def owned(name: str, owner: str, **labels: str) -> NodeFacts:
+def owned(name: str, owner: str, **labels: str) -> NodeLabels:
     return node(name, **{OWNER: owner, **labels})
 
 
-def told(result: Pools, name: str) -> Told:
-    (found,) = [one for one in result.told if one.name == name]
+def verdict_of(result: Pools, name: str) -> PolicyVerdict:
+    (found,) = [one for one in result.verdicts if one.name == name]
     return found
 
 
 def problems(result: Pools, name: str) -> str:
-    return " | ".join(str(found) for found in told(result, name).findings)
+    return " | ".join(str(found) for found in verdict_of(result, name).findings)
 
 
 def nodes_of(result: Pools) -> dict[str, tuple[str, ...]]:
@@ -65,14 +67,14 @@ CRD_MODE = obj("ClusterPolicy", "cp", driver__useNvidiaDriverCRD=True)
 
 
 def test_a_cluster_policy_has_every_gpu_node() -> None:
-    absent = NodeFacts(name="c", labels={"nvidia.com/gpu.present": "false"})
-    result = pools(
-        [obj("ClusterPolicy", "cp")], [node("b"), node("a"), absent, NodeFacts(name="d")]
+    absent = NodeLabels(name="c", labels={"nvidia.com/gpu.present": "false"})
+    result = assemble_pools(
+        [obj("ClusterPolicy", "cp")], [node("b"), node("a"), absent, NodeLabels(name="d")]
     )
     assert nodes_of(result) == {"clusterpolicy-cp": ("a", "b")}
     assert result.owners == {"a": "clusterpolicy-cp", "b": "clusterpolicy-cp"}
     assert (result.unowned, result.owner_labels) == ((), {})
-    assert [(one.name, one.standing) for one in result.told] == [("cp", Standing.ACTIVE)]
+    assert [(one.name, one.acceptance) for one in result.verdicts] == [("cp", Acceptance.ACTIVE)]
 
 
 def test_the_oldest_decides_then_the_name_and_the_others_are_told() -> None:
@@ -81,11 +83,11 @@ def test_the_oldest_decides_then_the_name_and_the_others_are_told() -> None:
         obj("ClusterPolicy", "b", 1),
         obj("ClusterPolicy", "a", 1),
     ]
-    result = pools(reads, [node("n")])
+    result = assemble_pools(reads, [node("n")])
     assert nodes_of(result) == {"clusterpolicy-a": ("n",)}
     assert result.cluster is reads[2].policy
     for name in ("b", "younger"):
-        assert told(result, name).standing is Standing.IGNORED
+        assert verdict_of(result, name).acceptance is Acceptance.IGNORED
         assert problems(result, name) == (
             f'metadata.name ("{name}") is ignored: ClusterPolicy "a" is older, and one policy'
             ' decides for the whole cluster: delete this one, or ClusterPolicy "a"'
@@ -94,24 +96,24 @@ def test_the_oldest_decides_then_the_name_and_the_others_are_told() -> None:
 
 def test_two_kinds_for_the_whole_cluster_are_judged_alike() -> None:
     first, second = obj("GPUClusterPolicy", "g", 1), obj("ClusterPolicy", "c", 2)
-    assert nodes_of(pools([second, first], [node("n")])) == {"gpuclusterpolicy-g": ("n",)}
-    result = pools([obj("ClusterPolicy", "c", 0), first], [node("n")])
+    assert nodes_of(assemble_pools([second, first], [node("n")])) == {"gpuclusterpolicy-g": ("n",)}
+    result = assemble_pools([obj("ClusterPolicy", "c", 0), first], [node("n")])
     assert nodes_of(result) == {"clusterpolicy-c": ("n",)}
-    assert told(result, "g").standing is Standing.IGNORED
+    assert verdict_of(result, "g").acceptance is Acceptance.IGNORED
 
 
 def test_a_policy_that_is_being_deleted_decides_nothing() -> None:
     reads = [obj("ClusterPolicy", "old", 1, deleting=True), obj("ClusterPolicy", "new", 2)]
-    result = pools(reads, [node("n")])
+    result = assemble_pools(reads, [node("n")])
     assert nodes_of(result) == {"clusterpolicy-new": ("n",)}
-    assert told(result, "old").standing is Standing.DELETING
+    assert verdict_of(result, "old").acceptance is Acceptance.DELETING
     assert "is being deleted" in problems(result, "old")
 
 
 @pytest.mark.parametrize("kind", ["ClusterPolicy", "GPUClusterPolicy"])
 def test_a_gpu_cluster_beside_a_policy_holds_everything(kind: str) -> None:
-    result = pools([obj(kind, "c")], [node("n")], gpu_clusters=["gpu-cluster"])
-    assert told(result, "c").standing is Standing.CONFLICTING
+    result = assemble_pools([obj(kind, "c")], [node("n")], gpu_clusters=["gpu-cluster"])
+    assert verdict_of(result, "c").acceptance is Acceptance.CONFLICTING
     words = (
         f'conflicting GPUCluster resource "gpu-cluster" detected; {kind} and GPUCluster'
         " cannot co-exist"
@@ -125,12 +127,12 @@ def test_a_gpu_cluster_beside_a_policy_holds_everything(kind: str) -> None:
 def test_a_gpu_cluster_holds_the_pools_of_drivers_and_their_labels() -> None:
     nodes = [owned("a", "x", rack="y"), node("b", rack="x")]
     reads = [CRD_MODE, driver("x", nodeSelector={"rack": "x"})]
-    result = pools(reads, nodes, gpu_clusters=["gpu-cluster"])
+    result = assemble_pools(reads, nodes, gpu_clusters=["gpu-cluster"])
     assert nodes_of(result) == {"nvidiadriver-x": ("a",)}
     assert result.owner_labels is None
     assert (result.unowned, result.undecided) == ((), ("b",))
     assert len(result.pools[0].held) == 1
-    alone = pools(reads[1:], nodes, gpu_clusters=["gpu-cluster"])
+    alone = assemble_pools(reads[1:], nodes, gpu_clusters=["gpu-cluster"])
     assert nodes_of(alone) == {"nvidiadriver-x": ("b",)}
     assert (alone.pools[0].held, alone.unowned) == ((), ("a",))
 
@@ -140,17 +142,17 @@ def test_a_gpu_cluster_holds_the_pools_of_drivers_and_their_labels() -> None:
 
 def test_a_node_has_the_driver_that_selects_it_else_the_default_else_none() -> None:
     reads = [driver("x", nodeSelector={"rack": "1", "kind": "h"}), driver("d", default=True)]
-    nodes = [node("a", rack="1", kind="h"), node("b", rack="1"), NodeFacts(name="c")]
-    result = pools([CRD_MODE, *reads], nodes)
+    nodes = [node("a", rack="1", kind="h"), node("b", rack="1"), NodeLabels(name="c")]
+    result = assemble_pools([CRD_MODE, *reads], nodes)
     assert nodes_of(result) == {"nvidiadriver-d": ("b",), "nvidiadriver-x": ("a",)}
     assert result.owner_labels == {"a": "x", "b": "d"}
-    without = pools([CRD_MODE, reads[0]], nodes)
+    without = assemble_pools([CRD_MODE, reads[0]], nodes)
     assert without.unowned == ("b",)
     assert without.owner_labels == {"a": "x"}
 
 
 def test_a_driver_without_selector_has_every_gpu_node() -> None:
-    result = pools([CRD_MODE, driver("x")], [node("a"), NodeFacts(name="b")])
+    result = assemble_pools([CRD_MODE, driver("x")], [node("a"), NodeLabels(name="b")])
     assert nodes_of(result) == {"nvidiadriver-x": ("a",)}
 
 
@@ -162,7 +164,7 @@ def test_without_a_policy_of_the_cluster_no_node_moves(crd: bool, there: bool) -
     switch = {"driver__useNvidiaDriverCRD": crd}
     gone = obj("ClusterPolicy", "cp", deleting=True, hostPaths=paths, **switch)
     nodes = [owned("a", "x"), node("b"), owned("c", "deleted")]
-    result = pools([gone, driver("x")] if there else [driver("x")], nodes)
+    result = assemble_pools([gone, driver("x")] if there else [driver("x")], nodes)
     assert nodes_of(result) == {"nvidiadriver-x": ("a",)}
     assert (result.unowned, result.undecided) == ((), ("b", "c"))
     assert result.owner_labels is None
@@ -171,11 +173,11 @@ def test_without_a_policy_of_the_cluster_no_node_moves(crd: bool, there: bool) -
         'metadata.name ("x") is not followed: no ClusterPolicy asks for NVIDIADrivers: make one'
         " with spec.driver.useNvidiaDriverCRD true, or delete this"
     )
-    assert told(result, "x").errors == result.pools[0].held
+    assert verdict_of(result, "x").errors == result.pools[0].held
 
 
 def test_until_there_is_a_first_driver_no_node_is_left() -> None:
-    result = pools([CRD_MODE, driver("x", deleting=True)], [owned("a", "x"), node("b")])
+    result = assemble_pools([CRD_MODE, driver("x", deleting=True)], [owned("a", "x"), node("b")])
     assert (result.pools, result.unowned, result.undecided) == ((), (), ("a", "b"))
     assert result.owner_labels is None
     assert problems(result, "cp") == (
@@ -186,16 +188,16 @@ def test_until_there_is_a_first_driver_no_node_is_left() -> None:
 
 def test_nodes_that_no_driver_selects_are_told_of() -> None:
     reads = [CRD_MODE, driver("x", nodeSelector={"rack": "1"})]
-    result = pools(reads, [node("a", rack="1"), node("b")])
+    result = assemble_pools(reads, [node("a", rack="1"), node("b")])
     assert (result.unowned, result.undecided) == (("b",), ())
     assert "no NVIDIADriver selects b: make one" in problems(result, "cp")
-    assert problems(pools(reads, [node("a", rack="1")]), "cp") == ""
+    assert problems(assemble_pools(reads, [node("a", rack="1")]), "cp") == ""
 
 
 def test_a_path_that_cannot_be_read_moves_no_driver() -> None:
     paths = {"driverInstallDir": "opt/driver"}
     cluster = obj("ClusterPolicy", "cp", driver__useNvidiaDriverCRD=True, hostPaths=paths)
-    (pool,) = pools([cluster, driver("x")], [node("a")]).pools
+    (pool,) = assemble_pools([cluster, driver("x")], [node("a")]).pools
     assert pool.nodes == ("a",)
     assert [found.field for found in pool.held] == ["spec.hostPaths.driverInstallDir"]
 
@@ -221,19 +223,19 @@ def test_nodes_for_virtual_machines_are_in_no_pool(
     ]
     on = {"enabled": True, "defaultWorkload": default} if default else {"enabled": False}
     cluster = obj("ClusterPolicy", "cp", driver__useNvidiaDriverCRD=crd, sandboxWorkloads=on)
-    result = pools([cluster, driver("x")], nodes)
+    result = assemble_pools([cluster, driver("x")], nodes)
     (pool,) = result.pools
     assert pool.nodes == kept
     assert result.unowned == tuple(one.name for one in nodes if one.name not in kept)
 
 
 def test_drivers_are_not_asked_unless_the_cluster_policy_says_so() -> None:
-    result = pools([obj("ClusterPolicy", "cp"), driver("x")], [node("n")])
+    result = assemble_pools([obj("ClusterPolicy", "cp"), driver("x")], [node("n")])
     assert nodes_of(result) == {"clusterpolicy-cp": ("n",)}
-    assert told(result, "x").standing is Standing.DISABLED
+    assert verdict_of(result, "x").acceptance is Acceptance.DISABLED
     assert "useNvidiaDriverCRD is not enabled in ClusterPolicy" in problems(result, "x")
-    result = pools([obj("GPUClusterPolicy", "g"), driver("x")], [node("n")])
-    assert told(result, "x").standing is Standing.DISABLED
+    result = assemble_pools([obj("GPUClusterPolicy", "g"), driver("x")], [node("n")])
+    assert verdict_of(result, "x").acceptance is Acceptance.DISABLED
     assert problems(result, "x") == (
         'metadata.name ("x") is not asked: GPUClusterPolicy "g" names the driver: delete this one,'
         ' or GPUClusterPolicy "g"'
@@ -254,7 +256,7 @@ def test_two_drivers_for_one_node_change_nobodys_hands_and_hold_both() -> None:
         owned("d", "gone", rack="3"),
         node("e", rack="1", kind="h"),
     ]
-    result = pools(reads, nodes)
+    result = assemble_pools(reads, nodes)
     assert result.owner_labels is None
     assert nodes_of(result) == {
         "nvidiadriver-x": ("a",),
@@ -268,25 +270,25 @@ def test_two_drivers_for_one_node_change_nobodys_hands_and_hold_both() -> None:
         " the other has; until then no node changes hands"
     )
     for name in ("x", "y"):
-        assert told(result, name).standing is Standing.CONFLICTING
+        assert verdict_of(result, name).acceptance is Acceptance.CONFLICTING
         assert problems(result, name) == words
-    assert told(result, "z").standing is Standing.ACTIVE
+    assert verdict_of(result, "z").acceptance is Acceptance.ACTIVE
     assert "NVIDIADrivers [x y] are in conflict" in problems(result, "z")
     assert [len(pool.held) for pool in result.pools] == [1, 1, 0]
 
 
 def test_two_defaults_are_a_conflict_of_both() -> None:
     reads = [CRD_MODE, driver("b", 1, default=True), driver("a", 2, default=True)]
-    result = pools(reads, [owned("n", "a")])
+    result = assemble_pools(reads, [owned("n", "a")])
     assert nodes_of(result) == {"nvidiadriver-a": ("n",), "nvidiadriver-b": ()}
     for name in ("a", "b"):
-        assert told(result, name).standing is Standing.CONFLICTING
+        assert verdict_of(result, name).acceptance is Acceptance.CONFLICTING
         assert "multiple default NVIDIADrivers found: [a b]" in problems(result, name)
 
 
 def test_a_default_that_is_being_deleted_is_none() -> None:
     reads = [CRD_MODE, driver("b", 1, default=True, deleting=True), driver("a", 2, default=True)]
-    assert nodes_of(pools(reads, [node("n")])) == {"nvidiadriver-a": ("n",)}
+    assert nodes_of(assemble_pools(reads, [node("n")])) == {"nvidiadriver-a": ("n",)}
 
 
 @pytest.mark.parametrize(
@@ -300,17 +302,19 @@ def test_a_default_that_is_being_deleted_is_none() -> None:
         driver("x" * 64, nodeSelector={"r": "2"}),
     ],
 )
-def test_a_driver_of_which_it_cannot_be_told_what_it_selects_holds_all_hands(broken: Read) -> None:
+def test_a_driver_of_which_it_cannot_be_told_what_it_selects_holds_all_hands(
+    broken: ParsedPolicy,
+) -> None:
     reads = [CRD_MODE, broken, driver("y", nodeSelector={"r": "1"})]
-    result = pools(reads, [node("n", r="1"), owned("m", "y")])
+    result = assemble_pools(reads, [node("n", r="1"), owned("m", "y")])
     assert result.owner_labels is None
     assert (nodes_of(result)["nvidiadriver-y"], result.undecided) == (("m",), ("n",))
     assert broken.policy is not None
-    found = told(result, broken.policy.metadata.name)
-    assert found.standing is Standing.CONFLICTING
-    assert told(result, "y").standing is Standing.ACTIVE
-    assert len(found.because) == 1
-    assert found.findings.count(found.because[0]) == 1
+    found = verdict_of(result, broken.policy.metadata.name)
+    assert found.acceptance is Acceptance.CONFLICTING
+    assert verdict_of(result, "y").acceptance is Acceptance.ACTIVE
+    assert len(found.reasons) == 1
+    assert found.findings.count(found.reasons[0]) == 1
     assert all(one.remedy for one in found.errors)
 
 
@@ -331,7 +335,7 @@ def test_a_pool_wants_what_its_cluster_policy_says() -> None:
         "devicePlugin": {"enabled": False},
         "dcgmExporter": {"enabled": False},
     }
-    (pool,) = pools([obj("ClusterPolicy", "CP", **spec)], []).pools
+    (pool,) = assemble_pools([obj("ClusterPolicy", "CP", **spec)], []).pools
     assert (pool.key, pool.kind, pool.name, pool.uid) == (
         "clusterpolicy-cp",
         "ClusterPolicy",
@@ -339,13 +343,13 @@ def test_a_pool_wants_what_its_cluster_policy_says() -> None:
         "uid-CP",
     )
     wanted = pool.driver
-    assert wanted.method is Method.CONTAINER
+    assert wanted.method is InstallMethod.CONTAINER
     assert wanted.image == Image(
         repository="r.example", image="driver", version="580", image_pull_secrets=("s",)
     )
     assert (wanted.repo_config, wanted.host_root, wanted.install_dir) == ("repo", "/host", "/drv")
     assert wanted.manager_env == (EnvVar(name="A", value="1"),)
-    assert wanted.pods == PodWishes(tolerations=(Toleration(key="t"),), priority_class_name="p")
+    assert wanted.pods == PodOverrides(tolerations=(Toleration(key="t"),), priority_class_name="p")
     assert pool.operands == Operands(device_plugin=False, telemetry=False)
     assert (pool.upgrade.max_parallel_upgrades, pool.upgrade.auto_upgrade) == (7, False)
     assert pool.strategy == StrategySpec(pool="clusterpolicy-cp")
@@ -362,41 +366,43 @@ def test_a_driver_keeps_its_own_wishes_and_the_clusters_paths_and_operands() -> 
         daemonsets={"labels": {"theirs": "1"}},
     )
     mine = driver("x", labels={"mine": "1"}, repoConfig={"name": "repo"})
-    (pool,) = pools([cluster, mine], []).pools
+    (pool,) = assemble_pools([cluster, mine], []).pools
     assert (pool.driver.host_root, pool.driver.repo_config) == ("/host", "repo")
-    assert pool.driver.pods == PodWishes(labels={"mine": "1"})
+    assert pool.driver.pods == PodOverrides(labels={"mine": "1"})
     assert pool.operands == Operands(toolkit=False)
     assert pool.upgrade.auto_upgrade is True
 
 
 def test_a_driver_on_hosts_and_one_that_is_there_already() -> None:
     cuda = {"version": "13.0"}
-    (pool,) = pools(
+    (pool,) = assemble_pools(
         [obj("GPUClusterPolicy", "g", cuda=cuda, migManager={"enabled": False})], []
     ).pools
     assert (pool.driver.method, pool.driver.version, pool.driver.cuda) == (
-        Method.HOST,
+        InstallMethod.HOST,
         "580.95.05",
         "13.0",
     )
     assert pool.operands == Operands(mig_manager=False)
     assert pool.upgrade.auto_upgrade is True
     off = {"enabled": False}
-    (pool,) = pools([obj("GPUClusterPolicy", "g", driver=off, cuda={**cuda, **off})], []).pools
-    assert (pool.driver.method, pool.driver.cuda) == (Method.PRE_INSTALLED, "")
-    (pool,) = pools([obj("ClusterPolicy", "c", driver=off)], []).pools
-    assert pool.driver.method is Method.PRE_INSTALLED
+    (pool,) = assemble_pools(
+        [obj("GPUClusterPolicy", "g", driver=off, cuda={**cuda, **off})], []
+    ).pools
+    assert (pool.driver.method, pool.driver.cuda) == (InstallMethod.PRE_INSTALLED, "")
+    (pool,) = assemble_pools([obj("ClusterPolicy", "c", driver=off)], []).pools
+    assert pool.driver.method is InstallMethod.PRE_INSTALLED
 
 
 def test_errors_hold_a_pool() -> None:
-    (pool,) = pools([obj("ClusterPolicy", "c", driver={"version": "1"})], []).pools
+    (pool,) = assemble_pools([obj("ClusterPolicy", "c", driver={"version": "1"})], []).pools
     assert [found.field for found in pool.held] == ["spec.driver.repository"]
 
 
 # Strategies.
 
 
-def strategy(name: str, pool: str, born: int = 1, **spec: Any) -> Read:
+def strategy(name: str, pool: str, born: int = 1, **spec: Any) -> ParsedPolicy:
     return obj("RolloutStrategy", name, born, pool=pool, **spec)
 
 
@@ -407,18 +413,18 @@ def test_the_oldest_strategy_of_a_pool_holds() -> None:
         strategy("old", "clusterpolicy-c", 1, onJobTimeout="Defer"),
         strategy("lost", "clusterpolicy-x"),
     ]
-    result = pools(reads, [])
+    result = assemble_pools(reads, [])
     (pool,) = result.pools
     assert pool.strategy == StrategySpec(pool="clusterpolicy-c", on_job_timeout=OnJobTimeout.DEFER)
-    assert told(result, "old").standing is Standing.ACTIVE
-    assert told(result, "new").standing is Standing.IGNORED
+    assert verdict_of(result, "old").acceptance is Acceptance.ACTIVE
+    assert verdict_of(result, "new").acceptance is Acceptance.IGNORED
     assert 'for which RolloutStrategy "old" is older' in problems(result, "new")
     assert "name one of these pools: clusterpolicy-c" in problems(result, "lost")
 
 
 def test_a_strategy_that_cannot_be_read_holds_its_pool() -> None:
     reads = [obj("ClusterPolicy", "c"), strategy("s", "clusterpolicy-c", retries="many")]
-    (pool,) = pools(reads, []).pools
+    (pool,) = assemble_pools(reads, []).pools
     assert [found.field for found in pool.held] == ['spec.retries of RolloutStrategy "s"']
 
 
@@ -426,9 +432,9 @@ def test_a_strategy_that_cannot_be_read_holds_its_pool() -> None:
 
 
 def test_nothing_wanted_is_no_pools() -> None:
-    result = pools([], [node("a")])
-    assert (result.pools, result.unowned, result.undecided, result.told) == ((), (), ("a",), ())
-    assert pools([read("ClusterPolicy", None)], []).told == ()
+    result = assemble_pools([], [node("a")])
+    assert (result.pools, result.unowned, result.undecided, result.verdicts) == ((), (), ("a",), ())
+    assert assemble_pools([parse_manifest("ClusterPolicy", None)], []).verdicts == ()
 
 
 _SELECTORS = st.dictionaries(st.sampled_from("ab"), st.sampled_from("12"), max_size=2)
@@ -452,13 +458,13 @@ def test_every_node_has_one_owner_or_none_whatever_the_order(
         owned(f"n{at}", owner, **labels) if owner else node(f"n{at}", **labels)
         for at, (labels, owner) in enumerate(there)
     ]
-    result = pools([CRD_MODE, *reads], nodes)
+    result = assemble_pools([CRD_MODE, *reads], nodes)
     shuffled, others = [CRD_MODE, *reads], list(nodes)
     chance.shuffle(shuffled)
     chance.shuffle(others)
-    assert pools(shuffled, others) == result
+    assert assemble_pools(shuffled, others) == result
     names = [name for pool in result.pools for name in pool.nodes]
-    assert all(found.remedy for one in result.told for found in one.errors)
+    assert all(found.remedy for one in result.verdicts for found in one.errors)
     left = result.unowned if result.owner_labels is not None else result.undecided
     assert sorted([*names, *left]) == sorted(one.name for one in nodes)
     live = [(f"d{at}", *one) for at, one in enumerate(wanted) if not one[2]]

@@ -7,16 +7,16 @@ import msgspec
 from libs.contracts.rollout import (
     Counts,
     InFlight,
-    Phase,
+    RolloutPhase,
     RolloutStatus,
     TargetRecord,
 )
-from tests.unit.policy.crd_schemas import accepted, served
-from tests.unit.policy.fields import smallest
+from tests.unit.policy.crd_schemas import admit, served_schema
+from tests.unit.policy.fields import minimal_object
 
 STATUS = RolloutStatus(
     target="4d5",
-    phase=Phase.HALTED,
+    phase=RolloutPhase.HALTED,
     because="2 of 40 nodes failed",
     epoch=7,
     base=40,
@@ -55,7 +55,7 @@ STATUS = RolloutStatus(
 def test_nothing_of_the_record_is_lost() -> None:
     for status in (STATUS, RolloutStatus()):
         written: Any = msgspec.json.decode(msgspec.json.encode(status))
-        obj = smallest("Rollout") | {"status": written}
-        assert served("Rollout").prune(obj)["status"] == written
-        kept = accepted(obj)["status"]
+        obj = minimal_object("Rollout") | {"status": written}
+        assert served_schema("Rollout").prune(obj)["status"] == written
+        kept = admit(obj)["status"]
         assert msgspec.convert(kept, RolloutStatus) == status

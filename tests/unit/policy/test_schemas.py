@@ -6,22 +6,21 @@ from typing import Any
 
 import pytest
 
-from libs.policy.crds import definitions, schema
+from libs.policy.crds import CEL_RULES, crd_manifests, crd_schema
 from libs.policy.kinds import KINDS
-from libs.policy.rules import RULES
 from libs.testing.apiserver.schemas.rules import rule_texts
-from tests.unit.policy.crd_schemas import accepted, corpus, refused, served
-from tests.unit.policy.fields import get, put, smallest
+from tests.unit.policy.crd_schemas import admit, corpus, rejection_causes, served_schema
+from tests.unit.policy.fields import get, minimal_object, put
 
 Object = dict[str, Any]
 
 
 @pytest.mark.parametrize(("name", "obj"), corpus(), ids=lambda value: str(value)[:60])
 def test_manifests_for_the_gpu_operator_are_taken_whole(name: str, obj: Object) -> None:
-    assert served(obj["kind"]).prune(obj) == obj, name
-    kept = accepted(copy.deepcopy(obj))
+    assert served_schema(obj["kind"]).prune(obj) == obj, name
+    kept = admit(copy.deepcopy(obj))
     _contains(kept, obj)
-    assert accepted(kept) == kept
+    assert admit(kept) == kept
 
 
 def _contains(kept: Any, given: Any) -> None:
@@ -34,17 +33,17 @@ def _contains(kept: Any, given: Any) -> None:
 
 def test_a_version_is_patched_as_the_documentation_says() -> None:
     obj = next(obj for name, obj in corpus() if name.startswith("cluster-policy-rendered/"))
-    old = accepted(obj)
+    old = admit(obj)
     new = copy.deepcopy(old)
     assert new["spec"]["driver"]["version"] == "580.95.05"
     new["spec"]["driver"]["version"] = "590.44.01"
-    assert refused(new, old) == []
+    assert rejection_causes(new, old) == []
 
 
 def test_unknown_fields_are_pruned() -> None:
-    obj = smallest("ClusterPolicy")
+    obj = minimal_object("ClusterPolicy")
     put(obj["spec"], "driver.virtualization.mode", "x")
-    assert get(accepted(obj)["spec"], "driver.virtualization") is None
+    assert get(admit(obj)["spec"], "driver.virtualization") is None
 
 
 @pytest.mark.parametrize(
@@ -96,20 +95,20 @@ def test_unknown_fields_are_pruned() -> None:
 def test_defaults_are_written_where_the_section_is_there(
     kind: str, given: str, added: Object
 ) -> None:
-    obj = smallest(kind)
+    obj = minimal_object(kind)
     put(obj["spec"], given, {})
-    assert get(accepted(obj)["spec"], given) == added
+    assert get(admit(obj)["spec"], given) == added
 
 
 def test_a_driver_and_a_strategy_get_what_they_do_not_say() -> None:
     driver = {"apiVersion": "nvidia.com/v1alpha1", "kind": "NVIDIADriver", "spec": {}}
-    assert accepted(driver)["spec"] == {
+    assert admit(driver)["spec"] == {
         "default": False,
         "driverType": "gpu",
         "kernelModuleType": "auto",
         "image": "nvcr.io/nvidia/driver",
     }
-    assert accepted(smallest("RolloutStrategy"))["spec"] == {
+    assert admit(minimal_object("RolloutStrategy"))["spec"] == {
         "pool": "clusterpolicy-a",
         "failureThreshold": "5%",
         "retries": 1,
@@ -117,7 +116,7 @@ def test_a_driver_and_a_strategy_get_what_they_do_not_say() -> None:
         "onEvictionTimeout": "Fail",
         "cordonedNodes": "Upgrade",
     }
-    assert accepted(smallest("Rollout"))["spec"] == {"brake": "None"}
+    assert admit(minimal_object("Rollout"))["spec"] == {"brake": "None"}
 
 
 @pytest.mark.parametrize(
@@ -147,9 +146,9 @@ def test_a_driver_and_a_strategy_get_what_they_do_not_say() -> None:
     ],
 )
 def test_bad_values_are_refused(kind: str, path: str, value: Any) -> None:
-    obj = smallest(kind)
+    obj = minimal_object(kind)
     put(obj["spec"], path, value)
-    fields = [field for field, _ in refused(obj)]
+    fields = [field for field, _ in rejection_causes(obj)]
     assert any(field.startswith(f"spec.{path}") for field in fields), fields
 
 
@@ -158,29 +157,29 @@ def test_bad_values_are_refused(kind: str, path: str, value: Any) -> None:
     ["operator", "daemonsets", "driver", "toolkit", "devicePlugin", "dcgm", "dcgmExporter", "gfd"],
 )
 def test_required_sections(section: str) -> None:
-    obj = smallest("ClusterPolicy")
+    obj = minimal_object("ClusterPolicy")
     del obj["spec"][section]
-    assert [field for field, _ in refused(obj)][:1] == [f"spec.{section}"]
+    assert [field for field, _ in rejection_causes(obj)][:1] == [f"spec.{section}"]
 
 
 # Rules.
 
 
 def test_every_rule_has_its_predicate_and_none_is_left_over() -> None:
-    texts = [text for kind in KINDS.values() for text in rule_texts(schema(kind))]
-    assert set(texts) == set(RULES)
+    texts = [text for kind in KINDS.values() for text in rule_texts(crd_schema(kind))]
+    assert set(texts) == set(CEL_RULES)
 
 
 def test_a_default_driver_with_a_selector_is_refused() -> None:
-    obj = smallest("NVIDIADriver")
+    obj = minimal_object("NVIDIADriver")
     obj["spec"] |= {"default": True, "nodeSelector": {"a": "b"}}
-    assert refused(obj) == [
+    assert rejection_causes(obj) == [
         ("spec", "Invalid value: default NVIDIADriver must not use nodeSelector")
     ]
     obj["spec"]["nodeSelector"] = {}
-    assert refused(obj) == []
+    assert rejection_causes(obj) == []
     obj["spec"] |= {"default": False, "nodeSelector": {"a": "b"}}
-    assert refused(obj) == []
+    assert rejection_causes(obj) == []
 
 
 @pytest.mark.parametrize(
@@ -198,15 +197,15 @@ def test_a_default_driver_with_a_selector_is_refused() -> None:
     ],
 )
 def test_what_cannot_be_changed(kind: str, field: str, before: Any, after: Any, words: str) -> None:
-    old = smallest(kind)
+    old = minimal_object(kind)
     old["spec"][field] = before
     new = copy.deepcopy(old)
     new["spec"][field] = after
-    assert refused(accepted(new), accepted(old)) == [
+    assert rejection_causes(admit(new), admit(old)) == [
         (f"spec.{field}", f"Invalid value: {json.dumps(after)}: {words}")
     ]
-    assert refused(accepted(old), accepted(old)) == []
-    assert refused(new) == []
+    assert rejection_causes(admit(old), admit(old)) == []
+    assert rejection_causes(new) == []
 
 
 # Beside the schema.
@@ -221,7 +220,7 @@ def test_names_scope_and_subresources() -> None:
             [version["name"] for version in crd["spec"]["versions"]],
             [version["subresources"] for version in crd["spec"]["versions"]],
         )
-        for name, crd in definitions().items()
+        for name, crd in crd_manifests().items()
     }
     status = [{"status": {}}]
     assert told == {
@@ -252,7 +251,7 @@ def test_names_scope_and_subresources() -> None:
 def test_columns_answer_the_first_question(kind: str, columns: list[str]) -> None:
     known = KINDS[kind].columns
     assert [column.name for column in known if not column.wide] == columns
-    root = schema(KINDS[kind])
+    root = crd_schema(KINDS[kind])
     for column in known:
         if not column.path.startswith(".metadata."):
             assert _named(root, column.path), column.path
@@ -266,7 +265,7 @@ def _named(schema_of: Object, path: str) -> bool:
 
 
 def test_a_rollouts_maps_and_sets_have_one_owner() -> None:
-    status = schema(KINDS["Rollout"])["properties"]["status"]["properties"]
+    status = crd_schema(KINDS["Rollout"])["properties"]["status"]["properties"]
     for name in ("inFlight", "targets", "counts"):
         assert status[name]["x-kubernetes-map-type"] == "atomic"
     record = status["targets"]["additionalProperties"]["properties"]
@@ -288,7 +287,7 @@ def test_the_status_of_each_kind_is_taken() -> None:
         ("NVIDIADriver", "disabled"),
         ("GPUClusterPolicy", "notReady"),
     ):
-        obj = smallest(kind) | {"status": {"state": state, "conditions": [condition]}}
-        assert accepted(obj)["status"] == obj["status"]
+        obj = minimal_object(kind) | {"status": {"state": state, "conditions": [condition]}}
+        assert admit(obj)["status"] == obj["status"]
         obj["status"]["state"] = "perhaps"
-        assert [field for field, _ in refused(obj)][:1] == ["status.state"]
+        assert [field for field, _ in rejection_causes(obj)][:1] == ["status.state"]

@@ -6,20 +6,20 @@ import pytest
 
 from libs.policy.kinds import KINDS
 from libs.policy.kinds.common import Condition
-from libs.policy.observed import Observation, ObservedDaemonSet, ObservedNode, Trouble
-from libs.policy.owners import NodeFacts
-from libs.policy.pools import pools
-from libs.policy.reading import read
-from libs.policy.status import Said, Status, conditions, standing
+from libs.policy.manifests import parse_manifest
+from libs.policy.observed import Observation, ObservedDaemonSet, ObservedNode, PodProblem
+from libs.policy.owners import NodeLabels
+from libs.policy.pools import assemble_pools
+from libs.policy.status import PolicyStatus, StatusCondition, policy_statuses, updated_conditions
 from tests.unit.policy.fields import put
 from tests.unit.policy.situations import (
     UBUNTU,
     Situation,
-    asking,
     cluster_policy,
+    crd_mode_policy,
+    from_corpus,
     node,
     nvidia_driver,
-    of_corpus,
 )
 
 ONE = Situation([cluster_policy()], [UBUNTU, node("c")])
@@ -27,7 +27,7 @@ READY = "ClusterPolicy is ready as all resources have been successfully reconcil
 NOT_READY = "ClusterPolicy is not ready; states not ready: [state-driver]; "
 
 
-def well(situation: Situation) -> dict[str, Any]:
+def healthy_observation(situation: Situation) -> dict[str, Any]:
     """An observation in which everything is as it should be."""
     rendering, placement = situation.rendering(), situation.placement()
     labels = {
@@ -49,27 +49,27 @@ def well(situation: Situation) -> dict[str, Any]:
     }
 
 
-def stand(situation: Situation, **seen: Any) -> dict[str, Status]:
-    made = standing(
+def statuses(situation: Situation, **seen: Any) -> dict[str, PolicyStatus]:
+    made = policy_statuses(
         situation.pools(),
         situation.placement(),
         situation.rendering(),
-        Observation(**{**well(situation), **seen}),
+        Observation(**{**healthy_observation(situation), **seen}),
     )
     return {status.name: status for status in made}
 
 
-def only(situation: Situation, **seen: Any) -> Status:
-    (status,) = stand(situation, **seen).values()
+def only_status(situation: Situation, **seen: Any) -> PolicyStatus:
+    (status,) = statuses(situation, **seen).values()
     return status
 
 
-def said(status: Status, kind: str) -> Said:
+def condition_of(status: PolicyStatus, kind: str) -> StatusCondition:
     (found,) = [one for one in status.conditions if one.type == kind]
     return found
 
 
-def on(status: Status) -> list[str]:
+def true_conditions(status: PolicyStatus) -> list[str]:
     return [one.type for one in status.conditions if one.status]
 
 
@@ -79,38 +79,41 @@ def driver_name(situation: Situation) -> str:
 
 
 def test_a_policy_whose_nodes_are_done_is_ready() -> None:
-    status = only(ONE)
+    status = only_status(ONE)
     assert status.state == "ready"
-    assert on(status) == ["Ready", "Accepted"]
-    ready, error = said(status, "Ready"), said(status, "Error")
+    assert true_conditions(status) == ["Ready", "Accepted"]
+    ready, error = condition_of(status, "Ready"), condition_of(status, "Error")
     assert (ready.reason, ready.message) == ("Reconciled", READY)
     assert (error.reason, error.message) == ("Ready", "")
 
 
 def test_every_lifecycle_word_is_a_condition() -> None:
     words = ["Ready", "Error", "NotReady", "Upgrading", "Degraded", "Disabled", "Accepted"]
-    assert [one.type for one in only(ONE).conditions] == words
-    assert all(one.reason for one in only(ONE).conditions)
+    assert [one.type for one in only_status(ONE).conditions] == words
+    assert all(one.reason for one in only_status(ONE).conditions)
 
 
 def test_a_node_on_its_way_is_named_with_its_cause() -> None:
-    nodes = {**well(ONE)["nodes"]}
+    nodes = {**healthy_observation(ONE)["nodes"]}
     nodes["c"] = ObservedNode(state="drain-required", label="old", cause="waits for a budget")
-    status = only(ONE, nodes=nodes)
+    status = only_status(ONE, nodes=nodes)
     assert status.state == "notReady"
-    assert on(status) == ["Error", "NotReady", "Upgrading", "Accepted"]
-    error = said(status, "Error")
+    assert true_conditions(status) == ["Error", "NotReady", "Upgrading", "Accepted"]
+    error = condition_of(status, "Error")
     words = "state-driver on c: waits for a budget"
     assert (error.reason, error.message) == ("OperandNotReady", NOT_READY + words)
-    assert said(status, "Ready").reason == "Error"
-    assert said(status, "Upgrading").message == f"1 of 2 nodes are done; {words}"
+    assert condition_of(status, "Ready").reason == "Error"
+    assert condition_of(status, "Upgrading").message == f"1 of 2 nodes are done; {words}"
 
 
 def test_a_node_that_failed_makes_it_degraded() -> None:
-    nodes = {**well(ONE)["nodes"], "c": ObservedNode(state="upgrade-failed", cause="busy: sshd")}
-    status = only(ONE, nodes=nodes)
-    assert on(status) == ["Error", "NotReady", "Degraded", "Accepted"]
-    assert said(status, "Degraded").message == "state-driver on c: busy: sshd"
+    nodes = {
+        **healthy_observation(ONE)["nodes"],
+        "c": ObservedNode(state="upgrade-failed", cause="busy: sshd"),
+    }
+    status = only_status(ONE, nodes=nodes)
+    assert true_conditions(status) == ["Error", "NotReady", "Degraded", "Accepted"]
+    assert condition_of(status, "Degraded").message == "state-driver on c: busy: sshd"
 
 
 @pytest.mark.parametrize(
@@ -125,34 +128,37 @@ def test_a_node_that_failed_makes_it_degraded() -> None:
     ],
 )
 def test_a_node_without_a_cause_says_where_it_is(seen: ObservedNode, cause: str) -> None:
-    status = only(ONE, nodes={**well(ONE)["nodes"], "c": seen})
-    assert said(status, "Error").message == f"{NOT_READY}state-driver on c: {cause}"
+    status = only_status(ONE, nodes={**healthy_observation(ONE)["nodes"], "c": seen})
+    assert condition_of(status, "Error").message == f"{NOT_READY}state-driver on c: {cause}"
 
 
 def test_a_node_that_a_person_took_out_keeps_nobody_waiting() -> None:
-    nodes = {**well(ONE)["nodes"], "c": ObservedNode(state="upgrade-required", skipped=True)}
-    assert only(ONE, nodes=nodes).state == "ready"
+    nodes = {
+        **healthy_observation(ONE)["nodes"],
+        "c": ObservedNode(state="upgrade-required", skipped=True),
+    }
+    assert only_status(ONE, nodes=nodes).state == "ready"
 
 
 def test_a_node_whose_system_is_not_known_is_named() -> None:
     labels = {"nvidia.com/gpu.present": "true", "kubernetes.io/arch": "amd64"}
-    bare = Situation([cluster_policy()], [NodeFacts(name="a", labels=labels)])
-    assert said(only(bare), "Error").message == (
+    bare = Situation([cluster_policy()], [NodeLabels(name="a", labels=labels)])
+    assert condition_of(only_status(bare), "Error").message == (
         f"{NOT_READY}state-driver on a: its system is not known: it has no label"
         " feature.node.kubernetes.io/system-os_release.ID"
     )
 
 
 def test_operands_that_are_missing_old_or_in_trouble_are_named() -> None:
-    sets = {**well(ONE)["daemon_sets"]}
+    sets = {**healthy_observation(ONE)["daemon_sets"]}
     del sets["nvidia-dcgm-exporter"]
     sets["gpu-feature-discovery"] = ObservedDaemonSet(generation=2)
     sets["nvidia-device-plugin-daemonset"] = ObservedDaemonSet(desired=4, updated=3, available=1)
-    trouble = Trouble(
+    trouble = PodProblem(
         daemon_set="nvidia-device-plugin-daemonset", node="c", cause="ImagePullBackOff"
     )
-    status = only(ONE, daemon_sets=sets, troubles=(trouble,))
-    assert said(status, "Error").message == (
+    status = only_status(ONE, daemon_sets=sets, pod_problems=(trouble,))
+    assert condition_of(status, "Error").message == (
         "ClusterPolicy is not ready; states not ready: [state-device-plugin state-dcgm-exporter"
         " gpu-feature-discovery]; state-device-plugin on c: ImagePullBackOff; state-device-plugin:"
         " 3 of 4 pods of DaemonSet/nvidia-device-plugin-daemonset are not available;"
@@ -164,10 +170,10 @@ def test_operands_that_are_missing_old_or_in_trouble_are_named() -> None:
 
 
 def test_states_that_are_not_ready_are_named_in_their_order() -> None:
-    sets = {**well(ONE)["daemon_sets"]}
+    sets = {**healthy_observation(ONE)["daemon_sets"]}
     del sets["gpu-feature-discovery"], sets["nvidia-container-toolkit-daemonset"]
-    status = only(ONE, daemon_sets=sets, nodes={})
-    assert said(status, "Error").message.startswith(
+    status = only_status(ONE, daemon_sets=sets, nodes={})
+    assert condition_of(status, "Error").message.startswith(
         "ClusterPolicy is not ready; states not ready:"
         " [state-driver state-container-toolkit gpu-feature-discovery]; "
     )
@@ -175,45 +181,50 @@ def test_states_that_are_not_ready_are_named_in_their_order() -> None:
 
 def test_trouble_of_agents_says_nothing_of_upgrades() -> None:
     elsewhere = [
-        Trouble(daemon_set="gpu-feature-discovery", node=f"cpu-{number}", cause="ImagePullBackOff")
+        PodProblem(
+            daemon_set="gpu-feature-discovery", node=f"cpu-{number}", cause="ImagePullBackOff"
+        )
         for number in range(4)
     ]
-    sets = {**well(ONE)["daemon_sets"]}
+    sets = {**healthy_observation(ONE)["daemon_sets"]}
     sets["gpu-feature-discovery"] = ObservedDaemonSet(desired=6, updated=6, available=2)
-    status = only(ONE, daemon_sets=sets, troubles=tuple(elsewhere))
-    assert on(status) == ["Error", "NotReady", "Accepted"]
-    nodes = {**well(ONE)["nodes"], "c": ObservedNode(state="drain-required")}
-    status = only(ONE, daemon_sets=sets, troubles=tuple(elsewhere), nodes=nodes)
-    assert said(status, "Upgrading").message == (
+    status = only_status(ONE, daemon_sets=sets, pod_problems=tuple(elsewhere))
+    assert true_conditions(status) == ["Error", "NotReady", "Accepted"]
+    nodes = {**healthy_observation(ONE)["nodes"], "c": ObservedNode(state="drain-required")}
+    status = only_status(ONE, daemon_sets=sets, pod_problems=tuple(elsewhere), nodes=nodes)
+    assert condition_of(status, "Upgrading").message == (
         "1 of 2 nodes are done; state-driver on c: drain-required"
     )
 
 
 def test_a_failed_node_is_degraded_whatever_its_pod_says() -> None:
-    nodes = {**well(ONE)["nodes"], "c": ObservedNode(state="upgrade-failed", cause="no headers")}
-    trouble = Trouble(daemon_set=driver_name(ONE), node="c", cause="CrashLoopBackOff")
-    status = only(ONE, nodes=nodes, troubles=(trouble,))
-    assert said(status, "Degraded").message == "state-driver on c: no headers"
-    assert "state-driver on c: CrashLoopBackOff" in said(status, "Error").message
+    nodes = {
+        **healthy_observation(ONE)["nodes"],
+        "c": ObservedNode(state="upgrade-failed", cause="no headers"),
+    }
+    trouble = PodProblem(daemon_set=driver_name(ONE), node="c", cause="CrashLoopBackOff")
+    status = only_status(ONE, nodes=nodes, pod_problems=(trouble,))
+    assert condition_of(status, "Degraded").message == "state-driver on c: no headers"
+    assert "state-driver on c: CrashLoopBackOff" in condition_of(status, "Error").message
 
 
 def test_a_driver_s_pods_may_be_of_an_older_version_while_they_are_there() -> None:
-    sets = {**well(ONE)["daemon_sets"]}
+    sets = {**healthy_observation(ONE)["daemon_sets"]}
     sets[driver_name(ONE)] = ObservedDaemonSet(desired=2, updated=0, available=2)
-    assert only(ONE, daemon_sets=sets).state == "ready"
+    assert only_status(ONE, daemon_sets=sets).state == "ready"
 
 
 def test_what_the_api_server_refused_is_said() -> None:
     key = f"DaemonSet/{driver_name(ONE)}"
-    status = only(ONE, refused={key: "spec.template: Invalid value"})
+    status = only_status(ONE, refused={key: "spec.template: Invalid value"})
     words = f"state-driver: the API server refused {key}: spec.template: Invalid value"
-    assert said(status, "Error").message == NOT_READY + words
-    assert said(status, "Degraded").message == words
+    assert condition_of(status, "Error").message == NOT_READY + words
+    assert condition_of(status, "Degraded").message == words
 
 
 def test_more_than_can_be_read_is_counted() -> None:
     many = Situation([cluster_policy()], [node(f"n{number}") for number in range(9)])
-    message = said(only(many, nodes={}), "Error").message
+    message = condition_of(only_status(many, nodes={}), "Error").message
     assert message.count("no driver has been brought up yet") == 5
     assert message.endswith("; and 4 more")
 
@@ -228,9 +239,9 @@ def test_more_than_can_be_read_is_counted() -> None:
 def test_without_gpu_nodes_it_is_ready_and_says_why(
     labels: bool, reason: str, message: str
 ) -> None:
-    status = only(Situation([cluster_policy()], []), feature_labels=labels)
+    status = only_status(Situation([cluster_policy()], []), feature_labels=labels)
     assert status.state == "ready"
-    ready = said(status, "Ready")
+    ready = condition_of(status, "Ready")
     assert (ready.status, ready.reason, ready.message) == (True, reason, message)
 
 
@@ -240,8 +251,8 @@ def test_without_gpu_nodes_it_is_ready_and_says_why(
 def test_an_error_names_field_value_and_remedy() -> None:
     policy = cluster_policy()
     put(policy["spec"], "driver.kernelModuleType", "closed")
-    status = only(Situation([policy]))
-    error, accepted = said(status, "Error"), said(status, "Accepted")
+    status = only_status(Situation([policy]))
+    error, accepted = condition_of(status, "Error"), condition_of(status, "Accepted")
     assert error.reason == "ReconcileFailed"
     for words in ('spec.driver.kernelModuleType ("closed")', 'write one of "auto"'):
         assert words in error.message
@@ -253,7 +264,7 @@ def test_warnings_are_listed_and_notes_are_counted() -> None:
     policy = cluster_policy(
         nodeStatusExporter={"enabled": True}, toolkit={"version": "1", "image": "i"}
     )
-    accepted = said(only(Situation([policy])), "Accepted")
+    accepted = condition_of(only_status(Situation([policy])), "Accepted")
     assert (accepted.status, accepted.reason) == (True, "Warnings")
     assert "spec.nodeStatusExporter.enabled (true) is switched on, but" in accepted.message
     assert accepted.message.endswith("; 2 fields that are set have no effect here")
@@ -261,9 +272,9 @@ def test_warnings_are_listed_and_notes_are_counted() -> None:
 
 
 def test_a_driver_that_cannot_be_rendered_is_the_cause() -> None:
-    status = only(Situation([cluster_policy(driver={})], [UBUNTU]))
-    assert "spec.driver.image names no image to run" in said(status, "Error").message
-    assert said(status, "Degraded").status
+    status = only_status(Situation([cluster_policy(driver={})], [UBUNTU]))
+    assert "spec.driver.image names no image to run" in condition_of(status, "Error").message
+    assert condition_of(status, "Degraded").status
 
 
 # Several policies
@@ -271,45 +282,50 @@ def test_a_driver_that_cannot_be_rendered_is_the_cause() -> None:
 
 def test_the_younger_policy_is_ignored_in_words() -> None:
     # With so many notes on the second that the reason would not be among the first ten findings.
-    (rendered,) = of_corpus("cluster-policy-rendered.yaml")
+    (rendered,) = from_corpus("cluster-policy-rendered.yaml")
     objects = [cluster_policy(), rendered]
     for at, name in enumerate(("first", "second")):
         stamp = f"2026-01-01T00:00:0{at}Z"
         objects[at]["metadata"] = {"name": name, "uid": name, "creationTimestamp": stamp}
-    second = stand(Situation(objects))["second"]
+    second = statuses(Situation(objects))["second"]
     assert second.state == "ignored"
-    assert said(second, "Ready").message == (
+    assert condition_of(second, "Ready").message == (
         'metadata.name ("second") is ignored: ClusterPolicy "first" is older, and one policy'
         ' decides for the whole cluster: delete this one, or ClusterPolicy "first"'
     )
-    assert on(second) == ["NotReady", "Accepted"]
+    assert true_conditions(second) == ["NotReady", "Accepted"]
 
 
 def test_a_driver_that_nobody_asks_for_is_disabled() -> None:
-    status = stand(Situation([cluster_policy(), nvidia_driver("a")]))["a"]
+    status = statuses(Situation([cluster_policy(), nvidia_driver("a")]))["a"]
     assert status.state == "disabled"
-    assert on(status) == ["Error", "NotReady", "Disabled", "Accepted"]
-    error = said(status, "Error")
+    assert true_conditions(status) == ["Error", "NotReady", "Disabled", "Accepted"]
+    error = condition_of(status, "Error")
     assert error.reason == "Reconciled"
     assert "useNvidiaDriverCRD is not enabled in ClusterPolicy" in error.message
 
 
 def test_drivers_in_conflict_say_on_which_node() -> None:
-    objects = [asking(), *(nvidia_driver(name, nodeSelector={"rack": "1"}) for name in "yx")]
-    made = stand(Situation(objects, [node(name, rack="1") for name in "nm"]))
+    objects = [
+        crd_mode_policy(),
+        *(nvidia_driver(name, nodeSelector={"rack": "1"}) for name in "yx"),
+    ]
+    made = statuses(Situation(objects, [node(name, rack="1") for name in "nm"]))
     for name in "xy":
         assert made[name].state == "notReady"
-        error = said(made[name], "Error")
+        error = condition_of(made[name], "Error")
         assert error.reason == "ConflictingNodeSelector"
         words = "multiple NVIDIADrivers match the same node m: [x y]; "
         assert error.message.startswith(words)
 
 
 def test_a_policy_beside_a_gpu_cluster_says_so_first() -> None:
-    read_policy = read("ClusterPolicy", cluster_policy(operator={"defaultRuntime": "crio"}))
-    both = pools([read_policy], [UBUNTU], gpu_clusters=["gpu-cluster"])
-    (status,) = standing(both, ONE.placement(), ONE.rendering(), Observation())
-    error = said(status, "Error")
+    read_policy = parse_manifest(
+        "ClusterPolicy", cluster_policy(operator={"defaultRuntime": "crio"})
+    )
+    both = assemble_pools([read_policy], [UBUNTU], gpu_clusters=["gpu-cluster"])
+    (status,) = policy_statuses(both, ONE.placement(), ONE.rendering(), Observation())
+    error = condition_of(status, "Error")
     assert (status.state, error.reason) == ("notReady", "ReconcileFailed")
     assert error.message == (
         'conflicting GPUCluster resource "gpu-cluster" detected; ClusterPolicy and GPUCluster'
@@ -328,7 +344,7 @@ def test_a_policy_beside_a_gpu_cluster_says_so_first() -> None:
             "useNvidiaDriverCRD is not enabled in ClusterPolicy; ",
         ),
         (
-            [asking(), *(nvidia_driver(name, default=True) for name in "ba")],
+            [crd_mode_policy(), *(nvidia_driver(name, default=True) for name in "ba")],
             "multiple default NVIDIADrivers found: [a b]; ",
         ),
     ],
@@ -336,24 +352,27 @@ def test_a_policy_beside_a_gpu_cluster_says_so_first() -> None:
 def test_what_scripts_look_for_comes_first_whatever_else_there_is(
     objects: list[dict[str, Any]], words: str
 ) -> None:
-    assert said(stand(Situation(objects))["a"], "Error").message.startswith(words)
+    assert condition_of(statuses(Situation(objects))["a"], "Error").message.startswith(words)
 
 
 def test_the_cluster_s_policy_waits_for_the_rollouts_of_its_drivers() -> None:
-    both = Situation([asking(), nvidia_driver("a", default=True)], [UBUNTU])
-    done = stand(both)
+    both = Situation([crd_mode_policy(), nvidia_driver("a", default=True)], [UBUNTU])
+    done = statuses(both)
     assert {name: one.state for name, one in done.items()} == {
         "cluster-policy": "ready",
         "a": "ready",
     }
-    assert said(done["a"], "Ready").message == "All resources have been successfully reconciled"
-    behind = stand(both, nodes={"a": ObservedNode(state="wait-for-jobs-required")})
-    error = said(behind["a"], "Error")
+    assert (
+        condition_of(done["a"], "Ready").message
+        == "All resources have been successfully reconciled"
+    )
+    behind = statuses(both, nodes={"a": ObservedNode(state="wait-for-jobs-required")})
+    error = condition_of(behind["a"], "Error")
     assert (error.reason, error.message) == (
         "DriverNotReady",
         "Waiting for driver pod to be ready; state-driver on a: wait-for-jobs-required",
     )
-    assert said(behind["cluster-policy"], "Error").message == (
+    assert condition_of(behind["cluster-policy"], "Error").message == (
         "ClusterPolicy is not ready; NVIDIADriver upgrade has not completed; one or more"
         " NVIDIADriver-owned Nodes are marked pending, in-progress, or failed;"
         " state-driver on a: wait-for-jobs-required"
@@ -368,39 +387,41 @@ def test_a_strategy_with_an_error_holds_its_pool_and_says_so() -> None:
         "spec": {"pool": "clusterpolicy-cluster-policy", "retries": "many"},
     }
     held = Situation([cluster_policy(), broken], [UBUNTU])
-    made = stand(held, nodes={})
+    made = statuses(held, nodes={})
     strategy = made["s"]
     assert (strategy.state, [one.type for one in strategy.conditions]) == ("", ["Accepted"])
-    assert "spec.retries" in said(strategy, "Accepted").message
+    assert "spec.retries" in condition_of(strategy, "Accepted").message
     words = "nothing new starts until somebody mends this: spec.retries of RolloutStrategy"
-    assert words in said(made["cluster-policy"], "Error").message
+    assert words in condition_of(made["cluster-policy"], "Error").message
 
 
 def test_what_is_being_deleted_says_nothing_any_more() -> None:
     policy = cluster_policy()
     policy["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert stand(Situation([policy])) == {}
+    assert statuses(Situation([policy])) == {}
 
 
 def test_every_state_is_a_word_of_its_kind() -> None:
     for situation in (ONE, Situation([cluster_policy(), nvidia_driver("a")])):
-        for status in stand(situation).values():
+        for status in statuses(situation).values():
             shape = next(
                 f.shape for f in KINDS[status.kind].status_shape.fields if f.name == "state"
             )
-            assert status.state in shape.words
+            assert status.state in shape.choices
 
 
 # Times
 
 
 def test_a_condition_keeps_its_time_while_it_says_the_same() -> None:
-    nodes = {**well(ONE)["nodes"], "c": ObservedNode(state="upgrade-failed")}
-    first = conditions((), only(ONE), now="2026-01-01T00:00:01Z")
+    nodes = {**healthy_observation(ONE)["nodes"], "c": ObservedNode(state="upgrade-failed")}
+    first = updated_conditions((), only_status(ONE), now="2026-01-01T00:00:01Z")
     assert {one.last_transition_time for one in first} == {"2026-01-01T00:00:01Z"}
-    second = conditions(first, only(ONE, nodes=nodes), now="2026-01-01T00:00:02Z")
+    second = updated_conditions(first, only_status(ONE, nodes=nodes), now="2026-01-01T00:00:02Z")
     changed = {one.type for one in second if one.last_transition_time == "2026-01-01T00:00:02Z"}
     assert changed == {"Ready", "Error", "NotReady", "Degraded"}
     foreign = Condition(type="Else", status="True", last_transition_time="x", reason="r")
-    again = conditions((*second, foreign), only(ONE, nodes=nodes), now="2026-01-01T00:00:03Z")
+    again = updated_conditions(
+        (*second, foreign), only_status(ONE, nodes=nodes), now="2026-01-01T00:00:03Z"
+    )
     assert again == second

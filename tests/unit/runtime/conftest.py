@@ -8,7 +8,7 @@ import pytest
 
 from libs.runtime.clock import Clock
 from libs.runtime.service import Service
-from tests.unit.runtime.virtual import LoopClock, Virtual, VirtualLoop
+from tests.unit.runtime.virtual_time import LoopClock, Virtual, VirtualLoop
 
 
 @pytest.fixture

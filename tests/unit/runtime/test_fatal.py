@@ -2,7 +2,7 @@
 
 import pytest
 
-from libs.runtime.fatal import Fatal, cause, fatal, place
+from libs.runtime.fatal import Fatal, describe_error, fatal, raised_at
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from libs.runtime.fatal import Fatal, cause, fatal, place
     ],
 )
 def test_an_error_in_one_line(error: BaseException, line: str):
-    assert cause(error) == line
+    assert describe_error(error) == line
 
 
 def test_a_fatal_keeps_what_was_behind_it_and_where_that_was_raised():
@@ -31,7 +31,7 @@ def test_a_fatal_keeps_what_was_behind_it_and_where_that_was_raised():
         str(verdict)
         == "driver: upgrade failed: ZeroDivisionError: integer division or modulo by zero"
     )
-    where = place(verdict)
+    where = raised_at(verdict)
     assert where is not None
     assert where.startswith("test_fatal.py:")
-    assert place(fatal("the connection closed")) is None
+    assert raised_at(fatal("the connection closed")) is None

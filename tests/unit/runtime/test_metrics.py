@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from libs.runtime.clock import Clock
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
-from tests.unit.runtime.virtual import Virtual
+from tests.unit.runtime.virtual_time import Virtual
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:

@@ -25,7 +25,7 @@ class Http(msgspec.Struct, frozen=True):
 )
 def test_limits_are_said_in_words(kind: object, wanted: str):
     (setting,) = leaves(msgspec.defstruct("One", [("field", kind)]), prefix="SLUICE_")
-    assert (setting.variable, setting.wanted) == ("SLUICE_FIELD", wanted)
+    assert (setting.variable, setting.expected) == ("SLUICE_FIELD", wanted)
 
 
 def test_a_struct_that_cannot_be_settings_is_refused():

@@ -10,31 +10,33 @@ import structlog
 from structlog.testing import capture_logs
 
 from libs.runtime.clock import Clock
-from libs.runtime.service import CLOSE_SECONDS, Phase, Service
-from tests.unit.runtime.stories import for_ever, noted, resource, stop_at
-from tests.unit.runtime.virtual import Virtual
+from libs.runtime.service import CLOSE_SECONDS, Service, ServicePhase
+from tests.unit.runtime.builders import record_step, resource, run_forever, stop_at
+from tests.unit.runtime.virtual_time import Virtual
 
 
 def test_it_passes_through_its_phases(virtual: Virtual, service: Service, journal: list[str]):
     async def story() -> None:
         async with service:
-            assert service.unready() == ["driver: starting"]
+            assert service.unready_reasons() == ["driver: starting"]
             assert await service.enter("bus", resource("bus", journal)) == "bus"
             stop_at(service, 60)
-            asyncio.get_running_loop().call_later(30, lambda: journal.extend(service.unready()))
+            asyncio.get_running_loop().call_later(
+                30, lambda: journal.extend(service.unready_reasons())
+            )
             asyncio.get_running_loop().call_later(30, journal.append, f"{service.phase} at 30")
 
     assert virtual(story()) == 60
     assert journal == [
-        Phase.STARTING,
+        ServicePhase.STARTING,
         "open bus",
-        Phase.READY,
+        ServicePhase.READY,
         "starting at 30",
-        Phase.DRAINING,
+        ServicePhase.DRAINING,
         "close bus",
-        Phase.STOPPED,
+        ServicePhase.STOPPED,
     ]
-    assert service.unready() == ["driver: stopped"]
+    assert service.unready_reasons() == ["driver: stopped"]
 
 
 def test_it_stops_in_one_order(virtual: Virtual, service: Service, journal: list[str]):
@@ -43,7 +45,7 @@ def test_it_stops_in_one_order(virtual: Virtual, service: Service, journal: list
         journal.append("in flight done")
 
     async def intake() -> None:
-        journal.append(f"intake closed, {service.unready()}")
+        journal.append(f"intake closed, {service.unready_reasons()}")
         # What arrived last is still work in flight.
         service.run("last message", in_flight())
 
@@ -52,18 +54,18 @@ def test_it_stops_in_one_order(virtual: Virtual, service: Service, journal: list
             await service.enter("bus", resource("bus", journal))
             await service.enter("cache", resource("cache", journal))
             service.on_drain("messages", intake)
-            service.on_drain("watches", noted(journal, "watches closed"))
-            service.run_forever("worker", for_ever(journal, "worker"))
+            service.on_drain("watches", record_step(journal, "watches closed"))
+            service.run_forever("worker", run_forever(journal, "worker"))
             service.run("message", in_flight())
             stop_at(service, 1)
 
     assert virtual(story()) == 11
     assert journal == [
-        Phase.STARTING,
+        ServicePhase.STARTING,
         "open bus",
         "open cache",
-        Phase.READY,
-        Phase.DRAINING,
+        ServicePhase.READY,
+        ServicePhase.DRAINING,
         "intake closed, ['driver: draining']",
         "watches closed",
         "end worker",
@@ -71,7 +73,7 @@ def test_it_stops_in_one_order(virtual: Virtual, service: Service, journal: list
         "in flight done",
         "close cache",
         "close bus",
-        Phase.STOPPED,
+        ServicePhase.STOPPED,
     ]
 
 
@@ -81,12 +83,12 @@ def test_the_drain_deadline_cancels_work_that_hangs(
     async def story() -> None:
         async with service:
             await service.enter("bus", resource("bus", journal))
-            service.run("message", for_ever(journal, "message"))
+            service.run("message", run_forever(journal, "message"))
             stop_at(service, 1)
 
     with capture_logs() as logs:
         assert virtual(story()) == 26
-    assert journal[-4:] == [Phase.DRAINING, "end message", "close bus", Phase.STOPPED]
+    assert journal[-4:] == [ServicePhase.DRAINING, "end message", "close bus", ServicePhase.STOPPED]
     (warning,) = [entry for entry in logs if entry["log_level"] == "warning"]
     assert warning == {
         "event": "stop step failed",
@@ -107,18 +109,18 @@ def test_an_intake_that_hangs_or_fails_does_not_keep_the_rest_from_closing(
         async with service:
             await service.enter("bus", resource("bus", journal))
             service.on_drain("failing", failing)
-            service.on_drain("hanging", lambda: for_ever(journal, "hanging"))
-            service.run_forever("worker", for_ever(journal, "worker"))
+            service.on_drain("hanging", lambda: run_forever(journal, "hanging"))
+            service.run_forever("worker", run_forever(journal, "worker"))
             service.stop("SIGTERM")
 
     with capture_logs() as logs:
         assert virtual(story()) == 25
     assert journal[-5:] == [
-        Phase.DRAINING,
+        ServicePhase.DRAINING,
         "end hanging",
         "end worker",
         "close bus",
-        Phase.STOPPED,
+        ServicePhase.STOPPED,
     ]
     assert [entry["step"] for entry in logs if entry["log_level"] == "warning"] == [
         "close intake failing",
@@ -132,7 +134,7 @@ def test_a_resource_that_hangs_or_fails_at_its_close_is_a_warning(
     @asynccontextmanager
     async def hanging() -> AsyncGenerator[None]:
         yield
-        await for_ever(journal, "hanging")
+        await run_forever(journal, "hanging")
 
     @asynccontextmanager
     async def failing() -> AsyncGenerator[None]:
@@ -148,7 +150,7 @@ def test_a_resource_that_hangs_or_fails_at_its_close_is_a_warning(
 
     with capture_logs() as logs:
         assert virtual(story()) == CLOSE_SECONDS
-    assert journal[-4:] == [Phase.DRAINING, "end hanging", "close bus", Phase.STOPPED]
+    assert journal[-4:] == [ServicePhase.DRAINING, "end hanging", "close bus", ServicePhase.STOPPED]
     warnings = [(e["step"], e["error"]) for e in logs if e["log_level"] == "warning"]
     assert warnings == [
         ("close failing", "ConnectionError: the server is away"),
@@ -181,9 +183,9 @@ def test_nothing_is_started_once_it_has_stopped(virtual: Virtual, service: Servi
         async with service:
             service.stop("SIGTERM")
         with pytest.raises(RuntimeError, match="driver is stopping and cannot start late"):
-            service.run_forever("late", for_ever())
+            service.run_forever("late", run_forever())
         with pytest.raises(RuntimeError, match="driver is stopping and cannot start late"):
-            service.run("late", for_ever())
+            service.run("late", run_forever())
 
     virtual(story())
 
@@ -195,16 +197,16 @@ def test_readiness_says_why_not_in_words(virtual: Virtual, service: Service):
         async with service:
             service.ready_when("bus", lambda: why[0])
             service.ready_when("cache", lambda: None)
-            assert service.unready() == [
+            assert service.unready_reasons() == [
                 "driver: starting",
                 "driver: bus: not connected to nats://bus:4222",
             ]
             asyncio.get_running_loop().call_later(1, ready)
 
     def ready() -> None:
-        assert service.unready() == ["driver: bus: not connected to nats://bus:4222"]
+        assert service.unready_reasons() == ["driver: bus: not connected to nats://bus:4222"]
         why[0] = None
-        assert service.unready() == []
+        assert service.unready_reasons() == []
         service.stop("SIGTERM")
 
     virtual(story())
@@ -228,7 +230,7 @@ def test_several_services_live_in_one_loop_and_each_logs_under_its_name(
             await asyncio.sleep(3)
             services[0].stop("alone")
             await asyncio.sleep(3)
-            assert [one.phase for one in services] == [Phase.STOPPED, Phase.READY]
+            assert [one.phase for one in services] == [ServicePhase.STOPPED, ServicePhase.READY]
             services[1].stop("too")
         assert structlog.contextvars.get_contextvars() == {}
 

@@ -6,7 +6,7 @@ import pytest
 
 from libs.runtime.clock import Clock
 from libs.runtime.tasks import attempt, bounded
-from tests.unit.runtime.virtual import Virtual
+from tests.unit.runtime.virtual_time import Virtual
 
 
 def cancels() -> int:

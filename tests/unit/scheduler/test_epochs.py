@@ -3,11 +3,11 @@
 import pytest
 
 from libs.contracts.message import encode
-from libs.contracts.node import RECORD_ANNOTATION, Record
+from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
 from libs.contracts.rollout import RolloutStatus
 from libs.kube.views import Metadata
-from services.scheduler.epochs import next_epoch
-from services.scheduler.things import Node, Rollout
+from services.scheduler.resources import Node, Rollout
+from services.scheduler.role import next_epoch
 
 
 def rollout(epoch: int) -> Rollout:
@@ -15,7 +15,7 @@ def rollout(epoch: int) -> Rollout:
 
 
 def node(epoch: int) -> Node:
-    record = Record(node_uid="uid", epoch=epoch, token=1)
+    record = NodeRecord(node_uid="uid", epoch=epoch, token=1)
     return Node(
         metadata=Metadata(name="n", annotations={RECORD_ANNOTATION: encode(record).decode()})
     )

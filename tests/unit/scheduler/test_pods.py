@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from libs.contracts.node import DRAIN_SKIP_LABEL, DRIVER_LABEL
-from libs.policy.kinds.upgrades import Drain, UpgradePolicy, WaitForCompletion
-from libs.rollout.views.machine import Shelter
-from services.scheduler.pods import driver_pod, is_over, work_pod
-from services.scheduler.things import Pod
+from libs.policy.kinds.upgrade_policy import Drain, UpgradePolicy, WaitForCompletion
+from libs.rollout.views.machine import EvictionExemption
+from services.scheduler.resources import Pod
+from services.scheduler.snapshot.pods import driver_pod, is_over, work_pod
 
 HOME = "gpu-operator"
 SET = {"kind": "DaemonSet", "name": "d", "uid": "x", "controller": True}
@@ -46,34 +46,34 @@ def test_who_computes(spec: Any, gpu: bool) -> None:
 @pytest.mark.parametrize(
     ("metadata", "spec", "shelter"),
     [
-        ({}, {}, Shelter.NONE),
-        ({"annotations": {"kubernetes.io/config.mirror": "x"}}, {}, Shelter.MIRROR),
-        ({"ownerReferences": [SET]}, {}, Shelter.DAEMON_SET),
+        ({}, {}, EvictionExemption.NONE),
+        ({"annotations": {"kubernetes.io/config.mirror": "x"}}, {}, EvictionExemption.MIRROR),
+        ({"ownerReferences": [SET]}, {}, EvictionExemption.DAEMON_SET),
         (
             {"ownerReferences": [SET]},
             {"nodeSelector": {"nvidia.com/gpu.deploy.dcgm": "true"}},
-            Shelter.OPERAND,
+            EvictionExemption.OPERAND,
         ),
         (
             {"ownerReferences": [SET]},
             {"nodeSelector": {"nvidia.com/gpu.deploy.operator-validator": "true"}},
-            Shelter.DAEMON_SET,
+            EvictionExemption.DAEMON_SET,
         ),
         (
             {"ownerReferences": [SET]},
             {"nodeSelector": {"nvidia.com/gpu.deploy.driver": "true"}},
-            Shelter.DAEMON_SET,
+            EvictionExemption.DAEMON_SET,
         ),
         (
             {"ownerReferences": [SET]},
             {"nodeSelector": {"nvidia.com/gpu.deploy.operands": "true"}},
-            Shelter.DAEMON_SET,
+            EvictionExemption.DAEMON_SET,
         ),
-        ({"namespace": HOME}, {}, Shelter.OURS),
+        ({"namespace": HOME}, {}, EvictionExemption.OURS),
         (
             {"namespace": HOME, "ownerReferences": [SET], "labels": {"app": "nvidia-dcgm"}},
             {"nodeSelector": {"nvidia.com/gpu.deploy.dcgm": "true"}},
-            Shelter.OPERAND,
+            EvictionExemption.OPERAND,
         ),
         (
             {
@@ -82,14 +82,14 @@ def test_who_computes(spec: Any, gpu: bool) -> None:
                 "labels": {"app": "nvidia-dcgm-exporter"},
             },
             {"nodeSelector": {"nvidia.com/gpu.deploy.dcgm-exporter": "true"}},
-            Shelter.OURS,
+            EvictionExemption.OURS,
         ),
-        ({"labels": {DRAIN_SKIP_LABEL: "true"}}, {}, Shelter.DRAIN_SKIP),
-        ({"labels": {DRAIN_SKIP_LABEL: "false"}}, {}, Shelter.NONE),
+        ({"labels": {DRAIN_SKIP_LABEL: "true"}}, {}, EvictionExemption.DRAIN_SKIP),
+        ({"labels": {DRAIN_SKIP_LABEL: "false"}}, {}, EvictionExemption.NONE),
     ],
 )
-def test_who_is_left_alone(metadata: dict[str, Any], spec: Any, shelter: Shelter) -> None:
-    assert work_pod(pod(metadata=metadata, spec=spec), None, namespace=HOME).shelter is shelter
+def test_who_is_left_alone(metadata: dict[str, Any], spec: Any, shelter: EvictionExemption) -> None:
+    assert work_pod(pod(metadata=metadata, spec=spec), None, namespace=HOME).exemption is shelter
 
 
 def test_what_the_policy_says_of_it() -> None:

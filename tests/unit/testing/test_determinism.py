@@ -5,10 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from libs.testing.loop import Sim, run
-from tests.unit.testing import crowd
+from libs.testing.simulation import Sim, run
+from tests.unit.testing import many_tasks
 
-SCRIPT = Path(crowd.__file__)
+SCRIPT = Path(many_tasks.__file__)
 
 
 def journal_of_a_process(*, seed: int, hashing: str, junk: int) -> bytes:
@@ -29,11 +29,11 @@ def test_two_processes_write_the_same_journal() -> None:
 
 
 def test_one_process_writes_the_same_journal_twice() -> None:
-    assert run(crowd.main, seed=3) == run(crowd.main, seed=3)
+    assert run(many_tasks.main, seed=3) == run(many_tasks.main, seed=3)
 
 
 def test_another_seed_gives_another_run() -> None:
-    assert run(crowd.main, seed=3) != run(crowd.main, seed=4)
+    assert run(many_tasks.main, seed=3) != run(many_tasks.main, seed=4)
 
 
 def test_a_named_source_is_not_moved_by_another() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from libs.testing.apiserver.kinds.refusals import forbidden, invalid_value, required
+from libs.testing.apiserver.kinds.status_errors import forbidden, invalid_value, required
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -40,21 +40,21 @@ _ANNOTATIONS = 256 * 1024
 Cause = dict[str, Any]
 
 
-def subdomain(name: str) -> str:
+def validate_subdomain(name: str) -> str:
     """Why it is none; empty where it is one."""
     if len(name) > 253:
         return "must be no more than 253 bytes"
     return "" if _SUBDOMAIN.fullmatch(name) else _SUBDOMAIN_WORDS
 
 
-def label(name: str) -> str:
+def validate_label(name: str) -> str:
     """Why it cannot be one part of a domain; empty where it can."""
     if len(name) > 63:
         return "must be no more than 63 bytes"
     return "" if _LABEL.fullmatch(name) else _LABEL_WORDS
 
 
-def segment(name: str) -> str:
+def validate_path_segment(name: str) -> str:
     """Why it cannot be a part of a path; empty where it can."""
     if name in (".", ".."):
         return f"may not be '{name}'"
@@ -63,13 +63,13 @@ def segment(name: str) -> str:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def qualified(key: str) -> str:
+def validate_qualified_name(key: str) -> str:
     """Why it cannot be a label's key; empty where it can."""
     prefix, slash, name = key.rpartition("/")
     if slash:
         if not prefix:
             return "prefix part must be non-empty"
-        why = subdomain(prefix)
+        why = validate_subdomain(prefix)
         if why:
             return f"prefix part {why}"
     if not name:
@@ -80,14 +80,14 @@ def qualified(key: str) -> str:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def label_value(value: str) -> str:
+def validate_label_value(value: str) -> str:
     """Why it cannot be a label's value; empty where it can."""
     if len(value) > 63:
         return "must be no more than 63 bytes"
     return "" if _VALUE.fullmatch(value) else _VALUE_WORDS
 
 
-def metadata_flaws(metadata: Mapping[str, Any], *, old: Mapping[str, Any] | None) -> list[Cause]:
+def validate_metadata(metadata: Mapping[str, Any], *, old: Mapping[str, Any] | None) -> list[Cause]:
     """What is wrong with labels, annotations, owners and finalizers, beside the name."""
     was = old or {}
     return [
@@ -106,16 +106,16 @@ def _news(name: str, metadata: Mapping[str, Any], was: Mapping[str, Any]) -> Map
 
 def _labels(labels: Mapping[str, str], field: str) -> Iterator[Cause]:
     for key, value in sorted(labels.items()):
-        if why := qualified(key):
+        if why := validate_qualified_name(key):
             yield invalid_value(field, key, why)
-        if why := label_value(value):
+        if why := validate_label_value(value):
             yield invalid_value(field, value, why)
 
 
 def _annotations(annotations: Mapping[str, str]) -> Iterator[Cause]:
     field = "metadata.annotations"
     for key in sorted(annotations):
-        if why := qualified(key.lower()):
+        if why := validate_qualified_name(key.lower()):
             yield invalid_value(field, key, why)
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > _ANNOTATIONS:
@@ -136,7 +136,7 @@ def _owners(owners: list[Mapping[str, Any]]) -> Iterator[Cause]:
 def _finalizers(metadata: Mapping[str, Any], old: Mapping[str, Any] | None) -> Iterator[Cause]:
     finalizers: list[str] = metadata.get("finalizers") or []
     for each in finalizers:
-        if why := qualified(each):
+        if why := validate_qualified_name(each):
             yield invalid_value("metadata.finalizers", each, why)
     if old is not None and old.get("deletionTimestamp"):
         known: list[str] = old.get("finalizers") or []

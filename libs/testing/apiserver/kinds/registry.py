@@ -2,58 +2,58 @@
 
 from collections.abc import Mapping
 
-from libs.testing.apiserver.kinds import Kind
-from libs.testing.apiserver.kinds.custom import RESOURCE, CustomDefinitions
+from libs.testing.apiserver.kinds.custom_resources import RESOURCE, CustomResourceDefinitionStrategy
+from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.kinds.strategies import (
-    CustomObjects,
-    Events,
-    Leases,
-    Namespaces,
-    Nodes,
-    Roles,
-    Secrets,
-    ServiceAccounts,
-    Services,
-    Strategy,
+    CustomObjectStrategy,
+    EventStrategy,
+    KindStrategy,
+    LeaseStrategy,
+    NamespaceStrategy,
+    NodeStrategy,
+    RoleStrategy,
+    SecretStrategy,
+    ServiceAccountStrategy,
+    ServiceStrategy,
 )
 from libs.testing.apiserver.kinds.workloads import (
-    Budgets,
-    DaemonSets,
-    Deployments,
-    Jobs,
-    Pods,
-    ReplicaSets,
+    DaemonSetStrategy,
+    DeploymentStrategy,
+    DisruptionBudgetStrategy,
+    JobStrategy,
+    PodStrategy,
+    ReplicaSetStrategy,
 )
 from libs.testing.apiserver.schemas.rules import Predicate
 
 _RBAC = ("clusterrolebindings", "clusterroles", "rolebindings", "roles")
 
 
-class Registry:
+class StrategyRegistry:
     """Of the server's own kinds, and of those that were added."""
 
     def __init__(self, rules: Mapping[str, Predicate]) -> None:
-        self._ordinary = Strategy()
-        self._own: dict[str, Strategy] = {
-            RESOURCE: CustomDefinitions(rules),
-            "nodes": Nodes(),
-            "namespaces": Namespaces(),
-            "services": Services(),
-            "events": Events(),
-            "secrets": Secrets(),
-            "serviceaccounts": ServiceAccounts(),
-            "leases.coordination.k8s.io": Leases(),
-            "pods": Pods(),
-            "daemonsets.apps": DaemonSets(),
-            "deployments.apps": Deployments(),
-            "replicasets.apps": ReplicaSets(),
-            "jobs.batch": Jobs(),
-            "poddisruptionbudgets.policy": Budgets(),
-            **{f"{name}.rbac.authorization.k8s.io": Roles() for name in _RBAC},
+        self._ordinary = KindStrategy()
+        self._own: dict[str, KindStrategy] = {
+            RESOURCE: CustomResourceDefinitionStrategy(rules),
+            "nodes": NodeStrategy(),
+            "namespaces": NamespaceStrategy(),
+            "services": ServiceStrategy(),
+            "events": EventStrategy(),
+            "secrets": SecretStrategy(),
+            "serviceaccounts": ServiceAccountStrategy(),
+            "leases.coordination.k8s.io": LeaseStrategy(),
+            "pods": PodStrategy(),
+            "daemonsets.apps": DaemonSetStrategy(),
+            "deployments.apps": DeploymentStrategy(),
+            "replicasets.apps": ReplicaSetStrategy(),
+            "jobs.batch": JobStrategy(),
+            "poddisruptionbudgets.policy": DisruptionBudgetStrategy(),
+            **{f"{name}.rbac.authorization.k8s.io": RoleStrategy() for name in _RBAC},
         }
 
-    def __call__(self, kind: Kind) -> Strategy:
+    def __call__(self, kind: ResourceKind) -> KindStrategy:
         """A kind's own, or the ordinary one."""
         if kind.custom:
-            return CustomObjects(status="status" in kind.subresources)
+            return CustomObjectStrategy(status="status" in kind.subresources)
         return self._own.get(kind.resource, self._ordinary)

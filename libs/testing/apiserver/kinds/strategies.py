@@ -11,14 +11,20 @@ from typing import Any, ClassVar
 
 from libs.testing.apiserver.kinds import names
 from libs.testing.apiserver.kinds.names import Cause
-from libs.testing.apiserver.kinds.refusals import bad, invalid_value, required
+from libs.testing.apiserver.kinds.status_errors import bad_request, invalid_value, required
 from libs.testing.apiserver.objects.encoding import encoded
-from libs.testing.apiserver.objects.parts import Thing, items, made, part, words
+from libs.testing.apiserver.objects.json_access import (
+    JsonObject,
+    ensure_map,
+    get_map,
+    get_maps,
+    get_strings,
+)
 
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[-+]\d\d:\d\d)")
 
 
-class Strategy:
+class KindStrategy:
     """Of an ordinary kind."""
 
     keeps_status = False
@@ -28,66 +34,66 @@ class Strategy:
     returns_deleted = False
     """Whether the answer of a delete is the object."""
 
-    def name_flaw(self, name: str) -> str:
+    def validate_name(self, name: str) -> str:
         """Why the object cannot be called so; empty where it can."""
-        return names.subdomain(name)
+        return names.validate_subdomain(name)
 
-    def fill(self, thing: Thing) -> None:
+    def set_defaults(self, thing: JsonObject) -> None:
         """What whoever writes the object has written too, though he did not say it."""
 
-    def carry(self, new: Thing, old: Mapping[str, Any]) -> None:
+    def prepare_for_update(self, new: JsonObject, old: Mapping[str, Any]) -> None:
         """What a write of the object leaves as it was."""
 
-    def begin(self, thing: Thing) -> None:
+    def prepare_for_create(self, thing: JsonObject) -> None:
         """What a new object has that nobody wrote; may replace only whole parts of it."""
 
-    def wanted(self, thing: Mapping[str, Any]) -> object:
+    def generation_fields(self, thing: Mapping[str, Any]) -> object:
         """What `metadata.generation` counts the changes of."""
         return thing.get("spec")
 
-    def held(self, thing: Mapping[str, Any]) -> bool:
+    def has_finalizers(self, thing: Mapping[str, Any]) -> bool:
         """Whether somebody still has to let it go."""
-        return bool(words(thing, "metadata", "finalizers"))
+        return bool(get_strings(thing, "metadata", "finalizers"))
 
-    def flaws(self, thing: Mapping[str, Any]) -> list[Cause]:  # noqa: ARG002  (most have none)
+    def validate(self, thing: Mapping[str, Any]) -> list[Cause]:  # noqa: ARG002  (most have none)
         """What is wrong with it, beside its metadata."""
         return []
 
-    def breaches(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:  # noqa: ARG002
+    def validate_update(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:  # noqa: ARG002
         """What a write changes and must not."""
         return []
 
 
-class Nodes(Strategy):
+class NodeStrategy(KindStrategy):
     """A node comes with the status that its kubelet gives it, and not ready."""
 
     keeps_status = True
-    _NOT_READY: ClassVar[Thing] = {
+    _NOT_READY: ClassVar[JsonObject] = {
         "key": "node.kubernetes.io/not-ready",
         "effect": "NoSchedule",
     }
 
-    def fill(self, thing: Thing) -> None:
+    def set_defaults(self, thing: JsonObject) -> None:
         """Old and new form of the pods' range."""
-        spec = made(thing, "spec")
+        spec = ensure_map(thing, "spec")
         if spec.get("podCIDR") and not spec.get("podCIDRs"):
             spec["podCIDRs"] = [spec["podCIDR"]]
 
-    def begin(self, thing: Thing) -> None:
+    def prepare_for_create(self, thing: JsonObject) -> None:
         """The taint that admission puts on every new node."""
-        spec, taints = dict(part(thing, "spec")), items(thing, "spec", "taints")
+        spec, taints = dict(get_map(thing, "spec")), get_maps(thing, "spec", "taints")
         if not any(_place(taint) == _place(self._NOT_READY) for taint in taints):
             spec["taints"] = [*taints, self._NOT_READY]
         thing["spec"] = spec
 
-    def flaws(self, thing: Mapping[str, Any]) -> list[Cause]:
+    def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
         """Taints that are none, or there twice."""
         found: list[Cause] = []
         seen: set[tuple[str, str]] = set()
-        for place, taint in enumerate(items(thing, "spec", "taints")):
+        for place, taint in enumerate(get_maps(thing, "spec", "taints")):
             field = f"spec.taints[{place}]"
             effect = taint.get("effect", "")
-            if why := names.qualified(taint.get("key", "")):
+            if why := names.validate_qualified_name(taint.get("key", "")):
                 found.append(invalid_value(f"{field}.key", taint.get("key", ""), why))
             if not effect:
                 found.append(required(f"{field}.effect", ""))
@@ -116,36 +122,36 @@ def _place(taint: Mapping[str, Any]) -> tuple[str, str]:
     return (taint.get("key", ""), taint.get("effect", ""))
 
 
-class Namespaces(Strategy):
+class NamespaceStrategy(KindStrategy):
     """A namespace stays until whoever empties it takes its finalizer away."""
 
     returns_deleted = True
 
-    def name_flaw(self, name: str) -> str:
+    def validate_name(self, name: str) -> str:
         """One part of a domain."""
-        return names.label(name)
+        return names.validate_label(name)
 
-    def fill(self, thing: Thing) -> None:
+    def set_defaults(self, thing: JsonObject) -> None:
         """Its own name as a label."""
         metadata = thing["metadata"]
         own = {"kubernetes.io/metadata.name": metadata["name"]}
-        metadata["labels"] = {**part(metadata, "labels"), **own}
+        metadata["labels"] = {**get_map(metadata, "labels"), **own}
 
-    def begin(self, thing: Thing) -> None:
+    def prepare_for_create(self, thing: JsonObject) -> None:
         """The finalizer of the namespace controller."""
         thing["spec"] = {"finalizers": ["kubernetes"]}
         thing["status"] = {"phase": "Active"}
 
-    def carry(self, new: Thing, old: Mapping[str, Any]) -> None:
+    def prepare_for_update(self, new: JsonObject, old: Mapping[str, Any]) -> None:
         """Only `/finalize` changes its spec."""
-        new["spec"] = part(old, "spec")
+        new["spec"] = get_map(old, "spec")
 
-    def held(self, thing: Mapping[str, Any]) -> bool:
+    def has_finalizers(self, thing: Mapping[str, Any]) -> bool:
         """It has finalizers of its own kind too."""
-        return super().held(thing) or bool(words(thing, "spec", "finalizers"))
+        return super().has_finalizers(thing) or bool(get_strings(thing, "spec", "finalizers"))
 
 
-class Services(Strategy):
+class ServiceStrategy(KindStrategy):
     """A service gets an address nobody else has; it is never reached."""
 
     returns_deleted = True
@@ -153,30 +159,30 @@ class Services(Strategy):
     def __init__(self) -> None:
         self._given = 0
 
-    def name_flaw(self, name: str) -> str:
+    def validate_name(self, name: str) -> str:
         """One part of a domain."""
-        return names.label(name)
+        return names.validate_label(name)
 
-    def fill(self, thing: Thing) -> None:
+    def set_defaults(self, thing: JsonObject) -> None:
         """Types and ports."""
-        spec = made(thing, "spec")
+        spec = ensure_map(thing, "spec")
         spec.setdefault("type", "ClusterIP")
         spec.setdefault("sessionAffinity", "None")
         spec.setdefault("internalTrafficPolicy", "Cluster")
-        for port in items(spec, "ports"):
+        for port in get_maps(spec, "ports"):
             port.setdefault("protocol", "TCP")
             port.setdefault("targetPort", port.get("port"))
 
-    def carry(self, new: Thing, old: Mapping[str, Any]) -> None:
+    def prepare_for_update(self, new: JsonObject, old: Mapping[str, Any]) -> None:
         """Its address."""
-        before = part(old, "spec")
+        before = get_map(old, "spec")
         for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if name in before:
                 new["spec"].setdefault(name, before[name])
 
-    def begin(self, thing: Thing) -> None:
+    def prepare_for_create(self, thing: JsonObject) -> None:
         """Its address."""
-        spec = dict(part(thing, "spec"))
+        spec = dict(get_map(thing, "spec"))
         if not spec.get("clusterIP"):
             self._given += 1
             spec["clusterIP"] = f"10.0.{self._given // 250}.{self._given % 250 + 1}"
@@ -187,54 +193,54 @@ class Services(Strategy):
         thing["status"] = {"loadBalancer": {}}
 
 
-class Events(Strategy):
+class EventStrategy(KindStrategy):
     """An event belongs into the namespace of what it is about."""
 
-    def flaws(self, thing: Mapping[str, Any]) -> list[Cause]:
+    def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
         """Another namespace than its object's."""
-        about: str = part(thing, "involvedObject").get("namespace") or "default"
+        about: str = get_map(thing, "involvedObject").get("namespace") or "default"
         if about != thing["metadata"].get("namespace", ""):
             field = "involvedObject.namespace"
             return [invalid_value(field, about, "does not match event.namespace")]
         return []
 
 
-class Secrets(Strategy):
+class SecretStrategy(KindStrategy):
     """A secret's plain texts are kept encoded."""
 
-    def fill(self, thing: Thing) -> None:
+    def set_defaults(self, thing: JsonObject) -> None:
         """Type, and stringData into data."""
         thing.setdefault("type", "Opaque")
         texts: dict[str, str] = thing.pop("stringData", None) or {}
         if texts:
-            data = thing["data"] = dict(part(thing, "data"))
+            data = thing["data"] = dict(get_map(thing, "data"))
             for key, text in texts.items():
                 data[key] = b64encode(text.encode()).decode()
 
 
-class ServiceAccounts(Strategy):
+class ServiceAccountStrategy(KindStrategy):
     """An identity for pods."""
 
     returns_deleted = True
 
 
-class Leases(Strategy):
+class LeaseStrategy(KindStrategy):
     """A lease that lasts some time."""
 
-    def fill(self, thing: Thing) -> None:
+    def set_defaults(self, thing: JsonObject) -> None:
         """Nothing; but times without microseconds are none here."""
-        spec = part(thing, "spec")
+        spec = get_map(thing, "spec")
         for name in ("acquireTime", "renewTime"):
             time = spec.get(name)
             if time is not None and not _MICRO_TIME.fullmatch(str(time)):
-                raise bad(
+                raise bad_request(
                     'Lease in version "v1" cannot be handled as a Lease: parsing time '
                     f'"{time}" as "2006-01-02T15:04:05.000000Z07:00": cannot parse it'
                 )
 
-    def flaws(self, thing: Mapping[str, Any]) -> list[Cause]:
+    def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
         """Durations and counts that make no sense."""
-        spec = part(thing, "spec")
+        spec = get_map(thing, "spec")
         found: list[Cause] = []
         duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
         if duration is not None and duration <= 0:
@@ -246,29 +252,29 @@ class Leases(Strategy):
         return found
 
 
-class Roles(Strategy):
+class RoleStrategy(KindStrategy):
     """What may be done, and by whom. Kept, never asked."""
 
-    def name_flaw(self, name: str) -> str:
+    def validate_name(self, name: str) -> str:
         """Anything that can stand in a path."""
-        return names.segment(name)
+        return names.validate_path_segment(name)
 
-    def fill(self, thing: Thing) -> None:
+    def set_defaults(self, thing: JsonObject) -> None:
         """The API groups of references."""
         group = "rbac.authorization.k8s.io"
-        part(thing, "roleRef").setdefault("apiGroup", group)
-        for subject in items(thing, "subjects"):
+        get_map(thing, "roleRef").setdefault("apiGroup", group)
+        for subject in get_maps(thing, "subjects"):
             if subject.get("kind") in ("User", "Group"):
                 subject.setdefault("apiGroup", group)
 
-    def breaches(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
+    def validate_update(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
         """Another role for the same binding."""
         if new.get("roleRef") != old.get("roleRef"):
             return [invalid_value("roleRef", str(new.get("roleRef")), "cannot change roleRef")]
         return []
 
 
-class CustomObjects(Strategy):
+class CustomObjectStrategy(KindStrategy):
     """An object of a custom kind: its schema has judged it."""
 
     shares_metadata = False
@@ -276,7 +282,7 @@ class CustomObjects(Strategy):
     def __init__(self, *, status: bool) -> None:
         self._status = status
 
-    def wanted(self, thing: Mapping[str, Any]) -> object:
+    def generation_fields(self, thing: Mapping[str, Any]) -> object:
         """Everything but metadata, and but for the status where that is written apart."""
         aside = {"metadata", "apiVersion", "kind", *(("status",) if self._status else ())}
         return {key: value for key, value in thing.items() if key not in aside}

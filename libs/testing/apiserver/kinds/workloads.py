@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from libs.testing.apiserver.kinds import names, podspecs
+from libs.testing.apiserver.kinds import names, pod_defaults
 from libs.testing.apiserver.kinds.names import Cause
-from libs.testing.apiserver.kinds.refusals import forbidden, invalid_value, required
-from libs.testing.apiserver.kinds.strategies import Strategy
+from libs.testing.apiserver.kinds.status_errors import forbidden, invalid_value, required
+from libs.testing.apiserver.kinds.strategies import KindStrategy
 from libs.testing.apiserver.objects.encoding import encoded
-from libs.testing.apiserver.objects.parts import Thing, items, made, part
+from libs.testing.apiserver.objects.json_access import JsonObject, ensure_map, get_map, get_maps
 from libs.testing.apiserver.objects.selectors import from_object
 
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
@@ -24,42 +24,42 @@ _BY_DEFAULT = tuple(
 )
 
 
-class Pods(Strategy):
+class PodStrategy(KindStrategy):
     """A pod begins Pending; of its spec little can change."""
 
     returns_deleted = True
 
-    def fill(self, thing: Thing) -> None:
+    def set_defaults(self, thing: JsonObject) -> None:
         """All that a pod can do without saying."""
-        spec = made(thing, "spec")
-        podspecs.fill(spec)
-        podspecs.ask(spec)
+        spec = ensure_map(thing, "spec")
+        pod_defaults.set_pod_defaults(spec)
+        pod_defaults.set_default_requests(spec)
         spec.setdefault("enableServiceLinks", True)
 
-    def begin(self, thing: Thing) -> None:
+    def prepare_for_create(self, thing: JsonObject) -> None:
         """What admission adds, and its first status."""
-        spec: Thing = dict(thing["spec"])
-        tolerations = items(spec, "tolerations")
+        spec: JsonObject = dict(thing["spec"])
+        tolerations = get_maps(spec, "tolerations")
         added = [each for each in _BY_DEFAULT if not _tolerated(each, tolerations)]
         if added:
             spec["tolerations"] = [*tolerations, *added]
         spec.setdefault("priority", 0)
         spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
         thing["spec"] = spec
-        thing["status"] = {"phase": "Pending", "qosClass": podspecs.quality(spec)}
+        thing["status"] = {"phase": "Pending", "qosClass": pod_defaults.qos_class(spec)}
 
-    def flaws(self, thing: Mapping[str, Any]) -> list[Cause]:
+    def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
         """Of its containers."""
-        return _containers(part(thing, "spec"), "spec")
+        return _containers(get_map(thing, "spec"), "spec")
 
-    def breaches(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
+    def validate_update(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
         """Nearly everything in its spec stays."""
         if _fixed(new, old) != _fixed(old, old):
             return [forbidden("spec", _POD_UPDATES)]
         return []
 
 
-def _tolerated(taint: Mapping[str, Any], tolerations: list[Thing]) -> bool:
+def _tolerated(taint: Mapping[str, Any], tolerations: list[JsonObject]) -> bool:
     return any(
         each.get("key") in (taint["key"], None, "")
         and each.get("effect") in (taint["effect"], None, "")
@@ -67,14 +67,14 @@ def _tolerated(taint: Mapping[str, Any], tolerations: list[Thing]) -> bool:
     )
 
 
-def _fixed(thing: Mapping[str, Any], old: Mapping[str, Any]) -> Thing:
+def _fixed(thing: Mapping[str, Any], old: Mapping[str, Any]) -> JsonObject:
     """A pod's spec without what may change."""
-    spec = {**part(thing, "spec")}
+    spec = {**get_map(thing, "spec")}
     spec.pop("activeDeadlineSeconds", None)
-    before = items(old, "spec", "tolerations")
-    spec["tolerations"] = [each for each in items(spec, "tolerations") if each in before]
+    before = get_maps(old, "spec", "tolerations")
+    spec["tolerations"] = [each for each in get_maps(spec, "tolerations") if each in before]
     for name in ("containers", "initContainers"):
-        spec[name] = [{**each, "image": ""} for each in items(spec, name)]
+        spec[name] = [{**each, "image": ""} for each in get_maps(spec, name)]
     return spec
 
 
@@ -83,47 +83,49 @@ def _containers(spec: Mapping[str, Any], at: str) -> list[Cause]:
         return [required(f"{at}.containers", "")]
     found: list[Cause] = []
     for kind in ("containers", "initContainers"):
-        for place, container in enumerate(items(spec, kind)):
+        for place, container in enumerate(get_maps(spec, kind)):
             field = f"{at}.{kind}[{place}]"
             name = container.get("name", "")
             if not name:
                 found.append(required(f"{field}.name", ""))
-            elif why := names.label(name):
+            elif why := names.validate_label(name):
                 found.append(invalid_value(f"{field}.name", name, why))
             if not container.get("image"):
                 found.append(required(f"{field}.image", ""))
     return found
 
 
-class Templated(Strategy):
+class TemplatedStrategy(KindStrategy):
     """What makes pods from a template that its selector must find."""
 
-    first_status: ClassVar[Thing] = {}
+    first_status: ClassVar[JsonObject] = {}
 
-    def fill(self, thing: Thing) -> None:
+    def set_defaults(self, thing: JsonObject) -> None:
         """The template's pods."""
-        podspecs.fill(made(made(made(thing, "spec"), "template"), "spec"))
+        pod_defaults.set_pod_defaults(
+            ensure_map(ensure_map(ensure_map(thing, "spec"), "template"), "spec")
+        )
 
-    def begin(self, thing: Thing) -> None:
+    def prepare_for_create(self, thing: JsonObject) -> None:
         """Nothing is known of it yet."""
         thing["status"] = dict(self.first_status)
 
-    def flaws(self, thing: Mapping[str, Any]) -> list[Cause]:
+    def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
         """A selector that does not find the template, and its containers."""
-        labels = part(thing, "spec", "template", "metadata").get("labels")
-        selector = part(thing, "spec", "selector")
+        labels = get_map(thing, "spec", "template", "metadata").get("labels")
+        selector = get_map(thing, "spec", "selector")
         found: list[Cause] = []
         empty = not selector.get("matchLabels") and not selector.get("matchExpressions")
         if empty or not from_object(selector)(labels or {}):
             field = "spec.template.metadata.labels"
             shown = encoded(labels).decode()
             found.append(_raw(field, shown, "`selector` does not match template `labels`"))
-        return found + _containers(part(thing, "spec", "template", "spec"), "spec.template.spec")
+        return found + _containers(get_map(thing, "spec", "template", "spec"), "spec.template.spec")
 
-    def breaches(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
+    def validate_update(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
         """Another selector."""
-        selector = part(new, "spec", "selector")
-        if selector != part(old, "spec", "selector"):
+        selector = get_map(new, "spec", "selector")
+        if selector != get_map(old, "spec", "selector"):
             return [_raw("spec.selector", encoded(selector).decode(), "field is immutable")]
         return []
 
@@ -136,73 +138,73 @@ def _raw(field: str, words: str, why: str) -> Cause:
     }
 
 
-class DaemonSets(Templated):
+class DaemonSetStrategy(TemplatedStrategy):
     """One pod a node."""
 
-    first_status: ClassVar[Thing] = {
+    first_status: ClassVar[JsonObject] = {
         "currentNumberScheduled": 0,
         "numberMisscheduled": 0,
         "desiredNumberScheduled": 0,
         "numberReady": 0,
     }
 
-    def fill(self, thing: Thing) -> None:
+    def set_defaults(self, thing: JsonObject) -> None:
         """How it is rolled out, and how many templates are remembered."""
-        super().fill(thing)
+        super().set_defaults(thing)
         spec = thing["spec"]
-        strategy = made(spec, "updateStrategy")
+        strategy = ensure_map(spec, "updateStrategy")
         if not strategy.get("type"):
             strategy["type"] = "RollingUpdate"
         if strategy["type"] == "RollingUpdate":
-            rolling = made(strategy, "rollingUpdate")
+            rolling = ensure_map(strategy, "rollingUpdate")
             rolling.setdefault("maxUnavailable", 1)
             rolling.setdefault("maxSurge", 0)
         spec.setdefault("revisionHistoryLimit", 10)
-        made(thing["metadata"], "annotations").setdefault(_TEMPLATE_GENERATION, "1")
+        ensure_map(thing["metadata"], "annotations").setdefault(_TEMPLATE_GENERATION, "1")
 
-    def carry(self, new: Thing, old: Mapping[str, Any]) -> None:
+    def prepare_for_update(self, new: JsonObject, old: Mapping[str, Any]) -> None:
         """The count of its templates."""
-        count = int(part(old, "metadata", "annotations").get(_TEMPLATE_GENERATION, "1"))
+        count = int(get_map(old, "metadata", "annotations").get(_TEMPLATE_GENERATION, "1"))
         if new["spec"].get("template") != old["spec"].get("template"):
             count += 1
         new["metadata"]["annotations"][_TEMPLATE_GENERATION] = str(count)
 
 
-class Deployments(Templated):
+class DeploymentStrategy(TemplatedStrategy):
     """Pods that are replaced by newer ones."""
 
-    def fill(self, thing: Thing) -> None:
+    def set_defaults(self, thing: JsonObject) -> None:
         """How many, and how they are replaced."""
-        super().fill(thing)
+        super().set_defaults(thing)
         spec = thing["spec"]
         spec.setdefault("replicas", 1)
-        strategy = made(spec, "strategy")
+        strategy = ensure_map(spec, "strategy")
         strategy.setdefault("type", "RollingUpdate")
         if strategy["type"] == "RollingUpdate":
-            rolling = made(strategy, "rollingUpdate")
+            rolling = ensure_map(strategy, "rollingUpdate")
             rolling.setdefault("maxUnavailable", "25%")
             rolling.setdefault("maxSurge", "25%")
         spec.setdefault("revisionHistoryLimit", 10)
         spec.setdefault("progressDeadlineSeconds", 600)
 
 
-class ReplicaSets(Templated):
+class ReplicaSetStrategy(TemplatedStrategy):
     """So many pods."""
 
-    first_status: ClassVar[Thing] = {"replicas": 0}
+    first_status: ClassVar[JsonObject] = {"replicas": 0}
 
-    def fill(self, thing: Thing) -> None:
+    def set_defaults(self, thing: JsonObject) -> None:
         """How many."""
-        super().fill(thing)
+        super().set_defaults(thing)
         thing["spec"].setdefault("replicas", 1)
 
 
-class Jobs(Templated):
+class JobStrategy(TemplatedStrategy):
     """Pods that end."""
 
-    def fill(self, thing: Thing) -> None:
+    def set_defaults(self, thing: JsonObject) -> None:
         """How many, and how often they may fail."""
-        super().fill(thing)
+        super().set_defaults(thing)
         spec = thing["spec"]
         spec.setdefault("parallelism", 1)
         spec.setdefault("completions", 1)
@@ -212,16 +214,16 @@ class Jobs(Templated):
         spec.setdefault("suspend", False)
         spec.setdefault("podReplacementPolicy", "TerminatingOrFailed")
 
-    def carry(self, new: Thing, old: Mapping[str, Any]) -> None:
+    def prepare_for_update(self, new: JsonObject, old: Mapping[str, Any]) -> None:
         """The labels by which it finds its pods."""
         new["spec"]["selector"] = old["spec"].get("selector")
-        metadata = made(new["spec"]["template"], "metadata")
-        theirs = part(old, "spec", "template", "metadata", "labels")
-        metadata["labels"] = {**part(metadata, "labels"), **theirs}
+        metadata = ensure_map(new["spec"]["template"], "metadata")
+        theirs = get_map(old, "spec", "template", "metadata", "labels")
+        metadata["labels"] = {**get_map(metadata, "labels"), **theirs}
 
-    def begin(self, thing: Thing) -> None:
+    def prepare_for_create(self, thing: JsonObject) -> None:
         """The labels by which it finds its pods."""
-        super().begin(thing)
+        super().prepare_for_create(thing)
         metadata, spec = thing["metadata"], dict(thing["spec"])
         marks = {
             "batch.kubernetes.io/controller-uid": metadata["uid"],
@@ -229,26 +231,26 @@ class Jobs(Templated):
             "controller-uid": metadata["uid"],
             "job-name": metadata["name"],
         }
-        labelled = part(spec, "template", "metadata")
-        labelled = {**labelled, "labels": {**part(labelled, "labels"), **marks}}
+        labelled = get_map(spec, "template", "metadata")
+        labelled = {**labelled, "labels": {**get_map(labelled, "labels"), **marks}}
         spec["template"] = {**spec["template"], "metadata": labelled}
         key = "batch.kubernetes.io/controller-uid"
         spec["selector"] = {"matchLabels": {key: metadata["uid"]}}
         thing["spec"] = spec
-        metadata["labels"] = {**part(metadata, "labels"), **marks}
+        metadata["labels"] = {**get_map(metadata, "labels"), **marks}
 
 
-class Budgets(Strategy):
+class DisruptionBudgetStrategy(KindStrategy):
     """How many pods must stay."""
 
-    def begin(self, thing: Thing) -> None:
+    def prepare_for_create(self, thing: JsonObject) -> None:
         """Nothing may go before a controller has looked."""
         counts = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
         thing["status"] = dict.fromkeys(counts, 0)
 
-    def flaws(self, thing: Mapping[str, Any]) -> list[Cause]:
+    def validate(self, thing: Mapping[str, Any]) -> list[Cause]:
         """Both bounds at once."""
-        spec = part(thing, "spec")
+        spec = get_map(thing, "spec")
         if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
             words = "minAvailable and maxUnavailable cannot be both set"
             return [_raw("spec", encoded(spec).decode(), words)]

@@ -7,10 +7,10 @@ server's to say, and so are the guards `metadata.uid` and `metadata.resourceVers
 from dataclasses import replace
 from typing import Any, Final
 
-from libs.testing.apiserver.objects.comparing import Comparison, compare, unchanged
+from libs.testing.apiserver.objects.comparison import Comparison, compare, unchanged
 from libs.testing.apiserver.objects.fields import (
     Fields,
-    Unnameable,
+    ShapeMismatch,
     difference,
     intersection,
     named,
@@ -18,8 +18,8 @@ from libs.testing.apiserver.objects.fields import (
     stated,
     union,
 )
-from libs.testing.apiserver.objects.managed import (
-    Owner,
+from libs.testing.apiserver.objects.managed_fields import (
+    FieldOwner,
     Owners,
     decoded,
     entries,
@@ -27,12 +27,12 @@ from libs.testing.apiserver.objects.managed import (
     stripped,
     updated,
     with_entries,
+    without_lost_fields,
     without_times,
-    yielded,
 )
-from libs.testing.apiserver.objects.merging import merged, misfits, without
-from libs.testing.apiserver.objects.shapes import Shape, encoded
-from libs.testing.apiserver.status import Refused
+from libs.testing.apiserver.objects.merge import merged, misfits, without
+from libs.testing.apiserver.objects.shapes import MergeShape, encoded
+from libs.testing.apiserver.status import StatusError
 
 _GUARDS: Final = ("uid", "resourceVersion")
 
@@ -46,19 +46,19 @@ def apply(
     api_version: str,
     subresource: str,
     time: str,
-    shape: Shape,
+    shape: MergeShape,
 ) -> dict[str, Any]:
     """The object after somebody said what it shall hold; `live` itself if nothing changed."""
     if managed_of(wanted) is not None:
-        raise Refused(400, "BadRequest", "metadata.managedFields must be nil")
+        raise StatusError(400, "BadRequest", "metadata.managedFields must be nil")
     _check(wanted, shape)
     wanted = _unguarded(wanted)
     known = managed_of(live)
     owners = decoded(known)
     if owners is None:
-        raise Refused(500, "", "failed to decode managed fields")
+        raise StatusError(500, "", "failed to decode managed fields")
     before = with_entries(live, None) if live else encoded({"metadata": {}}, shape)
-    me = Owner(
+    me = FieldOwner(
         manager=manager,
         operation="Apply",
         api_version=api_version,
@@ -78,14 +78,14 @@ def apply(
     return with_entries(after, managed)
 
 
-def _check(wanted: dict[str, Any], shape: Shape) -> None:
+def _check(wanted: dict[str, Any], shape: MergeShape) -> None:
     found = misfits(wanted, shape)
     if not found:
         return
     meta: dict[str, Any] = wanted.get("metadata") or {}
     group, _, version = str(wanted.get("apiVersion", "")).rpartition("/")
     words = found[0] if len(found) == 1 else "errors:\n  " + "\n  ".join(found)
-    raise Refused(
+    raise StatusError(
         500,
         "",
         f"failed to create typed patch object ({meta.get('namespace', '')}/{meta.get('name', '')}; "
@@ -101,7 +101,7 @@ def _unguarded(wanted: dict[str, Any]) -> dict[str, Any]:
     return {**wanted, "metadata": left}
 
 
-def _nothing(live: dict[str, Any], shape: Shape) -> dict[str, Any]:
+def _nothing(live: dict[str, Any], shape: MergeShape) -> dict[str, Any]:
     names = {"apiVersion": live.get("apiVersion"), "kind": live.get("kind")}
     return encoded(names, shape)
 
@@ -110,10 +110,10 @@ def _applied(
     before: dict[str, Any],
     wanted: dict[str, Any],
     owners: Owners,
-    me: Owner,
+    me: FieldOwner,
     *,
     force: bool,
-    shape: Shape,
+    shape: MergeShape,
 ) -> tuple[dict[str, Any], Owners]:
     last = owners.get(me.identity)
     claims = {**owners, me.identity: me}
@@ -122,11 +122,11 @@ def _applied(
         if last is not None and difference(last.fields, me.fields):
             result = _pruned(result, claims, last.fields, shape)
         change = compare(before, result, shape)
-    except Unnameable as error:
-        raise Refused(500, "", f"failed to create typed live object: {error}") from error
+    except ShapeMismatch as error:
+        raise StatusError(500, "", f"failed to create typed live object: {error}") from error
     if not force:
         _refuse_conflicts(claims, me, change)
-    claims = dict(yielded(claims, me.identity, change))
+    claims = dict(without_lost_fields(claims, me.identity, change))
     claims.pop(me.identity, None)
     mine = stripped(me.fields)
     if mine:
@@ -137,8 +137,8 @@ def _applied(
     return result, claims
 
 
-def _refuse_conflicts(owners: Owners, me: Owner, change: Comparison) -> None:
-    found: list[tuple[Owner, list[str]]] = []
+def _refuse_conflicts(owners: Owners, me: FieldOwner, change: Comparison) -> None:
+    found: list[tuple[FieldOwner, list[str]]] = []
     for identity, owner in sorted(owners.items()):
         if identity != me.identity:
             lost = list(paths(intersection(owner.fields, change.changed)))
@@ -149,7 +149,7 @@ def _refuse_conflicts(owners: Owners, me: Owner, change: Comparison) -> None:
     causes = [
         {
             "reason": "FieldManagerConflict",
-            "message": f"conflict with {owner.spoken}",
+            "message": f"conflict with {owner.description}",
             "field": path,
         }
         for owner, lost in found
@@ -159,14 +159,14 @@ def _refuse_conflicts(owners: Owners, me: Owner, change: Comparison) -> None:
         words = f"conflict: {causes[0]['message']}: {causes[0]['field']}"
     else:
         lines = [
-            "\n".join([f"conflicts with {owner.spoken}:", *(f"- {path}" for path in lost)])
+            "\n".join([f"conflicts with {owner.description}:", *(f"- {path}" for path in lost)])
             for owner, lost in found
         ]
         words = "conflicts: " + "\n".join(lines)
-    raise Refused(409, "Conflict", f"Apply failed with {len(causes)} {words}", causes=causes)
+    raise StatusError(409, "Conflict", f"Apply failed with {len(causes)} {words}", causes=causes)
 
 
-def _pruned(obj: dict[str, Any], owners: Owners, last: Fields, shape: Shape) -> dict[str, Any]:
+def _pruned(obj: dict[str, Any], owners: Owners, last: Fields, shape: MergeShape) -> dict[str, Any]:
     """The object without what this manager applied before, does not now, and nobody else owns.
 
     What was below such a field without an owner goes with it. Parts that the manager never applied

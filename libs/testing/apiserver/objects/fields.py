@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, cast
 
-from libs.testing.apiserver.objects.shapes import Shape
+from libs.testing.apiserver.objects.shapes import MergeShape
 
 Fields = dict[str, Any]
 
@@ -18,7 +18,7 @@ MISSING: Final = object()
 """No value at all, which is something else than null."""
 
 
-class Unnameable(Exception):
+class ShapeMismatch(Exception):
     """An object that does not fit its shape, so its fields have no names."""
 
 
@@ -82,7 +82,7 @@ def _below(entry: Fields) -> Fields:
     return {key: value for key, value in entry.items() if key != "."} if "." in entry else entry
 
 
-def named(fields: Fields, shape: Shape | None) -> Fields:
+def named(fields: Fields, shape: MergeShape | None) -> Fields:
     """The set with every declared field that has something below it as a member too."""
     result: Fields = {}
     for key, entry in fields.items():
@@ -96,10 +96,10 @@ def named(fields: Fields, shape: Shape | None) -> Fields:
     return result
 
 
-def _shape_at(shape: Shape | None, key: str) -> Shape | None:
+def _shape_at(shape: MergeShape | None, key: str) -> MergeShape | None:
     if shape is None:
         return None
-    return shape.below(key[2:]) if key[:2] == "f:" else shape.element
+    return shape.child(key[2:]) if key[:2] == "f:" else shape.element
 
 
 def paths(fields: Fields, prefix: str = "") -> Iterator[str]:
@@ -107,9 +107,9 @@ def paths(fields: Fields, prefix: str = "") -> Iterator[str]:
     keys = sorted((key for key in fields if key != "."), key=_order)
     for key in keys:
         if member(fields[key]):
-            yield prefix + spoken(key)
+            yield prefix + describe_step(key)
     for key in keys:
-        yield from paths(fields[key], prefix + spoken(key))
+        yield from paths(fields[key], prefix + describe_step(key))
 
 
 def ordered(fields: Fields) -> Fields:
@@ -136,7 +136,7 @@ def _rank(value: Any) -> tuple[int, Any]:
 
 
 @lru_cache(maxsize=4096)
-def spoken(key: str) -> str:
+def describe_step(key: str) -> str:
     """One step of a path in words."""
     sort, _, rest = key.partition(":")
     match sort:
@@ -162,27 +162,27 @@ def _written(value: Any) -> str:
     return text
 
 
-def item_key(item: Any, shape: Shape) -> str:
+def item_key(item: Any, shape: MergeShape) -> str:
     """How a set names an item of a list that has no single owner."""
     if not shape.keys:
         if item is None or isinstance(item, dict | list):
-            raise Unnameable("associative list without keys has an element that is not a scalar")
+            raise ShapeMismatch("associative list without keys has an element that is not a scalar")
         return f"v:{_written(item)}"
     if not isinstance(item, dict):
-        raise Unnameable("associative list with keys may not have non-map elements")
+        raise ShapeMismatch("associative list with keys may not have non-map elements")
     given = cast("dict[str, Any]", item)
     keys = {name: given.get(name, shape.defaults.get(name)) for name in shape.keys}
     present = {name: value for name, value in keys.items() if value is not None}
     if not present:
         words = " ".join(f'"{name}"' for name in shape.keys)
-        raise Unnameable(
+        raise ShapeMismatch(
             f"associative list with keys has an element that omits all key fields [{words}] "
             "(and doesn't have default values for any key fields)"
         )
     return f"k:{_written(present)}"
 
 
-def items_by_key(value: Any, shape: Shape) -> dict[str, list[Any]]:
+def items_by_key(value: Any, shape: MergeShape) -> dict[str, list[Any]]:
     """The items of such a list, those that share a key together."""
     result: dict[str, list[Any]] = {}
     for item in cast("list[Any]", value) if isinstance(value, list) else ():
@@ -190,7 +190,7 @@ def items_by_key(value: Any, shape: Shape) -> dict[str, list[Any]]:
     return result
 
 
-def sort_of(value: Any, shape: Shape) -> str:
+def sort_of(value: Any, shape: MergeShape) -> str:
     """As what a value takes part in a walk: map, list or scalar."""
     if value is None or value is MISSING:
         return "map" if shape.sort == "any" else shape.sort
@@ -204,7 +204,7 @@ def as_map(value: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def is_leaf(shape: Shape, sort: str, *values: Any) -> bool:
+def is_leaf(shape: MergeShape, sort: str, *values: Any) -> bool:
     """Whether a walk ends here: one value, or nothing below it on any side."""
     if sort == "scalar" or shape.atomic or (sort == "list" and shape.sort == "any"):
         return True
@@ -212,20 +212,20 @@ def is_leaf(shape: Shape, sort: str, *values: Any) -> bool:
     return not any(isinstance(value, kind) and len(cast("Any", value)) for value in values)
 
 
-def declared(shape: Shape, name: str) -> Shape:
+def declared(shape: MergeShape, name: str) -> MergeShape:
     """The shape of an entry, or a refusal of one that the schema does not have."""
-    below = shape.below(name)
+    below = shape.child(name)
     if below is None:
-        raise Unnameable(f".{name}: field not declared in schema")
+        raise ShapeMismatch(f".{name}: field not declared in schema")
     return below
 
 
-def stated(value: dict[str, Any], shape: Shape) -> Fields:
+def stated(value: dict[str, Any], shape: MergeShape) -> Fields:
     """What somebody who applies this object says something about."""
     return _stated_map(value, shape)
 
 
-def _stated(value: Any, shape: Shape) -> Fields | None:
+def _stated(value: Any, shape: MergeShape) -> Fields | None:
     sort = sort_of(value, shape)
     if sort == "scalar" or shape.atomic or (sort == "list" and shape.sort == "any"):
         return {}
@@ -233,12 +233,12 @@ def _stated(value: Any, shape: Shape) -> Fields | None:
         return _stated_map(as_map(value), shape) or None
     result: Fields = {}
     for key, same in items_by_key(value, shape).items():
-        below = _stated(same[0], shape.element or Shape()) if len(same) == 1 else None
+        below = _stated(same[0], shape.element or MergeShape()) if len(same) == 1 else None
         result[key] = {".": {}, **below} if below else {}
     return result or None
 
 
-def _stated_map(value: dict[str, Any], shape: Shape) -> Fields:
+def _stated_map(value: dict[str, Any], shape: MergeShape) -> Fields:
     result: Fields = {}
     for name, given in value.items():
         below = _stated(given, declared(shape, name))

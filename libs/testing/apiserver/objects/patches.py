@@ -8,8 +8,8 @@ indexes count from the end.
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from libs.testing.apiserver.objects.comparing import same
-from libs.testing.apiserver.status import Refused
+from libs.testing.apiserver.objects.comparison import same
+from libs.testing.apiserver.status import StatusError
 
 _MOST_OPERATIONS: Final = 10_000
 
@@ -22,7 +22,7 @@ def json_patch(obj: dict[str, Any], operations: list[Any]) -> dict[str, Any]:
     """The object after every operation, in turn."""
     _check_operations(operations)
     if len(operations) > _MOST_OPERATIONS:
-        raise Refused(
+        raise StatusError(
             413,
             "RequestEntityTooLarge",
             f"The allowed maximum operations in a JSON patch is {_MOST_OPERATIONS}, "
@@ -33,26 +33,26 @@ def json_patch(obj: dict[str, Any], operations: list[Any]) -> dict[str, Any]:
         for operation in operations:
             document = _operate(document, operation)
     except _Inapplicable as error:
-        raise Refused(
+        raise StatusError(
             422,
             "Invalid",
             "the server rejected our request due to an error in our request",
             details={},
         ) from error
     if not isinstance(document, dict):
-        raise Refused(422, "Invalid", f"a patched object must be an object, not {document!r}")
+        raise StatusError(422, "Invalid", f"a patched object must be an object, not {document!r}")
     return cast("dict[str, Any]", document)
 
 
 def _check_operations(operations: Any) -> None:
     if not isinstance(operations, list):
-        raise Refused(400, "BadRequest", "error decoding patch: it is not a list of operations")
+        raise StatusError(400, "BadRequest", "error decoding patch: it is not a list of operations")
     for at, operation in enumerate(cast("list[Any]", operations)):
         names = ("op", "path", "from")
         if not isinstance(operation, dict) or not all(
             isinstance(cast("dict[str, Any]", operation).get(name, ""), str) for name in names
         ):
-            raise Refused(400, "BadRequest", f"error decoding patch: operation {at} is none")
+            raise StatusError(400, "BadRequest", f"error decoding patch: operation {at} is none")
 
 
 def _operate(document: Any, operation: Mapping[str, Any]) -> Any:
@@ -169,7 +169,7 @@ def _removed(container: Any, step: str) -> Any:
 def merge_patch(obj: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     """The object with the entries of the patch; null takes one out."""
     if not isinstance(cast("Any", patch), dict):
-        raise Refused(400, "BadRequest", "error decoding patch: it is not an object")
+        raise StatusError(400, "BadRequest", "error decoding patch: it is not an object")
     return _merged(obj, patch)
 
 

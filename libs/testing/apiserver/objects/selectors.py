@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from libs.testing.apiserver.status import Refused
+from libs.testing.apiserver.status import StatusError
 
 Labels = Mapping[str, str]
 
@@ -59,8 +59,8 @@ def _all(requirements: Sequence[Requirement]) -> Callable[[Labels], bool]:
     return lambda labels: all(requirement.met(labels) for requirement in requirements)
 
 
-def _bad(message: str) -> Refused:
-    return Refused(400, "BadRequest", message)
+def _bad(message: str) -> StatusError:
+    return StatusError(400, "BadRequest", message)
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
@@ -132,7 +132,7 @@ class _Parser:
         _check_values(key, operator, values)
         return Requirement(key, operator, values)
 
-    def _wrong(self, message: str) -> Refused:
+    def _wrong(self, message: str) -> StatusError:
         return _bad(f"unable to parse requirement: {message}")
 
     def _value(self) -> tuple[str, ...]:
@@ -206,7 +206,7 @@ def _expressed(expression: Mapping[str, Any], operators: Collection[str]) -> Req
     wanted = {"In": len(values) > 0, "NotIn": len(values) > 0, "Gt": len(values) == 1}
     fits = wanted.get("Gt" if operator == "Lt" else operator, not values)
     if operator not in operators or not fits:
-        raise Refused(
+        raise StatusError(
             422,
             "Invalid",
             f"a selector cannot be {operator!r} of {list(values)} for {expression.get('key')!r}",

@@ -24,14 +24,14 @@ Sort = Literal["scalar", "map", "list", "any"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
-class Shape:
+class MergeShape:
     """One field, and what is below it."""
 
     sort: Sort = "scalar"
     atomic: bool = False
     """A map or a list that has one owner."""
-    fields: Mapping[str, "Shape"] = field(default_factory=dict[str, "Shape"])
-    element: "Shape | None" = None
+    fields: Mapping[str, "MergeShape"] = field(default_factory=dict[str, "MergeShape"])
+    element: "MergeShape | None" = None
     """Entries of a map that `fields` does not name, or items of a list."""
     keys: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -46,7 +46,7 @@ class Shape:
     filled: Any = None
     """What is written when nothing was said; None: nothing is."""
 
-    def below(self, name: str) -> "Shape | None":
+    def child(self, name: str) -> "MergeShape | None":
         """The shape of a map's entry; None: no such field is declared."""
         loose = self if self.sort == "any" and not self.fields else None
         return self.fields.get(name) or self.element or loose
@@ -59,16 +59,16 @@ class Shape:
         )
 
 
-ANYTHING: Final = Shape(sort="any")
+ANYTHING: Final = MergeShape(sort="any")
 """Maps merge, lists are one value, all the way down."""
 
-OPAQUE: Final = Shape(sort="any", atomic=True)
+OPAQUE: Final = MergeShape(sort="any", atomic=True)
 """One value, whatever it is."""
 
 NULL: Final = object()
 """Where null itself is written when nothing was said."""
 
-_SCALAR: Final = Shape()
+_SCALAR: Final = MergeShape()
 _WORD: Final = re.compile(
     r"(?P<name>\w+)(?P<zero>![f0qn]?|\?)?(?P<form>\[[^\]]*\]|\{@?\}|[.@])?(?P<of>\w+|\*)?"
     r"(?:~(?P<strategies>[\w,]+)(?::(?P<key>\w+))?)?"
@@ -77,7 +77,7 @@ _FILLED: Final[Mapping[str, Any]] = {"!": "", "!0": 0, "!f": False, "!q": "0", "
 
 
 @cache
-def builtin(kind: str) -> Shape:
+def builtin(kind: str) -> MergeShape:
     """The shape of a kind that the server itself defines."""
     if not _lines().get(kind, "").startswith(" metadata"):
         raise LookupError(
@@ -95,16 +95,16 @@ def _lines() -> dict[str, str]:
 
 
 @cache
-def _structure(name: str) -> Shape:
+def _structure(name: str) -> MergeShape:
     lines = _lines()
     atomic = f"{name}@" in lines
     line = lines[f"{name}@" if atomic else name]
     words = [_WORD.fullmatch(word) for word in line.split()]
     fields = {word["name"]: _field(word) for word in words if word is not None}
-    return Shape(sort="map", atomic=atomic, fields=fields, typed=True)
+    return MergeShape(sort="map", atomic=atomic, fields=fields, typed=True)
 
 
-def _field(word: re.Match[str]) -> Shape:
+def _field(word: re.Match[str]) -> MergeShape:
     form, of, zero = word["form"] or "", word["of"] or "", word["zero"] or ""
     strategic: dict[str, Any] = {
         "strategies": frozenset((word["strategies"] or "").split(",")) - {""},
@@ -118,7 +118,7 @@ def _field(word: re.Match[str]) -> Shape:
     if form.startswith("{"):
         element = below or _SCALAR
         atomic = form == "{@}"
-        return Shape(
+        return MergeShape(
             sort="map",
             atomic=atomic,
             element=element,
@@ -128,7 +128,7 @@ def _field(word: re.Match[str]) -> Shape:
         )
     if form.startswith("["):
         pairs = [key.partition("=") for key in form[1:-1].split(",") if key not in ("", "=")]
-        return Shape(
+        return MergeShape(
             sort="list",
             atomic=form == "[]",
             element=below or _SCALAR,
@@ -138,19 +138,19 @@ def _field(word: re.Match[str]) -> Shape:
             filled=_FILLED.get(zero),
             **strategic,
         )
-    return Shape(omitted=not zero, filled=_FILLED.get(zero), **strategic)
+    return MergeShape(omitted=not zero, filled=_FILLED.get(zero), **strategic)
 
 
 def _default(text: str) -> Any:
     return int(text) if text.isdigit() else text
 
 
-def encoded(value: dict[str, Any], shape: Shape, like: Any = None) -> dict[str, Any]:
+def encoded(value: dict[str, Any], shape: MergeShape, like: Any = None) -> dict[str, Any]:
     """The object as a typed server writes it; what equals `like` was written by it already."""
     return cast("dict[str, Any]", _encoded(value, shape, like)) if shape.typed else value
 
 
-def _encoded(value: Any, shape: Shape, like: Any) -> Any:
+def _encoded(value: Any, shape: MergeShape, like: Any) -> Any:
     if value is like or (like is not None and type(value) is type(like) and value == like):
         return like
     if shape.sort == "list" and isinstance(value, list) and shape.element is not None:
@@ -165,7 +165,7 @@ def _encoded(value: Any, shape: Shape, like: Any) -> Any:
     return _structured(cast("dict[str, Any]", value), shape, like)
 
 
-def _structured(value: dict[str, Any], shape: Shape, like: Any) -> dict[str, Any]:
+def _structured(value: dict[str, Any], shape: MergeShape, like: Any) -> dict[str, Any]:
     known = cast("dict[str, Any]", like) if isinstance(like, dict) else {}
     result: dict[str, Any] = {}
     for name, given in value.items():
@@ -186,18 +186,18 @@ _EMPTY: Final[tuple[Any, ...]] = ("", 0, False, [], {})
 
 
 @cache
-def _always(shape: Shape) -> tuple[tuple[str, Shape], ...]:
+def _always(shape: MergeShape) -> tuple[tuple[str, MergeShape], ...]:
     return tuple((n, below) for n, below in shape.fields.items() if below.filled is not None)
 
 
-def from_schema(schema: Mapping[str, Any]) -> Shape:
+def from_schema(schema: Mapping[str, Any]) -> MergeShape:
     """The shape of a custom resource, from its openAPIV3Schema."""
     shape = _from(schema, preserving=False)
     meta = {"apiVersion": _SCALAR, "kind": _SCALAR, "metadata": _structure("ObjectMeta")}
     return replace(shape, sort="map", fields={**shape.fields, **meta})
 
 
-def _from(schema: Mapping[str, Any], *, preserving: bool) -> Shape:
+def _from(schema: Mapping[str, Any], *, preserving: bool) -> MergeShape:
     preserving = preserving or schema.get("x-kubernetes-preserve-unknown-fields") is True
     match schema.get("type", ""):
         case "object":
@@ -210,7 +210,7 @@ def _from(schema: Mapping[str, Any], *, preserving: bool) -> Shape:
             return _SCALAR
 
 
-def _map_from(schema: Mapping[str, Any], sort: Sort, preserving: bool) -> Shape:
+def _map_from(schema: Mapping[str, Any], sort: Sort, preserving: bool) -> MergeShape:
     properties: Mapping[str, Any] = schema.get("properties") or {}
     fields = {name: _from(below, preserving=preserving) for name, below in properties.items()}
     if schema.get("x-kubernetes-embedded-resource"):
@@ -224,17 +224,17 @@ def _map_from(schema: Mapping[str, Any], sort: Sort, preserving: bool) -> Shape:
     else:
         element = ANYTHING if others else None
     atomic = schema.get("x-kubernetes-map-type") == "atomic"
-    return Shape(sort=sort, atomic=atomic, fields=fields, element=element)
+    return MergeShape(sort=sort, atomic=atomic, fields=fields, element=element)
 
 
-def _list_from(schema: Mapping[str, Any], preserving: bool) -> Shape:
+def _list_from(schema: Mapping[str, Any], preserving: bool) -> MergeShape:
     items: Mapping[str, Any] = schema.get("items") or {}
     element = _from(items, preserving=preserving)
     kind = schema.get("x-kubernetes-list-type", "atomic")
     keys: list[str] = schema.get("x-kubernetes-list-map-keys") or []
     below: Mapping[str, Any] = items.get("properties") or {}
     defaults = {key: below[key]["default"] for key in keys if "default" in below.get(key, {})}
-    return Shape(
+    return MergeShape(
         sort="list",
         atomic=kind == "atomic",
         element=element,

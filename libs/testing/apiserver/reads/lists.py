@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import msgspec
 
-from libs.testing.apiserver.kinds import Kind
-from libs.testing.apiserver.kinds.refusals import bad
+from libs.testing.apiserver.kinds.kind import ResourceKind
+from libs.testing.apiserver.kinds.status_errors import bad_request
 from libs.testing.apiserver.objects.encoding import encoded, joined, prefix
 from libs.testing.apiserver.requests.options import EXACT, ListOptions
-from libs.testing.apiserver.status import Refused
+from libs.testing.apiserver.status import StatusError
 from libs.testing.apiserver.storage.selection import Selection
-from libs.testing.apiserver.storage.store import Shelf, Stored
+from libs.testing.apiserver.storage.store import KindStore, StoredObject
 
 _TOO_OLD = "The resourceVersion for the provided list is too old."
 _EXPIRED = (
@@ -26,10 +26,10 @@ _ANY = -1
 """In a page's token: as of now, whatever that is."""
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class ListPage(msgspec.Struct, frozen=True, kw_only=True):
     """What a list answers."""
 
-    items: list[Stored]
+    items: list[StoredObject]
     revision: int
     rest: str = ""
     remaining: int | None = None
@@ -45,7 +45,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         return whole
 
 
-class PageExpired(Refused):
+class PageExpired(StatusError):
     """The list that a page belongs to is forgotten; the rest can be had as of now."""
 
     def __init__(self, rest: str) -> None:
@@ -63,9 +63,9 @@ class _Token(msgspec.Struct, frozen=True):
     start: str
 
 
-def page(
-    shelf: Shelf, selection: Selection, options: ListOptions, *, now: int, stale: int | None
-) -> Page:
+def list_page(
+    shelf: KindStore, selection: Selection, options: ListOptions, *, now: int, stale: int | None
+) -> ListPage:
     """A part of a list, or all; `stale` is the past revision that a list of any age is given."""
     if options.resume:
         token = _read(options.resume)
@@ -75,7 +75,7 @@ def page(
         return _cut(shelf, selection, revision, options.limit, now=now, after=token.start)
     if options.match == EXACT or (not options.match and options.limit and options.number):
         if options.number < shelf.oldest:
-            raise Refused(410, "Expired", _TOO_OLD)
+            raise StatusError(410, "Expired", _TOO_OLD)
         return _cut(shelf, selection, options.number, options.limit, now=now, after="")
     if stale is not None:
         return _cut(shelf, selection, max(stale, options.number), 0, now=now, after="")
@@ -85,8 +85,8 @@ def page(
 
 
 def _cut(
-    shelf: Shelf, selection: Selection, revision: int, limit: int, *, now: int, after: str
-) -> Page:
+    shelf: KindStore, selection: Selection, revision: int, limit: int, *, now: int, after: str
+) -> ListPage:
     place = selection.namespace
     found = (
         shelf.select(place, after=after)
@@ -95,18 +95,18 @@ def _cut(
     )
     matching = (stored for stored in found if selection.matches(stored))
     if limit <= 0:
-        return Page(items=list(matching), revision=revision)
-    items: list[Stored] = []
+        return ListPage(items=list(matching), revision=revision)
+    items: list[StoredObject] = []
     for stored in matching:
         if len(items) == limit:
             rest = _write(revision, items[-1].key + "\0")
             remaining = None if selection.by_selector else 1 + sum(1 for _ in matching)
-            return Page(items=items, revision=revision, rest=rest, remaining=remaining)
+            return ListPage(items=items, revision=revision, rest=rest, remaining=remaining)
         items.append(stored)
-    return Page(items=items, revision=revision)
+    return ListPage(items=items, revision=revision)
 
 
-def written(kind: Kind, listed: Page) -> bytes:
+def encode_list(kind: ResourceKind, listed: ListPage) -> bytes:
     """The body of a list; objects of the server's own kinds do not say what they are."""
     head = {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": listed.metadata}
     if kind.custom:
@@ -115,12 +115,12 @@ def written(kind: Kind, listed: Page) -> bytes:
     return joined(head, _without(listed.items, said), opening=b"{")
 
 
-def _without(items: Iterable[Stored], said: int) -> Iterator[memoryview]:
+def _without(items: Iterable[StoredObject], said: int) -> Iterator[memoryview]:
     for stored in items:
         yield memoryview(stored.raw)[said:]
 
 
-def as_version(kind: Kind, raw: bytes) -> bytes:
+def as_version(kind: ResourceKind, raw: bytes) -> bytes:
     """An object as this version has it: only its name for itself differs."""
     head = prefix(kind.kind, kind.api_version)
     if not kind.custom or raw.startswith(head):
@@ -140,10 +140,10 @@ def _read(text: str) -> _Token:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         return msgspec.json.decode(raw, type=_Token)
     except (ValueError, msgspec.DecodeError) as error:
-        raise bad(f"invalid continue token: continue key is not valid: {error}") from error
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
 
 
-def objects(kind: Kind, listed: Page) -> list[Mapping[str, Any]]:
+def decode_items(kind: ResourceKind, listed: ListPage) -> list[Mapping[str, Any]]:
     """The listed objects, read."""
     return [
         cast("Mapping[str, Any]", msgspec.json.decode(as_version(kind, each.raw)))

@@ -5,8 +5,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from libs.testing.apiserver.kinds.refusals import bad, forbidden, invalid_options, unsupported
-from libs.testing.apiserver.status import Refused
+from libs.testing.apiserver.kinds.status_errors import (
+    bad_request,
+    forbidden,
+    invalid_options,
+    unsupported,
+)
+from libs.testing.apiserver.status import StatusError
 
 EXACT = "Exact"
 NOT_OLDER = "NotOlderThan"
@@ -57,15 +62,15 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
     if not options.revision.isdecimal() and options.revision:
         raise _not_a_revision(options)
     if options.resume and options.revision not in ("", "0"):
-        raise bad("specifying resource version is not allowed when using continue")
+        raise bad_request("specifying resource version is not allowed when using continue")
     return options
 
 
-def revision_in(query: Mapping[str, str]) -> int:
+def minimum_revision(query: Mapping[str, str]) -> int:
     """What a read of one object must not be older than."""
     text = query.get("resourceVersion") or "0"
     if not text.isdecimal():
-        raise bad(f"invalid resource version: {_no_number(text)}")
+        raise bad_request(f"invalid resource version: {_no_number(text)}")
     return int(text)
 
 
@@ -99,11 +104,11 @@ def _judge(options: ListOptions) -> None:
         raise invalid_options("ListOptions", [cause])
 
 
-def _not_a_revision(options: ListOptions) -> Refused:
+def _not_a_revision(options: ListOptions) -> StatusError:
     words = _no_number(options.revision)
     if options.watch:
-        return Refused(500, "", words)
-    return bad(f"invalid resource version: {words}")
+        return StatusError(500, "", words)
+    return bad_request(f"invalid resource version: {words}")
 
 
 def _no_number(text: str) -> str:
@@ -118,18 +123,20 @@ def _integer(query: Mapping[str, str], name: str) -> int:
     if not text:
         return 0
     if not text.removeprefix("-").isdecimal():
-        raise bad(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return int(text)
 
 
-def allotted(query: Mapping[str, str]) -> float:
+def request_timeout(query: Mapping[str, str]) -> float:
     """Seconds that the server may take."""
     text = query.get("timeout", "")
     if not text:
         return REQUEST_TIMEOUT
     parts = _DURATION.findall(text)
     if "".join(number + unit for number, unit in parts) != text:
-        raise bad(f'invalid timeout specified in the request URL - time: invalid duration "{text}"')
+        raise bad_request(
+            f'invalid timeout specified in the request URL - time: invalid duration "{text}"'
+        )
     return sum(float(number) * _UNITS[unit] for number, unit in parts) or REQUEST_TIMEOUT
 
 

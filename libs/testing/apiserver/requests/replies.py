@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 
 from libs.testing.apiserver.objects.encoding import encoded
-from libs.testing.apiserver.status import Refused
+from libs.testing.apiserver.status import StatusError
 
 JSON = "application/json"
 
@@ -36,7 +36,9 @@ class Reply:
             async for chunk in self._stream:
                 yield chunk
 
-    def through(self, changed: Callable[[AsyncIterator[bytes]], AsyncGenerator[bytes]]) -> "Reply":
+    def with_body(
+        self, changed: Callable[[AsyncIterator[bytes]], AsyncGenerator[bytes]]
+    ) -> "Reply":
         """The same reply with its body sent another way."""
         whole = Reply(self.status, stream=changed(self.chunks()), closing=self.close)
         whole.headers = self.headers
@@ -50,16 +52,16 @@ class Reply:
             await self._closing()
 
 
-class NoPath(Refused):
+class PathNotFound(StatusError):
     """Nothing at all is there; that is said in plain text."""
 
     def __init__(self) -> None:
         super().__init__(404, "NotFound", "404 page not found")
 
 
-def refused(refusal: Refused) -> Reply:
+def error_reply(refusal: StatusError) -> Reply:
     """The answer of a request that was not carried out."""
-    if isinstance(refusal, NoPath):
+    if isinstance(refusal, PathNotFound):
         return Reply(404, b"404 page not found\n", content_type="text/plain; charset=utf-8")
     headers = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
     return Reply(refusal.code, encoded(refusal.status()), headers=headers)

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from libs.testing.apiserver.kinds import Kind, Kinds
-from libs.testing.apiserver.kinds.refusals import not_allowed, nothing_there
+from libs.testing.apiserver.kinds.kind import ResourceKind, ResourceKinds
+from libs.testing.apiserver.kinds.status_errors import method_not_allowed, path_not_found
 from libs.testing.apiserver.requests.options import flag
-from libs.testing.apiserver.requests.replies import NoPath
-from libs.testing.apiserver.status import Refused
+from libs.testing.apiserver.requests.replies import PathNotFound
+from libs.testing.apiserver.status import StatusError
 
 _ONE = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _MANY = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
@@ -27,13 +27,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked for."""
 
     verb: str
-    kind: Kind
+    kind: ResourceKind
     namespace: str = ""
     name: str = ""
     subresource: str = ""
 
 
-def route(method: str, path: str, query: Mapping[str, str], kinds: Kinds) -> Route:
+def route(method: str, path: str, query: Mapping[str, str], kinds: ResourceKinds) -> Route:
     """Of a path below /api or /apis; refused where there is nothing, or not for this method."""
     group, version, rest = _api(path)
     namespace = ""
@@ -42,12 +42,12 @@ def route(method: str, path: str, query: Mapping[str, str], kinds: Kinds) -> Rou
     plural, name, subresource = (*rest, "", "", "")[:3]
     kind = kinds.by_path(group, version, plural)
     if kind is None or len(rest) > 3 or (namespace and not kind.namespaced):
-        raise nothing_there() if kinds.has_version(group, version) else NoPath()
+        raise path_not_found() if kinds.has_version(group, version) else PathNotFound()
     if subresource and subresource not in kind.subresources:
         raise _unserved(kind, name, subresource)
     verb = _verb(method, kind, name=name, subresource=subresource, watching=flag(query, "watch"))
     if kind.namespaced and not namespace and (name or verb in ("create", "deletecollection")):
-        raise not_allowed() if not name else nothing_there()
+        raise method_not_allowed() if not name else path_not_found()
     return Route(verb=verb, kind=kind, namespace=namespace, name=name, subresource=subresource)
 
 
@@ -61,10 +61,10 @@ def _api(path: str) -> tuple[str, str, list[str]]:
         case ["apis", group, version, *rest] if rest:
             return group, version, rest
         case _:
-            raise NoPath()
+            raise PathNotFound()
 
 
-def _verb(method: str, kind: Kind, *, name: str, subresource: str, watching: bool) -> str:
+def _verb(method: str, kind: ResourceKind, *, name: str, subresource: str, watching: bool) -> str:
     if subresource in _POSTED:
         verb = {"POST": "evict" if subresource == "eviction" else "bind"}.get(method)
     elif subresource == "finalize":
@@ -77,15 +77,15 @@ def _verb(method: str, kind: Kind, *, name: str, subresource: str, watching: boo
         verb = "watch"
     known = verb is not None and (bool(subresource) or verb in kind.verbs)
     if verb is None or not known:
-        raise not_allowed()
+        raise method_not_allowed()
     return verb
 
 
-def _unserved(kind: Kind, name: str, subresource: str) -> Refused:
+def _unserved(kind: ResourceKind, name: str, subresource: str) -> StatusError:
     if subresource not in _UNSERVED.get(kind.plural, ()):
-        return nothing_there()
+        return path_not_found()
     words = (
         f"this simulated server does not serve {kind.plural}/{subresource}: nothing behind "
         f'{kind.kind} "{name}" could do it'
     )
-    return Refused(501, "NotImplemented", words)
+    return StatusError(501, "NotImplemented", words)

@@ -15,7 +15,7 @@ def _cause(reason: str, message: str, field: str) -> Cause:
     return {"reason": reason, "message": message, "field": field}
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """The value as a message has it."""
     return json.dumps(_whole(value), ensure_ascii=False, separators=(",", ":"))
 
@@ -33,7 +33,7 @@ def _whole(value: Any) -> Any:
 
 
 def _invalid(reason: str, field: str, value: Any, detail: str) -> Cause:
-    words = "Invalid value" if value is OMITTED else f"Invalid value: {shown(value)}"
+    words = "Invalid value" if value is OMITTED else f"Invalid value: {format_value(value)}"
     return _cause(reason, f"{words}: {detail}", field)
 
 
@@ -63,7 +63,7 @@ def unsupported(field: str, value: Any, values: Sequence[Any]) -> Cause:
     listed = ", ".join(json.dumps(name, ensure_ascii=False) for name in names)
     return _cause(
         "FieldValueNotSupported",
-        f"Unsupported value: {shown(value)}: supported values: {listed}",
+        f"Unsupported value: {format_value(value)}: supported values: {listed}",
         field,
     )
 
@@ -82,5 +82,5 @@ def too_many(field: str, count: int, most: int) -> Cause:
 
 def duplicate(field: str, value: Any) -> Cause:
     """An item that is there twice."""
-    words = "Duplicate value" if value is OMITTED else f"Duplicate value: {shown(value)}"
+    words = "Duplicate value" if value is OMITTED else f"Duplicate value: {format_value(value)}"
     return _cause("FieldValueDuplicate", words, field)

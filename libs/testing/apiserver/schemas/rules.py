@@ -6,7 +6,7 @@ A rule about a change (its text names `oldSelf`) is asked only where there was a
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
-from libs.testing.apiserver.objects.comparing import same
+from libs.testing.apiserver.objects.comparison import same
 from libs.testing.apiserver.schemas.causes import (
     OMITTED,
     Cause,

@@ -40,7 +40,7 @@ _NOT_IN_ALTERNATIVES: Final = {
 }
 
 
-def faults(schema: Mapping[str, Any], where: str) -> list[Cause]:
+def structural_errors(schema: Mapping[str, Any], where: str) -> list[Cause]:
     """What is not structural."""
     return list(_faults(schema, where, "root"))
 

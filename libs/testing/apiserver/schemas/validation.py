@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, cast
 
-from libs.testing.apiserver.objects.comparing import same
+from libs.testing.apiserver.objects.comparison import same
 from libs.testing.apiserver.schemas.causes import (
     Cause,
+    format_value,
     invalid,
     required,
-    shown,
     too_long,
     too_many,
     unsupported,
@@ -170,7 +170,7 @@ def _check_text(value: str, schema: Mapping[str, Any], path: str, found: _Found)
         return
     found.applied += 1
     if not fits(value):
-        words = f"{path} in body must be of type {name}: {shown(value)}"
+        words = f"{path} in body must be of type {name}: {format_value(value)}"
         found.tell(wrong_type(_at(path), value, words))
 
 
@@ -197,17 +197,23 @@ def _out_of_bounds(value: float, schema: Mapping[str, Any], path: str) -> Iterat
     step, least, most = (schema.get(name) for name in ("multipleOf", "minimum", "maximum"))
     words = ""
     if step is not None and not (value / step).is_integer():
-        yield invalid(_at(path), value, f"{path} in body should be a multiple of {shown(step)}")
+        yield invalid(
+            _at(path), value, f"{path} in body should be a multiple of {format_value(step)}"
+        )
     if least is not None:
         strict = schema.get("exclusiveMinimum")
         if value < least or (strict and value == least):
             words = "greater than" if strict else "greater than or equal to"
-            yield invalid(_at(path), value, f"{path} in body should be {words} {shown(least)}")
+            yield invalid(
+                _at(path), value, f"{path} in body should be {words} {format_value(least)}"
+            )
     if most is not None:
         strict = schema.get("exclusiveMaximum")
         if value > most or (strict and value == most):
             words = "less than" if strict else "less than or equal to"
-            yield invalid(_at(path), value, f"{path} in body should be {words} {shown(most)}")
+            yield invalid(
+                _at(path), value, f"{path} in body should be {words} {format_value(most)}"
+            )
 
 
 def _check_list(
@@ -250,7 +256,7 @@ def _check_map(
 
 
 def _check_alternatives(value: Any, schema: Mapping[str, Any], path: str, found: _Found) -> None:
-    quoted = shown(path)
+    quoted = format_value(path)
     found.applied += 1
     if some := schema.get("anyOf"):
         tried = [_checked(value, GONE, one, path) for one in some]

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Mapping
 
-from libs.testing.apiserver.kinds import NAME_FIELDS, Kind
-from libs.testing.apiserver.kinds.refusals import bad
+from libs.testing.apiserver.kinds.kind import NAME_FIELDS, ResourceKind
+from libs.testing.apiserver.kinds.status_errors import bad_request
 from libs.testing.apiserver.objects.encoding import decoded
 from libs.testing.apiserver.objects.selectors import field_selector, label_selector
-from libs.testing.apiserver.status import Refused
-from libs.testing.apiserver.storage.store import Stored, field
+from libs.testing.apiserver.status import StatusError
+from libs.testing.apiserver.storage.store import StoredObject, field
 
 
 class Selection:
     """What a request's path and selectors leave over of a kind."""
 
-    def __init__(self, kind: Kind, *, namespace: str, name: str, query: Mapping[str, str]) -> None:
+    def __init__(
+        self, kind: ResourceKind, *, namespace: str, name: str, query: Mapping[str, str]
+    ) -> None:
         self.namespace = namespace
         self._name = name
         labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
@@ -27,7 +29,7 @@ class Selection:
         """Whether more than the place decides: then nobody counts what remains."""
         return self._labels is not None or self._fields is not None
 
-    def matches(self, stored: Stored) -> bool:
+    def matches(self, stored: StoredObject) -> bool:
         """Whether it is about this object."""
         if self.namespace and stored.namespace != self.namespace:
             return False
@@ -37,19 +39,19 @@ class Selection:
             return False
         return self._fields is None or self._fields(self._getter(stored))
 
-    def _getter(self, stored: Stored) -> Callable[[str], str]:
+    def _getter(self, stored: StoredObject) -> Callable[[str], str]:
         if self._indexed:
             return lambda path: stored.fields[self._places[path]]
         thing = decoded(stored.raw)
         return lambda path: field(thing, path)
 
 
-def _by_fields(kind: Kind, text: str) -> Callable[[Callable[[str], str]], bool]:
+def _by_fields(kind: ResourceKind, text: str) -> Callable[[Callable[[str], str]], bool]:
     try:
         return field_selector(text, supported=kind.selectable)
-    except Refused as refusal:
+    except StatusError as refusal:
         path = refusal.message.removeprefix("field label not supported: ")
         if kind.custom or set(kind.selectable) - set(NAME_FIELDS) or path == refusal.message:
             raise
         known = ", ".join(f'"{each}"' for each in NAME_FIELDS)
-        raise bad(f'"{path}" is not a known field selector: only {known}') from refusal
+        raise bad_request(f'"{path}" is not a known field selector: only {known}') from refusal

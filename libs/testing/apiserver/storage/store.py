@@ -11,17 +11,17 @@ from typing import Any, cast
 
 import msgspec
 
-from libs.testing.apiserver.kinds import Kind
+from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.objects.encoding import encoded, interned, ordered, renumbered
 
-REMEMBERED_BYTES = 40 * 1024**2
+HISTORY_BYTES = 40 * 1024**2
 """What the past of one kind may take, however few its changes are."""
 
 Key = tuple[str, str]
 """Group and plural: all versions of a kind share their objects."""
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class StoredObject(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One object as it was at one revision."""
 
     namespace: str
@@ -41,33 +41,33 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return f"{self.namespace}/{self.name}"
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class StoredChange(msgspec.Struct, frozen=True, kw_only=True):
     """What one revision did to one object."""
 
     revision: int
-    before: Stored | None
-    after: Stored | None
+    before: StoredObject | None
+    after: StoredObject | None
 
     @property
     def key(self) -> str:
         """Of the object."""
         return (self.after or self.before).key  # pyright: ignore[reportOptionalMemberAccess]
 
-    def gone(self) -> bytes:
+    def deleted_object(self) -> bytes:
         """The object for those to whom it is deleted: as it last was, at this revision."""
         if self.before is None:
             raise LookupError("a new object is gone for nobody")
         return renumbered(self.before.raw, self.before.revision, self.revision)
 
 
-class Shelf:
+class KindStore:
     """All objects of a kind, and how they came to be so."""
 
-    def __init__(self, *, remembers: int) -> None:
-        self._objects: dict[str, Stored] = {}
+    def __init__(self, *, history_bytes: int) -> None:
+        self._objects: dict[str, StoredObject] = {}
         self._keys: list[str] = []
-        self._past: deque[Change] = deque()
-        self._remembers = remembers
+        self._past: deque[StoredChange] = deque()
+        self._remembers = history_bytes
         self._bytes = 0
         self.oldest = 0
         """A watch may go on from here, and a list be as of this revision; not before it."""
@@ -75,18 +75,18 @@ class Shelf:
     def __len__(self) -> int:
         return len(self._objects)
 
-    def get(self, namespace: str, name: str) -> Stored | None:
+    def get(self, namespace: str, name: str) -> StoredObject | None:
         """The object as it is."""
         return self._objects.get(f"{namespace}/{name}")
 
-    def select(self, namespace: str, *, after: str = "") -> Iterator[Stored]:
+    def select(self, namespace: str, *, after: str = "") -> Iterator[StoredObject]:
         """In order of their keys; all namespaces where none is named."""
         for key in self._range(self._keys, namespace, after):
             yield self._objects[key]
 
-    def as_of(self, revision: int, namespace: str, *, after: str = "") -> Iterator[Stored]:
+    def as_of(self, revision: int, namespace: str, *, after: str = "") -> Iterator[StoredObject]:
         """As it was at a revision that is still remembered."""
-        changed: dict[str, Stored | None] = {}
+        changed: dict[str, StoredObject | None] = {}
         for change in reversed(self._past):
             if change.revision <= revision:
                 break
@@ -101,9 +101,9 @@ class Shelf:
             stored = changed.get(key) or self._objects[key]
             yield stored
 
-    def since(self, revision: int) -> list[Change]:
+    def since(self, revision: int) -> list[StoredChange]:
         """What happened after it."""
-        later: list[Change] = []
+        later: list[StoredChange] = []
         for change in reversed(self._past):
             if change.revision <= revision:
                 break
@@ -111,7 +111,7 @@ class Shelf:
         later.reverse()
         return later
 
-    def back(self, revisions: int, *, now: int) -> int:
+    def revision_before(self, revisions: int, *, now: int) -> int:
         """The revision before that many changes, or the oldest that is known."""
         if revisions <= 0:
             return now
@@ -119,7 +119,7 @@ class Shelf:
             return self._past[-revisions - 1].revision
         return self.oldest
 
-    def put(self, change: Change) -> None:
+    def put(self, change: StoredChange) -> None:
         """Make it so."""
         key = change.key
         if change.after is None:
@@ -131,7 +131,7 @@ class Shelf:
             self._objects[key] = change.after
         self._past.append(change)
         self._bytes += _weight(change)
-        while len(self._past) > self._remembers or self._bytes > REMEMBERED_BYTES:
+        while len(self._past) > self._remembers or self._bytes > HISTORY_BYTES:
             first = self._past.popleft()
             self._bytes -= _weight(first)
             self.oldest = first.revision
@@ -150,7 +150,7 @@ class Shelf:
         return iter(keys[start:end])
 
 
-def _weight(change: Change) -> int:
+def _weight(change: StoredChange) -> int:
     """What only the past holds: the present has the newer object anyway."""
     return len(change.before.raw) if change.before is not None else 0
 
@@ -158,38 +158,42 @@ def _weight(change: Change) -> int:
 class Store:
     """All kinds' shelves; each write takes the next revision."""
 
-    def __init__(self, *, remembers: int, written: Callable[[Kind, Change], None]) -> None:
-        self._shelves: dict[Key, Shelf] = {}
-        self._remembers = remembers
+    def __init__(
+        self, *, history_bytes: int, written: Callable[[ResourceKind, StoredChange], None]
+    ) -> None:
+        self._shelves: dict[Key, KindStore] = {}
+        self._remembers = history_bytes
         self._written = written
         self.revision = 1
 
-    def shelf(self, kind: Kind) -> Shelf:
+    def of_kind(self, kind: ResourceKind) -> KindStore:
         """Where a kind's objects are."""
         return self._shelf((kind.group, kind.plural))
 
-    def _shelf(self, key: Key) -> Shelf:
+    def _shelf(self, key: Key) -> KindStore:
         shelf = self._shelves.get(key)
         if shelf is None:
-            shelf = self._shelves[key] = Shelf(remembers=self._remembers)
+            shelf = self._shelves[key] = KindStore(history_bytes=self._remembers)
         return shelf
 
-    def namespaces(self) -> Shelf:
+    def namespace_store(self) -> KindStore:
         """Into which everything namespaced must go."""
         return self._shelf(("", "namespaces"))
 
-    def accounts(self) -> Shelf:
+    def account_store(self) -> KindStore:
         """As which pods speak."""
         return self._shelf(("", "serviceaccounts"))
 
-    def put(self, kind: Kind, thing: Mapping[str, Any], *, before: Stored | None) -> Stored:
+    def put(
+        self, kind: ResourceKind, thing: Mapping[str, Any], *, before: StoredObject | None
+    ) -> StoredObject:
         """Write an object down as it is from now on."""
         revision = self._next()
         metadata: dict[str, Any] = {**thing["metadata"], "resourceVersion": str(revision)}
         whole = ordered({**thing, "metadata": metadata})
         labels: dict[str, str] = metadata.get("labels") or {}
         kept = before.labels if before is not None and before.labels == labels else None
-        stored = Stored(
+        stored = StoredObject(
             namespace=metadata.get("namespace", ""),
             name=metadata["name"],
             uid=metadata["uid"],
@@ -198,12 +202,12 @@ class Store:
             labels=interned(labels) if kept is None else kept,
             fields=() if kind.custom else tuple(field(whole, path) for path in kind.selectable),
         )
-        self._commit(kind, Change(revision=revision, before=before, after=stored))
+        self._commit(kind, StoredChange(revision=revision, before=before, after=stored))
         return stored
 
-    def remove(self, kind: Kind, before: Stored) -> Change:
+    def remove(self, kind: ResourceKind, before: StoredObject) -> StoredChange:
         """Take an object away."""
-        change = Change(revision=self._next(), before=before, after=None)
+        change = StoredChange(revision=self._next(), before=before, after=None)
         self._commit(kind, change)
         return change
 
@@ -216,8 +220,8 @@ class Store:
         self.revision += 1
         return self.revision
 
-    def _commit(self, kind: Kind, change: Change) -> None:
-        self.shelf(kind).put(change)
+    def _commit(self, kind: ResourceKind, change: StoredChange) -> None:
+        self.of_kind(kind).put(change)
         self._written(kind, change)
 
 

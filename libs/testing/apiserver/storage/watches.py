@@ -8,10 +8,10 @@ import asyncio
 from collections import deque
 from typing import cast
 
-from libs.testing.apiserver.kinds import Kind
+from libs.testing.apiserver.kinds.kind import ResourceKind
 from libs.testing.apiserver.objects.encoding import line
 from libs.testing.apiserver.storage.selection import Selection
-from libs.testing.apiserver.storage.store import Change
+from libs.testing.apiserver.storage.store import StoredChange
 
 BUFFER = 4_096
 """Events that may wait for a listener before it is ended."""
@@ -20,19 +20,19 @@ _AT_ONCE = 32
 """Events that go out together where so many wait."""
 
 
-class Severed(Exception):
+class ConnectionCut(Exception):
     """The connection is cut where it is."""
 
 
-class Event:
+class WatchEvent:
     """One change, as those hear of it who know the object already or not."""
 
-    def __init__(self, change: Change) -> None:
+    def __init__(self, change: StoredChange) -> None:
         self._change = change
         self._lines: dict[str, bytes] = {}
         self._gone = b""
 
-    def heard_as(self, selection: Selection) -> str:
+    def type_for(self, selection: Selection) -> str:
         """ADDED, MODIFIED or DELETED; empty where it is no news."""
         before, after = self._change.before, self._change.after
         was = before is not None and selection.matches(before)
@@ -41,43 +41,43 @@ class Event:
             return "MODIFIED" if was else "ADDED"
         return "DELETED" if was else ""
 
-    def raw(self, heard: str) -> bytes:
+    def raw(self, event_type: str) -> bytes:
         """The object in it."""
-        if heard != "DELETED":
+        if event_type != "DELETED":
             return self._change.after.raw if self._change.after is not None else b""
         if not self._gone:
-            self._gone = self._change.gone()
+            self._gone = self._change.deleted_object()
         return self._gone
 
-    def line(self, heard: str) -> bytes:
+    def line(self, event_type: str) -> bytes:
         """The whole event."""
-        whole = self._lines.get(heard)
+        whole = self._lines.get(event_type)
         if whole is None:
-            whole = self._lines[heard] = line(heard, self.raw(heard))
+            whole = self._lines[event_type] = line(event_type, self.raw(event_type))
         return whole
 
 
-class Watch:
+class ServerWatch:
     """What one listener has not heard yet."""
 
-    def __init__(self, kind: Kind, selection: Selection, *, user: str, after: int) -> None:
+    def __init__(self, kind: ResourceKind, selection: Selection, *, user: str, after: int) -> None:
         self.kind = kind
         self.user = user
         self._selection = selection
         self._after = after
-        self._waiting: deque[tuple[str, Event] | int] = deque()
+        self._waiting: deque[tuple[str, WatchEvent] | int] = deque()
         self._news = asyncio.Event()
         self._over = False
         self._severed = False
-        self.left: int | None = None
+        self.remaining_events: int | None = None
         """After so many more events it ends by itself; None: it does not."""
         self.ends_clean = True
 
-    def offer(self, change: Change, event: Event) -> None:
+    def offer(self, change: StoredChange, event: WatchEvent) -> None:
         """Something was written."""
         if self._over or change.revision <= self._after:
             return
-        heard = event.heard_as(self._selection)
+        heard = event.type_for(self._selection)
         if not heard:
             return
         if len(self._waiting) >= BUFFER:
@@ -86,7 +86,7 @@ class Watch:
         self._waiting.append((heard, event))
         self._news.set()
 
-    def mark(self, revision: int) -> None:
+    def add_bookmark(self, revision: int) -> None:
         """All up to this revision has been offered; said only where that is news.
 
         A bookmark stands in the line with the events: handed out before its turn it would come
@@ -105,14 +105,14 @@ class Watch:
         self._severed = self._severed or not clean
         self._news.set()
 
-    async def next(self) -> list[tuple[str, Event]] | int | None:
+    async def next(self) -> list[tuple[str, WatchEvent]] | int | None:
         """Events, or a bookmark's revision, or None at the end; `Severed` when it is cut."""
         while True:
             if self._severed:
-                raise Severed
-            if self.left == 0:
+                raise ConnectionCut
+            if self.remaining_events == 0:
                 self._waiting.clear()
-                self.left = None
+                self.remaining_events = None
                 self.end(clean=self.ends_clean)
                 continue
             if self._waiting:
@@ -123,45 +123,45 @@ class Watch:
             self._news.clear()
             await self._news.wait()
 
-    def hear(self, events: int) -> None:
+    def count_delivered(self, events: int) -> None:
         """So many were heard."""
-        if self.left is not None:
-            self.left -= events
+        if self.remaining_events is not None:
+            self.remaining_events -= events
 
-    def _some(self, first: tuple[str, Event]) -> list[tuple[str, Event]]:
+    def _some(self, first: tuple[str, WatchEvent]) -> list[tuple[str, WatchEvent]]:
         """As many as go out together, up to the next bookmark."""
-        most = _AT_ONCE if self.left is None else min(_AT_ONCE, self.left)
+        most = _AT_ONCE if self.remaining_events is None else min(_AT_ONCE, self.remaining_events)
         some = [first]
         while self._waiting and len(some) < most:
             if isinstance(self._waiting[0], int):
                 break
-            some.append(cast("tuple[str, Event]", self._waiting.popleft()))
-        self.hear(len(some))
+            some.append(cast("tuple[str, WatchEvent]", self._waiting.popleft()))
+        self.count_delivered(len(some))
         return some
 
 
-class Watches:
+class ServerWatches:
     """All that are open."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, str], dict[Watch, None]] = {}
+        self._open: dict[tuple[str, str], dict[ServerWatch, None]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._open.values()))
 
-    def add(self, watch: Watch) -> None:
+    def add(self, watch: ServerWatch) -> None:
         """It hears of what is written from now on."""
         self._of(watch.kind)[watch] = None
 
-    def discard(self, watch: Watch) -> None:
+    def discard(self, watch: ServerWatch) -> None:
         """It hears no more."""
         self._of(watch.kind).pop(watch, None)
 
-    def tell(self, kind: Kind, change: Change) -> None:
+    def publish(self, kind: ResourceKind, change: StoredChange) -> None:
         """Something was written."""
         watches = self._of(kind)
         if watches:
-            event = Event(change)
+            event = WatchEvent(change)
             for watch in watches:
                 watch.offer(change, event)
 
@@ -177,5 +177,5 @@ class Watches:
             watch.end(clean=clean)
         return len(ended)
 
-    def _of(self, kind: Kind) -> dict[Watch, None]:
+    def _of(self, kind: ResourceKind) -> dict[ServerWatch, None]:
         return self._open.setdefault((kind.group, kind.plural), {})

@@ -7,18 +7,21 @@ from libs.kube.client import Kube
 from libs.kube.errors import AlreadyExists, NotFound
 from libs.runtime.clock import Clock
 from libs.testing.apiserver.objects.selectors import from_object
-from libs.testing.cluster.daemonsets import revisions, rolling
-from libs.testing.cluster.daemonsets.nodes import (
-    Orders,
+from libs.testing.cluster.controller_loop import ControllerLoop, slow_start_batch
+from libs.testing.cluster.daemonsets import revisions, rolling_update
+from libs.testing.cluster.daemonsets.plan import (
+    DaemonPodPlan,
+    DaemonTemplate,
     PodsByNode,
-    Wanted,
     by_node,
-    orders,
+    plan_pods,
     pod_for,
 )
 from libs.testing.cluster.daemonsets.status import as_patch, status
-from libs.testing.cluster.informers import Informers, orphans_of
-from libs.testing.cluster.kinds import (
+from libs.testing.cluster.expectations import DeletedPods, FailureBackoff
+from libs.testing.cluster.informers import ClusterInformers, orphans_of
+from libs.testing.cluster.templates import owned_by
+from libs.testing.cluster.views import (
     DAEMON_SETS,
     PODS,
     REVISIONS,
@@ -27,9 +30,6 @@ from libs.testing.cluster.kinds import (
     Node,
     Pod,
 )
-from libs.testing.cluster.memory import Doomed, Failures
-from libs.testing.cluster.templates import owned_by
-from libs.testing.cluster.work import Work, all_of
 
 USER = "system:serviceaccount:kube-system:daemon-set-controller"
 
@@ -41,16 +41,16 @@ FAILED_LONGEST = 900.0
 """Seconds between two deletions of failed pods of a DaemonSet on one node."""
 
 
-class DaemonSets:
+class DaemonSetController:
     """One pod on each node that a DaemonSet selects."""
 
-    def __init__(self, seen: Informers, kube: Kube, *, clock: Clock) -> None:
-        self._seen = seen
+    def __init__(self, informers: ClusterInformers, kube: Kube, *, clock: Clock) -> None:
+        self._seen = informers
         self._kube = kube
         self._clock = clock
-        self._doomed = Doomed(clock)
-        self._failures = Failures[tuple[str, str]](first=FAILED_FIRST, longest=FAILED_LONGEST)
-        self._work = Work("daemon-sets", self._reconcile, clock=clock)
+        self._doomed = DeletedPods(clock)
+        self._failures = FailureBackoff[tuple[str, str]](first=FAILED_FIRST, longest=FAILED_LONGEST)
+        self._work = ControllerLoop("daemon-sets", self._reconcile, clock=clock)
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -108,7 +108,7 @@ class DaemonSets:
         revision = await self._revision(daemon_set)
         if revision is None:
             return None
-        for orphan in self._seen.pods.by("owner", orphans_of(daemon_set.metadata.namespace)):
+        for orphan in self._seen.pods.by_index("owner", orphans_of(daemon_set.metadata.namespace)):
             if _claims(daemon_set, orphan):
                 await self._adopt(daemon_set, orphan)
         again = await self._arrange(daemon_set, revision)
@@ -120,17 +120,17 @@ class DaemonSets:
     async def _revision(self, daemon_set: DaemonSet) -> str | None:
         """The hash of the present template; None when it is known only at the next look."""
         namespace = daemon_set.metadata.namespace
-        history = self._seen.revisions.by("owner", daemon_set.metadata.uid)
-        found = revisions.find(daemon_set, history)
-        if isinstance(found, revisions.Missing):
+        history = self._seen.revisions.by_index("owner", daemon_set.metadata.uid)
+        found = revisions.find_revision(daemon_set, history)
+        if isinstance(found, revisions.MissingRevision):
             try:
                 made = await self._kube.create(REVISIONS, found.wanted, namespace=namespace)
             except AlreadyExists:
                 await self._collided(daemon_set, found)
                 return None
-            self._seen.revisions.learn(made)
+            self._seen.revisions.record_write(made)
             return found.hash
-        if isinstance(found, revisions.Behind):
+        if isinstance(found, revisions.OutdatedRevision):
             meta = found.revision.metadata
             made = await self._kube.merge(
                 REVISIONS,
@@ -139,10 +139,10 @@ class DaemonSets:
                 resource_version=meta.resource_version,
                 namespace=namespace,
             )
-            self._seen.revisions.learn(made)
+            self._seen.revisions.record_write(made)
         return revisions.hash_of(found.revision)
 
-    async def _collided(self, daemon_set: DaemonSet, missing: revisions.Missing) -> None:
+    async def _collided(self, daemon_set: DaemonSet, missing: revisions.MissingRevision) -> None:
         """The name is taken: by our own creation, not seen yet, or by another template."""
         namespace = daemon_set.metadata.namespace
         name = missing.wanted["metadata"]["name"]
@@ -150,7 +150,7 @@ class DaemonSets:
         owner = holder.metadata.owner
         mine = owner is not None and owner.uid == daemon_set.metadata.uid
         if mine and not revisions.collides(daemon_set, holder):
-            self._seen.revisions.learn(holder)
+            self._seen.revisions.record_write(holder)
             self._look_at(daemon_set.metadata.key)
             return
         collisions = daemon_set.status.collision_count + 1
@@ -166,12 +166,12 @@ class DaemonSets:
             resource_version=pod.metadata.resource_version,
             namespace=meta.namespace,
         )
-        self._seen.pods.learn(adopted)
+        self._seen.pods.record_write(adopted)
 
     async def _arrange(self, daemon_set: DaemonSet, revision: str) -> float | None:
         """One pod where one belongs; gives when a failed one may be replaced that may not yet."""
         now = self._clock.monotonic()
-        wanted = orders(Wanted(daemon_set), self._nodes(), self._pods(daemon_set))
+        wanted = plan_pods(DaemonTemplate(daemon_set), self._nodes(), self._pods(daemon_set))
         later: float | None = None
         doomed = list(wanted.delete)
         for pod in wanted.failed:
@@ -182,18 +182,18 @@ class DaemonSets:
             else:
                 self._failures.count(place, now=now)
                 doomed.append(pod)
-        await self._carry_out(daemon_set, Orders(wanted.create, tuple(doomed)), revision)
+        await self._carry_out(daemon_set, DaemonPodPlan(wanted.create, tuple(doomed)), revision)
         return later
 
-    async def _carry_out(self, daemon_set: DaemonSet, wanted: Orders, revision: str) -> None:
+    async def _carry_out(self, daemon_set: DaemonSet, wanted: DaemonPodPlan, revision: str) -> None:
         namespace = daemon_set.metadata.namespace
 
         async def create(node: str) -> None:
             pod = pod_for(daemon_set, node, revision=revision)
-            self._seen.pods.learn(await self._kube.create(PODS, pod, namespace=namespace))
+            self._seen.pods.record_write(await self._kube.create(PODS, pod, namespace=namespace))
 
-        await all_of(wanted.create, create)
-        await all_of(wanted.delete, self._delete)
+        await slow_start_batch(wanted.create, create)
+        await slow_start_batch(wanted.delete, self._delete)
 
     async def _delete(self, pod: Pod) -> None:
         meta = pod.metadata
@@ -206,15 +206,15 @@ class DaemonSets:
     async def _roll(self, daemon_set: DaemonSet, revision: str) -> None:
         now = self._clock.now()
         pods = self._pods(daemon_set)
-        await all_of(
-            rolling.replaceable(daemon_set, self._nodes(), pods, revision=revision, now=now),
+        await slow_start_batch(
+            rolling_update.replaceable(daemon_set, self._nodes(), pods, revision=revision, now=now),
             self._delete,
         )
 
     async def _forget_old(self, daemon_set: DaemonSet, revision: str) -> None:
         uid = daemon_set.metadata.uid
-        history = self._seen.revisions.by("owner", uid)
-        pods = self._seen.pods.by("owner", uid)
+        history = self._seen.revisions.by_index("owner", uid)
+        pods = self._seen.pods.by_index("owner", uid)
         for old in revisions.forgettable(daemon_set, history, pods, current=revision):
             meta = old.metadata
             await self._kube.delete(REVISIONS, meta.name, uid=meta.uid, namespace=meta.namespace)
@@ -239,7 +239,7 @@ class DaemonSets:
             namespace=meta.namespace,
             subresource="status",
         )
-        self._seen.daemon_sets.learn(written)
+        self._seen.daemon_sets.record_write(written)
 
     # What it goes by.
 
@@ -248,8 +248,8 @@ class DaemonSets:
         return dict(sorted(found.items()))
 
     def _pods(self, daemon_set: DaemonSet) -> PodsByNode:
-        mine = self._seen.pods.by("owner", daemon_set.metadata.uid)
-        return by_node(self._doomed.seen(mine))
+        mine = self._seen.pods.by_index("owner", daemon_set.metadata.uid)
+        return by_node(self._doomed.apply_to(mine))
 
 
 def _claims(daemon_set: DaemonSet, pod: Pod) -> bool:

@@ -7,35 +7,35 @@ from typing import Any
 
 import msgspec
 
-from libs.testing.cluster.daemonsets.nodes import HASH_LABEL
-from libs.testing.cluster.kinds import ControllerRevision, DaemonSet, Pod
+from libs.testing.cluster.daemonsets.plan import HASH_LABEL
 from libs.testing.cluster.templates import Plain, labels_of, owned_by
+from libs.testing.cluster.views import ControllerRevision, DaemonSet, Pod
 
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"
 """Letters and digits that make no words."""
 
 
-class Missing(msgspec.Struct, frozen=True):
+class MissingRevision(msgspec.Struct, frozen=True):
     """There is no revision of the present template: this one is to be created."""
 
     wanted: dict[str, Any]
     hash: str
 
 
-class Behind(msgspec.Struct, frozen=True):
+class OutdatedRevision(msgspec.Struct, frozen=True):
     """There is one, but newer ones as well (somebody went back): it becomes the newest again."""
 
     revision: ControllerRevision
     number: int
 
 
-class Current(msgspec.Struct, frozen=True):
+class CurrentRevision(msgspec.Struct, frozen=True):
     """There is one, and it is the newest."""
 
     revision: ControllerRevision
 
 
-Found = Missing | Behind | Current
+RevisionState = MissingRevision | OutdatedRevision | CurrentRevision
 
 
 def template_hash(template: Mapping[str, Any], *, collisions: int = 0) -> str:
@@ -47,7 +47,7 @@ def template_hash(template: Mapping[str, Any], *, collisions: int = 0) -> str:
     return "".join(_SAFE[byte % len(_SAFE)] for byte in digest[:10])
 
 
-def find(daemon_set: DaemonSet, history: Sequence[ControllerRevision]) -> Found:
+def find_revision(daemon_set: DaemonSet, history: Sequence[ControllerRevision]) -> RevisionState:
     """The revision whose data are the present template."""
     data = _data(daemon_set)
     newest = max((each.revision for each in history), default=0)
@@ -56,8 +56,8 @@ def find(daemon_set: DaemonSet, history: Sequence[ControllerRevision]) -> Found:
         return _missing(daemon_set, number=newest + 1)
     current = max(same, key=lambda each: each.revision)
     if current.revision < newest:
-        return Behind(current, newest + 1)
-    return Current(current)
+        return OutdatedRevision(current, newest + 1)
+    return CurrentRevision(current)
 
 
 def collides(daemon_set: DaemonSet, holder: ControllerRevision) -> bool:
@@ -88,7 +88,7 @@ def _data(daemon_set: DaemonSet) -> dict[str, Any]:
     return {"spec": {"template": {**daemon_set.spec.template, "$patch": "replace"}}}
 
 
-def _missing(daemon_set: DaemonSet, *, number: int) -> Missing:
+def _missing(daemon_set: DaemonSet, *, number: int) -> MissingRevision:
     meta = daemon_set.metadata
     template = daemon_set.spec.template
     found = template_hash(template, collisions=daemon_set.status.collision_count)
@@ -105,4 +105,4 @@ def _missing(daemon_set: DaemonSet, *, number: int) -> Missing:
         "data": _data(daemon_set),
         "revision": number,
     }
-    return Missing(wanted, found)
+    return MissingRevision(wanted, found)

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from libs.testing.cluster.daemonsets.nodes import HASH_LABEL, PodsByNode, Wanted, age
-from libs.testing.cluster.daemonsets.rolling import available
-from libs.testing.cluster.kinds import DaemonSet, DaemonSetStatus, Node
+from libs.testing.cluster.daemonsets.plan import HASH_LABEL, DaemonTemplate, PodsByNode, sort_key
+from libs.testing.cluster.daemonsets.rolling_update import available
+from libs.testing.cluster.views import DaemonSet, DaemonSetStatus, Node
 
 
 def status(
@@ -19,11 +19,11 @@ def status(
     now: float,
 ) -> DaemonSetStatus:
     """Counted over the nodes as they are now."""
-    wanted = Wanted(daemon_set)
+    wanted = DaemonTemplate(daemon_set)
     desired = current = misscheduled = ready = updated = in_use = 0
     for name, node in nodes.items():
-        here = sorted(pods.get(name, ()), key=age)
-        if not wanted.of(node).runs:
+        here = sorted(pods.get(name, ()), key=sort_key)
+        if not wanted.eligibility(node).should_run:
             misscheduled += bool(here)
             continue
         desired += 1

@@ -9,20 +9,20 @@ import itertools
 import random as chance
 from collections.abc import Callable, Iterator
 
-from libs.forecast.world import Model
+from libs.forecast.world import WorldModel
 from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from libs.runtime.backoff import jittered
 from libs.runtime.clock import Clock
 from libs.runtime.ids import Ids
+from libs.testing.cluster.controller_loop import ControllerLoop
 from libs.testing.cluster.informers import by_node
-from libs.testing.cluster.kinds import LEASES, NODES, PODS, Node, Pod
 from libs.testing.cluster.kubelet import hardware as hw
-from libs.testing.cluster.kubelet.kubelet import Kubelet
-from libs.testing.cluster.kubelet.occupants import Occupants, nobody
-from libs.testing.cluster.requests import patch_status
-from libs.testing.cluster.work import Work
+from libs.testing.cluster.kubelet.container_process import ProcessFactory, no_process
+from libs.testing.cluster.kubelet.kubelet import SimulatedKubelet
+from libs.testing.cluster.patches import patch_status
+from libs.testing.cluster.views import LEASES, NODES, PODS, Node, Pod
 
 KubeFor = Callable[[str, str], Kube]
 """A client for a user and a field manager."""
@@ -30,7 +30,7 @@ KubeFor = Callable[[str, str], Kube]
 MANAGER = "kubelet"
 LEASE_EVERY = 10.0
 STATUS_EVERY = 300.0
-HANDS = 32
+WORKERS = 32
 
 PLAIN = hw.Hardware()
 """Eight GPUs, and nothing about it that matters."""
@@ -46,11 +46,11 @@ class KubeletFleet:
         self,
         kube_for: KubeFor,
         *,
-        model: Model,
+        model: WorldModel,
         clock: Clock,
         ids: Ids,
         random: chance.Random,
-        occupants: Occupants = nobody,
+        processes: ProcessFactory = no_process,
         lease_every: float = LEASE_EVERY,
     ) -> None:
         self._kube_for = kube_for
@@ -58,9 +58,9 @@ class KubeletFleet:
         self._clock = clock
         self._ids = ids
         self._random = random
-        self._occupants = occupants
+        self._occupants = processes
         self._lease_every = lease_every
-        self._kubelets: dict[str, Kubelet] = {}
+        self._kubelets: dict[str, SimulatedKubelet] = {}
         self._pods = Cache(
             kube_for("system:kubelets", MANAGER),
             PODS,
@@ -68,33 +68,33 @@ class KubeletFleet:
             random=random,
             indexes={"node": by_node},
         )
-        self._work = Work[_Key]("kubelets", self._reconcile, clock=clock, hands=HANDS)
+        self._work = ControllerLoop[_Key]("kubelets", self._reconcile, clock=clock, workers=WORKERS)
         self._addresses = _addresses()
 
-    def add(self, name: str, hardware: hw.Hardware = PLAIN) -> Kubelet:
+    def add(self, name: str, hardware: hw.Hardware = PLAIN) -> SimulatedKubelet:
         """Another machine; its kubelet registers it at once."""
         if name in self._kubelets:
             raise ValueError(f"a machine {name} was to be added, but there is one: choose a name")
-        kubelet = self._kubelets[name] = Kubelet(
+        kubelet = self._kubelets[name] = SimulatedKubelet(
             name,
             hardware,
             number=len(self._kubelets) + 1,
             addresses=self._addresses,
             kube=self._kube_for(f"system:node:{name}", MANAGER),
             model=self._model,
-            occupants=self._occupants,
+            processes=self._occupants,
             clock=self._clock,
             ids=self._ids,
-            stirred=self._stirred,
-            present=lambda node: self._pods.by("node", node),
+            on_change=self._stirred,
+            list_pods=lambda node: self._pods.by_index("node", node),
         )
         self._work.queue.add((name, "node"))
         return kubelet
 
-    def __getitem__(self, name: str) -> Kubelet:
+    def __getitem__(self, name: str) -> SimulatedKubelet:
         return self._kubelets[name]
 
-    def __iter__(self) -> Iterator[Kubelet]:
+    def __iter__(self) -> Iterator[SimulatedKubelet]:
         return iter(self._kubelets.values())
 
     def __len__(self) -> int:
@@ -112,18 +112,18 @@ class KubeletFleet:
             for kubelet in self:
                 kubelet.power_off()
 
-    def _stirred(self, kubelet: Kubelet, what: str) -> None:
+    def _stirred(self, kubelet: SimulatedKubelet, what: str) -> None:
         self._work.queue.add((kubelet.name, what))
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
             kubelet = self._kubelets.get(before.spec.node_name)
             if kubelet is not None:
-                kubelet.lost(before.metadata.uid)
+                kubelet.pod_deleted(before.metadata.uid)
         if after is not None:
             kubelet = self._kubelets.get(after.spec.node_name)
             if kubelet is not None:
-                kubelet.seen(after)
+                kubelet.pod_updated(after)
 
     async def _reconcile(self, key: _Key) -> float | None:
         kubelet = self._kubelets[key[0]]
@@ -135,8 +135,8 @@ class KubeletFleet:
 
     # The node.
 
-    async def _node(self, kubelet: Kubelet) -> float | None:
-        if not kubelet.speaks:
+    async def _node(self, kubelet: SimulatedKubelet) -> float | None:
+        if not kubelet.is_connected:
             return None
         if not kubelet.node_uid:
             await self._register(kubelet)
@@ -150,7 +150,7 @@ class KubeletFleet:
         await patch_status(kubelet.kube, NODES, node, self._status(kubelet, node))
         return jittered(STATUS_EVERY, self._random)
 
-    async def _register(self, kubelet: Kubelet) -> None:
+    async def _register(self, kubelet: SimulatedKubelet) -> None:
         now = self._clock.now()
         wanted = hw.node(
             kubelet.name,
@@ -166,16 +166,16 @@ class KubeletFleet:
             node = await kubelet.kube.get(NODES, kubelet.name)
             await patch_status(kubelet.kube, NODES, node, self._status(kubelet, node))
         else:
-            if kubelet.offered:
+            if kubelet.devices:
                 await patch_status(kubelet.kube, NODES, node, self._status(kubelet, node))
         kubelet.node_uid = node.metadata.uid
         await self._take_lease(kubelet)
 
-    def _status(self, kubelet: Kubelet, node: Node) -> dict[str, object]:
+    def _status(self, kubelet: SimulatedKubelet, node: Node) -> dict[str, object]:
         now = self._clock.now()
         ready = node.condition("Ready")
         since = ready.last_transition_time if ready is not None and ready.status == "True" else ""
-        counts = {resource: str(count) for resource, count in kubelet.offered.items()}
+        counts = {resource: str(count) for resource, count in kubelet.devices.items()}
         info = hw.node_info(boot_id=kubelet.boot_id, kernel=kubelet.kernel, machine=kubelet.name)
         return {
             "conditions": hw.conditions(now=now, since=since),
@@ -186,7 +186,7 @@ class KubeletFleet:
 
     # Its lease.
 
-    async def _take_lease(self, kubelet: Kubelet) -> None:
+    async def _take_lease(self, kubelet: SimulatedKubelet) -> None:
         wanted = self._lease(kubelet, resource_version="")
         try:
             lease = await kubelet.kube.create(LEASES, wanted, namespace=hw.LEASES_IN)
@@ -194,8 +194,8 @@ class KubeletFleet:
             lease = await kubelet.kube.get(LEASES, kubelet.name, namespace=hw.LEASES_IN)
         kubelet.lease_version = lease.metadata.resource_version
 
-    async def _renew(self, kubelet: Kubelet) -> float | None:
-        if not kubelet.speaks or not kubelet.node_uid:
+    async def _renew(self, kubelet: SimulatedKubelet) -> float | None:
+        if not kubelet.is_connected or not kubelet.node_uid:
             return None
         wanted = self._lease(kubelet, resource_version=kubelet.lease_version)
         try:
@@ -210,7 +210,7 @@ class KubeletFleet:
         kubelet.lease_version = lease.metadata.resource_version
         return self._lease_every
 
-    def _lease(self, kubelet: Kubelet, *, resource_version: str) -> dict[str, object]:
+    def _lease(self, kubelet: SimulatedKubelet, *, resource_version: str) -> dict[str, object]:
         return hw.lease(
             kubelet.name,
             node_uid=kubelet.node_uid,
@@ -221,29 +221,29 @@ class KubeletFleet:
 
     # Its pods.
 
-    async def _pod(self, kubelet: Kubelet, uid: str) -> float | None:
-        life = kubelet.lives.get(uid)
-        if life is None or not kubelet.runs:
+    async def _pod(self, kubelet: SimulatedKubelet, uid: str) -> float | None:
+        life = kubelet.pods.get(uid)
+        if life is None or not kubelet.is_on:
             return None
         now = self._clock.now()
         life.advance(now)
-        if kubelet.speaks:
+        if kubelet.is_connected:
             try:
                 if life.gone:
                     await self._remove(kubelet, life.pod)
-                    kubelet.lost(uid)
+                    kubelet.pod_deleted(uid)
                     return None
                 status = life.status(now)
                 if status != life.written:
                     answer = await patch_status(kubelet.kube, PODS, life.pod, status)
-                    life.told(status, answer)
-                    self._pods.learn(answer)
+                    life.status_written(status, answer)
+                    self._pods.record_write(answer)
             except (NotFound, Conflict):
-                kubelet.lost(uid)  # the pod of that uid is no more
+                kubelet.pod_deleted(uid)  # the pod of that uid is no more
                 return None
         return None if life.next is None else max(0.0, life.next - self._clock.now())
 
-    async def _remove(self, kubelet: Kubelet, pod: Pod) -> None:
+    async def _remove(self, kubelet: SimulatedKubelet, pod: Pod) -> None:
         """Nothing of it runs: its object may go."""
         meta = pod.metadata
         await kubelet.kube.delete(PODS, meta.name, uid=meta.uid, namespace=meta.namespace, grace=0)

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from libs.kube.times import to_microsecond, to_second
+from libs.kube.times import format_micro_time, format_time
 
 GPU = "nvidia.com/gpu"
 
@@ -112,7 +112,7 @@ def node(
 
 def conditions(*, now: float, since: str = "") -> list[dict[str, Any]]:
     """The four of a kubelet that is well, and has been so `since` then, as the server says."""
-    times = {"lastHeartbeatTime": to_second(now), "lastTransitionTime": since or to_second(now)}
+    times = {"lastHeartbeatTime": format_time(now), "lastTransitionTime": since or format_time(now)}
     return [
         {"type": kind, "status": status, "reason": reason, "message": message, **times}
         for kind, (status, reason, message) in _WELL.items()
@@ -152,7 +152,7 @@ def lease(
         "spec": {
             "holderIdentity": name,
             "leaseDurationSeconds": seconds,
-            "renewTime": to_microsecond(now),
+            "renewTime": format_micro_time(now),
         },
     }
 

@@ -5,20 +5,20 @@ It decides nothing about time: a fleet wakes it, and carries what it says to the
 
 from collections.abc import Callable, Iterator
 
-from libs.forecast.world import Model
+from libs.forecast.world import WorldModel
 from libs.kube.client import Kube
 from libs.runtime.clock import Clock
 from libs.runtime.ids import Ids
-from libs.testing.cluster.kinds import Pod
+from libs.testing.cluster.kubelet.container_process import ProcessFactory
 from libs.testing.cluster.kubelet.hardware import Hardware
-from libs.testing.cluster.kubelet.life import Life, Machine
-from libs.testing.cluster.kubelet.occupants import Occupants
+from libs.testing.cluster.kubelet.pod_lifecycle import PodHost, PodLifecycle
+from libs.testing.cluster.views import Pod
 
-Stirred = Callable[["Kubelet", str], None]
+OnChange = Callable[["SimulatedKubelet", str], None]
 """Who is told that something is to be done: `node`, `lease`, or the uid of a pod."""
 
 
-class Kubelet:
+class SimulatedKubelet:
     """What a test holds in its hands of a machine."""
 
     def __init__(
@@ -29,12 +29,12 @@ class Kubelet:
         number: int,
         addresses: Iterator[str],
         kube: Kube,
-        model: Model,
-        occupants: Occupants,
+        model: WorldModel,
+        processes: ProcessFactory,
         clock: Clock,
         ids: Ids,
-        stirred: Stirred,
-        present: Callable[[str], list[Pod]],
+        on_change: OnChange,
+        list_pods: Callable[[str], list[Pod]],
     ) -> None:
         self.name = name
         self.hardware = hardware
@@ -43,18 +43,18 @@ class Kubelet:
         self.ip = f"10.{64 + number // 65536}.{number // 256 % 256}.{number % 256}"
         self.node_uid = ""
         self.lease_version = ""
-        self.speaks = True
+        self.is_connected = True
         """Whether the server hears it."""
-        self.runs = True
+        self.is_on = True
         """Whether the machine is on."""
-        self.lives: dict[str, Life] = {}
+        self.pods: dict[str, PodLifecycle] = {}
         self._offered: dict[str, int] = {}
         self._boots = 0
         self._clock = clock
         self._ids = ids
-        self._stirred = stirred
-        self._present = present
-        self._machine = Machine(
+        self._stirred = on_change
+        self._present = list_pods
+        self._machine = PodHost(
             node=name,
             ip=self.ip,
             addresses=addresses,
@@ -62,7 +62,7 @@ class Kubelet:
             model=model,
             clock=clock,
             ids=ids,
-            occupants=occupants,
+            processes=processes,
         )
 
     @property
@@ -71,47 +71,47 @@ class Kubelet:
         return self._machine.boot_id
 
     @property
-    def offered(self) -> dict[str, int]:
+    def devices(self) -> dict[str, int]:
         """What device plugins have said is there, by resource; zero: a plugin was there."""
         return dict(self._offered)
 
     # What happens to the machine.
 
-    def silence(self) -> None:
+    def disconnect(self) -> None:
         """Nothing goes in or out any more; what runs on it goes on."""
-        self.speaks = False
+        self.is_connected = False
 
-    def speak(self) -> None:
+    def reconnect(self) -> None:
         """It is heard again, and catches up; a machine that is off stays silent."""
-        if self.speaks or not self.runs:
+        if self.is_connected or not self.is_on:
             return
-        self.speaks = True
+        self.is_connected = True
         self._stirred(self, "node")
         self._stirred(self, "lease")
         present = {pod.metadata.uid: pod for pod in self._present(self.name)}
-        for uid in [uid for uid in self.lives if uid not in present]:
-            self.lost(uid)
+        for uid in [uid for uid in self.pods if uid not in present]:
+            self.pod_deleted(uid)
         for pod in present.values():
-            self.seen(pod)
+            self.pod_updated(pod)
 
     def power_off(self) -> None:
         """Everything on it ends, and nobody hears of it."""
-        self.silence()
-        self.runs = False
-        for life in self.lives.values():
-            life.die(self._clock.now())
+        self.disconnect()
+        self.is_on = False
+        for life in self.pods.values():
+            life.kill(self._clock.now())
 
     def power_on(self, *, kernel: str = "") -> None:
         """It boots, perhaps another kernel; plugins must offer their devices anew."""
-        if self.runs:
+        if self.is_on:
             return
-        self.runs = True
+        self.is_on = True
         self.kernel = kernel or self.kernel
         self._machine.boot_id = _boot_id(self._ids)
         self._offered = dict.fromkeys(self._offered, 0)
-        for life in self.lives.values():
-            life.rise(self._clock.now())
-        self.speak()
+        for life in self.pods.values():
+            life.restart(self._clock.now())
+        self.reconnect()
 
     async def reboot(self, *, kernel: str = "") -> bool:
         """Off, and on again when it has booted; False where the model lets it never come back."""
@@ -129,7 +129,7 @@ class Kubelet:
         self.node_uid = ""
         self._stirred(self, "node")
 
-    def offer(self, resource: str, count: int) -> None:
+    def set_devices(self, resource: str, count: int) -> None:
         """A device plugin says how many devices can be given out now."""
         if self._offered.get(resource) != count:
             self._offered[resource] = count
@@ -137,31 +137,31 @@ class Kubelet:
 
     # What it hears of pods.
 
-    def seen(self, pod: Pod) -> None:
+    def pod_updated(self, pod: Pod) -> None:
         """The server's word on a pod of this machine."""
-        if not self.speaks:
+        if not self.is_connected:
             return
         uid = pod.metadata.uid
-        life = self.lives.get(uid)
+        life = self.pods.get(uid)
         if life is None:
             if pod.over and not pod.deleting:
                 return
-            life = self.lives[uid] = Life(
+            life = self.pods[uid] = PodLifecycle(
                 pod,
                 machine=self._machine,
                 now=self._clock.now(),
-                stirred=lambda: self._stirred(self, uid),
+                on_change=lambda: self._stirred(self, uid),
             )
-        life.heard(pod)
+        life.pod_updated(pod)
         if pod.deleting:
             grace = pod.metadata.deletion_grace_period_seconds or 0
             life.stop(self._clock.now(), grace=float(grace))
         self._stirred(self, uid)
 
-    def lost(self, uid: str) -> None:
+    def pod_deleted(self, uid: str) -> None:
         """The server has no such pod any more: what runs of it is killed."""
-        if self.speaks and (life := self.lives.pop(uid, None)) is not None:
-            life.die(self._clock.now())
+        if self.is_connected and (life := self.pods.pop(uid, None)) is not None:
+            life.kill(self._clock.now())
 
 
 def _boot_id(ids: Ids) -> str:

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from libs.kube.times import to_second
+from libs.kube.times import format_time
 from libs.kube.views import Taint
-from libs.testing.cluster.kinds import Lease, Node
 from libs.testing.cluster.taints import (
     DISK_PRESSURE,
     MEMORY_PRESSURE,
@@ -16,8 +15,9 @@ from libs.testing.cluster.taints import (
     UNREACHABLE,
     UNSCHEDULABLE,
 )
+from libs.testing.cluster.views import Lease, Node
 
-SPOKEN_FOR = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+KUBELET_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 """The conditions that only a kubelet can know."""
 
 _PRESSURES = {
@@ -29,7 +29,7 @@ _PRESSURES = {
 _OURS = frozenset({NOT_READY, UNREACHABLE, UNSCHEDULABLE, *_PRESSURES.values()})
 
 
-def sign_of_life(node: Node, lease: Lease | None) -> tuple[str, str]:
+def heartbeat(node: Node, lease: Lease | None) -> tuple[str, str]:
     """Changes with each heartbeat; its value means nothing."""
     ready = node.condition("Ready")
     renewed = lease.spec.renew_time if lease is not None else None
@@ -37,10 +37,10 @@ def sign_of_life(node: Node, lease: Lease | None) -> tuple[str, str]:
     return (renewed or "", beat or "")
 
 
-def unknown(node: Node, *, now: float) -> list[dict[str, Any]]:
+def unknown_conditions(node: Node, *, now: float) -> list[dict[str, Any]]:
     """The conditions to write for a node that is silent; none if they are there already."""
     written: list[dict[str, Any]] = []
-    for kind in SPOKEN_FOR:
+    for kind in KUBELET_CONDITIONS:
         before = node.condition(kind)
         if before is not None and before.status == "Unknown":
             continue
@@ -56,13 +56,13 @@ def unknown(node: Node, *, now: float) -> list[dict[str, Any]]:
                 "lastHeartbeatTime": before.last_heartbeat_time
                 if before is not None
                 else node.metadata.creation_timestamp,
-                "lastTransitionTime": to_second(now),
+                "lastTransitionTime": format_time(now),
             }
         )
     return written
 
 
-def taints(node: Node, *, now: float) -> list[dict[str, Any]] | None:
+def wanted_taints(node: Node, *, now: float) -> list[dict[str, Any]] | None:
     """All taints that the node should have, those of others included; None if it has them."""
     wanted = _wanted(node)
     kept = [each for each in node.spec.taints if _place(each) in wanted or not _ours(each)]
@@ -72,13 +72,13 @@ def taints(node: Node, *, now: float) -> list[dict[str, Any]] | None:
         return None
     return [
         *map(_plain, kept),
-        *({"key": key, "effect": effect, "timeAdded": to_second(now)} for key, effect in added),
+        *({"key": key, "effect": effect, "timeAdded": format_time(now)} for key, effect in added),
     ]
 
 
-def unready(*, now: float) -> dict[str, Any]:
+def not_ready_condition(*, now: float) -> dict[str, Any]:
     """The condition to write for a pod whose kubelet cannot say any more how it is."""
-    return {"type": "Ready", "status": "False", "lastTransitionTime": to_second(now)}
+    return {"type": "Ready", "status": "False", "lastTransitionTime": format_time(now)}
 
 
 def _wanted(node: Node) -> list[tuple[str, str]]:

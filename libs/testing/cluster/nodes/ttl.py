@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 from libs.kube.client import Kube
 from libs.runtime.clock import Clock
-from libs.testing.cluster.informers import Informers
-from libs.testing.cluster.kinds import NODES, Node
-from libs.testing.cluster.work import Work
+from libs.testing.cluster.controller_loop import ControllerLoop
+from libs.testing.cluster.informers import ClusterInformers
+from libs.testing.cluster.views import NODES, Node
 
 USER = "system:serviceaccount:kube-system:ttl-controller"
 ANNOTATION = "node.alpha.kubernetes.io/ttl"
@@ -23,13 +23,13 @@ def seconds_for(nodes: int) -> int:
     return next((seconds for limit, seconds in _STEPS if nodes <= limit), _MOST)
 
 
-class TimeToLive:
+class TtlController:
     """Keeps that annotation of each Node; one that was right when written is left alone."""
 
-    def __init__(self, seen: Informers, kube: Kube, *, clock: Clock) -> None:
-        self._seen = seen
+    def __init__(self, informers: ClusterInformers, kube: Kube, *, clock: Clock) -> None:
+        self._seen = informers
         self._kube = kube
-        self._work = Work("ttl", self._annotate, clock=clock)
+        self._work = ControllerLoop("ttl", self._annotate, clock=clock)
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -53,4 +53,4 @@ class TimeToLive:
             {"metadata": {"annotations": {ANNOTATION: str(seconds_for(len(self._seen.nodes)))}}},
             resource_version=node.metadata.resource_version,
         )
-        self._seen.nodes.learn(written)
+        self._seen.nodes.record_write(written)

@@ -10,16 +10,16 @@ from libs.kube.client import Kube
 from libs.kube.errors import NotFound
 from libs.kube.views import View
 from libs.runtime.clock import Clock
-from libs.testing.cluster.informers import Informers
-from libs.testing.cluster.kinds import JOBS, PODS, REPLICA_SETS, Job, Pod, ReplicaSet
-from libs.testing.cluster.memory import Doomed
-from libs.testing.cluster.work import Work, all_of
-from libs.testing.cluster.workloads.wishes import (
+from libs.testing.cluster.controller_loop import ControllerLoop, slow_start_batch
+from libs.testing.cluster.expectations import DeletedPods
+from libs.testing.cluster.informers import ClusterInformers
+from libs.testing.cluster.views import JOBS, PODS, REPLICA_SETS, Job, Pod, ReplicaSet
+from libs.testing.cluster.workloads.plan import (
     finished,
+    job_pod_delay,
     job_status,
-    job_wants_pod,
     new_pod,
-    replicas,
+    plan_replicas,
     replicas_status,
 )
 
@@ -30,14 +30,14 @@ SETTLES = 0.05
 """Seconds between a change and a look at it."""
 
 
-class ReplicaSets:
+class ReplicaSetController:
     """So many pods, wherever the scheduler finds room."""
 
-    def __init__(self, seen: Informers, kube: Kube, *, clock: Clock) -> None:
-        self._seen = seen
+    def __init__(self, informers: ClusterInformers, kube: Kube, *, clock: Clock) -> None:
+        self._seen = informers
         self._kube = kube
-        self._doomed = Doomed(clock)
-        self._work = Work("replica-sets", self._reconcile, clock=clock)
+        self._doomed = DeletedPods(clock)
+        self._work = ControllerLoop("replica-sets", self._reconcile, clock=clock)
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -63,14 +63,14 @@ class ReplicaSets:
         if replica_set is None or replica_set.metadata.deletion_timestamp:
             return
         meta = replica_set.metadata
-        wanted = replicas(replica_set, self._pods(replica_set))
+        wanted = plan_replicas(replica_set, self._pods(replica_set))
 
         async def create(_number: int) -> None:
             made = await self._kube.create(PODS, new_pod(replica_set), namespace=meta.namespace)
-            self._seen.pods.learn(made)
+            self._seen.pods.record_write(made)
 
-        await all_of(range(wanted.create), create)
-        await all_of(wanted.delete, self._delete)
+        await slow_start_batch(range(wanted.create), create)
+        await slow_start_batch(wanted.delete, self._delete)
         status = replicas_status(replica_set, self._pods(replica_set))
         if status == replica_set.status:
             return
@@ -83,7 +83,7 @@ class ReplicaSets:
             namespace=meta.namespace,
             subresource="status",
         )
-        self._seen.replica_sets.learn(written)
+        self._seen.replica_sets.record_write(written)
 
     async def _delete(self, pod: Pod) -> None:
         meta = pod.metadata
@@ -94,17 +94,17 @@ class ReplicaSets:
         self._doomed.mark(pod)
 
     def _pods(self, replica_set: ReplicaSet) -> list[Pod]:
-        return self._doomed.seen(self._seen.pods.by("owner", replica_set.metadata.uid))
+        return self._doomed.apply_to(self._seen.pods.by_index("owner", replica_set.metadata.uid))
 
 
-class Jobs:
+class JobController:
     """A pod until one has succeeded."""
 
-    def __init__(self, seen: Informers, kube: Kube, *, clock: Clock) -> None:
-        self._seen = seen
+    def __init__(self, informers: ClusterInformers, kube: Kube, *, clock: Clock) -> None:
+        self._seen = informers
         self._kube = kube
         self._clock = clock
-        self._work = Work("jobs", self._reconcile, clock=clock)
+        self._work = ControllerLoop("jobs", self._reconcile, clock=clock)
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -129,7 +129,7 @@ class Jobs:
             return None
         meta = job.metadata
         now = self._clock.now()
-        pods = self._seen.pods.by("owner", meta.uid)
+        pods = self._seen.pods.by_index("owner", meta.uid)
         status = job_status(job, pods, now=now)
         if status != job.status:
             job = await self._kube.merge(
@@ -140,11 +140,11 @@ class Jobs:
                 namespace=meta.namespace,
                 subresource="status",
             )
-            self._seen.jobs.learn(job)
-        wait = job_wants_pod(job, pods, now=now)
+            self._seen.jobs.record_write(job)
+        wait = job_pod_delay(job, pods, now=now)
         if wait == 0.0:
             made = await self._kube.create(PODS, new_pod(job), namespace=meta.namespace)
-            self._seen.pods.learn(made)
+            self._seen.pods.record_write(made)
             return None
         return wait
 

@@ -8,25 +8,25 @@ import pytest
 from libs.kube.client import APPLY_PATCH
 from libs.kube.transport import Transport
 from libs.kube.views import Object
-from libs.policy.installation.whole import installation
-from services.driver.cluster import things
-from services.driver.cluster.differing import difference
-from tests.component.kube.places import ADMIN, Server
-from tests.component.policy.strictly import apply, path_of, sent
+from libs.policy.installation.objects import installation_objects
+from services.driver.cluster import resources
+from services.driver.cluster.diff import difference
+from tests.component.kube.sandbox import ADMIN, ServerUnderTest
+from tests.component.policy.strict_writes import apply, object_path, send
 from tests.unit.policy import goldens
 from tests.unit.policy.fields import MODEL, put
 from tests.unit.policy.situations import FILES, SETTINGS, SITUATIONS, Situation
-from tests.unit.policy.test_rendering import FIELDS, whole
+from tests.unit.policy.test_render import FIELDS, whole
 
 RBAC = "rbac.authorization.k8s.io/v1"
 AMOUNTS = {"limits": {"cpu": 2, "memory": "2e9"}, "requests": {"cpu": "0.5", "memory": 1073741824}}
 
 
 @pytest.fixture
-async def wire(server: Server) -> Transport:
+async def wire(server: ServerUnderTest) -> Transport:
     """To a server with the namespace of the operands, as somebody who may do everything."""
     wire = server.wire(ADMIN)
-    for obj in installation(SETTINGS.namespace):
+    for obj in installation_objects(SETTINGS.namespace):
         if obj["apiVersion"] != RBAC:
             await apply(wire, obj)
     return wire
@@ -34,20 +34,20 @@ async def wire(server: Server) -> Transport:
 
 async def kept(wire: Transport, obj: dict[str, Any]) -> Object:
     """The object as the server would keep it."""
-    path = path_of(obj)
-    status, _, answer = await sent(
+    path = object_path(obj)
+    status, _, answer = await send(
         wire, "PATCH", path, obj, content=APPLY_PATCH, force="true", dryRun="All"
     )
     assert status in (200, 201), answer
-    view = things.OPERANDS[obj["kind"]].view
+    view = resources.OPERANDS[obj["kind"]].view
     return msgspec.json.decode(msgspec.json.encode(answer), type=view)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
 async def test_what_was_applied_differs_in_nothing(wire: Transport, name: str) -> None:
-    for obj in goldens.objects(name):
+    for obj in goldens.golden_objects(name):
         there = await kept(wire, obj)
-        assert things.is_ours(there)
+        assert resources.is_ours(there)
         assert difference(obj, there) == "", obj["metadata"]["name"]
 
 

@@ -7,16 +7,16 @@ import pytest
 
 from libs.contracts.node import DRIVER_LABEL
 from libs.kube.errors import Conflict
-from libs.policy.rendering.rendered import TARGET_ANNOTATION
+from libs.policy.render.rendered import TARGET_ANNOTATION
 from libs.runtime.metrics import Metrics
-from libs.testing.apiserver.faults import Fault, Hang, Refuse
-from services.driver.cluster import collecting, things
-from services.driver.cluster.deciding import delete
-from services.driver.cluster.hands import Hands
-from services.driver.cluster.meters import DriverMeters
-from services.driver.cluster.plan import Key
-from services.driver.cluster.sources import Sources
-from tests.component.driver.cluster.world import SAID, World, play
+from libs.testing.apiserver.faults import Fault, Hang, RefuseRequest
+from services.driver.cluster import garbage_collection, resources
+from services.driver.cluster.decide import delete_operand
+from services.driver.cluster.informers import Informers
+from services.driver.cluster.metrics import DriverMetrics
+from services.driver.cluster.plan import ObjectKey
+from services.driver.cluster.writes import Writes
+from tests.component.driver.cluster.world import ROLE_SETTINGS, World, play
 from tests.unit.policy.situations import cluster_policy
 
 POLICY = "cluster-policy"
@@ -28,18 +28,18 @@ ROLLOUT = f"clusterpolicy-{POLICY}"
 @pytest.fixture
 def short_hours(monkeypatch: pytest.MonkeyPatch) -> None:
     """They pass sooner."""
-    monkeypatch.setattr(collecting, "HOUR", HOUR)
+    monkeypatch.setattr(garbage_collection, "HOUR", HOUR)
 
 
 async def begun(world: World) -> str:
     """One node that runs the driver of its policy; the name of that driver's DaemonSet."""
     await world.install()
-    world.machine("a")
+    world.add_machine("a")
     await world.apply(cluster_policy())
     await world.sleep(5)
     await world.lead()
     old = await world.driver()
-    await world.stamp("a", old)
+    await world.set_driver_label("a", old)
     await world.sleep(10)
     return old
 
@@ -47,7 +47,7 @@ async def begun(world: World) -> str:
 async def moved_on(world: World, version: str = "590.10") -> None:
     """A person wants another version."""
     change = {"spec": {"driver": {"version": version}}}
-    await world.change(things.POLICIES["ClusterPolicy"], POLICY, change)
+    await world.patch(resources.POLICIES["ClusterPolicy"], POLICY, change)
     await world.sleep(5)
 
 
@@ -75,11 +75,11 @@ def test_the_old_one_goes_an_hour_after_the_last_node_has_left_it_and_not_before
         old = await begun(world)
         await moved_on(world)
         new = await world.driver(but=[old])
-        await world.sleep(collecting.HOUR + 300)
-        assert await world.there(things.DAEMON_SETS, old)
-        await world.stamp("a", new)
-        await world.sleep(collecting.HOUR - 60)
-        assert await world.there(things.DAEMON_SETS, old)
+        await world.sleep(garbage_collection.HOUR + 300)
+        assert await world.exists(resources.DAEMON_SETS, old)
+        await world.set_driver_label("a", new)
+        await world.sleep(garbage_collection.HOUR - 60)
+        assert await world.exists(resources.DAEMON_SETS, old)
         await world.sleep(120)
         assert await world.drivers() == [new]
         assert [one[1:] for one in world.written if one[0] == "delete"] == [("DaemonSet", old)]
@@ -94,25 +94,25 @@ def test_the_hour_begins_anew_when_a_node_goes_back() -> None:
         old = await begun(world)
         await moved_on(world)
         new = await world.driver(but=[old])
-        await world.stamp("a", new)
+        await world.set_driver_label("a", new)
         await world.sleep(HOUR - 60)
-        await world.stamp("a", old)
+        await world.set_driver_label("a", old)
         await world.sleep(60)
-        await world.stamp("a", new)
+        await world.set_driver_label("a", new)
         await world.sleep(HOUR - 60)
-        assert await world.there(things.DAEMON_SETS, old)
+        assert await world.exists(resources.DAEMON_SETS, old)
         await world.sleep(120)
-        assert not await world.there(things.DAEMON_SETS, old)
+        assert not await world.exists(resources.DAEMON_SETS, old)
 
     play(story)
 
 
 async def by_rollout(world: World, old: str) -> None:
-    about = {"apiVersion": things.ROLLOUTS.api_version, "kind": things.ROLLOUTS.kind}
+    about = {"apiVersion": resources.ROLLOUTS.api_version, "kind": resources.ROLLOUTS.kind}
     made = {**about, "metadata": {"name": ROLLOUT}, "spec": {}}
-    await world.kube.create(things.ROLLOUTS, made)
+    await world.kube.create(resources.ROLLOUTS, made)
     status = {"status": {"lastGood": await target_of(world, old)}}
-    await world.change(things.ROLLOUTS, ROLLOUT, status, subresource="status")
+    await world.patch(resources.ROLLOUTS, ROLLOUT, status, subresource="status")
 
 
 async def by_commands_that_nobody_knows(world: World, old: str) -> None:
@@ -121,7 +121,7 @@ async def by_commands_that_nobody_knows(world: World, old: str) -> None:
 
 async def by_a_command(world: World, old: str) -> None:
     label = (await world.daemon_sets())[old].metadata.labels[DRIVER_LABEL]
-    world.commanded = {label: {(await world.kube.get(things.NODES, "a")).metadata.uid}}
+    world.commanded = {label: {(await world.kube.get(resources.NODES, "a")).metadata.uid}}
 
 
 @pytest.mark.usefixtures(short_hours.__name__)
@@ -133,9 +133,9 @@ def test_one_that_is_named_stays(
         old = await begun(world)
         await moved_on(world)
         await named(world, old)
-        await world.stamp("a", await world.driver(but=[old]))
+        await world.set_driver_label("a", await world.driver(but=[old]))
         await world.sleep(HOUR + 300)
-        assert await world.there(things.DAEMON_SETS, old)
+        assert await world.exists(resources.DAEMON_SETS, old)
 
     play(story)
 
@@ -152,7 +152,7 @@ def test_what_was_wanted_before_the_nodes_moved_is_wanted_again_at_no_cost() -> 
         new = await world.driver(but=[old])
         await world.sleep(HOUR + 60)
         assert await world.drivers() == [old]
-        assert not await world.there(things.DAEMON_SETS, new)
+        assert not await world.exists(resources.DAEMON_SETS, new)
 
     play(story)
 
@@ -160,25 +160,27 @@ def test_what_was_wanted_before_the_nodes_moved_is_wanted_again_at_no_cost() -> 
 @pytest.mark.usefixtures(short_hours.__name__)
 @pytest.mark.parametrize(
     ("kind", "does"),
-    [("Node", Refuse(500)), ("Rollout", Hang()), ("ClusterPolicy", Refuse(500))],
+    [("Node", RefuseRequest(500)), ("Rollout", Hang()), ("ClusterPolicy", RefuseRequest(500))],
 )
-def test_nothing_goes_while_it_cannot_be_seen_what_there_is(kind: str, does: Refuse | Hang) -> None:
+def test_nothing_goes_while_it_cannot_be_seen_what_there_is(
+    kind: str, does: RefuseRequest | Hang
+) -> None:
     async def story(world: World) -> None:
         old = await begun(world)
         await moved_on(world)
-        await world.stamp("a", await world.driver(but=[old]))
+        await world.set_driver_label("a", await world.driver(but=[old]))
         await world.sleep(HOUR - 60)
         blind = [
-            world.server.faults.add(Fault(does=does, kind=kind, verbs=(verb,)))
+            world.server.faults.add(Fault(effect=does, kind=kind, verbs=(verb,)))
             for verb in ("get", "list", "watch")
         ]
         world.server.faults.drop_watches(kind=kind, clean=False)
         await world.sleep(HOUR)
-        assert await world.there(things.DAEMON_SETS, old)
+        assert await world.exists(resources.DAEMON_SETS, old)
         for fault in blind:
             world.server.faults.remove(fault)
         await world.sleep(900)
-        assert not await world.there(things.DAEMON_SETS, old)
+        assert not await world.exists(resources.DAEMON_SETS, old)
 
     play(story)
 
@@ -204,7 +206,7 @@ def test_the_drivers_of_a_policy_that_is_deleted_stay_and_go_on() -> None:
         await moved_on(world)
         new = await world.driver(but=[old])
         others = set(await world.daemon_sets()) - {old, new}
-        await world.remove(things.POLICIES["ClusterPolicy"], POLICY)
+        await world.remove(resources.POLICIES["ClusterPolicy"], POLICY)
         await world.sleep(HOUR + 300)
         found = await world.daemon_sets()
         assert set(found) == {old, new, *others}
@@ -219,14 +221,14 @@ def test_the_drivers_of_a_policy_that_is_deleted_stay_and_go_on() -> None:
 def test_a_policy_that_is_made_anew_has_drivers_of_its_own_and_the_old_ones_go() -> None:
     async def story(world: World) -> None:
         old = await begun(world)
-        await world.remove(things.POLICIES["ClusterPolicy"], POLICY)
+        await world.remove(resources.POLICIES["ClusterPolicy"], POLICY)
         await world.sleep(60)
         await world.apply(cluster_policy())
         await world.sleep(10)
         new = await world.driver(but=[old])
         await world.sleep(HOUR + 300)
         assert await world.drivers() == [old, new]
-        await world.stamp("a", new)
+        await world.set_driver_label("a", new)
         await world.sleep(HOUR + 60)
         assert await world.drivers() == [new]
 
@@ -238,12 +240,12 @@ def test_a_delete_that_the_server_does_not_take_is_tried_again() -> None:
     async def story(world: World) -> None:
         old = await begun(world)
         await moved_on(world)
-        await world.stamp("a", await world.driver(but=[old]))
+        await world.set_driver_label("a", await world.driver(but=[old]))
         await world.sleep(HOUR - 60)
-        fault = Fault(does=Refuse(409), kind="DaemonSet", verbs=("delete",), times=2)
+        fault = Fault(effect=RefuseRequest(409), kind="DaemonSet", verbs=("delete",), times=2)
         world.server.faults.add(fault)
         await world.sleep(600)
-        assert not await world.there(things.DAEMON_SETS, old)
+        assert not await world.exists(resources.DAEMON_SETS, old)
         assert [one.code for one in world.revisions if one.verb == "delete"] == [409, 409, 200]
 
     play(story)
@@ -252,17 +254,23 @@ def test_a_delete_that_the_server_does_not_take_is_tried_again() -> None:
 def test_one_that_changed_since_it_was_looked_at_is_not_deleted() -> None:
     async def story(world: World) -> None:
         old = await begun(world)
-        clock, namespace = world.sim.clock, SAID.namespace
-        meters = DriverMeters(Metrics(version="1"), clock=clock)
-        sources = Sources(world.kube, namespace=namespace, clock=clock, random=world.sim.random)
-        hands = Hands(world.kube, sources=sources, namespace=namespace, meters=meters)
+        clock, namespace = world.sim.clock, ROLE_SETTINGS.namespace
+        meters = DriverMetrics(Metrics(version="1"), clock=clock)
+        sources = Informers(world.kube, namespace=namespace, clock=clock, random=world.sim.random)
+        hands = Writes(world.kube, informers=sources, namespace=namespace, metrics=meters)
         there = (await world.daemon_sets())[old]
-        await world.change(things.DAEMON_SETS, old, {"metadata": {"labels": {"new": "1"}}})
-        key = Key("DaemonSet", old)
+        await world.patch(resources.DAEMON_SETS, old, {"metadata": {"labels": {"new": "1"}}})
+        key = ObjectKey("DaemonSet", old)
         with pytest.raises(Conflict):
-            await hands.delete(key, delete(there, orphan=False, because="nobody names it"))
+            await hands.delete_operand(
+                key, delete_operand(there, orphan=False, because="nobody names it")
+            )
         there = (await world.daemon_sets())[old]
-        await hands.delete(key, delete(there, orphan=False, because="nobody names it"))
-        await hands.delete(key, delete(there, orphan=False, because="it is gone already"))
+        await hands.delete_operand(
+            key, delete_operand(there, orphan=False, because="nobody names it")
+        )
+        await hands.delete_operand(
+            key, delete_operand(there, orphan=False, because="it is gone already")
+        )
 
     play(story)

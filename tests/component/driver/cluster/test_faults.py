@@ -4,26 +4,30 @@ from typing import Any
 
 import pytest
 
-from libs.testing.apiserver.faults import Cut, Fault, Hang, Refuse, Strike
-from services.driver.cluster import deciding, things, work
-from services.driver.cluster.differing import difference
-from tests.component.driver.cluster.test_bringing_up import AGENTS, POLICY, brought_up
+from libs.testing.apiserver.faults import Cut, Fault, FaultEffect, Hang, RefuseRequest
+from services.driver.cluster import controller, decide, resources
+from services.driver.cluster.diff import difference
+from tests.component.driver.cluster.test_operands import AGENTS, POLICY, brought_up
 from tests.component.driver.cluster.world import USER, World, play
-from tests.unit.policy.situations import asking, nvidia_driver
+from tests.unit.policy.situations import crd_mode_policy, nvidia_driver
 
 SICK = "nvidia-dcgm-exporter"
 
 
-@pytest.mark.parametrize("does", [Refuse(409), Refuse(429), Refuse(500), Hang()])
-def test_an_object_that_fails_holds_up_no_other_and_is_made_when_it_can_be(does: Strike) -> None:
+@pytest.mark.parametrize(
+    "does", [RefuseRequest(409), RefuseRequest(429), RefuseRequest(500), Hang()]
+)
+def test_an_object_that_fails_holds_up_no_other_and_is_made_when_it_can_be(
+    does: FaultEffect,
+) -> None:
     async def story(world: World) -> None:
         await brought_up(world)
-        struck = world.server.faults.add(Fault(does=does, name=SICK, user=USER, verbs=("apply",)))
+        struck = world.server.faults.add(Fault(effect=does, name=SICK, user=USER, verbs=("apply",)))
         await world.lead()
         found = await world.daemon_sets()
         assert set(found) == {*AGENTS, *await world.drivers()} - {SICK}
         # Doubling, the waits allow a dozen tries in that time and no more.
-        assert 2 <= struck.struck <= 16
+        assert 2 <= struck.hit_count <= 16
         world.server.faults.clear()
         await world.sleep(300)
         assert SICK in await world.daemon_sets()
@@ -34,7 +38,7 @@ def test_an_object_that_fails_holds_up_no_other_and_is_made_when_it_can_be(does:
 def test_what_was_carried_out_without_an_answer_is_not_written_again() -> None:
     async def story(world: World) -> None:
         await brought_up(world)
-        world.server.faults.add(Fault(does=Cut("after"), user=USER, verbs=("apply",)))
+        world.server.faults.add(Fault(effect=Cut("after"), user=USER, verbs=("apply",)))
         await world.lead()
         assert len(await world.daemon_sets()) == 6
         names = [name for verb, _, name in world.written if verb == "apply"]
@@ -46,11 +50,11 @@ def test_what_was_carried_out_without_an_answer_is_not_written_again() -> None:
 def test_an_object_that_is_refused_is_said_by_name_and_tried_again_each_minute() -> None:
     async def story(world: World) -> None:
         await brought_up(world)
-        refused = Fault(does=Refuse(403), name=SICK, user=USER, verbs=("apply",))
+        refused = Fault(effect=RefuseRequest(403), name=SICK, user=USER, verbs=("apply",))
         struck = world.server.faults.add(refused)
         role = await world.lead()
         await world.sleep(600)
-        assert 10 <= struck.struck <= 12
+        assert 10 <= struck.hit_count <= 12
         said = await world.conditions("ClusterPolicy", POLICY)
         words = f"state-dcgm-exporter: the API server refused DaemonSet/{SICK}"
         assert words in said["Degraded"]["message"]
@@ -58,7 +62,7 @@ def test_an_object_that_is_refused_is_said_by_name_and_tried_again_each_minute()
         assert reason == "Refused"
         assert message.startswith(f"DaemonSet/{SICK}: ")
         known = {"kind": "DaemonSet", "outcome": "refused"}
-        assert role.value("sluice_driver_api_writes_total", **known) == struck.struck
+        assert role.value("sluice_driver_api_writes_total", **known) == struck.hit_count
         world.server.faults.clear()
         await world.sleep(120)
         said = await world.conditions("ClusterPolicy", POLICY)
@@ -71,13 +75,13 @@ def test_an_object_that_is_refused_is_said_by_name_and_tried_again_each_minute()
 def test_changes_elsewhere_do_not_hurry_what_is_refused() -> None:
     async def story(world: World) -> None:
         await brought_up(world)
-        refused = Fault(does=Refuse(403), name=SICK, user=USER, verbs=("apply",))
+        refused = Fault(effect=RefuseRequest(403), name=SICK, user=USER, verbs=("apply",))
         struck = world.server.faults.add(refused)
         await world.lead()
         for number in range(100):
             await world.label("a", team=str(number))
             await world.sleep(1)
-        assert struck.struck <= 4
+        assert struck.hit_count <= 4
 
     play(story)
 
@@ -85,13 +89,13 @@ def test_changes_elsewhere_do_not_hurry_what_is_refused() -> None:
 def test_another_wish_is_tried_at_once() -> None:
     async def story(world: World) -> None:
         await brought_up(world)
-        refused = Fault(does=Refuse(403), name=SICK, user=USER, verbs=("apply",), times=1)
+        refused = Fault(effect=RefuseRequest(403), name=SICK, user=USER, verbs=("apply",), times=1)
         world.server.faults.add(refused)
         await world.lead()
         assert SICK not in await world.daemon_sets()
         env = [{"name": "A", "value": "b"}]
         change = {"spec": {"dcgmExporter": {"env": env}}}
-        await world.change(things.POLICIES["ClusterPolicy"], POLICY, change)
+        await world.patch(resources.POLICIES["ClusterPolicy"], POLICY, change)
         await world.sleep(2)
         assert SICK in await world.daemon_sets()
 
@@ -106,8 +110,8 @@ def test_what_a_server_keeps_in_another_form_is_sent_once_for_each_wish(
         sick = there.metadata.name == SICK
         return "spec.template.spec.schedulerName" if sick else difference(wanted, there)
 
-    monkeypatch.setattr(deciding, "difference", otherwise)
-    monkeypatch.setattr(work, "difference", otherwise)
+    monkeypatch.setattr(decide, "difference", otherwise)
+    monkeypatch.setattr(controller, "difference", otherwise)
 
     async def story(world: World) -> None:
         await brought_up(world)
@@ -119,7 +123,7 @@ def test_what_a_server_keeps_in_another_form_is_sent_once_for_each_wish(
             await world.sleep(1)
         assert len([one for one in world.revisions if one.name == SICK]) == 1
         edit = {"spec": {"template": {"spec": {"priorityClassName": "low"}}}}
-        await world.change(things.DAEMON_SETS, SICK, edit)
+        await world.patch(resources.DAEMON_SETS, SICK, edit)
         await world.sleep(10)
         assert len([one for one in world.revisions if one.name == SICK]) == 2
 
@@ -129,7 +133,7 @@ def test_what_a_server_keeps_in_another_form_is_sent_once_for_each_wish(
 def test_a_status_that_cannot_be_written_holds_up_nothing() -> None:
     async def story(world: World) -> None:
         await brought_up(world)
-        fault = Fault(does=Refuse(500), kind="ClusterPolicy", user=USER, verbs=("patch",))
+        fault = Fault(effect=RefuseRequest(500), kind="ClusterPolicy", user=USER, verbs=("patch",))
         world.server.faults.add(fault)
         await world.lead()
         assert len(await world.daemon_sets()) == 6
@@ -160,10 +164,10 @@ def test_a_server_that_restarts_and_forgets_changes_nothing() -> None:
 async def two_drivers(world: World) -> None:
     """What writes to every kind: operands, owner labels and statuses."""
     await world.install()
-    world.machine("a")
-    world.machine("b", version="24.04", pool="canary")
+    world.add_machine("a")
+    world.add_machine("b", version="24.04", pool="canary")
     for policy in (
-        asking(),
+        crd_mode_policy(),
         nvidia_driver("canary", nodeSelector={"pool": "canary"}, version="590.10"),
         nvidia_driver("rest", default=True),
     ):
@@ -176,7 +180,7 @@ async def picture(world: World) -> dict[str, Any]:
     made = {
         name: (one.spec, one.metadata.labels) for name, one in (await world.daemon_sets()).items()
     }
-    nodes = await world.kube.page(things.NODES)
+    nodes = await world.kube.list_page(resources.NODES)
     owners = {
         one.metadata.name: one.metadata.labels.get("nvidia.com/gpu-operator.driver.owner")
         for one in nodes.items
@@ -199,7 +203,7 @@ def test_killed_between_any_two_writes_the_next_one_goes_on() -> None:
         await two_drivers(world)
         role = await world.lead()
         names = sorted(name for _, _, name in world.written if name not in uids)
-        return role.wire.writes, [_plain(name) for name in names]
+        return role.transport.writes, [_plain(name) for name in names]
 
     writes, names = play(whole)
     assert writes >= 13
@@ -207,7 +211,7 @@ def test_killed_between_any_two_writes_the_next_one_goes_on() -> None:
     async def cut(world: World, after: int) -> None:
         await two_drivers(world)
         role = world.start(cut_after=after)
-        await world.until(lambda: _cut(role.wire))
+        await world.until(lambda: _cut(role.transport))
         await role.kill()
         await world.lead()
         seen = await picture(world)

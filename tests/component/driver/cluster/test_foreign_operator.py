@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from libs.kube import foreign
+from libs.kube import gpu_operator
 from libs.kube.resources import LEASES, PODS
-from libs.testing.apiserver.faults import Fault, Refuse
-from services.driver.cluster import things
-from tests.component.driver.cluster.test_bringing_up import AGENTS, POLICY, brought_up
+from libs.testing.apiserver.faults import Fault, RefuseRequest
+from services.driver.cluster import resources
+from tests.component.driver.cluster.test_operands import AGENTS, POLICY, brought_up
 from tests.component.driver.cluster.world import NAMESPACE, USER, World, play
 
 ITS_NAMESPACE = "default"
 LEASE = {
-    "metadata": {"name": foreign.LEASE},
+    "metadata": {"name": gpu_operator.LEASE},
     "spec": {
         "holderIdentity": "gpu-operator_1",
         "leaseDurationSeconds": 15,
@@ -19,14 +19,14 @@ LEASE = {
         "leaseTransitions": 1,
     },
 }
-WORDS = f"gpu-operator_1 holds lease {ITS_NAMESPACE}/{foreign.LEASE}"
+WORDS = f"gpu-operator_1 holds lease {ITS_NAMESPACE}/{gpu_operator.LEASE}"
 
 
 async def renew(world: World, *, holder: str = "gpu-operator_1") -> None:
     """As who holds it does every few seconds."""
     stamp = f"2027-01-15T09:00:{int(world.sim.clock.monotonic()) % 60:02d}.000000Z"
     spec = {"holderIdentity": holder, "renewTime": stamp}
-    path = LEASES.path(namespace=ITS_NAMESPACE, name=foreign.LEASE)
+    path = LEASES.path(namespace=ITS_NAMESPACE, name=gpu_operator.LEASE)
     await world.kube.request(
         "PATCH", path, body={"spec": spec}, content_type="application/merge-patch+json"
     )
@@ -62,7 +62,7 @@ def its_daemon_set(name: str, *, uid: str) -> dict[str, Any]:
 
 async def its_pods(world: World, app: str) -> list[str]:
     """Uids of the pods of an operand that the GPU Operator made."""
-    page = await world.kube.page(PODS, namespace=NAMESPACE, labels=f"app={app}")
+    page = await world.kube.list_page(PODS, namespace=NAMESPACE, labels=f"app={app}")
     return [
         pod.metadata.uid
         for pod in page.items
@@ -76,9 +76,9 @@ async def taken_over(world: World) -> None:
     for name in ("a", "b"):
         await world.label(name, **{"nvidia.com/gpu.deploy.operator-validator": "true"})
     await world.kube.create(LEASES, LEASE, namespace=ITS_NAMESPACE)
-    policy = await world.kube.get(things.POLICIES["ClusterPolicy"], POLICY)
+    policy = await world.kube.get(resources.POLICIES["ClusterPolicy"], POLICY)
     await world.kube.create(
-        things.DAEMON_SETS,
+        resources.DAEMON_SETS,
         its_daemon_set("nvidia-operator-validator", uid=policy.metadata.uid),
         namespace=NAMESPACE,
     )
@@ -114,8 +114,8 @@ def test_what_it_says_of_a_policy_stays_as_it_said_it() -> None:
             "lastTransitionTime": "2027-01-15T08:00:00Z",
         }
         status = {"status": {"state": "ready", "conditions": [its]}}
-        kind = things.POLICIES["ClusterPolicy"]
-        await world.change(kind, POLICY, status, subresource="status")
+        kind = resources.POLICIES["ClusterPolicy"]
+        await world.patch(kind, POLICY, status, subresource="status")
         await at_work(world, seconds=60)
         said = await world.conditions("ClusterPolicy", POLICY)
         assert list(said) == ["Ready", "ForeignOperator"]
@@ -153,13 +153,13 @@ def test_its_pods_outlive_its_daemon_set_and_are_adopted() -> None:
         await taken_over(world)
         before = await its_pods(world, "nvidia-operator-validator")
         assert len(before) == 2
-        policy = things.POLICIES["ClusterPolicy"]
-        await world.change(policy, POLICY, {"spec": {"daemonsets": {"updateStrategy": "OnDelete"}}})
+        policy = resources.POLICIES["ClusterPolicy"]
+        await world.patch(policy, POLICY, {"spec": {"daemonsets": {"updateStrategy": "OnDelete"}}})
         await renew(world, holder="")
         await world.lead()
         assert await its_pods(world, "nvidia-operator-validator") == before
         ours = (await world.daemon_sets())["nvidia-operator-validator"]
-        page = await world.kube.page(
+        page = await world.kube.list_page(
             PODS, namespace=NAMESPACE, labels="app=nvidia-operator-validator"
         )
         owners = {owner.uid for pod in page.items for owner in pod.metadata.owner_references}
@@ -191,13 +191,13 @@ def test_one_that_comes_later_stops_us_at_once_and_leaves_again() -> None:
         await world.lead()
         await world.kube.create(LEASES, LEASE, namespace=ITS_NAMESPACE)
         await world.sleep(2)
-        await world.remove(things.DAEMON_SETS, "nvidia-dcgm-exporter")
+        await world.remove(resources.DAEMON_SETS, "nvidia-dcgm-exporter")
         await at_work(world, seconds=60)
         assert "nvidia-dcgm-exporter" not in await world.daemon_sets()
         said = await world.conditions("ClusterPolicy", POLICY)
         assert set(said) == {"Ready", "Error", "ForeignOperator"}
         # Deleted by a person, a lease counts for as long as its holder may take to make it anew.
-        path = LEASES.path(namespace=ITS_NAMESPACE, name=foreign.LEASE)
+        path = LEASES.path(namespace=ITS_NAMESPACE, name=gpu_operator.LEASE)
         await world.kube.request("DELETE", path)
         await world.sleep(15)
         assert "nvidia-dcgm-exporter" not in await world.daemon_sets()
@@ -226,11 +226,11 @@ def test_while_its_lease_cannot_be_seen_nothing_is_touched() -> None:
     async def story(world: World) -> None:
         await brought_up(world)
         await world.lead()
-        blind = Fault(does=Refuse(500), kind="Lease", user=USER, verbs=("list", "watch"))
+        blind = Fault(effect=RefuseRequest(500), kind="Lease", user=USER, verbs=("list", "watch"))
         world.server.faults.add(blind)
         world.server.faults.drop_watches(kind="Lease", clean=False)
         await world.sleep(120)
-        await world.remove(things.DAEMON_SETS, "nvidia-dcgm-exporter")
+        await world.remove(resources.DAEMON_SETS, "nvidia-dcgm-exporter")
         await world.sleep(60)
         assert "nvidia-dcgm-exporter" not in await world.daemon_sets()
         world.server.faults.clear()
@@ -245,10 +245,10 @@ def test_what_somebody_else_made_under_our_names_is_left_alone_and_said() -> Non
         await brought_up(world)
         theirs = its_daemon_set("nvidia-dcgm-exporter", uid="x")
         del theirs["metadata"]["ownerReferences"]
-        await world.kube.create(things.DAEMON_SETS, theirs, namespace=NAMESPACE)
+        await world.kube.create(resources.DAEMON_SETS, theirs, namespace=NAMESPACE)
         for name, handler in (("nvidia", "nvidia"), ("nvidia-cdi", "mine")):
             told = {"metadata": {"name": name}, "handler": handler}
-            await world.kube.create(things.RUNTIME_CLASSES, told)
+            await world.kube.create(resources.RUNTIME_CLASSES, told)
         await world.lead()
         touched = [name for _, _, name in world.written]
         assert not {"nvidia-dcgm-exporter", "nvidia", "nvidia-cdi"} & set(touched)
@@ -256,8 +256,8 @@ def test_what_somebody_else_made_under_our_names_is_left_alone_and_said() -> Non
         assert "DaemonSet nvidia-dcgm-exporter that somebody else made" in said["Error"]["message"]
         assert 'the handler "mine" instead of "nvidia-cdi"' in said["Error"]["message"]
         assert len(await world.events()) == 2
-        await world.remove(things.DAEMON_SETS, "nvidia-dcgm-exporter")
-        await world.remove(things.RUNTIME_CLASSES, "nvidia-cdi")
+        await world.remove(resources.DAEMON_SETS, "nvidia-dcgm-exporter")
+        await world.remove(resources.RUNTIME_CLASSES, "nvidia-cdi")
         await world.sleep(30)
         said = await world.conditions("ClusterPolicy", POLICY)
         assert said["Degraded"]["status"] == "False"

@@ -4,13 +4,13 @@ import logging
 
 import pytest
 
-from libs.policy.checks import OWNER_LABEL
-from libs.policy.crds import definitions
-from libs.testing.apiserver.faults import Fault, Refuse
-from services.driver.cluster import things
-from tests.component.driver.cluster.test_bringing_up import AGENTS, POLICY
+from libs.policy.crds import crd_manifests
+from libs.policy.validation import OWNER_LABEL
+from libs.testing.apiserver.faults import Fault, RefuseRequest
+from services.driver.cluster import resources
+from tests.component.driver.cluster.test_operands import AGENTS, POLICY
 from tests.component.driver.cluster.world import USER, World, play
-from tests.unit.policy.situations import asking, cluster_policy, nvidia_driver
+from tests.unit.policy.situations import cluster_policy, crd_mode_policy, nvidia_driver
 
 
 def test_kinds_that_are_not_there_are_waited_for_in_silence(
@@ -18,10 +18,10 @@ def test_kinds_that_are_not_there_are_waited_for_in_silence(
 ) -> None:
     async def story(world: World) -> None:
         await world.install(crds=[])
-        world.machine("a")
+        world.add_machine("a")
         await world.sleep(5)
         role = await world.lead()
-        assert role.service.unready() == []
+        assert role.service.unready_reasons() == []
         assert sorted(await world.daemon_sets()) == AGENTS
         assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
         # Each of the kinds is asked for every ten seconds, and nothing else.
@@ -29,7 +29,7 @@ def test_kinds_that_are_not_there_are_waited_for_in_silence(
         await world.apply(cluster_policy())
         await world.sleep(30)
         assert len(await world.drivers()) == 1
-        await world.install_kinds(definitions())
+        await world.install_kinds(crd_manifests())
         await world.sleep(60)
         assert await world.state("ClusterPolicy", POLICY) == "notReady"
         assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
@@ -41,31 +41,33 @@ def test_nothing_is_decided_before_it_is_known_what_there_is() -> None:
     async def story(world: World) -> None:
         await world.install()
         await world.apply(cluster_policy())
-        blind = Fault(does=Refuse(500), kind="ClusterPolicy", verbs=("get", "list"), user=USER)
+        blind = Fault(
+            effect=RefuseRequest(500), kind="ClusterPolicy", verbs=("get", "list"), user=USER
+        )
         world.server.faults.add(blind)
         role = await world.lead()
         assert world.revisions == []
-        (why,) = role.service.unready()
+        (why,) = role.service.unready_reasons()
         assert "clusterpolicies" in why
         world.server.faults.clear()
         await world.sleep(60)
-        assert role.service.unready() == []
+        assert role.service.unready_reasons() == []
         assert sorted(await world.daemon_sets()) == AGENTS
 
     play(story)
 
 
 async def owners(world: World) -> dict[str, str | None]:
-    page = await world.kube.page(things.NODES)
+    page = await world.kube.list_page(resources.NODES)
     return {one.metadata.name: one.metadata.labels.get(OWNER_LABEL) for one in page.items}
 
 
 async def two_pools(world: World) -> None:
     await world.install()
-    world.machine("a")
-    world.machine("b", pool="canary")
+    world.add_machine("a")
+    world.add_machine("b", pool="canary")
     world.cluster.fleet.add("plain")
-    await world.apply(asking())
+    await world.apply(crd_mode_policy())
     await world.apply(nvidia_driver("canary", nodeSelector={"pool": "canary"}, version="590.10"))
     await world.apply(nvidia_driver("rest", default=True))
     await world.sleep(5)
@@ -109,7 +111,7 @@ def test_an_owner_that_nobody_is_any_more_is_taken_off_only_on_fresh_news() -> N
         await world.lead()
         blind = [
             world.server.faults.add(
-                Fault(does=Refuse(500), kind="GPUClusterPolicy", verbs=(verb,), user=USER)
+                Fault(effect=RefuseRequest(500), kind="GPUClusterPolicy", verbs=(verb,), user=USER)
             )
             for verb in ("list", "watch")
         ]
@@ -129,12 +131,12 @@ def test_an_owner_that_nobody_is_any_more_is_taken_off_only_on_fresh_news() -> N
 def test_a_gpu_cluster_beside_a_policy_stops_both() -> None:
     async def story(world: World) -> None:
         await world.install()
-        world.machine("a")
+        world.add_machine("a")
         await world.apply(cluster_policy())
         definition = _gpu_clusters()
         await world.apply(definition)
         await world.sleep(5)
-        api = things.GPU_CLUSTERS
+        api = resources.GPU_CLUSTERS
         made = {
             "apiVersion": api.api_version,
             "kind": api.kind,
@@ -151,7 +153,7 @@ def test_a_gpu_cluster_beside_a_policy_stops_both() -> None:
 
 def _gpu_clusters() -> dict[str, object]:
     """A kind of somebody else's, as far as it matters."""
-    api = things.GPU_CLUSTERS
+    api = resources.GPU_CLUSTERS
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
         "name": api.version,

@@ -14,21 +14,20 @@ import pytest
 from libs.contracts.journal import Revision
 from libs.contracts.node import DRIVER_LABEL
 from libs.kube.client import MERGE_PATCH
-from libs.kube.http import HttpTransport, Token
+from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.resources import LEASES
 from libs.kube.transport import Transport
-from libs.policy.crds import definitions
-from libs.policy.installation.whole import installation
+from libs.policy.crds import crd_manifests
+from libs.policy.installation.objects import installation_objects
 from libs.runtime.clock import SystemClock
 from libs.runtime.ids import RandomIds
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
-from services.driver.cluster import things
-from services.driver.cluster.role import LEASE, run
-from services.driver.cluster.settings import DriverClusterSettings
-from tests.component.kube.places import ADMIN, Place, Server
-from tests.component.kube.servers import Real
-from tests.component.policy.strictly import apply, sent
+from services.driver.cluster import resources
+from services.driver.cluster.role import LEASE, DriverClusterSettings, run
+from tests.component.kube.sandbox import ADMIN, Sandbox, ServerUnderTest
+from tests.component.kube.servers import RealServer
+from tests.component.policy.strict_writes import apply, send
 from tests.support import eventually
 from tests.unit.policy.situations import SETTINGS, cluster_policy, node
 
@@ -38,10 +37,10 @@ POLICY = "cluster-policy"
 AGENTS = 4
 
 
-class Site:
+class Installation:
     """One test's installation on a server."""
 
-    def __init__(self, server: Server, place: Place, namespace: str) -> None:
+    def __init__(self, server: ServerUnderTest, place: Sandbox, namespace: str) -> None:
         self.server = server
         self.place = place
         self.namespace = namespace
@@ -62,7 +61,7 @@ class Site:
                     await run(
                         said,
                         kube=transport,
-                        slots=dict,
+                        commanded_drivers=dict,
                         clock=clock,
                         random=random.Random(1),
                         ids=RandomIds(),
@@ -80,23 +79,23 @@ class Site:
     @contextlib.asynccontextmanager
     async def _way_in(self) -> AsyncGenerator[Transport]:
         """As the account of the role, by a token such as its pod has."""
-        if not isinstance(self.server, Real):
+        if not isinstance(self.server, RealServer):
             yield self.server.wire(self.user)
             return
         path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{ACCOUNT}/token"
         api = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        status, _, answer = await sent(self.wire, "POST", path, api)
+        status, _, answer = await send(self.wire, "POST", path, api)
         assert status == 201, answer
-        token = Token(answer["status"]["token"], tls=self.server.tls)
+        token = StaticToken(answer["status"]["token"], tls=self.server.tls)
         async with HttpTransport(self.server.plane.url, credentials=token) as transport:
             yield transport
 
-    async def daemon_sets(self) -> dict[str, things.DaemonSet]:
-        page = await self.kube.page(things.DAEMON_SETS, namespace=self.namespace)
+    async def daemon_sets(self) -> dict[str, resources.DaemonSet]:
+        page = await self.kube.list_page(resources.DAEMON_SETS, namespace=self.namespace)
         return {one.metadata.name: one for one in page.items}
 
-    async def policy(self) -> things.PolicyObject:
-        return await self.kube.get(things.POLICIES["ClusterPolicy"], POLICY)
+    async def policy(self) -> resources.PolicyObject:
+        return await self.kube.get(resources.POLICIES["ClusterPolicy"], POLICY)
 
     async def revisions(self) -> list[Revision]:
         """What the role wrote, or tried to, but for its lease."""
@@ -104,38 +103,40 @@ class Site:
         return [one for one in found if one.user == self.user and one.kind != "Lease"]
 
 
-async def install(site: Site, *, real: bool) -> None:
+async def install(site: Installation, *, real: bool) -> None:
     """As whoever installs Sluice does it."""
-    for obj in installation(site.namespace):
+    for obj in installation_objects(site.namespace):
         if real or not obj["apiVersion"].startswith(RBAC):
             await apply(site.wire, obj)
     lease = {"metadata": {"name": LEASE, "labels": {"app": LEASE}}}
     await site.kube.create(LEASES, lease, namespace=site.namespace)
-    for definition in definitions().values():
+    for definition in crd_manifests().values():
         await site.place.install(definition)
 
 
 @pytest.fixture
-async def site(server: Server) -> AsyncIterator[Site]:
+async def site(server: ServerUnderTest) -> AsyncIterator[Installation]:
     """An installation of its own, of which nothing is left that others would see."""
     token = secrets.token_hex(4)
-    place = Place(server, token=token)
-    here = Site(server, place, f"t-{token}")
-    place.forget_later(things.POLICIES["ClusterPolicy"], POLICY)
+    place = Sandbox(server, token=token)
+    here = Installation(server, place, f"t-{token}")
+    place.delete_at_close(resources.POLICIES["ClusterPolicy"], POLICY)
     for name in ("nvidia", "nvidia-cdi", "nvidia-legacy"):
-        place.forget_later(things.RUNTIME_CLASSES, name)
+        place.delete_at_close(resources.RUNTIME_CLASSES, name)
     yield here
-    await here.kube.request("DELETE", things.DAEMON_SETS.path(namespace=here.namespace))
+    await here.kube.request("DELETE", resources.DAEMON_SETS.path(namespace=here.namespace))
     await place.close()
 
 
 @pytest.fixture
-def real(site: Site) -> bool:
+def real(site: Installation) -> bool:
     """Whether rights count there."""
-    return isinstance(site.server, Real)
+    return isinstance(site.server, RealServer)
 
 
-async def test_a_policy_is_carried_out_edited_and_left_behind(site: Site, real: bool) -> None:
+async def test_a_policy_is_carried_out_edited_and_left_behind(
+    site: Installation, real: bool
+) -> None:
     await install(site, real=real)
     labels = dict(node("a").labels)
     name = await site.place.node("a", labels=labels)
@@ -159,16 +160,16 @@ async def test_a_policy_is_carried_out_edited_and_left_behind(site: Site, real: 
         await eventually(lambda: counted(AGENTS + 1), within=60)
         assert await drivers(1)
         await eventually(said, within=60)
-        assert service.unready() == []
+        assert service.unready_reasons() == []
 
         (old,) = [one for one in await site.daemon_sets() if "driver-daemonset-" in one]
         stamp = {DRIVER_LABEL: old.removeprefix("nvidia-driver-daemonset-")}
-        await change(site, things.NODES, name, {"metadata": {"labels": stamp}})
+        await change(site, resources.NODES, name, {"metadata": {"labels": stamp}})
         version = {"spec": {"driver": {"version": "590.10"}}}
-        await change(site, things.POLICIES["ClusterPolicy"], POLICY, version)
+        await change(site, resources.POLICIES["ClusterPolicy"], POLICY, version)
         await eventually(lambda: drivers(2), within=60)
         off = {"spec": {"dcgmExporter": {"enabled": False}}}
-        await change(site, things.POLICIES["ClusterPolicy"], POLICY, off)
+        await change(site, resources.POLICIES["ClusterPolicy"], POLICY, off)
 
         async def gone() -> bool:
             return "nvidia-dcgm-exporter" not in await site.daemon_sets()
@@ -185,12 +186,12 @@ async def test_a_policy_is_carried_out_edited_and_left_behind(site: Site, real: 
 
     before = await quiet(site)
     assert [one for one in before if one.code >= 400 and one.code != 409] == []
-    assert {one.verb for one in before if one.kind in things.OPERANDS} == {"apply", "delete"}
+    assert {one.verb for one in before if one.kind in resources.OPERANDS} == {"apply", "delete"}
     async with site.role() as service:
-        await eventually(lambda: service.unready() == [], within=60)
+        await eventually(lambda: service.unready_reasons() == [], within=60)
         await eventually(lambda: leads(site), within=60)
         marker = {"metadata": {"labels": {"looked": "at"}}}
-        await change(site, things.NODES, name, marker)
+        await change(site, resources.NODES, name, marker)
         await remove(site, "nvidia-operator-validator")
 
         async def back() -> bool:
@@ -206,22 +207,22 @@ async def test_a_policy_is_carried_out_edited_and_left_behind(site: Site, real: 
     assert [one.name for one in after if one.verb == "apply"] == ["nvidia-operator-validator"]
 
 
-async def leads(site: Site) -> bool:
+async def leads(site: Installation) -> bool:
     lease = await site.kube.get(LEASES, LEASE, namespace=site.namespace)
     return bool(lease.spec.holder_identity)
 
 
-async def change(site: Site, resource: Any, name: str, body: object) -> None:
+async def change(site: Installation, resource: Any, name: str, body: object) -> None:
     """`kubectl patch`."""
     await site.kube.request("PATCH", resource.path(name=name), body=body, content_type=MERGE_PATCH)
 
 
-async def remove(site: Site, name: str) -> None:
-    path = things.DAEMON_SETS.path(namespace=site.namespace, name=name)
+async def remove(site: Installation, name: str) -> None:
+    path = resources.DAEMON_SETS.path(namespace=site.namespace, name=name)
     await site.kube.request("DELETE", path)
 
 
-async def quiet(site: Site) -> list[Revision]:
+async def quiet(site: Installation) -> list[Revision]:
     """What was written once no more is: a real server's log may lag."""
     found = await site.revisions()
 

@@ -13,25 +13,23 @@ from structlog.testing import capture_logs
 
 from libs.contracts.journal import Revision
 from libs.contracts.node import DRIVER_LABEL
-from libs.forecast.world import Oddity, Steady
+from libs.forecast.world import SteadyWorld, WorldOverride
 from libs.kube.client import MERGE_PATCH, Kube
 from libs.kube.errors import NotFound, Unavailable
 from libs.kube.resources import LEASES, Resource
-from libs.kube.transport import Answer, Request, Transport
-from libs.policy.crds import definitions
-from libs.policy.installation.whole import installation
-from libs.policy.rules import RULES
+from libs.kube.transport import Request, Response, Transport
+from libs.policy.crds import CEL_RULES, crd_manifests
+from libs.policy.installation.objects import installation_objects
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
 from libs.testing.apiserver.server import ApiServer
-from libs.testing.cluster.cluster import Cluster
+from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.kubelet.hardware import Hardware
-from libs.testing.loop import Sim
-from libs.testing.loop import run as simulate
-from services.driver.cluster import things
-from services.driver.cluster.role import LEASE, run
-from services.driver.cluster.settings import DriverClusterSettings
-from tests.component.policy.strictly import path_of, sent
+from libs.testing.simulation import Sim
+from libs.testing.simulation import run as simulate
+from services.driver.cluster import resources
+from services.driver.cluster.role import LEASE, DriverClusterSettings, run
+from tests.component.policy.strict_writes import object_path, send
 from tests.unit.policy.situations import SETTINGS, node
 
 T = TypeVar("T")
@@ -39,12 +37,12 @@ T = TypeVar("T")
 NAMESPACE = SETTINGS.namespace
 USER = f"system:serviceaccount:{NAMESPACE}:sluice-driver-cluster"
 RBAC = "rbac.authorization.k8s.io/v1"
-SAID = DriverClusterSettings(
+ROLE_SETTINGS = DriverClusterSettings(
     namespace=NAMESPACE, images=SETTINGS.images, agent_env=("SLUICE_NATS_URL=nats://nats:4222",)
 )
 
 
-class Wire:
+class CuttableTransport:
     """A way to the server that is cut after so many writes: what was sent last was carried out."""
 
     def __init__(self, transport: Transport) -> None:
@@ -56,7 +54,7 @@ class Wire:
         return "a wire of a test"
 
     @asynccontextmanager
-    async def open(self, request: Request) -> AsyncGenerator[Answer]:
+    async def open(self, request: Request) -> AsyncGenerator[Response]:
         """Until it is cut."""
         if self.is_cut:
             raise Unavailable(f"{request.method} {request.path}", "the process is dead")
@@ -74,14 +72,14 @@ class Wire:
         return self.cut_after is not None and self.writes > self.cut_after
 
 
-class Role:
+class RoleProcess:
     """One process of the role."""
 
     def __init__(self, world: "World", *, cut_after: int | None = None) -> None:
         self._world = world
         sim = world.sim
-        self.wire = Wire(world.server.transport(user=USER))
-        self.wire.cut_after = cut_after
+        self.transport = CuttableTransport(world.server.transport(user=USER))
+        self.transport.cut_after = cut_after
         self.metrics = Metrics(version="1")
         self.service = Service("driver-cluster", clock=sim.clock)
         self._task = asyncio.create_task(self._live(), name="role")
@@ -90,9 +88,9 @@ class Role:
         sim = self._world.sim
         async with self.service as service:
             await run(
-                SAID,
-                kube=self.wire,
-                slots=lambda: self._world.commanded,
+                ROLE_SETTINGS,
+                kube=self.transport,
+                commanded_drivers=lambda: self._world.commanded,
                 clock=sim.clock,
                 random=sim.random_for("role"),
                 ids=sim.ids,
@@ -107,7 +105,7 @@ class Role:
 
     async def kill(self) -> None:
         """At once: nothing that it does from now on reaches anybody."""
-        self.wire.cut_after = -1
+        self.transport.cut_after = -1
         self._task.cancel()
         await asyncio.wait({self._task})
 
@@ -119,14 +117,14 @@ class Role:
 class World:
     """What a test has in its hands."""
 
-    def __init__(self, sim: Sim, *, oddities: tuple[Oddity, ...] = ()) -> None:
+    def __init__(self, sim: Sim, *, oddities: tuple[WorldOverride, ...] = ()) -> None:
         self.sim = sim
         self.server = ApiServer(
-            clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), rules=RULES
+            clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), rules=CEL_RULES
         )
-        self.cluster = Cluster(
+        self.cluster = SimulatedCluster(
             self._kube_for,
-            model=Steady(oddities=oddities),
+            model=SteadyWorld(overrides=oddities),
             clock=sim.clock,
             ids=sim.ids,
             random=sim.random_for("cluster"),
@@ -134,7 +132,7 @@ class World:
         )
         self.kube = self._kube_for("person", "kubectl")
         self.commanded: Mapping[str, Collection[str]] | None = {}
-        self.roles: list[Role] = []
+        self.roles: list[RoleProcess] = []
 
     def _kube_for(self, user: str, manager: str) -> Kube:
         return Kube(self.server.transport(user=user), manager=manager, clock=self.sim.clock)
@@ -143,26 +141,26 @@ class World:
 
     async def install(self, *, crds: Collection[str] | None = None) -> None:
         """Namespace, accounts, an empty lease, and these kinds or all."""
-        for obj in installation(NAMESPACE):
+        for obj in installation_objects(NAMESPACE):
             if obj["apiVersion"] != RBAC:
                 await self.apply(obj)
         lease = {"metadata": {"name": LEASE, "labels": {"app": LEASE}}}
         await self.kube.create(LEASES, lease, namespace=NAMESPACE)
-        await self.install_kinds(definitions() if crds is None else crds)
+        await self.install_kinds(crd_manifests() if crds is None else crds)
 
     async def install_kinds(self, names: Collection[str]) -> None:
         """By the names of their definitions."""
         for name in names:
-            await self.apply(definitions()[name])
+            await self.apply(crd_manifests()[name])
         await self.sleep(1)
 
     async def apply(self, obj: Mapping[str, Any]) -> dict[str, Any]:
         """`kubectl apply --server-side`; uids are the server's to give."""
         metadata = {key: value for key, value in obj["metadata"].items() if key != "uid"}
-        status, _, answer = await sent(
+        status, _, answer = await send(
             self.server.transport(user="person"),
             "PATCH",
-            path_of(dict(obj)),
+            object_path(dict(obj)),
             {**obj, "metadata": metadata},
             content="application/apply-patch+yaml",
             force="true",
@@ -173,19 +171,19 @@ class World:
 
     # Nodes.
 
-    def machine(self, name: str, **told: Any) -> None:
+    def add_machine(self, name: str, **told: Any) -> None:
         """One with GPUs, as discovery labels it."""
         self.cluster.fleet.add(name, Hardware(labels=dict(node(name, **told).labels)))
 
     async def label(self, name: str, **labels: str | None) -> None:
         """`kubectl label node`."""
-        await self.change(things.NODES, name, {"metadata": {"labels": labels}})
+        await self.patch(resources.NODES, name, {"metadata": {"labels": labels}})
 
-    async def stamp(self, name: str, driver: str) -> None:
+    async def set_driver_label(self, name: str, driver: str) -> None:
         """As the scheduler does it: the node runs the driver of this DaemonSet."""
         await self.label(name, **{DRIVER_LABEL: driver.removeprefix("nvidia-driver-daemonset-")})
 
-    async def change(
+    async def patch(
         self, resource: Resource[Any], name: str, change: Any, *, subresource: str = ""
     ) -> None:
         """Merge into it, whatever its revision."""
@@ -202,12 +200,12 @@ class World:
 
     # The role.
 
-    def start(self, *, cut_after: int | None = None) -> Role:
+    def start(self, *, cut_after: int | None = None) -> RoleProcess:
         """Another process of the role."""
-        self.roles.append(Role(self, cut_after=cut_after))
+        self.roles.append(RoleProcess(self, cut_after=cut_after))
         return self.roles[-1]
 
-    async def lead(self) -> Role:
+    async def lead(self) -> RoleProcess:
         """Another process, once it has done all that there was to do."""
         role = self.start()
         await self.sleep(30)
@@ -219,9 +217,9 @@ class World:
         """Let time pass."""
         await self.sim.clock.sleep(seconds)
 
-    async def daemon_sets(self) -> dict[str, things.DaemonSet]:
+    async def daemon_sets(self) -> dict[str, resources.DaemonSet]:
         """By name."""
-        page = await self.kube.page(things.DAEMON_SETS, namespace=NAMESPACE)
+        page = await self.kube.list_page(resources.DAEMON_SETS, namespace=NAMESPACE)
         return {one.metadata.name: one for one in page.items}
 
     async def drivers(self) -> list[str]:
@@ -242,7 +240,7 @@ class World:
         assert len(found) == 1, found
         return found[0]
 
-    async def there(self, resource: Resource[Any], name: str) -> bool:
+    async def exists(self, resource: Resource[Any], name: str) -> bool:
         """Whether it is."""
         namespace = NAMESPACE if resource.namespaced else ""
         try:
@@ -253,12 +251,12 @@ class World:
 
     async def conditions(self, kind: str, name: str) -> dict[str, dict[str, Any]]:
         """Of a policy, by type."""
-        view = await self.kube.get(things.POLICIES[kind], name)
+        view = await self.kube.get(resources.POLICIES[kind], name)
         return {one["type"]: one for one in (view.status or {}).get("conditions", [])}
 
     async def state(self, kind: str, name: str) -> str:
         """Of a policy, in one word."""
-        view = await self.kube.get(things.POLICIES[kind], name)
+        view = await self.kube.get(resources.POLICIES[kind], name)
         return (view.status or {}).get("state", "")
 
     async def until(
@@ -278,7 +276,7 @@ class World:
         return [
             (one["reason"], one["message"])
             for one in found
-            if one["involvedObject"]["kind"] in things.POLICIES
+            if one["involvedObject"]["kind"] in resources.POLICIES
         ]
 
     @property
@@ -296,7 +294,7 @@ class World:
         return [(one.verb, one.kind, one.name) for one in self.revisions if one.code < 300]
 
 
-def play(story: Callable[[World], Coroutine[Any, Any, T]], *oddities: Oddity) -> T:
+def play(story: Callable[[World], Coroutine[Any, Any, T]], *oddities: WorldOverride) -> T:
     """A story in a world of its own; what it started is stopped."""
 
     async def main(sim: Sim) -> T:

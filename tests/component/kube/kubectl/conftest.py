@@ -10,61 +10,61 @@ from pathlib import Path
 
 import pytest
 
-from libs.kube.http import HttpTransport, Token
+from libs.kube.http import HttpTransport, StaticToken
 from libs.runtime.clock import SystemClock
 from libs.runtime.ids import SeededIds
-from libs.testing.apiserver.http import front
+from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
-from libs.testing.realkube.binaries import find
+from libs.testing.realkube.binaries import find_binaries
 from libs.testing.realkube.cluster import RealKube
-from libs.testing.realkube.plane import ADMIN
-from tests.component.kube.kubectl.person import Kubectl
+from libs.testing.realkube.control_plane import ADMIN
+from tests.component.kube.kubectl.kubectl_process import Kubectl
 
-SEARCH = find(os.environ)
+SEARCH = find_binaries(os.environ)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Door:
+class ServerAccess:
     """A server, and the way in for one who may do everything."""
 
     name: str
     url: str
     kubeconfig: Path
-    credentials: Token
+    credentials: StaticToken
 
 
 @pytest.fixture(params=["simulated", "real"])
 def plane_or_none(request: pytest.FixtureRequest) -> RealKube | None:
     """The real control plane, or none: then the test has a simulated server of its own."""
     if SEARCH.binaries is None:
-        pytest.skip(f"no kubectl: {SEARCH.words}")
+        pytest.skip(f"no kubectl: {SEARCH.explanation}")
     return request.getfixturevalue("plane") if request.param == "real" else None
 
 
 @pytest.fixture
-async def door(plane_or_none: RealKube | None, tmp_path: Path) -> AsyncIterator[Door]:
+async def door(plane_or_none: RealKube | None, tmp_path: Path) -> AsyncIterator[ServerAccess]:
     """To the server of this test."""
     if plane_or_none is not None:
         plane = plane_or_none
         tls = ssl.create_default_context(cafile=plane.ca_file)
-        credentials = Token(plane.token(ADMIN), tls=tls)
-        yield Door(
+        credentials = StaticToken(plane.token(ADMIN), tls=tls)
+        yield ServerAccess(
             name="real", url=plane.url, kubeconfig=plane.kubeconfig(), credentials=credentials
         )
         return
     source = random.Random(7)
     server = ApiServer(clock=SystemClock(), ids=SeededIds(source), random=source)
-    async with front(server) as door:
-        yield Door(
+    async with serve_http(server) as door:
+        yield ServerAccess(
             name="simulated",
             url=door.url,
             kubeconfig=door.kubeconfig(tmp_path, ADMIN),
-            credentials=Token(server.token_of(ADMIN)),
+            credentials=StaticToken(server.token_of(ADMIN)),
         )
 
 
 @pytest.fixture
-async def me(door: Door, tmp_path: Path) -> AsyncIterator[Kubectl]:
+async def me(door: ServerAccess, tmp_path: Path) -> AsyncIterator[Kubectl]:
     """With a namespace that takes pods."""
     assert SEARCH.binaries is not None
     me = Kubectl(
@@ -86,7 +86,7 @@ async def me(door: Door, tmp_path: Path) -> AsyncIterator[Kubectl]:
 
 
 @pytest.fixture
-async def wire(door: Door) -> AsyncIterator[HttpTransport]:
+async def wire(door: ServerAccess) -> AsyncIterator[HttpTransport]:
     """To the same server, for what kubectl does not show."""
     async with HttpTransport(door.url, credentials=door.credentials) as wire:
         yield wire

@@ -7,12 +7,12 @@ import msgspec
 
 from libs.kube.http import HttpTransport
 from libs.kube.transport import Request
-from libs.testing.apiserver.kinds import Kinds
-from libs.testing.apiserver.showing import discovery
-from libs.testing.apiserver.showing.negotiation import Form, content_type
-from tests.component.kube.kubectl.person import Kubectl
+from libs.testing.apiserver import discovery
+from libs.testing.apiserver.kinds.kind import ResourceKinds
+from libs.testing.apiserver.requests.negotiation import ResponseForm, content_type
+from tests.component.kube.kubectl.kubectl_process import Kubectl
 
-KINDS = tuple(Kinds())
+KINDS = tuple(ResourceKinds())
 PLACES = sorted({f"/apis/{kind.api_version}" if kind.group else "/api/v1" for kind in KINDS})
 
 
@@ -27,7 +27,7 @@ async def test_resource_by_resource(me: Kubectl) -> None:
 
 
 async def test_all_of_an_api_at_once(wire: HttpTransport) -> None:
-    accept = content_type(Form.DISCOVERY)
+    accept = content_type(ResponseForm.DISCOVERY)
     for root in ("/api", "/apis"):
         ours = _said(root, f"{accept},application/json")
         request = Request(method="GET", path=root, headers={"accept": accept})
@@ -51,7 +51,7 @@ async def test_all_of_an_api_at_once(wire: HttpTransport) -> None:
 
 
 def _said(path: str, accept: str = "") -> Any:
-    return json.loads(json.dumps(discovery.answer(path, KINDS, accept)))
+    return json.loads(json.dumps(discovery.discovery_document(path, KINDS, accept)))
 
 
 def _name(item: dict[str, Any]) -> str | None:

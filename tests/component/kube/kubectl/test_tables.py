@@ -7,23 +7,23 @@ import msgspec
 
 from libs.kube.http import HttpTransport
 from libs.kube.transport import Request
-from libs.testing.apiserver.kinds import Column, Kind, Kinds
-from libs.testing.apiserver.schemas import Schema
-from libs.testing.apiserver.showing import tables
-from tests.component.kube.kubectl.objects import Whole, definition, widget
-from tests.component.kube.kubectl.person import Kubectl
-from tests.component.kube.kubectl.shown import ago, others, pods
+from libs.testing.apiserver.kinds.kind import CustomColumn, ResourceKind, ResourceKinds
+from libs.testing.apiserver.printers import tables
+from libs.testing.apiserver.schemas.schema import Schema
+from tests.component.kube.kubectl.builders import JsonObject, definition, widget
+from tests.component.kube.kubectl.kubectl_process import Kubectl
+from tests.component.kube.kubectl.table_objects import ago, other_kinds, pods
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
 async def test_of_the_servers_own_kinds(me: Kubectl, wire: HttpTransport) -> None:
-    await me("create -f -", stdin=[*others(me), *pods()])
+    await me("create -f -", stdin=[*other_kinds(me), *pods()])
     await me("replace --subresource=status -f -", stdin=pods())
-    kinds = [kind for kind in Kinds() if "list" in kind.verbs]
+    kinds = [kind for kind in ResourceKinds() if "list" in kind.verbs]
     rows = {kind.plural: await compared(wire, kind, _place(me, kind)) for kind in kinds}
     assert rows["pods"] >= len(pods())
-    made = {thing["kind"] for thing in others(me)}
+    made = {thing["kind"] for thing in other_kinds(me)}
     assert {kind.plural for kind in kinds if kind.kind in made and not rows[kind.plural]} == set()
     await me("delete pods --all --grace-period=0 --force")
     await me(f"delete runtimeclasses {me.mine}")
@@ -79,19 +79,19 @@ async def test_of_a_custom_kind(me: Kubectl, wire: HttpTransport) -> None:
     await me("create -f -", stdin=thing)
     await me("replace --subresource=status -f -", stdin=thing)
     columns = tuple(
-        Column(name=each["name"], type=each["type"], json_path=each["jsonPath"],
+        CustomColumn(name=each["name"], type=each["type"], json_path=each["jsonPath"],
                priority=each["priority"])
         for each in version["additionalPrinterColumns"]
     )  # fmt: skip
     group = crd["spec"]["group"]
     widgets = msgspec.structs.replace(
-        next(iter(Kinds())), group=group, plural="widgets", columns=columns,
+        next(iter(ResourceKinds())), group=group, plural="widgets", columns=columns,
         schema=Schema(root={}, rules={}),
     )  # fmt: skip
     assert await compared(wire, widgets, f"/apis/{group}/v1/widgets") == 1
 
 
-async def compared(wire: HttpTransport, kind: Kind, path: str) -> int:
+async def compared(wire: HttpTransport, kind: ResourceKind, path: str) -> int:
     """How many rows the server's table has, once it is known to be ours."""
     before, theirs, after = await timed(wire, path)
     while after - before > 1:  # an age might have passed through more than two words
@@ -126,12 +126,12 @@ async def timed(wire: HttpTransport, path: str) -> tuple[float, Any, float]:
     return before, msgspec.json.decode(body), time.time()
 
 
-def _place(me: Kubectl, kind: Kind) -> str:
+def _place(me: Kubectl, kind: ResourceKind) -> str:
     root = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
     if kind.namespaced:
         root = f"{root}/namespaces/{me.namespace}"
     return f"{root}/{kind.plural}"
 
 
-def _without(entry: Whole, field: str) -> Whole:
+def _without(entry: JsonObject, field: str) -> JsonObject:
     return {key: value for key, value in entry.items() if key != field}

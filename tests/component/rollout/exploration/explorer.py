@@ -16,11 +16,11 @@ import msgspec
 
 from libs.audit import judge
 from libs.forecast.stage import Stage
-from libs.rollout.deciding import decide
+from libs.rollout.decide import decide
 from libs.rollout.decision import Decision
-from tests.component.rollout.exploration.likeness import likeness
-from tests.component.rollout.simulation import judging
-from tests.component.rollout.simulation.acts import Act, Hands, perform
+from tests.component.rollout.exploration.state_hash import state_hash
+from tests.component.rollout.simulation import checks
+from tests.component.rollout.simulation.disturbances import Disturbance, DisturbanceContext, perform
 
 Key = tuple[int, ...]
 
@@ -31,13 +31,13 @@ REACH = 60.0
 """Seconds within which two pending things may swap places: beyond it the later one is later."""
 
 
-class Scene(msgspec.Struct, frozen=True, kw_only=True):
+class ExplorationStart(msgspec.Struct, frozen=True, kw_only=True):
     """Where an exploration begins, and what may come between, once each."""
 
     name: str
     opened: Callable[[], Stage]
-    faults: tuple[Act, ...] = ()
-    acts: tuple[Act, ...] = ()
+    faults: tuple[Disturbance, ...] = ()
+    acts: tuple[Disturbance, ...] = ()
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class Trace(msgspec.Struct, frozen=True):
     move: str
     before: "Trace | None" = None
 
-    def told(self) -> str:
+    def as_text(self) -> str:
         """The moves in their order."""
         moves: list[str] = []
         here: Trace | None = self
@@ -56,25 +56,25 @@ class Trace(msgspec.Struct, frozen=True):
         return "\n".join(reversed(moves))
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class ExplorationState(msgspec.Struct, frozen=True, kw_only=True):
     """A state, and what may still strike on the way from it."""
 
     stage: Stage
     swaps: int
-    faults: tuple[Act, ...]
-    acts: tuple[Act, ...]
+    faults: tuple[Disturbance, ...]
+    acts: tuple[Disturbance, ...]
     trace: Trace
     decided: bool = False
     """The scheduler has looked, and nothing has happened since."""
 
-    def then(self, stage: Stage, move: str, **changes: Any) -> "Point":
+    def then(self, stage: Stage, move: str, **changes: Any) -> "ExplorationState":
         """The state after a move."""
         trace = Trace(f"{stage.now:10.2f} {move}", self.trace)
         after = {"decided": False, **changes}
         return msgspec.structs.replace(self, stage=stage, trace=trace, **after)
 
 
-class Explored(msgspec.Struct, frozen=True, kw_only=True):
+class Exploration(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""
 
     states: int
@@ -86,9 +86,9 @@ class Explored(msgspec.Struct, frozen=True, kw_only=True):
     """The first thing that is wrong, and how it came about."""
 
 
-def explore(scene: Scene, *, swaps: int, most: int) -> Explored:
+def explore(scene: ExplorationStart, *, swaps: int, most: int) -> Exploration:
     """All paths with at most so many swaps, up to so many states."""
-    first = Point(
+    first = ExplorationState(
         stage=scene.opened(),
         swaps=swaps,
         faults=scene.faults,
@@ -114,20 +114,20 @@ def explore(scene: Scene, *, swaps: int, most: int) -> Explored:
             wrong = _at_rest(point.stage)
             if wrong:
                 return _ended(known, ends, wrong, point)
-    return Explored(states=len(known), ends=ends, whole=not waiting)
+    return Exploration(states=len(known), ends=ends, whole=not waiting)
 
 
-def _ended(known: set[Key], ends: int, wrong: str, point: Point) -> Explored:
-    said = f"{wrong}\n{point.trace.told()}"
-    return Explored(states=len(known), ends=ends, whole=False, wrong=said)
+def _ended(known: set[Key], ends: int, wrong: str, point: ExplorationState) -> Exploration:
+    said = f"{wrong}\n{point.trace.as_text()}"
+    return Exploration(states=len(known), ends=ends, whole=False, wrong=said)
 
 
-def _key(point: Point) -> Key:
+def _key(point: ExplorationState) -> Key:
     left = (point.swaps, len(point.faults), len(point.acts), int(point.decided))
-    return (likeness(point.stage), *left)
+    return (state_hash(point.stage), *left)
 
 
-def _moves(point: Point) -> Iterator[Point]:
+def _moves(point: ExplorationState) -> Iterator[ExplorationState]:
     stage = point.stage
     decision = decide(stage.fleet(), stage.instant())
     decides = not point.decided and _does(decision)
@@ -140,15 +140,15 @@ def _moves(point: Point) -> Iterator[Point]:
     before = pending[0].at if pending else stage.now + FAR
     if not decides and wake is not None and stage.now < wake < before:
         later = stage.copy()
-        later.until(wake)
+        later.run_until(wake)
         yield point.then(later, "time passes")
     for number, due in enumerate(pending):
         swaps = point.swaps - (1 if decides or number else 0)
         if swaps < 0 or due.at > pending[0].at + REACH:
             break
         theirs = stage.copy()
-        theirs.happen(next(each for each in theirs.pending() if each.entry == due.entry))
-        yield point.then(theirs, due.shown, swaps=swaps)
+        theirs.fire(next(each for each in theirs.pending() if each.entry == due.entry))
+        yield point.then(theirs, due.text, swaps=swaps)
     for act in point.faults:
         yield point.then(_struck(stage, act), f"--- {act.what} {act.value}", faults=())
     for act in point.acts:
@@ -164,16 +164,16 @@ def _does(decision: Decision) -> bool:
     )
 
 
-def _struck(stage: Stage, act: Act) -> Stage:
+def _struck(stage: Stage, act: Disturbance) -> Stage:
     struck = stage.copy()
-    perform(Hands.on(struck.state), act)
+    perform(DisturbanceContext.on(struck.state), act)
     return struck
 
 
 def _on_machines(stage: Stage) -> str:
     try:
-        judging.machines(stage)
-    except judging.Wrong as wrong:
+        checks.check_machines(stage)
+    except checks.SimulationFailure as wrong:
         return str(wrong)
     return ""
 
@@ -185,8 +185,8 @@ def _at_rest(stage: Stage) -> str:
         return f"{found[0].invariant}: {found[0].message}"
     last = decide(stage.fleet(), stage.instant())
     try:
-        judging.decided(stage.fleet(), stage.instant(), last)
-        judging.at_rest(stage, last)
-    except judging.Wrong as wrong:
+        checks.check_decision(stage.fleet(), stage.instant(), last)
+        checks.check_at_rest(stage, last)
+    except checks.SimulationFailure as wrong:
         return str(wrong)
     return ""

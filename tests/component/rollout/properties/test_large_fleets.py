@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.unit.rollout.deciding.harm_play import (
-    Play,
+from tests.unit.rollout.decide.failing_pool import (
+    FailingPool,
     count_newcomers,
     count_starts,
     play_out,
@@ -21,7 +21,7 @@ def test_neither_do_nodes_that_join_or_leave_nor_drivers_that_go_make_it_more() 
 
 
 def test_a_release_lets_as_many_more_go_as_it_names_and_the_threshold() -> None:
-    play = Play(1000, max_unavailable="100%")
+    play = FailingPool(1000, max_unavailable="100%")
     play_out(play, at_a_time=50)
     play.release(49)
     play_out(play, at_a_time=50)

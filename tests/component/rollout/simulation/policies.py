@@ -4,17 +4,17 @@ from random import Random
 
 from msgspec.structs import replace
 
-from libs.contracts.rollout import Phase, RolloutStatus, TargetRecord
-from libs.forecast.stage import NodePlan
-from libs.policy.amounts import part_of
+from libs.contracts.rollout import RolloutPhase, RolloutStatus, TargetRecord
+from libs.forecast.stage import StageNodeSpec
+from libs.policy.int_or_string import scaled_value
 from libs.policy.kinds.strategy import (
     CordonedNodes,
     OnEvictionTimeout,
     OnJobTimeout,
     StrategySpec,
 )
-from libs.policy.kinds.upgrades import Drain, PodDeletion, UpgradePolicy, WaitForCompletion
-from libs.policy.wanted import Method
+from libs.policy.kinds.upgrade_policy import Drain, PodDeletion, UpgradePolicy, WaitForCompletion
+from libs.policy.wanted import InstallMethod
 from libs.rollout.views.pool import Build, PoolView, RolloutView
 
 TARGETS = ("A", "B", "C")
@@ -27,14 +27,14 @@ def label_of(pool: str, target: str, variant: str) -> str:
     return f"{pool}-{target}-{variant}"
 
 
-def builds_of(pool: str, target: str, method: Method) -> dict[str, Build]:
+def builds_of(pool: str, target: str, method: InstallMethod) -> dict[str, Build]:
     """A target of a pool. C is installed as B is: from one to the other is a restart only."""
     install = {"C": "B"}.get(target, target)
     return {
         variant: Build(
             label=label_of(pool, target, variant),
             install_digest=f"install-{install}-{variant}",
-            artefact=f"sha256:{install}" if method is Method.HOST else "",
+            artefact=f"sha256:{install}" if method is InstallMethod.HOST else "",
         )
         for variant in VARIANTS
     }
@@ -48,7 +48,8 @@ def drawn_pools(random: Random) -> tuple[PoolView, ...]:
 
 def _pool(random: Random, key: str) -> PoolView:
     method = random.choices(
-        (Method.CONTAINER, Method.HOST, Method.PRE_INSTALLED), weights=(8, 1, 0.3)
+        (InstallMethod.CONTAINER, InstallMethod.HOST, InstallMethod.PRE_INSTALLED),
+        weights=(8, 1, 0.3),
     )[0]
     return PoolView(
         key=key,
@@ -68,14 +69,14 @@ def _pool(random: Random, key: str) -> PoolView:
     )
 
 
-def proven_before(pool: PoolView, nodes: tuple[NodePlan, ...]) -> PoolView:
+def proven_before(pool: PoolView, nodes: tuple[StageNodeSpec, ...]) -> PoolView:
     """The pool with its Rollout, in which the first target was proven and complete."""
     base = sum(plan.pool == pool.key for plan in nodes)
-    threshold = max(1, part_of(pool.strategy.failure_threshold, base))
+    threshold = max(1, scaled_value(pool.strategy.failure_threshold, base))
     earlier = tuple(f"earlier-{number}" for number in range(threshold))
     status = RolloutStatus(
         target=TARGETS[0],
-        phase=Phase.COMPLETE,
+        phase=RolloutPhase.COMPLETE,
         epoch=1,
         base=base,
         last_good=TARGETS[0],

@@ -8,10 +8,10 @@ from random import Random
 import msgspec
 
 from libs.contracts.reports import Finding
-from libs.forecast.stage import Fate, NodePlan, Tenant
-from libs.rollout.views.machine import Shelter
+from libs.forecast.stage import EffectFault, StageNodeSpec, Tenant
+from libs.rollout.views.machine import EvictionExemption
 from libs.rollout.views.pool import PoolView
-from tests.component.rollout.simulation.acts import Act, drawn
+from tests.component.rollout.simulation.disturbances import Disturbance, random_disturbance
 from tests.component.rollout.simulation.policies import (
     TARGETS,
     VARIANTS,
@@ -36,7 +36,7 @@ class Strike(msgspec.Struct, frozen=True):
 
     name: str
     number: int
-    fate: Fate
+    fate: EffectFault
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,8 +54,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     seed: int
     pools: tuple[PoolView, ...]
-    nodes: tuple[NodePlan, ...]
-    acts: tuple[Act, ...] = ()
+    nodes: tuple[StageNodeSpec, ...]
+    acts: tuple[Disturbance, ...] = ()
     rates: Rates = Rates()
     strikes: tuple[Strike, ...] | None = None
     """None: as the rates say; else exactly these."""
@@ -98,13 +98,13 @@ def scenario(seed: int) -> Scenario:
 # Machines.
 
 
-def _node(random: Random, name: str, pool: str) -> NodePlan:
-    return NodePlan(
+def _node(random: Random, name: str, pool: str) -> StageNodeSpec:
+    return StageNodeSpec(
         name=name,
         pool=pool,
         variant=random.choices(VARIANTS, weights=(5, 1))[0],
         kernel=KERNEL,
-        runs="" if random.random() < 0.15 else TARGETS[0],
+        target="" if random.random() < 0.15 else TARGETS[0],
         tenants=tuple(_tenant(random, index) for index in range(random.choice((0, 1, 1, 2, 3)))),
         cordoned_by="kubectl-cordon" if random.random() < 0.08 else "",
         obstacles=(
@@ -113,14 +113,14 @@ def _node(random: Random, name: str, pool: str) -> NodePlan:
             else ()
         ),
         host_processes=1 if random.random() < 0.03 else 0,
-        last=random.random() < 0.1,
+        upgrade_last=random.random() < 0.1,
     )
 
 
 def _tenant(random: Random, index: int) -> Tenant:
     kind = random.random()
     if kind < 0.12:
-        return Tenant(name=f"dcgm-{index}", shelter=Shelter.OPERAND, gpus=1)
+        return Tenant(name=f"dcgm-{index}", exemption=EvictionExemption.OPERAND, gpus=1)
     job = kind < 0.45
     guarded = random.choices((0.0, 20.0, 400.0, None), weights=(12, 3, 1, 1))[0]
     return Tenant(
@@ -128,10 +128,12 @@ def _tenant(random: Random, index: int) -> Tenant:
         gpus=random.choice((0, 1, 4)),
         job=job,
         remaining=random.choice((30.0, 600.0, 4000.0, None)) if job else None,
-        guarded=guarded,
-        stops=random.choices((2.0, 30.0, None), weights=(16, 4, 1))[0],
-        comes_back=not job,
-        shelter=random.choices((Shelter.NONE, Shelter.DRAIN_SKIP), weights=(15, 1))[0],
+        eviction_refused_for=guarded,
+        stop_seconds=random.choices((2.0, 30.0, None), weights=(16, 4, 1))[0],
+        is_recreated=not job,
+        exemption=random.choices(
+            (EvictionExemption.NONE, EvictionExemption.DRAIN_SKIP), weights=(15, 1)
+        )[0],
         bare=random.random() < 0.05,
         empty_dir=random.random() < 0.05,
     )
@@ -152,13 +154,15 @@ def _rates(random: Random) -> Rates:
 
 
 def _acts(
-    random: Random, pools: tuple[PoolView, ...], nodes: tuple[NodePlan, ...]
-) -> tuple[Act, ...]:
+    random: Random, pools: tuple[PoolView, ...], nodes: tuple[StageNodeSpec, ...]
+) -> tuple[Disturbance, ...]:
     number = random.choice((0, 1, 1, 2, 3, 5, 8))
     names = [node.name for node in nodes]
     keys = [pool.key for pool in pools]
     made = [
-        drawn(random, names, keys, round(random.uniform(0.0, ACTS_UNTIL) ** _early(random), 2))
+        random_disturbance(
+            random, names, keys, round(random.uniform(0.0, ACTS_UNTIL) ** _early(random), 2)
+        )
         for _ in range(number)
     ]
     return tuple(sorted(made, key=lambda act: act.at))

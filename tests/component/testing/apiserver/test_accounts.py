@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from tests.component.testing.apiserver.town import PODS, Thing, Town, play
+from tests.component.testing.apiserver.world import PODS, ApiServerWorld, JsonObject, run_world
 
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
-def pod(spec: dict[str, Any], account: dict[str, Any] | None = None) -> Thing:
+def pod(spec: dict[str, Any], account: dict[str, Any] | None = None) -> JsonObject:
     """As it is after its creation."""
 
-    async def main(town: Town) -> Thing:
+    async def main(town: ApiServerWorld) -> JsonObject:
         if account is not None:
             assert (await town.ask("POST", ACCOUNTS, account))[0] == 201
         containers = [{"name": "c", "image": "x"}]
@@ -22,7 +22,7 @@ def pod(spec: dict[str, Any], account: dict[str, Any] | None = None) -> Thing:
         assert code == 201
         return made
 
-    return play(main)
+    return run_world(main)
 
 
 def test_a_pod_that_names_nobody_speaks_as_the_default_account_and_bears_its_token() -> None:

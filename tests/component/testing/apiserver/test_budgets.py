@@ -1,10 +1,17 @@
 """Evictions under a budget, and bindings."""
 
-from libs.kube.client import Evicted, NotThere, Withheld
-from tests.component.testing.apiserver.town import BUDGETS, MERGE, PODS, Thing, Town, play
+from libs.kube.client import BlockedByBudget, Evicted, PodGone
+from tests.component.testing.apiserver.world import (
+    BUDGETS,
+    MERGE,
+    PODS,
+    ApiServerWorld,
+    JsonObject,
+    run_world,
+)
 
 
-async def budget(town: Town, name: str = "b", **status: int) -> None:
+async def budget(town: ApiServerWorld, name: str = "b", **status: int) -> None:
     """A budget for all pods, as its controller has seen it."""
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
     await town.ask("POST", BUDGETS, {"metadata": {"name": name}, "spec": spec})
@@ -14,7 +21,7 @@ async def budget(town: Town, name: str = "b", **status: int) -> None:
         assert code == 200
 
 
-async def evict(town: Town, name: str = "p1") -> tuple[int, dict[str, str], Thing]:
+async def evict(town: ApiServerWorld, name: str = "p1") -> tuple[int, dict[str, str], JsonObject]:
     """The whole answer."""
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     code, headers, answer = await town.post(f"{PODS}/{name}/eviction", body)
@@ -22,7 +29,7 @@ async def evict(town: Town, name: str = "p1") -> tuple[int, dict[str, str], Thin
 
 
 def test_a_budget_that_its_controller_has_not_seen_withholds() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await town.pod("p1")
         await budget(town)
         code, headers, refused = await evict(town)
@@ -34,11 +41,11 @@ def test_a_budget_that_its_controller_has_not_seen_withholds() -> None:
             }
         ]
 
-    play(main)
+    run_world(main)
 
 
 def test_a_budget_that_is_spent_withholds_and_says_by_how_much() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         pod = await town.pod("p1")
         await budget(town, currentHealthy=1, desiredHealthy=1)
         code, headers, refused = await evict(town)
@@ -47,13 +54,13 @@ def test_a_budget_that_is_spent_withholds_and_says_by_how_much() -> None:
         words = "The disruption budget b needs 1 healthy pods and has 1 currently"
         assert refused["details"]["causes"][0]["message"] == words
         given = await town.kube.evict("p1", namespace="default", uid=pod["metadata"]["uid"])
-        assert isinstance(given, Withheld)
+        assert isinstance(given, BlockedByBudget)
 
-    play(main)
+    run_world(main)
 
 
 def test_an_eviction_spends_the_budget_and_marks_the_pod() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         pod = await town.pod("p1")
         await town.pod("p2")
         await budget(town, currentHealthy=2, desiredHealthy=1, disruptionsAllowed=1)
@@ -74,11 +81,11 @@ def test_an_eviction_spends_the_budget_and_marks_the_pod() -> None:
         ]
         assert evictions == [(201, "p1"), (429, "p2")]
 
-    play(main)
+    run_world(main)
 
 
 def test_who_harms_nobody_goes_without_the_budget() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await budget(town, currentHealthy=2, desiredHealthy=1)
         for name, phase in (("p1", "Pending"), ("p2", "Succeeded")):
             await town.pod(name, phase=phase)
@@ -91,24 +98,24 @@ def test_who_harms_nobody_goes_without_the_budget() -> None:
         await town.pod("p4")
         assert (await evict(town, "p4"))[0] == 500  # two budgets
 
-    play(main)
+    run_world(main)
 
 
 def test_a_late_eviction_leaves_the_replacement_of_the_same_name() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         pod = await town.pod("p1")
         await town.ask("DELETE", f"{PODS}/p1", {"gracePeriodSeconds": 0})
         await town.pod("p1")
         given = await town.kube.evict("p1", namespace="default", uid=pod["metadata"]["uid"])
-        assert given == NotThere()
+        assert given == PodGone()
         _, there = await town.ask("GET", f"{PODS}/p1")
         assert "deletionTimestamp" not in there["metadata"]
 
-    play(main)
+    run_world(main)
 
 
 def test_a_pod_is_bound_once() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         spec = {"containers": [{"name": "c", "image": "x"}]}
         await town.ask("POST", PODS, {"metadata": {"name": "p"}, "spec": spec})
         binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
@@ -119,4 +126,4 @@ def test_a_pod_is_bound_once() -> None:
         code, refused = await town.ask("POST", f"{PODS}/p/binding", binding)
         assert (code, refused["reason"]) == (409, "Conflict")
 
-    play(main)
+    run_world(main)

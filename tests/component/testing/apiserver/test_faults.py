@@ -20,12 +20,19 @@ from libs.testing.apiserver.faults import (
     DropWatch,
     Fault,
     Hang,
-    Refuse,
+    RefuseRequest,
     Restart,
-    Slow,
+    SlowBody,
     Stale,
 )
-from tests.component.testing.apiserver.town import CONFIG, NODES, Town, events, play, told
+from tests.component.testing.apiserver.world import (
+    CONFIG,
+    NODES,
+    ApiServerWorld,
+    describe_event,
+    events,
+    run_world,
+)
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 
@@ -42,10 +49,10 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
     ],
 )
 def test_a_refusal_is_answered_as_often_as_was_said(code: int, error: type[KubeError]) -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await town.node("n1")
         fault = town.server.faults.add(
-            Fault(does=Refuse(code, retry_after=7), verbs=("get",), kind="Node", times=2)
+            Fault(effect=RefuseRequest(code, retry_after=7), verbs=("get",), kind="Node", times=2)
         )
         for _ in range(2):
             with pytest.raises(error) as refused:
@@ -53,61 +60,61 @@ def test_a_refusal_is_answered_as_often_as_was_said(code: int, error: type[KubeE
             if isinstance(refused.value, TooManyRequests):
                 assert refused.value.retry_after == 7
         assert (await town.kube.get(resources.NODES, "n1")).metadata.name == "n1"
-        assert fault.struck == 2
+        assert fault.hit_count == 2
 
-    play(main)
+    run_world(main)
 
 
 def test_a_fault_strikes_only_whom_it_is_for() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await town.node("n1")
         faults = town.server.faults
-        for_bob = faults.add(Fault(does=Refuse(500), user="bob", kind="Node", name="n1"))
-        status = faults.add(Fault(does=Refuse(500), subresource="status"))
+        for_bob = faults.add(Fault(effect=RefuseRequest(500), user="bob", kind="Node", name="n1"))
+        status = faults.add(Fault(effect=RefuseRequest(500), subresource="status"))
         await town.client("ann").get(resources.NODES, "n1")
         with pytest.raises(Unavailable):
             await town.client("bob").get(resources.NODES, "n1")
         assert (await town.ask("GET", f"{NODES}/n1/status"))[0] == 500
-        assert (for_bob.struck, status.struck) == (1, 1)
+        assert (for_bob.hit_count, status.hit_count) == (1, 1)
         faults.remove(status)
         assert (await town.ask("GET", f"{NODES}/n1/status"))[0] == 200
         faults.clear()
         await town.client("bob").get(resources.NODES, "n1")
 
-    play(main)
+    run_world(main)
 
 
 def test_a_probability_strikes_the_same_requests_in_each_run() -> None:
-    async def main(town: Town) -> list[int]:
+    async def main(town: ApiServerWorld) -> list[int]:
         await town.node("n1")
-        town.server.faults.add(Fault(does=Refuse(500), probability=0.3, verbs=("get",)))
+        town.server.faults.add(Fault(effect=RefuseRequest(500), probability=0.3, verbs=("get",)))
         return [(await town.ask("GET", f"{NODES}/n1"))[0] for _ in range(200)]
 
-    codes = play(main, seed=5)
+    codes = run_world(main, seed=5)
     assert 30 < codes.count(500) < 90
-    assert codes == play(main, seed=5)
-    assert codes != play(main, seed=6)
+    assert codes == run_world(main, seed=5)
+    assert codes != run_world(main, seed=6)
 
 
 def test_a_connection_is_cut_before_after_or_within() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         faults = town.server.faults
         for does, made in ((Cut("before"), False), (Cut("after"), True), (Cut("body"), True)):
             at = does.at
-            cut = faults.add(Fault(does=does, verbs=("create",), times=1))
+            cut = faults.add(Fault(effect=does, verbs=("create",), times=1))
             with pytest.raises(Unavailable):
                 await town.kube.create(resources.NODES, {"metadata": {"name": f"n-{at}"}})
-            assert cut.struck == 1
+            assert cut.hit_count == 1
             assert ((await town.ask("GET", f"{NODES}/n-{at}"))[0] == 200) is made
         codes = [each.code for each in town.server.journal.revisions]
         assert codes == [201, 201]
 
-    play(main)
+    run_world(main)
 
 
 def test_a_delayed_write_is_carried_out_though_nobody_waits_for_it_any_more() -> None:
-    async def main(town: Town) -> None:
-        slow = Fault(does=Delay(5.0, "way"), kind="Node", verbs=("create",), times=1)
+    async def main(town: ApiServerWorld) -> None:
+        slow = Fault(effect=Delay(5.0, "way"), kind="Node", verbs=("create",), times=1)
         town.server.faults.add(slow)
         with pytest.raises(TimedOut):
             await town.kube.create(resources.NODES, {"metadata": {"name": "n1"}}, within=3.0)
@@ -115,12 +122,12 @@ def test_a_delayed_write_is_carried_out_though_nobody_waits_for_it_any_more() ->
         await town.sim.clock.sleep(3.0)
         assert (await town.ask("GET", f"{NODES}/n1"))[0] == 200
 
-    play(main)
+    run_world(main)
 
 
 def test_a_server_that_is_slow_gives_up_at_the_deadline_it_was_told() -> None:
-    async def main(town: Town) -> None:
-        town.server.faults.add(Fault(does=Delay(5.0), verbs=("create",), times=2))
+    async def main(town: ApiServerWorld) -> None:
+        town.server.faults.add(Fault(effect=Delay(5.0), verbs=("create",), times=2))
         with pytest.raises(TimedOut):
             await town.kube.create(resources.NODES, {"metadata": {"name": "n1"}}, within=3.0)
         await town.sim.clock.sleep(10.0)
@@ -129,13 +136,13 @@ def test_a_server_that_is_slow_gives_up_at_the_deadline_it_was_told() -> None:
         assert (code, refused["reason"], town.sim.clock.monotonic()) == (504, "Timeout", 13.5)
         assert [each.code for each in town.server.journal.revisions] == [504, 504]
 
-    play(main)
+    run_world(main)
 
 
 def test_two_writes_arrive_in_another_order_than_they_were_sent() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await town.node("n1")
-        town.server.faults.add(Fault(does=Delay(1.0, "way"), user="ann", times=1))
+        town.server.faults.add(Fault(effect=Delay(1.0, "way"), user="ann", times=1))
         node = await town.kube.get(resources.NODES, "n1")
         at = node.metadata.resource_version
 
@@ -153,25 +160,25 @@ def test_two_writes_arrive_in_another_order_than_they_were_sent() -> None:
             ("ann", 409),
         ]
 
-    play(main)
+    run_world(main)
 
 
 def test_a_server_that_hangs_does_nothing() -> None:
-    async def main(town: Town) -> None:
-        hang = town.server.faults.add(Fault(does=Hang(), times=2))
+    async def main(town: ApiServerWorld) -> None:
+        hang = town.server.faults.add(Fault(effect=Hang(), times=2))
         with pytest.raises(TimedOut):
             await town.kube.create(resources.NODES, {"metadata": {"name": "n1"}}, within=3.0)
         with pytest.raises(TimedOut):
             await town.kube.get(resources.NODES, "n1")
-        assert (hang.struck, town.sim.clock.monotonic()) == (2, 13.0)
+        assert (hang.hit_count, town.sim.clock.monotonic()) == (2, 13.0)
         assert (await town.ask("GET", f"{NODES}/n1"))[0] == 404
 
-    play(main)
+    run_world(main)
 
 
 def test_a_write_under_way_dies_with_the_server() -> None:
-    async def main(town: Town) -> None:
-        town.server.faults.add(Fault(does=Delay(5.0), times=1))
+    async def main(town: ApiServerWorld) -> None:
+        town.server.faults.add(Fault(effect=Delay(5.0), times=1))
         creating = asyncio.create_task(town.node("n1"))
         await town.sim.clock.sleep(1.0)
         await town.server.restart()
@@ -180,13 +187,13 @@ def test_a_write_under_way_dies_with_the_server() -> None:
         await town.sim.clock.sleep(10.0)
         assert (await town.ask("GET", f"{NODES}/n1"))[0] == 404
 
-    play(main)
+    run_world(main)
 
 
 def test_a_request_that_hangs_dies_with_the_server() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await town.node("n1")
-        town.server.faults.add(Fault(does=Hang(), times=1))
+        town.server.faults.add(Fault(effect=Hang(), times=1))
         getting = asyncio.create_task(town.kube.get(resources.NODES, "n1"))
         await town.sim.clock.sleep(1.0)
         await town.server.restart()
@@ -194,45 +201,50 @@ def test_a_request_that_hangs_dies_with_the_server() -> None:
             await getting
         assert town.sim.clock.monotonic() == 1.0
 
-    play(main)
+    run_world(main)
 
 
 def test_a_watch_is_dropped_after_so_many_events() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         at = str(town.server.revision)
         for number in range(4):
             await town.node(f"n{number}")
         query = {"watch": "1", "resourceVersion": at}
         faults = town.server.faults
-        clean = faults.add(Fault(does=DropWatch(after=2), verbs=("watch",), times=1))
+        clean = faults.add(Fault(effect=DropWatch(after=2), verbs=("watch",), times=1))
         async with town.kube.stream(NODES, query=query) as answer:
-            assert [told(event) async for event in events(answer)] == [
+            assert [describe_event(event) async for event in events(answer)] == [
                 ("ADDED", "n0"),
                 ("ADDED", "n1"),
             ]
-        cut = faults.add(Fault(does=DropWatch(after=3, clean=False), times=1))
+        cut = faults.add(Fault(effect=DropWatch(after=3, clean=False), times=1))
         async with town.kube.stream(NODES, query=query) as answer:
             stream = events(answer)
-            assert [told(await anext(stream))[1] for _ in range(3)] == ["n0", "n1", "n2"]
+            assert [describe_event(await anext(stream))[1] for _ in range(3)] == ["n0", "n1", "n2"]
             with pytest.raises(Unavailable):
                 await anext(stream)
-        assert (clean.struck, cut.struck) == (1, 1)
+        assert (clean.hit_count, cut.hit_count) == (1, 1)
         async with town.kube.stream(NODES, query=query) as answer:
             stream = events(answer)
-            assert [told(await anext(stream))[1] for _ in range(4)] == ["n0", "n1", "n2", "n3"]
+            assert [describe_event(await anext(stream))[1] for _ in range(4)] == [
+                "n0",
+                "n1",
+                "n2",
+                "n3",
+            ]
             assert faults.drop_watches(kind="Pod") == 0
             assert faults.drop_watches(kind="Node", clean=True) == 1
             with pytest.raises(StopAsyncIteration):
                 await anext(stream)
 
-    play(main)
+    run_world(main)
 
 
 def test_only_a_list_that_may_be_old_is_old() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         for name in "abc":
             await town.config(name)
-        stale = town.server.faults.add(Fault(does=Stale(2), verbs=("list",)))
+        stale = town.server.faults.add(Fault(effect=Stale(2), verbs=("list",)))
 
         async def names(**query: str) -> tuple[list[str], int]:
             _, listed = await town.ask("GET", CONFIG, **query)
@@ -242,27 +254,29 @@ def test_only_a_list_that_may_be_old_is_old() -> None:
         assert await names() == (["a", "b", "c"], 0)
         assert await names(resourceVersion="0") == (["a"], 2)
         assert await names(resourceVersion=str(town.server.revision - 1)) == (["a", "b"], 1)
-        assert stale.struck == 2
+        assert stale.hit_count == 2
 
-    play(main)
+    run_world(main)
 
 
 def test_a_slow_body_takes_its_time() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await town.node("n1")
         size = len(await town.kube.request("GET", f"{NODES}/n1"))
-        town.server.faults.add(Fault(does=Slow(piece=100, seconds=0.5), verbs=("get",), times=2))
+        town.server.faults.add(
+            Fault(effect=SlowBody(piece=100, seconds=0.5), verbs=("get",), times=2)
+        )
         body = await town.kube.request("GET", f"{NODES}/n1")
         assert (len(body), town.sim.clock.monotonic()) == (size, 0.5 * -(-size // 100))
         with pytest.raises(TimedOut):
             await town.kube.request("GET", f"{NODES}/n1", within=1.0)
 
-    play(main)
+    run_world(main)
 
 
 def test_a_request_can_bring_the_server_down() -> None:
-    async def main(town: Town) -> None:
-        town.server.faults.add(Fault(does=Restart(), verbs=("create",), times=1))
+    async def main(town: ApiServerWorld) -> None:
+        town.server.faults.add(Fault(effect=Restart(), verbs=("create",), times=1))
         query = {"watch": "1", "resourceVersion": str(town.server.revision)}
         async with town.kube.stream(NODES, query=query) as answer:
             with pytest.raises(Unavailable):
@@ -271,22 +285,22 @@ def test_a_request_can_bring_the_server_down() -> None:
                 await anext(events(answer))
         await town.node("n1")
 
-    play(main)
+    run_world(main)
 
 
 def test_a_watch_that_is_cut_as_it_opens_listens_no_more() -> None:
-    async def main(town: Town) -> int:
-        town.server.faults.add(Fault(does=Cut("after"), verbs=("watch",), times=1))
+    async def main(town: ApiServerWorld) -> int:
+        town.server.faults.add(Fault(effect=Cut("after"), verbs=("watch",), times=1))
         with pytest.raises(Unavailable):
             async with town.kube.stream(NODES, query={"watch": "1"}):
                 pass
-        return town.server.watching
+        return town.server.open_watches
 
-    assert play(main) == 0
+    assert run_world(main) == 0
 
 
 def test_a_watch_whose_asker_goes_as_it_opens_listens_no_more() -> None:
-    async def main(town: Town) -> list[int]:
+    async def main(town: ApiServerWorld) -> list[int]:
         found: list[int] = []
         for turns in range(8):
 
@@ -299,17 +313,17 @@ def test_a_watch_whose_asker_goes_as_it_opens_listens_no_more() -> None:
                 await town.sim.clock.sleep(0)
             asking.cancel()
             await asyncio.wait({asking})
-            found.append(town.server.watching)
+            found.append(town.server.open_watches)
         return found
 
-    assert play(main) == [0] * 8
+    assert run_world(main) == [0] * 8
 
 
 def test_an_error_says_which_server_it_was() -> None:
-    async def main(town: Town) -> str:
-        town.server.faults.add(Fault(does=Hang(), verbs=("get",)))
+    async def main(town: ApiServerWorld) -> str:
+        town.server.faults.add(Fault(effect=Hang(), verbs=("get",)))
         with pytest.raises(Unavailable) as caught:
             await town.kube.get(resources.NODES, "n1")
         return str(caught.value)
 
-    assert "the simulated server" in play(main)
+    assert "the simulated server" in run_world(main)

@@ -12,9 +12,9 @@ import pytest
 from libs.runtime.clock import SystemClock
 from libs.runtime.ids import SeededIds
 from libs.testing.apiserver.faults import Cut, Delay, DropWatch, Fault
-from libs.testing.apiserver.http import Front, front
+from libs.testing.apiserver.http import HttpFrontend, serve_http
 from libs.testing.apiserver.server import ApiServer
-from tests.component.testing.apiserver.town import NODES
+from tests.component.testing.apiserver.world import NODES
 from tests.support import eventually
 
 WATCH = {"watch": "1", "resourceVersion": "0"}
@@ -30,13 +30,13 @@ async def server() -> AsyncIterator[ApiServer]:
 
 
 @pytest.fixture
-async def served(server: ApiServer) -> AsyncIterator[Front]:
-    async with front(server) as served:
+async def served(server: ApiServer) -> AsyncIterator[HttpFrontend]:
+    async with serve_http(server) as served:
         yield served
 
 
 @pytest.fixture
-async def client(served: Front) -> AsyncIterator[aiohttp.ClientSession]:
+async def client(served: HttpFrontend) -> AsyncIterator[aiohttp.ClientSession]:
     headers = {"Authorization": "Bearer t"}
     async with aiohttp.ClientSession(served.url, headers=headers) as client:
         yield client
@@ -47,7 +47,9 @@ async def create(client: aiohttp.ClientSession, name: str) -> int:
         return answer.status
 
 
-async def test_who_has_no_token_is_nobody(served: Front, client: aiohttp.ClientSession) -> None:
+async def test_who_has_no_token_is_nobody(
+    served: HttpFrontend, client: aiohttp.ClientSession
+) -> None:
     async with aiohttp.ClientSession(served.url) as stranger:
         for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic t"}):
             async with stranger.get(NODES, headers=headers) as answer:
@@ -64,7 +66,9 @@ async def test_who_has_no_token_is_nobody(served: Front, client: aiohttp.ClientS
     )
 
 
-async def test_a_kubeconfig_leads_in(server: ApiServer, served: Front, tmp_path: Path) -> None:
+async def test_a_kubeconfig_leads_in(
+    server: ApiServer, served: HttpFrontend, tmp_path: Path
+) -> None:
     content = json.loads(served.kubeconfig(tmp_path, "system:node:n1").read_text())
     url = content["clusters"][0]["cluster"]["server"]
     async with (
@@ -85,32 +89,32 @@ async def test_a_watch_is_a_stream_that_ends_with_its_listener(
         first = json.loads(await answer.content.readline())
         assert await create(client, "n2") == 201
         second = json.loads(await answer.content.readline())
-        assert server.watching == 1
+        assert server.open_watches == 1
         answer.close()
     names = [event["object"]["metadata"]["name"] for event in (first, second)]
     assert names == ["n1", "n2"]
-    await eventually(lambda: server.watching == 0)
+    await eventually(lambda: server.open_watches == 0)
 
 
 async def test_a_cut_is_one_on_the_wire(server: ApiServer, client: aiohttp.ClientSession) -> None:
     faults = server.faults
-    faults.add(Fault(does=Cut("before"), verbs=("create",), times=1))
+    faults.add(Fault(effect=Cut("before"), verbs=("create",), times=1))
     with pytest.raises(aiohttp.ServerDisconnectedError):
         await create(client, "n1")
-    faults.add(Fault(does=Cut("after"), verbs=("create",), times=1))
+    faults.add(Fault(effect=Cut("after"), verbs=("create",), times=1))
     with pytest.raises(aiohttp.ServerDisconnectedError):
         await create(client, "n1")
     assert await create(client, "n1") == 409
-    faults.add(Fault(does=Cut("body"), verbs=("list",), times=1))
+    faults.add(Fault(effect=Cut("body"), verbs=("list",), times=1))
     async with client.get(NODES) as answer:
         with pytest.raises(aiohttp.ClientPayloadError):
             await answer.read()
-    faults.add(Fault(does=DropWatch(after=1, clean=False), times=1))
+    faults.add(Fault(effect=DropWatch(after=1, clean=False), times=1))
     async with client.get(NODES, params=WATCH) as answer:
         assert json.loads(await answer.content.readline())["type"] == "ADDED"
         with pytest.raises(aiohttp.ClientPayloadError):
             await answer.content.readline()
-    faults.add(Fault(does=DropWatch(after=1), times=1))
+    faults.add(Fault(effect=DropWatch(after=1), times=1))
     async with client.get(NODES, params=WATCH) as answer:
         assert len((await answer.read()).splitlines()) == 1
 
@@ -118,7 +122,7 @@ async def test_a_cut_is_one_on_the_wire(server: ApiServer, client: aiohttp.Clien
 async def test_a_write_goes_on_when_its_client_hangs_up(
     server: ApiServer, client: aiohttp.ClientSession
 ) -> None:
-    server.faults.add(Fault(does=Delay(0.3), verbs=("create",), times=1))
+    server.faults.add(Fault(effect=Delay(0.3), verbs=("create",), times=1))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.1):
             await create(client, "n1")

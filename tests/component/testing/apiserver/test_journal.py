@@ -5,21 +5,21 @@ from pathlib import Path
 import pytest
 
 from libs.contracts.journal import Revision, Verb
-from libs.testing.apiserver.journal import Journal
-from tests.component.testing.apiserver.town import (
+from libs.testing.apiserver.journal import RevisionJournal
+from tests.component.testing.apiserver.world import (
     APPLY,
     CONFIG,
     MERGE,
     NODES,
     PODS,
-    Thing,
-    Town,
-    play,
+    ApiServerWorld,
+    JsonObject,
+    run_world,
 )
 
 
 def test_every_write_is_there_with_its_writer_and_what_it_changed() -> None:
-    async def main(town: Town) -> list[Revision]:
+    async def main(town: ApiServerWorld) -> list[Revision]:
         node = await town.node("n1")
         label = {"metadata": {"labels": {"a/b": "c"}}}
         await town.ask("PATCH", f"{NODES}/n1", label, content_type=MERGE, user="ann")
@@ -34,7 +34,7 @@ def test_every_write_is_there_with_its_writer_and_what_it_changed() -> None:
         assert {each.uid for each in found if each.code < 400} == {node["metadata"]["uid"]}
         return found
 
-    found = play(main)
+    found = run_world(main)
     assert [(each.verb, each.code, each.user, each.manager) for each in found] == [
         (Verb.CREATE, 201, "admin", "admin"),
         (Verb.PATCH, 200, "ann", "ann"),
@@ -52,10 +52,10 @@ def test_every_write_is_there_with_its_writer_and_what_it_changed() -> None:
 
 
 def test_a_record_is_of_the_revision_that_the_answer_shows() -> None:
-    async def main(town: Town) -> list[tuple[Thing, Revision]]:
-        path, answers = f"{CONFIG}/a", list[Thing]()
+    async def main(town: ApiServerWorld) -> list[tuple[JsonObject, Revision]]:
+        path, answers = f"{CONFIG}/a", list[JsonObject]()
 
-        async def ask(method: str, at: str, body: Thing | None = None, **more: str) -> None:
+        async def ask(method: str, at: str, body: JsonObject | None = None, **more: str) -> None:
             answers.append((await town.ask(method, at, body, **more))[1])
 
         data = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "v"}}
@@ -68,7 +68,7 @@ def test_a_record_is_of_the_revision_that_the_answer_shows() -> None:
         await ask("PATCH", path, {"metadata": {"finalizers": None}}, content_type=MERGE)
         return list(zip(answers, town.server.journal.revisions, strict=True))
 
-    found = play(main)
+    found = run_world(main)
     shown = [int(answer["metadata"]["resourceVersion"]) for answer, _ in found]
     records = [record for _, record in found]
     assert [each.revision for each in records] == shown
@@ -86,7 +86,7 @@ def test_a_record_is_of_the_revision_that_the_answer_shows() -> None:
 
 
 def test_what_shows_no_object_is_of_no_revision() -> None:
-    async def main(town: Town) -> list[Revision]:
+    async def main(town: ApiServerWorld) -> list[Revision]:
         await town.node("n1")
         spec = {"containers": [{"name": "c", "image": "x"}]}
         _, pod = await town.ask("POST", PODS, {"metadata": {"name": "p"}, "spec": spec})
@@ -105,7 +105,7 @@ def test_what_shows_no_object_is_of_no_revision() -> None:
         assert {each.uid for each in found[:4]} == {pod["metadata"]["uid"]}
         return found
 
-    found = play(main)
+    found = run_world(main)
     assert [(each.kind, each.verb, each.code, each.name, each.revision > 0) for each in found] == [
         ("Binding", Verb.CREATE, 201, "p", False),
         ("Binding", Verb.CREATE, 409, "p", False),
@@ -129,16 +129,16 @@ def test_a_journal_that_puts_records_away_is_read_whole_and_in_order(
     tmp_path: Path, spills: bool
 ) -> None:
     path = tmp_path / "journal"
-    with Journal(spill=path if spills else None, keeps=10) as journal:
+    with RevisionJournal(spill=path if spills else None, keeps=10) as journal:
 
-        async def main(town: Town) -> None:
+        async def main(town: ApiServerWorld) -> None:
             for number in range(25):
                 await town.config(f"c{number:02d}")
                 if number == 13:
                     assert len(list(journal.revisions)) == 14
             await town.ask("DELETE", f"{CONFIG}/c00")
 
-        play(main, journal=journal)
+        run_world(main, journal=journal)
         names = [each.name for each in journal.revisions]
         assert names == [*(f"c{number:02d}" for number in range(25)), "c00"]
         assert len(journal) == 26
@@ -149,9 +149,9 @@ def test_a_journal_that_puts_records_away_is_read_whole_and_in_order(
 def test_whoever_reads_a_journal_is_not_disturbed_by_those_who_write(
     tmp_path: Path, spills: bool
 ) -> None:
-    with Journal(spill=tmp_path / "journal" if spills else None, keeps=3) as journal:
+    with RevisionJournal(spill=tmp_path / "journal" if spills else None, keeps=3) as journal:
 
-        async def main(town: Town) -> list[str]:
+        async def main(town: ApiServerWorld) -> list[str]:
             for number in range(8):
                 await town.config(f"c{number}")
             read = list[str]()
@@ -160,15 +160,15 @@ def test_whoever_reads_a_journal_is_not_disturbed_by_those_who_write(
                 await town.config(f"later-{len(read)}")
             return read
 
-        assert play(main, journal=journal) == [f"c{number}" for number in range(8)]
+        assert run_world(main, journal=journal) == [f"c{number}" for number in range(8)]
         assert len(list(journal.revisions)) == len(journal) == 16
 
 
 def test_the_same_seed_writes_the_same_journal() -> None:
-    async def main(town: Town) -> list[Revision]:
+    async def main(town: ApiServerWorld) -> list[Revision]:
         for _ in range(5):
             await town.ask("POST", CONFIG, {"metadata": {"generateName": "a-"}})
         return list(town.server.journal.revisions)
 
-    assert play(main, seed=3) == play(main, seed=3)
-    assert play(main, seed=3) != play(main, seed=4)
+    assert run_world(main, seed=3) == run_world(main, seed=3)
+    assert run_world(main, seed=3) != run_world(main, seed=4)

@@ -6,34 +6,38 @@ import pytest
 
 from libs.kube import resources
 from libs.kube.errors import Gone, Unavailable
-from tests.component.testing.apiserver.town import (
+from tests.component.testing.apiserver.world import (
     CONFIG,
     MERGE,
     NODES,
-    Thing,
-    Town,
+    ApiServerWorld,
+    JsonObject,
+    describe_event,
     events,
-    play,
-    told,
+    run_world,
 )
 
 
 def test_pages_are_of_one_revision_whatever_happens_between_them() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         for name in "abcde":
             await town.config(name)
         kube, kind = town.kube, resources.CONFIG_MAPS
-        first = await kube.page(kind, namespace="default", limit=2)
+        first = await kube.list_page(kind, namespace="default", limit=2)
         at = town.server.revision
         await town.ask("DELETE", f"{CONFIG}/c")
         await town.ask("PATCH", f"{CONFIG}/d", {"data": {"k": "v"}}, content_type=MERGE)
         await town.config("bb")
-        second = await kube.page(kind, namespace="default", limit=2, resume=first.rest)
-        third = await kube.page(kind, namespace="default", limit=2, resume=second.rest)
+        second = await kube.list_page(
+            kind, namespace="default", limit=2, continue_token=first.continue_token
+        )
+        third = await kube.list_page(
+            kind, namespace="default", limit=2, continue_token=second.continue_token
+        )
         names = [each.metadata.name for page in (first, second, third) for each in page.items]
         assert names == ["a", "b", "c", "d", "e"]
         assert {page.resource_version for page in (first, second, third)} == {str(at)}
-        assert third.rest == ""
+        assert third.continue_token == ""
         _, whole = await town.ask("GET", CONFIG, limit="2")
         assert whole["metadata"]["remainingItemCount"] == 3
         _, exact = await town.ask(
@@ -41,30 +45,34 @@ def test_pages_are_of_one_revision_whatever_happens_between_them() -> None:
         )
         assert len(exact["items"]) == 5
 
-    play(main)
+    run_world(main)
 
 
 def test_a_page_of_what_is_forgotten_is_gone_and_the_rest_can_be_had_as_of_now() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         for name in "abc":
             await town.config(name)
-        first = await town.kube.page(resources.CONFIG_MAPS, namespace="default", limit=2)
+        first = await town.kube.list_page(resources.CONFIG_MAPS, namespace="default", limit=2)
         await town.config("d")
         await town.server.compact()
         with pytest.raises(Gone):
-            await town.kube.page(resources.CONFIG_MAPS, namespace="default", resume=first.rest)
-        code, refused = await town.ask("GET", CONFIG, **{"continue": first.rest})
+            await town.kube.list_page(
+                resources.CONFIG_MAPS, namespace="default", continue_token=first.continue_token
+            )
+        code, refused = await town.ask("GET", CONFIG, **{"continue": first.continue_token})
         assert (code, refused["reason"]) == (410, "Expired")
         rest = refused["metadata"]["continue"]
-        now = await town.kube.page(resources.CONFIG_MAPS, namespace="default", resume=rest)
+        now = await town.kube.list_page(
+            resources.CONFIG_MAPS, namespace="default", continue_token=rest
+        )
         assert [each.metadata.name for each in now.items] == ["c", "d"]
         assert now.resource_version == str(town.server.revision)
 
-    play(main)
+    run_world(main)
 
 
 def test_selectors_take_labels_and_the_fields_of_a_kind() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await town.pod("p1", node="n1")
         await town.pod("p2", node="n2")
         await town.pod("p3", node="n1", phase="Failed")
@@ -80,20 +88,20 @@ def test_selectors_take_labels_and_the_fields_of_a_kind() -> None:
         code, refused = await town.ask("GET", "/api/v1/pods", fieldSelector="spec.image=x")
         assert (code, refused["message"]) == (400, "field label not supported: spec.image")
 
-    play(main)
+    run_world(main)
 
 
 def test_a_list_names_a_future_revision_in_vain() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         code, refused = await town.ask("GET", NODES, resourceVersion="999")
         assert (code, refused["reason"], town.sim.clock.monotonic()) == (504, "Timeout", 3.0)
         assert refused["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
 
-    play(main)
+    run_world(main)
 
 
 def test_a_watch_tells_of_a_selection_who_comes_changes_and_goes() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         start = town.server.revision
         await town.config("a", x="1")
         await town.config("b", x="2")
@@ -122,13 +130,13 @@ def test_a_watch_tells_of_a_selection_who_comes_changes_and_goes() -> None:
         assert revisions == [start + each for each in (1, 3, 4, 5, 6)]
         assert heard[1]["object"]["metadata"]["labels"] == {"x": "1"}
         assert town.sim.clock.monotonic() == 10.0
-        assert town.server.watching == 0
+        assert town.server.open_watches == 0
 
-    play(main)
+    run_world(main)
 
 
 def test_what_is_there_comes_first_and_then_what_happens() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await town.node("n1")
         await town.node("n2")
         query = {
@@ -143,20 +151,20 @@ def test_what_is_there_comes_first_and_then_what_happens() -> None:
             first = [await anext(stream) for _ in range(3)]
             await town.node("n3")
             later = [event async for event in stream]
-        assert [told(event) for event in first] == [
+        assert [describe_event(event) for event in first] == [
             ("ADDED", "n1"),
             ("ADDED", "n2"),
             ("BOOKMARK", ""),
         ]
         ending = first[2]["object"]["metadata"]
         assert ending["annotations"] == {"k8s.io/initial-events-end": "true"}
-        assert [told(event) for event in later] == [("ADDED", "n3"), ("BOOKMARK", "")]
+        assert [describe_event(event) for event in later] == [("ADDED", "n3"), ("BOOKMARK", "")]
 
-    play(main)
+    run_world(main)
 
 
 def test_bookmarks_come_each_minute_and_before_the_end_when_something_happened() -> None:
-    async def main(town: Town) -> list[tuple[float, str]]:
+    async def main(town: ApiServerWorld) -> list[tuple[float, str]]:
         at = str(town.server.revision)
         query = {
             "watch": "1",
@@ -178,11 +186,11 @@ def test_bookmarks_come_each_minute_and_before_the_end_when_something_happened()
         await listening
         return heard
 
-    assert play(main) == [(120.0, "BOOKMARK"), (148.0, "BOOKMARK")]
+    assert run_world(main) == [(120.0, "BOOKMARK"), (148.0, "BOOKMARK")]
 
 
 def test_a_watch_from_what_is_forgotten_is_told_so_in_its_stream() -> None:
-    async def main(town: Town) -> Thing:
+    async def main(town: ApiServerWorld) -> JsonObject:
         for number in range(6):
             await town.node(f"n{number}")
         query = {"watch": "1", "resourceVersion": "5"}
@@ -194,14 +202,14 @@ def test_a_watch_from_what_is_forgotten_is_told_so_in_its_stream() -> None:
             assert len([event async for event in events(answer)]) == 4
         return event
 
-    event = play(main, remembers=4)
+    event = run_world(main, cache_reads=4)
     assert event["type"] == "ERROR"
     assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
     assert event["object"]["message"] == "too old resource version: 5 (7)"
 
 
 def test_who_does_not_listen_is_ended_with_what_he_was_told_until_then() -> None:
-    async def main(town: Town) -> int:
+    async def main(town: ApiServerWorld) -> int:
         query = {"watch": "1", "resourceVersion": str(town.server.revision)}
         async with town.kube.stream(CONFIG, query=query) as answer:
             await town.config("a")
@@ -210,18 +218,18 @@ def test_who_does_not_listen_is_ended_with_what_he_was_told_until_then() -> None
                 await town.ask("PATCH", f"{CONFIG}/a", body, content_type=MERGE)
             return len([event async for event in events(answer)])
 
-    assert play(main, remembers=10) == 4_096
+    assert run_world(main, cache_reads=10) == 4_096
 
 
 def test_a_restart_cuts_watches_keeps_objects_and_forgets_how_they_came() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await town.node("n1")
         at = str(town.server.revision)
         await town.node("n2")
         query = {"watch": "1", "resourceVersion": at}
         async with town.kube.stream(NODES, query=query) as answer:
             stream = events(answer)
-            assert told(await anext(stream)) == ("ADDED", "n2")
+            assert describe_event(await anext(stream)) == ("ADDED", "n2")
             await town.server.restart()
             with pytest.raises(Unavailable):
                 await anext(stream)
@@ -234,11 +242,11 @@ def test_a_restart_cuts_watches_keeps_objects_and_forgets_how_they_came() -> Non
         await town.server.start()
         assert (await town.kube.get(resources.NODES, "n2")).metadata.name == "n2"
 
-    play(main)
+    run_world(main)
 
 
 def test_many_are_deleted_at_once_and_each_is_journalled() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         for name in "abc":
             await town.config(name, x="1" if name != "b" else "2")
         code, listed = await town.ask("DELETE", CONFIG, labelSelector="x=1")
@@ -249,4 +257,4 @@ def test_many_are_deleted_at_once_and_each_is_journalled() -> None:
         deletes = [each.name for each in town.server.journal.revisions if each.verb == "delete"]
         assert deletes == ["a", "c"]
 
-    play(main)
+    run_world(main)

@@ -3,13 +3,21 @@
 import pytest
 
 from libs.kube import resources
-from libs.kube.client import Guard
+from libs.kube.client import Preconditions
 from libs.kube.errors import Conflict, Invalid, NotFound
-from tests.component.testing.apiserver.town import APPLY, CONFIG, MERGE, NODES, PODS, Town, play
+from tests.component.testing.apiserver.world import (
+    APPLY,
+    CONFIG,
+    MERGE,
+    NODES,
+    PODS,
+    ApiServerWorld,
+    run_world,
+)
 
 
 def test_a_node_is_created_with_all_that_a_server_gives_it() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         code, node = await town.ask(
             "POST", NODES, {"metadata": {"name": "n1"}, "status": {"nodeInfo": {"bootID": "b"}}}
         )
@@ -25,7 +33,7 @@ def test_a_node_is_created_with_all_that_a_server_gives_it() -> None:
         assert (code, again["reason"]) == (409, "AlreadyExists")
         assert again["message"] == 'nodes "n1" already exists'
 
-    play(main)
+    run_world(main)
 
 
 @pytest.mark.parametrize(
@@ -42,17 +50,17 @@ def test_a_node_is_created_with_all_that_a_server_gives_it() -> None:
 def test_metadata_that_cannot_be_is_refused_and_says_where(
     metadata: dict[str, object], field: str | None
 ) -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         code, refused = await town.ask("POST", NODES, {"metadata": metadata})
         assert (code, refused["reason"]) == (422, "Invalid")
         fields = [each["field"] for each in refused["details"]["causes"]]
         assert fields == [field or "metadata.ownerReferences[0].apiVersion"]
 
-    play(main)
+    run_world(main)
 
 
 def test_of_two_writers_who_read_the_same_revision_one_fails() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         node = await town.node("n1")
         at = node["metadata"]["resourceVersion"]
         ann, bob = town.client("ann"), town.client("bob")
@@ -68,11 +76,11 @@ def test_of_two_writers_who_read_the_same_revision_one_fails() -> None:
             await bob.replace(resources.NODES, node)
         assert (await bob.get(resources.NODES, "n1")).metadata.labels == {"a": "1"}
 
-    play(main)
+    run_world(main)
 
 
 def test_what_changes_nothing_writes_nothing() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         node = await town.node("n1", a="b")
         at = town.server.revision
         patch = {"metadata": {"labels": {"a": "b"}}}
@@ -93,33 +101,33 @@ def test_what_changes_nothing_writes_nothing() -> None:
             assert code == 200
         assert town.server.revision == at + 1
 
-    play(main)
+    run_world(main)
 
 
 def test_an_apply_with_a_guard_never_makes_a_ghost() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         node = await town.node("n1")
         uid, at = node["metadata"]["uid"], node["metadata"]["resourceVersion"]
-        guard = Guard(uid=uid, resource_version=at)
+        guard = Preconditions(uid=uid, resource_version=at)
         wanted = {"metadata": {"name": "n1", "labels": {"a": "b"}}}
-        applied = await town.kube.apply(resources.NODES, wanted, force=True, guard=guard)
+        applied = await town.kube.apply(resources.NODES, wanted, force=True, preconditions=guard)
         assert applied.metadata.labels == {"a": "b"}
         stale = {"metadata": {"name": "n1", "labels": {"a": "c"}}}
         with pytest.raises(Conflict, match="the object has been modified"):
-            await town.kube.apply(resources.NODES, stale, force=True, guard=guard)
+            await town.kube.apply(resources.NODES, stale, force=True, preconditions=guard)
         await town.kube.delete(resources.NODES, "n1", uid=uid)
         with pytest.raises(NotFound):
-            await town.kube.apply(resources.NODES, wanted, force=True, guard=guard)
+            await town.kube.apply(resources.NODES, wanted, force=True, preconditions=guard)
         await town.node("n1")
         with pytest.raises(NotFound):
-            await town.kube.apply(resources.NODES, wanted, force=True, guard=guard)
+            await town.kube.apply(resources.NODES, wanted, force=True, preconditions=guard)
         assert (await town.kube.get(resources.NODES, "n1")).metadata.labels == {}
 
-    play(main)
+    run_world(main)
 
 
 def test_an_apply_says_who_owns_what_it_may_not_take() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await town.node("n1", a="b")
         wanted = {
             "apiVersion": "v1",
@@ -138,11 +146,11 @@ def test_an_apply_says_who_owns_what_it_may_not_take() -> None:
             }
         ]
 
-    play(main)
+    run_world(main)
 
 
 def test_status_and_the_rest_are_written_apart() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await town.node("n1", a="b")
         both = {"spec": {"unschedulable": True}, "status": {"capacity": {"cpu": "1"}}}
         _, node = await town.ask("PATCH", f"{NODES}/n1", both, content_type=MERGE)
@@ -161,11 +169,11 @@ def test_status_and_the_rest_are_written_apart() -> None:
             ("admin", "status", ["f:status"]),
         ]
 
-    play(main)
+    run_world(main)
 
 
 def test_the_unfenced_put_is_for_some_kinds_only() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l"
         lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}
         assert (await town.ask("PUT", leases, lease))[0] == 201
@@ -179,11 +187,11 @@ def test_the_unfenced_put_is_for_some_kinds_only() -> None:
         code, refused = await town.ask("PUT", f"{NODES}/n2", {"metadata": {"name": "n2"}})
         assert (code, refused["message"]) == (404, 'nodes "n2" not found')
 
-    play(main)
+    run_world(main)
 
 
 def test_a_dry_run_answers_and_stores_nothing() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await town.config("a")
         at = town.server.revision
         new = {"metadata": {"name": "b"}}
@@ -199,11 +207,11 @@ def test_a_dry_run_answers_and_stores_nothing() -> None:
         assert town.server.revision == at
         assert len(town.server.journal) == 1
 
-    play(main)
+    run_world(main)
 
 
 def test_a_name_is_made_of_a_prefix() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         names = set[str]()
         for _ in range(20):
             _, made = await town.ask("POST", CONFIG, {"metadata": {"generateName": "a-"}})
@@ -211,11 +219,11 @@ def test_a_name_is_made_of_a_prefix() -> None:
         assert len(names) == 20
         assert all(len(name) == 7 and name.startswith("a-") for name in names)
 
-    play(main)
+    run_world(main)
 
 
 def test_nothing_comes_into_a_namespace_that_is_not_there_or_goes() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         path = "/api/v1/namespaces/x/configmaps"
         code, refused = await town.ask("POST", path, {"metadata": {"name": "a"}})
         assert (code, refused["message"]) == (404, 'namespaces "x" not found')
@@ -229,11 +237,11 @@ def test_nothing_comes_into_a_namespace_that_is_not_there_or_goes() -> None:
         assert (await town.ask("PUT", "/api/v1/namespaces/x/finalize", final))[0] == 200
         assert (await town.ask("GET", "/api/v1/namespaces/x"))[0] == 404
 
-    play(main)
+    run_world(main)
 
 
 def test_a_finalizer_holds_an_object_until_it_is_taken_away() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         body = {"metadata": {"name": "a", "finalizers": ["x.dev/hold"]}}
         await town.ask("POST", CONFIG, body)
         _, marked = await town.ask("DELETE", f"{CONFIG}/a")
@@ -245,11 +253,11 @@ def test_a_finalizer_holds_an_object_until_it_is_taken_away() -> None:
         assert (await town.ask("PATCH", f"{CONFIG}/a", none, content_type=MERGE))[0] == 200
         assert (await town.ask("GET", f"{CONFIG}/a"))[0] == 404
 
-    play(main)
+    run_world(main)
 
 
 def test_a_delete_may_be_of_one_uid_and_revision_only() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         made = await town.config("a")
         for must in ({"uid": "other"}, {"resourceVersion": "1"}):
             code, refused = await town.ask("DELETE", f"{CONFIG}/a", {"preconditions": must})
@@ -261,11 +269,11 @@ def test_a_delete_may_be_of_one_uid_and_revision_only() -> None:
         code, done = await town.ask("DELETE", f"{CONFIG}/a", {"preconditions": must})
         assert (code, done["status"], done["details"]["uid"]) == (200, "Success", must["uid"])
 
-    play(main)
+    run_world(main)
 
 
 def test_a_pod_goes_when_its_grace_is_over() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await town.pod("p1")
         _, pod = await town.ask("DELETE", f"{PODS}/p1", {"gracePeriodSeconds": 60})
         assert pod["metadata"]["deletionTimestamp"] == "2027-01-15T08:01:00Z"
@@ -281,11 +289,11 @@ def test_a_pod_goes_when_its_grace_is_over() -> None:
         await town.ask("DELETE", f"{PODS}/p2")
         assert (await town.ask("GET", f"{PODS}/p2"))[0] == 404
 
-    play(main)
+    run_world(main)
 
 
 def test_a_pod_keeps_its_spec_and_a_daemon_set_its_selector() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await town.pod("p1")
         other = {"spec": {"nodeName": "n2"}}
         with pytest.raises(Invalid, match="pod updates may not change fields"):
@@ -311,11 +319,11 @@ def test_a_pod_keeps_its_spec_and_a_daemon_set_its_selector() -> None:
         fields = [each["field"] for each in refused["details"]["causes"]]
         assert (code, fields) == (422, ["spec.selector", "spec.template.metadata.labels"])
 
-    play(main)
+    run_world(main)
 
 
 def test_what_is_not_served_is_refused_in_words() -> None:
-    async def main(town: Town) -> None:
+    async def main(town: ApiServerWorld) -> None:
         await town.pod("p1")
         code, refused = await town.ask("GET", f"{PODS}/p1/log")
         assert (code, "does not serve pods/log" in refused["message"]) == (501, True)
@@ -327,4 +335,4 @@ def test_what_is_not_served_is_refused_in_words() -> None:
         code, refused = await town.ask("POST", CONFIG, strict, fieldValidation="Strict")
         assert (code, refused["message"].endswith('unknown field "dat"')) == (400, True)
 
-    play(main)
+    run_world(main)

@@ -12,17 +12,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.forecast.world import Steady
+from libs.forecast.world import SteadyWorld
 from libs.kube.client import Kube
 from libs.runtime.clock import SystemClock
 from libs.runtime.ids import SeededIds
 from libs.testing.apiserver.server import FIRST_NAMESPACES, ApiServer
-from libs.testing.cluster.cluster import CONTROLLERS, INFORMERS, KUBELETS, Cluster
-from libs.testing.cluster.kinds import DAEMON_SETS, NODES, PODS, REPLICA_SETS
+from libs.testing.cluster.cluster import CONTROLLERS, INFORMERS, KUBELETS, SimulatedCluster
 from libs.testing.cluster.kubelet.hardware import Hardware
-from libs.testing.loop import Sim
-from tests.component.testing.cluster.objects import daemon_set, replica_set
-from tests.component.testing.cluster.town import NAMESPACE, Town, play, town
+from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, REPLICA_SETS
+from libs.testing.simulation import Sim
+from tests.component.testing.cluster.builders import daemon_set, replica_set
+from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 from tests.support import eventually
 
 
@@ -31,7 +31,7 @@ def test_a_thousand_kubelets_cost_a_bounded_number_of_writes() -> None:
     nodes = 1_000
 
     async def main(sim: Sim) -> tuple[collections.Counter[str], float]:
-        there = Town(sim, model=Steady())
+        there = ClusterWorld(sim, model=SteadyWorld())
         async with there.cluster:
             for number in range(nodes):
                 there.cluster.fleet.add(f"n{number:04d}", Hardware())
@@ -54,7 +54,7 @@ def test_a_thousand_kubelets_cost_a_bounded_number_of_writes() -> None:
         )
         return writes, took
 
-    writes, took = play(main)
+    writes, took = run_world(main)
     assert took < 10
     leases = writes.pop("Lease update 200", 0)
     assert leases <= nodes
@@ -73,17 +73,17 @@ def test_a_thousand_kubelets_cost_a_bounded_number_of_writes() -> None:
 
 async def story(sim: Sim) -> bytes:
     """Something of everything; the journal of it."""
-    model = Steady(seed=sim.seed, spread=0.5)
-    async with town(sim, 4, model=model, labels={"driver": "old"}) as there:
+    model = SteadyWorld(seed=sim.seed, jitter=0.5)
+    async with cluster_world(sim, 4, model=model, labels={"driver": "old"}) as there:
         await there.create(DAEMON_SETS, daemon_set("old", selector={"driver": "old"}))
         await there.create(DAEMON_SETS, daemon_set("new", selector={"driver": "new"}))
         await there.create(REPLICA_SETS, replica_set("w", replicas=6))
         await there.ready("w", 6)
         await there.label("n1", {"driver": "new"})
         await there.cordon("n2")
-        there.machine("n3").silence()
+        there.machine("n3").disconnect()
         await there.machine("n4").reboot()
-        there.machine("n3").speak()
+        there.machine("n3").reconnect()
         await there.cluster.kill("daemon-sets")
         await there.label("n2", {"driver": "new"})
         there.cluster.start("daemon-sets")
@@ -94,9 +94,9 @@ async def story(sim: Sim) -> bytes:
 
 
 def test_a_seed_gives_the_same_journal_and_another_seed_another() -> None:
-    first = play(story, seed=5)
-    assert first == play(story, seed=5)
-    assert first != play(story, seed=6)
+    first = run_world(story, seed=5)
+    assert first == run_world(story, seed=5)
+    assert first != run_world(story, seed=6)
     assert first.count(b'"verb":') > 200
 
 
@@ -105,7 +105,7 @@ def test_the_same_journal_comes_from_another_process(hash_seed: str) -> None:
     script = (
         "import hashlib\n"
         "from tests.component.testing.cluster.test_cluster import story\n"
-        "from tests.component.testing.cluster.town import play\n"
+        "from tests.component.testing.cluster.world import play\n"
         "print(hashlib.sha256(play(story, seed=5)).hexdigest())\n"
     )
     root = Path(__file__).parents[4]
@@ -118,13 +118,13 @@ def test_the_same_journal_comes_from_another_process(hash_seed: str) -> None:
         check=True,
         timeout=60,
     )
-    assert found.stdout.strip() == hashlib.sha256(play(story, seed=5)).hexdigest()
+    assert found.stdout.strip() == hashlib.sha256(run_world(story, seed=5)).hexdigest()
 
 
 @pytest.mark.parametrize("part", sorted(CONTROLLERS))
 def test_any_controller_can_be_killed_and_catches_up_when_it_is_started(part: str) -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim, 3) as there:
+        async with cluster_world(sim, 3) as there:
             await there.create(DAEMON_SETS, daemon_set())
             await there.create(REPLICA_SETS, replica_set("w", replicas=3))
             await there.sleep(0.1)
@@ -141,34 +141,34 @@ def test_any_controller_can_be_killed_and_catches_up_when_it_is_started(part: st
             assert (await there.daemon_set("d")).status.number_ready == 3
             assert sorted(there.cluster.running) == sorted([*CONTROLLERS, INFORMERS, KUBELETS])
 
-    play(main)
+    run_world(main)
 
 
 def test_without_its_kubelets_all_machines_have_vanished() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim, 2) as there:
+        async with cluster_world(sim, 2) as there:
             await there.create(DAEMON_SETS, daemon_set())
             await there.ready("d", 2)
             await there.cluster.kill(KUBELETS)
             await there.sleep(60)
-            for node in (await there.kube.page(NODES)).items:
+            for node in (await there.kube.list_page(NODES)).items:
                 ready = node.condition("Ready")
                 assert ready is not None
                 assert ready.status == "Unknown"
             assert not any(pod.ready for pod in await there.pods())
 
-    play(main)
+    run_world(main)
 
 
 def test_a_name_is_given_to_one_machine_only() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim) as there:
+        async with cluster_world(sim) as there:
             with pytest.raises(ValueError, match="a machine n1 was to be added"):
                 there.cluster.fleet.add("n1")
             with pytest.raises(ValueError, match="binder was to be started, but it runs"):
                 there.cluster.start("binder")
 
-    play(main)
+    run_world(main)
 
 
 def test_what_the_block_raises_goes_on_as_it_is() -> None:
@@ -176,27 +176,27 @@ def test_what_the_block_raises_goes_on_as_it_is() -> None:
         pass
 
     async def main(sim: Sim) -> None:
-        async with town(sim):
+        async with cluster_world(sim):
             raise Stop
 
     with pytest.raises(Stop):
-        play(main)
+        run_world(main)
 
 
 def test_a_part_that_fails_ends_the_block() -> None:
     async def main(sim: Sim) -> None:
-        there = Town(sim, model=Steady())
+        there = ClusterWorld(sim, model=SteadyWorld())
 
         def broken(_pod: object, _container: str) -> None:
             raise LookupError("an occupant that cannot be made")
 
-        there.cluster = Cluster(
+        there.cluster = SimulatedCluster(
             there.kube_for,
-            model=Steady(),
+            model=SteadyWorld(),
             clock=sim.clock,
             ids=sim.ids,
             random=sim.random,
-            occupants=broken,
+            processes=broken,
         )
         async with there.cluster:
             there.cluster.fleet.add("n1")
@@ -205,7 +205,7 @@ def test_a_part_that_fails_ends_the_block() -> None:
         raise AssertionError("the block went on")
 
     with pytest.raises(ExceptionGroup) as caught:
-        play(main)
+        run_world(main)
     assert caught.group_contains(LookupError, match="cannot be made")
 
 
@@ -219,14 +219,16 @@ async def test_it_runs_on_a_real_loop_as_well() -> None:
         return Kube(server.transport(user=user), manager=manager, clock=clock)
 
     kube = kube_for("person", "kubectl")
-    model = Steady(pulling=0.0, starting=0.02, stopping=0.0)
-    async with Cluster(kube_for, model=model, clock=clock, ids=ids, random=source) as cluster:
+    model = SteadyWorld(pull_seconds=0.0, ready_seconds=0.02, stop_seconds=0.0)
+    async with SimulatedCluster(
+        kube_for, model=model, clock=clock, ids=ids, random=source
+    ) as cluster:
         for number in range(3):
             cluster.fleet.add(f"n{number}")
         await kube.create(DAEMON_SETS, daemon_set(), namespace=NAMESPACE)
 
         async def ready() -> bool:
-            pods = (await kube.page(PODS, namespace=NAMESPACE)).items
+            pods = (await kube.list_page(PODS, namespace=NAMESPACE)).items
             return len(pods) == 3 and all(pod.ready for pod in pods)
 
         await eventually(ready)

@@ -2,22 +2,22 @@
 
 import itertools
 
-from libs.forecast.world import Ending, Oddity, Span, Steady
+from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, WorldOverride
 from libs.kube.errors import NotFound
-from libs.testing.apiserver.faults import Fault, Refuse
+from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.cluster import INFORMERS_USER
 from libs.testing.cluster.daemonsets.controller import USER as DAEMON_SETS_USER
-from libs.testing.cluster.daemonsets.nodes import HASH_LABEL
-from libs.testing.cluster.kinds import DAEMON_SETS, NODES, PODS, REVISIONS, Pod
-from libs.testing.loop import Sim
-from tests.component.testing.cluster.objects import daemon_set
-from tests.component.testing.cluster.town import NAMESPACE, Town, play, town
+from libs.testing.cluster.daemonsets.plan import HASH_LABEL
+from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, REVISIONS, Pod
+from libs.testing.simulation import Sim
+from tests.component.testing.cluster.builders import daemon_set
+from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 
 OLD = {"driver": "old"}
 NEW = {"driver": "new"}
 
 
-async def _image(there: Town, name: str, image: str) -> None:
+async def _image(there: ClusterWorld, name: str, image: str) -> None:
     containers = [{"name": "main", "image": image}]
     await there.change(
         DAEMON_SETS, name, {"spec": {"template": {"spec": {"containers": containers}}}}
@@ -26,8 +26,8 @@ async def _image(there: Town, name: str, image: str) -> None:
 
 def test_a_label_that_moves_has_both_pods_on_the_node_for_the_old_ones_grace() -> None:
     async def main(sim: Sim) -> tuple[float, float, float]:
-        model = Steady(stopping=20.0)
-        async with town(sim, labels=OLD, model=model) as there:
+        model = SteadyWorld(stop_seconds=20.0)
+        async with cluster_world(sim, labels=OLD, model=model) as there:
             await there.create(DAEMON_SETS, daemon_set("old", selector=OLD))
             await there.create(DAEMON_SETS, daemon_set("new", selector=NEW))
             await there.ready("old", 1)
@@ -52,7 +52,7 @@ def test_a_label_that_moves_has_both_pods_on_the_node_for_the_old_ones_grace() -
             await there.until(gone)
             return new_after, new_ready, there.now - begun
 
-    new_after, new_ready, old_gone = play(main)
+    new_after, new_ready, old_gone = run_world(main)
     assert 0.1 < new_after <= 0.2
     assert 3.0 < new_ready < 4.0
     assert 20.0 < old_gone < 20.2
@@ -60,7 +60,7 @@ def test_a_label_that_moves_has_both_pods_on_the_node_for_the_old_ones_grace() -
 
 def test_on_delete_nothing_is_replaced_until_somebody_deletes() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim) as there:
+        async with cluster_world(sim) as there:
             await there.create(DAEMON_SETS, daemon_set(image="driver:1"))
             await there.ready("d", 1)
             old = await there.pod("d")
@@ -85,19 +85,19 @@ def test_on_delete_nothing_is_replaced_until_somebody_deletes() -> None:
             await there.sleep(1)
             assert (await there.daemon_set("d")).status.updated_number_scheduled == 1
 
-    play(main)
+    run_world(main)
 
 
 def test_equal_templates_have_equal_hashes_and_pods_carry_them() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim) as there:
+        async with cluster_world(sim) as there:
             wanted = [daemon_set("a"), daemon_set("b")]
             for each in wanted:
                 each["spec"]["selector"] = {"matchLabels": {"app": "same"}}
                 each["spec"]["template"]["metadata"]["labels"] = {"app": "same"}
                 await there.create(DAEMON_SETS, each)
             await there.ready("same", 2)
-            page = await there.kube.page(REVISIONS, namespace=NAMESPACE)
+            page = await there.kube.list_page(REVISIONS, namespace=NAMESPACE)
             hashes = {each.metadata.labels[HASH_LABEL] for each in page.items}
             assert len(page.items) == 2
             assert len(hashes) == 1
@@ -105,12 +105,12 @@ def test_equal_templates_have_equal_hashes_and_pods_carry_them() -> None:
             names = {each.metadata.name for each in page.items}
             assert names == {f"{name}-{next(iter(hashes))}" for name in "ab"}
 
-    play(main)
+    run_world(main)
 
 
 def test_a_rolling_update_never_has_more_unavailable_than_it_may() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim, 6) as there:
+        async with cluster_world(sim, 6) as there:
             strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2}}
             await there.create(DAEMON_SETS, daemon_set(strategy=strategy, image="driver:1"))
             await there.ready("d", 6)
@@ -130,16 +130,16 @@ def test_a_rolling_update_never_has_more_unavailable_than_it_may() -> None:
             assert fewest == 4
             assert took > 3 * 4  # three rounds of stop, pull and start
 
-    play(main)
+    run_world(main)
 
 
 def test_a_controller_that_hears_nothing_makes_no_second_pod_and_deletes_none_twice() -> None:
     """It knows what it has created and deleted, before its cache is told."""
 
     async def main(sim: Sim) -> tuple[int, int]:
-        async with town(sim, 3, labels=OLD) as there:
+        async with cluster_world(sim, 3, labels=OLD) as there:
             server, user = there.server, INFORMERS_USER
-            deaf = Fault(does=Refuse(500), verbs=("list", "watch"), kind="Pod", user=user)
+            deaf = Fault(effect=RefuseRequest(500), verbs=("list", "watch"), kind="Pod", user=user)
             fault = server.faults.add(deaf)
             server.faults.drop_watches(kind="Pod", user=user)
             await there.create(DAEMON_SETS, daemon_set(selector=OLD))
@@ -157,10 +157,10 @@ def test_a_controller_that_hears_nothing_makes_no_second_pod_and_deletes_none_tw
                 there.journal(verb="delete", **mine)
             )
 
-    assert play(main) == (3, 1)
+    assert run_world(main) == (3, 1)
 
 
-async def _annotate(there: Town, number: int) -> None:
+async def _annotate(there: ClusterWorld, number: int) -> None:
     """The controller looks at the DaemonSet again."""
     annotations = {"seen": str(number)}
     await there.change(DAEMON_SETS, "d", {"metadata": {"annotations": annotations}})
@@ -169,35 +169,35 @@ async def _annotate(there: Town, number: int) -> None:
 
 def test_a_failed_pod_is_replaced_ever_later() -> None:
     async def main(sim: Sim) -> list[float]:
-        model = Steady(pulling=0.0, oddities=(Oddity(init=Ending(0.0, 1)),))
-        async with town(sim, model=model) as there:
+        model = SteadyWorld(pull_seconds=0.0, overrides=(WorldOverride(init=ProcessEnd(0.0, 1)),))
+        async with cluster_world(sim, model=model) as there:
             wanted = daemon_set(init=("check",), restartPolicy="Never")
             await there.create(DAEMON_SETS, wanted)
             await there.sleep(60)
             deleted = there.journal(user=DAEMON_SETS_USER, kind="Pod", verb="delete")
             return [each.time for each in deleted]
 
-    times = play(main)
+    times = run_world(main)
     pauses = [round(later - earlier) for earlier, later in itertools.pairwise(times)]
     assert pauses == [1, 2, 4, 8, 16]
 
 
 def test_a_deleted_daemon_set_takes_its_pods_and_revisions_along() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim, 2) as there:
+        async with cluster_world(sim, 2) as there:
             await there.create(DAEMON_SETS, daemon_set())
             await there.ready("d", 2)
             await there.delete(DAEMON_SETS, "d")
             await there.sleep(10)
             assert await there.pods() == []
-            assert (await there.kube.page(REVISIONS, namespace=NAMESPACE)).items == ()
+            assert (await there.kube.list_page(REVISIONS, namespace=NAMESPACE)).items == ()
 
-    play(main)
+    run_world(main)
 
 
 def test_pods_of_one_that_was_deleted_go_although_there_is_another_of_its_name() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim, 2) as there:
+        async with cluster_world(sim, 2) as there:
             await there.create(DAEMON_SETS, daemon_set())
             await there.ready("d", 2)
             old = {pod.metadata.uid for pod in await there.pods("d")}
@@ -212,15 +212,15 @@ def test_pods_of_one_that_was_deleted_go_although_there_is_another_of_its_name()
             assert not old.intersection(pod.metadata.uid for pod in pods)
             owners = {pod.metadata.owner.uid for pod in pods if pod.metadata.owner}
             assert owners == {second.metadata.uid}
-            page = await there.kube.page(REVISIONS, namespace=NAMESPACE)
+            page = await there.kube.list_page(REVISIONS, namespace=NAMESPACE)
             assert len(page.items) == 1
 
-    play(main)
+    run_world(main)
 
 
 def test_in_the_foreground_it_goes_after_its_pods() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim, model=Steady(stopping=8.0)) as there:
+        async with cluster_world(sim, model=SteadyWorld(stop_seconds=8.0)) as there:
             await there.create(DAEMON_SETS, daemon_set())
             await there.ready("d", 1)
             await there.delete(DAEMON_SETS, "d", policy="Foreground")
@@ -235,12 +235,12 @@ def test_in_the_foreground_it_goes_after_its_pods() -> None:
                 return
             raise AssertionError("the DaemonSet is still there")
 
-    play(main)
+    run_world(main)
 
 
 def test_orphaned_pods_stay_and_are_adopted_by_the_next_of_that_name() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim, 2) as there:
+        async with cluster_world(sim, 2) as there:
             first = await there.create(DAEMON_SETS, daemon_set())
             await there.ready("d", 2)
             uids = {pod.metadata.uid for pod in await there.pods("d")}
@@ -257,12 +257,12 @@ def test_orphaned_pods_stay_and_are_adopted_by_the_next_of_that_name() -> None:
             owners = {pod.metadata.owner.uid for pod in adopted if pod.metadata.owner}
             assert owners == {second.metadata.uid} != {first.metadata.uid}
 
-    play(main)
+    run_world(main)
 
 
 def test_a_taint_that_it_does_not_bear_drives_a_daemon_out() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim) as there:
+        async with cluster_world(sim) as there:
             await there.create(DAEMON_SETS, daemon_set())
             await there.ready("d", 1)
             taints = [{"key": "theirs", "effect": "NoExecute"}]
@@ -272,12 +272,12 @@ def test_a_taint_that_it_does_not_bear_drives_a_daemon_out() -> None:
             await there.change(NODES, "n1", {"spec": {"taints": None}})
             await there.ready("d", 1)
 
-    play(main)
+    run_world(main)
 
 
 def test_old_revisions_are_forgotten_beyond_the_limit() -> None:
     async def main(sim: Sim) -> list[int]:
-        async with town(sim) as there:
+        async with cluster_world(sim) as there:
             wanted = daemon_set(image="driver:0")
             wanted["spec"]["revisionHistoryLimit"] = 2
             await there.create(DAEMON_SETS, wanted)
@@ -285,16 +285,16 @@ def test_old_revisions_are_forgotten_beyond_the_limit() -> None:
             for number in range(1, 6):
                 await _image(there, "d", f"driver:{number}")
                 await there.sleep(1)
-            page = await there.kube.page(REVISIONS, namespace=NAMESPACE)
+            page = await there.kube.list_page(REVISIONS, namespace=NAMESPACE)
             return sorted(each.revision for each in page.items)
 
     # That of the pod, the current one, and two more.
-    assert play(main) == [1, 4, 5, 6]
+    assert run_world(main) == [1, 4, 5, 6]
 
 
 def test_a_pod_is_available_when_it_was_ready_for_min_ready_seconds() -> None:
     async def main(sim: Sim) -> tuple[int, int]:
-        async with town(sim) as there:
+        async with cluster_world(sim) as there:
             wanted = daemon_set()
             wanted["spec"]["minReadySeconds"] = 30
             await there.create(DAEMON_SETS, wanted)
@@ -306,18 +306,18 @@ def test_a_pod_is_available_when_it_was_ready_for_min_ready_seconds() -> None:
             assert early.number_ready == late.number_ready == 1
             return early.number_available, late.number_available
 
-    assert play(main) == (0, 1)
+    assert run_world(main) == (0, 1)
 
 
 def test_a_pull_that_never_ends_keeps_the_pod_pending() -> None:
     async def main(sim: Sim) -> Pod:
-        model = Steady(oddities=(Oddity(workload="d", pull=Span(None)),))
-        async with town(sim, model=model) as there:
+        model = SteadyWorld(overrides=(WorldOverride(workload="d", pull=TimeSpan(None)),))
+        async with cluster_world(sim, model=model) as there:
             await there.create(DAEMON_SETS, daemon_set())
             await there.sleep(3_600)
             return await there.pod("d")
 
-    pod = play(main)
+    pod = run_world(main)
     assert pod.status.phase == "Pending"
     (status,) = pod.status.container_statuses
     assert status.state.waiting is not None

@@ -5,10 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.kube.times import unix
+from libs.kube.times import parse_time
 from libs.kube.views import OwnerReference, Taint
-from libs.testing.cluster.budgets import judge, look_again
-from libs.testing.cluster.kinds import (
+from libs.testing.cluster.budgets import budget_status, recheck_after
+from libs.testing.cluster.nodes.health import heartbeat, unknown_conditions, wanted_taints
+from libs.testing.cluster.nodes.ttl import seconds_for
+from libs.testing.cluster.pod_fit import Unschedulable, find_node
+from libs.testing.cluster.taints import tolerated_seconds
+from libs.testing.cluster.views import (
     Budget,
     BudgetStatus,
     Job,
@@ -19,21 +23,10 @@ from libs.testing.cluster.kinds import (
     ReplicaSet,
     Toleration,
 )
-from libs.testing.cluster.nodes.health import sign_of_life, taints, unknown
-from libs.testing.cluster.nodes.ttl import seconds_for
-from libs.testing.cluster.placing import Nowhere, place
-from libs.testing.cluster.taints import borne_for
-from libs.testing.cluster.workloads.wishes import job_status, job_wants_pod, replicas
-from tests.component.testing.cluster.objects import (
-    EPOCH,
-    budget,
-    job,
-    node,
-    pod,
-    replica_set,
-)
+from libs.testing.cluster.workloads.plan import job_pod_delay, job_status, plan_replicas
+from tests.component.testing.cluster.builders import EPOCH, budget, job, node, pod, replica_set
 
-NOW = unix(EPOCH)
+NOW = parse_time(EPOCH)
 
 # Placing
 
@@ -43,8 +36,8 @@ def _place(wanted: Pod, *, on: dict[str, list[Pod]] | None = None, among: int = 
         node("n1", labels={"zone": "a"}),
         node("n2", labels={"zone": "b"}, gpus=4),
     ]
-    found = place(wanted, nodes[:among], lambda name: (on or {}).get(name, []), total=2)
-    return found.message if isinstance(found, Nowhere) else found
+    found = find_node(wanted, nodes[:among], lambda name: (on or {}).get(name, []), total=2)
+    return found.message if isinstance(found, Unschedulable) else found
 
 
 def test_a_pod_goes_where_most_devices_are_left() -> None:
@@ -79,13 +72,13 @@ def test_a_cordon_and_a_taint_keep_pods_off() -> None:
         node("n1", unschedulable=True),
         node("n2", taints=(Taint(key="k", effect="NoSchedule"),)),
     ]
-    found = place(pod("p"), bad, lambda _: [], total=2)
-    assert found == Nowhere(
+    found = find_node(pod("p"), bad, lambda _: [], total=2)
+    assert found == Unschedulable(
         "0/2 nodes are available: 1 node(s) had untolerated taint {k: }, "
         "1 node(s) were unschedulable."
     )
     bears = (Toleration(operator="Exists"),)
-    assert place(pod("p", tolerations=bears), bad, lambda _: [], total=2) == "n1"
+    assert find_node(pod("p", tolerations=bears), bad, lambda _: [], total=2) == "n1"
 
 
 # Taints
@@ -102,12 +95,14 @@ def test_a_pod_stays_as_long_as_it_bears_the_taints() -> None:
             toleration_seconds=seconds,
         )
 
-    assert borne_for([UNREACHABLE], []) == 0.0
-    assert borne_for([UNREACHABLE], [bearing(None)]) is None
-    assert borne_for([UNREACHABLE], [bearing(300)]) == 300.0
-    assert borne_for([UNREACHABLE], [bearing(300), bearing(60)]) == 60.0
-    assert borne_for([UNREACHABLE, Taint(key="x", effect="NoExecute")], [bearing(None)]) == 0.0
-    assert borne_for([Taint(key="x", effect="NoSchedule")], []) is None
+    assert tolerated_seconds([UNREACHABLE], []) == 0.0
+    assert tolerated_seconds([UNREACHABLE], [bearing(None)]) is None
+    assert tolerated_seconds([UNREACHABLE], [bearing(300)]) == 300.0
+    assert tolerated_seconds([UNREACHABLE], [bearing(300), bearing(60)]) == 60.0
+    assert (
+        tolerated_seconds([UNREACHABLE, Taint(key="x", effect="NoExecute")], [bearing(None)]) == 0.0
+    )
+    assert tolerated_seconds([Taint(key="x", effect="NoSchedule")], []) is None
 
 
 @pytest.mark.parametrize(
@@ -123,7 +118,7 @@ def test_taints_follow_what_the_node_is(
     ready: str, cordoned: bool, added: list[tuple[str, str]]
 ) -> None:
     theirs = Taint(key="theirs", value="v", effect="NoSchedule")
-    found = taints(node("n", ready=ready, unschedulable=cordoned, taints=(theirs,)), now=NOW)
+    found = wanted_taints(node("n", ready=ready, unschedulable=cordoned, taints=(theirs,)), now=NOW)
     wanted = [
         {"key": f"node.kubernetes.io/{key}", "effect": effect, "timeAdded": EPOCH}
         for key, effect in added
@@ -135,10 +130,10 @@ def test_taints_follow_what_the_node_is(
 def test_a_taint_whose_reason_is_gone_goes_and_those_of_others_stay() -> None:
     ours = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule", time_added=EPOCH)
     theirs = Taint(key="theirs", effect="NoExecute", time_added=EPOCH)
-    assert taints(node("n", taints=(ours, theirs)), now=NOW) == [
+    assert wanted_taints(node("n", taints=(ours, theirs)), now=NOW) == [
         {"key": "theirs", "effect": "NoExecute", "timeAdded": EPOCH}
     ]
-    assert taints(node("n", unschedulable=True, taints=(ours, theirs)), now=NOW) is None
+    assert wanted_taints(node("n", unschedulable=True, taints=(ours, theirs)), now=NOW) is None
 
 
 # Silence
@@ -151,15 +146,15 @@ def test_every_heartbeat_is_another_sign_of_life() -> None:
 
     silent = node("n")
     one, two = lease("2027-01-15T08:00:00.000000Z"), lease("2027-01-15T08:00:10.000000Z")
-    assert sign_of_life(silent, one) != sign_of_life(silent, two)
+    assert heartbeat(silent, one) != heartbeat(silent, two)
     later = NodeCondition(type="Ready", status="True", last_heartbeat_time="2027-01-15T08:05:00Z")
     posted = msgspec.structs.replace(silent, status=NodeStatus(conditions=(later,)))
-    assert sign_of_life(posted, one) != sign_of_life(silent, one)
-    assert sign_of_life(silent, None) == sign_of_life(silent, None)
+    assert heartbeat(posted, one) != heartbeat(silent, one)
+    assert heartbeat(silent, None) == heartbeat(silent, None)
 
 
 def test_of_a_silent_node_nothing_is_known_and_that_is_said_once() -> None:
-    said = unknown(node("n"), now=NOW)
+    said = unknown_conditions(node("n"), now=NOW)
     assert [(each["type"], each["status"]) for each in said] == [
         ("Ready", "Unknown"),
         ("MemoryPressure", "Unknown"),
@@ -170,7 +165,7 @@ def test_of_a_silent_node_nothing_is_known_and_that_is_said_once() -> None:
     assert said[1]["reason"] == "NodeStatusNeverUpdated"
     conditions = tuple(msgspec.convert(each, NodeCondition) for each in said)
     quiet = msgspec.structs.replace(node("n"), status=NodeStatus(conditions=conditions))
-    assert unknown(quiet, now=NOW) == []
+    assert unknown_conditions(quiet, now=NOW) == []
 
 
 def test_kubelets_of_a_large_cluster_believe_longer() -> None:
@@ -190,7 +185,7 @@ def _judge(spec: dict[str, Any], pods: list[Pod], *, disrupted: tuple[str, ...] 
     def scale(owner: OwnerReference) -> int | None:
         return 5 if owner.kind == "ReplicaSet" else None
 
-    found = judge(msgspec.structs.replace(given, status=status), pods, scale, now=NOW + 10)
+    found = budget_status(msgspec.structs.replace(given, status=status), pods, scale, now=NOW + 10)
     (condition,) = found.conditions
     if condition.reason == "SyncFailed":
         assert condition.message == "daemonsets.apps does not implement the scale subresource"
@@ -234,8 +229,8 @@ def test_a_share_of_pods_whose_controller_cannot_be_asked_allows_nothing() -> No
 
 def test_a_granted_eviction_is_looked_at_again_when_it_has_expired() -> None:
     status = BudgetStatus(disrupted_pods={"a": EPOCH})
-    assert look_again(status, now=NOW + 20) == 100.0
-    assert look_again(BudgetStatus(), now=NOW) is None
+    assert recheck_after(status, now=NOW + 20) == 100.0
+    assert recheck_after(BudgetStatus(), now=NOW) is None
 
 
 # Workloads
@@ -244,7 +239,7 @@ def test_a_granted_eviction_is_looked_at_again_when_it_has_expired() -> None:
 def test_a_pod_on_its_way_out_is_replaced_at_once() -> None:
     wanted = msgspec.convert(replica_set("w", replicas=3), ReplicaSet)
     pods = [pod("a"), pod("b", deleting=True), pod("c", phase="Failed")]
-    assert replicas(wanted, pods).create == 2
+    assert plan_replicas(wanted, pods).create == 2
 
 
 def test_of_too_many_the_least_useful_go() -> None:
@@ -255,7 +250,7 @@ def test_of_too_many_the_least_useful_go() -> None:
         pod("unready", node="n1", ready=False),
         pod("unbound"),
     ]
-    gone = [each.metadata.name for each in replicas(wanted, pods).delete]
+    gone = [each.metadata.name for each in plan_replicas(wanted, pods).delete]
     assert gone == ["unbound", "unready", "young"]
 
 
@@ -264,19 +259,19 @@ def _job() -> Job:
 
 
 def test_a_job_needs_a_pod_until_one_has_succeeded() -> None:
-    assert job_wants_pod(_job(), [], now=NOW) == 0.0
-    assert job_wants_pod(_job(), [pod("a")], now=NOW) is None
-    assert job_wants_pod(_job(), [pod("a", deleting=True)], now=NOW) == 0.0
-    assert job_wants_pod(_job(), [pod("a", phase="Succeeded")], now=NOW) is None
+    assert job_pod_delay(_job(), [], now=NOW) == 0.0
+    assert job_pod_delay(_job(), [pod("a")], now=NOW) is None
+    assert job_pod_delay(_job(), [pod("a", deleting=True)], now=NOW) == 0.0
+    assert job_pod_delay(_job(), [pod("a", phase="Succeeded")], now=NOW) is None
 
 
 def test_a_job_tries_again_later_after_each_failure_and_gives_up() -> None:
     failed = [pod(f"f{number}", phase="Failed") for number in range(7)]
-    assert job_wants_pod(_job(), failed[:1], now=NOW) == 10.0
-    assert job_wants_pod(_job(), failed[:3], now=NOW + 15) == 25.0
+    assert job_pod_delay(_job(), failed[:1], now=NOW) == 10.0
+    assert job_pod_delay(_job(), failed[:3], now=NOW + 15) == 25.0
     status = job_status(_job(), failed, now=NOW)
     ended = msgspec.structs.replace(_job(), status=status)
-    assert job_wants_pod(ended, failed, now=NOW) is None
+    assert job_pod_delay(ended, failed, now=NOW) is None
     assert [each.type for each in status.conditions] == ["FailureTarget", "Failed"]
 
 

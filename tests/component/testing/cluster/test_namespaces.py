@@ -5,15 +5,15 @@ import pytest
 from libs.kube.client import MERGE_PATCH
 from libs.kube.errors import Forbidden, NotFound
 from libs.kube.resources import CONFIG_MAPS, EVENTS, SERVICE_ACCOUNTS
-from libs.testing.cluster.kinds import NAMESPACES, PODS
-from libs.testing.cluster.namespaces.ending import GRACE, HELD
-from libs.testing.loop import Sim
-from tests.component.testing.cluster.town import Town, play, town
+from libs.testing.cluster.namespaces.controller import GRACE, RETRY_AFTER
+from libs.testing.cluster.views import NAMESPACES, PODS
+from libs.testing.simulation import Sim
+from tests.component.testing.cluster.world import ClusterWorld, cluster_world, run_world
 
 HELD_BY = "x.dev/held"
 
 
-async def place(there: Town, name: str = "place") -> None:
+async def place(there: ClusterWorld, name: str = "place") -> None:
     """A new namespace, with what stands in it."""
     await there.kube.create(NAMESPACES, {"metadata": {"name": name}})
 
@@ -23,21 +23,21 @@ async def place(there: Town, name: str = "place") -> None:
     await there.until(furnished, within=1.0)
 
 
-async def things(there: Town, name: str) -> set[str]:
+async def things(there: ClusterWorld, name: str) -> set[str]:
     """Names of config maps and accounts."""
     found = set[str]()
     for resource in (CONFIG_MAPS, SERVICE_ACCOUNTS):
-        page = await there.kube.page(resource, namespace=name)
+        page = await there.kube.list_page(resource, namespace=name)
         found |= {each.metadata.name for each in page.items}
     return found
 
 
-async def end(there: Town, name: str = "place") -> None:
+async def end(there: ClusterWorld, name: str = "place") -> None:
     """Delete the namespace."""
     await there.kube.request("DELETE", NAMESPACES.path(name=name))
 
 
-async def gone(there: Town) -> bool:
+async def gone(there: ClusterWorld) -> bool:
     """Whether it is."""
     try:
         await there.kube.get(NAMESPACES, "place")
@@ -48,7 +48,7 @@ async def gone(there: Town) -> bool:
 
 def test_what_stands_in_each_namespace_is_put_back() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim, nodes=0) as there:
+        async with cluster_world(sim, nodes=0) as there:
             await place(there)
             for name in ("default", "kube-system"):
                 assert await things(there, name) == {"default", "kube-root-ca.crt"}
@@ -63,12 +63,12 @@ def test_what_stands_in_each_namespace_is_put_back() -> None:
                 back = await there.kube.get(resource, name, namespace="place")
                 assert back.metadata.uid != uid
 
-    play(main)
+    run_world(main)
 
 
 def test_an_ending_namespace_takes_everything_with_it_and_takes_nothing_in() -> None:
     async def main(sim: Sim) -> float:
-        async with town(sim, nodes=0) as there:
+        async with cluster_world(sim, nodes=0) as there:
             await place(there)
             map_ = {"metadata": {"name": "a"}}
             for namespace in ("place", "default"):
@@ -81,16 +81,16 @@ def test_an_ending_namespace_takes_everything_with_it_and_takes_nothing_in() -> 
                 await there.kube.create(SERVICE_ACCOUNTS, map_, namespace="place")
             took = await there.until(lambda: gone(there))
             assert await things(there, "place") == set()
-            assert not (await there.kube.page(EVENTS, namespace="place")).items
+            assert not (await there.kube.list_page(EVENTS, namespace="place")).items
             assert "a" in await things(there, "default")
             return took
 
-    assert GRACE <= play(main) < GRACE + 1.0
+    assert GRACE <= run_world(main) < GRACE + 1.0
 
 
 def test_what_a_finalizer_holds_holds_the_namespace() -> None:
     async def main(sim: Sim) -> tuple[float, float]:
-        async with town(sim, nodes=0) as there:
+        async with cluster_world(sim, nodes=0) as there:
             await place(there)
             held = {"metadata": {"name": "a", "finalizers": [HELD_BY]}}
             await there.kube.create(CONFIG_MAPS, held, namespace="place")
@@ -109,14 +109,14 @@ def test_what_a_finalizer_holds_holds_the_namespace() -> None:
             await there.kube.request("PATCH", path, body=free, content_type=MERGE_PATCH)
             return first, await there.until(lambda: gone(there))
 
-    first, then = play(main)
+    first, then = run_world(main)
     assert GRACE <= first < GRACE + 1.0
-    assert then <= HELD / 2 + 1.0
+    assert then <= RETRY_AFTER / 2 + 1.0
 
 
 def test_pods_go_first_and_have_their_time() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim, nodes=1) as there:
+        async with cluster_world(sim, nodes=1) as there:
             await place(there)
             await there.kube.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace="place")
             container = {"name": "c", "image": "x"}
@@ -136,12 +136,12 @@ def test_pods_go_first_and_have_their_time() -> None:
             assert "a" in await things(there, "place")
             await there.until(lambda: gone(there))
 
-    play(main)
+    run_world(main)
 
 
 def test_a_controller_that_was_killed_goes_on_where_it_was() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim, nodes=0) as there:
+        async with cluster_world(sim, nodes=0) as there:
             await place(there)
             await there.cluster.kill("namespaces")
             await end(there)
@@ -150,4 +150,4 @@ def test_a_controller_that_was_killed_goes_on_where_it_was() -> None:
             there.cluster.start("namespaces")
             await there.until(lambda: gone(there), within=GRACE + 1.0)
 
-    play(main)
+    run_world(main)

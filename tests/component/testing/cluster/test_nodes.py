@@ -1,28 +1,28 @@
 """Nodes in virtual time: cordons, silence, taints, and who must leave when."""
 
-from libs.forecast.world import Steady
+from libs.forecast.world import SteadyWorld
 from libs.kube.errors import NotFound
-from libs.testing.cluster.kinds import DAEMON_SETS, LEASES, NODES, PODS, REPLICA_SETS, Node
 from libs.testing.cluster.kubelet.hardware import LEASES_IN
 from libs.testing.cluster.nodes.lifecycle import USER
 from libs.testing.cluster.nodes.ttl import ANNOTATION
-from libs.testing.loop import Sim
-from tests.component.testing.cluster.objects import daemon_set, replica_set
-from tests.component.testing.cluster.town import NAMESPACE, Town, play, town
+from libs.testing.cluster.views import DAEMON_SETS, LEASES, NODES, PODS, REPLICA_SETS, Node
+from libs.testing.simulation import Sim
+from tests.component.testing.cluster.builders import daemon_set, replica_set
+from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 
 
 def _taints(node: Node) -> list[str]:
     return [f"{taint.key.partition('/')[2]}:{taint.effect}" for taint in node.spec.taints]
 
 
-async def _status(there: Town, name: str) -> str:
+async def _status(there: ClusterWorld, name: str) -> str:
     condition = (await there.node(name)).condition("Ready")
     return condition.status if condition is not None else ""
 
 
 def test_the_taint_comes_half_a_second_after_a_cordon_and_goes_as_late() -> None:
     async def main(sim: Sim) -> tuple[float, float]:
-        async with town(sim) as there:
+        async with cluster_world(sim) as there:
 
             async def tainted() -> bool:
                 return _taints(await there.node("n1")) == ["unschedulable:NoSchedule"]
@@ -38,14 +38,14 @@ def test_the_taint_comes_half_a_second_after_a_cordon_and_goes_as_late() -> None
             assert {each.manager for each in writes} == {"kube-controller-manager"}
             return came, went
 
-    came, went = play(main)
+    came, went = run_world(main)
     assert 0.49 <= came <= 0.52
     assert 0.49 <= went <= 0.52
 
 
 def test_a_cordon_that_is_taken_back_at_once_leaves_no_taint_behind() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim) as there:
+        async with cluster_world(sim) as there:
             before = len(there.journal(user=USER, kind="Node"))
             await there.cordon("n1")
             await there.sleep(0.2)
@@ -54,12 +54,12 @@ def test_a_cordon_that_is_taken_back_at_once_leaves_no_taint_behind() -> None:
             assert _taints(await there.node("n1")) == []
             assert len(there.journal(user=USER, kind="Node")) == before
 
-    play(main)
+    run_world(main)
 
 
 def test_a_taint_of_somebody_else_stays_whatever_the_controller_writes() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim) as there:
+        async with cluster_world(sim) as there:
             taints = [{"key": "theirs", "value": "v", "effect": "NoSchedule"}]
             await there.change(NODES, "n1", {"spec": {"taints": taints}})
             await there.cordon("n1")
@@ -72,16 +72,16 @@ def test_a_taint_of_somebody_else_stays_whatever_the_controller_writes() -> None
             await there.sleep(1)
             assert [taint.key for taint in (await there.node("n1")).spec.taints] == ["theirs"]
 
-    play(main)
+    run_world(main)
 
 
 def test_a_silent_node_is_unknown_after_its_grace_and_well_again_when_it_speaks() -> None:
     async def main(sim: Sim) -> float:
-        async with town(sim, 2) as there:
+        async with cluster_world(sim, 2) as there:
             await there.create(DAEMON_SETS, daemon_set())
             await there.ready("d", 2)
             pod = next(pod for pod in await there.pods("d") if pod.spec.node_name == "n1")
-            there.machine("n1").silence()
+            there.machine("n1").disconnect()
 
             async def unknown() -> bool:
                 return await _status(there, "n1") == "Unknown"
@@ -97,7 +97,7 @@ def test_a_silent_node_is_unknown_after_its_grace_and_well_again_when_it_speaks(
             assert unready.metadata.uid == pod.metadata.uid
             assert await _status(there, "n2") == "True"
 
-            there.machine("n1").speak()
+            there.machine("n1").reconnect()
             await there.ready("d", 2)
             await there.sleep(1)
             assert await _status(there, "n1") == "True"
@@ -108,25 +108,25 @@ def test_a_silent_node_is_unknown_after_its_grace_and_well_again_when_it_speaks(
             return took
 
     # Up to ten seconds after its last heartbeat, and found by a look every five.
-    assert 40.0 <= play(main) <= 55.0
+    assert 40.0 <= run_world(main) <= 55.0
 
 
 def test_a_short_silence_changes_nothing() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim) as there:
-            there.machine("n1").silence()
+        async with cluster_world(sim) as there:
+            there.machine("n1").disconnect()
             await there.sleep(30)
-            there.machine("n1").speak()
+            there.machine("n1").reconnect()
             await there.sleep(300)
             assert there.journal(user=USER, kind="Node", verb="patch")[1:] == []
             assert await _status(there, "n1") == "True"
 
-    play(main)
+    run_world(main)
 
 
 def test_workloads_leave_an_unreachable_node_after_five_minutes_and_daemons_stay() -> None:
     async def main(sim: Sim) -> float:
-        async with town(sim, 2) as there:
+        async with cluster_world(sim, 2) as there:
             await there.create(DAEMON_SETS, daemon_set())
             await there.create(REPLICA_SETS, replica_set("w", replicas=1))
             await there.ready("w", 1)
@@ -155,29 +155,29 @@ def test_workloads_leave_an_unreachable_node_after_five_minutes_and_daemons_stay
             assert not any(pod.deleting for pod in await there.pods("d"))
             return took
 
-    took = play(main)
+    took = run_world(main)
     assert 300.0 <= took <= 305.0
 
 
 def test_a_node_that_comes_back_before_that_keeps_its_workloads() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim) as there:
+        async with cluster_world(sim) as there:
             await there.create(REPLICA_SETS, replica_set("w", replicas=1))
             await there.ready("w", 1)
             uid = (await there.pod("w")).metadata.uid
             for _ in range(3):
-                there.machine("n1").silence()
+                there.machine("n1").disconnect()
                 await there.sleep(200)
-                there.machine("n1").speak()
+                there.machine("n1").reconnect()
                 await there.sleep(60)
             assert (await there.pod("w")).metadata.uid == uid
 
-    play(main)
+    run_world(main)
 
 
 def test_pods_and_lease_of_a_deleted_node_are_collected() -> None:
     async def main(sim: Sim) -> float:
-        async with town(sim) as there:
+        async with cluster_world(sim) as there:
             await there.create(DAEMON_SETS, daemon_set())
             await there.ready("d", 1)
             there.machine("n1").power_off()
@@ -187,17 +187,17 @@ def test_pods_and_lease_of_a_deleted_node_are_collected() -> None:
                 return not await there.pods()
 
             took = await there.until(gone, within=120, every=0.5)
-            assert (await there.kube.page(LEASES, namespace=LEASES_IN)).items == ()
+            assert (await there.kube.list_page(LEASES, namespace=LEASES_IN)).items == ()
             deleted = there.journal(kind="Pod", verb="delete")
             assert deleted[-1].user.endswith("pod-garbage-collector")
             return took
 
-    assert 40.0 <= play(main) <= 80.0
+    assert 40.0 <= run_world(main) <= 80.0
 
 
 def test_a_kubelet_whose_node_was_deleted_writes_it_again_only_when_it_restarts() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim) as there:
+        async with cluster_world(sim) as there:
             first = await there.node("n1")
             await there.kube.request("DELETE", NODES.path(name="n1"))
             await there.sleep(600)
@@ -218,12 +218,12 @@ def test_a_kubelet_whose_node_was_deleted_writes_it_again_only_when_it_restarts(
             await there.sleep(300)
             assert await _status(there, "n1") == "True"
 
-    play(main)
+    run_world(main)
 
 
 def test_each_node_is_told_once_how_long_to_believe() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim, 3) as there:
+        async with cluster_world(sim, 3) as there:
             await there.sleep(600)
             assert [
                 (await there.node(f"n{number}")).metadata.annotations[ANNOTATION]
@@ -232,12 +232,12 @@ def test_each_node_is_told_once_how_long_to_believe() -> None:
             user = "system:serviceaccount:kube-system:ttl-controller"
             assert len(there.journal(user=user)) == 3
 
-    play(main)
+    run_world(main)
 
 
 def test_a_bare_pod_that_bears_nothing_leaves_at_once() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim, model=Steady(stopping=3.0)) as there:
+        async with cluster_world(sim, model=SteadyWorld(stop_seconds=3.0)) as there:
             pod = {
                 "metadata": {"name": "bare", "labels": {"app": "bare"}},
                 "spec": {"nodeName": "n1", "containers": [{"name": "main", "image": "x:1"}]},
@@ -258,4 +258,4 @@ def test_a_bare_pod_that_bears_nothing_leaves_at_once() -> None:
             ]
             assert deleted.code == 200
 
-    play(main)
+    run_world(main)

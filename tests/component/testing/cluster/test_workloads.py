@@ -1,16 +1,16 @@
 """Workloads in virtual time: evicted against a budget, recreated elsewhere, run to their end."""
 
-from libs.forecast.world import Ending, Oddity, Steady
-from libs.kube.client import Evicted, Withheld
-from libs.testing.apiserver.faults import Fault, Refuse
+from libs.forecast.world import ProcessEnd, SteadyWorld, WorldOverride
+from libs.kube.client import BlockedByBudget, Evicted
+from libs.testing.apiserver.faults import Fault, RefuseRequest
 from libs.testing.cluster.cluster import INFORMERS_USER
-from libs.testing.cluster.kinds import BUDGETS, JOBS, NODES, REPLICA_SETS, Job
-from libs.testing.loop import Sim
-from tests.component.testing.cluster.objects import budget, job, replica_set
-from tests.component.testing.cluster.town import NAMESPACE, Town, play, town
+from libs.testing.cluster.views import BUDGETS, JOBS, NODES, REPLICA_SETS, Job
+from libs.testing.simulation import Sim
+from tests.component.testing.cluster.builders import budget, job, replica_set
+from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
 
 
-async def _evict(there: Town, node: str) -> list[object]:
+async def _evict(there: ClusterWorld, node: str) -> list[object]:
     """`kubectl drain`, once over."""
     return [
         await there.kube.evict(pod.metadata.name, namespace=NAMESPACE, uid=pod.metadata.uid)
@@ -21,7 +21,7 @@ async def _evict(there: Town, node: str) -> list[object]:
 
 def test_a_drain_moves_pods_elsewhere_as_fast_as_their_budget_allows() -> None:
     async def main(sim: Sim) -> float:
-        async with town(sim, 2, gpus=4, model=Steady(stopping=3.0)) as there:
+        async with cluster_world(sim, 2, gpus=4, model=SteadyWorld(stop_seconds=3.0)) as there:
             await there.create(REPLICA_SETS, replica_set("w", replicas=4))
             await there.ready("w", 4)
             await there.create(BUDGETS, budget("b", app="w", maxUnavailable=1))
@@ -34,9 +34,9 @@ def test_a_drain_moves_pods_elsewhere_as_fast_as_their_budget_allows() -> None:
             here = [pod for pod in await there.pods("w") if pod.spec.node_name == "n1"]
             assert len(here) == 2
             first = await _evict(there, "n1")
-            assert [type(answer) for answer in first] == [Evicted, Withheld]
+            assert [type(answer) for answer in first] == [Evicted, BlockedByBudget]
             withheld = first[1]
-            assert isinstance(withheld, Withheld)
+            assert isinstance(withheld, BlockedByBudget)
             assert withheld.retry_after in (None, 10.0)
             fewest = 4
 
@@ -58,12 +58,12 @@ def test_a_drain_moves_pods_elsewhere_as_fast_as_their_budget_allows() -> None:
             assert {pod.spec.node_name for pod in await there.pods("w")} == {"n2"}
             return took
 
-    assert 6.0 < play(main) < 12.0
+    assert 6.0 < run_world(main) < 12.0
 
 
 def test_an_eviction_that_was_granted_counts_until_the_pod_is_seen_to_go() -> None:
     async def main(sim: Sim) -> list[object]:
-        async with town(sim, 2) as there:
+        async with cluster_world(sim, 2) as there:
             await there.create(REPLICA_SETS, replica_set("w", replicas=3))
             await there.create(BUDGETS, budget("b", app="w", minAvailable="60%"))
             await there.ready("w", 3)
@@ -74,15 +74,15 @@ def test_an_eviction_that_was_granted_counts_until_the_pod_is_seen_to_go() -> No
                 for pod in pods[:2]
             ]
 
-    granted, refused = play(main)
+    granted, refused = run_world(main)
     assert granted == Evicted()
-    assert isinstance(refused, Withheld)
+    assert isinstance(refused, BlockedByBudget)
     assert "budget" in refused.why
 
 
 def test_what_fits_nowhere_stays_pending_and_says_why_until_there_is_room() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim, gpus=1) as there:
+        async with cluster_world(sim, gpus=1) as there:
             await there.create(REPLICA_SETS, replica_set("w", replicas=2))
             await there.sleep(30)
             pods = await there.pods("w")
@@ -94,19 +94,19 @@ def test_what_fits_nowhere_stays_pending_and_says_why_until_there_is_room() -> N
             writes = there.journal(name=waiting.metadata.name, user="system:kube-scheduler")
             assert len(writes) == 1
 
-            there.machine("n1").offer("nvidia.com/gpu", 2)
+            there.machine("n1").set_devices("nvidia.com/gpu", 2)
             await there.ready("w", 2, within=10)
             await there.sleep(1)
             status = (await there.kube.get(REPLICA_SETS, "w", namespace=NAMESPACE)).status
             assert (status.replicas, status.ready_replicas) == (2, 2)
             assert status.observed_generation == 1
 
-    play(main)
+    run_world(main)
 
 
 def test_devices_that_a_dying_pod_holds_are_free_when_it_is_gone() -> None:
     async def main(sim: Sim) -> float:
-        async with town(sim, gpus=1, model=Steady(stopping=4.0)) as there:
+        async with cluster_world(sim, gpus=1, model=SteadyWorld(stop_seconds=4.0)) as there:
             await there.create(REPLICA_SETS, replica_set("w", replicas=1))
             await there.ready("w", 1)
             old = await there.pod("w")
@@ -116,14 +116,16 @@ def test_devices_that_a_dying_pod_holds_are_free_when_it_is_gone() -> None:
             assert not new.spec.node_name
             return 1.0 + await there.ready("w", 1)
 
-    assert 7.0 <= play(main) <= 7.5
+    assert 7.0 <= run_world(main) <= 7.5
 
 
 def test_a_scheduler_that_hears_nothing_gives_no_device_twice() -> None:
     async def main(sim: Sim) -> int:
-        async with town(sim, gpus=3) as there:
+        async with cluster_world(sim, gpus=3) as there:
             faults = there.server.faults
-            deaf = Fault(does=Refuse(500), verbs=("list", "watch"), kind="Pod", user=INFORMERS_USER)
+            deaf = Fault(
+                effect=RefuseRequest(500), verbs=("list", "watch"), kind="Pod", user=INFORMERS_USER
+            )
             fault = faults.add(deaf)
             faults.drop_watches(kind="Pod", user=INFORMERS_USER)
             await there.create(REPLICA_SETS, replica_set("w", replicas=5))
@@ -134,12 +136,12 @@ def test_a_scheduler_that_hears_nothing_gives_no_device_twice() -> None:
             assert sum(pod.ready for pod in await there.pods("w")) == 3
             return early
 
-    assert play(main) == 3
+    assert run_world(main) == 3
 
 
 def test_fewer_replicas_are_fewer_pods() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim) as there:
+        async with cluster_world(sim) as there:
             await there.create(REPLICA_SETS, replica_set("w", replicas=5))
             await there.ready("w", 5)
             await there.change(REPLICA_SETS, "w", {"spec": {"replicas": 2}})
@@ -148,16 +150,16 @@ def test_fewer_replicas_are_fewer_pods() -> None:
             await there.sleep(10)
             assert await there.pods("w") == []
 
-    play(main)
+    run_world(main)
 
 
-async def _job(there: Town) -> Job:
+async def _job(there: ClusterWorld) -> Job:
     return await there.kube.get(JOBS, "t", namespace=NAMESPACE)
 
 
 def test_a_job_ends_when_its_pod_has_succeeded() -> None:
     async def main(sim: Sim) -> float:
-        async with town(sim, model=Steady(working=1_800.0)) as there:
+        async with cluster_world(sim, model=SteadyWorld(job_seconds=1_800.0)) as there:
             await there.create(JOBS, job("t"))
 
             async def complete() -> bool:
@@ -173,12 +175,12 @@ def test_a_job_ends_when_its_pod_has_succeeded() -> None:
             assert len(await there.pods()) == 1
             return took
 
-    assert 1_800.0 <= play(main) <= 1_810.0
+    assert 1_800.0 <= run_world(main) <= 1_810.0
 
 
 def test_a_job_whose_pod_is_evicted_begins_again_elsewhere() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim, 2, model=Steady(working=600.0)) as there:
+        async with cluster_world(sim, 2, model=SteadyWorld(job_seconds=600.0)) as there:
             await there.create(JOBS, job("t"))
             await there.sleep(300)
             (old,) = await there.pods()
@@ -191,13 +193,13 @@ def test_a_job_whose_pod_is_evicted_begins_again_elsewhere() -> None:
             await there.sleep(200)
             assert (await _job(there)).status.succeeded == 1
 
-    play(main)
+    run_world(main)
 
 
 def test_a_job_tries_again_as_often_as_it_may() -> None:
     async def main(sim: Sim) -> tuple[int, str]:
-        model = Steady(oddities=(Oddity(workload="t", job=Ending(5.0, 1)),))
-        async with town(sim, model=model) as there:
+        model = SteadyWorld(overrides=(WorldOverride(workload="t", job=ProcessEnd(5.0, 1)),))
+        async with cluster_world(sim, model=model) as there:
             wanted = job("t")
             wanted["spec"]["backoffLimit"] = 2
             await there.create(JOBS, wanted)
@@ -205,18 +207,18 @@ def test_a_job_tries_again_as_often_as_it_may() -> None:
             status = (await _job(there)).status
             return status.failed, status.conditions[-1].type
 
-    assert play(main) == (3, "Failed")
+    assert run_world(main) == (3, "Failed")
 
 
 def test_a_node_that_joins_takes_what_waited() -> None:
     async def main(sim: Sim) -> None:
-        async with town(sim, gpus=0) as there:
+        async with cluster_world(sim, gpus=0) as there:
             await there.create(REPLICA_SETS, replica_set("w", replicas=1))
             await there.sleep(5)
             assert not (await there.pod("w")).spec.node_name
             there.cluster.fleet.add("n2")
             await there.ready("w", 1, within=10)
             assert (await there.pod("w")).spec.node_name == "n2"
-            assert len((await there.kube.page(NODES)).items) == 2
+            assert len((await there.kube.list_page(NODES)).items) == 2
 
-    play(main)
+    run_world(main)

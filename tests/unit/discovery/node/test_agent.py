@@ -1,26 +1,26 @@
 """The discovery agent: facts once, facts when they change, and nothing held when it was told so."""
 
 from libs.contracts.commands import Idle, Quiesce
-from libs.contracts.events import FactsChanged
+from libs.contracts.events import FactsEvent
 from libs.contracts.facts import Facts, Gpu
 from libs.contracts.identities import Writer
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus.memory import MemoryGpus
-from libs.host.gpus.port import Library
+from libs.host.gpus.port import DriverLibrary
 from services.discovery.node import agent
 from services.discovery.node.agent import DiscoverySettings
-from tests.unit import stationed
-from tests.unit.host.trees import put
-from tests.unit.stationed import NODE, UID, Given, Ground, Story
+from tests.unit import agent_world
+from tests.unit.agent_world import NODE, UID, AgentContext, AgentWorld, Story
+from tests.unit.host.builders import put
 
 GPU = Gpu(uuid="GPU-0", index=0, minor=0, pci="0000:1b:00.0", name="H100", memory_mib=81559)
 
 
-class Driver:
+class FakeDriver:
     """A driver that comes and goes, and whether anybody holds it."""
 
     def __init__(self) -> None:
-        self.library: Library | None = None
+        self.library: DriverLibrary | None = None
         self.held = 0
         self.gpus = MemoryGpus(
             [GPU],
@@ -33,33 +33,33 @@ class Driver:
         self.held += 1 if held else -1
 
 
-def play(story: Story, driver: Driver, *, gpu_labels: bool = True) -> None:
-    async def start(given: Given) -> None:
+def play(story: Story, driver: FakeDriver, *, gpu_labels: bool = True) -> None:
+    async def start(given: AgentContext) -> None:
         await agent.run(
             DiscoverySettings(node=NODE, node_uid=UID, gpu_labels=gpu_labels),
             bus=given.bus,
-            host=stationed.with_gpus(given.host, driver.gpus),
+            host=agent_world.with_gpus(given.host, driver.gpus),
             journal=given.journal,
             clock=given.clock,
             random=given.random,
             service=given.service,
         )
 
-    stationed.play(story, writer=Writer.DISCOVERY, start=start)
+    agent_world.play(story, writer=Writer.DISCOVERY, start=start)
 
 
-def facts(ground: Ground) -> list[Facts]:
-    return [one for one in ground.said if isinstance(one, Facts)]
+def facts(ground: AgentWorld) -> list[Facts]:
+    return [one for one in ground.reports if isinstance(one, Facts)]
 
 
 def test_facts_are_said_once_and_again_when_they_change() -> None:
-    driver = Driver()
+    driver = FakeDriver()
 
-    async def story(ground: Ground) -> None:
+    async def story(ground: AgentWorld) -> None:
         async with ground.agent():
             await ground.clock.sleep(300)
             assert len(facts(ground)) == 1
-            put(ground.box.root, "/etc/os-release", "ID=ubuntu\nVERSION_ID=24.04\n")
+            put(ground.fake_machine.root, "/etc/os-release", "ID=ubuntu\nVERSION_ID=24.04\n")
             await ground.clock.sleep(120)
         first, second = facts(ground)
         assert first.os is None
@@ -68,19 +68,19 @@ def test_facts_are_said_once_and_again_when_they_change() -> None:
         assert first.kernel == second.kernel
         assert first.nvml_error == "no NVIDIA driver is loaded"
         (event,) = ground.events
-        assert event.open() == FactsChanged(changed=("os",))
+        assert event.open() == FactsEvent(changed=("os",))
         assert (event.message, event.node, event.node_uid) == ("not as before: os", NODE, UID)
 
     play(story, driver)
 
 
 def test_gpus_are_told_once_there_is_a_driver_and_stay_known_without_it() -> None:
-    driver = Driver()
+    driver = FakeDriver()
 
-    async def story(ground: Ground) -> None:
+    async def story(ground: AgentWorld) -> None:
         async with ground.agent():
             await ground.clock.sleep(10)
-            driver.library = Library(driver_version="570.86.15")
+            driver.library = DriverLibrary(driver_version="570.86.15")
             await ground.clock.sleep(120)
             assert facts(ground)[-1].gpus == (GPU,)
             assert facts(ground)[-1].nvml_error == ""
@@ -93,13 +93,13 @@ def test_gpus_are_told_once_there_is_a_driver_and_stay_known_without_it() -> Non
 
 
 def test_it_lets_go_when_it_is_told_and_stays_so_over_a_restart() -> None:
-    driver = Driver()
-    driver.library = Library(driver_version="570.86.15")
+    driver = FakeDriver()
+    driver.library = DriverLibrary(driver_version="570.86.15")
 
-    async def story(ground: Ground) -> None:
+    async def story(ground: AgentWorld) -> None:
         async with ground.agent():
             await ground.until(lambda: driver.held)
-            order = await ground.order(Quiesce())
+            order = await ground.send_command(Quiesce())
             await ground.until(lambda: ground.result(order))
             assert driver.held == 0
             await ground.clock.sleep(300)
@@ -108,7 +108,7 @@ def test_it_lets_go_when_it_is_told_and_stays_so_over_a_restart() -> None:
             await ground.clock.sleep(300)
             assert driver.held == 0
             assert "told to let go" in facts(ground)[-1].nvml_error
-            order = await ground.order(Idle())
+            order = await ground.send_command(Idle())
             await ground.until(lambda: ground.result(order))
             assert driver.held == 1
             assert facts(ground)[-1].nvml_error == ""
@@ -117,10 +117,10 @@ def test_it_lets_go_when_it_is_told_and_stays_so_over_a_restart() -> None:
 
 
 def test_without_gpu_labels_no_gpu_is_ever_asked() -> None:
-    driver = Driver()
-    driver.library = Library(driver_version="570.86.15")
+    driver = FakeDriver()
+    driver.library = DriverLibrary(driver_version="570.86.15")
 
-    async def story(ground: Ground) -> None:
+    async def story(ground: AgentWorld) -> None:
         async with ground.agent():
             await ground.clock.sleep(120)
         assert driver.held == 0

@@ -3,30 +3,30 @@
 import msgspec
 
 from libs.contracts.message import encode
-from libs.contracts.node import Record
+from libs.contracts.node import NodeRecord
 from libs.policy.kinds.common import EnvVar
 from libs.runtime.settings import load
-from services.driver.cluster import things
-from services.driver.cluster.plan import Key, Plan
-from services.driver.cluster.settings import DriverClusterSettings
-from tests.unit.driver.cluster.making import kept, node, plan
-from tests.unit.policy.situations import SETTINGS, asking, cluster_policy, of_corpus
+from services.driver.cluster import resources
+from services.driver.cluster.plan import ObjectKey, OperandPlan
+from services.driver.cluster.role import DriverClusterSettings
+from tests.unit.driver.cluster.builders import live_object, node, plan
+from tests.unit.policy.situations import SETTINGS, cluster_policy, crd_mode_policy, from_corpus
 
 FAILED = {"nvidia.com/gpu-driver-upgrade-state": "upgrade-failed"}
 
 
-def words(made: Plan, kind: str) -> str:
-    status = made.statuses[Key("ClusterPolicy", "cluster-policy")]
+def words(made: OperandPlan, kind: str) -> str:
+    status = made.statuses[ObjectKey("ClusterPolicy", "cluster-policy")]
     (found,) = [one.message for one in status.conditions if one.type == kind]
     return found
 
 
 def test_what_the_device_plugin_is_missing_from() -> None:
-    kinds = [plan(), plan(asking()), plan(*of_corpus("gpu-cluster-policy.yaml"))]
+    kinds = [plan(), plan(crd_mode_policy()), plan(*from_corpus("gpu-cluster-policy.yaml"))]
     for made in kinds:
         names = {key.name for key in made.objects}
         assert "nvidia-device-plugin-daemonset" not in names
-        validator = made.objects[Key("DaemonSet", "nvidia-operator-validator")].object
+        validator = made.objects[ObjectKey("DaemonSet", "nvidia-operator-validator")].object
         (container,) = validator["spec"]["template"]["spec"]["containers"]
         env = {one["name"]: one.get("value") for one in container["env"]}
         assert env["SLUICE_CHECK_PLUGIN"] == "false"
@@ -36,7 +36,7 @@ def test_what_the_device_plugin_is_missing_from() -> None:
 
 
 def test_a_failed_node_says_why_by_its_record() -> None:
-    record = encode(Record(node_uid="u", epoch=1, token=1, cause="busy: sshd")).decode()
+    record = encode(NodeRecord(node_uid="u", epoch=1, token=1, cause="busy: sshd")).decode()
     said = words(plan(nodes=(node(record=record, **FAILED),)), "Degraded")
     assert said == "state-driver on a: busy: sshd"
     said = words(plan(nodes=(node(**FAILED),)), "Degraded")
@@ -50,7 +50,7 @@ def test_of_a_node_only_what_counts_is_kept() -> None:
     fields = [{"manager": "kubelet", "operation": "Update", "fieldsV1": {}}]
     metadata = {"name": "a", "annotations": annotations, "managedFields": fields}
     text = msgspec.json.encode({"metadata": metadata, "status": {"images": ["x" * 1000]}})
-    one = msgspec.json.decode(text, type=things.Node)
+    one = msgspec.json.decode(text, type=resources.Node)
     assert one.record == "{}"
     assert one.metadata.annotations == {"sluice.dev/upgrade": "{}"}
     assert one.metadata.managed_fields == ()
@@ -59,7 +59,7 @@ def test_of_a_node_only_what_counts_is_kept() -> None:
 def test_daemon_sets_are_seen_as_their_controllers_see_them() -> None:
     made = plan()
     sets = tuple(
-        kept(
+        live_object(
             {
                 **one.object,
                 "status": {"desiredNumberScheduled": 1, "updatedNumberScheduled": 1},
@@ -84,7 +84,7 @@ def test_only_a_policy_of_the_whole_cluster_decides_what_may_go() -> None:
     }
     alone = plan(strategy)
     assert not alone.decides
-    assert Key("DaemonSet", "gpu-feature-discovery") in alone.objects
+    assert ObjectKey("DaemonSet", "gpu-feature-discovery") in alone.objects
 
 
 def test_a_pool_that_is_held_has_no_target() -> None:

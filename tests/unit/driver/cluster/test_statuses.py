@@ -4,24 +4,26 @@ from typing import Any
 
 import pytest
 
-from libs.policy.status import Status
+from libs.policy.status import PolicyStatus
 from services.driver.cluster import statuses
-from services.driver.cluster.plan import Key
-from tests.unit.driver.cluster.making import plan, policy
+from services.driver.cluster.plan import ObjectKey
+from tests.unit.driver.cluster.builders import plan, policy
 from tests.unit.policy.situations import SETTINGS, cluster_policy
 
 THEN, NOW = "2027-01-15T08:00:00Z", "2027-01-15T09:00:00Z"
 POLICY = cluster_policy()
 
 
-def wanted() -> Status:
-    return plan().statuses[Key("ClusterPolicy", "cluster-policy")]
+def wanted() -> PolicyStatus:
+    return plan().statuses[ObjectKey("ClusterPolicy", "cluster-policy")]
 
 
 def change(status: Any = None, *, foreign: str = "", now: str = NOW, **metadata: Any) -> Any:
     written = {**POLICY, "metadata": {**POLICY["metadata"], **metadata}}
     there = policy("ClusterPolicy", written, status=status)
-    return statuses.change(wanted(), there, namespace=SETTINGS.namespace, foreign=foreign, now=now)
+    return statuses.status_change(
+        wanted(), there, namespace=SETTINGS.namespace, foreign=foreign, now=now
+    )
 
 
 def test_a_first_status_says_everything() -> None:
@@ -65,7 +67,7 @@ def test_a_status_that_is_none_is_replaced(status: Any) -> None:
 def test_two_that_say_the_same_at_different_times_are_one() -> None:
     first, second = change(now=THEN), change(now=NOW)
     assert first != second
-    assert statuses.timeless(first) == statuses.timeless(second)
+    assert statuses.without_times(first) == statuses.without_times(second)
 
 
 def test_beside_an_operator_at_work_only_that_is_said() -> None:
@@ -96,5 +98,5 @@ def test_an_object_that_cannot_be_carried_out_says_why() -> None:
     ]
     words = "ClusterPolicy cannot be carried out: spec.x is wrong"
     parsed = statuses.conditions_of({"conditions": refused})
-    assert statuses.invalid("ClusterPolicy", parsed) == words
-    assert statuses.invalid("ClusterPolicy", statuses.conditions_of(change())) == ""
+    assert statuses.invalid_reason("ClusterPolicy", parsed) == words
+    assert statuses.invalid_reason("ClusterPolicy", statuses.conditions_of(change())) == ""

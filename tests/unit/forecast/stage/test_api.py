@@ -6,19 +6,19 @@ import msgspec
 import pytest
 
 from libs.contracts.journal import Verb
-from libs.contracts.node import MANAGER, REQUEST_ANNOTATION, Lease, Request
-from libs.contracts.paths import put
+from libs.contracts.node import MANAGER, REQUEST_ANNOTATION, NodeLease, NodeRequest
+from libs.contracts.paths import set_path
 from libs.contracts.rollout import Brake, RolloutStatus
-from libs.forecast.stage.chronicle import leaves_of_rollout
-from libs.forecast.stage.paths import CORDON
+from libs.forecast.stage.field_paths import CORDON
+from libs.forecast.stage.recorder import leaves_of_rollout
 from libs.kube.changes import changed_paths
 from libs.rollout.decision import Decision, WriteRollout
-from libs.rollout.views.node import Field
-from tests.unit.forecast.stage.hands import NEW_LABEL, NODE, TOKEN, Scene
-from tests.unit.rollout.building import POOL
+from libs.rollout.views.node import NodeField
+from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, TOKEN, StageScenario
+from tests.unit.rollout.builders import POOL
 
 
-def codes(scene: Scene, kind: str = "Node") -> list[tuple[str, str, int]]:
+def codes(scene: StageScenario, kind: str = "Node") -> list[tuple[str, str, int]]:
     """Of the scheduler's requests."""
     return [
         (each.verb.value, each.manager, each.code)
@@ -28,95 +28,97 @@ def codes(scene: Scene, kind: str = "Node") -> list[tuple[str, str, int]]:
 
 
 def test_a_write_that_fits_is_stored_whole() -> None:
-    scene = Scene()
-    scene.do(scene.write(state="pod-deletion-required", lease=scene.lease(), unschedulable=True))
+    scene = StageScenario()
+    scene.carry_out(
+        scene.write(state="pod-deletion-required", lease=scene.lease(), unschedulable=True)
+    )
     node = scene.node
     assert (node.state, node.cordoned) == ("pod-deletion-required", True)
-    assert isinstance(node.lease, Lease)
+    assert isinstance(node.lease, NodeLease)
     assert node.lease.token == TOKEN
-    assert node.owners[Field.CORDON] == (MANAGER,)
+    assert node.field_managers[NodeField.CORDON] == (MANAGER,)
     assert codes(scene) == [("apply", MANAGER, 200)]
 
 
 def test_a_write_on_an_older_revision_is_a_conflict() -> None:
-    scene = Scene()
+    scene = StageScenario()
     late = scene.write(state="upgrade-required")
     scene.people.cordon(NODE)
-    scene.do(late)
+    scene.carry_out(late)
     assert scene.node.state == "upgrade-done"
     assert codes(scene) == [("apply", MANAGER, 409)]
 
 
 def test_a_write_to_a_node_of_the_same_name_is_a_conflict_and_makes_nothing() -> None:
-    scene = Scene()
+    scene = StageScenario()
     late = scene.write(state="upgrade-required")
     scene.people.delete_node(NODE)
-    scene.do(late)
+    scene.carry_out(late)
     assert scene.stage.node(NODE) is None
     scene.people.register(NODE, POOL)
-    scene.do(late)
+    scene.carry_out(late)
     assert scene.node.state == ""
     assert codes(scene) == 2 * [("apply", MANAGER, 409)]
 
 
 def test_an_unchanged_write_has_no_revision() -> None:
-    scene = Scene()
+    scene = StageScenario()
     before = scene.node.revision
-    scene.do(scene.write())
+    scene.carry_out(scene.write())
     assert scene.node.revision == before
     assert [each.changed for each in scene.stage.journal().revisions or ()] == [{}]
 
 
 def test_a_cordon_that_a_person_has_too_stays_when_we_give_ours_up() -> None:
-    scene = Scene(cordoned_by="kubectl-cordon")
-    scene.do(scene.write(unschedulable=True))
-    assert scene.node.owners[Field.CORDON] == ("kubectl-cordon", MANAGER)
-    scene.do(scene.write(unschedulable=None))
+    scene = StageScenario(cordoned_by="kubectl-cordon")
+    scene.carry_out(scene.write(unschedulable=True))
+    assert scene.node.field_managers[NodeField.CORDON] == ("kubectl-cordon", MANAGER)
+    scene.carry_out(scene.write(unschedulable=None))
     assert scene.node.cordoned
-    assert scene.node.others(Field.CORDON) == ("kubectl-cordon",)
+    assert scene.node.other_managers(NodeField.CORDON) == ("kubectl-cordon",)
 
 
 def test_kubectl_cordon_over_ours_cannot_be_seen() -> None:
-    scene = Scene()
-    scene.do(scene.write(unschedulable=True))
+    scene = StageScenario()
+    scene.carry_out(scene.write(unschedulable=True))
     before = scene.node.revision
     scene.people.cordon(NODE)
     assert scene.node.revision == before
-    scene.do(scene.write(unschedulable=None))
+    scene.carry_out(scene.write(unschedulable=None))
     assert not scene.node.cordoned
 
 
 def test_a_cordon_is_followed_by_its_taint_in_both_directions() -> None:
-    scene = Scene()
-    scene.do(scene.write(unschedulable=True), wait=0.1)
+    scene = StageScenario()
+    scene.carry_out(scene.write(unschedulable=True), wait=0.1)
     assert (scene.node.cordoned, scene.node.cordon_taint) == (True, False)
-    scene.let(0.3)
+    scene.advance(0.3)
     assert scene.node.cordon_taint
-    scene.do(scene.write(unschedulable=None), wait=1.0)
+    scene.carry_out(scene.write(unschedulable=None), wait=1.0)
     assert (scene.node.cordoned, scene.node.cordon_taint) == (False, False)
 
 
 def test_a_request_is_emptied_and_then_gone() -> None:
-    scene = Scene()
-    scene.people.request(NODE, "adopt")
-    assert scene.node.request is Request.ADOPT
-    scene.do(scene.write(cleared=(REQUEST_ANNOTATION,)))
+    scene = StageScenario()
+    scene.people.set_request(NODE, "adopt")
+    assert scene.node.request is NodeRequest.ADOPT
+    scene.carry_out(scene.write(cleared=(REQUEST_ANNOTATION,)))
     assert scene.node.request is None
-    assert scene.node.owned(Field.REQUEST)
-    scene.do(scene.write())
-    assert not scene.node.owned(Field.REQUEST)
+    assert scene.node.is_owned(NodeField.REQUEST)
+    scene.carry_out(scene.write())
+    assert not scene.node.is_owned(NodeField.REQUEST)
 
 
 def test_what_a_person_edits_is_his() -> None:
-    scene = Scene()
+    scene = StageScenario()
     scene.people.set_state(NODE, "upgrade-required")
-    assert scene.node.others(Field.STATE) == ("kubectl-edit",)
-    assert scene.node.writers == {Field.STATE: "kubectl-edit"}
+    assert scene.node.other_managers(NodeField.STATE) == ("kubectl-edit",)
+    assert scene.node.last_managers == {NodeField.STATE: "kubectl-edit"}
     scene.people.set_state(NODE, None)
-    assert Field.STATE not in scene.node.owners
+    assert NodeField.STATE not in scene.node.field_managers
 
 
-def rollout(scene: Scene, **said: Any) -> None:
+def rollout(scene: StageScenario, **said: Any) -> None:
     """Write the Rollout, as the view has it."""
     seen = scene.stage.pool(POOL).rollout
     usual: dict[str, Any] = {"status": RolloutStatus(target="t")}
@@ -126,27 +128,27 @@ def rollout(scene: Scene, **said: Any) -> None:
     scene.stage.carry_out(Decision(rollouts=(write,)))
 
 
-def is_written(scene: Scene) -> bool:
+def is_written(scene: StageScenario) -> bool:
     """As the view says."""
     seen = scene.stage.pool(POOL).rollout
     assert seen is not None
-    return seen.writing
+    return seen.write_pending
 
 
 def test_a_rollout_is_made_once_and_then_compared() -> None:
-    scene = Scene()
+    scene = StageScenario()
     rollout(scene, brake=Brake.PAUSE)
     assert scene.stage.pool(POOL).rollout is None
-    scene.let(1)
+    scene.advance(1)
     made = scene.stage.pool(POOL).rollout
     assert made is not None
-    assert (made.spec.brake, made.writing) == (Brake.PAUSE, False)
+    assert (made.spec.brake, made.write_pending) == (Brake.PAUSE, False)
     rollout(scene, uid="", revision="")
-    scene.let(1)
+    scene.advance(1)
     rollout(scene, revision="1")
-    scene.let(1)
+    scene.advance(1)
     rollout(scene, status=RolloutStatus(target="u"))
-    scene.let(1)
+    scene.advance(1)
     assert codes(scene, "Rollout") == [
         ("create", MANAGER, 201), ("create", MANAGER, 409), ("update", MANAGER, 409),
         ("update", MANAGER, 200),
@@ -157,33 +159,35 @@ def test_a_rollout_is_made_once_and_then_compared() -> None:
 
 
 def test_a_rollout_that_is_being_written_says_so() -> None:
-    scene = Scene()
+    scene = StageScenario()
     rollout(scene)
-    scene.let(1)
+    scene.advance(1)
     rollout(scene, status=RolloutStatus(target="u"))
     assert is_written(scene)
-    scene.let(1)
+    scene.advance(1)
     assert not is_written(scene)
 
 
 def test_the_journal_has_the_paths_that_a_server_writes() -> None:
-    scene = Scene()
-    scene.do(scene.write(state="upgrade-required", driver_label=NEW_LABEL, unschedulable=True))
+    scene = StageScenario()
+    scene.carry_out(
+        scene.write(state="upgrade-required", driver_label=NEW_LABEL, unschedulable=True)
+    )
     change = next(iter(scene.stage.journal().revisions or ()))
     assert change.verb is Verb.APPLY
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}
     for path, (old, new) in change.changed.items():
-        put(before, path, old)
-        put(after, path, new)
+        set_path(before, path, old)
+        set_path(after, path, new)
     assert changed_paths(before, after) == change.changed
     assert change.changed[CORDON] == (None, True)
 
 
 def test_the_paths_of_a_rollout_are_those_that_a_server_writes() -> None:
-    scene = Scene()
+    scene = StageScenario()
     rollout(scene)
-    scene.let(1)
+    scene.advance(1)
     there = scene.stage.state.pools[POOL].rollout
     assert there is not None
     whole = {
@@ -197,15 +201,15 @@ def test_the_paths_of_a_rollout_are_those_that_a_server_writes() -> None:
 
 @pytest.mark.parametrize("brake", list(Brake))
 def test_people_write_the_spec_of_a_rollout(brake: Brake) -> None:
-    scene = Scene()
+    scene = StageScenario()
     rollout(scene)
-    scene.let(1)
+    scene.advance(1)
     before = scene.stage.pool(POOL).rollout
-    scene.people.brake(POOL, brake)
+    scene.people.set_brake(POOL, brake)
     after = scene.stage.pool(POOL).rollout
     assert before is not None
     assert after is not None
     assert after.spec.brake is brake
     assert (after.revision != before.revision) == (brake is not Brake.NONE)
-    scene.people.lose_rollout(POOL)
+    scene.people.delete_rollout(POOL)
     assert scene.stage.pool(POOL).rollout is None

@@ -5,24 +5,24 @@ import pytest
 from libs.contracts.commands import Idle, PreflightCheck, Quiesce
 from libs.contracts.reports import Finding
 from libs.contracts.waits import WaitCode
-from libs.forecast.stage import Fate, Tenant
+from libs.forecast.stage import EffectFault, Tenant
 from libs.rollout.decision import (
     AskPreflight,
     Decision,
-    Note,
+    Notice,
+    NoticeKind,
     Step,
-    Told,
     Wait,
     WriteNode,
     WriteSlot,
 )
-from libs.rollout.views.machine import Checked
-from tests.unit.forecast.stage.hands import NODE, OLD_LABEL, Scene
+from libs.rollout.views.machine import PreflightQuery
+from tests.unit.forecast.stage.scenario import NODE, OLD_LABEL, StageScenario
 
 CHECK = PreflightCheck(label=OLD_LABEL)
 
 
-def codes(scene: Scene) -> list[int]:
+def codes(scene: StageScenario) -> list[int]:
     """Of writes to the Node."""
     return [
         each.code
@@ -31,94 +31,94 @@ def codes(scene: Scene) -> list[int]:
     ]
 
 
-def both(scene: Scene) -> tuple[WriteNode, WriteSlot]:
+def both(scene: StageScenario) -> tuple[WriteNode, WriteSlot]:
     """A write of the Node, and then one of a slot."""
     return scene.write(state="upgrade-required"), scene.slot("plugin", Quiesce())
 
 
-def quiesced(scene: Scene) -> bool:
+def quiesced(scene: StageScenario) -> bool:
     """Whether the slot was written."""
     slot = scene.node.components["plugin"].slot
     return slot is not None and slot.token == 2
 
 
 def test_actions_come_one_after_another_and_the_node_is_being_written_meanwhile() -> None:
-    scene = Scene()
-    note = Note(told=Told.EDIT, field="state", message="something")
-    scene.do(*both(scene), note, wait=0.03)
-    assert (scene.node.state, quiesced(scene), scene.node.writing) == (
+    scene = StageScenario()
+    note = Notice(kind=NoticeKind.EDIT, field="state", message="something")
+    scene.carry_out(*both(scene), note, wait=0.03)
+    assert (scene.node.state, quiesced(scene), scene.node.write_pending) == (
         "upgrade-required", False, True
     )  # fmt: skip
-    scene.let(0.02)
-    assert (quiesced(scene), scene.node.writing) == (True, False)
-    assert any("something" in text for _, text in scene.stage.story)
+    scene.advance(0.02)
+    assert (quiesced(scene), scene.node.write_pending) == (True, False)
+    assert any("something" in text for _, text in scene.stage.log_lines)
 
 
 def test_what_fails_ends_the_step() -> None:
-    scene = Scene()
+    scene = StageScenario()
     late, slot = both(scene)
     scene.people.cordon(NODE)
-    scene.do(late, slot)
+    scene.carry_out(late, slot)
     assert codes(scene) == [409]
     assert not quiesced(scene)
-    assert not scene.node.writing
+    assert not scene.node.write_pending
 
 
 def test_what_is_lost_is_given_up_after_a_while() -> None:
-    scene = Scene()
-    scene.do(*both(scene), fate=Fate(lost=True), wait=2.9)
-    assert (codes(scene), quiesced(scene), scene.node.writing) == ([], False, True)
-    scene.let(0.2)
-    assert not scene.node.writing
+    scene = StageScenario()
+    scene.carry_out(*both(scene), fault=EffectFault(lost=True), wait=2.9)
+    assert (codes(scene), quiesced(scene), scene.node.write_pending) == ([], False, True)
+    scene.advance(0.2)
+    assert not scene.node.write_pending
 
 
 def test_what_is_late_meets_a_world_that_went_on() -> None:
-    scene = Scene()
-    scene.do(*both(scene), fate=Fate(delay=2.0), wait=1.0)
+    scene = StageScenario()
+    scene.carry_out(*both(scene), fault=EffectFault(delay=2.0), wait=1.0)
     scene.people.cordon(NODE)
-    scene.let(5)
+    scene.advance(5)
     assert codes(scene) == [409]
 
 
 def test_what_comes_twice_meets_itself() -> None:
-    scene = Scene()
-    scene.do(*both(scene), fate=Fate(again=1.0), wait=5.0)
+    scene = StageScenario()
+    scene.carry_out(*both(scene), fault=EffectFault(repeat_after=1.0), wait=5.0)
     assert codes(scene) == [200, 409]
     assert quiesced(scene)
 
 
 def test_half_of_it_is_done() -> None:
-    scene = Scene()
-    scene.do(*both(scene), fate=Fate(actions=1), wait=0.5)
-    assert (codes(scene), quiesced(scene), scene.node.writing) == ([200], False, True)
-    scene.let(3)
-    assert (quiesced(scene), scene.node.writing) == (False, False)
+    scene = StageScenario()
+    scene.carry_out(*both(scene), fault=EffectFault(max_actions=1), wait=0.5)
+    assert (codes(scene), quiesced(scene), scene.node.write_pending) == ([200], False, True)
+    scene.advance(3)
+    assert (quiesced(scene), scene.node.write_pending) == (False, False)
 
 
 def test_an_answer_that_is_lost_is_waited_for() -> None:
-    scene = Scene()
-    scene.do(*both(scene), fate=Fate(unanswered=True), wait=0.5)
-    assert (codes(scene), quiesced(scene), scene.node.writing) == ([200], True, True)
-    scene.let(3)
-    assert not scene.node.writing
+    scene = StageScenario()
+    scene.carry_out(*both(scene), fault=EffectFault(unanswered=True), wait=0.5)
+    assert (codes(scene), quiesced(scene), scene.node.write_pending) == ([200], True, True)
+    scene.advance(3)
+    assert not scene.node.write_pending
 
 
 def test_a_slot_is_compared_with_what_was_read() -> None:
-    scene = Scene()
+    scene = StageScenario()
     late = scene.slot("plugin", Quiesce())
-    scene.do(late, fate=Fate(delay=1.0), wait=0.0)
-    scene.do(scene.slot("plugin", Idle(), op=5), wait=3.0)
+    scene.carry_out(late, fault=EffectFault(delay=1.0), wait=0.0)
+    scene.carry_out(scene.slot("plugin", Idle(), op=5), wait=3.0)
     slot = scene.node.components["plugin"].slot
     assert slot is not None
     assert slot.op == 5
 
 
 def test_a_slot_that_says_so_already_is_not_written_again() -> None:
-    scene = Scene()
+    scene = StageScenario()
     same = scene.slot("plugin", Quiesce())
-    scene.do(same)
+    scene.carry_out(same)
     before = scene.stage.state.slots[NODE, "plugin"].sequence
-    scene.do(same)
+    scene.carry_out(same)
     assert scene.stage.state.slots[NODE, "plugin"].sequence == before
 
 
@@ -126,22 +126,22 @@ def test_a_slot_that_says_so_already_is_not_written_again() -> None:
 def test_waits_are_remembered_in_the_views_and_are_no_reason_to_decide(
     rested: tuple[str, ...] | None,
 ) -> None:
-    scene = Scene()
-    scene.stage.changed()
+    scene = StageScenario()
+    scene.stage.pop_changed_names()
     wait = Wait(code=WaitCode.BUDGET, detail="full", since=1.0)
     scene.stage.carry_out(Decision(waits={NODE: wait}))
-    assert scene.node.waiting is wait
-    assert scene.stage.changed() == (frozenset(), frozenset())
-    scene.stage.carry_out(Decision(), rested=rested)
-    assert scene.node.waiting is (None if rested is None else wait)
+    assert scene.node.last_wait is wait
+    assert scene.stage.pop_changed_names() == (frozenset(), frozenset())
+    scene.stage.carry_out(Decision(), no_longer_waiting=rested)
+    assert scene.node.last_wait is (None if rested is None else wait)
 
 
-def ask(scene: Scene, check: PreflightCheck = CHECK) -> None:
+def ask(scene: StageScenario, check: PreflightCheck = CHECK) -> None:
     """A preflight, of this boot."""
-    scene.do(AskPreflight(boot_id=scene.node.boot_id, check=check), wait=0.1)
+    scene.carry_out(AskPreflight(boot_id=scene.node.boot_id, check=check), wait=0.1)
 
 
-def checked(scene: Scene) -> Checked:
+def checked(scene: StageScenario) -> PreflightQuery:
     """What is known of it."""
     found = scene.node.preflight
     assert found is not None
@@ -150,57 +150,61 @@ def checked(scene: Scene) -> Checked:
 
 def test_a_preflight_is_answered_with_what_stands_in_the_way() -> None:
     nouveau = Finding(code="nouveau", message="it is loaded")
-    scene = Scene(obstacles=(nouveau,), tenants=(Tenant(name="web"),), host_processes=2)
+    scene = StageScenario(obstacles=(nouveau,), tenants=(Tenant(name="web"),), host_processes=2)
     ask(scene)
-    assert checked(scene).answered is None
-    scene.let(3)
+    assert checked(scene).answered_at is None
+    scene.advance(3)
     answer = checked(scene).answer
     assert answer is not None
     assert [each.code for each in answer.findings] == ["nouveau", "holder", "holder"]
 
 
 def test_pods_that_the_plan_removes_stand_in_nobodys_way() -> None:
-    scene = Scene(tenants=(Tenant(name="web"),))
-    (uid,) = scene.machine.works
+    scene = StageScenario(tenants=(Tenant(name="web"),))
+    (uid,) = scene.machine.tenant_pods
     ask(scene, PreflightCheck(label=OLD_LABEL, removes_pods=(uid,)))
-    scene.let(3)
+    scene.advance(3)
     answer = checked(scene).answer
     assert answer is not None
     assert answer.findings == ()
 
 
 def test_a_silent_agent_does_not_answer() -> None:
-    scene = Scene()
-    scene.faults.agent_dies(NODE, "driver")
+    scene = StageScenario()
+    scene.faults.stop_agent(NODE, "driver")
     ask(scene)
-    scene.let(100)
+    scene.advance(100)
     assert checked(scene).answer is None
 
 
 def test_another_boot_has_no_preflight() -> None:
-    scene = Scene()
+    scene = StageScenario()
     ask(scene)
-    scene.let(3)
+    scene.advance(3)
     scene.faults.reboot(NODE)
-    scene.let(200)
+    scene.advance(200)
     assert scene.node.preflight is None
 
 
 def test_a_new_leader_knows_nothing_of_what_was_under_way() -> None:
-    scene = Scene()
+    scene = StageScenario()
     ask(scene)
-    scene.do(*both(scene), fate=Fate(delay=1.0), wait=0.1)
-    assert scene.node.writing
+    scene.carry_out(*both(scene), fault=EffectFault(delay=1.0), wait=0.1)
+    assert scene.node.write_pending
     epoch = scene.stage.epoch
     assert scene.stage.elect() == scene.stage.epoch
-    assert (scene.node.writing, scene.node.preflight, scene.node.waiting) == (False, None, None)
+    assert (scene.node.write_pending, scene.node.preflight, scene.node.last_wait) == (
+        False,
+        None,
+        None,
+    )
     assert scene.stage.epoch >= epoch
-    scene.let(2)
+    scene.advance(2)
     assert codes(scene) == [200], "what was sent arrives all the same"
 
 
 def test_a_deposed_leader_neither_waits_nor_evicts() -> None:
-    scene = Scene()
+    scene = StageScenario()
     before = scene.stage.state.leader
     scene.stage.elect()
     write = scene.write(state="upgrade-required")
@@ -209,7 +213,7 @@ def test_a_deposed_leader_neither_waits_nor_evicts() -> None:
         waits={"other": Wait(code=WaitCode.BUDGET, detail="", since=0.0)},
     )
     scene.stage.carry_out(decision, leader=before)
-    assert not scene.node.writing
-    scene.let(1)
+    assert not scene.node.write_pending
+    scene.advance(1)
     assert codes(scene) == [200]
-    assert "other" not in scene.stage.state.known
+    assert "other" not in scene.stage.state.memory

@@ -8,10 +8,16 @@ from msgspec.structs import replace
 
 from libs.policy.kinds.strategy import StrategySpec
 from libs.rollout.views.node import NodeView
-from tests.unit.rollout.allocate.starting import clear, granted_to, many, of_target, open_pool
-from tests.unit.rollout.building import done, failed
+from tests.unit.rollout.allocate.builders import (
+    candidate,
+    candidates,
+    granted_to,
+    of_target,
+    open_pool,
+)
+from tests.unit.rollout.builders import done, failed
 
-TEN = many(10)
+TEN = candidates(10)
 
 
 def cordoned(nodes: list[NodeView]) -> list[NodeView]:
@@ -20,7 +26,7 @@ def cordoned(nodes: list[NodeView]) -> list[NodeView]:
 
 AWAY = [done(f"away-{n}", ready=False) for n in range(3)]
 FAILED = [failed(f"failed-{n}") for n in range(2)]
-SKIPPED = [replace(node, skip=True) for node in many(8)[:2]]
+SKIPPED = [replace(node, skip=True) for node in candidates(8)[:2]]
 
 
 @pytest.mark.parametrize(
@@ -33,8 +39,8 @@ SKIPPED = [replace(node, skip=True) for node in many(8)[:2]]
         (0, "1%", TEN[:3], 1),
         (0, 0, TEN[:4], 0),
         (1, "25%", [*(done(f"done-{n}") for n in range(6)), *AWAY, TEN[0]], 0),
-        (2, "100%", [*SKIPPED, *many(8)[2:]], 2),
-        (0, 8, [*many(8)[:5], *cordoned(many(8)[5:])], 8),
+        (2, "100%", [*SKIPPED, *candidates(8)[2:]], 2),
+        (0, 8, [*candidates(8)[:5], *cordoned(candidates(8)[5:])], 8),
         (0, 20, TEN[:5], 5),
     ],
 )
@@ -60,12 +66,12 @@ def test_failed_nodes_hold_no_place_in_parallel() -> None:
         base=10,
         strategy=StrategySpec(retries=0),
     )
-    assert len(granted_to(pool, *many(8), *FAILED)) == 2
+    assert len(granted_to(pool, *candidates(8), *FAILED)) == 2
 
 
 def test_nodes_that_are_cordoned_start_first_of_all_where_they_cost_nothing() -> None:
     """There they start whatever the slots say; here they cost a place in parallel."""
-    nodes = [*many(3), *cordoned(many(6)[3:])]
+    nodes = [*candidates(3), *cordoned(candidates(6)[3:])]
     pool = open_pool(
         upgrade={"max_parallel_upgrades": 2, "max_unavailable": 1}, record=of_target(), base=6
     )
@@ -74,7 +80,7 @@ def test_nodes_that_are_cordoned_start_first_of_all_where_they_cost_nothing() ->
 
 def test_at_a_hundred_percent_a_node_that_is_not_ready_does_not_start() -> None:
     """There it does."""
-    nodes = [*many(4), clear("away", ready=False)]
+    nodes = [*candidates(4), candidate("away", ready=False)]
     pool = open_pool(
         upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"},
         record=of_target(),
@@ -86,4 +92,4 @@ def test_at_a_hundred_percent_a_node_that_is_not_ready_does_not_start() -> None:
 def test_there_is_always_a_limit() -> None:
     """There an absent maxUnavailable is all nodes; here it is the default, a quarter."""
     pool = open_pool(upgrade={"max_parallel_upgrades": 0}, record=of_target(), base=8)
-    assert len(granted_to(pool, *many(8))) == 2
+    assert len(granted_to(pool, *candidates(8))) == 2

@@ -3,31 +3,31 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import Record
-from libs.contracts.rollout import Phase
+from libs.contracts.node import NodeRecord
+from libs.contracts.rollout import RolloutPhase
 from libs.contracts.waits import WaitCode
-from libs.rollout.deciding import decide
+from libs.rollout.decide import decide
 from libs.rollout.views.node import NodeView
-from tests.unit.rollout.allocate.starting import (
+from tests.unit.rollout.allocate.builders import (
+    candidate,
+    candidates,
     checked,
-    clear,
     code_of,
     decided,
     entry,
     granted_to,
-    many,
     of_target,
     open_pool,
     written,
 )
-from tests.unit.rollout.building import (
+from tests.unit.rollout.builders import (
     NOW,
     done,
     failed,
     fleet,
+    in_flight_node,
     instant,
     node,
-    under_way,
     without_driver,
 )
 
@@ -37,40 +37,40 @@ ALL = {"max_parallel_upgrades": 0}
 def again(name: str) -> NodeView:
     """A failed node whose driver came up by itself: it is validated again."""
     node = failed(name)
-    assert isinstance(node.record, Record)
+    assert isinstance(node.record, NodeRecord)
     return replace(node, record=replace(node.record, revalidated=""))
 
 
 def test_base_and_limit_are_taken_at_the_first_grant() -> None:
-    status = written(decided(open_pool(upgrade=ALL, record=of_target()), *many(10)))
+    status = written(decided(open_pool(upgrade=ALL, record=of_target()), *candidates(10)))
     assert (status.base, status.counts.limit) == (10, 3)
 
 
 def test_base_is_taken_anew_when_a_complete_rollout_reopens() -> None:
-    pool = open_pool(upgrade=ALL, record=of_target(), base=100, phase=Phase.COMPLETE)
-    assert written(decided(pool, *many(10))).base == 10
-    nodes = [*many(1), *(done(f"done-{n}") for n in range(9))]
+    pool = open_pool(upgrade=ALL, record=of_target(), base=100, phase=RolloutPhase.COMPLETE)
+    assert written(decided(pool, *candidates(10))).base == 10
+    nodes = [*candidates(1), *(done(f"done-{n}") for n in range(9))]
     paused = replace(pool, held=("no such image",))
     status = written(decided(paused, *nodes))
-    assert (status.base, status.phase) == (0, Phase.PROVEN)
+    assert (status.base, status.phase) == (0, RolloutPhase.PROVEN)
 
 
 def test_nodes_that_joined_do_not_raise_the_limit_before_they_are_done() -> None:
     bare = [checked(node(f"bare-{n}")) for n in range(10)]
     pool = open_pool(upgrade=ALL, record=of_target(), base=10)
-    assert decided(pool, *many(10), *bare).accounts[pool.key].limit == 3
+    assert decided(pool, *candidates(10), *bare).budgets[pool.key].limit == 3
     there = [done(f"done-{n}") for n in range(10)]
-    status = written(decided(pool, *many(10), *there))
+    status = written(decided(pool, *candidates(10), *there))
     assert (status.base, status.counts.limit) == (20, 3)
 
 
 def test_who_is_unavailable_already_costs_nothing_but_a_place_in_parallel() -> None:
     nodes = [
-        clear("cordoned", cordoned=True),
-        checked(replace(without_driver(clear("gate-shut")), revision="51")),
+        candidate("cordoned", cordoned=True),
+        checked(replace(without_driver(candidate("gate-shut")), revision="51")),
     ]
     none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
-    assert granted_to(none, *nodes, clear("works")) == ["cordoned", "gate-shut"]
+    assert granted_to(none, *nodes, candidate("works")) == ["cordoned", "gate-shut"]
     one = open_pool(
         upgrade={"max_parallel_upgrades": 1, "max_unavailable": 0}, record=of_target(), base=3
     )
@@ -85,31 +85,32 @@ def test_a_fleet_with_a_new_kernel_is_not_locked() -> None:
     ]
     pool = open_pool(upgrade={"max_parallel_upgrades": 2}, record=of_target(), base=8)
     decision = decided(pool, *nodes)
-    assert len(decision.accounts[pool.key].unavailable) == 8
-    assert decision.accounts[pool.key].limit == 2
+    assert len(decision.budgets[pool.key].unavailable) == 8
+    assert decision.budgets[pool.key].limit == 2
     stamped = [
-        checked(replace(without_driver(clear(f"node-{n}")), kernel="6.8.0-99")) for n in range(8)
+        checked(replace(without_driver(candidate(f"node-{n}")), kernel="6.8.0-99"))
+        for n in range(8)
     ]
     assert len(granted_to(pool, *stamped)) == 2
 
 
 def test_a_node_that_is_not_ready_does_not_start() -> None:
     pool = open_pool(upgrade=ALL, record=of_target(), base=2)
-    decision = decided(pool, clear("node-1", ready=False))
+    decision = decided(pool, candidate("node-1", ready=False))
     assert code_of(decision, "node-1") is WaitCode.NOT_READY
 
 
 def test_who_was_cordoned_by_a_person_stays_on_our_account_when_he_uncordons_it() -> None:
-    midway = under_way("wait-for-jobs-required", "midway", cordoned=False)
+    midway = in_flight_node("wait-for-jobs-required", "midway", cordoned=False)
     pool = open_pool(
         upgrade={**ALL, "max_unavailable": 1},
         record=of_target(),
         base=2,
         in_flight={midway.uid: entry(midway, token=7)},
     )
-    decision = decided(pool, midway, clear("node-1"))
+    decision = decided(pool, midway, candidate("node-1"))
     assert code_of(decision, "node-1") is WaitCode.BUDGET
-    assert decision.accounts[pool.key].unavailable == {"midway": "in an upgrade"}
+    assert decision.budgets[pool.key].unavailable == {"midway": "in an upgrade"}
 
 
 def test_a_first_bring_up_costs_no_availability_but_a_place_in_parallel() -> None:
@@ -125,8 +126,8 @@ def test_a_first_bring_up_costs_no_availability_but_a_place_in_parallel() -> Non
 @pytest.mark.parametrize(
     "taken",
     [
-        under_way("wait-for-jobs-required", "taken"),
-        under_way("validation-required", "taken"),
+        in_flight_node("wait-for-jobs-required", "taken"),
+        in_flight_node("validation-required", "taken"),
     ],
 )
 def test_who_is_in_flight_takes_a_place_in_parallel(taken: NodeView) -> None:
@@ -136,10 +137,10 @@ def test_who_is_in_flight_takes_a_place_in_parallel(taken: NodeView) -> None:
         base=2,
         in_flight={taken.uid: entry(taken, token=7)},
     )
-    decision = decided(pool, taken, clear("node-1"))
+    decision = decided(pool, taken, candidate("node-1"))
     assert code_of(decision, "node-1") is WaitCode.BUDGET
     assert "taken" in decision.waits["node-1"].detail
-    assert decision.accounts[pool.key].parallel == 1
+    assert decision.budgets[pool.key].parallel == 1
 
 
 def test_a_failed_node_gives_its_place_in_parallel_back_and_stays_unavailable() -> None:
@@ -150,41 +151,41 @@ def test_a_failed_node_gives_its_place_in_parallel_back_and_stays_unavailable() 
         base=3,
     )
     pool = replace(pool, strategy=replace(pool.strategy, retries=0))
-    assert granted_to(pool, broken, clear("node-1")) == ["node-1"]
+    assert granted_to(pool, broken, candidate("node-1")) == ["node-1"]
     narrow = replace(pool, upgrade=replace(pool.upgrade, max_unavailable=1))
-    assert granted_to(narrow, broken, clear("node-1")) == []
+    assert granted_to(narrow, broken, candidate("node-1")) == []
 
 
 def test_what_only_validates_needs_neither_budget_nor_place() -> None:
-    running = under_way("pod-deletion-required", "running")
+    running = in_flight_node("pod-deletion-required", "running")
     pool = open_pool(
         upgrade={"max_parallel_upgrades": 1, "max_unavailable": 0},
         record=of_target(proven=False),
         base=2,
         in_flight={running.uid: entry(running, token=7)},
     )
-    decision = decided(pool, running, again("again"), clear("node-1"))
+    decision = decided(pool, running, again("again"), candidate("node-1"))
     (write,) = decision.rollouts
     assert write.granted == ("again",)
     assert write.status.in_flight["uid-again"].outside
-    assert decision.accounts[pool.key].parallel == 1
+    assert decision.budgets[pool.key].parallel == 1
 
 
 def test_what_was_granted_and_has_not_begun_counts_for_the_next() -> None:
-    begins = clear("begins")
+    begins = candidate("begins")
     pool = open_pool(
         upgrade={**ALL, "max_unavailable": 1},
         record=of_target(),
         base=2,
         in_flight={begins.uid: entry(begins)},
     )
-    decision = decided(pool, begins, clear("node-1"))
+    decision = decided(pool, begins, candidate("node-1"))
     assert code_of(decision, "node-1") is WaitCode.BUDGET
     assert "begins" in decision.steps
 
 
 def test_only_as_many_are_cordoned_as_fit_when_others_became_unavailable_meanwhile() -> None:
-    nodes = many(3)
+    nodes = candidates(3)
     places = {one.uid: entry(one, since=NOW - 5) for one in nodes}
     pool = open_pool(
         upgrade={**ALL, "max_unavailable": 3}, record=of_target(), base=5, in_flight=places
@@ -193,16 +194,16 @@ def test_only_as_many_are_cordoned_as_fit_when_others_became_unavailable_meanwhi
     decision = decided(pool, *nodes, done("well"), away)
     assert sorted(decision.steps) == ["node-00", "node-01"]
     assert code_of(decision, "node-02") is WaitCode.BUDGET
-    sent = replace(nodes[2], writing=True)
+    sent = replace(nodes[2], write_pending=True)
     assert sorted(decided(pool, *nodes[:2], sent, away).steps) == ["node-00"]
 
 
 def test_pools_share_nothing() -> None:
     one = open_pool(upgrade={**ALL, "max_unavailable": 1}, record=of_target(), base=1)
     two = replace(one, key="nvidiadriver-two", uid="other")
-    nodes = [clear("in-one"), clear("in-two", pool="nvidiadriver-two")]
+    nodes = [candidate("in-one"), candidate("in-two", pool="nvidiadriver-two")]
     record = nodes[1].record
-    assert isinstance(record, Record)
+    assert isinstance(record, NodeRecord)
     nodes[1] = replace(nodes[1], record=replace(record, pool="nvidiadriver-two"))
     decision = decide(fleet([one, two], *nodes), instant())
     assert {write.pool: write.granted for write in decision.rollouts} == {

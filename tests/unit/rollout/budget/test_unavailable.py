@@ -4,24 +4,24 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gate
-from libs.contracts.node import Lease, Operation, Owner, UpgradeState
-from libs.policy.kinds.upgrades import UpgradePolicy
+from libs.contracts.node import LeaseOwner, NodeLease, Operation, UpgradeState
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout import budget
-from libs.rollout.views.node import Garbled, NodeView
-from libs.rollout.writes import readable
-from tests.unit.rollout.building import (
+from libs.rollout.node_writes import current_record
+from libs.rollout.views.node import MalformedAnnotation, NodeView
+from tests.unit.rollout.builders import (
     done,
     failed,
+    in_flight_node,
     lease,
     node,
     record,
-    under_way,
     without_driver,
 )
 
 
 def why(node: NodeView) -> str:
-    return budget.unavailable(node, readable(node))
+    return budget.unavailable_reason(node, current_record(node))
 
 
 WAITS = UpgradeState.WAIT_FOR_JOBS_REQUIRED
@@ -34,10 +34,13 @@ STARTS = UpgradeState.POD_RESTART_REQUIRED
         (done(), ""),
         (done(cordoned=True), "cordoned"),
         (done(ready=False), "not ready"),
-        (under_way(WAITS), "in an upgrade"),
-        (under_way(WAITS, cordoned=False), "in an upgrade"),
-        (done(lease=Lease(node_uid="uid-node-1", owner=Owner.MIG, token=1, since=0.0)), "leased"),
-        (done(lease=Garbled("no JSON")), "leased"),
+        (in_flight_node(WAITS), "in an upgrade"),
+        (in_flight_node(WAITS, cordoned=False), "in an upgrade"),
+        (
+            done(lease=NodeLease(node_uid="uid-node-1", owner=LeaseOwner.MIG, token=1, since=0.0)),
+            "leased",
+        ),
+        (done(lease=MalformedAnnotation("no JSON")), "leased"),
         (done(lease=lease("node-1", node_uid="of another node")), ""),
         (failed(), "failed"),
         (failed(cordoned=False), "failed"),
@@ -46,7 +49,7 @@ STARTS = UpgradeState.POD_RESTART_REQUIRED
         (without_driver(done()), "without a driver"),
         (replace(without_driver(done()), gate=Gate(waiting_pod_uid="new")), "without a driver"),
         (replace(without_driver(done()), driver_label=""), "without a driver"),
-        (replace(without_driver(done()), seen_by_agent=False), ""),
+        (replace(without_driver(done()), modules_reported=False), ""),
         (node(), ""),
     ],
 )
@@ -96,7 +99,7 @@ def test_any_other_operation_costs_while_its_lease_lasts() -> None:
 )
 def test_the_limit(most: int | str, base: int, present: int, expected: int) -> None:
     upgrade = UpgradePolicy(max_unavailable=most)
-    assert budget.limit(upgrade, base=base, present=present) == expected
+    assert budget.unavailable_limit(upgrade, base=base, present=present) == expected
 
 
 @pytest.mark.parametrize(
@@ -104,7 +107,7 @@ def test_the_limit(most: int | str, base: int, present: int, expected: int) -> N
     [
         (done(), True),
         (done(state="upgrade-required"), True),
-        (under_way(WAITS), True),
+        (in_flight_node(WAITS), True),
         (node(), False),
         (node(record=record(operation=Operation.BRING_UP, started=True), lease=lease()), False),
         (node(driver_label="x", record=record(operation=Operation.BRING_UP)), False),
@@ -115,4 +118,4 @@ def test_the_limit(most: int | str, base: int, present: int, expected: int) -> N
 def test_a_node_that_joined_enters_the_base_when_it_is_done(
     given: NodeView, expected: bool
 ) -> None:
-    assert budget.entered(given, readable(given)) is expected
+    assert budget.counts_for_base(given, current_record(given)) is expected

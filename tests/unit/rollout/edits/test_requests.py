@@ -6,53 +6,53 @@ from msgspec.structs import replace
 from libs.contracts.node import (
     REQUEST_ANNOTATION,
     REQUESTED_ANNOTATION,
-    Request,
+    NodeRequest,
 )
-from libs.rollout.decision import Candidate, Note, Step, Told, WriteNode
-from libs.rollout.edits import edits, spent
-from libs.rollout.rest import rest
-from libs.rollout.views.node import Field, NodeView
-from libs.rollout.writes import readable
-from tests.unit.rollout.building import (
+from libs.rollout.at_rest import step_at_rest
+from libs.rollout.decision import Candidate, Notice, NoticeKind, Step, WriteNode
+from libs.rollout.edits import consume_requests, handle_edits
+from libs.rollout.node_writes import current_record
+from libs.rollout.views.node import NodeField, NodeView
+from tests.unit.rollout.builders import (
     OLD,
     OPERATOR,
     PERSON,
-    after,
+    apply_step,
     done,
     failed,
+    in_flight_node,
     instant,
     node,
     pool,
     required,
-    under_way,
 )
 
-WAIVED = Request.WITHOUT_PREFLIGHT
+WAIVED = NodeRequest.WITHOUT_PREFLIGHT
 
 
-def asked(made: NodeView, request: Request) -> NodeView:
-    owners = {**made.owners, Field.REQUEST: (PERSON,)}
-    return replace(made, request=request, owners=owners)
+def asked(made: NodeView, request: NodeRequest) -> NodeView:
+    owners = {**made.field_managers, NodeField.REQUEST: (PERSON,)}
+    return replace(made, request=request, field_managers=owners)
 
 
-def taken_away(made: NodeView) -> tuple[WriteNode, Note]:
-    step = edits(made, pool(), instant())
+def taken_away(made: NodeView) -> tuple[WriteNode, Notice]:
+    step = handle_edits(made, pool(), instant())
     assert isinstance(step, Step), step
     write, note = step.actions
     assert isinstance(write, WriteNode)
-    assert isinstance(note, Note)
-    later = after(made, step)
-    assert edits(later, pool(), instant()) is None
+    assert isinstance(note, Notice)
+    later = apply_step(made, step)
+    assert handle_edits(later, pool(), instant()) is None
     return write, note
 
 
 NEEDLESS = {
-    "adopt, and nothing is lost": asked(done(), Request.ADOPT),
-    "forget, and nothing is lost": asked(failed(), Request.FORGET),
-    "forget, in flight": asked(under_way("drain-required"), Request.FORGET),
-    "adopt, never ours": asked(node(), Request.ADOPT),
+    "adopt, and nothing is lost": asked(done(), NodeRequest.ADOPT),
+    "forget, and nothing is lost": asked(failed(), NodeRequest.FORGET),
+    "forget, in flight": asked(in_flight_node("drain-required"), NodeRequest.FORGET),
+    "adopt, never ours": asked(node(), NodeRequest.ADOPT),
     "no preflight, in place": asked(done(), WAIVED),
-    "no preflight, after the start": asked(under_way("pod-restart-required"), WAIVED),
+    "no preflight, after the start": asked(in_flight_node("pod-restart-required"), WAIVED),
 }
 
 
@@ -61,11 +61,11 @@ def test_what_is_not_the_case_is_taken_away_and_nothing_else_changes(case: str) 
     made = NEEDLESS[case]
     write, note = taken_away(made)
     assert write.applied.cleared == (REQUEST_ANNOTATION,)
-    assert write.applied.record == readable(made)
+    assert write.applied.record == current_record(made)
     assert write.applied.lease == made.lease
     assert (write.applied.state, write.applied.driver_label) == (made.state, made.driver_label)
     assert write.applied.unschedulable is (True if made.cordoned else None)
-    assert (note.told, note.field, note.manager) == (Told.REQUEST, "request", PERSON)
+    assert (note.kind, note.field, note.manager) == (NoticeKind.REQUEST, "request", PERSON)
     assert note.message
 
 
@@ -74,21 +74,21 @@ KEPT = {
     "for a failed one": asked(failed(), WAIVED),
     "for one that is about to be stamped": asked(done(target=OLD), WAIVED),
     "for one that was never ours": asked(node(), WAIVED),
-    "of a kind that is not known here": asked(done(), Request("later")),
+    "of a kind that is not known here": asked(done(), NodeRequest("later")),
 }
 
 
 @pytest.mark.parametrize("case", KEPT)
 def test_a_request_is_kept_until_there_is_something_to_do_about_it(case: str) -> None:
-    assert edits(KEPT[case], pool(), instant()) is None
+    assert handle_edits(KEPT[case], pool(), instant()) is None
 
 
 def test_a_start_takes_away_what_it_did() -> None:
-    assert spent(node()) == ((), ())
-    keys, notes = spent(replace(asked(required(), WAIVED), requested=True))
+    assert consume_requests(node()) == ((), ())
+    keys, notes = consume_requests(replace(asked(required(), WAIVED), requested=True))
     assert keys == (REQUEST_ANNOTATION, REQUESTED_ANNOTATION)
-    assert [note.told for note in notes] == [Told.REQUEST, Told.REQUEST]
-    assert spent(asked(required(), Request.ADOPT)) == ((), ())
+    assert [note.kind for note in notes] == [NoticeKind.REQUEST, NoticeKind.REQUEST]
+    assert consume_requests(asked(required(), NodeRequest.ADOPT)) == ((), ())
 
 
 # The GPU Operator's annotation.
@@ -96,25 +96,25 @@ def test_a_start_takes_away_what_it_did() -> None:
 
 @pytest.mark.parametrize("made", [done(), failed(), required(), done(target=OLD)])
 def test_its_annotation_is_as_a_state_of_upgrade_required(made: NodeView) -> None:
-    owners = {**made.owners, Field.REQUESTED: (OPERATOR,)}
-    wanting = replace(made, requested=True, owners=owners)
+    owners = {**made.field_managers, NodeField.REQUESTED: (OPERATOR,)}
+    wanting = replace(made, requested=True, field_managers=owners)
     write, note = taken_away(wanting)
     assert write.applied.cleared == (REQUESTED_ANNOTATION,)
     record = write.applied.record
     assert record is not None
     assert (record.state, record.asked) == ("upgrade-required", True)
-    assert (note.told, note.field, note.manager) == (Told.REQUEST, "requested", OPERATOR)
-    later = after(wanting, Step(actions=(write,), because=""))
-    assert isinstance(rest(later, pool(), instant()), Candidate)
+    assert (note.kind, note.field, note.manager) == (NoticeKind.REQUEST, "requested", OPERATOR)
+    later = apply_step(wanting, Step(actions=(write,), because=""))
+    assert isinstance(step_at_rest(later, pool(), instant()), Candidate)
 
 
 def test_in_flight_it_is_left_until_that_upgrade_has_ended() -> None:
-    assert edits(under_way("drain-required", requested=True), pool(), instant()) is None
+    assert handle_edits(in_flight_node("drain-required", requested=True), pool(), instant()) is None
 
 
 def test_what_is_asked_of_an_operator_at_work_here_is_not_ours() -> None:
     leads = instant(foreign_operator="gpu-operator leads here")
-    assert edits(done(requested=True), pool(), leads) is None
+    assert handle_edits(done(requested=True), pool(), leads) is None
 
 
 def test_both_ways_to_ask_at_once_are_one_retry() -> None:

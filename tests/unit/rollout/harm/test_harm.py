@@ -57,10 +57,10 @@ def test_a_person_accepts_failures_of_one_target() -> None:
 )
 def test_halted(threshold: int, accepted: int, failed: int, expected: bool) -> None:
     record = TargetRecord(threshold=threshold, accepted=accepted, failed=uids(failed))
-    assert harm.halted(record) is expected
-    assert harm.halted(replace(record, proven=True)) is expected
+    assert harm.is_halted(record) is expected
+    assert harm.is_halted(replace(record, proven=True)) is expected
     because = f"{failed} of {threshold + accepted} failures" if expected else ""
-    assert harm.because(record) == because
+    assert harm.halted_reason(record) == because
 
 
 @pytest.mark.parametrize(
@@ -80,19 +80,19 @@ def test_how_many_more_start_while_it_proves_itself(
     threshold: int, accepted: int, failed: int, flying: int, expected: int
 ) -> None:
     record = TargetRecord(threshold=threshold, accepted=accepted, failed=uids(failed, "f"))
-    assert harm.room(record, set(uids(flying))) == expected
+    assert harm.starts_left(record, set(uids(flying))) == expected
 
 
 def test_a_node_in_flight_that_failed_counts_once() -> None:
     record = TargetRecord(threshold=3, failed=("a", "b"))
-    assert harm.room(record, {"a", "b"}) == 1
-    assert harm.room(record, {"a", "c"}) == 0
+    assert harm.starts_left(record, {"a", "b"}) == 1
+    assert harm.starts_left(record, {"a", "c"}) == 0
 
 
 def test_what_is_proven_is_limited_by_nothing_until_it_is_halted() -> None:
     record = TargetRecord(threshold=3, proven=True, failed=("a", "b"))
-    assert harm.room(record, set(uids(500))) is None
-    assert harm.halted(replace(record, failed=("a", "b", "c")))
+    assert harm.starts_left(record, set(uids(500))) is None
+    assert harm.is_halted(replace(record, failed=("a", "b", "c")))
 
 
 def reckoned(
@@ -101,7 +101,7 @@ def reckoned(
     failed: tuple[str, ...] = (),
     validated: tuple[str, ...] = (),
 ) -> TargetRecord:
-    return harm.reckoned(record, spec, "t", failed=failed, validated=validated, now=50.0)
+    return harm.updated_record(record, spec, "t", failed=failed, validated=validated, now=50.0)
 
 
 def test_what_is_not_new_changes_nothing() -> None:
@@ -147,7 +147,7 @@ def test_the_last_good_is_the_newest_that_was_proven_and_is_not_halted() -> None
 
 def test_only_what_was_proven_and_complete_can_be_forgotten() -> None:
     complete = TargetRecord(threshold=1, proven=True, complete=True)
-    assert harm.forgettable(complete)
-    assert not harm.forgettable(replace(complete, complete=False))
-    assert not harm.forgettable(replace(complete, proven=False))
-    assert not harm.forgettable(replace(complete, failed=("a",)))
+    assert harm.can_be_dropped(complete)
+    assert not harm.can_be_dropped(replace(complete, complete=False))
+    assert not harm.can_be_dropped(replace(complete, proven=False))
+    assert not harm.can_be_dropped(replace(complete, failed=("a",)))

@@ -6,25 +6,25 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from libs.bus.fanin import Sender
+from libs.bus.telemetry import TelemetrySender
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
-from libs.contracts.node import RECORD_ANNOTATION, Record
+from libs.contracts.node import RECORD_ANNOTATION, NodeRecord
 from libs.contracts.telemetry import GpuSample
 from libs.kube.client import MERGE_PATCH, Kube
-from libs.kube.customs import Written, custom
+from libs.kube.custom_resources import CustomObject, custom_resource
 from libs.kube.resources import NODES, Resource
 from libs.kube.views import Object
-from libs.policy.crds import definitions
+from libs.policy.crds import crd_manifests
 from libs.policy.kinds.cluster_policy import CLUSTER_POLICY
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.bus import LocalServer
-from libs.testing.loop import Sim, run
+from libs.testing.simulation import Sim, run
 from services.telemetry.cluster import role
-from services.telemetry.cluster.picture import SILENT
-from services.telemetry.cluster.settings import TelemetryClusterSettings
+from services.telemetry.cluster.batch_cache import SILENT_AFTER
+from services.telemetry.cluster.role import TelemetryClusterSettings
 from tests.unit.policy.situations import cluster_policy
 
 MEASURED = {"nvidia.com/gpu.deploy.dcgm-exporter": "true"}
@@ -82,12 +82,14 @@ class World:
     async def delete(self, name: str) -> None:
         await self.person.request("DELETE", NODES.path(name=name))
 
-    def sender(self, name: str, uid: str) -> Sender:
+    def sender(self, name: str, uid: str) -> TelemetrySender:
         """Of one process of the agent there."""
         bus = self.bus.connect(Identity(writer=Writer.TELEMETRY, node=name))
-        return Sender(bus=bus, clock=self.sim.clock, ids=self.sim.ids, node_uid=uid, boot_id="boot")
+        return TelemetrySender(
+            bus=bus, clock=self.sim.clock, ids=self.sim.ids, node_uid=uid, boot_id="boot"
+        )
 
-    async def send(self, sender: Sender, *temperatures: int, xids: int = 0) -> None:
+    async def send(self, sender: TelemetrySender, *temperatures: int, xids: int = 0) -> None:
         driver = "580.95.05" if temperatures else ""
         await sender.send(driver_version=driver, gpus=samples(*temperatures), xids=xids)
         await self.sim.clock.sleep(1.0)
@@ -146,7 +148,7 @@ def test_nodes_and_pools_are_rolled_up() -> None:
         second = world.sender("b", await world.node("b", **GOLD))
         await world.node("c", **GOLD)
         async with world.role() as service:
-            assert service.unready() == []
+            assert service.unready_reasons() == []
             await world.send(first, 40, 60)
             await world.send(second)
             value = world.value
@@ -192,7 +194,7 @@ def test_a_silent_node_disappears_and_is_counted_as_silent() -> None:
         sender = world.sender("a", await world.node("a", **GOLD))
         async with world.role():
             await world.send(sender, 40)
-            await world.sim.clock.sleep(SILENT)
+            await world.sim.clock.sleep(SILENT_AFTER)
             assert world.shown("sluice_node_gpus") == set()
             assert world.shown("sluice_node_info") == set()
             assert world.value("sluice_pool_nodes", pool=POOL, state="silent") == 1
@@ -245,7 +247,7 @@ def test_a_node_moves_to_the_pool_that_its_record_names() -> None:
         async with world.role():
             await world.send(sender, 40)
             assert world.shown("sluice_pool_gpus") == {POOL}
-            record = Record(node_uid=uid, epoch=1, token=1, pool="clusterpolicy-x")
+            record = NodeRecord(node_uid=uid, epoch=1, token=1, pool="clusterpolicy-x")
             await world.change("a", annotations={RECORD_ANNOTATION: encode(record).decode()})
             await world.sim.clock.sleep(1.0)
             assert world.shown("sluice_pool_gpus") == {"clusterpolicy-x"}
@@ -305,11 +307,11 @@ def test_without_the_api_server_nodes_are_shown_and_pools_are_waited_for() -> No
             await world.send(sender, 40)
             assert world.shown("sluice_node_gpus") == {"a"}
             assert world.shown("sluice_pool_gpus") == set()
-            (why,) = service.unready()
+            (why,) = service.unready_reasons()
             assert why.startswith("telemetry: nodes: ")
             await world.server.start()
             await world.sim.clock.sleep(60.0)
-            assert service.unready() == []
+            assert service.unready_reasons() == []
             assert world.shown("sluice_pool_gpus") == {POOL}
 
     play(story)
@@ -317,9 +319,9 @@ def test_without_the_api_server_nodes_are_shown_and_pools_are_waited_for() -> No
 
 def test_a_node_of_which_no_record_says_it_is_in_the_pool_of_the_policy_that_selects_it() -> None:
     async def story(world: World) -> None:
-        kinds = definitions()
+        kinds = crd_manifests()
         await world.person.create(DEFINITIONS, kinds["clusterpolicies.nvidia.com"])
-        policy = custom(CLUSTER_POLICY, Written)
+        policy = custom_resource(CLUSTER_POLICY, CustomObject)
         present = {"nvidia.com/gpu.present": "true"}
         sender = world.sender("a", await world.node("a", **present))
         await world.node("b")
@@ -351,10 +353,10 @@ def test_one_that_starts_while_the_bus_is_away_waits_and_hears_when_it_is_there(
         async with world.role() as service:
             await world.sim.clock.sleep(100.0)
             assert service.failure is None
-            assert any("bus: " in why for why in service.unready())
+            assert any("bus: " in why for why in service.unready_reasons())
             world.bus.start()
             await world.sim.clock.sleep(15.0)
-            assert service.unready() == []
+            assert service.unready_reasons() == []
             await world.send(sender, 40)
             assert world.value("sluice_node_gpus", node="a") == 1
 

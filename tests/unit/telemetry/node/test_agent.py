@@ -1,22 +1,22 @@
 """The telemetry agent: what it shows is true now, and nothing is held when it was told so."""
 
 from libs.contracts.commands import Idle, Quiesce
-from libs.host.gpus.port import Library
-from services.telemetry.node.sampler import EVERY, STALE
-from tests.unit.stationed import BOOT, NODE, UID, Ground
-from tests.unit.telemetry.node.measuring import DRIVER, Hands, gpu, heard
+from libs.host.gpus.port import DriverLibrary
+from services.telemetry.node.sampler import INTERVAL, STALE_AFTER
+from tests.unit.agent_world import BOOT, NODE, UID, AgentWorld
+from tests.unit.telemetry.node.world import DRIVER, GpuWorld, gpu, received_batches
 
 TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
 XID = "DCGM_FI_DEV_XID_ERRORS"
 
 
 def test_gpus_are_measured_every_half_minute_and_told() -> None:
-    hands = Hands()
+    hands = GpuWorld()
 
-    async def story(ground: Ground) -> None:
-        async with heard(ground) as batches, ground.agent() as service:
-            await ground.clock.sleep(10 * EVERY + 1)
-            assert service.unready() == []
+    async def story(ground: AgentWorld) -> None:
+        async with received_batches(ground) as batches, ground.agent() as service:
+            await ground.clock.sleep(10 * INTERVAL + 1)
+            assert service.unready_reasons() == []
             assert hands.values(TEMPERATURE) == {"0": 40, "1": 41}
             labels = hands.families()[TEMPERATURE].samples[1].labels
             assert labels["device"] == "nvidia5"
@@ -35,21 +35,21 @@ def test_gpus_are_measured_every_half_minute_and_told() -> None:
 
 
 def test_without_a_driver_it_says_what_it_waits_for_and_begins_when_there_is_one() -> None:
-    hands = Hands()
+    hands = GpuWorld()
     hands.library = None
 
-    async def story(ground: Ground) -> None:
-        async with heard(ground) as batches, ground.agent() as service:
+    async def story(ground: AgentWorld) -> None:
+        async with received_batches(ground) as batches, ground.agent() as service:
             await ground.clock.sleep(1)
-            assert service.unready() == ["telemetry: gpus: no NVIDIA driver is loaded"]
+            assert service.unready_reasons() == ["telemetry: gpus: no NVIDIA driver is loaded"]
             assert hands.page().body == b""
             assert (batches[-1].driver_version, batches[-1].gpus) == ("", [])
-            hands.library = Library(driver_version="580.95.05")
-            await ground.clock.sleep(EVERY)
-            assert service.unready() == []
+            hands.library = DriverLibrary(driver_version="580.95.05")
+            await ground.clock.sleep(INTERVAL)
+            assert service.unready_reasons() == []
             assert hands.values(TEMPERATURE) == {"0": 40, "1": 41}
             hands.library = None
-            await ground.clock.sleep(EVERY)
+            await ground.clock.sleep(INTERVAL)
             assert hands.page().body == b""
             assert hands.held == 0
         assert hands.counted("sluice_telemetry_sweeps_total", outcome="waiting") == 2
@@ -58,29 +58,29 @@ def test_without_a_driver_it_says_what_it_waits_for_and_begins_when_there_is_one
 
 
 def test_it_lets_go_when_it_is_told_and_its_last_values_are_gone_at_once() -> None:
-    hands = Hands()
+    hands = GpuWorld()
 
-    async def story(ground: Ground) -> None:
-        async with heard(ground) as batches:
+    async def story(ground: AgentWorld) -> None:
+        async with received_batches(ground) as batches:
             async with ground.agent() as service:
                 await ground.clock.sleep(5)
                 assert hands.held == 1
-                order = await ground.order(Quiesce())
+                order = await ground.send_command(Quiesce())
                 await ground.until(lambda: ground.result(order))
                 assert hands.held == 0
                 assert hands.page().body == b""
                 assert batches[-1].gpus == []
-                assert "told to let go" in service.unready()[0]
-                await ground.clock.sleep(4 * STALE)
+                assert "told to let go" in service.unready_reasons()[0]
+                await ground.clock.sleep(4 * STALE_AFTER)
                 assert hands.held == 0
                 assert hands.page().body == b""
-                (why,) = service.unready()
+                (why,) = service.unready_reasons()
                 assert "told to let go" in why
             async with ground.agent():
-                await ground.clock.sleep(4 * STALE)
+                await ground.clock.sleep(4 * STALE_AFTER)
                 assert hands.held == 0
                 assert hands.page().body == b""
-                order = await ground.order(Idle())
+                order = await ground.send_command(Idle())
                 await ground.until(lambda: ground.result(order))
                 assert hands.held == 1
                 assert hands.values(TEMPERATURE) == {"0": 40, "1": 41}
@@ -90,22 +90,22 @@ def test_it_lets_go_when_it_is_told_and_its_last_values_are_gone_at_once() -> No
 
 
 def test_a_gpu_that_fell_off_the_bus_keeps_its_error_and_no_reading() -> None:
-    hands = Hands()
+    hands = GpuWorld()
 
-    async def story(ground: Ground) -> None:
-        async with heard(ground) as batches, ground.agent() as service:
+    async def story(ground: AgentWorld) -> None:
+        async with received_batches(ground) as batches, ground.agent() as service:
             await ground.clock.sleep(1)
             assert hands.values(XID) == {}
             hands.mute.add(1)
             hands.gpus.fail(gpu(1).uuid, 79)
-            await ground.clock.sleep(EVERY)
+            await ground.clock.sleep(INTERVAL)
             assert hands.values(TEMPERATURE) == {"0": 40}
             assert hands.values(XID) == {"1": 79}
             labels = hands.families()[XID].samples[0].labels
             assert (labels["err_code"], labels["err_msg"]) == ("79", "GPU has fallen off the bus")
-            assert service.unready() == []
+            assert service.unready_reasons() == []
             hands.gpus.change([gpu(0)])
-            await ground.clock.sleep(EVERY)
+            await ground.clock.sleep(INTERVAL)
             assert hands.values(TEMPERATURE) == {"0": 40}
             assert hands.values(XID) == {}
         assert [len(one.gpus) for one in batches] == [2, 2, 1]
@@ -115,16 +115,16 @@ def test_a_gpu_that_fell_off_the_bus_keeps_its_error_and_no_reading() -> None:
 
 
 def test_an_error_counts_once_and_one_that_repeats_counts_again() -> None:
-    hands = Hands()
+    hands = GpuWorld()
 
-    async def story(ground: Ground) -> None:
-        async with heard(ground) as batches, ground.agent():
+    async def story(ground: AgentWorld) -> None:
+        async with received_batches(ground) as batches, ground.agent():
             await ground.clock.sleep(1)
             hands.gpus.fail("GPU-0", 31)
             hands.gpus.fail("GPU-0", 31)
-            await ground.clock.sleep(3 * EVERY)
+            await ground.clock.sleep(3 * INTERVAL)
             hands.gpus.fail("GPU-0", 13)
-            await ground.clock.sleep(3 * EVERY)
+            await ground.clock.sleep(3 * INTERVAL)
             assert hands.values(XID) == {"0": 13}
             name = "sluice_telemetry_xid_errors_total"
             assert hands.counted(name, uuid="GPU-0", xid="31") == 2
@@ -135,18 +135,20 @@ def test_an_error_counts_once_and_one_that_repeats_counts_again() -> None:
 
 
 def test_an_error_counts_although_nothing_else_could_be_read_after_it() -> None:
-    hands = Hands()
+    hands = GpuWorld()
 
-    async def story(ground: Ground) -> None:
-        async with heard(ground) as batches, ground.agent() as service:
+    async def story(ground: AgentWorld) -> None:
+        async with received_batches(ground) as batches, ground.agent() as service:
             await ground.clock.sleep(1)
             hands.gpus.fail("GPU-1", 79)
             hands.gone = True
-            await ground.clock.sleep(EVERY)
+            await ground.clock.sleep(INTERVAL)
             assert hands.page().body == b""
-            assert service.unready() == ["telemetry: gpus: the driver's library does not answer"]
+            assert service.unready_reasons() == [
+                "telemetry: gpus: the driver's library does not answer"
+            ]
             hands.gone = False
-            await ground.clock.sleep(EVERY)
+            await ground.clock.sleep(INTERVAL)
             assert hands.values(XID) == {"1": 79}
         assert [one.xids for one in batches] == [0, 1, 1]
 
@@ -154,13 +156,13 @@ def test_an_error_counts_although_nothing_else_could_be_read_after_it() -> None:
 
 
 def test_another_process_begins_another_run_without_the_errors_of_the_last() -> None:
-    hands = Hands()
+    hands = GpuWorld()
 
-    async def story(ground: Ground) -> None:
-        async with heard(ground) as batches:
+    async def story(ground: AgentWorld) -> None:
+        async with received_batches(ground) as batches:
             async with ground.agent():
                 hands.gpus.fail("GPU-0", 31)
-                await ground.clock.sleep(EVERY + 1)
+                await ground.clock.sleep(INTERVAL + 1)
                 assert hands.values(XID) == {"0": 31}
             async with ground.agent():
                 await ground.clock.sleep(1)
@@ -174,26 +176,26 @@ def test_another_process_begins_another_run_without_the_errors_of_the_last() -> 
 
 
 def test_while_the_bus_is_away_the_page_is_served_and_lost_batches_are_counted() -> None:
-    hands = Hands()
+    hands = GpuWorld()
 
-    async def story(ground: Ground) -> None:
-        async with heard(ground) as batches, ground.agent():
+    async def story(ground: AgentWorld) -> None:
+        async with received_batches(ground) as batches, ground.agent():
             await ground.clock.sleep(1)
             ground.server.stop()
-            await ground.clock.sleep(2 * EVERY)
+            await ground.clock.sleep(2 * INTERVAL)
             assert hands.values(TEMPERATURE) == {"0": 40, "1": 41}
             assert hands.counted("sluice_telemetry_unsent_batches_total") == 2
             ground.server.start()
-            await ground.clock.sleep(EVERY)
+            await ground.clock.sleep(INTERVAL)
             assert [one.seq for one in batches] == [0, 3]
 
     hands.play(story)
 
 
 def test_beside_the_metrics_there_are_the_pages_that_probes_and_people_ask_for() -> None:
-    hands = Hands()
+    hands = GpuWorld()
 
-    async def story(ground: Ground) -> None:
+    async def story(ground: AgentWorld) -> None:
         async with ground.agent():
             await ground.clock.sleep(1)
             assert set(hands.pages) == {"/", "/metrics", "/health"}

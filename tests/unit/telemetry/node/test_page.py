@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from libs.contracts.facts import Gpu
 from libs.contracts.telemetry import GpuSample
 from services.telemetry.node.fields import DRIVER_VERSION, FIELDS
-from services.telemetry.node.page import bus_id, page
-from services.telemetry.node.sweep import Errors, Sweep
-from services.telemetry.node.xids import named
+from services.telemetry.node.page import bus_id, exporter_page
+from services.telemetry.node.sampler import Sweep, XidCounts
+from services.telemetry.node.xids import xid_name
 
 KNOWN = """
 DCGM_FI_DEV_SM_CLOCK, gauge, SM clock frequency (in MHz).
@@ -68,7 +68,7 @@ def shown(
     hostname_label: Literal["Hostname", "hostname"] = "Hostname",
 ) -> str:
     sweep = Sweep(driver_version="580.95.05", gpus=(gpu,), samples=samples)
-    return page(sweep, node=node, hostname_label=hostname_label).decode()
+    return exporter_page(sweep, node=node, hostname_label=hostname_label).decode()
 
 
 def sampled(**more: Any) -> GpuSample:
@@ -129,11 +129,11 @@ def test_an_error_has_its_number_and_its_name() -> None:
     ],
 )
 def test_errors_are_called_as_the_vendor_calls_them(code: int, name: str) -> None:
-    assert named(code) == name
+    assert xid_name(code) == name
 
 
 def test_every_number_up_to_the_last_has_a_name() -> None:
-    assert [code for code in range(173) if named(code) == "Unknown Error"] == []
+    assert [code for code in range(173) if xid_name(code) == "Unknown Error"] == []
 
 
 def test_all_that_was_read_is_shown_and_parses() -> None:
@@ -189,11 +189,11 @@ def test_an_address_is_written_as_the_library_does(pci: str, written: str) -> No
 
 
 def test_every_error_counts_and_the_last_one_is_shown() -> None:
-    errors = Errors()
+    errors = XidCounts()
     samples = (sampled(),)
-    assert errors.on(samples) == samples
-    errors.take({GPU.uuid: (13, 31)})
-    errors.take({})
-    assert (errors.total, errors.on(samples)[0].xid) == (2, 31)
-    errors.take({GPU.uuid: (31,), "GPU-other": ()})
-    assert (errors.total, errors.on(samples)[0].xid) == (3, 31)
+    assert errors.with_last_xids(samples) == samples
+    errors.add({GPU.uuid: (13, 31)})
+    errors.add({})
+    assert (errors.total, errors.with_last_xids(samples)[0].xid) == (2, 31)
+    errors.add({GPU.uuid: (31,), "GPU-other": ()})
+    assert (errors.total, errors.with_last_xids(samples)[0].xid) == (3, 31)

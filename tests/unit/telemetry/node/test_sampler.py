@@ -8,21 +8,21 @@ from typing import TypeVar
 
 import msgspec
 
-from libs.host.access import Access
-from libs.host.gpus.hold import Hold
+from libs.host.gpus.port import GpuHandle
+from libs.host.machine import Offload
 from libs.runtime.clock import Clock, SystemClock
 from libs.runtime.metrics import Metrics
-from libs.testing.loop import Sim, run
-from services.telemetry.node.meters import TelemetryMeters
-from services.telemetry.node.sampler import STALE, Sampler
+from libs.testing.simulation import Sim, run
+from services.telemetry.node.metrics import TelemetryMetrics
+from services.telemetry.node.sampler import STALE_AFTER, Sampler
 from tests.support import eventually
-from tests.unit.boxes import Box
-from tests.unit.telemetry.node.measuring import Hands
+from tests.unit.fake_machine import FakeMachine
+from tests.unit.telemetry.node.world import GpuWorld
 
 T = TypeVar("T")
 
 
-class Slow:
+class SlowAccess:
     """Answers after a while."""
 
     def __init__(self, sim: Sim) -> None:
@@ -34,17 +34,17 @@ class Slow:
         return work()
 
 
-def sampler(clock: Clock, root: Path, hands: Hands, access: Access) -> Sampler:
-    machine = msgspec.structs.replace(Box(root).machine, access=access, gpus=hands.gpus)
+def sampler(clock: Clock, root: Path, hands: GpuWorld, access: Offload) -> Sampler:
+    machine = msgspec.structs.replace(FakeMachine(root).machine, offload=access, gpus=hands.gpus)
     return Sampler(
         machine=machine,
-        hold=Hold(hands.gpus),
+        hold=GpuHandle(hands.gpus),
         clock=clock,
-        meters=TelemetryMeters(Metrics(version="0")),
+        metrics=TelemetryMetrics(Metrics(version="0")),
     )
 
 
-class FirstApart:
+class FirstInThread:
     """The first thing it is asked is done in a thread, everything else at once."""
 
     def __init__(self) -> None:
@@ -56,30 +56,30 @@ class FirstApart:
 
 
 async def test_who_lets_go_waits_for_the_sweep_under_way(tmp_path: Path) -> None:
-    hands, began, opens = Hands(), threading.Event(), threading.Event()
+    hands, began, opens = GpuWorld(), threading.Event(), threading.Event()
     hands.on_open = lambda: (began.set(), opens.wait(20.0))
-    one = sampler(SystemClock(), tmp_path, hands, FirstApart())
-    sweeping = asyncio.create_task(one.look())
+    one = sampler(SystemClock(), tmp_path, hands, FirstInThread())
+    sweeping = asyncio.create_task(one.sweep())
     await eventually(began.is_set)
-    letting_go = asyncio.create_task(one.let_go())
+    letting_go = asyncio.create_task(one.release())
     for _ in range(10):
         await asyncio.sleep(0)
     opens.set()
     await sweeping
     await letting_go
     assert (hands.held, one.current) == (0, None)
-    await one.look()
+    await one.sweep()
     assert (hands.held, one.current) == (0, None)
 
 
 def test_gpus_that_do_not_answer_are_not_shown_as_they_were(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        hands, access = Hands(), Slow(sim)
+        hands, access = GpuWorld(), SlowAccess(sim)
         one = sampler(sim.clock, tmp_path, hands, access)
-        await one.look()
-        access.seconds = 2 * STALE
-        hanging = sim.loop.create_task(one.look())
-        await sim.clock.sleep(STALE)
+        await one.sweep()
+        access.seconds = 2 * STALE_AFTER
+        hanging = sim.loop.create_task(one.sweep())
+        await sim.clock.sleep(STALE_AFTER)
         assert one.current is not None
         assert one.trouble == ""
         await sim.clock.sleep(1.0)

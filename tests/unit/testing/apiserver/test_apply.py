@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from libs.testing.apiserver.objects.apply import apply
-from libs.testing.apiserver.objects.managed import track
-from libs.testing.apiserver.objects.shapes import Shape, builtin, from_schema
-from libs.testing.apiserver.status import Refused
+from libs.testing.apiserver.objects.managed_fields import track
+from libs.testing.apiserver.objects.shapes import MergeShape, builtin, from_schema
+from libs.testing.apiserver.status import StatusError
 
 NODE = builtin("Node")
 Object = dict[str, Any]
@@ -31,7 +31,7 @@ def applied(
     force: bool = False,
     second: int = 1,
     subresource: str = "",
-    shape: Shape = NODE,
+    shape: MergeShape = NODE,
 ) -> Object:
     kept = copy.deepcopy((live, wanted))
     result = apply(
@@ -110,7 +110,7 @@ def test_applies_stand_before_updates_and_then_by_time() -> None:
 
 def test_another_value_is_a_conflict_in_the_words_of_the_server() -> None:
     live = cordoned(LIVE, "kubectl-cordon")
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(StatusError) as refused:
         applied(live, want(spec={"unschedulable": False}))
     conflict = refused.value
     assert (conflict.code, conflict.reason) == (409, "Conflict")
@@ -138,7 +138,7 @@ def test_several_conflicts_are_told_by_manager() -> None:
         time=at(2),
         shape=NODE,
     )
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(StatusError) as refused:
         applied(
             live,
             want(
@@ -206,7 +206,7 @@ def test_a_label_edited_by_a_person_is_a_conflict_until_forced() -> None:
     edited["metadata"]["labels"]["state"] = "edited"
     edited = put(live, edited, "person", 3)
     for _ in range(2):
-        with pytest.raises(Refused, match='conflict with "person" using v1'):
+        with pytest.raises(StatusError, match='conflict with "person" using v1'):
             applied(edited, wanted)
     forced = applied(edited, wanted, force=True, second=5)
     assert forced["metadata"]["labels"]["state"] == "done"
@@ -233,7 +233,7 @@ def test_items_of_a_list_by_key_have_owners_of_their_own() -> None:
 def test_a_list_with_one_owner_is_a_conflict_as_a_whole() -> None:
     taint = {"key": "a", "effect": "NoSchedule"}
     live = applied(LIVE, want(spec={"taints": [taint]}), "one")
-    with pytest.raises(Refused, match=r'conflict with "one": \.spec\.taints'):
+    with pytest.raises(StatusError, match=r'conflict with "one": \.spec\.taints'):
         applied(live, want(spec={"taints": [taint, {"key": "b", "effect": "e"}]}), "two")
     forced = applied(live, want(spec={"taints": []}), "two", force=True)
     assert "taints" not in forced["spec"]
@@ -253,7 +253,7 @@ def test_an_object_without_owners_gets_one_for_what_was_there() -> None:
     bare = {**LIVE, "metadata": {k: v for k, v in LIVE["metadata"].items() if k != "managedFields"}}
     result = applied(bare, want(spec={"providerID": "p"}))
     assert owned(result, "before-first-apply") == {"f:metadata": {"f:labels": {".": {}, "f:a": {}}}}
-    with pytest.raises(Refused, match='conflict with "before-first-apply" using v1'):
+    with pytest.raises(StatusError, match='conflict with "before-first-apply" using v1'):
         applied(bare, want(metadata={"labels": {"a": "2"}}))
 
 
@@ -267,7 +267,7 @@ def test_a_zero_that_a_typed_server_does_not_write_is_owned_all_the_same() -> No
 
 def test_an_applied_object_has_no_owners_itself() -> None:
     for managed in ([], [{}]):
-        with pytest.raises(Refused, match="managedFields must be nil") as refused:
+        with pytest.raises(StatusError, match="managedFields must be nil") as refused:
             applied(LIVE, want(metadata={"managedFields": managed}))
         assert (refused.value.code, refused.value.reason) == (400, "BadRequest")
 
@@ -284,7 +284,7 @@ def test_an_applied_object_has_no_owners_itself() -> None:
     ],
 )
 def test_what_does_not_fit_is_an_error_of_the_server(parts: Object, words: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(StatusError) as refused:
         applied(LIVE, want(**parts))
     assert (refused.value.code, refused.value.reason) == (500, "")
     start = "failed to create typed patch object (/n; /v1, Kind=Node): "
@@ -293,7 +293,7 @@ def test_what_does_not_fit_is_an_error_of_the_server(parts: Object, words: str) 
 
 def test_a_live_object_that_does_not_fit_is_an_error_of_the_server() -> None:
     live = {**LIVE, "status": {**LIVE["status"], "addresses": ["10.0.0.1"]}}
-    with pytest.raises(Refused, match="failed to create typed live object") as refused:
+    with pytest.raises(StatusError, match="failed to create typed live object") as refused:
         applied(live, want(status={"addresses": [{"type": "A", "address": "10.0.0.2"}]}))
     assert refused.value.code == 500
 
@@ -306,5 +306,5 @@ def test_a_custom_map_with_one_owner_changes_hands_as_a_whole() -> None:
     wanted = want(status={"flight": {"a": 1, "b": 2}, "loose": {"a": 1}})
     live = applied(None, wanted, shape=shape)
     assert owned(live, "us") == {"f:status": {"f:flight": {}, "f:loose": {"f:a": {}}}}
-    with pytest.raises(Refused, match=r'conflict with "us": \.status\.flight$'):
+    with pytest.raises(StatusError, match=r'conflict with "us": \.status\.flight$'):
         applied(live, want(status={"flight": {"a": 1}, "loose": {"b": 1}}), "two", shape=shape)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from libs.testing.apiserver.objects.patches import json_patch, merge_patch
-from libs.testing.apiserver.status import Refused
+from libs.testing.apiserver.status import StatusError
 
 LEAVES = st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["", "x", "y"])
 NAMES = st.sampled_from(["a", "b", "c", "a/b", "m~n"])
@@ -73,7 +73,7 @@ def test_an_operation(operation: dict[str, Any], path: str, expected: dict[str, 
     ],
 )
 def test_what_does_not_apply_is_invalid(operation: dict[str, Any]) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(StatusError) as refused:
         json_patch(DOC, [operation])
     status = refused.value
     assert (status.code, status.reason) == (422, "Invalid")
@@ -83,20 +83,20 @@ def test_what_does_not_apply_is_invalid(operation: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("operations", [{}, ["x"], [{"op": 1, "path": "/a"}], [{"path": ["a"]}]])
 def test_what_is_no_json_patch_is_a_bad_request(operations: Any) -> None:
-    with pytest.raises(Refused, match="error decoding patch") as refused:
+    with pytest.raises(StatusError, match="error decoding patch") as refused:
         json_patch(DOC, operations)
     assert (refused.value.code, refused.value.reason) == (400, "BadRequest")
 
 
 def test_too_many_operations_are_too_large() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(StatusError) as refused:
         json_patch({}, [{"op": "test", "path": ""}] * 10_001)
     assert (refused.value.code, refused.value.reason) == (413, "RequestEntityTooLarge")
 
 
 def test_a_patch_that_fails_late_changes_nothing() -> None:
     doc = {"a": [1]}
-    with pytest.raises(Refused):
+    with pytest.raises(StatusError):
         json_patch(doc, [{"op": "add", "path": "/a/-", "value": 2}, {"op": "remove", "path": "/x"}])
     assert doc == {"a": [1]}
 
@@ -176,6 +176,6 @@ def test_a_null_inside_what_a_merge_patch_adds_is_left_out() -> None:
 
 def test_a_merge_patch_must_be_an_object() -> None:
     patch: Any = []
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(StatusError) as refused:
         merge_patch({}, patch)
     assert refused.value.code == 400

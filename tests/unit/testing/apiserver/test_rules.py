@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from libs.testing.apiserver.schemas import structural
 from libs.testing.apiserver.schemas.rules import Predicate
+from libs.testing.apiserver.schemas.schema import structural_schema
 
 Object = dict[str, Any]
 
@@ -32,7 +32,7 @@ RULES: Mapping[str, Predicate] = {
 
 
 def test_a_rule_is_asked_by_its_text() -> None:
-    schema = structural(RULED, rules=RULES)
+    schema = structural_schema(RULED, rules=RULES)
     assert schema.validate(thing(pool="a", size=1)) == []
     assert schema.validate(thing(pool="a", size=0)) == [
         {
@@ -46,10 +46,10 @@ def test_a_rule_is_asked_by_its_text() -> None:
 
 
 def test_rules_wait_until_the_rest_is_right() -> None:
-    causes = structural(RULED, rules=RULES).validate(thing(pool=1, size=0))
+    causes = structural_schema(RULED, rules=RULES).validate(thing(pool=1, size=0))
     assert [cause["field"] for cause in causes] == ["spec.pool", "<nil>"]
     assert "some validation rules were not checked" in causes[1]["message"]
-    causes = structural(RULED, rules=RULES).validate(thing(pool="a", size=10))
+    causes = structural_schema(RULED, rules=RULES).validate(thing(pool="a", size=10))
     assert [cause["field"] for cause in causes] == ["spec.size"]
 
 
@@ -60,7 +60,7 @@ def test_a_rule_says_where_and_why() -> None:
             {"rule": "never", "message": "no", "reason": "FieldValueForbidden", "fieldPath": ".sub"}
         ],
     }
-    schema = structural(of(x=field), rules={"never": lambda new, old: False})
+    schema = structural_schema(of(x=field), rules={"never": lambda new, old: False})
     assert schema.validate(thing(x="v")) == [
         {"reason": "FieldValueForbidden", "field": "spec.x.sub", "message": "Forbidden: no"}
     ]
@@ -68,4 +68,4 @@ def test_a_rule_says_where_and_why() -> None:
 
 def test_a_rule_without_a_predicate_is_an_error_at_once() -> None:
     with pytest.raises(LookupError, match=r"self\.size > 0"):
-        structural(RULED, rules={"self.pool == oldSelf.pool": lambda new, old: True})
+        structural_schema(RULED, rules={"self.pool == oldSelf.pool": lambda new, old: True})

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from libs.testing.apiserver.schemas import structural
+from libs.testing.apiserver.schemas.schema import structural_schema
 
 Object = dict[str, Any]
 
@@ -20,7 +20,7 @@ def thing(**spec: Any) -> Object:
 
 
 def told(schema: Object, **spec: Any) -> list[tuple[str, str, str]]:
-    causes = structural(schema).validate(thing(**spec))
+    causes = structural_schema(schema).validate(thing(**spec))
     return [(cause["reason"], cause["field"], cause["message"]) for cause in causes]
 
 
@@ -53,7 +53,7 @@ def test_pruning_keeps_what_is_named_and_metadata() -> None:
     given["junk"] = 1
     given["metadata"]["labels"] = {"a": "b"}
     before = copy.deepcopy(given)
-    assert structural(schema).prune(given) == {
+    assert structural_schema(schema).prune(given) == {
         "apiVersion": "a/v1",
         "kind": "T",
         "metadata": {"name": "t", "labels": {"a": "b"}},
@@ -83,7 +83,7 @@ def test_defaults_come_where_the_parent_is() -> None:
             "items": {"type": "object", "properties": {"f": {"type": "integer", "default": 5}}},
         },
     )
-    default = structural(schema).default
+    default = structural_schema(schema).default
     assert default(thing())["spec"] == {"a": 1, "d": {"e": False}}
     given = thing(a=2, b={}, d={"e": True}, l=[{}, {"f": 6}])
     assert default(given)["spec"] == {
@@ -103,7 +103,10 @@ def test_a_null_that_may_not_be_one_is_defaulted_or_dropped() -> None:
         b={"type": "integer"},
         c={"type": "integer", "nullable": True, "default": 3},
     )
-    assert structural(schema).default(thing(a=None, b=None, c=None))["spec"] == {"a": 1, "c": None}
+    assert structural_schema(schema).default(thing(a=None, b=None, c=None))["spec"] == {
+        "a": 1,
+        "c": None,
+    }
 
 
 TEXTS = {"type": "array", "items": {"type": "string"}}
@@ -282,7 +285,7 @@ def test_items_that_are_there_twice() -> None:
 
 
 def test_what_an_update_did_not_touch_is_not_judged() -> None:
-    schema = structural(
+    schema = structural_schema(
         of(x={"type": "integer", "maximum": 1}, y={"type": "integer", "maximum": 1})
     )
     old = thing(x=5, y=0)

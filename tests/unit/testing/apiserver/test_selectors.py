@@ -13,7 +13,7 @@ from libs.testing.apiserver.objects.selectors import (
     node_affinity,
     tolerates,
 )
-from libs.testing.apiserver.status import Refused
+from libs.testing.apiserver.status import StatusError
 
 LABELS = {"pool": "a", "size": "12", "nvidia.com/gpu": "", "x": "y"}
 
@@ -67,7 +67,7 @@ def test_a_query_for_labels(text: str, selected: bool) -> None:
     ],
 )
 def test_a_query_that_is_none_is_a_bad_request(text: str, words: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(StatusError) as refused:
         label_selector(text)
     assert (refused.value.code, refused.value.reason) == (400, "BadRequest")
     assert refused.value.message.startswith(words)
@@ -99,7 +99,7 @@ def test_a_selector_in_an_object() -> None:
     ],
 )
 def test_an_expression_that_is_none_is_invalid(expression: dict[str, Any]) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(StatusError) as refused:
         from_object({"matchExpressions": [expression]})
     assert (refused.value.code, refused.value.reason) == (422, "Invalid")
 
@@ -145,7 +145,7 @@ def test_a_query_for_fields(text: str, selected: bool) -> None:
     ],
 )
 def test_an_impossible_query_for_fields_is_a_bad_request(text: str, words: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(StatusError) as refused:
         field_selector(text, supported=["spec.nodeName"])
     assert (refused.value.code, refused.value.message) == (400, words)
 

@@ -131,9 +131,9 @@ def test_a_custom_resource_has_one_owner_per_list_unless_its_schema_says_otherwi
         "open",
     ]
     assert spec.fields["keyed"].defaults == {"name": "x"}
-    assert spec.below("other") is None
-    deep = spec.fields["open"].below("a")
+    assert spec.child("other") is None
+    deep = spec.fields["open"].child("a")
     assert deep is not None
-    assert deep.below("b") is deep
+    assert deep.child("b") is deep
     assert shape.fields["metadata"].fields["finalizers"].granular
     assert encoded({"spec": {"map": {}}}, shape) == {"spec": {"map": {}}}

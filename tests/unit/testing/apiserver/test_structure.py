@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from libs.testing.apiserver.schemas import structural
-from libs.testing.apiserver.status import Refused
+from libs.testing.apiserver.schemas.schema import structural_schema
+from libs.testing.apiserver.status import StatusError
 
 Object = dict[str, Any]
 
@@ -66,8 +66,8 @@ KEYLESS = {"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type
     ],
 )
 def test_what_is_not_structural_is_refused(field: Object, where: str, message: str) -> None:
-    with pytest.raises(Refused) as refused:
-        structural(of(x=field))
+    with pytest.raises(StatusError) as refused:
+        structural_schema(of(x=field))
     assert (refused.value.code, refused.value.reason) == (422, "Invalid")
     [cause] = refused.value.causes
     place = "spec.validation.openAPIV3Schema.properties[spec].properties[x]"
@@ -82,7 +82,7 @@ def test_what_is_not_structural_is_refused(field: Object, where: str, message: s
     ],
 )
 def test_the_root_is_an_object(schema: Object, message: str) -> None:
-    with pytest.raises(Refused) as refused:
-        structural(schema, where="here")
+    with pytest.raises(StatusError) as refused:
+        structural_schema(schema, where="here")
     [cause] = refused.value.causes
     assert (cause["field"], cause["message"]) == ("here.type", message)

@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.testing.apiserver.kinds import Column, Kind
-from libs.testing.apiserver.schemas import Schema
-from libs.testing.apiserver.showing import tables
-from libs.testing.apiserver.status import Refused
-from tests.unit.testing.apiserver_tables.objects import NOW, ago, cells, kind, made
+from libs.testing.apiserver.kinds.kind import CustomColumn, ResourceKind
+from libs.testing.apiserver.printers import tables
+from libs.testing.apiserver.schemas.schema import Schema
+from libs.testing.apiserver.status import StatusError
+from tests.unit.testing.apiserver_tables.builders import NOW, ago, cells, kind, made
 
 THING = made(
     "w",
@@ -20,7 +20,7 @@ THING = made(
 )  # fmt: skip
 
 
-def custom(*columns: Column) -> Kind:
+def custom(*columns: CustomColumn) -> ResourceKind:
     """A kind that a definition made."""
     return msgspec.structs.replace(
         kind("pods"), group="a.test", plural="widgets", schema=Schema(root={}, rules={}),
@@ -30,7 +30,7 @@ def custom(*columns: Column) -> Kind:
 
 def cell(type: str, field: str) -> Any:
     """Of the one column that there is."""
-    column = Column(name="X", type=type, json_path=f".spec.{field}")
+    column = CustomColumn(name="X", type=type, json_path=f".spec.{field}")
     return cells(custom(column), THING)["X"]
 
 
@@ -69,7 +69,7 @@ def test_without_columns_there_are_name_and_age() -> None:
 
 
 def test_a_column_is_declared_as_its_definition_has_it() -> None:
-    column = Column(name="N", type="integer", format="int32", json_path=".spec.n", priority=1)
+    column = CustomColumn(name="N", type="integer", format="int32", json_path=".spec.n", priority=1)
     table = tables.table(custom(column), [THING], now=NOW, include="")
     assert table["columnDefinitions"] == [
         {"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0},
@@ -78,7 +78,7 @@ def test_a_column_is_declared_as_its_definition_has_it() -> None:
 
 
 def test_a_path_that_cannot_be_read_is_refused() -> None:
-    with pytest.raises(Refused) as refused:
-        cells(custom(Column(name="X", type="string", json_path=".a[1:2]")), THING)
+    with pytest.raises(StatusError) as refused:
+        cells(custom(CustomColumn(name="X", type="string", json_path=".a[1:2]")), THING)
     assert (refused.value.code, refused.value.reason) == (400, "BadRequest")
     assert "'.a[1:2]'" in refused.value.message

@@ -5,17 +5,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.testing.apiserver.kinds import Kind, Kinds
-from libs.testing.apiserver.schemas import Schema
-from libs.testing.apiserver.showing import discovery
-from tests.unit.testing.apiserver_tables.objects import kind
+from libs.testing.apiserver import discovery
+from libs.testing.apiserver.kinds.kind import ResourceKind, ResourceKinds
+from libs.testing.apiserver.schemas.schema import Schema
+from tests.unit.testing.apiserver_tables.builders import kind
 
 ALL = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
-KINDS = list(Kinds())
+KINDS = list(ResourceKinds())
 
 
-def widgets(version: str, **fields: Any) -> Kind:
+def widgets(version: str, **fields: Any) -> ResourceKind:
     """A version of a custom kind."""
     return msgspec.structs.replace(
         kind("runtimeclasses", "node.k8s.io"), group="a.test", version=version, plural="widgets",
@@ -24,8 +24,8 @@ def widgets(version: str, **fields: Any) -> Kind:
     )  # fmt: skip
 
 
-def answer(path: str, kinds: list[Kind] = KINDS, accept: str = "application/json") -> Any:
-    return discovery.answer(path, kinds, accept)
+def answer(path: str, kinds: list[ResourceKind] = KINDS, accept: str = "application/json") -> Any:
+    return discovery.discovery_document(path, kinds, accept)
 
 
 def named(entries: list[dict[str, Any]], name: str, field: str = "name") -> dict[str, Any]:

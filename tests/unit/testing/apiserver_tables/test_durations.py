@@ -2,9 +2,9 @@
 
 import pytest
 
-from libs.kube.times import unix
-from libs.testing.apiserver.showing.printing.durations import duration as words
-from libs.testing.apiserver.showing.printing.durations import since
+from libs.kube.times import parse_time
+from libs.testing.apiserver.printers.durations import duration as words
+from libs.testing.apiserver.printers.durations import since
 
 S, M, H, D, Y = 1, 60, 3600, 86_400, 365 * 86_400
 
@@ -41,8 +41,8 @@ def test_words(seconds: float, expected: str) -> None:
 
 
 def test_timestamps_with_and_without_fractions() -> None:
-    assert unix("2027-01-15T08:00:00Z") == 1_800_000_000.0
-    assert unix("2027-01-15T08:00:00.250000Z") == 1_800_000_000.25
+    assert parse_time("2027-01-15T08:00:00Z") == 1_800_000_000.0
+    assert parse_time("2027-01-15T08:00:00.250000Z") == 1_800_000_000.25
 
 
 @pytest.mark.parametrize("missing", [None, ""])

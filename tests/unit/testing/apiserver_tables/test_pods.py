@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.testing.apiserver_tables.objects import ago, cells, kind, made
+from tests.unit.testing.apiserver_tables.builders import ago, cells, kind, made
 
 POD = kind("pods")
 RUNNING = {"running": {"startedAt": ago(60)}}

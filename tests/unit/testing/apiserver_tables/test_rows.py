@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from libs.testing.apiserver.showing.tables import COLUMNS
-from tests.unit.testing.apiserver_tables.objects import ago, cells, kind, made
+from libs.testing.apiserver.printers.tables import COLUMNS
+from tests.unit.testing.apiserver_tables.builders import ago, cells, kind, made
 
 RBAC = "rbac.authorization.k8s.io"
 CONTAINERS = [{"name": "driver", "image": "r/driver:1"}, {"name": "probe", "image": "r/probe:2"}]

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from libs.testing.apiserver.showing import tables
-from libs.testing.apiserver.status import Refused
-from tests.unit.testing.apiserver_tables.objects import NOW, kind, made
+from libs.testing.apiserver.printers import tables
+from libs.testing.apiserver.status import StatusError
+from tests.unit.testing.apiserver_tables.builders import NOW, kind, made
 
 NAMESPACES = kind("namespaces")
 ONE = made("a", status={"phase": "Active"})
@@ -70,7 +70,7 @@ def test_what_a_row_carries(include: str, carried: Any) -> None:
 
 
 def test_any_other_include_is_refused() -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(StatusError) as refused:
         tables.table(NAMESPACES, [ONE], now=NOW, include="All")
     assert (refused.value.code, refused.value.reason) == (400, "BadRequest")
     assert "'Metadata', 'Object', 'None', or empty" in refused.value.message

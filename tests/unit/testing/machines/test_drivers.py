@@ -6,46 +6,61 @@ from typing import Any
 
 import pytest
 
-from libs.forecast.world import NEVER, RUNS_ON, Ending, Oddity, Span, Steady
+from libs.forecast.world import (
+    NEVER,
+    RUNS_FOREVER,
+    ProcessEnd,
+    SteadyWorld,
+    TimeSpan,
+    WorldOverride,
+)
 from libs.host import driver_files, gate, modules
-from libs.host.access import Inline
-from libs.host.gate import Answer
+from libs.host.gate import GateAnswer
 from libs.host.holders import containers, holders
 from libs.host.linux import Unloaded
+from libs.host.machine import InlineOffload
 from libs.host.tree import Tree
-from libs.testing.cluster.kinds import Pod
+from libs.testing.cluster.views import Pod
 from libs.testing.errors import SimError
-from libs.testing.loop import Sim, run
 from libs.testing.machines.drivers import version_of
-from libs.testing.machines.incidents import Never
-from libs.testing.machines.machine import Machine
+from libs.testing.machines.incidents import IncidentKind
+from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.system import System
-from tests.unit.testing.machines.places import Kubelet, Running, driver_pod, machine, uid
+from libs.testing.simulation import Sim, run
+from tests.unit.testing.machines.builders import (
+    FakeKubelet,
+    RunningContainer,
+    driver_pod,
+    machine,
+    uid,
+)
 
 DRIVER, GATE, BESIDE = "nvidia-driver-ctr", "gate", "nvidia-peermem-ctr"
 
 
-class Scene:
+class DriverPodScenario:
     """One machine, its kubelet, and a keeper who lets in whoever asks."""
 
-    def __init__(self, sim: Sim, there: Machine, root: Path) -> None:
+    def __init__(self, sim: Sim, there: SimulatedMachine, root: Path) -> None:
         self.sim = sim
         self.there = there
         self.tree = Tree(root)
-        self._kubelet = Kubelet(there)
-        self._running: list[Running] = []
+        self._kubelet = FakeKubelet(there)
+        self._running: list[RunningContainer] = []
 
-    def start(self, pod: Pod, container: str = DRIVER, **more: Any) -> Running:
+    def start(self, pod: Pod, container: str = DRIVER, **more: Any) -> RunningContainer:
         running = self._kubelet.start(pod, container, **more)
         self._running.append(running)
         return running
 
     def admit(self, pod: Pod) -> None:
-        (asking,) = [one for one in gate.asked(self.tree) if one.pod_uid == pod.metadata.uid]
-        answer = Answer(pod_uid=asking.pod_uid, label=asking.label, at=self.sim.clock.now())
-        gate.answer(self.tree, answer)
+        (asking,) = [
+            one for one in gate.list_requests(self.tree) if one.pod_uid == pod.metadata.uid
+        ]
+        answer = GateAnswer(pod_uid=asking.pod_uid, label=asking.label, at=self.sim.clock.now())
+        gate.put_answer(self.tree, answer)
 
-    async def let_in(self, pod: Pod) -> None:
+    async def pass_gate(self, pod: Pod) -> None:
         """Through its gate, to the end of that."""
         asking = self.start(pod, GATE)
         await self.sleep(0)
@@ -54,9 +69,9 @@ class Scene:
         assert asking.exits == [0]
         asking.end()
 
-    async def up(self, pod: Pod) -> Running:
+    async def start_driver(self, pod: Pod) -> RunningContainer:
         """Let in, started, and given time."""
-        await self.let_in(pod)
+        await self.pass_gate(pod)
         driver = self.start(pod)
         await self.sleep(60)
         return driver
@@ -69,17 +84,17 @@ class Scene:
             running.end()
 
 
-def scene(
+def run_scenario(
     root: Path,
-    act: Callable[[Scene], Coroutine[Any, Any, None]],
+    act: Callable[[DriverPodScenario], Coroutine[Any, Any, None]],
     *,
-    model: Steady | None = None,
+    model: SteadyWorld | None = None,
     **more: Any,
 ) -> None:
     """Play it."""
 
     async def main(sim: Sim) -> None:
-        there = Scene(sim, machine(sim, root, model=model, **more), root)
+        there = DriverPodScenario(sim, machine(sim, root, model=model, **more), root)
         try:
             await act(there)
         finally:
@@ -88,24 +103,24 @@ def scene(
     run(main, seed=1)
 
 
-def kinds(there: Machine) -> list[Never]:
-    return [each.kind for each in there.oddities]
+def kinds(there: SimulatedMachine) -> list[IncidentKind]:
+    return [each.kind for each in there.incidents]
 
 
 def test_the_gate_asks_and_waits_for_its_own_name_and_label(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
+    async def act(scene: DriverPodScenario) -> None:
         pod = driver_pod("new", label="d-2")
         running = scene.start(pod, GATE)
         await scene.sleep(100)
-        (asking,) = gate.asked(scene.tree)
+        (asking,) = gate.list_requests(scene.tree)
         assert (asking.pod_uid, asking.label) == (uid("new"), "d-2")
         assert asking.started == scene.sim.clock.now() - 100
         assert len(containers(scene.tree, uid("new"))) == 1
         for answer in (
-            Answer(pod_uid=uid("old"), label="d-2", at=0.0),
-            Answer(pod_uid=uid("new"), label="d-1", at=0.0),
+            GateAnswer(pod_uid=uid("old"), label="d-2", at=0.0),
+            GateAnswer(pod_uid=uid("new"), label="d-1", at=0.0),
         ):
-            gate.answer(scene.tree, answer)
+            gate.put_answer(scene.tree, answer)
             await scene.sleep(10)
         assert running.exits == []
         scene.admit(pod)
@@ -113,24 +128,24 @@ def test_the_gate_asks_and_waits_for_its_own_name_and_label(tmp_path: Path) -> N
         assert running.exits == [0]
         assert containers(scene.tree, uid("new")) == ()
 
-    scene(tmp_path, act)
+    run_scenario(tmp_path, act)
 
 
 def test_a_gate_that_is_stopped_ends_unanswered(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
+    async def act(scene: DriverPodScenario) -> None:
         running = scene.start(driver_pod("new"), GATE)
         await scene.sleep(5)
         running.stop()
         await scene.sleep(1.1)
         assert running.exits == [0]
 
-    scene(tmp_path, act)
+    run_scenario(tmp_path, act)
 
 
 def test_a_driver_loads_and_leaves_its_traces(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
+    async def act(scene: DriverPodScenario) -> None:
         pod = driver_pod("new")
-        await scene.let_in(pod)
+        await scene.pass_gate(pod)
         driver = scene.start(pod)
         await scene.sleep(19.9)
         assert scene.there.driver is None
@@ -138,15 +153,15 @@ def test_a_driver_loads_and_leaves_its_traces(tmp_path: Path) -> None:
         await scene.sleep(0.2)
         assert scene.there.driver is not None
         assert scene.there.driver.version == "580.95.05"
-        assert driver.ready_says == []
+        assert driver.readiness == []
         assert not scene.tree.exists(driver_files.READY)
         await scene.sleep(1)
-        assert driver.ready_says == [True]
+        assert driver.readiness == [True]
         assert scene.tree.text(driver_files.READY) == (
             "GDRCOPY_ENABLED: false\nGDS_ENABLED: false\nGPU_DIRECT_RDMA_ENABLED: true\n"
         )
         assert driver_files.installed_digest(scene.tree) == "i-1"
-        assert set(modules.UNLOADED[:2]) <= modules.loaded(scene.tree).keys()
+        assert set(modules.UNLOAD_ORDER[:2]) <= modules.loaded(scene.tree).keys()
         assert scene.tree.exists(f"{driver_files.ROOT}/usr/bin/nvidia-smi")
         assert scene.tree.exists(f"{driver_files.ROOT}/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1")
         (holder,) = holders(scene.tree)
@@ -154,12 +169,12 @@ def test_a_driver_loads_and_leaves_its_traces(tmp_path: Path) -> None:
         assert len(holder.devices) == 9
         assert kinds(scene.there) == []
 
-    scene(tmp_path, act, model=Steady(loading=20.0, starting=1.0))
+    run_scenario(tmp_path, act, model=SteadyWorld(load_seconds=20.0, ready_seconds=1.0))
 
 
 def test_a_driver_that_stops_takes_back_its_word_and_leaves_its_modules(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
-        driver = await scene.up(driver_pod("old"))
+    async def act(scene: DriverPodScenario) -> None:
+        driver = await scene.start_driver(driver_pod("old"))
         driver.stop()
         assert not scene.tree.exists(driver_files.READY)
         assert holders(scene.tree) == ()
@@ -171,13 +186,13 @@ def test_a_driver_that_stops_takes_back_its_word_and_leaves_its_modules(tmp_path
         assert scene.tree.exists(f"{driver_files.ROOT}/usr/bin/nvidia-smi")
         assert driver_files.installed_digest(scene.tree) == "i-1"
 
-    scene(tmp_path, act)
+    run_scenario(tmp_path, act)
 
 
 def test_a_driver_that_is_stopped_while_it_loads_loads_nothing_more(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
+    async def act(scene: DriverPodScenario) -> None:
         pod = driver_pod("new")
-        await scene.let_in(pod)
+        await scene.pass_gate(pod)
         driver = scene.start(pod)
         await scene.sleep(19)
         driver.stop()
@@ -185,238 +200,240 @@ def test_a_driver_that_is_stopped_while_it_loads_loads_nothing_more(tmp_path: Pa
         assert driver.exits == [0]
         assert scene.there.driver is None
 
-    scene(tmp_path, act, model=Steady(loading=20.0, stopping=10.0))
+    run_scenario(tmp_path, act, model=SteadyWorld(load_seconds=20.0, stop_seconds=10.0))
 
 
 @pytest.mark.parametrize(
-    ("load", "exits", "after"), [(Ending(20.0, 1), [1], 21.0), (RUNS_ON, [], 3600.0)]
+    ("load", "exits", "after"), [(ProcessEnd(20.0, 1), [1], 21.0), (RUNS_FOREVER, [], 3600.0)]
 )
 def test_a_driver_that_fails_or_hangs(
-    tmp_path: Path, load: Ending, exits: list[int], after: float
+    tmp_path: Path, load: ProcessEnd, exits: list[int], after: float
 ) -> None:
-    async def act(scene: Scene) -> None:
+    async def act(scene: DriverPodScenario) -> None:
         pod = driver_pod("new", label="bad")
-        await scene.let_in(pod)
+        await scene.pass_gate(pod)
         driver = scene.start(pod)
         await scene.sleep(after)
-        assert (driver.exits, driver.ready_says) == (exits, [])
+        assert (driver.exits, driver.readiness) == (exits, [])
         assert scene.there.driver is None
         assert driver_files.installed_digest(scene.tree) == ""
 
-    scene(tmp_path, act, model=Steady(oddities=(Oddity(driver="bad", load=load),)))
+    run_scenario(
+        tmp_path, act, model=SteadyWorld(overrides=(WorldOverride(driver="bad", load=load),))
+    )
 
 
 def test_loads_are_counted_for_each_driver(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
-        first = await scene.up(driver_pod("a", label="d-1"))
+    async def act(scene: DriverPodScenario) -> None:
+        first = await scene.start_driver(driver_pod("a", label="d-1"))
         first.end()
         again = scene.start(driver_pod("a", label="d-1"), attempt=1)
         await scene.sleep(60)
-        assert (first.exits, again.exits, again.ready_says) == ([1], [], [True])
+        assert (first.exits, again.exits, again.readiness) == ([1], [], [True])
 
-    odd = Oddity(driver="d-1", load=Ending(5.0, 1), attempts=1)
-    scene(tmp_path, act, model=Steady(oddities=(odd,)))
+    odd = WorldOverride(driver="d-1", load=ProcessEnd(5.0, 1), first_attempts=1)
+    run_scenario(tmp_path, act, model=SteadyWorld(overrides=(odd,)))
 
 
 def test_a_driver_crashes_as_the_world_says_and_goes_on_in_place(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
+    async def act(scene: DriverPodScenario) -> None:
         pod = driver_pod("new")
-        await scene.let_in(pod)
+        await scene.pass_gate(pod)
         first = scene.start(pod)
         await scene.sleep(121.1)
-        assert (first.ready_says, first.exits) == ([True], [139])
+        assert (first.readiness, first.exits) == ([True], [139])
         assert scene.tree.exists(driver_files.READY)
         assert holders(scene.tree) == ()
         first.end()
         second = scene.start(pod, attempt=1)
         await scene.sleep(1.1)
-        assert second.ready_says == [True]
+        assert second.readiness == [True]
         assert len(holders(scene.tree)) == 1
         assert kinds(scene.there) == []
 
-    crash = Oddity(container=DRIVER, run=Ending(100.0, 139), attempts=1)
-    scene(tmp_path, act, model=Steady(oddities=(crash,)))
+    crash = WorldOverride(container=DRIVER, run=ProcessEnd(100.0, 139), first_attempts=1)
+    run_scenario(tmp_path, act, model=SteadyWorld(overrides=(crash,)))
 
 
 def test_a_driver_of_the_same_installation_keeps_the_modules_under_a_job(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
-        old = await scene.up(driver_pod("old", label="d-1"))
-        job = scene.there.occupy(0, comm="python3")
+    async def act(scene: DriverPodScenario) -> None:
+        old = await scene.start_driver(driver_pod("old", label="d-1"))
+        job = scene.there.start_process(0, comm="python3")
         old.stop()
         await scene.sleep(1.1)
         old.end()
         pod = driver_pod("new", label="d-2", version="580.95.05")
-        await scene.let_in(pod)
+        await scene.pass_gate(pod)
         new = scene.start(pod)
         await scene.sleep(1.1)
-        assert new.ready_says == [True]
+        assert new.readiness == [True]
         assert job in [one.pid for one in holders(scene.tree)]
         assert scene.there.driver is not None
         assert (scene.there.driver.label, scene.there.driver.pod_uid) == ("d-2", uid("new"))
         assert kinds(scene.there) == []
 
-    scene(tmp_path, act)
+    run_scenario(tmp_path, act)
 
 
 @pytest.mark.parametrize("digest", ["i-2", ""])
 def test_a_driver_over_the_modules_of_another_is_written_down(tmp_path: Path, digest: str) -> None:
-    async def act(scene: Scene) -> None:
-        old = await scene.up(driver_pod("old"))
+    async def act(scene: DriverPodScenario) -> None:
+        old = await scene.start_driver(driver_pod("old"))
         old.end()
-        job = scene.there.occupy(0)
+        job = scene.there.start_process(0)
         pod = driver_pod("new", label="d-2", digest=digest, version="570.86.15")
-        await scene.let_in(pod)
+        await scene.pass_gate(pod)
         new = scene.start(pod)
         await scene.sleep(60)
         assert new.exits == [1]
         assert scene.there.driver is not None
         assert scene.there.driver.version == "580.95.05"
         new.end()
-        scene.there.vacate(job)
+        scene.there.end_process(job)
         again = scene.start(pod, attempt=1)
         await scene.sleep(60)
-        assert again.ready_says == [True]
+        assert again.readiness == [True]
         assert scene.there.driver.version == "570.86.15"
-        assert kinds(scene.there) == [Never.OVER_ANOTHER] * 2
-        assert "is to replace the modules of d-1" in str(scene.there.oddities[0])
+        assert kinds(scene.there) == [IncidentKind.OVER_ANOTHER] * 2
+        assert "is to replace the modules of d-1" in str(scene.there.incidents[0])
 
-    scene(tmp_path, act)
+    run_scenario(tmp_path, act)
 
 
 def test_without_a_digest_a_restarted_driver_loads_anew_and_that_is_nothing_odd(
     tmp_path: Path,
 ) -> None:
-    async def act(scene: Scene) -> None:
+    async def act(scene: DriverPodScenario) -> None:
         pod = driver_pod("new", digest="")
-        (await scene.up(pod)).end()
+        (await scene.start_driver(pod)).end()
         again = scene.start(pod, attempt=1)
         await scene.sleep(10)
         assert scene.there.driver is None
         await scene.sleep(50)
-        assert again.ready_says == [True]
+        assert again.readiness == [True]
         assert kinds(scene.there) == []
 
-    scene(tmp_path, act)
+    run_scenario(tmp_path, act)
 
 
 def test_two_drivers_that_meet_are_written_down_and_the_second_gives_way(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
+    async def act(scene: DriverPodScenario) -> None:
         old, new = driver_pod("old"), driver_pod("new", label="d-2", digest="i-2")
-        first = await scene.up(old)
-        await scene.let_in(new)
+        first = await scene.start_driver(old)
+        await scene.pass_gate(new)
         second = scene.start(new)
         await scene.sleep(60)
         assert (first.exits, second.exits) == ([], [1])
-        (oddity,) = scene.there.oddities
-        assert oddity.kind is Never.TWO_DRIVERS
+        (oddity,) = scene.there.incidents
+        assert oddity.kind is IncidentKind.TWO_DRIVERS
         assert str(oddity) == (
             "two drivers: n1: gpu-operator/new started its driver while that of d-1 runs"
         )
         second.end()
         first.stop()
         await scene.sleep(1.1)
-        assert kinds(scene.there) == [Never.TWO_DRIVERS]
+        assert kinds(scene.there) == [IncidentKind.TWO_DRIVERS]
 
-    scene(tmp_path, act)
+    run_scenario(tmp_path, act)
 
 
 def test_a_driver_behind_a_shut_gate_is_written_down(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
+    async def act(scene: DriverPodScenario) -> None:
         scene.start(driver_pod("new"))
         await scene.sleep(0)
-        assert kinds(scene.there) == [Never.NOT_ADMITTED]
+        assert kinds(scene.there) == [IncidentKind.NOT_ADMITTED]
 
-    scene(tmp_path, act)
+    run_scenario(tmp_path, act)
 
 
 def test_an_answer_does_not_outlive_its_boot(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
+    async def act(scene: DriverPodScenario) -> None:
         pod = driver_pod("new")
-        await scene.up(pod)
+        await scene.start_driver(pod)
         scene.end()
         await scene.there.reboot()
         assert scene.there.driver is None
         assert scene.tree.names("/run") == ()
         scene.start(pod)
-        assert kinds(scene.there) == [Never.NOT_ADMITTED]
+        assert kinds(scene.there) == [IncidentKind.NOT_ADMITTED]
 
-    scene(tmp_path, act)
+    run_scenario(tmp_path, act)
 
 
 def test_nouveau_is_in_the_way(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
-        driver = await scene.up(driver_pod("new"))
+    async def act(scene: DriverPodScenario) -> None:
+        driver = await scene.start_driver(driver_pod("new"))
         assert driver.exits == [1]
         assert scene.there.driver is None
 
-    scene(tmp_path, act, system=System(nouveau=True))
+    run_scenario(tmp_path, act, system=System(nouveau=True))
 
 
 def test_one_module_more_is_loaded_when_the_driver_is_there(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
+    async def act(scene: DriverPodScenario) -> None:
         pod = driver_pod("new")
         beside = scene.start(pod, BESIDE)
         await scene.sleep(100)
-        assert beside.ready_says == []
-        await scene.up(pod)
-        assert beside.ready_says == [True]
+        assert beside.readiness == []
+        await scene.start_driver(pod)
+        assert beside.readiness == [True]
         assert "nvidia_peermem" in modules.loaded(scene.tree)
         beside.stop()
         await scene.sleep(1.1)
         assert beside.exits == [0]
         assert "nvidia_peermem" in modules.loaded(scene.tree)
 
-    scene(tmp_path, act)
+    run_scenario(tmp_path, act)
 
 
 def test_a_word_that_outlived_its_driver_lets_no_module_in(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
+    async def act(scene: DriverPodScenario) -> None:
         ready = tmp_path / driver_files.READY.lstrip("/")
         ready.parent.mkdir(parents=True)
         ready.write_text("")
         beside = scene.start(driver_pod("new"), BESIDE)
         await scene.sleep(100)
-        assert beside.ready_says == []
+        assert beside.readiness == []
         assert "nvidia_peermem" not in modules.loaded(scene.tree)
 
-    scene(tmp_path, act)
+    run_scenario(tmp_path, act)
 
 
 def test_a_driver_that_keeps_modules_brings_back_those_that_were_taken_out(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
+    async def act(scene: DriverPodScenario) -> None:
         pod = driver_pod("new")
-        (await scene.up(pod)).end()
-        linux = scene.there.host(Inline(), changes=True).linux
+        (await scene.start_driver(pod)).end()
+        linux = scene.there.host(InlineOffload(), changes=True).linux
         assert linux is not None
         assert linux.unload("nvidia_uvm") == Unloaded()
         scene.start(pod, attempt=1)
         await scene.sleep(2)
         assert modules.loaded(scene.tree)["nvidia_uvm"].version == "580.95.05"
 
-    scene(tmp_path, act)
+    run_scenario(tmp_path, act)
 
 
 def test_a_driver_that_is_never_ready_stays_unready(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
-        driver = await scene.up(driver_pod("new"))
-        assert driver.ready_says == []
+    async def act(scene: DriverPodScenario) -> None:
+        driver = await scene.start_driver(driver_pod("new"))
+        assert driver.readiness == []
         assert scene.there.driver is not None
         driver.stop()
         await scene.sleep(600)
         assert driver.exits == []
 
-    odd = Oddity(container=DRIVER, ready=NEVER, stop=NEVER)
-    scene(tmp_path, act, model=Steady(oddities=(odd,)))
+    odd = WorldOverride(container=DRIVER, ready=NEVER, stop=NEVER)
+    run_scenario(tmp_path, act, model=SteadyWorld(overrides=(odd,)))
 
 
 def test_a_kubelet_of_another_boot_is_a_mistake_of_the_wiring(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
+    async def act(scene: DriverPodScenario) -> None:
         for container in (DRIVER, GATE):
             with pytest.raises(SimError, match="join the machine to its fleet"):
                 scene.start(driver_pod("new"), container, boot_id="another")
         assert kinds(scene.there) == []
 
-    scene(tmp_path, act)
+    run_scenario(tmp_path, act)
 
 
 @pytest.mark.parametrize("container", [GATE, BESIDE])
@@ -424,7 +441,7 @@ def test_who_is_no_driver_pod_has_a_gate_of_its_own(tmp_path: Path, container: s
     async def main(sim: Sim) -> None:
         pod = driver_pod("somebody")
         pod.metadata.labels.clear()
-        assert machine(sim, tmp_path).occupants(pod, container) is None
+        assert machine(sim, tmp_path).process_for(pod, container) is None
 
     run(main, seed=1)
 
@@ -445,12 +462,16 @@ def test_which_driver_an_image_has(image: str, version: str) -> None:
 
 
 def test_a_stopped_driver_is_no_holder_for_the_world(tmp_path: Path) -> None:
-    async def act(scene: Scene) -> None:
-        driver = await scene.up(driver_pod("old"))
+    async def act(scene: DriverPodScenario) -> None:
+        driver = await scene.start_driver(driver_pod("old"))
         driver.stop()
         await scene.sleep(8)
         assert driver.exits == []
         await scene.sleep(1)
         assert driver.exits == [0]
 
-    scene(tmp_path, act, model=Steady(oddities=(Oddity(container=DRIVER, stop=Span(9.0)),)))
+    run_scenario(
+        tmp_path,
+        act,
+        model=SteadyWorld(overrides=(WorldOverride(container=DRIVER, stop=TimeSpan(9.0)),)),
+    )

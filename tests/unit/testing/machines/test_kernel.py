@@ -7,17 +7,17 @@ import pytest
 from libs.host import holders, modules, system
 from libs.host.linux import InUse, NotLoaded, Unloaded
 from libs.host.tree import Tree
-from libs.testing.machines.furniture import furnish
-from libs.testing.machines.ground import Ground
-from libs.testing.machines.kernel import CONTROL, MEMORY, Kernel, device
+from libs.testing.machines.base_files import create_base_files
+from libs.testing.machines.host_tree import HostTree
+from libs.testing.machines.kernel import CONTROL, MEMORY, SimulatedKernel, device
 from libs.testing.machines.system import PLAIN, gpus
-from tests.unit.testing.machines.places import uid
+from tests.unit.testing.machines.builders import uid
 
 CARDS = gpus("n1", 2, PLAIN.gpu)
 BEGAN = 1_800_000_000.0
 
 
-class Watch:
+class ManualClock:
     """A clock that stands until it is moved."""
 
     def __init__(self) -> None:
@@ -39,20 +39,20 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.fixture
-def watch() -> Watch:
-    return Watch()
+def watch() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def kernel(tmp_path: Path, watch: Watch) -> Kernel:
-    ground = Ground(tmp_path)
-    furnish(ground, name="n1", system=PLAIN, gpus=CARDS)
-    kernel = Kernel(ground, gpus=CARDS, clock=watch)
+def kernel(tmp_path: Path, watch: ManualClock) -> SimulatedKernel:
+    ground = HostTree(tmp_path)
+    create_base_files(ground, name="n1", system=PLAIN, gpus=CARDS)
+    kernel = SimulatedKernel(ground, gpus=CARDS, clock=watch)
     kernel.boot(boot_id="b-1", release="6.8.0", nouveau=False)
     return kernel
 
 
-def with_driver(kernel: Kernel) -> None:
+def with_driver(kernel: SimulatedKernel) -> None:
     kernel.load("nvidia", version="580.95.05")
     kernel.load("nvidia_uvm", version="580.95.05", uses=("nvidia",))
     kernel.load("nvidia_modeset", version="580.95.05", uses=("nvidia",))
@@ -63,7 +63,9 @@ def shown(tree: Tree) -> dict[str, tuple[int, set[str]]]:
     return {name: (each.references, set(each.users)) for name, each in there.items()}
 
 
-def test_a_boot_says_its_name_its_kernel_and_its_modules(kernel: Kernel, tree: Tree) -> None:
+def test_a_boot_says_its_name_its_kernel_and_its_modules(
+    kernel: SimulatedKernel, tree: Tree
+) -> None:
     assert system.boot_id(tree) == "b-1"
     found = system.kernel(tree)
     assert found is not None
@@ -71,7 +73,9 @@ def test_a_boot_says_its_name_its_kernel_and_its_modules(kernel: Kernel, tree: T
     assert shown(tree) == {"ext4": (0, set()), "mlx5_core": (0, set())}
 
 
-def test_what_is_loaded_is_shown_with_version_users_and_devices(kernel: Kernel, tree: Tree) -> None:
+def test_what_is_loaded_is_shown_with_version_users_and_devices(
+    kernel: SimulatedKernel, tree: Tree
+) -> None:
     with_driver(kernel)
     kernel.load("nvidia", version="other")
     assert shown(tree)["nvidia"] == (2, {"nvidia_uvm", "nvidia_modeset"})
@@ -82,7 +86,7 @@ def test_what_is_loaded_is_shown_with_version_users_and_devices(kernel: Kernel, 
     assert bound == {"../../../../bus/pci/drivers/nvidia"}
 
 
-def test_modules_go_in_their_order_alone(kernel: Kernel, tree: Tree) -> None:
+def test_modules_go_in_their_order_alone(kernel: SimulatedKernel, tree: Tree) -> None:
     with_driver(kernel)
     assert isinstance(kernel.unload("nvidia"), InUse)
     assert kernel.unload("gdrdrv") == NotLoaded()
@@ -95,7 +99,7 @@ def test_modules_go_in_their_order_alone(kernel: Kernel, tree: Tree) -> None:
     assert tree.exists("/dev/nvidia0")
 
 
-def test_whoever_has_a_device_open_keeps_its_module(kernel: Kernel, tree: Tree) -> None:
+def test_whoever_has_a_device_open_keeps_its_module(kernel: SimulatedKernel, tree: Tree) -> None:
     with_driver(kernel)
     pid = kernel.start("python3", pod_uid=uid("p"), container_id="containerd://" + "ab" * 16)
     assert kernel.open(pid, (CONTROL, MEMORY, device(1)))
@@ -106,11 +110,11 @@ def test_whoever_has_a_device_open_keeps_its_module(kernel: Kernel, tree: Tree) 
     kernel.close(pid)
     assert holders.holders(tree) == ()
     assert kernel.unload_all() == ""
-    assert not kernel.has("nvidia")
+    assert not kernel.is_loaded("nvidia")
 
 
 def test_a_process_is_shown_with_its_pod_and_goes_with_its_holds(
-    kernel: Kernel, tree: Tree
+    kernel: SimulatedKernel, tree: Tree
 ) -> None:
     with_driver(kernel)
     pid = kernel.start(
@@ -125,50 +129,52 @@ def test_a_process_is_shown_with_its_pod_and_goes_with_its_holds(
     kernel.end(pid)
     kernel.end(pid)
     assert holders.containers(tree, uid("p")) == ()
-    assert kernel.idle("nvidia_uvm")
+    assert kernel.is_idle("nvidia_uvm")
     assert kernel.start("next") == pid + 1
 
 
-def test_a_process_of_the_machine_has_no_pod(kernel: Kernel, tree: Tree) -> None:
+def test_a_process_of_the_machine_has_no_pod(kernel: SimulatedKernel, tree: Tree) -> None:
     with_driver(kernel)
     kernel.open(kernel.start("Xorg"), (device(0),))
     (holder,) = holders.holders(tree)
     assert (holder.comm, holder.pod_uid, holder.container_id) == ("Xorg", "", "")
 
 
-def test_without_a_module_there_is_no_device(kernel: Kernel) -> None:
+def test_without_a_module_there_is_no_device(kernel: SimulatedKernel) -> None:
     pid = kernel.start("x")
     assert not kernel.open(pid, (CONTROL,))
     with_driver(kernel)
     assert not kernel.open(pid + 1, (CONTROL,))
 
 
-def test_who_computes_is_who_has_the_memory_open(kernel: Kernel) -> None:
+def test_who_computes_is_who_has_the_memory_open(kernel: SimulatedKernel) -> None:
     with_driver(kernel)
     kernel.open(kernel.start("watching"), (CONTROL, device(0)))
     kernel.open(kernel.start("computing"), (CONTROL, MEMORY, device(1)))
-    assert kernel.computing() == frozenset({1})
+    assert kernel.busy_gpus() == frozenset({1})
 
 
 def test_what_is_unmounted_is_empty_and_its_neighbours_are_not(
-    kernel: Kernel, tree: Tree, tmp_path: Path
+    kernel: SimulatedKernel, tree: Tree, tmp_path: Path
 ) -> None:
     for name in ("driver", "driver-of-another"):
         kernel.mount(f"/run/nvidia/{name}")
-        Ground(tmp_path).put(f"/run/nvidia/{name}/usr/bin/nvidia-smi")
+        HostTree(tmp_path).put(f"/run/nvidia/{name}/usr/bin/nvidia-smi")
     kernel.unmount_below("/run/nvidia/driver")
     kernel.unmount_below("/run/nvidia/driver")
     assert tree.names("/run/nvidia/driver") == ()
     assert tree.names("/run/nvidia/driver-of-another") == ("usr",)
 
 
-def test_nothing_of_memory_survives_a_halt(kernel: Kernel, tree: Tree, tmp_path: Path) -> None:
+def test_nothing_of_memory_survives_a_halt(
+    kernel: SimulatedKernel, tree: Tree, tmp_path: Path
+) -> None:
     with_driver(kernel)
     pid = kernel.start("x")
     kernel.open(pid, (CONTROL,))
-    Ground(tmp_path).put("/run/sluice/gate/answers/p")
+    HostTree(tmp_path).put("/run/sluice/gate/answers/p")
     kernel.halt()
-    Ground(tmp_path).put("/run/late")
+    HostTree(tmp_path).put("/run/late")
     kernel.boot(boot_id="b-2", release="6.9.0", nouveau=True)
     assert tree.names("/run") == ()
     assert tree.names("/dev") == ("null",)
@@ -181,7 +187,7 @@ def test_nothing_of_memory_survives_a_halt(kernel: Kernel, tree: Tree, tmp_path:
 
 
 def test_it_is_shown_since_when_a_module_and_a_process_are_there(
-    kernel: Kernel, tree: Tree, watch: Watch
+    kernel: SimulatedKernel, tree: Tree, watch: ManualClock
 ) -> None:
     watch.at = BEGAN + 100.25
     with_driver(kernel)

@@ -4,23 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from libs.forecast.world import NEVER, Oddity, Steady
+from libs.forecast.world import NEVER, SteadyWorld, WorldOverride
 from libs.host import modules, system
-from libs.host.access import Inline
 from libs.host.holders import holders
+from libs.host.machine import InlineOffload
 from libs.host.tree import Tree
-from libs.testing.cluster.kinds import Pod
-from libs.testing.cluster.kubelet.occupants import Occupant
+from libs.testing.cluster.kubelet.container_process import ContainerProcess
+from libs.testing.cluster.views import Pod
 from libs.testing.errors import SimError
-from libs.testing.loop import Sim, run
-from libs.testing.machines.machine import Machine, occupants
+from libs.testing.machines.machine import SimulatedMachine, process_factory
 from libs.testing.machines.system import System
-from tests.unit.testing.machines.places import Kubelet, driver_pod, job_pod, machine
+from libs.testing.simulation import Sim, run
+from tests.unit.testing.machines.builders import FakeKubelet, driver_pod, job_pod, machine
 
 
 def test_a_reboot_is_another_boot_after_the_worlds_time(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        there, tree = machine(sim, tmp_path, model=Steady(booting=90.0)), Tree(tmp_path)
+        there, tree = machine(sim, tmp_path, model=SteadyWorld(boot_seconds=90.0)), Tree(tmp_path)
         before = there.boot_id
         assert system.boot_id(tree) == before
         (tmp_path / "run/sluice").mkdir()
@@ -41,13 +41,13 @@ def test_a_reboot_is_another_boot_after_the_worlds_time(tmp_path: Path) -> None:
 def test_a_machine_that_is_off_has_nothing_on_it(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
         there = machine(sim, tmp_path, system=System(driver="580.95.05"))
-        there.occupy(0)
+        there.start_process(0)
         there.power_off()
         there.power_off()
         assert holders(Tree(tmp_path)) == ()
         assert there.driver is None
         with pytest.raises(SimError, match="n1, which is off"):
-            there.host(Inline())
+            there.host(InlineOffload())
         there.power_on()
         boot = there.boot_id
         there.power_on()
@@ -60,19 +60,19 @@ def test_a_machine_that_is_off_has_nothing_on_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("remembers", [False, True])
 def test_its_disk_is_as_full_as_its_system_says(tmp_path: Path, remembers: bool) -> None:
     async def main(sim: Sim) -> None:
-        there = machine(sim, tmp_path, system=System(free_gib=3), remembers=remembers)
-        tree = there.host(Inline()).tree
-        assert tree.free("/var/lib") == 3 * 2**30
-        assert tree.free("/nowhere") is None
-        there.lose_disk()
-        assert tree.free("/var/lib/kubelet") is None
+        there = machine(sim, tmp_path, system=System(free_gib=3), cache_reads=remembers)
+        tree = there.host(InlineOffload()).tree
+        assert tree.free_bytes("/var/lib") == 3 * 2**30
+        assert tree.free_bytes("/nowhere") is None
+        there.break_disk()
+        assert tree.free_bytes("/var/lib/kubelet") is None
 
     run(main, seed=1)
 
 
 def test_a_machine_may_never_come_back_or_the_second_time(tmp_path: Path) -> None:
     async def main(sim: Sim) -> list[bool]:
-        model = Steady(oddities=(Oddity(boot=NEVER, attempts=1),))
+        model = SteadyWorld(overrides=(WorldOverride(boot=NEVER, first_attempts=1),))
         there = machine(sim, tmp_path, model=model)
         boot = there.boot_id
         came = [await there.reboot()]
@@ -87,7 +87,7 @@ def test_a_machine_that_is_made_again_over_its_root_has_booted(tmp_path: Path) -
         first = machine(sim, tmp_path, system=System(driver="580.95.05"))
         (tmp_path / "var/lib/journal").write_text("kept")
         (tmp_path / "run/sluice").mkdir()
-        first.occupy(0)
+        first.start_process(0)
         again, tree = machine(sim, tmp_path), Tree(tmp_path)
         assert again.boot_id != first.boot_id
         assert (tree.names("/run"), tree.text("/var/lib/journal")) == ((), "kept")
@@ -101,12 +101,12 @@ def test_a_lost_disk_stays_lost_over_a_boot(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
         there, journal = machine(sim, tmp_path), tmp_path / "var/lib/journal"
         journal.write_text("kept")
-        there.lose_disk()
+        there.break_disk()
         await there.reboot()
         with pytest.raises(OSError, match="Not a directory"):
             journal.write_text("new")
         (tmp_path / "run/sluice").mkdir()
-        there.find_disk()
+        there.repair_disk()
         assert journal.read_text() == "kept"
 
     run(main, seed=1)
@@ -116,7 +116,7 @@ def test_nobody_uses_gpus_without_a_driver(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
         there = machine(sim, tmp_path)
         with pytest.raises(ValueError, match="no driver is loaded"):
-            there.occupy(0)
+            there.start_process(0)
         assert [name for name in Tree(tmp_path).names("/proc") if name.isdigit()] == []
 
     run(main, seed=1)
@@ -124,14 +124,14 @@ def test_nobody_uses_gpus_without_a_driver(tmp_path: Path) -> None:
 
 def test_a_fleet_asks_the_machine_of_the_pods_node_and_then_others(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
-        there: dict[str, Machine] = {}
+        there: dict[str, SimulatedMachine] = {}
         asked: list[str] = []
 
-        def others(pod: Pod, container: str) -> Occupant | None:
+        def others(pod: Pod, container: str) -> ContainerProcess | None:
             asked.append(container)
             return None
 
-        who = occupants(there, others)
+        who = process_factory(there, others)
         assert who(driver_pod("new"), "gate") is None
         there["n1"] = machine(sim, tmp_path)
         assert who(driver_pod("new"), "gate") is not None
@@ -155,16 +155,16 @@ def story(root: Path, seed: int) -> dict[str, str]:
     """All files at its end, and what was measured."""
 
     async def main(sim: Sim) -> dict[str, str]:
-        there = machine(sim, root, model=Steady(seed=seed, spread=0.5))
-        driver = Kubelet(there).start(driver_pod("new"), "nvidia-driver-ctr")
+        there = machine(sim, root, model=SteadyWorld(seed=seed, jitter=0.5))
+        driver = FakeKubelet(there).start(driver_pod("new"), "nvidia-driver-ctr")
         await sim.clock.sleep(100)
-        host = there.host(Inline())
+        host = there.host(InlineOffload())
         host.gpus.open()
-        there.occupy(3)
+        there.start_process(3)
         samples = repr(host.gpus.sample())
         files = contents(root)
         driver.end()
-        return {**files, "samples": samples, "oddities": repr(there.oddities)}
+        return {**files, "samples": samples, "oddities": repr(there.incidents)}
 
     return run(main, seed=seed)
 

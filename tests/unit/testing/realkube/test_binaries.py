@@ -5,8 +5,15 @@ from pathlib import Path
 import pytest
 
 from libs.testing.errors import ServerFailed
-from libs.testing.realkube.binaries import ASSETS, MODULES, NAMES, cache, find, version
-from tests.unit.testing.realkube.places import go_modules, program, programs
+from libs.testing.realkube.binaries import (
+    ASSETS,
+    MODULES,
+    NAMES,
+    cache_folder,
+    find_binaries,
+    pinned_version,
+)
+from tests.unit.testing.realkube.builders import go_modules, program, programs
 
 
 @pytest.fixture
@@ -24,15 +31,15 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def test_the_assets_come_first(tmp_path: Path, environ: dict[str, str], modules: Path) -> None:
     assets = programs(tmp_path / "assets")
     programs(tmp_path / "bin")
-    programs(cache(environ, modules=modules))
-    search = find(environ | {ASSETS: str(assets)}, modules=modules)
+    programs(cache_folder(environ, modules=modules))
+    search = find_binaries(environ | {ASSETS: str(assets)}, modules=modules)
     assert search.binaries is not None
     assert search.binaries.etcd == assets / "etcd"
     assert search.binaries.apiserver == assets / "kube-apiserver"
     assert search.binaries.controller_manager == assets / "kube-controller-manager"
     assert search.binaries.scheduler == assets / "kube-scheduler"
     assert search.binaries.kubectl == assets / "kubectl"
-    assert search.words == f"real control plane from {ASSETS}={assets}"
+    assert search.explanation == f"real control plane from {ASSETS}={assets}"
 
 
 def test_then_the_path_whose_folders_may_each_have_some(
@@ -40,21 +47,21 @@ def test_then_the_path_whose_folders_may_each_have_some(
 ) -> None:
     programs(tmp_path / "bin", NAMES[:2])
     programs(tmp_path / "sbin", NAMES[2:])
-    programs(cache(environ, modules=modules))
+    programs(cache_folder(environ, modules=modules))
     path = f"{tmp_path / 'bin'}:{tmp_path / 'sbin'}"
-    search = find(environ | {"PATH": path}, modules=modules)
+    search = find_binaries(environ | {"PATH": path}, modules=modules)
     assert search.binaries is not None
     assert search.binaries.etcd == tmp_path / "bin" / "etcd"
     assert search.binaries.kubectl == tmp_path / "sbin" / "kubectl"
-    assert search.words == f"real control plane from the PATH; {ASSETS} is not set"
+    assert search.explanation == f"real control plane from the PATH; {ASSETS} is not set"
 
 
 def test_then_what_was_built(environ: dict[str, str], modules: Path) -> None:
-    built = programs(cache(environ, modules=modules))
-    search = find(environ, modules=modules)
+    built = programs(cache_folder(environ, modules=modules))
+    search = find_binaries(environ, modules=modules)
     assert search.binaries is not None
     assert search.binaries.kubectl == built / "kubectl"
-    assert search.words == (
+    assert search.explanation == (
         f"real control plane from the cache {built}; {ASSETS} is not set; the PATH lacks all five"
     )
 
@@ -65,10 +72,10 @@ def test_assets_that_lack_something_are_named_and_passed(
     assets = programs(tmp_path / "assets", ["etcd", "kube-apiserver", "kubectl"])
     (assets / "kube-scheduler").write_text("nobody may run this")
     programs(tmp_path / "bin")
-    search = find(environ | {ASSETS: str(assets)}, modules=modules)
+    search = find_binaries(environ | {ASSETS: str(assets)}, modules=modules)
     assert search.binaries is not None
     assert search.binaries.etcd == tmp_path / "bin" / "etcd"
-    assert search.words == (
+    assert search.explanation == (
         "real control plane from the PATH; "
         f"{ASSETS}={assets} lacks kube-controller-manager, kube-scheduler"
     )
@@ -86,29 +93,29 @@ def test_without_any_it_says_what_to_do(
         else "there is no Go either: install Go and run `make kube`, or set KUBEBUILDER_ASSETS to "
         "a directory that has all five"
     )
-    search = find(environ, modules=modules)
+    search = find_binaries(environ, modules=modules)
     assert search.binaries is None
-    assert search.words == (
+    assert search.explanation == (
         f"no real control plane: {ASSETS} is not set; the PATH lacks all five; "
-        f"there is no cache {cache(environ, modules=modules)}; {what_to_do}"
+        f"there is no cache {cache_folder(environ, modules=modules)}; {what_to_do}"
     )
 
 
 def test_outside_a_checkout_nothing_can_be_built(tmp_path: Path, environ: dict[str, str]) -> None:
     program(tmp_path / "bin" / "go")
-    search = find(environ, modules=tmp_path / "none")
+    search = find_binaries(environ, modules=tmp_path / "none")
     assert search.binaries is None
-    assert search.words == (
+    assert search.explanation == (
         f"no real control plane: {ASSETS} is not set; the PATH lacks all five; there are no Go "
         f"modules in {tmp_path / 'none'}; set {ASSETS} to a directory that has all five"
     )
 
 
 def test_the_cache_changes_with_every_pin(environ: dict[str, str], modules: Path) -> None:
-    places = {cache(environ, modules=modules)}
+    places = {cache_folder(environ, modules=modules)}
     for pin in ("go.sum", "etcd/go.mod", "etcd/go.sum"):
         (modules / pin).write_text("another")
-        places.add(cache(environ, modules=modules))
+        places.add(cache_folder(environ, modules=modules))
     assert len(places) == 4
     assert {place.name.split("-")[0] for place in places} == {"v1.37.1"}
 
@@ -116,19 +123,19 @@ def test_the_cache_changes_with_every_pin(environ: dict[str, str], modules: Path
 def test_the_cache_is_where_the_environment_says(
     tmp_path: Path, environ: dict[str, str], modules: Path
 ) -> None:
-    at_home = cache(environ, modules=modules)
+    at_home = cache_folder(environ, modules=modules)
     assert at_home.parent == tmp_path / "home" / ".cache" / "sluice" / "kube"
-    elsewhere = cache(environ | {"XDG_CACHE_HOME": "/elsewhere"}, modules=modules)
+    elsewhere = cache_folder(environ | {"XDG_CACHE_HOME": "/elsewhere"}, modules=modules)
     assert elsewhere == Path("/elsewhere/sluice/kube") / at_home.name
-    assert cache(environ | {"XDG_CACHE_HOME": "relative"}, modules=modules) == at_home
+    assert cache_folder(environ | {"XDG_CACHE_HOME": "relative"}, modules=modules) == at_home
 
 
 def test_modules_that_pin_nothing_are_refused(environ: dict[str, str], modules: Path) -> None:
     (modules / "go.mod").write_text("module m\n")
     with pytest.raises(ServerFailed, match=r"requires no k8s\.io/kubernetes"):
-        cache(environ, modules=modules)
+        cache_folder(environ, modules=modules)
 
 
 def test_the_checkout_has_its_pins() -> None:
-    assert version() == "v1.37.1"
+    assert pinned_version() == "v1.37.1"
     assert "go.etcd.io/etcd/server/v3 v3.7.3" in (MODULES / "etcd" / "go.mod").read_text()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from libs.testing.realkube import build as subject
-from libs.testing.realkube.binaries import NAMES, cache, find
+from libs.testing.realkube.binaries import NAMES, cache_folder, find_binaries
 from libs.testing.realkube.build import NotBuilt, build
-from tests.unit.testing.realkube.places import go_modules, program
+from tests.unit.testing.realkube.builders import go_modules, program
 
 # Notes how it was called, and writes what `-o` names.
 GO = """
@@ -50,15 +50,15 @@ def nothing(line: str) -> None:
 
 def test_all_five_are_built_once(environ: dict[str, str], modules: Path, calls: Path) -> None:
     said: list[str] = []
-    place = build(environ, tell=said.append, modules=modules)
+    place = build(environ, report=said.append, modules=modules)
     assert sorted(file.name for file in place.iterdir()) == sorted(NAMES)
     assert (place / "etcd").read_text() == "go.etcd.io/etcd/server/v3\n"
     assert (place / "kubectl").read_text() == "k8s.io/kubernetes/cmd/kubectl\n"
     assert said[:5] == [f"{number} of 5, {name} …" for number, name in enumerate(NAMES, start=1)]
     assert said[5:] == ["built in 0:00"]
-    assert find(environ, modules=modules).binaries is not None
+    assert find_binaries(environ, modules=modules).binaries is not None
 
-    assert build(environ, tell=said.append, modules=modules) == place
+    assert build(environ, report=said.append, modules=modules) == place
     assert len(calls.read_text().splitlines()) == 5
     assert len(said) == 6, "and the second time nothing is to be waited for"
 
@@ -66,7 +66,7 @@ def test_all_five_are_built_once(environ: dict[str, str], modules: Path, calls: 
 def test_go_is_called_so_that_anybody_gets_the_same(
     environ: dict[str, str], modules: Path, calls: Path
 ) -> None:
-    build(environ | {"CGO_ENABLED": "1", "GOWORK": "/x"}, tell=nothing, modules=modules)
+    build(environ | {"CGO_ENABLED": "1", "GOWORK": "/x"}, report=nothing, modules=modules)
     called = calls.read_text().splitlines()
     assert [line.split()[0] for line in called] == ["etcd", *["modules"] * 4]
     for line in called:
@@ -91,18 +91,18 @@ def test_a_failure_is_told_with_what_go_said(
     fails = f'case "$*" in *cmd/kube-scheduler) seq 20; echo "{says}" >&2; exit 2;; esac'
     program(tmp_path / "bin" / "go", fails + GO)
     with pytest.raises(NotBuilt) as failed:
-        build(environ, tell=nothing, modules=modules)
+        build(environ, report=nothing, modules=modules)
     first, *last = str(failed.value).splitlines()
     assert first.startswith("4 of 5, kube-scheduler failed (exit code 2): ")
     assert what_to_do in first
     assert last == [*(f"  {number}" for number in range(10, 21)), f"  {says}"]
-    place = cache(environ, modules=modules)
+    place = cache_folder(environ, modules=modules)
     assert [file.name for file in place.parent.iterdir()] == [f"{place.name}.lock"]
 
 
 def test_without_go_it_says_what_to_install(environ: dict[str, str], modules: Path) -> None:
     with pytest.raises(NotBuilt, match=r"there is no `go` on the PATH: install it, or set KUBEB"):
-        build(environ | {"PATH": "/nowhere"}, tell=nothing, modules=modules)
+        build(environ | {"PATH": "/nowhere"}, report=nothing, modules=modules)
 
 
 def test_a_cache_that_cannot_be_written_is_named(
@@ -110,7 +110,7 @@ def test_a_cache_that_cannot_be_written_is_named(
 ) -> None:
     (tmp_path / "home").write_text("not a folder")
     with pytest.raises(NotBuilt, match=r"home.*; set XDG_CACHE_HOME elsewhere$"):
-        build(environ, tell=nothing, modules=modules)
+        build(environ, report=nothing, modules=modules)
 
 
 def test_a_full_disk_is_named(environ: dict[str, str], modules: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_full_disk_is_named(environ: dict[str, str], modules: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.raises(NotBuilt, match=r"No space left on device; free some disk"):
-        build(environ, tell=full, modules=modules)
+        build(environ, report=full, modules=modules)
 
 
 def test_of_two_builders_one_builds(environ: dict[str, str], modules: Path, calls: Path) -> None:
@@ -128,7 +128,7 @@ def test_of_two_builders_one_builds(environ: dict[str, str], modules: Path, call
         waits.set()
 
     second = threading.Thread(
-        target=build, args=(environ,), kwargs={"tell": patient, "modules": modules}
+        target=build, args=(environ,), kwargs={"report": patient, "modules": modules}
     )
 
     def first(line: str) -> None:
@@ -136,17 +136,17 @@ def test_of_two_builders_one_builds(environ: dict[str, str], modules: Path, call
             second.start()
             assert waits.wait(20)
 
-    build(environ, tell=first, modules=modules)
+    build(environ, report=first, modules=modules)
     second.join(20)
     assert not second.is_alive()
     assert len(calls.read_text().splitlines()) == 5
 
 
 def test_what_a_killed_builder_left_is_removed(environ: dict[str, str], modules: Path) -> None:
-    left = Path(f"{cache(environ, modules=modules)}.partial")
+    left = Path(f"{cache_folder(environ, modules=modules)}.partial")
     left.mkdir(parents=True)
     (left / "core").write_text("half of something")
-    place = build(environ, tell=nothing, modules=modules)
+    place = build(environ, report=nothing, modules=modules)
     assert sorted(file.name for file in place.iterdir()) == sorted(NAMES)
     assert not left.exists()
 
@@ -167,8 +167,8 @@ def test_who_waits_sees_that_it_lives_and_may_stop_it(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build(environ, tell=impatient, modules=modules)
-    place = cache(environ, modules=modules)
+        build(environ, report=impatient, modules=modules)
+    place = cache_folder(environ, modules=modules)
     assert [file.name for file in place.parent.iterdir()] == [f"{place.name}.lock"]
     with pytest.raises(ProcessLookupError):
         os.kill(int(calls.read_text()), 0)
@@ -185,7 +185,7 @@ def test_the_program_prints_one_line_and_fails(tmp_path: Path) -> None:
 
 def test_the_program_says_where_it_is(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path), "PATH": "/nowhere"}
-    place = cache(environ)
+    place = cache_folder(environ)
     place.mkdir(parents=True)
     command = [sys.executable, "-m", "libs.testing.realkube.build"]
     ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)

@@ -6,20 +6,20 @@ import msgspec
 import pytest
 
 from libs.contracts.commands import Idle, Order, Validate
-from libs.contracts.events import CommandTaken, EvidenceFound
+from libs.contracts.events import CommandEvent, EvidenceEvent
 from libs.contracts.facts import Gpu
 from libs.contracts.identities import Writer
 from libs.contracts.reports import Evidence, Outcome, Result
 from libs.contracts.telemetry import GpuSample
 from libs.host import driver_files
 from libs.host.gpus.memory import MemoryGpus
-from libs.host.gpus.port import Library
+from libs.host.gpus.port import DriverLibrary
 from services.validator.node import agent
 from services.validator.node.agent import ValidatorSettings
-from tests.unit import stationed
-from tests.unit.boxes import BOOT, KERNEL, Box
-from tests.unit.host.trees import put
-from tests.unit.stationed import NODE, UID, Given, Ground, Story
+from tests.unit import agent_world
+from tests.unit.agent_world import NODE, UID, AgentContext, AgentWorld, Story
+from tests.unit.fake_machine import BOOT, KERNEL, FakeMachine
+from tests.unit.host.builders import put
 
 POD = "0f5b7a0e-2222-4c1d-8f2e-0a1b2c3d4e02"
 BOOTED = 1_790_000_000
@@ -28,11 +28,11 @@ ASKED = Validate(label="d-2", install_digest="i-2", pod_uid=POD, started=BOOTED 
 VERSION = "570.86.15"
 
 
-class Node:
+class MachineFixture:
     """A machine with two GPUs and a driver that is all right, until a test says otherwise."""
 
     def __init__(self) -> None:
-        self.library: Library | None = Library(driver_version=VERSION)
+        self.library: DriverLibrary | None = DriverLibrary(driver_version=VERSION)
         self.held = 0
         self.gpus = MemoryGpus(
             [_gpu(0), _gpu(1)],
@@ -44,11 +44,11 @@ class Node:
     def _held(self, held: bool) -> None:
         self.held += 1 if held else -1
 
-    def prepare(self, box: Box) -> None:
-        box.driver_up(VERSION)
+    def prepare(self, box: FakeMachine) -> None:
+        box.load_driver(VERSION)
         put(box.root, driver_files.STATE, "i-2")
         put(box.root, "/proc/stat", f"cpu 1 2 3\nbtime {BOOTED}\n")
-        box.process(100, POD, comm="nvidia-driver")
+        box.add_process(100, POD, comm="nvidia-driver")
         fields = " ".join(["S", *["0"] * 18, "50025", *["0"] * 10])
         put(box.root, "/proc/100/stat", f"100 (nvidia (driver) x) {fields}")
         for number in (0, 1):
@@ -65,7 +65,7 @@ _PCI = {
 }
 
 
-Change = Callable[[Box, Node], None]
+Change = Callable[[FakeMachine, MachineFixture], None]
 
 
 def _gpu(index: int) -> Gpu:
@@ -75,36 +75,36 @@ def _gpu(index: int) -> Gpu:
     )
 
 
-def play(story: Story, node: Node) -> None:
-    async def start(given: Given) -> None:
+def play(story: Story, node: MachineFixture) -> None:
+    async def start(given: AgentContext) -> None:
         await agent.run(
             ValidatorSettings(node=NODE, node_uid=UID),
             bus=given.bus,
-            host=stationed.with_gpus(given.host, node.gpus),
+            host=agent_world.with_gpus(given.host, node.gpus),
             journal=given.journal,
             clock=given.clock,
             random=given.random,
             service=given.service,
         )
 
-    stationed.play(story, writer=Writer.VALIDATOR, start=start)
+    agent_world.play(story, writer=Writer.VALIDATOR, start=start)
 
 
 def validated(change: Change | None = None, asked: Validate = ASKED) -> tuple[Evidence, Result]:
     """The evidence and the result, on a machine with this change."""
-    node, got = Node(), list[tuple[Evidence, Result]]()
+    node, got = MachineFixture(), list[tuple[Evidence, Result]]()
 
-    async def story(ground: Ground) -> None:
-        node.prepare(ground.box)
+    async def story(ground: AgentWorld) -> None:
+        node.prepare(ground.fake_machine)
         if change is not None:
-            change(ground.box, node)
+            change(ground.fake_machine, node)
         async with ground.agent():
-            order = await ground.order(asked)
+            order = await ground.send_command(asked)
             await ground.until(lambda: ground.result(order))
             result = ground.result(order)
             assert result is not None
-            (evidence,) = {one for one in ground.said if isinstance(one, Evidence)}
-            assert ground.said.index(evidence) < ground.said.index(result)
+            (evidence,) = {one for one in ground.reports if isinstance(one, Evidence)}
+            assert ground.reports.index(evidence) < ground.reports.index(result)
             assert evidence.order == order == Order(1, 1)
             got.append((evidence, result))
         assert node.held == 0
@@ -148,34 +148,34 @@ def test_a_driver_on_the_host_has_no_pod() -> None:
     assert (evidence.driver_pod_uid, evidence.driver_started) == ("", BOOTED + 9.0)
 
 
-def _ended(box: Box, _node: Node) -> None:
-    box.ended(100)
+def _ended(box: FakeMachine, _node: MachineFixture) -> None:
+    box.remove_process(100)
 
 
-def _unloaded(box: Box, _node: Node) -> None:
-    box.modules()
+def _unloaded(box: FakeMachine, _node: MachineFixture) -> None:
+    box.set_modules()
 
 
-def _installed_before(box: Box, _node: Node) -> None:
+def _installed_before(box: FakeMachine, _node: MachineFixture) -> None:
     put(box.root, driver_files.STATE, "i-1")
 
 
 def _without(path: str) -> Change:
-    def change(box: Box, _node: Node) -> None:
+    def change(box: FakeMachine, _node: MachineFixture) -> None:
         box.tree.at(path).unlink()
 
     return change
 
 
 def _library(version: str | None) -> Change:
-    def change(_box: Box, node: Node) -> None:
-        node.library = None if version is None else Library(driver_version=version)
+    def change(_box: FakeMachine, node: MachineFixture) -> None:
+        node.library = None if version is None else DriverLibrary(driver_version=version)
 
     return change
 
 
 def _gpus(*gpus: Gpu) -> Change:
-    def change(_box: Box, node: Node) -> None:
+    def change(_box: FakeMachine, node: MachineFixture) -> None:
         node.gpus.change(gpus)
 
     return change
@@ -211,13 +211,13 @@ def test_a_container_that_was_started_anew_is_not_the_one_that_was_asked_about()
 
 
 def test_gpus_that_come_up_one_after_another_are_waited_for() -> None:
-    node = Node()
+    node = MachineFixture()
 
-    async def story(ground: Ground) -> None:
-        node.prepare(ground.box)
+    async def story(ground: AgentWorld) -> None:
+        node.prepare(ground.fake_machine)
         node.gpus.change([_gpu(0)])
         async with ground.agent():
-            order = await ground.order(ASKED)
+            order = await ground.send_command(ASKED)
             await ground.until(lambda: ground.phases(order))
             node.gpus.change([_gpu(0), _gpu(1)])
             await ground.until(lambda: ground.result(order))
@@ -229,31 +229,31 @@ def test_gpus_that_come_up_one_after_another_are_waited_for() -> None:
 
 
 def test_a_validation_that_is_no_longer_wanted_ends() -> None:
-    node = Node()
+    node = MachineFixture()
 
-    async def story(ground: Ground) -> None:
-        node.prepare(ground.box)
+    async def story(ground: AgentWorld) -> None:
+        node.prepare(ground.fake_machine)
         node.library = None
         async with ground.agent():
-            order = await ground.order(ASKED)
+            order = await ground.send_command(ASKED)
             await ground.until(lambda: ground.phases(order))
-            after = await ground.order(Idle())
+            after = await ground.send_command(Idle())
             await ground.until(lambda: ground.result(after))
             result = ground.result(order)
             assert result is not None
             assert result.outcome is Outcome.SUPERSEDED
-        assert not any(isinstance(one, Evidence) for one in ground.said)
+        assert not any(isinstance(one, Evidence) for one in ground.reports)
 
     play(story, node)
 
 
 def test_a_step_that_it_does_not_have_is_refused_in_words() -> None:
-    node = Node()
+    node = MachineFixture()
 
-    async def story(ground: Ground) -> None:
-        node.prepare(ground.box)
+    async def story(ground: AgentWorld) -> None:
+        node.prepare(ground.fake_machine)
         async with ground.agent():
-            order = await ground.order(Validate(label="d-2", steps=("driver", "nccl")))
+            order = await ground.send_command(Validate(label="d-2", steps=("driver", "nccl")))
             await ground.until(lambda: ground.result(order))
             result = ground.result(order)
             assert result is not None
@@ -263,21 +263,21 @@ def test_a_step_that_it_does_not_have_is_refused_in_words() -> None:
     play(story, node)
 
 
-def taken(phase: str, *, outcome: str = "", code: str = "") -> CommandTaken:
-    return CommandTaken(
+def taken(phase: str, *, outcome: str = "", code: str = "") -> CommandEvent:
+    return CommandEvent(
         epoch=1, token=1, op=1, command="validate", phase=phase, outcome=outcome, code=code
     )
 
 
 @pytest.mark.parametrize("works", [True, False])
 def test_what_it_did_and_what_came_of_it_is_told_once(works: bool) -> None:
-    node = Node()
+    node = MachineFixture()
 
-    async def story(ground: Ground) -> None:
-        node.prepare(ground.box)
+    async def story(ground: AgentWorld) -> None:
+        node.prepare(ground.fake_machine)
         node.library = node.library if works else None
         async with ground.agent():
-            order = await ground.order(ASKED)
+            order = await ground.send_command(ASKED)
             await ground.until(lambda: ground.result(order))
             await ground.clock.sleep(5)
         # Another process takes up the same journal, and has nothing new to tell.
@@ -288,7 +288,7 @@ def test_what_it_did_and_what_came_of_it_is_told_once(works: bool) -> None:
         step = "" if works else "driver"
         assert began == taken("started")
         assert ended == taken("finished", outcome=outcome.value, code=step)
-        assert found == EvidenceFound(token=1, op=1, label="d-2", passed=works, failed_step=step)
+        assert found == EvidenceEvent(token=1, op=1, label="d-2", passed=works, failed_step=step)
         assert len({event.id for event in ground.events}) == 3
         assert {(event.node, event.node_uid, event.writer) for event in ground.events} == {
             (NODE, UID, Writer.VALIDATOR)
@@ -301,12 +301,12 @@ def test_what_it_did_and_what_came_of_it_is_told_once(works: bool) -> None:
 
 
 def test_a_command_that_it_does_not_take_is_told_with_the_reason() -> None:
-    node = Node()
+    node = MachineFixture()
 
-    async def story(ground: Ground) -> None:
-        node.prepare(ground.box)
+    async def story(ground: AgentWorld) -> None:
+        node.prepare(ground.fake_machine)
         async with ground.agent():
-            await ground.order(ASKED, boot="another")
+            await ground.send_command(ASKED, boot="another")
             await ground.until(lambda: ground.events)
         (event,) = ground.events
         assert event.open() == taken("refused", code="other-boot")

@@ -9,20 +9,20 @@ from collections.abc import Hashable
 
 import msgspec
 
-from libs.contracts.node import Record
+from libs.contracts.node import NodeRecord
 from libs.contracts.rollout import InFlight, RolloutStatus
 from libs.contracts.waits import WaitCode
 from libs.rollout.decision import Decision
 from libs.rollout.views.node import NodeView
-from tests.component.rollout.exploration.harm.moment import Moment, Terms, opened
-from tests.component.rollout.exploration.harm.moves import fits, fleet, looked, moves
-from tests.component.rollout.exploration.harm.truth import Harmed
-from tests.component.rollout.simulation import judging
+from tests.component.rollout.exploration.harm.model import ModelSetup, ModelState, initial_state
+from tests.component.rollout.exploration.harm.moves import decide_now, fits, fleet, moves
+from tests.component.rollout.exploration.harm.oracle import HarmBoundExceeded
+from tests.component.rollout.simulation import checks
 
 Key = int
 
 
-class Explored(msgspec.Struct, frozen=True, kw_only=True):
+class HarmExploration(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""
 
     states: int
@@ -42,7 +42,7 @@ class _Trace(msgspec.Struct, frozen=True):
     move: str
     before: "_Trace | None" = None
 
-    def told(self) -> str:
+    def as_text(self) -> str:
         moves: list[str] = []
         here: _Trace | None = self
         while here is not None:
@@ -51,11 +51,11 @@ class _Trace(msgspec.Struct, frozen=True):
         return "\n".join(reversed(moves))
 
 
-def explore(terms: Terms, *, most: int) -> Explored:
+def explore(terms: ModelSetup, *, most: int) -> HarmExploration:
     """All of them, breadth first, up to so many: the first story that goes wrong is a shortest."""
-    first = opened(terms)
+    first = initial_state(terms)
     waiting = deque([(first, _Trace(terms.name))])
-    known: set[Key] = {key(first)}
+    known: set[Key] = {state_key(first)}
     rests = halts = proofs = 0
     wrong = ""
     while waiting and len(known) < most and not wrong:
@@ -68,16 +68,16 @@ def explore(terms: Terms, *, most: int) -> Explored:
             found = 0
             for told, after in ways:
                 found += not told.startswith("---")
-                here = key(after)
+                here = state_key(after)
                 if here not in known:
                     known.add(here)
                     waiting.append((after, _Trace(told, trace)))
             if not found:
                 rests += 1
                 _rests(moment)
-        except (Harmed, judging.Wrong) as found_wrong:
-            wrong = f"{found_wrong}\n{trace.told()}\n(and then, after looking at: {told})"
-    return Explored(
+        except (HarmBoundExceeded, checks.SimulationFailure) as found_wrong:
+            wrong = f"{found_wrong}\n{trace.as_text()}\n(and then, after looking at: {told})"
+    return HarmExploration(
         states=len(known),
         rests=rests,
         halts=halts,
@@ -90,26 +90,26 @@ def explore(terms: Terms, *, most: int) -> Explored:
 # Where nothing is on its way.
 
 
-def _rests(moment: Moment) -> None:
-    _, decision = looked(moment)
-    judging.decided(fleet(moment), moment.now, decision)
+def _rests(moment: ModelState) -> None:
+    _, decision = decide_now(moment)
+    checks.check_decision(fleet(moment), moment.now, decision)
     for name, wait in decision.waits.items():
         said = f"{name} waits for {wait.code} ({wait.detail}) for ever"
         if wait.code is WaitCode.BUDGET and _taken(moment, decision):
             continue
-        if wait.code in judging.PASSING:
-            raise Harmed(said)
+        if wait.code in checks.TRANSIENT_CODES:
+            raise HarmBoundExceeded(said)
 
 
-def _taken(moment: Moment, decision: Decision) -> bool:
+def _taken(moment: ModelState, decision: Decision) -> bool:
     """Whether nodes that a person has to look after take up the budget."""
-    return any(account.unavailable for account in decision.accounts.values())
+    return any(account.unavailable for account in decision.budgets.values())
 
 
 # When two moments are the same.
 
 
-def key(moment: Moment) -> Key:
+def state_key(moment: ModelState) -> Key:
     """The same for two moments from which the same can follow, whatever nodes are called."""
     coming = moment.rollout.status if moment.rollout is not None else None
     ranks = _ranks(moment.status)
@@ -173,7 +173,11 @@ def _entry(
 
 
 def _sets(
-    moment: Moment, uid: str, coming: RolloutStatus | None, ranks: dict[float, int], token: int = 0
+    moment: ModelState,
+    uid: str,
+    coming: RolloutStatus | None,
+    ranks: dict[float, int],
+    token: int = 0,
 ) -> tuple[Hashable, ...]:
     statuses = [moment.status] if coming is None else [moment.status, coming]
     held = tuple(
@@ -194,9 +198,9 @@ def _sets(
 
 
 def _of(
-    moment: Moment, node: NodeView, coming: RolloutStatus | None, ranks: dict[float, int]
+    moment: ModelState, node: NodeView, coming: RolloutStatus | None, ranks: dict[float, int]
 ) -> tuple[Hashable, ...]:
-    record = node.record if isinstance(node.record, Record) else None
+    record = node.record if isinstance(node.record, NodeRecord) else None
     token = record.token if record is not None else 0
     write = moment.writes.get(node.name)
     said: Hashable = None

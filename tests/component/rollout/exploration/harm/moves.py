@@ -8,45 +8,45 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from libs.contracts.node import Operation, Record
+from libs.contracts.node import NodeRecord, Operation
 from libs.contracts.rollout import InFlight, Release, RolloutSpec
-from libs.rollout.deciding import decide
+from libs.rollout.decide import decide
 from libs.rollout.decision import AskPreflight, Decision, Step, WriteNode, WriteRollout, WriteSlot
-from libs.rollout.reconcile.bearing import UNBEGUN_SECONDS
+from libs.rollout.node_writes import upgrade_lease
+from libs.rollout.reconcile.contribution import UNBEGUN_SECONDS
 from libs.rollout.views.fleet import Fleet
 from libs.rollout.views.node import NodeView
-from libs.rollout.writes import upgrading
-from tests.component.rollout.exploration.harm.moment import (
-    Moment,
-    Write,
-    answered,
-    backed_out,
-    broken,
+from tests.component.rollout.exploration.harm.model import (
+    ModelState,
+    PendingWrite,
+    answer_commands,
     checked,
-    loaded,
+    finish_failed,
+    finish_released,
+    finish_validated,
     newcomer,
-    validated,
-    written,
+    recover_driver,
+    with_step_applied,
 )
-from tests.component.rollout.exploration.harm.truth import Harmed
-from tests.unit.rollout.building import NOW, POOL
+from tests.component.rollout.exploration.harm.oracle import HarmBoundExceeded
+from tests.unit.rollout.builders import NOW, POOL
 
-Move = tuple[str, Moment]
+Move = tuple[str, ModelState]
 
 _HARMLESS = frozenset({Operation.VALIDATE, Operation.REMOVE})
 
 
-def fleet(moment: Moment) -> Fleet:
+def fleet(moment: ModelState) -> Fleet:
     """As the engine sees it."""
     nodes = {
-        name: replace(node, writing=True) if name in moment.writes else node
+        name: replace(node, write_pending=True) if name in moment.writes else node
         for name, node in moment.nodes.items()
     }
-    rollout = replace(moment.view, writing=moment.rollout is not None)
+    rollout = replace(moment.view, write_pending=moment.rollout is not None)
     return Fleet(pools={POOL: replace(moment.pool, rollout=rollout)}, nodes=nodes)
 
 
-def looked(moment: Moment) -> tuple[Moment, Decision]:
+def decide_now(moment: ModelState) -> tuple[ModelState, Decision]:
     """What is decided now, when everybody who is asked has answered and wishes are stamped."""
     for _ in range(20):
         decision = decide(fleet(moment), moment.now)
@@ -62,18 +62,18 @@ def looked(moment: Moment) -> tuple[Moment, Decision]:
                 moment = moment.with_node(made)
             elif _writes(step):
                 if not _begins(node, step):
-                    moment = moment.with_node(written(node, step))
+                    moment = moment.with_node(with_step_applied(node, step))
             elif orders and not under_change(node):
-                moment = moment.with_node(answered(node, orders))
+                moment = moment.with_node(answer_commands(node, orders))
         if moment is before:
             return moment, decision
-    raise Harmed("the scheduler writes and writes, and nothing comes of it")
+    raise HarmBoundExceeded("the scheduler writes and writes, and nothing comes of it")
 
 
 def under_change(node: NodeView) -> bool:
     """Whether it has started: then its machine alone says what comes of it."""
     record = node.record
-    if node.lease is None or not isinstance(record, Record):
+    if node.lease is None or not isinstance(record, NodeRecord):
         return False
     return record.started or record.operation is Operation.VALIDATE
 
@@ -96,7 +96,7 @@ def _begins(node: NodeView, step: Step) -> bool:
     return node.lease is not None or applied.lease is not None
 
 
-def moves(moment: Moment) -> Iterator[Move]:
+def moves(moment: ModelState) -> Iterator[Move]:
     """All of them."""
     decided = list(_scheduler(moment))
     yield from decided
@@ -107,11 +107,11 @@ def moves(moment: Moment) -> Iterator[Move]:
     yield from _people(moment)
 
 
-def _scheduler(moment: Moment) -> Iterator[Move]:
-    after, decision = looked(moment)
+def _scheduler(moment: ModelState) -> Iterator[Move]:
+    after, decision = decide_now(moment)
     halted = moment.truth.halted
     fresh = {
-        name: Write(step=step, halted=halted)
+        name: PendingWrite(step=step, halted=halted)
         for name, step in decision.steps.items()
         if _writes(step)
     }
@@ -132,7 +132,7 @@ def _scheduler(moment: Moment) -> Iterator[Move]:
         )
 
 
-def _time(moment: Moment) -> Iterator[Move]:
+def _time(moment: ModelState) -> Iterator[Move]:
     """A minute later, where somebody has a place and does not begin."""
     begun = {node.uid for node in moment.nodes.values() if node.lease is not None}
     places = moment.status.in_flight
@@ -146,7 +146,7 @@ def _time(moment: Moment) -> Iterator[Move]:
         yield "a minute passes", moment.with_rollout(status=status)
 
 
-def _effects(moment: Moment) -> Iterator[Move]:
+def _effects(moment: ModelState) -> Iterator[Move]:
     for name, write in moment.writes.items():
         rest = {one: other for one, other in moment.writes.items() if one != name}
         without = replace(moment, writes=rest)
@@ -154,17 +154,20 @@ def _effects(moment: Moment) -> Iterator[Move]:
         if node is None or not fits(node, write.step):
             yield f"refused on {name}: {write.step.because}", without
             continue
-        made = without.with_node(written(node, write.step))
+        made = without.with_node(with_step_applied(node, write.step))
         _started(node, made.nodes[name], write, moment)
         _grew(moment, made)
         yield f"on {name}: {write.step.because}", made
         if "a write is lost" in moment.left:
-            yield f"lost on {name}: {write.step.because}", spent(without, "a write is lost")
+            yield (
+                f"lost on {name}: {write.step.because}",
+                without_disturbance(without, "a write is lost"),
+            )
     if moment.rollout is not None:
         yield from _rollout(moment)
 
 
-def _rollout(moment: Moment) -> Iterator[Move]:
+def _rollout(moment: ModelState) -> Iterator[Move]:
     write = moment.rollout
     assert write is not None
     without = replace(moment, rollout=None)
@@ -174,43 +177,43 @@ def _rollout(moment: Moment) -> Iterator[Move]:
     made = without.with_rollout(status=write.status)
     for uid, entry in write.status.in_flight.items():
         if entry.target in moment.halted and _is_granted(moment, write, uid, entry):
-            raise Harmed(f"{entry.node} is granted for {entry.target}, which is halted")
+            raise HarmBoundExceeded(f"{entry.node} is granted for {entry.target}, which is halted")
     truth = moment.truth
     for target, record in write.status.targets.items():
         if target not in truth.books:
             truth = truth.begun(target, record.threshold, record.accepted)
         elif record.threshold != truth.books[target].threshold:
-            raise Harmed(f"T of {target} is {record.threshold} now")
+            raise HarmBoundExceeded(f"T of {target} is {record.threshold} now")
     for target in truth.books.keys() - write.status.targets.keys():
         truth = truth.forgotten(target)
     made = replace(made, truth=truth)
     _grew(moment, made)
     yield f"the Rollout: {write.because}", made
     if "a write is lost" in moment.left:
-        yield f"lost: the Rollout: {write.because}", spent(without, "a write is lost")
+        yield f"lost: the Rollout: {write.because}", without_disturbance(without, "a write is lost")
 
 
-def _is_granted(moment: Moment, write: WriteRollout, uid: str, entry: InFlight) -> bool:
+def _is_granted(moment: ModelState, write: WriteRollout, uid: str, entry: InFlight) -> bool:
     """Whether the place is new, or for another target; not if it is put back for who has begun."""
     had = moment.status.in_flight.get(uid)
     moved = had is not None and had.target != entry.target and entry.target != _begun(moment, uid)
     return not entry.validates and (entry.node in write.granted or moved)
 
 
-def _begun(moment: Moment, uid: str) -> str:
+def _begun(moment: ModelState, uid: str) -> str:
     """The target that is written on the node."""
     records = [node.record for node in moment.nodes.values() if node.uid == uid]
-    return records[0].target if records and isinstance(records[0], Record) else ""
+    return records[0].target if records and isinstance(records[0], NodeRecord) else ""
 
 
-def spent(moment: Moment, what: str) -> Moment:
+def without_disturbance(moment: ModelState, what: str) -> ModelState:
     """It does not come again."""
     left = list(moment.left)
     left.remove(what)
     return replace(moment, left=tuple(left))
 
 
-def flying(moment: Moment, target: str) -> set[str]:
+def in_flight_uids(moment: ModelState, target: str) -> set[str]:
     """Uids in flight to a target: by their place, or by what is written on the node."""
     found = {
         uid
@@ -219,28 +222,28 @@ def flying(moment: Moment, target: str) -> set[str]:
     }
     for node in moment.nodes.values():
         record = node.record
-        if not isinstance(record, Record) or node.lease is None or record.target != target:
+        if not isinstance(record, NodeRecord) or node.lease is None or record.target != target:
             continue
         if not (record.outside or record.operation in _HARMLESS):
             found.add(node.uid)
     return found
 
 
-def _grew(before: Moment, after: Moment) -> None:
+def _grew(before: ModelState, after: ModelState) -> None:
     for target in after.truth.books:
-        after.truth.grew(target, flying(before, target), flying(after, target))
+        after.truth.grew(target, in_flight_uids(before, target), in_flight_uids(after, target))
 
 
-def _started(before: NodeView, after: NodeView, write: Write, moment: Moment) -> None:
+def _started(before: NodeView, after: NodeView, write: PendingWrite, moment: ModelState) -> None:
     record, had = after.record, before.record
-    if not isinstance(record, Record) or not record.started or record.operation in _HARMLESS:
+    if not isinstance(record, NodeRecord) or not record.started or record.operation in _HARMLESS:
         return
-    already = isinstance(had, Record) and had.started and had.token == record.token
+    already = isinstance(had, NodeRecord) and had.started and had.token == record.token
     if not already and record.target in write.halted:
-        raise Harmed(f"{after.name} is started on {record.target}, which is halted")
+        raise HarmBoundExceeded(f"{after.name} is started on {record.target}, which is halted")
 
 
-def past_the_start(moment: Moment, target: str, but: str) -> int:
+def past_the_start(moment: ModelState, target: str, but: str) -> int:
     """Nodes that have started on a target, or whose start is on its way."""
     count = 0
     for name, node in moment.nodes.items():
@@ -248,9 +251,9 @@ def past_the_start(moment: Moment, target: str, but: str) -> int:
             continue
         views = [node]
         if name in moment.writes and fits(node, moment.writes[name].step):
-            views.append(written(node, moment.writes[name].step))
+            views.append(with_step_applied(node, moment.writes[name].step))
         count += any(
-            isinstance(one.record, Record)
+            isinstance(one.record, NodeRecord)
             and one.lease is not None
             and one.record.started
             and one.record.target == target
@@ -259,10 +262,10 @@ def past_the_start(moment: Moment, target: str, but: str) -> int:
     return count
 
 
-def _machines(moment: Moment) -> Iterator[Move]:
+def _machines(moment: ModelState) -> Iterator[Move]:
     for name, node in moment.nodes.items():
-        record, lease = node.record, upgrading(node)
-        if not isinstance(record, Record):
+        record, lease = node.record, upgrade_lease(node)
+        if not isinstance(record, NodeRecord):
             continue
         if lease is None:
             failed = record.unproven and record.started and not node.driver_pods
@@ -273,39 +276,41 @@ def _machines(moment: Moment) -> Iterator[Move]:
             ):
                 yield (
                     f"{name} comes up",
-                    spent(moment.with_node(loaded(node)), "a failed driver comes up"),
+                    without_disturbance(
+                        moment.with_node(recover_driver(node)), "a failed driver comes up"
+                    ),
                 )
             continue
         if record.started or record.operation is Operation.VALIDATE:
             yield from _ends(moment, node, record)
         elif "pods do not leave" in moment.left:
-            made = moment.with_node(backed_out(node))
-            yield f"{name} is given back unchanged", spent(made, "pods do not leave")
+            made = moment.with_node(finish_released(node))
+            yield f"{name} is given back unchanged", without_disturbance(made, "pods do not leave")
 
 
-def _ends(moment: Moment, node: NodeView, record: Record) -> Iterator[Move]:
+def _ends(moment: ModelState, node: NodeView, record: NodeRecord) -> Iterator[Move]:
     name, uid, target = node.name, node.uid, record.target
     truth = moment.truth
     if record.operation is Operation.REMOVE:
-        yield f"{name} is rid of its driver", moment.with_node(validated(node))
+        yield f"{name} is rid of its driver", moment.with_node(finish_validated(node))
         return
     again = record.operation is Operation.VALIDATE
     well = truth.well(uid, target, outside=record.outside)
-    yield f"{name} is validated on {target}", moment.with_node(validated(node), truth=well)
+    yield f"{name} is validated on {target}", moment.with_node(finish_validated(node), truth=well)
     if target == "A":
         return  # it has always worked
     worse = truth if again else truth.failing(uid, target, past_the_start(moment, target, name))
-    yield f"{name} fails on {target}", moment.with_node(broken(node), truth=worse)
+    yield f"{name} fails on {target}", moment.with_node(finish_failed(node), truth=worse)
 
 
-def _people(moment: Moment) -> Iterator[Move]:
+def _people(moment: ModelState) -> Iterator[Move]:
     if moment.wishes:
         target, *rest = moment.wishes
         made = replace(moment, pool=replace(moment.pool, target=target), wishes=tuple(rest))
         nodes = {name: checked(node, target) for name, node in moment.nodes.items()}
         yield f"--- {target} is wanted", replace(made, nodes=nodes)
     for what in dict.fromkeys(moment.left):
-        done = spent(moment, what)
+        done = without_disturbance(moment, what)
         match what.split():
             case ["release", target]:
                 yield from _released(done, target)
@@ -324,7 +329,7 @@ def _people(moment: Moment) -> Iterator[Move]:
                 pass
 
 
-def _released(moment: Moment, target: str) -> Iterator[Move]:
+def _released(moment: ModelState, target: str) -> Iterator[Move]:
     """He accepts what has failed, if anything has."""
     book = moment.truth.books.get(target)
     if book is None or not book.failed:
@@ -339,7 +344,7 @@ def _released(moment: Moment, target: str) -> Iterator[Move]:
     )
 
 
-def _deleted(moment: Moment, name: str) -> Moment:
+def _deleted(moment: ModelState, name: str) -> ModelState:
     """A failure that no Rollout has yet goes with its Node: the place in flight returns."""
     uid = moment.nodes[name].uid
     nodes = {one: node for one, node in moment.nodes.items() if one != name}

@@ -7,13 +7,13 @@ further.
 
 import pytest
 
-from tests.component.rollout.exploration.harm.explorer import Explored, explore
-from tests.component.rollout.exploration.harm.moment import Terms
+from tests.component.rollout.exploration.harm.explorer import HarmExploration, explore
+from tests.component.rollout.exploration.harm.model import ModelSetup
 
 MOST = 20_000
 
 
-def explored(terms: Terms, *, at_least: int) -> Explored:
+def explored(terms: ModelSetup, *, at_least: int) -> HarmExploration:
     found = explore(terms, most=MOST)
     assert not found.wrong, found.wrong
     assert found.whole
@@ -27,16 +27,16 @@ def explored(terms: Terms, *, at_least: int) -> Explored:
     ("nodes", "threshold", "at_least"), [(2, 2, 70), (3, 2, 200), (3, 3, 200), (4, 2, 400)]
 )
 def test_a_driver_may_fail_on_any_node(nodes: int, threshold: int, at_least: int) -> None:
-    explored(Terms(name="calm", nodes=nodes, threshold=threshold), at_least=at_least)
+    explored(ModelSetup(name="calm", nodes=nodes, threshold=threshold), at_least=at_least)
 
 
 def test_the_policy_may_want_another_driver_at_any_moment() -> None:
-    explored(Terms(name="edited", nodes=2, threshold=2, wishes=("C",)), at_least=2000)
+    explored(ModelSetup(name="edited", nodes=2, threshold=2, wishes=("C",)), at_least=2000)
 
 
 def test_the_policy_may_flap() -> None:
     """Too many to try them all: as far as it goes."""
-    terms = Terms(name="flaps", nodes=3, threshold=2, wishes=("C", "B"))
+    terms = ModelSetup(name="flaps", nodes=3, threshold=2, wishes=("C", "B"))
     found = explore(terms, most=5000)
     assert not found.wrong, found.wrong
     assert found.states >= 5000
@@ -55,9 +55,9 @@ def test_the_policy_may_flap() -> None:
     ],
 )
 def test_something_else_may_come_between(left: tuple[str, ...]) -> None:
-    explored(Terms(name="disturbed", nodes=2, threshold=2, left=left), at_least=90)
+    explored(ModelSetup(name="disturbed", nodes=2, threshold=2, left=left), at_least=90)
 
 
 def test_failed_nodes_may_be_tried_again() -> None:
-    terms = Terms(name="retried", nodes=2, threshold=2, left=("release B",), retries=1)
+    terms = ModelSetup(name="retried", nodes=2, threshold=2, left=("release B",), retries=1)
     explored(terms, at_least=1000)

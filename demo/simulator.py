@@ -1,0 +1,13 @@
+"""The program of what the demo simulates: the cluster, and one machine of it."""
+
+from demo import cluster_process, machine_process
+from libs.runtime.program import Role, run_program
+
+if __name__ == "__main__":
+    run_program(
+        "demo",
+        {
+            "cluster": Role(cluster_process.ClusterSettings, cluster_process.start),
+            "machine": Role(machine_process.MachineSettings, machine_process.start),
+        },
+    )

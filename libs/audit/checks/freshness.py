@@ -1,0 +1,62 @@
+"""I6: nothing that lowers capacity is decided on what is old.
+
+A lowering write says which revision of each source it was decided on. A source was too far behind
+if the API server had, more than the limit before the write, something newer of its kind.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from libs.audit.checks.case import NODES, STALE_SECONDS, AuditCase, revision_in, write_violation
+from libs.audit.findings import AuditFinding
+from libs.audit.replay.changes import NodeChange
+from libs.contracts import rollout
+from libs.policy.kinds import KINDS
+
+_POLICIES: Final = tuple(kind.name for kind in KINDS.values() if kind.name != rollout.KIND)
+SOURCES: Final[dict[str, tuple[str, ...]]] = {
+    NODES: ("Node",),
+    "pods": ("Pod",),
+    "daemonsets": ("DaemonSet",),
+    "configmaps": ("ConfigMap",),
+    "leases": ("Lease",),
+    "policies": _POLICIES,
+    **{kind.plural: (kind.name,) for kind in KINDS.values()},
+}
+"""Kinds by source. Behind a slash may stand the one namespace that a source shows."""
+
+
+def freshness(case: AuditCase) -> Iterator[AuditFinding]:
+    """Each lowering write, source by source."""
+    for change in case.lowering_writes:
+        for message in _messages(case, change):
+            yield write_violation(
+                "I6", change, f"{change.node.name} was made unavailable {message}"
+            )
+
+
+def _messages(case: AuditCase, change: NodeChange) -> Iterator[str]:
+    seen = change.after.record.seen if change.after.record else {}
+    if revision_in(seen, NODES) is None:
+        yield "by a write that does not say which revision of the Nodes it was decided on"
+    before = change.revision.revision
+    for source in seen:
+        revision = revision_in(seen, source)
+        if revision is None:
+            yield f"on {seen[source]!r} of {source}, which is no revision"
+        elif before and revision >= before:
+            yield f"on revision {revision} of {source}, which was not there yet"
+        else:
+            yield from _lag(case, change, source, revision)
+
+
+def _lag(case: AuditCase, change: NodeChange, source: str, revision: int) -> Iterator[str]:
+    plural, _, namespace = source.partition("/")
+    for kind in SOURCES.get(plural, ()):
+        missed = case.timeline.newer_than(f"{kind}/{namespace}" if namespace else kind, revision)
+        if missed and missed[1] < change.revision.time - STALE_SECONDS:
+            behind = change.revision.time - missed[1]
+            yield (
+                f"on revision {revision} of {source}, and revision {missed[0]} of a {kind} had"
+                f" been there for {behind:.0f} s"
+            )

@@ -1,0 +1,1 @@
+"""Receive the commands and checks of one component of one node: admit, execute, report."""

@@ -1,0 +1,161 @@
+"""Where a component finds the checks that are put to it, and answers each once.
+
+Checks change nothing: they need no lease and no order, they run beside any op, and after their
+minute nobody waits for the answer. A handler says in its answer what it could not find out; one
+that raises is a defect, and ends the component.
+"""
+
+import asyncio
+import random as randomness
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TypeAlias
+
+from libs.bus.commands.slot_reader import SlotReader, watch_notifications
+from libs.bus.port import Bus, BusError
+from libs.bus.reporter import RECONNECT_SPREAD, Reporter
+from libs.bus.slots import SlotValue
+from libs.contracts import subjects
+from libs.contracts.commands import CHECKS, Check, CheckBody, CheckKind
+from libs.contracts.identities import CHECK_SENDERS
+from libs.contracts.message import MalformedMessage
+from libs.contracts.reports import Holders, Preflight, Refusal, RefusalCode
+from libs.runtime.backoff import Backoff
+from libs.runtime.clock import Clock
+
+CheckAnswer: TypeAlias = Holders | Preflight
+CheckHandler: TypeAlias = Callable[[Check, CheckBody], Awaitable[CheckAnswer]]
+
+
+class CheckReceiver:
+    """One slot for each asker, read on start, on a poke and when the bus is there again."""
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        clock: Clock,
+        random: randomness.Random,
+        reporter: Reporter,
+        node_uid: str,
+        boot_id: str,
+        handlers: Mapping[CheckKind, CheckHandler],
+    ) -> None:
+        self._bus = bus
+        self._random = random
+        self._reporter = reporter
+        self._clock = clock
+        self._node_uid = node_uid
+        self._boot_id = boot_id
+        self._handlers = handlers
+        self._readers = {
+            str(asker): SlotReader(
+                bus=bus, clock=clock, random=random, slot=self._slot(asker), kind=Check
+            )
+            for asker in CHECK_SENDERS
+        }
+        self._bells = {str(asker): asyncio.Event() for asker in CHECK_SENDERS}
+
+    async def run(self) -> None:
+        """Answer until cancelled."""
+        unwatch = self._bus.link.watch(self._link_changed)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._hear(), name="pokes about checks")
+                for asker in self._bells:
+                    tasks.create_task(self._serve(asker), name=f"checks of {asker}")
+        finally:
+            unwatch()
+
+    def _link_changed(self, up: bool) -> None:
+        if up:
+            spread = self._random.uniform(0.0, RECONNECT_SPREAD)
+            asyncio.get_running_loop().call_later(spread, self._ring_all)
+
+    async def _hear(self) -> None:
+        await watch_notifications(
+            bus=self._bus,
+            clock=self._clock,
+            random=self._random,
+            pattern=subjects.notify(self._slot(subjects.ANY)),
+            handler=self._poked,
+            on_subscribed=self._ring_all,
+        )
+
+    async def _serve(self, asker: str) -> None:
+        bell, reader = self._bells[asker], self._readers[asker]
+        backoff = Backoff(self._random)
+        answered = ""
+        while True:
+            await bell.wait()
+            bell.clear()
+            try:
+                slot = await reader.read()
+            except BusError:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(backoff.next()):
+                        await bell.wait()
+                bell.set()
+                continue
+            backoff.reset()
+            said = slot and (slot.content.id if slot.content else slot.malformed)
+            if slot and said and said != answered:
+                self._reporter.report(await self._answer(slot), asker=asker)
+                answered = said
+
+    async def _answer(self, slot: SlotValue[Check]) -> CheckAnswer | Refusal:
+        check = slot.content
+        if check is None:
+            return Refusal(code=RefusalCode.UNREADABLE, message=slot.malformed)
+        if refused := self._judge(check):
+            code, message = refused
+            return Refusal(code=code, message=message, check=check.id, command=check.kind)
+        try:
+            async with asyncio.timeout(check.expires - self._clock.now()):
+                return await self._handlers[check.kind](check, check.open())
+        except TimeoutError:
+            return Refusal(
+                code=RefusalCode.EXPIRED,
+                message=f"{check.kind}: no answer was found before it expired; ask again",
+                check=check.id,
+                command=check.kind,
+            )
+
+    def _judge(self, check: Check) -> tuple[RefusalCode, str] | None:
+        if check.node_uid != self._node_uid:
+            words = f"it is for node uid {check.node_uid}, and this is {self._node_uid}"
+            return RefusalCode.OTHER_NODE, words
+        if check.boot_id != self._boot_id:
+            words = f"it is for boot {check.boot_id}, and this is {self._boot_id}"
+            return RefusalCode.OTHER_BOOT, words
+        if check.kind not in CHECKS.kinds:
+            words = f"check {check.kind}: this release knows {', '.join(CHECKS.kinds)}"
+            return RefusalCode.UNKNOWN_KIND, words
+        if check.kind not in self._handlers:
+            words = f"check {check.kind}: {self._bus.identity.writer} does not answer it"
+            return RefusalCode.NOT_FOR_ME, words
+        if self._clock.now() >= check.expires:
+            return (
+                RefusalCode.EXPIRED,
+                f"check {check.kind}: its minute was over before it was read",
+            )
+        try:
+            check.open()
+        except MalformedMessage as error:
+            return RefusalCode.UNREADABLE, str(error)
+        return None
+
+    def _slot(self, asker: str) -> subjects.Check:
+        me = self._bus.identity
+        return subjects.Check(cluster=me.cluster, node=me.node, component=me.writer, asker=asker)
+
+    def _poked(self, subject: str, data: bytes, _reply: str) -> None:
+        with suppress(subjects.NotASubject):
+            slot = subjects.slot_of(subject)
+            if isinstance(slot, subjects.Check) and slot.asker in self._bells:
+                self._readers[slot.asker].notified(data)
+                self._bells[slot.asker].set()
+
+    def _ring_all(self) -> None:
+        for bell in self._bells.values():
+            bell.set()

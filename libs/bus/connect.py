@@ -1,0 +1,72 @@
+"""How a service of a process joins the bus: its settings, and what holds from then on.
+
+The connection is the service's own; when it is gone for good the service fails, while the server is
+merely away it is not ready, also when it has not been there yet. What is said on the bus is not
+known here.
+"""
+
+import math
+from typing import Any
+
+import msgspec
+
+from libs.bus.credentials import Credentials
+from libs.bus.nats.bus import NatsBus, connect
+from libs.bus.port import BusError
+from libs.contracts.identities import Identity, Writer
+from libs.runtime.fatal import Fatal
+from libs.runtime.process import Process
+from libs.runtime.service import Service
+
+CONNECTS_PER_SECOND = 500
+"""A fleet that comes back at once is spread so thin: what an auth callout can still verify."""
+
+
+class NatsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the bus is, and who we are on it."""
+
+    url: str = "nats://127.0.0.1:4222"
+    cluster: str = "default"
+    node: str = ""
+    nodes: int = 0
+    """How many there are: connects are spread over nodes / 500 seconds."""
+    nkey_seed_file: str = ""
+    token_file: str = ""
+    creds_file: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+
+async def connect_bus(
+    *, process: Process[Any], service: Service, settings: NatsSettings, writer: Writer
+) -> NatsBus:
+    """Connect as this writer, for as long as the service lives."""
+    if "@" in settings.url:
+        raise Fatal("SLUICE_NATS_URL holds a password: give credentials in a file instead")
+    try:
+        identity = Identity(cluster=settings.cluster, writer=writer, node=settings.node)
+        bus = await service.enter(
+            "nats",
+            connect(
+                url=settings.url,
+                identity=identity,
+                clock=process.clock,
+                random=process.random,
+                credentials=Credentials(
+                    nkey_seed_file=settings.nkey_seed_file,
+                    token_file=settings.token_file,
+                    creds_file=settings.creds_file,
+                    ca_file=settings.ca_file,
+                    cert_file=settings.cert_file,
+                    key_file=settings.key_file,
+                ),
+                wait=math.inf,
+                spread=settings.nodes / CONNECTS_PER_SECOND,
+            ),
+        )
+    except (BusError, ValueError) as error:
+        raise Fatal(str(error)) from error
+    service.run_forever("nats", bus.guard())
+    service.ready_when("nats", lambda: None if bus.link.is_up else f"{settings.url} is away")
+    return bus

@@ -1,0 +1,130 @@
+"""The bus over NATS: the port's calls, each handed to the module that knows how."""
+
+import random as randomness
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import NoReturn
+
+from libs.bus.credentials import Credentials
+from libs.bus.nats.connection import Connection
+from libs.bus.nats.consumer import StreamConsumer
+from libs.bus.nats.jetstream import JetStream
+from libs.bus.nats.requests import Msg
+from libs.bus.port import BusLink, Closable, Follower, MessageHandler, StartFrom, StoredMessage
+from libs.contracts.identities import Identity
+from libs.contracts.streams import Stream
+from libs.runtime.backoff import Backoff
+from libs.runtime.clock import Clock
+
+
+class NatsBus:
+    """A `Bus` over one connection to NATS."""
+
+    def __init__(self, *, connection: Connection, clock: Clock, random: randomness.Random) -> None:
+        self._connection = connection
+        self._jetstream = JetStream(connection)
+        self._clock = clock
+        self._random = random
+
+    @property
+    def identity(self) -> Identity:
+        """Whose connection this is."""
+        return self._connection.identity
+
+    @property
+    def link(self) -> BusLink:
+        """Whether the server is there."""
+        return self._connection.link
+
+    @property
+    def dropped(self) -> int:
+        """Messages lost because a handler was too slow."""
+        return self._connection.dropped
+
+    async def guard(self) -> NoReturn:
+        """Run beside everything else; raises when the connection is gone for good."""
+        await self._connection.guard()
+
+    async def ensure(self, stream: Stream) -> None:
+        """Make the stream agree with its page in contracts."""
+        await self._jetstream.ensure(stream)
+
+    async def publish(self, subject: str, data: bytes) -> None:
+        """Send to whoever listens now."""
+        await self._connection.publish(subject, data)
+
+    async def store(
+        self, stream: Stream, subject: str, data: bytes, *, expect: int | None = None, id: str = ""
+    ) -> int:
+        """Store, and return the sequence."""
+        return await self._jetstream.store(stream, subject, data, expect=expect, id=id)
+
+    async def last(self, stream: Stream, subject: str) -> StoredMessage | None:
+        """The last message of this subject."""
+        return await self._jetstream.last(stream, subject)
+
+    async def purge(self, stream: Stream, pattern: str) -> None:
+        """Remove every message of these subjects."""
+        await self._jetstream.purge(stream, pattern)
+
+    async def subscribe(
+        self, pattern: str, handler: MessageHandler, *, group: str = ""
+    ) -> Closable:
+        """Hear what is sent from now on."""
+
+        async def heard(msg: Msg) -> None:
+            handler(msg.subject, msg.data, msg.reply)
+
+        return await self._connection.subscribe(pattern, heard, group=group)
+
+    async def follow(
+        self, stream: Stream, pattern: str, follower: Follower, *, start: StartFrom
+    ) -> Closable:
+        """Read a stream in order, over every interruption."""
+        feed = StreamConsumer(
+            connection=self._connection,
+            jetstream=self._jetstream,
+            clock=self._clock,
+            backoff=Backoff(self._random, first=0.25, cap=10.0),
+            stream=stream,
+            pattern=pattern,
+            follower=follower,
+            start=start,
+        )
+        await feed.open()
+        return feed
+
+    async def request(self, subject: str, data: bytes, *, timeout: float = 5.0) -> bytes:
+        """Ask, and return the first answer."""
+        return (await self._connection.request(subject, data, timeout=timeout)).data
+
+
+@asynccontextmanager
+async def connect(
+    *,
+    url: str,
+    identity: Identity,
+    clock: Clock,
+    random: randomness.Random,
+    credentials: Credentials = Credentials(),  # noqa: B008 - frozen
+    wait: float = 10.0,
+    spread: float = 0.0,
+) -> AsyncGenerator[NatsBus]:
+    """A connection to NATS, drained when the block ends.
+
+    `wait` is for how long a server that is not there is waited for; `spread` is the time over which
+    a fleet of this size spreads its connects (nodes / 500, in seconds).
+    """
+    connection = Connection(
+        url=url,
+        identity=identity,
+        clock=clock,
+        random=random,
+        credentials=credentials,
+        spread=spread,
+    )
+    await connection.open(wait=wait)
+    try:
+        yield NatsBus(connection=connection, clock=clock, random=random)
+    finally:
+        await connection.close()

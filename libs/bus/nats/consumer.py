@@ -1,0 +1,283 @@
+"""Following a stream on NATS: one ordered reading, over every interruption.
+
+An ephemeral push consumer without acknowledgements, of our own making: the client's ordered
+consumer is blind for twenty seconds after a server restart, and longer if the stream was made anew.
+"""
+
+import asyncio
+import logging
+import math
+import secrets
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from libs.bus.nats.connection import Connection
+from libs.bus.nats.jetstream import NANOSECONDS, ApiError, JetStream
+from libs.bus.nats.requests import Msg
+from libs.bus.port import (
+    BusError,
+    BusMisconfigured,
+    BusUnavailable,
+    Follower,
+    FromSequence,
+    FromTime,
+    LastPerSubject,
+    StartFrom,
+    StoredMessage,
+    SubjectForbidden,
+)
+from libs.contracts import subjects
+from libs.contracts.streams import Stream
+from libs.runtime.backoff import Backoff
+from libs.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from libs.bus.nats.subscriptions import NatsSubscription
+
+log = logging.getLogger("sluice.bus")
+
+HEARTBEAT_SECONDS = 2.0
+MISSED_HEARTBEATS = 3
+
+_ACK = f"{subjects.JS_ACK}."
+
+
+class _Created(msgspec.Struct, frozen=True):
+    num_pending: int = 0
+    error: ApiError | None = None
+
+
+_created = msgspec.json.Decoder(_Created)
+
+
+def _nothing() -> None:
+    pass
+
+
+class StreamConsumer:
+    """One reading of one stream. `open` begins it, and a task of its own keeps it going."""
+
+    def __init__(
+        self,
+        *,
+        connection: Connection,
+        jetstream: JetStream,
+        clock: Clock,
+        backoff: Backoff,
+        stream: Stream,
+        pattern: str,
+        follower: Follower,
+        start: StartFrom,
+    ) -> None:
+        self._connection = connection
+        self._jetstream = jetstream
+        self._clock = clock
+        self._backoff = backoff
+        self._stream = stream
+        self._pattern = pattern
+        self._follower = follower
+        self._start = start
+        self._made = ""
+        """When the stream was created: another answer is another stream."""
+        self._last = 0
+        """The last sequence that the follower received."""
+        self._count = 0
+        self._heard = 0.0
+        self._caught_up = False
+        self._broken = asyncio.Event()
+        self._came_up = asyncio.Event()
+        self._consumer = ""
+        self._subscription: NatsSubscription | None = None
+        self._unwatch = connection.link.watch(self._link_changed)
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Begin. What is forbidden is said here; a bus that is away is waited for."""
+        try:
+            await self._begin()
+        except (SubjectForbidden, BusMisconfigured):
+            await self.close()
+            raise
+        except BusUnavailable as error:
+            log.info("reading %s waits: %s", self._stream.name, error)
+            self._broken.set()
+        self._task = asyncio.create_task(self._keep_going(), name=f"follow {self._pattern}")
+        self._task.add_done_callback(self._ended)
+
+    async def close(self) -> None:
+        """End the reading."""
+        unwatch, self._unwatch = self._unwatch, _nothing
+        unwatch()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._leave()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._connection.fail(error)
+
+    async def _keep_going(self) -> None:
+        while True:
+            await self._until_broken()
+            self._follower.lost()
+            await self._leave()
+            while True:
+                await self._pause()
+                if not self._connection.link.is_up:
+                    continue
+                try:
+                    await self._begin()
+                except BusError as error:
+                    log.info("reading %s waits: %s", self._stream.name, error)
+                    await self._leave()
+                else:
+                    self._backoff.reset()
+                    break
+
+    async def _pause(self) -> None:
+        """For a while, or until the link comes up."""
+        self._came_up.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._backoff.next()):
+                await self._came_up.wait()
+
+    async def _until_broken(self) -> None:
+        while not self._broken.is_set():
+            silence = self._clock.monotonic() - self._heard
+            left = HEARTBEAT_SECONDS * MISSED_HEARTBEATS - silence
+            if left <= 0:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._broken.wait()
+
+    def _link_changed(self, up: bool) -> None:
+        if up:
+            self._came_up.set()
+        else:
+            self._broken.set()
+
+    async def _begin(self) -> None:
+        policy = await self._policy()
+        self._broken.clear()
+        self._count = 0
+        self._caught_up = False
+        self._heard = self._clock.monotonic()
+        self._consumer = f"{self._connection.identity.writer}-{secrets.token_hex(6)}"
+        deliver = self._connection.inbox()
+        self._subscription = await self._connection.subscribe(deliver, self._receive)
+        config: dict[str, Any] = {
+            "name": self._consumer,
+            "deliver_subject": deliver,
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "replay_policy": "instant",
+            "filter_subject": self._pattern,
+            "flow_control": True,
+            "idle_heartbeat": int(HEARTBEAT_SECONDS * NANOSECONDS),
+            "inactive_threshold": 30 * NANOSECONDS,
+            "mem_storage": True,
+            "num_replicas": 1,
+            **policy,
+        }
+        answer = await self._jetstream.api(
+            "CONSUMER",
+            "CREATE",
+            self._stream.name,
+            self._consumer,
+            self._pattern,
+            body=msgspec.json.encode({"stream_name": self._stream.name, "config": config}),
+        )
+        created = _created.decode(answer.data)
+        if created.error is not None:
+            raise BusUnavailable(f"{self._stream.name}: no consumer: {created.error.description}")
+        if created.num_pending == 0 and self._count == 0:
+            self._now_caught_up()
+
+    async def _policy(self) -> dict[str, Any]:
+        """Where to begin, after telling the follower whether it begins from scratch."""
+        info = await self._jetstream.info(self._stream)
+        if info is None:
+            await self._jetstream.recreate(self._stream)
+            raise BusUnavailable(f"stream {self._stream.name} is not there")
+        if isinstance(self._start, LastPerSubject):
+            self._follower.began()
+            return {"deliver_policy": "last_per_subject"}
+        fresh = info.created != self._made or info.state.last_seq < self._last
+        if fresh:
+            if self._made:
+                self._start = FromSequence(1)
+            self._made = info.created
+            self._last = 0
+            self._follower.began()
+        if self._last:
+            return {"deliver_policy": "by_start_sequence", "opt_start_seq": self._last + 1}
+        if isinstance(self._start, FromTime):
+            # Rounded down, by more than a float of today can be off: what is at the time is in.
+            since = datetime.fromtimestamp(math.floor(self._start.time * 1e6 - 1) / 1e6, UTC)
+            return {"deliver_policy": "by_start_time", "opt_start_time": since.isoformat()}
+        return {"deliver_policy": "by_start_sequence", "opt_start_seq": self._start.sequence}
+
+    async def _leave(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is None:
+            return
+        await subscription.close()
+        if not self._connection.link.is_up:
+            return
+        try:
+            await self._jetstream.api("CONSUMER", "DELETE", self._stream.name, self._consumer)
+        except BusError as error:
+            log.debug("consumer %s is left to expire: %s", self._consumer, error)
+
+    async def _receive(self, msg: Msg) -> None:
+        if self._broken.is_set():
+            return
+        self._heard = self._clock.monotonic()
+        if not msg.reply.startswith(_ACK):
+            await self._control(msg)
+            return
+        # v1: <ack>.<stream>.<consumer>.<tries>.<stream seq>.<consumer seq>.<time>.<pending>
+        # v2 puts domain and account before the stream, and a token at the end.
+        tokens = msg.reply.split(".")
+        at = 5 if len(tokens) == 9 else 7
+        count = int(tokens[at + 1])
+        if count != self._count + 1:
+            self._broken.set()
+            return
+        self._count = count
+        self._last = int(tokens[at])
+        self._follower.received(
+            StoredMessage(msg.subject, self._last, int(tokens[at + 2]) / NANOSECONDS, msg.data)
+        )
+        if not self._caught_up and tokens[at + 3] == "0":
+            self._now_caught_up()
+
+    async def _control(self, msg: Msg) -> None:
+        """A heartbeat, or a request for flow control: not a message of the stream."""
+        headers = msg.headers or {}
+        if msg.reply:
+            await self._answer_flow_control(msg.reply)
+        elif stalled := headers.get("Nats-Consumer-Stalled"):
+            await self._answer_flow_control(stalled)
+        last = headers.get("Nats-Last-Consumer")
+        if last is None:
+            return
+        if int(last) != self._count:
+            self._broken.set()
+        elif not self._caught_up:
+            self._now_caught_up()
+
+    async def _answer_flow_control(self, reply: str) -> None:
+        try:
+            await self._connection.publish(reply, b"")
+        except BusUnavailable:
+            self._broken.set()
+
+    def _now_caught_up(self) -> None:
+        self._caught_up = True
+        self._follower.caught_up()

@@ -1,0 +1,42 @@
+"""Starting on a bus that is away, or does not answer: what a service needs of it is waited for.
+
+Only `Away` is waited for; what a person has to mend ends the start. What is called may have been
+done although no answer came, so it must be something that may be done twice.
+"""
+
+import logging
+import random as randomness
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from libs.bus.port import BusUnavailable
+from libs.runtime.backoff import Backoff
+from libs.runtime.clock import Clock
+
+T = TypeVar("T")
+
+log = logging.getLogger("sluice.bus")
+
+
+class BusRetry:
+    """Of one service; `why` is what it waits for now, in words, and empty when it does not."""
+
+    def __init__(self, *, clock: Clock, random: randomness.Random) -> None:
+        self._clock = clock
+        self._random = random
+        self.reason = ""
+
+    async def until_success(self, call: Callable[[], Awaitable[T]]) -> T:
+        """What the call gives, once it does; the first reason to wait is said in the log."""
+        backoff = Backoff(self._random, cap=10.0)
+        while True:
+            try:
+                done = await call()
+            except BusUnavailable as error:
+                if not self.reason:
+                    log.warning("the start waits for the bus: %s", error)
+                self.reason = str(error)
+            else:
+                self.reason = ""
+                return done
+            await self._clock.sleep(backoff.next())

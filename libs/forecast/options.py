@@ -1,0 +1,90 @@
+"""What is to be foreseen, where it is not just what is wanted now; and the fleet as if it were so.
+
+Must not know what comes of it.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from libs.contracts.rollout import Brake
+from libs.policy.int_or_string import is_int_or_percent
+from libs.policy.shapes import IntOrString
+from libs.rollout.node_writes import current_record
+from libs.rollout.views.fleet import Fleet
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import Build, PoolView
+
+
+class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What would be otherwise; what is not given is as it is."""
+
+    target: str = ""
+    builds: Mapping[str, Build] = {}
+    """What nodes of each variant would get for that target, where the pool does not know it."""
+    max_unavailable: IntOrString | None = None
+    max_parallel: int | None = None
+
+    def __post_init__(self) -> None:
+        amount = self.max_unavailable
+        if amount is not None and not is_int_or_percent(amount):
+            raise ValueError(
+                f"{amount!r} is no maxUnavailable: give a number from 0 up, or a percentage"
+            )
+        if self.max_parallel is not None and self.max_parallel < 0:
+            raise ValueError(f"{self.max_parallel} is no maxParallelUpgrades: give 0 or more")
+
+
+def apply_options(fleet: Fleet, pool: str, options: PlanOptions) -> Fleet:
+    """The pool with its nodes, in the order of their names, as if the wish were true.
+
+    Whoever asks for a plan wants to know what comes after a pause: a person's is taken as ended.
+    """
+    asked = fleet.pools.get(pool)
+    if asked is None:
+        known = ", ".join(sorted(fleet.pools)) or "none at all"
+        raise LookupError(f"no pool is called {pool!r}; there are {known}")
+    nodes = {name: node for name, node in sorted(fleet.nodes.items()) if _concerns(node, pool)}
+    keys = {key for node in nodes.values() for key in _pools_of(node)} | {pool}
+    pools = {key: each for key, each in sorted(fleet.pools.items()) if key in keys}
+    return Fleet(pools={**pools, pool: without_pause(_wished(asked, options))}, nodes=nodes)
+
+
+def pause_reason(pool: PoolView) -> str:
+    """Which person's pause is taken as ended; empty: there is none."""
+    rollout = pool.rollout
+    if rollout is not None and rollout.spec.brake != Brake.NONE:
+        return f"the brake is {rollout.spec.brake}"
+    return "" if pool.upgrade.auto_upgrade else "autoUpgrade is off"
+
+
+def without_pause(pool: PoolView) -> PoolView:
+    """The pool, and nobody holds it up on purpose."""
+    upgrade = replace(pool.upgrade, auto_upgrade=True)
+    rollout = pool.rollout
+    if rollout is not None:
+        rollout = replace(rollout, spec=replace(rollout.spec, brake=Brake.NONE))
+    return replace(pool, upgrade=upgrade, rollout=rollout)
+
+
+def _wished(pool: PoolView, wish: PlanOptions) -> PoolView:
+    upgrade = pool.upgrade
+    if wish.max_unavailable is not None:
+        upgrade = replace(upgrade, max_unavailable=wish.max_unavailable)
+    if wish.max_parallel is not None:
+        upgrade = replace(upgrade, max_parallel_upgrades=wish.max_parallel)
+    target = wish.target or pool.target
+    builds = pool.builds
+    if wish.builds:
+        builds = {**builds, target: {**builds.get(target, {}), **wish.builds}}
+    return replace(pool, upgrade=upgrade, target=target, builds=builds)
+
+
+def _concerns(node: NodeView, pool: str) -> bool:
+    return pool in _pools_of(node)
+
+
+def _pools_of(node: NodeView) -> tuple[str, ...]:
+    record = current_record(node)
+    return (node.pool,) if record is None else (node.pool, record.pool)

@@ -1,0 +1,81 @@
+"""What only a simulated cluster can testify to an audit: who had the devices open, whose node is
+whose, and on whom no driver is loaded.
+
+Watches, and changes nothing.
+"""
+
+from libs.contracts.records import AuditJournal, DeviceHold, PoolFacts
+from libs.forecast.stage import driver_agent
+from libs.forecast.stage.objects import StageMachine, StageNode
+from libs.forecast.stage.recorder import JournalRecorder
+from libs.forecast.stage.state import StageState
+
+
+def on_machine_changed(state: StageState, machine: StageMachine) -> None:
+    """Who holds the devices of this machine, from now on."""
+    chronicle = state.recorder
+    node = state.nodes.get(machine.name)
+    if chronicle is None or node is None:
+        return
+    now = dict.fromkeys(driver_agent.holders(machine), True)
+    before = chronicle.holders.get(node.uid, ())
+    if before != tuple(now):
+        chronicle.holders[node.uid] = tuple(now)
+        chronicle.record_holders(state.now, node.uid, {**dict.fromkeys(before, False), **now})
+    record_pool_facts(state)
+
+
+def on_node_changed(state: StageState, _name: str, _paths: frozenset[str]) -> None:
+    """A Node came, went, or changed: pools may have other members."""
+    record_pool_facts(state)
+
+
+def record_pool_facts(state: StageState) -> None:
+    """What holds for each pool from now on, if that is news."""
+    chronicle = state.recorder
+    if chronicle is None:
+        return
+    driverless = frozenset(
+        node.uid for node in state.nodes.values() if _without_driver(state, node)
+    )
+    for key, pool in state.pools.items():
+        facts = PoolFacts(
+            key=key,
+            since=state.now,
+            members=frozenset(node.uid for node in state.nodes.values() if node.pool == key),
+            max_unavailable=pool.upgrade.max_unavailable,
+            failure_threshold=pool.strategy.failure_threshold,
+            driverless=driverless,
+        )
+        said = (facts.members, facts.max_unavailable, facts.failure_threshold, driverless)
+        if chronicle.last_pool_facts.get(key) != said:
+            chronicle.last_pool_facts[key] = said
+            chronicle.pool_facts = [
+                each for each in chronicle.pool_facts if (each.key, each.since) != (key, state.now)
+            ]
+            chronicle.pool_facts.append(facts)
+
+
+def _without_driver(state: StageState, node: StageNode) -> bool:
+    told = state.driver_facts.get(node.name)
+    return told is not None and told.loaded is None
+
+
+def build_journal(recorder: JournalRecorder) -> AuditJournal:
+    """All of it, in the audit's form."""
+    held = [
+        DeviceHold(node_uid=uid, since=since, until=until, holder=who)
+        for uid, who, since, until in recorder.device_holds
+    ]
+    held += [
+        DeviceHold(node_uid=uid, since=since, holder=who)
+        for (uid, who), since in recorder.open_device_holds.items()
+    ]
+    return AuditJournal(
+        revisions=tuple(recorder.revisions),
+        entries=tuple(recorder.entries),
+        start=tuple(recorder.start),
+        pools=tuple(recorder.pool_facts),
+        device_holds=tuple(held),
+        lost_journals=tuple(recorder.lost_journals),
+    )

@@ -1,0 +1,296 @@
+"""The driver agent: it keeps the gate, and swaps drivers (docs/states.md#gate).
+
+`look` is called whenever something happened on the machine, and does what can be done now. It may
+be called at any time and any number of times.
+"""
+
+from libs.contracts.commands import Install, Swap
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.reports import Outcome, PodUse, Usage
+from libs.forecast.stage import agents, driver_container
+from libs.forecast.stage.objects import (
+    DriverFacts,
+    DriverPodPhase,
+    KernelDriver,
+    StageAgent,
+    StageDriverPod,
+    StageMachine,
+)
+from libs.forecast.stage.state import StageState
+
+
+def on_machine_changed(state: StageState, machine: StageMachine) -> None:
+    """One op at a time; without any, the gate opens to what is proven."""
+    agent = machine.agents["driver"]
+    if not machine.up or not agents.is_live(agent):
+        return
+    report_facts(state, machine)
+    if agent.running and isinstance(agent.body, Swap):
+        _swap(state, machine, agent, agent.body)
+    elif agent.running and isinstance(agent.body, Install):
+        _install(state, machine, agent, agent.body)
+    elif not agent.running and agent.current_op is None:
+        _open_by_proof(state, machine, agent)
+    report_facts(state, machine)
+
+
+# Outside ops.
+
+
+def _open_by_proof(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
+    proven = agent.proven
+    if proven is None or proven.kernel != machine.kernel or _admitted(machine) is not None:
+        return
+    pod = _at_gate(machine, proven.label)
+    if pod is not None:
+        driver_container.admit(state, machine, pod)
+
+
+# Swapping.
+
+
+def _swap(state: StageState, machine: StageMachine, agent: StageAgent, body: Swap) -> None:
+    admitted = _admitted(machine)
+    if admitted is not None:
+        if admitted.label == body.label and admitted.uid != body.old_pod_uid:
+            _wait_for_driver(state, machine, agent, admitted)
+        else:
+            detail = f"{admitted.name} is still on the machine"
+            agents.progress(state, machine, agent, "old-driver", detail)
+        return
+    if machine.is_unloading or _must_unload(machine, body):
+        _unload(state, machine, agent)
+        return
+    if not body.label:
+        agents.finish(state, machine, agent, Outcome.DONE)
+        return
+    pod = _at_gate(machine, body.label, other_than=body.old_pod_uid)
+    if pod is None:
+        agents.progress(state, machine, agent, "gate", "no driver pod asks")
+    elif _is_current(state, machine, agent):
+        agents.step(state, machine, agent, f"gate: {pod.uid}")
+        driver_container.admit(state, machine, pod)
+        agents.progress(state, machine, agent, "driver-start")
+
+
+def _must_unload(machine: StageMachine, body: Swap) -> bool:
+    there = machine.loaded
+    return there is not None and not (body.keep and there.install_digest == body.install_digest)
+
+
+def _wait_for_driver(
+    state: StageState, machine: StageMachine, agent: StageAgent, pod: StageDriverPod
+) -> None:
+    """The op comes to its end with a driver that works."""
+    if pod.phase is DriverPodPhase.RUNNING and pod.status.ready and machine.loaded is not None:
+        agents.finish(state, machine, agent, Outcome.DONE)
+    else:
+        agents.progress(state, machine, agent, "driver-start")
+
+
+def _is_current(state: StageState, machine: StageMachine, agent: StageAgent) -> bool:
+    """Before what cannot be taken back the slot is read again; without it nothing goes on."""
+    if not agents.is_connected(state, machine):
+        agents.progress(state, machine, agent, agent.phase or "gate", "the slot cannot be read")
+        return False
+    slot = state.slots.get((machine.name, agent.part))
+    if (
+        slot is not None
+        and agent.current_op is not None
+        and slot.command.order == agent.current_op.order
+    ):
+        return True
+    state.call_after(0.0, agents.on_poke, machine.name, agent.part)
+    return False
+
+
+def _unload(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
+    if machine.is_unloading:
+        agents.progress(state, machine, agent, "unload")
+    if (
+        machine.is_unloading
+        or machine.busy_since is not None
+        or not _is_current(state, machine, agent)
+    ):
+        return
+    _call(state, machine, agent)
+
+
+def _call(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
+    agents.progress(state, machine, agent, "unload")
+    machine.is_unloading = True
+    end = state.world.unload(machine.name, machine.attempt("unload"))
+    if end.after is not None:
+        state.call_after(end.after, unload_finished, machine.name, machine.boot, end.exit_code)
+
+
+def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
+    """The kernel's verdict: EBUSY as long as anything holds the devices."""
+    machine = state.machine(name, boot)
+    if machine is None:
+        return
+    agent = machine.agents["driver"]
+    machine.is_unloading = False
+    who = holders(machine) or (("a process that nobody knows",) if code else ())
+    if who:
+        busy = ", ".join(who)
+        state.log(f"{name}: EBUSY: {busy}")
+        _is_busy(state, machine, agent, busy)
+    else:
+        agents.step(state, machine, agent, "unload: ok")
+        state.log(f"{name}: the modules are out")
+        machine.loaded = None
+        machine.busy_since = None
+    state.machine_changed(machine)
+
+
+def _is_busy(state: StageState, machine: StageMachine, agent: StageAgent, busy: str) -> None:
+    if not agents.is_live(agent) or not isinstance(agent.body, Swap | Install):
+        return
+    agents.step(state, machine, agent, f"unload: busy, {busy}")
+    if machine.busy_since is None:
+        machine.busy_since = state.now
+    if agent.current_op is not None and state.now >= agent.current_op.deadline:
+        machine.busy_since = None
+        agents.finish(state, machine, agent, Outcome.FAILED, ("busy", busy))
+        return
+    agents.progress(state, machine, agent, "unload", f"in use: {busy}")
+    order = agent.current_op.order if agent.current_op else None
+    state.call_after(
+        state.latencies.unload_retry, retry_unload, machine.name, machine.boot, agent.life, order
+    )
+
+
+def retry_unload(
+    state: StageState, name: str, boot: int, life: int, order: tuple[int, int]
+) -> None:
+    """The holders may have let go."""
+    machine = state.machine(name, boot)
+    agent = machine.agents["driver"] if machine is not None else None
+    if machine is None or agent is None or agent.life != life or agent.current_op is None:
+        return
+    if (
+        agent.current_op.order == order
+        and machine.busy_since is not None
+        and not machine.is_unloading
+    ):
+        if _is_current(state, machine, agent):
+            _call(state, machine, agent)
+        else:
+            values = (name, boot, life, order)
+            state.call_after(state.latencies.unload_retry, retry_unload, *values)
+
+
+def holders(machine: StageMachine) -> tuple[str, ...]:
+    """Who has the devices open, as far as there are any."""
+    if machine.loaded is None:
+        return ()
+    found = [f"{agent.part} (ours)" for agent in machine.agents.values() if agent.holds_devices]
+    found += [
+        f"driver pod {pod.uid}"
+        for pod in machine.drivers.values()
+        if pod.on_machine and pod.phase in {DriverPodPhase.LOADING, DriverPodPhase.RUNNING}
+    ]
+    found += [
+        f"pod {work.tenant.namespace}/{work.tenant.name}"
+        for work in machine.tenant_pods.values()
+        if work.on_machine and work.tenant.gpus
+    ]
+    if machine.host_processes:
+        found.append(f"{machine.host_processes} processes of the host")
+    return tuple(found)
+
+
+# Installing on the host.
+
+
+def _install(state: StageState, machine: StageMachine, agent: StageAgent, body: Install) -> None:
+    there = machine.loaded
+    if there is not None and there.install_digest == body.install_digest:
+        if not machine.is_unloading:
+            agents.finish(state, machine, agent, Outcome.DONE)
+    elif there is not None or machine.is_unloading:
+        _unload(state, machine, agent)
+    elif not body.label:
+        agents.finish(state, machine, agent, Outcome.DONE)
+    elif agent.phase != "driver-start" and _is_current(state, machine, agent):
+        agents.progress(state, machine, agent, "driver-start")
+        label = body.label
+        end = state.world.load(machine.name, label, machine.attempt(f"load {label}"))
+        if end.after is not None:
+            ends = (agent.life, body.install_digest, end.exit_code)
+            state.call_after(end.after, install_finished, machine.name, machine.boot, ends)
+
+
+def install_finished(state: StageState, name: str, boot: int, ends: tuple[int, str, int]) -> None:
+    """The installer has ended."""
+    life, digest, code = ends
+    machine = state.machine(name, boot)
+    agent = machine.agents["driver"] if machine is not None else None
+    if machine is None or agent is None or agent.life != life:
+        return
+    if not isinstance(agent.body, Install) or agent.body.install_digest != digest:
+        return
+    if code:
+        why = f"the installer of {digest} ended with {code}"
+        agents.finish(state, machine, agent, Outcome.FAILED, ("driver-start", why))
+    else:
+        version = driver_container.version_of(digest)
+        machine.loaded = KernelDriver(digest, LoadedDriver(version=version, loaded_at=state.now))
+    state.machine_changed(machine)
+
+
+# The gate, and what is said of it.
+
+
+def _admitted(machine: StageMachine) -> StageDriverPod | None:
+    """Who was let in and is still there, whatever its container does."""
+    pod = machine.drivers.get(machine.admitted)
+    return pod if pod is not None and pod.on_machine else None
+
+
+def _at_gate(machine: StageMachine, label: str, other_than: str = "") -> StageDriverPod | None:
+    for pod in machine.drivers.values():
+        waits = pod.on_machine and pod.phase is DriverPodPhase.AT_GATE and not pod.ending
+        if waits and pod.label == label and pod.uid not in {other_than, machine.admitted}:
+            return pod
+    return None
+
+
+def report_facts(state: StageState, machine: StageMachine) -> None:
+    """What is in the kernel, where the gate stands, and who computes."""
+    agent = machine.agents["driver"]
+    node = state.nodes.get(machine.name)
+    if node is None or (node.uid, node.boot_id) != (agent.node_uid, machine.boot_id):
+        return
+    if not agents.is_live(agent) or not agents.is_connected(state, machine):
+        return
+    admitted = _admitted(machine)
+    waiting = next(
+        (
+            pod
+            for pod in machine.drivers.values()
+            if pod.on_machine and pod.phase is DriverPodPhase.AT_GATE and pod is not admitted
+        ),
+        None,
+    )
+    said = DriverFacts(
+        loaded=machine.loaded.driver if machine.loaded is not None else None,
+        gate=Gate(
+            admitted_pod_uid=admitted.uid if admitted else "",
+            admitted_label=admitted.label if admitted else "",
+            waiting_pod_uid=waiting.uid if waiting else "",
+            waiting_label=waiting.label if waiting else "",
+        ),
+        usage=Usage(
+            pods=tuple(
+                PodUse(pod_uid=work.uid, gpus=work.tenant.gpus, processes=1)
+                for work in machine.tenant_pods.values()
+                if work.on_machine and work.tenant.gpus
+            ),
+            host_processes=machine.host_processes,
+        ),
+    )
+    if state.driver_facts.get(machine.name) != said:
+        state.driver_facts[machine.name] = said
+        state.touch(machine.name)

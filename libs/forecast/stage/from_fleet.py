@@ -1,0 +1,293 @@
+"""How a stage is furnished by views: the cluster that a snapshot shows, as far as it shows it.
+
+What no view can say (when a job ends, whether a budget will refuse) is asked of the world, once.
+What is under way on a machine begins again.
+"""
+
+from libs.contracts.commands import Idle, Quiesce
+from libs.contracts.node import NodeLease, NodeRecord
+from libs.forecast.stage import agents, driver_container, driver_pods, tenant_pods
+from libs.forecast.stage.field_paths import (
+    CORDON,
+    DRIVER,
+    INITIALLY_CORDONED,
+    KEEP_CORDONED,
+    LEASE,
+    RECORD,
+    REQUEST,
+    REQUESTED,
+    SAFE_LOAD,
+    SKIP,
+    STATE,
+)
+from libs.forecast.stage.from_specs import add_pool
+from libs.forecast.stage.managed_fields import OwnedField
+from libs.forecast.stage.objects import (
+    AgentReports,
+    DriverContainerStatus,
+    DriverFacts,
+    DriverPodPhase,
+    KernelDriver,
+    NodeMemory,
+    PendingEvictions,
+    StageAgent,
+    StageDriverPod,
+    StageMachine,
+    StageNode,
+    StageSlot,
+    Tenant,
+    TenantPod,
+)
+from libs.forecast.stage.state import StageState
+from libs.rollout.views.fleet import Fleet
+from libs.rollout.views.machine import Component, DriverPod, WorkloadPod
+from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
+
+_GRACE = 30.0
+"""Seconds that a pod is taken to have for its end."""
+
+
+def populate_from_fleet(state: StageState, fleet: Fleet) -> None:
+    """All of it."""
+    for pool in fleet.pools.values():
+        add_pool(state, pool)
+    for view in fleet.nodes.values():
+        _node(state, view)
+    for view in fleet.nodes.values():
+        _machine(state, view)
+
+
+def _node(state: StageState, view: NodeView) -> None:
+    state.revision += 1
+    state.nodes[view.name] = StageNode(
+        name=view.name,
+        uid=view.uid,
+        revision=state.revision,
+        created=view.created,
+        boot_id=view.boot_id,
+        kernel=view.kernel,
+        pool=view.pool,
+        variant=view.variant,
+        excluded=view.excluded,
+        upgrade_last=view.upgrade_last,
+        gpus=view.gpus,
+        ready=view.ready,
+        taint=view.cordon_taint,
+        operands_paused=isinstance(view.record, NodeRecord) and view.record.paused,
+        fields=dict(_fields(view)),
+    )
+    known = NodeMemory(
+        waiting=view.last_wait, preflight=view.preflight, preflight_boot=view.boot_id
+    )
+    if view.evictions:
+        known.evictions = PendingEvictions(
+            pods={each.uid: each.since for each in view.evictions},
+            by_force=view.evictions[0].by_force,
+            refused={each.uid: each.refused for each in view.evictions if each.refused},
+        )
+    state.memory[view.name] = known
+    state.touch(view.name)
+
+
+def _fields(view: NodeView) -> dict[str, OwnedField]:
+    said: dict[str, tuple[NodeField | None, object]] = {
+        CORDON: (NodeField.CORDON, True if view.cordoned else None),
+        STATE: (NodeField.STATE, view.state or None),
+        DRIVER: (NodeField.DRIVER, view.driver_label or None),
+        LEASE: (NodeField.LEASE, _written(view.lease)),
+        RECORD: (NodeField.RECORD, _written(view.record)),
+        INITIALLY_CORDONED: (NodeField.INITIALLY_CORDONED, view.initially_cordoned and "true"),
+        REQUEST: (NodeField.REQUEST, view.request and view.request.value),
+        REQUESTED: (NodeField.REQUESTED, view.requested and "true"),
+        SAFE_LOAD: (NodeField.SAFE_LOAD, view.safe_load and "true"),
+        SKIP: (None, view.skip and "true"),
+        KEEP_CORDONED: (None, view.keep_cordoned and "true"),
+    }
+    return {
+        path: OwnedField(
+            value, (view.field_managers.get(field, ()) if field else ()) or ("somebody",)
+        )
+        for path, (field, value) in said.items()
+        if value
+    }
+
+
+def _written(value: NodeLease | NodeRecord | MalformedAnnotation | None) -> object:
+    return "cannot be read" if isinstance(value, MalformedAnnotation) else value
+
+
+def _machine(state: StageState, view: NodeView) -> None:
+    machine = state.machines[view.name] = StageMachine(
+        name=view.name,
+        boot_id=view.boot_id,
+        kernel=view.kernel,
+        variant=view.variant,
+        kubelet_connected=view.ready,
+        admitted=view.gate.admitted_pod_uid if view.gate is not None else "",
+        host_processes=view.usage.host_processes if view.usage is not None else 0,
+    )
+    for pod in view.driver_pods:
+        _driver(state, machine, view, pod)
+    if view.loaded is not None:
+        machine.loaded = KernelDriver(_digest(machine, view), view.loaded)
+    for part, component in view.components.items():
+        _agent(state, machine, view, part, component)
+    _tenants(state, machine, view)
+    if view.modules_reported:
+        state.driver_facts[view.name] = DriverFacts(
+            loaded=view.loaded, gate=view.gate, usage=view.usage
+        )
+    state.call_after(0.0, _wakes, view.name)
+
+
+def _wakes(state: StageState, name: str) -> None:
+    """What was under way goes on."""
+    machine = state.machines[name]
+    driver_pods.sync_drivers(state, name)
+    for agent in machine.agents.values():
+        agents.read_slot(state, machine, agent)
+    for work in list(machine.tenant_pods.values()):
+        if work.deleting and work.tenant.stop_seconds is not None:
+            state.call_after(
+                work.tenant.stop_seconds,
+                tenant_pods.tenant_pod_stopped,
+                name,
+                machine.boot,
+                work.uid,
+            )
+    state.machine_changed(machine)
+
+
+def _digest(machine: StageMachine, view: NodeView) -> str:
+    """Of what is loaded: what the driver that runs was made for, or what was proven of it."""
+    pod = machine.drivers.get(machine.admitted)
+    if pod is not None:
+        return pod.install_digest
+    record = view.record
+    proof = record.evidence if isinstance(record, NodeRecord) else None
+    if proof is not None and view.loaded and proof.driver_version == view.loaded.version:
+        return proof.driver_digest
+    return f"of {view.loaded.version}" if view.loaded else ""
+
+
+def _driver(state: StageState, machine: StageMachine, view: NodeView, seen: DriverPod) -> None:
+    status = DriverContainerStatus(seen.ready, seen.started, seen.restarts, seen.trouble)
+    pod = machine.drivers[seen.uid] = StageDriverPod(
+        uid=seen.uid,
+        name=seen.name,
+        label=seen.label,
+        install_digest=seen.install_digest,
+        deleting=seen.deleting,
+        on_machine=True,
+        status=status,
+        reported_status=status,
+    )
+    values = (machine.name, machine.boot, seen.uid)
+    waiting = view.gate.waiting_pod_uid if view.gate is not None else ""
+    if seen.ready:
+        pod.phase = DriverPodPhase.RUNNING
+    elif seen.started is not None:
+        pod.phase = DriverPodPhase.LOADING
+        state.call_after(0.0, driver_container.start_driver_container, *values, pod.run)
+    elif seen.uid == machine.admitted:
+        pod.phase = DriverPodPhase.CRASHED
+        state.call_after(
+            state.latencies.restart_backoff,
+            driver_container.restart_driver_container,
+            *values,
+            pod.run,
+        )
+    elif seen.uid == waiting:
+        pod.phase = DriverPodPhase.AT_GATE
+    else:
+        pod.on_machine = False
+        state.call_after(0.0, driver_pods.start_driver_pod, *values)
+    if seen.deleting:
+        state.call_after(0.0, driver_pods.stop_driver_pod, *values)
+
+
+def _agent(
+    state: StageState, machine: StageMachine, view: NodeView, part: str, seen: Component
+) -> None:
+    silent = seen.is_silent(state.now)
+    said = AgentReports(
+        result=seen.result,
+        progress=seen.progress,
+        refusal=seen.refusal,
+        evidence=view.evidence if part == "validator" else None,
+        highest_order=seen.highest_order,
+    )
+    agent = machine.agents[part] = StageAgent(
+        part=part,
+        capabilities=seen.capabilities,
+        alive=not silent,
+        silent_at=seen.silent_at if silent else None,
+        last_beat=seen.last_beat or 0.0,
+        node_uid=view.uid,
+        highest_order=seen.highest_order,
+        last_result=seen.result,
+        pending_reports=said,
+        published_reports=said,
+        holds_devices=part not in agents.WITHOUT_DEVICES and not silent,
+    )
+    slot = seen.slot
+    if slot is None:
+        return
+    state.slots[view.name, part] = StageSlot(1, slot)
+    agent.epoch = slot.epoch
+    if seen.result_of(slot.order) is not None:
+        body = slot.open()
+        agent.slot = slot
+        agent.holds_devices = agent.holds_devices and not isinstance(body, Quiesce)
+        agent.proven = body.proven if isinstance(body, Idle) else None
+    elif seen.progress is not None and seen.progress.order == slot.order:
+        agent.current_op = slot
+        agent.highest_order = max(slot.order, agent.highest_order)
+        agent.holds_devices = False
+
+
+def _tenants(state: StageState, machine: StageMachine, view: NodeView) -> None:
+    used = {use.pod_uid: use.gpus for use in view.usage.pods} if view.usage is not None else {}
+    tenants: list[Tenant] = []
+    for pod in view.pods or ():
+        tenant = _tenant(state, pod, used.get(pod.uid, 1))
+        tenants.append(tenant)
+        machine.tenant_pods[pod.uid] = TenantPod(uid=pod.uid, tenant=tenant, deleting=pod.deleting)
+        if tenant.remaining is not None:
+            state.call_after(
+                tenant.remaining, tenant_pods.tenant_completed, machine.name, machine.boot, pod.uid
+            )
+    if view.pods is None:
+        for uid, gpus in used.items():
+            tenant = _unseen(state, uid, gpus)
+            tenants.append(tenant)
+            machine.tenant_pods[uid] = TenantPod(uid=uid, tenant=tenant)
+    machine.tenants = tuple(tenants)
+
+
+def _tenant(state: StageState, pod: WorkloadPod, gpus: int) -> Tenant:
+    world = state.world
+    return Tenant(
+        name=pod.name,
+        namespace=pod.namespace,
+        gpus=gpus if pod.gpu else 0,
+        job=pod.job,
+        remaining=world.remainder(pod.uid, 0.0).seconds if pod.job else None,
+        eviction_refused_for=world.refusal(pod.uid).seconds,
+        stop_seconds=world.eviction(pod.uid, _GRACE).seconds,
+        is_recreated=not pod.bare and not pod.job,
+        exemption=pod.exemption,
+        bare=pod.bare,
+        empty_dir=pod.empty_dir,
+    )
+
+
+def _unseen(state: StageState, uid: str, gpus: int) -> Tenant:
+    """Only the driver agent has spoken of it: somebody's pod that has GPUs."""
+    world = state.world
+    return Tenant(
+        name=uid,
+        gpus=gpus,
+        eviction_refused_for=world.refusal(uid).seconds,
+        stop_seconds=world.eviction(uid, _GRACE).seconds,
+    )

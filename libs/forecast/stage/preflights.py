@@ -1,0 +1,73 @@
+"""Preflights: what a driver agent is asked before anything is taken away, and what it finds.
+
+Must not know what is made of the answer.
+"""
+
+from libs.contracts.commands import PreflightCheck
+from libs.contracts.reports import Finding, Preflight
+from libs.forecast.stage import agents
+from libs.forecast.stage.objects import StageMachine
+from libs.forecast.stage.state import StageState
+from libs.rollout.views.machine import EvictionExemption, PreflightQuery
+
+
+def start_preflight(
+    state: StageState, name: str, boot_id: str, leader: int, check: PreflightCheck
+) -> bool:
+    """Put the question; whether it could be put."""
+    machine = state.machines.get(name)
+    if machine is None or not state.bus_up or leader != state.leader:
+        return False
+    known = state.memory_of(name)
+    known.preflight = PreflightQuery(
+        label=check.label, asked_at=state.now, removes=check.removes_pods
+    )
+    known.preflight_boot = boot_id
+    state.touch(name)
+    asked = (name, boot_id, leader, check)
+    state.call_after(state.latencies.preflight, finish_preflight, *asked)
+    return True
+
+
+def finish_preflight(
+    state: StageState, name: str, boot_id: str, leader: int, check: PreflightCheck
+) -> None:
+    """The driver agent has looked, if it can answer at all."""
+    machine = state.machines.get(name)
+    known = state.memory.get(name)
+    if machine is None or known is None or known.preflight is None or leader != state.leader:
+        return
+    agent = machine.agents["driver"]
+    if not agents.is_live(agent) or not agents.is_connected(state, machine):
+        return
+    if boot_id != machine.boot_id or known.preflight.label != check.label:
+        return
+    answer = Preflight(
+        check=f"check-{name}", label=check.label, findings=tuple(_findings(machine, check))
+    )
+    asked = known.preflight.asked_at
+    known.preflight = PreflightQuery(
+        label=check.label,
+        asked_at=asked,
+        removes=check.removes_pods,
+        answered_at=state.now,
+        answer=answer,
+    )
+    state.touch(name)
+
+
+def _findings(machine: StageMachine, check: PreflightCheck) -> list[Finding]:
+    found = list(machine.obstacles)
+    if machine.host_processes and machine.loaded is not None:
+        found.append(
+            Finding(code="holder", message=f"{machine.host_processes} processes of the host")
+        )
+    found += [
+        Finding(code="holder", message=f"pod {work.tenant.namespace}/{work.tenant.name}")
+        for work in machine.tenant_pods.values()
+        if work.on_machine
+        and work.tenant.gpus
+        and work.tenant.exemption is not EvictionExemption.OPERAND
+        and work.uid not in check.removes_pods
+    ]
+    return found

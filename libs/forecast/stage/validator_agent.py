@@ -1,0 +1,158 @@
+"""The validator: its chain of steps, and the evidence that it ends in.
+
+Evidence names what was there when the chain began, and only if it is there still. `look` may be
+called at any time and any number of times.
+"""
+
+from msgspec.structs import replace
+
+from libs.contracts.commands import Validate
+from libs.contracts.reports import Evidence, Outcome, ValidationStep
+from libs.forecast.stage import agents
+from libs.forecast.stage.objects import DriverPodPhase, StageAgent, StageDriverPod, StageMachine
+from libs.forecast.stage.state import StageState
+from libs.forecast.world import VALIDATION_STEPS
+
+RUNTIME, MIG = "runtime-1", "mig-1"
+"""Digests of what no stage changes."""
+_WAITS = "plugin"
+"""The step that cannot pass while the plugin is quiesced."""
+
+
+def on_machine_changed(state: StageState, machine: StageMachine) -> None:
+    """Begin the chain, or go on with a step that had to wait."""
+    agent = machine.agents["validator"]
+    if not machine.up or not agents.is_live(agent) or not agent.running:
+        if not agent.running:
+            agent.holds_devices = False
+        return
+    if not isinstance(agent.body, Validate):
+        return
+    if not agent.phase:
+        _begin(state, machine, agent, agent.body)
+    elif agent.phase == "waits" and _plugin_holds(machine):
+        _go_on(state, machine, agent, VALIDATION_STEPS.index(_WAITS))
+
+
+def driver_instance(machine: StageMachine, label: str) -> str:
+    """Which driver works on the machine now; empty: none that has this label."""
+    there = machine.loaded
+    if there is None:
+        return ""
+    pod = _running(machine)
+    if pod is not None:
+        same = pod.label == label and pod.status.ready
+        return f"{pod.uid}/{pod.status.started}" if same else ""
+    return "" if machine.drivers else f"module/{there.driver.loaded_at}"
+
+
+def _running(machine: StageMachine) -> StageDriverPod | None:
+    for pod in machine.drivers.values():
+        if pod.on_machine and pod.phase is DriverPodPhase.RUNNING:
+            return pod
+    return None
+
+
+def _plugin_holds(machine: StageMachine) -> bool:
+    """Whether devices are served; where no plugin belongs, nobody has to."""
+    plugin = machine.agents.get("plugin")
+    return plugin is None or plugin.holds_devices
+
+
+def _begin(state: StageState, machine: StageMachine, agent: StageAgent, body: Validate) -> None:
+    agent.instance = driver_instance(machine, body.label)
+    agent.attempt = machine.attempt(f"validation {body.label}")
+    agents.progress(state, machine, agent, "begun")
+    if not agent.instance:
+        _end(state, machine, agent, body, VALIDATION_STEPS[0])
+        return
+    agent.holds_devices = True
+    _go_on(state, machine, agent, 0)
+
+
+def _go_on(state: StageState, machine: StageMachine, agent: StageAgent, index: int) -> None:
+    """This step runs; the next one comes when it has passed."""
+    body = agent.body
+    if agent.current_op is None or not isinstance(body, Validate):
+        return
+    agent.phase = VALIDATION_STEPS[index]
+    verdict = state.world.validation(machine.name, body.label, agent.attempt)
+    if verdict.after is None:
+        return
+    steps = VALIDATION_STEPS.index(verdict.failed) + 1 if verdict.failed else len(VALIDATION_STEPS)
+    chain = (agent.life, agent.current_op.order, index)
+    state.call_after(
+        verdict.after / steps, validation_step_finished, machine.name, machine.boot, chain
+    )
+
+
+def validation_step_finished(
+    state: StageState, name: str, boot: int, chain: tuple[int, tuple[int, int], int]
+) -> None:
+    """A step is over, well or not."""
+    life, order, index = chain
+    machine = state.machine(name, boot)
+    agent = machine.agents["validator"] if machine is not None else None
+    if machine is None or agent is None or agent.life != life or not agent.running:
+        return
+    body = agent.body
+    if (
+        agent.current_op is None
+        or agent.current_op.order != order
+        or not isinstance(body, Validate)
+    ):
+        return
+    failed = state.world.validation(name, body.label, agent.attempt).failed
+    if failed == VALIDATION_STEPS[index]:
+        _end(state, machine, agent, body, failed)
+    elif index + 1 == len(VALIDATION_STEPS):
+        same = driver_instance(machine, body.label) == agent.instance
+        _end(state, machine, agent, body, "" if same else VALIDATION_STEPS[0])
+    else:
+        agents.progress(state, machine, agent, VALIDATION_STEPS[index])
+        if VALIDATION_STEPS[index + 1] == _WAITS and not _plugin_holds(machine):
+            agent.phase = "waits"
+        else:
+            _go_on(state, machine, agent, index + 1)
+
+
+def _end(
+    state: StageState, machine: StageMachine, agent: StageAgent, body: Validate, failed: str
+) -> None:
+    agent.holds_devices = False
+    evidence = _evidence(state, machine, agent, body, failed)
+    agent.pending_reports = replace(agent.pending_reports, evidence=evidence)
+    outcome = Outcome.FAILED if failed else Outcome.DONE
+    said = f"the step {failed} did not pass" if failed else ""
+    agents.finish(state, machine, agent, outcome, (failed, said))
+    state.machine_changed(machine)
+
+
+def _evidence(
+    state: StageState, machine: StageMachine, agent: StageAgent, body: Validate, failed: str
+) -> Evidence:
+    command, there, pod = agent.current_op, machine.loaded, _running(machine)
+    if command is None:
+        raise RuntimeError(f"the validator of {machine.name} has no op to prove anything for")
+    started = there.driver.loaded_at if there is not None else 0.0
+    if pod is not None:
+        started = pod.status.started or 0.0
+    reached = VALIDATION_STEPS[: VALIDATION_STEPS.index(failed) + 1] if failed else VALIDATION_STEPS
+    return Evidence(
+        epoch=command.epoch,
+        token=command.token,
+        op=command.op,
+        passed=not failed,
+        label=body.label,
+        node_uid=agent.node_uid,
+        boot_id=machine.boot_id,
+        kernel=machine.kernel,
+        driver_pod_uid=pod.uid if pod is not None else "",
+        driver_started=started,
+        driver_version=there.driver.version if there is not None else "",
+        driver_digest=there.install_digest if there is not None else "",
+        runtime_digest=RUNTIME,
+        mig_digest=MIG,
+        steps=tuple(ValidationStep(name=name, passed=name != failed) for name in reached),
+        at=state.now,
+    )

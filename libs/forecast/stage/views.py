@@ -1,0 +1,159 @@
+"""The views of a stage: what a scheduler would see of it, and with what sight.
+
+A view has three parts, by where they come from: the Node, the pods, and the reports of agents. Each
+part can be held back, so that it shows what was, while the others go on. Pure reading.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from libs.forecast.stage.state import SOURCES, StageState
+from libs.forecast.stage.view_parts import Part, memory_part, node_part, pods_part, reports_part
+from libs.rollout.views.fleet import Instant, SourceState, Visibility
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView, RolloutView
+
+NODES, PODS, REPORTS, ROLLOUTS = "nodes", "pods", "reports", "rollouts"
+
+
+def node_view(state: StageState, name: str) -> NodeView | None:
+    """The node as it is seen; None: it is not."""
+    said = _part(state, NODES, name, node_part)
+    if said is None:
+        return None
+    pods = _part(state, PODS, name, pods_part) or {}
+    reports = _part(state, REPORTS, name, reports_part) or {}
+    known = state.memory.get(name)
+    own: Part = memory_part(state, name, known, pods.get("pods", ())) if known else {}
+    return NodeView(**said, **pods, **reports, **own)
+
+
+def with_memory(state: StageState, view: NodeView) -> NodeView:
+    """The same but for what the scheduler waits for and writes itself."""
+    known = state.memory[view.name]
+    return msgspec.structs.replace(view, last_wait=known.waiting, write_pending=known.writing > 0)
+
+
+def _part(
+    state: StageState, part: str, name: str, make: Callable[[StageState, str], Part | None]
+) -> Part | None:
+    if part in state.frozen:
+        return state.frozen_parts[part].get(name)
+    return make(state, name)
+
+
+def freeze(state: StageState, part: str) -> None:
+    """From now on that part shows what it shows now."""
+    if part in state.frozen:
+        return
+    if part == ROLLOUTS:
+        state.frozen_parts[part] = {key: rollout_view(state, key) for key in state.pools}
+    else:
+        make = {NODES: node_part, PODS: pods_part, REPORTS: reports_part}[part]
+        shown = ((name, make(state, name)) for name in state.machines)
+        state.frozen_parts[part] = {name: said for name, said in shown if said is not None}
+    state.frozen.add(part)
+    if part in SOURCES:
+        state.sources[part] = SourceState(proved=state.now, revision=str(state.revision))
+
+
+def unfreeze(state: StageState, part: str) -> None:
+    """It is current again."""
+    if part in state.frozen:
+        state.frozen.discard(part)
+        state.frozen_parts.pop(part, None)
+        state.sources.pop(part, None)
+        state.touch_all(state.machines)
+        for key in state.pools:
+            state.touch_pool(key)
+
+
+def refresh_node(state: StageState, name: str) -> None:
+    """Whoever wrote a Node has it in the answer; after a conflict he looks again, at that one."""
+    if NODES in state.frozen and (said := node_part(state, name)) is not None:
+        state.frozen_parts[NODES] = {**state.frozen_parts[NODES], name: said}
+        state.stale_views.add(name)
+
+
+def refresh_rollout(state: StageState, key: str) -> None:
+    """So has whoever wrote a Rollout."""
+    if ROLLOUTS in state.frozen:
+        seen = {**state.frozen_parts[ROLLOUTS], key: rollout_view(state, key)}
+        state.frozen_parts[ROLLOUTS] = seen
+        state.stale_pool_views.add(key)
+
+
+def refresh_slot(state: StageState, name: str, part: str) -> None:
+    """So has whoever wrote a slot."""
+    shown = state.frozen_parts.get(REPORTS, {}).get(name)
+    if shown and part in shown["components"]:
+        slot = state.slots[name, part].command
+        parts = {**shown["components"]}
+        parts[part] = msgspec.structs.replace(parts[part], slot=slot)
+        said = {**shown, "components": parts}
+        state.frozen_parts[REPORTS] = {**state.frozen_parts[REPORTS], name: said}
+
+
+def mute(state: StageState, source: str) -> None:
+    """It is current, but will not show that by itself."""
+    if source not in state.sources:
+        state.sources[source] = SourceState(proved=state.now, revision=str(state.revision))
+
+
+# Pools.
+
+
+def pool_view(state: StageState, key: str) -> PoolView:
+    """The policy as it is, and its Rollout as it is seen."""
+    pool = state.pools[key]
+    if ROLLOUTS in state.frozen:
+        rollout = state.frozen_parts[ROLLOUTS].get(key)
+        if rollout is not None:
+            writing = key in state.writing_rollouts
+            rollout = msgspec.structs.replace(rollout, write_pending=writing)
+    else:
+        rollout = rollout_view(state, key)
+    return PoolView(
+        key=key,
+        uid=pool.uid,
+        target=pool.target,
+        method=pool.method,
+        builds=pool.builds,
+        upgrade=pool.upgrade,
+        strategy=pool.strategy,
+        held=pool.held,
+        gone=pool.gone,
+        rollout=rollout,
+    )
+
+
+def rollout_view(state: StageState, key: str) -> RolloutView | None:
+    """The pool's Rollout, if there is one."""
+    rollout = state.pools[key].rollout
+    if rollout is None:
+        return None
+    return RolloutView(
+        uid=rollout.uid,
+        revision=str(rollout.revision),
+        spec=rollout.spec,
+        generation=rollout.generation,
+        status=rollout.status,
+        has_finalizer=rollout.finalized,
+        write_pending=key in state.writing_rollouts,
+    )
+
+
+def instant(state: StageState, epoch: int) -> Instant:
+    """Now, with what is known of how current everything is."""
+    fresh = SourceState(proved=state.now, revision=str(state.revision))
+    sources = {name: state.sources.get(name, fresh) for name in SOURCES}
+    for name in state.sources.keys() - state.frozen:
+        sources[name] = msgspec.structs.replace(sources[name], revision=fresh.revision)
+    sight = Visibility(
+        sources=sources,
+        bus_down_since=state.bus_down_since,
+        bus_outages=state.bus_outages,
+        foreign_operator=state.foreign_operator,
+    )
+    return Instant(at=state.now, epoch=epoch, visibility=sight)

@@ -1,0 +1,150 @@
+"""The sections of ClusterPolicy for parts that do not exist here: accepted, and said."""
+
+from typing import Annotated
+
+from libs.policy.kinds.common import ContainerSection, Image, Labels, ServiceMonitor
+from libs.policy.kinds.driver import DriverManager, KernelModuleConfig
+from libs.policy.shapes import About, PolicyStruct
+
+
+class Dcgm(ContainerSection, frozen=True, kw_only=True):
+    """The host engine of DCGM."""
+
+    enabled: Annotated[bool, About("Whether the host engine runs.", absent=True)] = True
+    host_port: Annotated[int | None, About("Its port on the host.", bits=32)] = None
+
+
+class NodeStatusExporter(ContainerSection, frozen=True, kw_only=True):
+    """Metrics of each node's validation."""
+
+    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
+    service_monitor: Annotated[ServiceMonitor, About("How Prometheus is told.")] = ServiceMonitor()
+
+
+class VfioManager(ContainerSection, frozen=True, kw_only=True):
+    """Binds GPUs to vfio-pci."""
+
+    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
+    driver_manager: Annotated[DriverManager, About("Its driver manager.")] = DriverManager()
+
+
+class SandboxDevicePlugin(ContainerSection, frozen=True, kw_only=True):
+    """The device plugin for virtual machines."""
+
+    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
+
+
+class VgpuManager(ContainerSection, frozen=True, kw_only=True):
+    """The vGPU host driver."""
+
+    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
+    driver_manager: Annotated[DriverManager, About("Its driver manager.")] = DriverManager()
+    kernel_module_config: Annotated[
+        KernelModuleConfig, About("Parameters of its kernel modules.")
+    ] = KernelModuleConfig()
+
+
+class VgpuDevicesConfig(PolicyStruct, frozen=True, kw_only=True):
+    """Which vGPU devices are made."""
+
+    name: Annotated[str, About("The ConfigMap with layouts.")] = ""
+    default: Annotated[str, About("The layout of a node that names none.", stored=True)] = "default"
+
+
+class VgpuDeviceManager(ContainerSection, frozen=True, kw_only=True):
+    """Makes vGPU devices."""
+
+    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
+    config: Annotated[VgpuDevicesConfig, About("Layouts.")] = VgpuDevicesConfig()
+
+
+class KataArtifacts(PolicyStruct, frozen=True, kw_only=True):
+    """Where the kernel and image of a Kata class come from."""
+
+    url: Annotated[str, About("The image that holds them.", required=True)] = ""
+    pull_secret: Annotated[str, About("The Secret for its registry.")] = ""
+
+
+class KataClass(PolicyStruct, frozen=True, kw_only=True):
+    """A RuntimeClass for Kata."""
+
+    name: Annotated[str, About("Its name.", required=True)] = ""
+    node_selector: Annotated[Labels, About("Its nodes.")] = {}
+    artifacts: Annotated[KataArtifacts, About("What it is made of.", required=True)] = (
+        KataArtifacts()
+    )
+
+
+class KataConfig(PolicyStruct, frozen=True, kw_only=True):
+    """What Kata runs."""
+
+    artifacts_dir: Annotated[str, About("Where on the host.", stored=True)] = (
+        "/opt/nvidia-gpu-operator/artifacts/runtimeclasses"
+    )
+    runtime_classes: Annotated[tuple[KataClass, ...], About("RuntimeClasses.")] = ()
+
+
+class KataManager(ContainerSection, frozen=True, kw_only=True):
+    """Installs what Kata needs."""
+
+    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
+    config: Annotated[KataConfig, About("What Kata runs.")] = KataConfig()
+
+
+class CcManager(ContainerSection, frozen=True, kw_only=True):
+    """Confidential computing."""
+
+    enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
+    default_mode: Annotated[
+        str, About("The mode of a node that names none.", choices=("on", "off", "devtools"))
+    ] = ""
+
+
+NO_VMS = "GPUs for virtual machines are not built: nodes for them are left alone"
+CONTAINERS = "container"
+WORKLOADS = (CONTAINERS, "vm-passthrough", "vm-vgpu")
+"""What the GPUs of a node may be for."""
+
+
+class SandboxWorkloads(PolicyStruct, frozen=True, kw_only=True):
+    """GPUs for virtual machines."""
+
+    enabled: Annotated[
+        bool, About("Whether nodes may be for them.", no_effect_because=NO_VMS, absent=True)
+    ] = False
+    default_workload: Annotated[
+        str,
+        About(
+            "What a node is for that has no label nvidia.com/gpu.workload.config.",
+            effect="where enabled is true, nodes that are not for containers are in no pool",
+            stored=True,
+            choices=WORKLOADS,
+        ),
+    ] = CONTAINERS
+    mode: Annotated[
+        str,
+        About(
+            "Which virtual machines.",
+            no_effect_because=NO_VMS,
+            stored=True,
+            choices=("kubevirt", "kata"),
+        ),
+    ] = "kubevirt"
+
+
+class Psp(PolicyStruct, frozen=True, kw_only=True):
+    """Pod security policies, which Kubernetes no longer has."""
+
+    enabled: Annotated[bool, About("Whether they are made.", absent=True, deprecated="use psa")] = (
+        False
+    )
+
+
+class InitContainer(Image, frozen=True, kw_only=True):
+    """The init container of old operands."""
+
+
+class OperatorMetrics(PolicyStruct, frozen=True, kw_only=True):
+    """Metrics of the operator."""
+
+    service_monitor: Annotated[ServiceMonitor, About("How Prometheus is told.")] = ServiceMonitor()

@@ -1,0 +1,155 @@
+"""The DaemonSet of one driver: of one target, for one pool, on nodes of one variant."""
+
+import msgspec
+
+from libs.contracts.node import DRIVER_LABEL
+from libs.policy.digest import DriverIdentity, driver_identity
+from libs.policy.findings import Finding, Severity, quote_value
+from libs.policy.images import image_path
+from libs.policy.normalize import DEFAULT_PRIORITY_CLASS, normalize, unique
+from libs.policy.pools import Pool
+from libs.policy.render.containers import (
+    ResolvedImages,
+    containers,
+    init_containers,
+    resolve_images,
+)
+from libs.policy.render.files import ConfigMaps, config_files
+from libs.policy.render.pod_fields import (
+    COMMON_LABELS,
+    JsonObject,
+    drop_empty,
+    name_references,
+    pod_tolerations,
+)
+from libs.policy.render.probes import SCRIPT, SCRIPT_CONFIG_MAP, SCRIPT_TEXT
+from libs.policy.render.rendered import (
+    INSTALL_ANNOTATION,
+    POOL_ANNOTATION,
+    TARGET_ANNOTATION,
+    Operand,
+    RenderedObject,
+    RenderFailure,
+)
+from libs.policy.render.settings import RenderSettings
+from libs.policy.render.volumes import driver_volumes
+from libs.policy.service_accounts import DRIVER_ACCOUNT
+from libs.policy.variants import Variant
+from libs.policy.wanted import WantedDriver
+
+APP = "nvidia-driver-daemonset"
+COMPONENT = "nvidia-driver"
+_FIELDS = {"driver": "spec.driver", "gds": "spec.gds", "gdrcopy": "spec.gdrcopy"}
+
+
+def daemon_set_name(label: str) -> str:
+    """Of the driver with this label value; another value has another DaemonSet."""
+    return f"{APP}-{label}"
+
+
+def render_driver(
+    pool: Pool, variant: Variant, settings: RenderSettings, config_maps: ConfigMaps
+) -> RenderedObject | RenderFailure:
+    """The DaemonSet; or why there can be none."""
+    wanted = normalize(pool.driver)
+    known = driver_identity(pool.uid, pool.driver, variant)
+    images = resolve_images(wanted, known)
+    if not isinstance(images, ResolvedImages):
+        part, image, no_image = images
+        finding = Finding(
+            field=f"{_field(pool, part)}.image",
+            value=quote_value(image_path(image)) if image_path(image) else "",
+            problem=no_image.problem,
+            remedy=no_image.remedy,
+            severity=Severity.ERROR,
+        )
+        return RenderFailure(pool=pool.key, identity=known, finding=finding)
+    given = config_files(wanted, variant, config_maps)
+    if isinstance(given, Finding):
+        field = f"{_field(pool, 'driver')}.{given.field}"
+        finding = msgspec.structs.replace(given, field=field)
+        return RenderFailure(pool=pool.key, identity=known, finding=finding)
+    of_host = driver_volumes(wanted)
+    pod = {
+        "hostPID": True,
+        "hostNetwork": wanted.host_network or None,
+        "serviceAccountName": DRIVER_ACCOUNT,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "nodeSelector": {DRIVER_LABEL: known.label},
+        "tolerations": pod_tolerations(wanted.pods.tolerations),
+        "priorityClassName": wanted.pods.priority_class_name or DEFAULT_PRIORITY_CLASS,
+        "securityContext": wanted.pods.security_context,
+        "imagePullSecrets": name_references(
+            unique((*wanted.image.image_pull_secrets, *settings.pull_secrets))
+        ),
+        "initContainers": init_containers(wanted, known, settings, images.driver),
+        "containers": containers(wanted, known, images, of_host, given),
+        "volumes": [*of_host.pod, *given.volumes],
+    }
+    made = _daemon_set(pool, wanted, known, settings, drop_empty(pod))
+    return RenderedObject(operand=Operand.DRIVER, pool=pool.key, driver=known, object=made)
+
+
+def startup_probe_script(settings: RenderSettings) -> RenderedObject:
+    """The ConfigMap that the startup probe of every driver runs."""
+    made = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": SCRIPT_CONFIG_MAP,
+            "namespace": settings.namespace,
+            "labels": COMMON_LABELS,
+        },
+        "data": {SCRIPT.rpartition("/")[2]: SCRIPT_TEXT},
+    }
+    return RenderedObject(operand=Operand.DRIVER, object=made)
+
+
+def _daemon_set(
+    pool: Pool,
+    wanted: WantedDriver,
+    known: DriverIdentity,
+    settings: RenderSettings,
+    pod: JsonObject,
+) -> JsonObject:
+    labels = {
+        **wanted.pods.labels,
+        **COMMON_LABELS,
+        "app": APP,
+        "app.kubernetes.io/component": COMPONENT,
+        "nvidia.com/precompiled": "true" if wanted.use_precompiled else "false",
+        "nvidia.com/node.os-version": known.variant.os_tag,
+        DRIVER_LABEL: known.label,
+    }
+    annotations = {
+        **wanted.pods.annotations,
+        DRIVER_LABEL: known.label,
+        POOL_ANNOTATION: pool.key,
+        TARGET_ANNOTATION: known.target,
+        INSTALL_ANNOTATION: known.install_digest,
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {
+            "name": daemon_set_name(known.label),
+            "namespace": settings.namespace,
+            "labels": labels,
+            "annotations": annotations,
+        },
+        "spec": {
+            "selector": {"matchLabels": {"app": APP, DRIVER_LABEL: known.label}},
+            "updateStrategy": {"type": "OnDelete"},
+            "template": {
+                "metadata": {"labels": labels, "annotations": annotations},
+                "spec": pod,
+            },
+        },
+    }
+
+
+def _field(pool: Pool, part: str) -> str:
+    """Where the pool's policy says it: a NVIDIADriver is all about the driver."""
+    field = _FIELDS[part]
+    return field if part != "driver" or pool.kind == "ClusterPolicy" else "spec"

@@ -1,0 +1,154 @@
+"""The look at a node that nobody is changing: `rest`. What is in place is passed by in a few steps.
+
+One function for each state that a node can rest in; what they share is in the modules beside.
+"""
+
+from libs.contracts.node import NodeRecord, UpgradeState
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import InstallMethod
+from libs.rollout.at_rest import failed_node, idle_slots, removal, revalidation
+from libs.rollout.at_rest.eligibility import is_broken, start_candidate, validation_candidate
+from libs.rollout.at_rest.running_driver import (
+    current_run,
+    is_in_place,
+    is_shut_out,
+    is_unloaded,
+    passed_evidence,
+)
+from libs.rollout.at_rest.state_writes import mark_required, unmark_required
+from libs.rollout.at_rest.targets import Goal, goal_of, target_of
+from libs.rollout.decision import NodeOutcome, Wait
+from libs.rollout.node_writes import current_lease, current_record
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import MalformedAnnotation, NodeView
+from libs.rollout.views.pool import PoolView, Readiness
+from libs.rollout.wait_reasons import wait
+
+# What every node is compared with is looked up once: on its class that costs ten times as much.
+_DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
+_SETTLED = Readiness.SETTLED
+
+
+def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
+    """What is to be done about a node without a lease of ours, or why it has to wait."""
+    record = current_record(node)
+    if (
+        record is not None
+        and record.state == node.state == _DONE
+        and node.pool == pool.key
+        and not (node.excluded or node.safe_load or pool.gone)
+    ):
+        build = pool.build(pool.target, node.variant)
+        if (
+            build is not None
+            and build.readiness is _SETTLED
+            and is_in_place(node, record, build.label, pool.method)
+        ):
+            return None if lease_holder(node) else idle_slots.idle_step(node, record, now)
+    return _lagging(node, record, pool, now)
+
+
+def lease_holder(node: NodeView) -> str:
+    """Who has the node leased; his are its slots, and its state."""
+    if isinstance(node.lease, MalformedAnnotation):
+        return "somebody: the lease cannot be read"
+    lease = current_lease(node)
+    return "" if lease is None else lease.owner.value
+
+
+def _lagging(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
+) -> NodeOutcome:
+    """What is about every node that is not in place, in whatever state it rests."""
+    if holder := lease_holder(node):
+        who = "the owner of the lease, or a person"
+        return wait(WaitCode.SKIPPED, f"it is leased by {holder}", now, who=who)
+    if quieted := idle_slots.idle_step(node, record, now):
+        return quieted
+    if removal.has_nothing_of_ours(node, record, pool):
+        return None
+    if pool.gone:
+        return wait(WaitCode.POLICY_GONE, f"the policy of pool {pool.key} was deleted", now)
+    if now.visibility.foreign_operator:
+        return wait(WaitCode.FOREIGN_OPERATOR, now.visibility.foreign_operator, now)
+    if removal.is_unwanted(node, pool):
+        return removal.step_removal(node, record, pool, now)
+    if record is None:
+        return step_new_node(node, pool, now)
+    if record.state == _DONE:
+        return step_done(node, record, pool, now)
+    if record.state == _FAILED:
+        return failed_node.step_failed(node, record, pool, now)
+    return step_upgrade_required(node, record, pool, now)
+
+
+def step_new_node(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
+    """Never taken up, or a new Node of an old name (docs/states.md#v-bring-up)."""
+    goal = goal_of(node, pool, pool.target, now)
+    if isinstance(goal, Goal) and goal.label == node.driver_label:
+        run = current_run(node, pool)
+        if run is not None and run.ready:
+            return validation_candidate(node, pool, goal, now)
+    goal = goal_of(node, pool, target_of(node, None, pool), now)
+    return goal if isinstance(goal, Wait) else start_candidate(node, None, pool, goal, now)
+
+
+def step_done(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> NodeOutcome:
+    """It was done once: its policy wants something else, or its proof is void."""
+    goal = goal_of(node, pool, pool.target, now)
+    if isinstance(goal, Wait):
+        return goal
+    evidence = passed_evidence(node, record)
+    why = ""
+    if goal.label != node.driver_label:
+        why = f"it runs {record.target or 'another driver'}, and its policy wants {pool.target}"
+    elif node.safe_load:
+        why = "its driver waits until it may load"
+    elif (
+        evidence is not None
+        and evidence.kernel != node.kernel
+        and pool.method is not InstallMethod.PRE_INSTALLED
+    ):
+        why = f"its driver is proven for kernel {evidence.kernel}, and it runs {node.kernel}"
+    elif evidence is None and is_shut_out(node):
+        why = "its driver waits behind a shut gate, and nothing is proven that could open it"
+    elif evidence is None and pool.method is InstallMethod.HOST and is_unloaded(node):
+        why = "no driver is loaded, and nothing is proven that would be loaded again"
+    if not why:
+        return revalidation.revalidate(node, record, pool, goal, now)
+    if pool.constraints.may_mark_required:
+        return mark_required(node, record, pool, now, why, cause="")
+    return start_candidate(node, record, pool, goal, now)
+
+
+def step_upgrade_required(
+    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
+) -> NodeOutcome:
+    """`upgrade-required`: it wants a change, and has not begun."""
+    goal = goal_of(node, pool, target_of(node, record, pool), now)
+    if isinstance(goal, Wait):
+        return goal
+    if goal.label == node.driver_label and not (record.asked or node.safe_load):
+        settled = _right_after_all(node, record, pool, goal, now)
+        if settled is not None:
+            return settled
+    return start_candidate(node, record, pool, goal, now)
+
+
+def _right_after_all(
+    node: NodeView, record: NodeRecord, pool: PoolView, goal: Goal, now: Instant
+) -> NodeOutcome:
+    """It was stamped for a target that is not wanted any more; None: an operation is needed."""
+    evidence, run = passed_evidence(node, record), current_run(node, pool)
+    if evidence is not None and evidence.kernel == node.kernel:
+        shown = evidence.token == record.token and not record.unproven
+        if shown and is_in_place(node, record, goal.label, pool.method):
+            return unmark_required(node, record, goal.target, now)
+        if run is None or not run.ready:
+            return revalidation.driver_absent_wait(node, pool, now)
+        return validation_candidate(node, pool, goal, now)
+    if evidence is not None or is_broken(record):
+        return None
+    if run is None or not run.ready or run.instance == record.revalidated:
+        return None
+    return validation_candidate(node, pool, goal, now)

@@ -1,0 +1,148 @@
+"""Whether a node could start now, as far as it alone is concerned, and why not.
+
+The reasons stand in the order in which a person would want to hear them. How many may start, and on
+what, is decided elsewhere.
+"""
+
+from functools import lru_cache
+
+from libs.contracts.commands import CheckKind, CommandKind
+from libs.contracts.identities import Writer
+from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.waits import WaitCode
+from libs.policy.kinds.strategy import CordonedNodes
+from libs.policy.wanted import InstallMethod
+from libs.rollout.at_rest import preflight_check
+from libs.rollout.at_rest.operations import choose_operation
+from libs.rollout.at_rest.targets import Goal
+from libs.rollout.decision import Candidate, Wait
+from libs.rollout.node_writes import has_adopted_cordon, is_only_our_cordon
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from libs.rollout.wait_reasons import wait
+
+_VALIDATE, _REMOVE = Operation.VALIDATE, Operation.REMOVE
+_HOST, _SKIP = InstallMethod.HOST, CordonedNodes.SKIP
+
+
+def start_candidate(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, goal: Goal, now: Instant
+) -> Candidate | Wait:
+    """The node is to get this."""
+    wanted = choose_operation(node, record, pool, goal.build, now)
+    if isinstance(wanted, Wait):
+        return wanted
+    if wanted is _VALIDATE:
+        return validation_candidate(node, pool, goal, now)
+    if wanted is _REMOVE:
+        return removal_candidate(node, record, pool, now)
+    asked = preflight_check.needs_preflight(node, wanted)
+    why = _held_up(node, record, pool, goal.target, now)
+    why = why or _silent(node, pool, wanted, now, asked=asked)
+    if why is None and asked:
+        why = preflight_check.unevictable_wait(node, pool, now)
+    if why is not None:
+        return why
+    return Candidate(
+        operation=wanted,
+        target=goal.target,
+        label=goal.label,
+        outside=_outside(node, record, goal.target),
+        check=preflight_check.build_check(node, pool, goal.build) if asked else None,
+    )
+
+
+def validation_candidate(
+    node: NodeView, pool: PoolView, goal: Goal, now: Instant
+) -> Candidate | Wait:
+    """What runs is to be proven. That takes nothing away: skip and back-off are not about it."""
+    wanted = _VALIDATE
+    why = _not_ready(node, now) or _silent(node, pool, wanted, now, asked=False)
+    return why or Candidate(operation=wanted, target=goal.target, label=goal.label, outside=True)
+
+
+def removal_candidate(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
+) -> Candidate | Wait:
+    """The node is to have no driver of ours."""
+    wanted = _REMOVE
+    asked = preflight_check.needs_preflight(node, wanted)
+    why = _held_up(node, record, pool, "", now) or _silent(node, pool, wanted, now, asked=asked)
+    if why is None and asked:
+        why = preflight_check.unevictable_wait(node, pool, now)
+    check = preflight_check.build_check(node, pool, None) if asked else None
+    return why or Candidate(operation=wanted, target="", label="", check=check)
+
+
+def is_broken(record: NodeRecord) -> bool:
+    """Whether its last attempt left it without a proven driver."""
+    changed = record.started or record.unproven
+    return changed and (record.evidence is None or not record.evidence.passed)
+
+
+def _outside(node: NodeView, record: NodeRecord | None, target: str) -> bool:
+    """Whether it failed on an earlier target, its label moved, and has not worked since."""
+    if record is None or (record.evidence is not None and record.evidence.passed):
+        return False
+    moved = record.started or (record.unproven and bool(node.driver_label))
+    return record.outside or (moved and record.target != target)
+
+
+def _held_up(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, target: str, now: Instant
+) -> Wait | None:
+    """What somebody wants of it, or what it is in."""
+    if node.skip:
+        return wait(WaitCode.SKIPPED, "it has the label to be skipped", now)
+    skips = pool.strategy.cordoned_nodes is _SKIP
+    if skips and node.cordoned and not _cordon_is_ours(node, record):
+        return wait(WaitCode.SKIPPED, "it is cordoned, and the strategy skips such nodes", now)
+    if record is not None and record.target == target and now.at < record.back_off_until:
+        why = f"it was given back: {record.cause or 'it could not be finished in time'}"
+        return wait(WaitCode.BACK_OFF, why, now, record.back_off_until)
+    return _not_ready(node, now)
+
+
+def _cordon_is_ours(node: NodeView, record: NodeRecord | None) -> bool:
+    return is_only_our_cordon(node) or (record is not None and has_adopted_cordon(node, record))
+
+
+def _not_ready(node: NodeView, now: Instant) -> Wait | None:
+    if node.ready:
+        return None
+    return wait(WaitCode.NOT_READY, "the Node is not Ready; it may come back at any moment", now)
+
+
+def _silent(
+    node: NodeView, pool: PoolView, wanted: Operation, now: Instant, *, asked: bool
+) -> Wait | None:
+    """Whether those who would have to do it are there, and can."""
+    away = now.visibility.bus_down_since
+    if away is not None:
+        return wait(WaitCode.BUS, "nothing is heard of its agents while NATS is away", now)
+    for name, kinds in _needed(wanted, on_host=pool.method is _HOST, asked=asked):
+        component = node.components.get(name)
+        if component is None or component.last_beat is None:
+            return wait(WaitCode.AGENT_SILENT, f"{name} has not been heard on it yet", now)
+        if component.is_silent(now.at):
+            return wait(WaitCode.AGENT_SILENT, f"{name} has missed its beats", now)
+        if not component.capabilities.issuperset(kinds):
+            lacking = ", ".join(kind for kind in kinds if kind not in component.capabilities)
+            said = f"{name} does not know {lacking}: upgrade that agent"
+            return wait(WaitCode.AGENT_SILENT, said, now)
+    return None
+
+
+@lru_cache
+def _needed(
+    wanted: Operation, *, on_host: bool, asked: bool
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Which components must be there, and for which commands and checks."""
+    validator = (Writer.VALIDATOR.value, (CommandKind.VALIDATE.value,))
+    if wanted is _VALIDATE:
+        return (validator,)
+    change = CommandKind.INSTALL if on_host else CommandKind.SWAP
+    checks = (CheckKind.PREFLIGHT.value,) if asked else ()
+    driver = (Writer.DRIVER.value, (change.value, *checks))
+    return (driver,) if wanted is _REMOVE else (driver, validator)

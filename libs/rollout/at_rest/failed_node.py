@@ -1,0 +1,67 @@
+"""Failed nodes: only a new, passed validation makes one done (docs/states.md#d-1).
+
+It is tried for a driver that came into sync by itself, once per run of it; on another target; as
+often as the strategy says; and when a person asks, which `edits` hears.
+"""
+
+from libs.contracts.node import NodeRecord
+from libs.contracts.waits import WaitCode
+from libs.rollout.at_rest.eligibility import validation_candidate
+from libs.rollout.at_rest.running_driver import DriverRun, covers_run, current_run, is_shut_out
+from libs.rollout.at_rest.state_writes import mark_required
+from libs.rollout.at_rest.targets import goal_of, target_of
+from libs.rollout.decision import NodeOutcome, Wait
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from libs.rollout.wait_reasons import wait
+
+
+def step_failed(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> NodeOutcome:
+    """`upgrade-failed`: cordoned, unless a person took that away; what ends it now."""
+    wanted = target_of(node, record, pool)
+    goal = goal_of(node, pool, wanted, now)
+    another = record.target != wanted
+    if isinstance(goal, Wait):
+        return goal if another else _for_good(node, record, pool, now)
+    if goal.label == node.driver_label and is_in_sync(node, record, pool):
+        return validation_candidate(node, pool, goal, now)
+    if another:
+        why = f"it failed on {record.target or 'a removal'}, and is to get {wanted}"
+        return mark_required(node, record, pool, now, why)
+    return retry_automatically(node, record, pool, now) or _for_good(node, record, pool, now)
+
+
+def retry_automatically(
+    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
+) -> NodeOutcome:
+    """Once more by itself, as often as the strategy allows, and while nothing is halted."""
+    tried, standing = record.attempt, pool.constraints
+    if tried > pool.strategy.retries or not standing.admits(record.target):
+        return None
+    again = f"it failed ({record.cause}), and is tried once more"
+    if standing.paused:
+        return wait(WaitCode.PAUSED, f"{again} when things may start: {standing.paused}", now)
+    return mark_required(node, record, pool, now, again, back_off_until=0.0, back_off_seconds=0.0)
+
+
+def is_in_sync(node: NodeView, record: NodeRecord, pool: PoolView) -> bool:
+    """Whether its driver runs as it should, and this run was not validated in vain before."""
+    run = current_run(node, pool)
+    if run is None or not run.ready or run.instance == record.revalidated:
+        return False
+    return not _in_vain(node, run)
+
+
+def _in_vain(node: NodeView, run: DriverRun) -> bool:
+    evidence = node.evidence
+    return evidence is not None and not evidence.passed and covers_run(evidence, run)
+
+
+def _for_good(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> Wait:
+    why = record.cause or "its attempt failed"
+    if not pool.constraints.admits(record.target):
+        why += f"; no retry: {pool.constraints.halted[record.target]}"
+    elif is_shut_out(node):
+        why += "; its driver waits behind a shut gate, so it does not heal by itself"
+    return wait(WaitCode.FAILED, why, now)

@@ -1,0 +1,134 @@
+"""The slots of a node at rest: `idle`, with what is proven (docs/states.md#gate-3).
+
+A node without a lease has this in its slots whoever leads, so that a lost journal, a reboot and a
+deleted driver pod heal by themselves. How a command is built and numbered is known elsewhere.
+"""
+
+from functools import lru_cache
+
+import msgspec
+
+from libs.contracts.commands import Command, CommandKind, Idle, Proven
+from libs.contracts.identities import Writer
+from libs.contracts.message import raw
+from libs.contracts.node import NodeRecord
+from libs.contracts.reports import Evidence
+from libs.rollout.at_rest.running_driver import passed_evidence
+from libs.rollout.decision import Step, WriteSlot
+from libs.rollout.slots import idle_command
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import Component
+from libs.rollout.views.node import NodeView
+
+_IDLE = CommandKind.IDLE
+_PROOF_HOLDERS = frozenset({str(Writer.DRIVER), str(Writer.VALIDATOR)})
+"""Who has to know what is proven."""
+_NOTHING = raw(Idle())
+
+
+@lru_cache(maxsize=1024)
+def _proven_body(label: str, kernel: str) -> msgspec.Raw:
+    return raw(Idle(proven=Proven(label=label, kernel=kernel)))
+
+
+def slots_are_idle(node: NodeView, evidence: Evidence | None) -> bool:
+    """Whether every slot of a node with a record says what it should."""
+    told = _NOTHING if evidence is None else _proven_body(evidence.label, evidence.kernel)
+    uid = node.uid
+    for name, component in node.components.items():
+        slot = component.slot
+        if (
+            slot is None
+            or slot.kind is not _IDLE
+            or slot.body != (told if name in _PROOF_HOLDERS else _NOTHING)
+            or slot.node_uid != uid
+            or (slot.token, slot.op) < component.highest_order
+        ):
+            return False
+    return True
+
+
+def idle_step(node: NodeView, record: NodeRecord | None, now: Instant) -> Step | None:
+    """The step that puts right what a slot says; None: all is quiet.
+
+    Without a record nothing is known of the node: then only a command to do something is ended.
+    """
+    if now.visibility.bus_down_since is not None:
+        return None
+    evidence = passed_evidence(node, record)
+    if record is not None and slots_are_idle(node, evidence):
+        return None
+    told = None if evidence is None else Proven(label=evidence.label, kernel=evidence.kernel)
+    actions = tuple(
+        idle_command(
+            node,
+            name,
+            now,
+            token=_token(record, component),
+            proven=told if name in _PROOF_HOLDERS else None,
+        )
+        for name, component in node.components.items()
+        if _disquiet(name, component, node, record, told)
+    )
+    if not actions:
+        return None
+    names = ", ".join(action.component for action in actions)
+    return Step(actions=actions, because=f"nothing is being done here: `idle` to {names}")
+
+
+def withdraw_commands(node: NodeView, now: Instant) -> tuple[WriteSlot, ...]:
+    """`idle` to all who were told anything else, of a node that is not ours: nothing new begins.
+
+    Not while anybody is at work there: to stop halfway would be worse, and so would be to let
+    others take up the devices.
+    """
+    told = {name: part for name, part in node.components.items() if _is_told(part, node)}
+    if now.visibility.bus_down_since is not None or any(map(_works, told.values())):
+        return ()
+    return tuple(
+        idle_command(node, name, now, token=_token(None, part), proven=None)
+        for name, part in told.items()
+    )
+
+
+def _is_told(component: Component, node: NodeView) -> bool:
+    slot = component.slot
+    return slot is not None and slot.node_uid == node.uid and slot.kind is not _IDLE
+
+
+def _works(component: Component) -> bool:
+    """Whether it is at work on what it was told."""
+    slot, progress = component.slot, component.progress
+    if slot is None or progress is None or progress.order != slot.order:
+        return False
+    return component.result_of(slot.order) is None
+
+
+def _disquiet(
+    name: str, component: Component, node: NodeView, record: NodeRecord | None, told: Proven | None
+) -> bool:
+    slot = component.slot
+    if slot is None or slot.node_uid != node.uid:
+        return record is not None
+    if slot.kind is not _IDLE:
+        return True
+    if record is None:
+        return False
+    if slot.order < component.highest_order:
+        return True
+    return _proven_in(slot) != (told if name in _PROOF_HOLDERS else None)
+
+
+def _proven_in(slot: Command) -> Proven | None:
+    """What an `idle` names as proven, however it was written down."""
+    return msgspec.json.decode(slot.body, type=Idle).proven
+
+
+def _token(record: NodeRecord | None, component: Component) -> int:
+    """The lease's last token, or a higher one that the component has seen."""
+    slot = component.slot
+    return max(
+        0 if record is None else record.token,
+        0 if slot is None else slot.token,
+        component.highest_order.token,
+    )

@@ -1,0 +1,112 @@
+"""Which operation leads a node to the driver it is to get (docs/states.md#variations)."""
+
+from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import InstallMethod
+from libs.rollout.at_rest.running_driver import driver_pod_of, passed_evidence
+from libs.rollout.at_rest.targets import is_joining
+from libs.rollout.decision import Wait
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import Build, PoolView
+from libs.rollout.wait_reasons import wait
+
+EVICTING_OPERATIONS = frozenset(
+    {
+        Operation.UPGRADE,
+        Operation.SAME_LABEL,
+        Operation.TAKE_OVER,
+        Operation.INSTALL,
+        Operation.REMOVE,
+    }
+)
+"""In these the GPU pods leave."""
+
+_PRE_INSTALLED, _HOST = InstallMethod.PRE_INSTALLED, InstallMethod.HOST
+_UPGRADE = Operation.UPGRADE
+
+
+def choose_operation(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, build: Build, now: Instant
+) -> Operation | Wait:
+    """The lightest that is sound; a wait, while what is on the machine is not known."""
+    if pool.method is _PRE_INSTALLED:
+        return _pre_installed(node, build, now)
+    if is_joining(node, record):
+        return _first(node, pool, now)
+    if pool.method is _HOST:
+        return Operation.INSTALL
+    if is_restart_only(node, record, build):
+        return Operation.RESTART
+    if build.label in (node.driver_label, _label_of(record)):
+        return Operation.SAME_LABEL
+    return _UPGRADE
+
+
+def _label_of(record: NodeRecord | None) -> str:
+    """What it was proven to run; the label may have been stripped since."""
+    return record.evidence.label if record is not None and record.evidence is not None else ""
+
+
+def _pre_installed(node: NodeView, build: Build, now: Instant) -> Operation | Wait:
+    loaded = node.loaded
+    brought = bool(node.driver_pods) or (loaded is not None and not loaded.preinstalled)
+    if brought and node.driver_label not in ("", build.label):
+        return Operation.REMOVE
+    if loaded is not None:
+        return Operation.VALIDATE
+    if not node.modules_reported:
+        return machine_unknown_wait(now)
+    return wait(
+        WaitCode.TARGET_MISSING,
+        "the policy says that its driver is pre-installed, and none is loaded",
+        now,
+        who="whoever installs drivers on that machine, or writes the policy",
+    )
+
+
+def _first(node: NodeView, pool: PoolView, now: Instant) -> Operation | Wait:
+    """Only a machine that is known to be empty is brought up without ado."""
+    in_use = is_occupied(node)
+    if in_use is None:
+        return machine_unknown_wait(now)
+    if not in_use:
+        return Operation.BRING_UP
+    return Operation.INSTALL if pool.method is _HOST else Operation.TAKE_OVER
+
+
+def is_occupied(node: NodeView) -> bool | None:
+    """Whether modules are loaded or pods have GPUs; None: nobody has said."""
+    if node.loaded is not None:
+        return True
+    if node.pods is not None and any(pod.gpu for pod in node.pods):
+        return True
+    if node.usage is not None and any(use.gpus for use in node.usage.pods):
+        return True
+    known = node.modules_reported and (node.pods is not None or node.usage is not None)
+    return False if known else None
+
+
+def machine_unknown_wait(now: Instant) -> Wait:
+    """Nobody has said what is on the machine; that is no sign that nothing is."""
+    why = "its driver agent has not said yet, in this boot, what is loaded and who has GPUs"
+    return wait(WaitCode.AGENT_SILENT, why, now)
+
+
+def is_restart_only(node: NodeView, record: NodeRecord | None, build: Build) -> bool:
+    """Whether the modules may stay: the same installation, loaded in the version that was proven.
+
+    docs/states.md#v-restart
+    """
+    if record is None or record.asked or node.safe_load or not build.install_digest:
+        return False
+    evidence, pod, loaded = passed_evidence(node, record), driver_pod_of(node), node.loaded
+    return (
+        evidence is not None
+        and evidence.boot_id == node.boot_id
+        and pod is not None
+        and pod.install_digest == build.install_digest
+        and loaded is not None
+        and loaded.version == evidence.driver_version
+        and build.label != node.driver_label
+    )

@@ -1,0 +1,81 @@
+"""What a driver agent is to be asked before a cordon (docs/states.md#d-9).
+
+Who is asked when, and what its answer or silence holds up, is decided with the grants.
+"""
+
+from libs.contracts.commands import PreflightCheck
+from libs.contracts.node import NodeRequest, Operation
+from libs.contracts.waits import WaitCode
+from libs.policy.kinds.upgrade_policy import PodDeletion
+from libs.rollout.at_rest.operations import EVICTING_OPERATIONS
+from libs.rollout.decision import Wait
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import EvictionExemption, WorkloadPod
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import Build, PoolView
+from libs.rollout.wait_reasons import first_few, wait
+
+_STOPPED = frozenset({EvictionExemption.OURS, EvictionExemption.OPERAND})
+"""They let go of the devices by a command, or leave by a pause."""
+
+_WITHOUT, _BRING_UP = NodeRequest.WITHOUT_PREFLIGHT, Operation.BRING_UP
+
+
+def needs_preflight(node: NodeView, operation: Operation) -> bool:
+    """Whether this operation needs one; a person may have waived it."""
+    needed = operation in EVICTING_OPERATIONS or operation is _BRING_UP
+    return needed and node.request is not _WITHOUT
+
+
+def build_check(node: NodeView, pool: PoolView, build: Build | None) -> PreflightCheck:
+    """Could this be brought up here; without a build: could the driver be removed?"""
+    removed = _removed(node, pool)
+    if build is None:
+        return PreflightCheck(label="", removes_pods=removed)
+    return PreflightCheck(
+        label=build.label,
+        install_digest=build.install_digest,
+        artefact_digest=build.artefact,
+        removes_pods=removed,
+    )
+
+
+def unevictable_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait | None:
+    """Pods with GPUs that the plan may not evict: that much is known without asking."""
+    pods = [
+        pod.display_name
+        for pod in node.pods or ()
+        if pod.gpu and pod.exemption is EvictionExemption.NONE and not _leaves(pod, pool)
+    ]
+    if not pods:
+        return None
+    detail = (
+        f"the plan may not remove {first_few(pods)}: bare, or with an emptyDir,"
+        f" and podDeletion of the"
+        f" policy does not allow it"
+    )
+    return wait(WaitCode.PREFLIGHT, detail, now)
+
+
+def _removed(node: NodeView, pool: PoolView) -> tuple[str, ...]:
+    """Uids of the pods that are gone, or hold nothing, by the time of the unload."""
+    drivers = [pod.uid for pod in node.driver_pods]
+    if node.pods is None:
+        used = () if node.usage is None else node.usage.pods
+        return tuple(sorted({*drivers, *(use.pod_uid for use in used if use.gpus)}))
+    leaving = [pod.uid for pod in node.pods if pod.exemption in _STOPPED or _leaves(pod, pool)]
+    return tuple(sorted({*drivers, *leaving}))
+
+
+def _leaves(pod: WorkloadPod, pool: PoolView) -> bool:
+    upgrade = pool.upgrade
+    if pod.deleting or pod.job:
+        return True
+    if pod.exemption is not EvictionExemption.NONE:
+        return False
+    evicted = pod.gpu and _may(pod, upgrade.gpu_pod_deletion or upgrade.pod_deletion)
+    return evicted or (upgrade.drain.enable and pod.drained and _may(pod, upgrade.drain))
+
+
+def _may(pod: WorkloadPod, rules: PodDeletion) -> bool:
+    return (rules.force or not pod.bare) and (rules.delete_empty_dir or not pod.empty_dir)

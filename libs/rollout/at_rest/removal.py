@@ -1,0 +1,52 @@
+"""Nodes that are to have no driver of ours: excluded, or selected by this pool no more.
+
+docs/states.md#v-remove.
+"""
+
+from libs.contracts.node import NodeRecord, Operation, UpgradeState
+from libs.contracts.waits import WaitCode
+from libs.rollout.at_rest import failed_node
+from libs.rollout.at_rest.eligibility import removal_candidate
+from libs.rollout.decision import NodeOutcome
+from libs.rollout.node_writes import cordon_at_release, write_step
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from libs.rollout.wait_reasons import wait
+
+
+def is_unwanted(node: NodeView, pool: PoolView) -> bool:
+    """Whether this pool's driver is to leave it."""
+    return node.excluded or node.pool != pool.key
+
+
+def has_nothing_of_ours(node: NodeView, record: NodeRecord | None, pool: PoolView) -> bool:
+    """Whether there is nothing to be taken away, and nothing to be brought."""
+    return record is None and not node.driver_label and (is_unwanted(node, pool) or pool.gone)
+
+
+def step_removal(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
+) -> NodeOutcome:
+    """The driver goes as it came, under a lease. Where none is, what we wrote goes at once."""
+    if record is not None and not _has_driver(node, record):
+        return write_step(
+            node,
+            None,
+            now,
+            because="it is to have no driver of ours, and has none",
+            lease=None,
+            cordon=cordon_at_release(node, record, proven=True),
+            driver_label="",
+            initially_cordoned=False,
+        )
+    failed = record is not None and record.state == UpgradeState.UPGRADE_FAILED
+    if record is not None and failed and record.operation is Operation.REMOVE:
+        again = failed_node.retry_automatically(node, record, pool, now)
+        return again or wait(WaitCode.FAILED, record.cause or "its removal failed", now)
+    return removal_candidate(node, record, pool, now)
+
+
+def _has_driver(node: NodeView, record: NodeRecord) -> bool:
+    """Whether a driver of ours may be on the machine; a label can have been stripped."""
+    return bool(node.driver_label) or record.started or record.evidence is not None

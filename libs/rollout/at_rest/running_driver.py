@@ -1,0 +1,119 @@
+"""The driver that runs on a node now, and whether evidence is about exactly it.
+
+Shared by whoever asks for proof. Must not know what is done when there is none.
+"""
+
+import msgspec
+
+from libs.contracts.facts import Gate
+from libs.contracts.node import NodeRecord
+from libs.contracts.reports import Evidence
+from libs.policy.wanted import InstallMethod
+from libs.rollout.views.machine import DriverPod
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+
+_CONTAINER = InstallMethod.CONTAINER
+
+START_TOLERANCE = 1.0
+"""Seconds by which what two say of one start may differ: Kubernetes keeps whole seconds, and no
+driver is validated and started anew within one."""
+
+
+class DriverRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a driver: of a container in its pod, or of the modules that an agent loaded."""
+
+    instance: str
+    started: float
+    pod_uid: str = ""
+    ready: bool = True
+
+
+def driver_pod_of(node: NodeView) -> DriverPod | None:
+    """The driver pod that is there for the node's label and is to stay: of several, who is up."""
+    label = node.driver_label
+    stays = [pod for pod in node.driver_pods if pod.label == label and not pod.deleting]
+    if len(stays) > 1:
+        return max(stays, key=lambda pod: (pod.ready, pod.started or 0.0, pod.uid))
+    return stays[0] if stays else None
+
+
+def is_shut_out(node: NodeView) -> bool:
+    """Whether its driver pod waits behind a gate that is shut to it."""
+    return waits_at_gate(driver_pod_of(node), node.gate)
+
+
+def waits_at_gate(pod: DriverPod | None, gate: Gate | None) -> bool:
+    """Whether this pod asks at the gate, and was not let in."""
+    return (
+        pod is not None
+        and gate is not None
+        and not pod.ready
+        and gate.waiting_pod_uid == pod.uid != gate.admitted_pod_uid
+    )
+
+
+def is_unloaded(node: NodeView) -> bool:
+    """Whether its agent has said, in this boot, that no driver is loaded."""
+    return node.modules_reported and node.loaded is None
+
+
+def current_run(node: NodeView, pool: PoolView) -> DriverRun | None:
+    """What runs as the node's label says; with other methods than the container, what is loaded."""
+    if pool.method is not _CONTAINER:
+        loaded = node.loaded
+        if loaded is None:
+            return None
+        return DriverRun(instance=f"load/{loaded.loaded_at}", started=loaded.loaded_at)
+    pod = driver_pod_of(node)
+    if pod is None or pod.started is None:
+        return None
+    return DriverRun(instance=pod.instance, started=pod.started, pod_uid=pod.uid, ready=pod.ready)
+
+
+def covers_run(evidence: Evidence, run: DriverRun) -> bool:
+    """Whether it was this run that was validated."""
+    return (
+        evidence.driver_pod_uid == run.pod_uid
+        and abs(evidence.driver_started - run.started) < START_TOLERANCE
+    )
+
+
+def passed_evidence(node: NodeView, record: NodeRecord | None) -> Evidence | None:
+    """The evidence for what the node's label says, of whatever boot and run; if it passed."""
+    evidence = None if record is None else record.evidence
+    if evidence is None or not evidence.passed or evidence.node_uid != node.uid:
+        return None
+    return evidence if evidence.label == node.driver_label else None
+
+
+def is_in_place(node: NodeView, record: NodeRecord, label: str, method: InstallMethod) -> bool:
+    """Whether this label's driver runs here, and the record proves exactly this run of it (I3).
+
+    docs/invariants.md#i3
+    """
+    evidence = record.evidence
+    if (
+        evidence is None
+        or not evidence.passed
+        or evidence.label != label
+        or node.driver_label != label
+        or evidence.boot_id != node.boot_id
+        or evidence.kernel != node.kernel
+        or evidence.node_uid != node.uid
+    ):
+        return False
+    if method is _CONTAINER:
+        for pod in node.driver_pods:
+            if pod.uid == evidence.driver_pod_uid:
+                started = pod.started
+                return (
+                    pod.ready
+                    and not pod.deleting
+                    and pod.label == label
+                    and started is not None
+                    and abs(evidence.driver_started - started) < START_TOLERANCE
+                )
+        return False
+    loaded = node.loaded
+    return loaded is not None and abs(evidence.driver_started - loaded.loaded_at) < START_TOLERANCE

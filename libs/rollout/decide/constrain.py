@@ -1,0 +1,59 @@
+"""What becomes of a node's own outcome where its pool is held: frozen, without a leader, or turned.
+
+Must not know how the outcome came about.
+"""
+
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
+from libs.rollout.reconcile.evaluation import PoolEvaluation
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeView
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED, wait
+
+
+def constrain(
+    node: NodeView, outcome: NodeOutcome, made: PoolEvaluation, now: Instant
+) -> NodeOutcome:
+    """The outcome, as far as the pool lets it be."""
+    if outcome is None:
+        return None
+    standing = made.constraints
+    if standing.frozen:
+        return wait(WaitCode.FROZEN, "the brake of its Rollout is Freeze, or was a moment ago", now)
+    if node.uid in made.withdrawn:
+        return withdrawn_entry_wait(made, now)
+    if isinstance(outcome, Wait):
+        return outcome
+    if not standing.leading:
+        why = "its Rollout does not say yet that this scheduler leads"
+        return wait(WaitCode.STALE, why, now, who=NO_ACTION_NEEDED)
+    if isinstance(outcome, Step):
+        return _step(node, outcome, made, now)
+    return _candidate(node, outcome, made, now)
+
+
+def _step(node: NodeView, step: Step, made: PoolEvaluation, now: Instant) -> NodeOutcome:
+    """A node whose place is changed does nothing until that is written."""
+    if node.uid in made.retargeted:
+        why = "the policy wants another target: its place there is being written into the Rollout"
+        return wait(WaitCode.PROOF, why, now, who=NO_ACTION_NEEDED)
+    return step
+
+
+def _candidate(
+    node: NodeView, candidate: Candidate, made: PoolEvaluation, now: Instant
+) -> NodeOutcome:
+    if node.uid in made.stored.in_flight:
+        return withdrawn_entry_wait(made, now)
+    if not node.ready:
+        return wait(WaitCode.NOT_READY, "the Node is not Ready", now)
+    return candidate
+
+
+def withdrawn_entry_wait(made: PoolEvaluation, now: Instant) -> Wait:
+    """A place that it had, or would get, is none now."""
+    if made.blocked_by is not None:
+        return wait(made.blocked_by.code, made.blocked_by.detail, now, who=made.blocked_by.who)
+    return wait(
+        WaitCode.BUDGET, "its place is being taken back in the Rollout", now, who=NO_ACTION_NEEDED
+    )

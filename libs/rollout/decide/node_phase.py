@@ -1,0 +1,61 @@
+"""Where a node is on its way, as the counts of its pool's Rollout tell it to people.
+
+Must not know what is done about it.
+"""
+
+from enum import StrEnum
+
+from libs.contracts.node import Operation, UpgradeState
+from libs.contracts.rollout import Counts
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import NodeOutcome, Wait
+from libs.rollout.node_writes import current_record, upgrade_lease
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+
+_DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
+_LOST, _SKIPPED = WaitCode.RECORD_LOST, WaitCode.SKIPPED
+
+
+class NodePhase(StrEnum):
+    """Each node is in one."""
+
+    UNDER_WAY = "under way"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    EXCLUDED = "excluded"
+    WAITING = "waiting"
+
+
+def phase_of(node: NodeView, pool: PoolView, outcome: NodeOutcome) -> NodePhase:
+    """Where the node is, whether or not something is done about it."""
+    if outcome is None:
+        return NodePhase.EXCLUDED if node.excluded else NodePhase.DONE
+    if node.lease is not None and upgrade_lease(node) is not None:
+        record = current_record(node)
+        if record is not None and record.operation is Operation.VALIDATE and record.evidence:
+            return NodePhase.DONE
+        return NodePhase.UNDER_WAY
+    if node.excluded:
+        return NodePhase.WAITING if node.driver_label else NodePhase.EXCLUDED
+    if node.state == _FAILED:
+        return NodePhase.FAILED
+    code = outcome.code if isinstance(outcome, Wait) else None
+    if node.state == _DONE and code is not _LOST:
+        build = pool.build(pool.target, node.variant)
+        if build is not None and node.driver_label == build.label:
+            return NodePhase.DONE
+    return NodePhase.SKIPPED if code is _SKIPPED or node.skip else NodePhase.WAITING
+
+
+def rollout_counts(places: dict[NodePhase, int]) -> Counts:
+    """All that follows from the places alone."""
+    return Counts(
+        total=sum(places.values()),
+        done=places[NodePhase.DONE],
+        failed=places[NodePhase.FAILED],
+        skipped=places[NodePhase.SKIPPED],
+        excluded=places[NodePhase.EXCLUDED],
+        waiting=places[NodePhase.WAITING],
+    )

@@ -1,0 +1,70 @@
+"""When nodes must be looked at again though nothing about them changed.
+
+A heap of moments; one that was replaced stays in it until it comes up, and is then passed over.
+Must not know what is found then.
+"""
+
+from heapq import heappop, heappush
+from typing import Final
+
+from libs.rollout.decision import NodeOutcome, Step, Wait
+from libs.rollout.views.node import NodeView
+
+_NEVER: Final = float("inf")
+
+
+class WakeQueue:
+    """By name of the node, its next moment."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+
+    def put(self, name: str, at: float | None) -> None:
+        """The node is to be looked at then; None: not for the time's sake."""
+        if self._next.get(name) == at:
+            return
+        if at is None:
+            del self._next[name]
+            return
+        self._next[name] = at
+        heappush(self._heap, (at, name))
+
+    def pop_due(self, now: float) -> list[str]:
+        """Whose moment has come; it is forgotten with that."""
+        names: list[str] = []
+        while self._heap and self._heap[0][0] <= now:
+            at, name = heappop(self._heap)
+            if self._next.get(name) == at:
+                del self._next[name]
+                names.append(name)
+        return names
+
+    def next_at(self) -> float | None:
+        """The next moment of all."""
+        while self._heap and self._next.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+
+def next_wake(node: NodeView, outcome: NodeOutcome, due: float | None, now: float) -> float | None:
+    """When the node must be looked at again though nothing about it changes."""
+    first = _NEVER if due is None or due <= now else due
+    if outcome is None:
+        return first if first < _NEVER else None
+    for component in node.components.values():
+        if now < component.silent_at < first:
+            first = component.silent_at
+    for at in _named(outcome):
+        if at is not None and now < at < first:
+            first = at
+    return first if first < _NEVER else None
+
+
+def _named(outcome: NodeOutcome) -> tuple[float | None, ...]:
+    """The moments that it names itself."""
+    if isinstance(outcome, Wait):
+        return (outcome.until,)
+    if isinstance(outcome, Step):
+        return (outcome.wake_at, outcome.wait.until if outcome.wait is not None else None)
+    return ()

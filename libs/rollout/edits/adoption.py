@@ -1,0 +1,55 @@
+"""A node whose state comes from the GPU Operator, and that bears no sign of us: it is adopted.
+
+docs/states.md#people. From then on it waits to be taken over like any machine that is in use.
+"""
+
+from libs.contracts.node import REQUEST_ANNOTATION, NodeRecord, NodeRequest, UpgradeState
+from libs.rollout.at_rest.removal import is_unwanted
+from libs.rollout.decision import Step
+from libs.rollout.edits.lost_record import highest_token
+from libs.rollout.edits.notices import edit_notice
+from libs.rollout.node_writes import unchanged_cordon, write_step
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeField, NodeView
+from libs.rollout.views.pool import PoolView
+
+_UNCORDONED = frozenset(
+    {UpgradeState.UPGRADE_REQUIRED, UpgradeState.CORDON_REQUIRED, UpgradeState.UPGRADE_DONE}
+)
+"""In these that operator has not cordoned the node, or has uncordoned it."""
+
+
+def adopt_from_operator(node: NodeView, pool: PoolView, now: Instant) -> Step | None:
+    """It becomes ours, in `upgrade-required`; a cordon of that operator's becomes ours too."""
+    if not node.state or isinstance(node.record, NodeRecord) or now.visibility.foreign_operator:
+        return None
+    if is_unwanted(node, pool) or pool.gone or not pool.constraints.may_mark_required:
+        return None
+    theirs = node.cordoned and not node.initially_cordoned and node.state not in _UNCORDONED
+    record = NodeRecord(
+        node_uid=node.uid,
+        epoch=now.epoch,
+        token=highest_token(node, pool),
+        pool=pool.key,
+        state=UpgradeState.UPGRADE_REQUIRED.value,
+        since=now.at,
+        boot_id=node.boot_id,
+        cause=f"adopted in {node.state}",
+        cordon_adopted=theirs,
+    )
+    message = f"it came in {node.state} from another operator, and is taken over"
+    return write_step(
+        node,
+        record,
+        now,
+        because=message,
+        lease=None,
+        cordon=True if theirs else unchanged_cordon(node),
+        driver_label="",
+        cleared=(REQUEST_ANNOTATION,) if node.request is NodeRequest.ADOPT else (),
+        notes=(
+            edit_notice(
+                node, NodeField.STATE, before=node.state, after=record.state, message=message
+            ),
+        ),
+    )

@@ -1,0 +1,220 @@
+"""A node that bears signs of us, and whose record does not say where it stands.
+
+It is not ours any more (docs/states.md#people): nothing is done to it, and least of all is it
+uncordoned, until a person has us adopt it, or forget it. Without a lease not even a command of ours
+is left standing that nobody has begun.
+"""
+
+from collections.abc import Iterator
+
+from libs.contracts.node import (
+    LEASE_ANNOTATION,
+    RECORD_ANNOTATION,
+    REQUEST_ANNOTATION,
+    STATE_LABEL,
+    NodeRecord,
+    NodeRequest,
+    UpgradeState,
+)
+from libs.contracts.waits import WaitCode
+from libs.rollout.at_rest import idle_slots
+from libs.rollout.decision import Step, Wait
+from libs.rollout.edits.notices import field_writer, request_notice
+from libs.rollout.node_writes import current_lease, unchanged_cordon, upgrade_lease, write_step
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
+from libs.rollout.views.pool import PoolView
+from libs.rollout.wait_reasons import wait
+
+RESTING_STATES = frozenset(
+    {UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED, UpgradeState.UPGRADE_REQUIRED}
+)
+"""States of a node that nobody is changing."""
+
+_STARTED = frozenset(
+    {
+        UpgradeState.POD_RESTART_REQUIRED,
+        UpgradeState.VALIDATION_REQUIRED,
+        UpgradeState.UNCORDON_REQUIRED,
+        UpgradeState.UPGRADE_FAILED,
+    }
+)
+"""In these, as far as the label can be believed, the driver label has moved."""
+
+
+def loss_reason(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
+    """Why it cannot be told where the node stands; empty: it can."""
+    if record is None:
+        return _without(node) if _signs(node, pool) else ""
+    if node.other_managers(NodeField.RECORD) and not node.is_owned(NodeField.RECORD):
+        return f"its record was rewritten by {field_writer(node, NodeField.RECORD)}"
+    ours = upgrade_lease(node)
+    if record.state in RESTING_STATES:
+        return "" if ours is None else "it is leased by us, and its record knows nothing of it"
+    if ours is None:
+        return f"it was in {record.state}, and its lease is gone or cannot be read"
+    return ""
+
+
+def handle_lost_record(node: NodeView, pool: PoolView, why: str, now: Instant) -> Step | Wait:
+    """Only a person can say what becomes of it."""
+    match node.request:
+        case NodeRequest.ADOPT:
+            return _adopted(node, pool, now)
+        case NodeRequest.FORGET:
+            return _forgotten(node, pool, now)
+        case _:
+            return _let_be(node, why, now)
+
+
+def _let_be(node: NodeView, why: str, now: Instant) -> Step | Wait:
+    waits = wait(WaitCode.RECORD_LOST, why, now)
+    leased = isinstance(node.lease, MalformedAnnotation) or current_lease(node) is not None
+    taken_back = () if leased else idle_slots.withdraw_commands(node, now)
+    if not taken_back:
+        return waits
+    names = ", ".join(action.component for action in taken_back)
+    return Step(
+        actions=taken_back, because=f"it is not ours any more: `idle` to {names}", wait=waits
+    )
+
+
+def has_wanted_label(node: NodeView, pool: PoolView) -> bool:
+    """Whether its driver label is what its policy renders."""
+    build = pool.build(pool.target, node.variant)
+    return build is not None and build.label == node.driver_label
+
+
+def highest_token(node: NodeView, pool: PoolView) -> int:
+    """The highest token that anybody knows of this node."""
+    return max(_tokens(node, pool), default=0)
+
+
+def _tokens(node: NodeView, pool: PoolView) -> Iterator[int]:
+    lease = current_lease(node)
+    if lease is not None:
+        yield lease.token
+    # The Rollout's own word: a place that is being taken back was given all the same.
+    stored = {} if pool.rollout is None else pool.rollout.status.in_flight
+    for places in (stored, pool.constraints.in_flight):
+        if node.uid in places:
+            yield places[node.uid].token
+    if isinstance(node.record, NodeRecord) and node.record.node_uid == node.uid:
+        yield node.record.token
+    for component in node.components.values():
+        yield component.highest_order.token
+        if component.slot is not None and component.slot.node_uid == node.uid:
+            yield component.slot.token
+
+
+def _without(node: NodeView) -> str:
+    if isinstance(node.record, MalformedAnnotation):
+        return f"its record cannot be read: {node.record.reason}"
+    return "its record is gone"
+
+
+def _signs(node: NodeView, pool: PoolView) -> bool:
+    """Whether anything on it, or in the Rollout, says that it was ours."""
+    if upgrade_lease(node) is not None or _begun(node, pool):
+        return True
+    if isinstance(node.record, NodeRecord):
+        return False
+    if isinstance(node.lease, MalformedAnnotation) and node.is_owned(NodeField.LEASE):
+        return True
+    if node.has_our_value(NodeField.STATE):
+        return True
+    labelled = node.has_our_value(NodeField.DRIVER)
+    if node.record is not None:
+        return labelled or node.is_owned(NodeField.RECORD)
+    return labelled and (bool(node.state) or not has_wanted_label(node, pool))
+
+
+def _begun(node: NodeView, pool: PoolView) -> bool:
+    """Whether its present place in flight is of an operation that an agent has heard of."""
+    entry = pool.constraints.in_flight.get(node.uid)
+    if entry is None:
+        return False
+    return any(
+        component.highest_order.token >= entry.token
+        or (
+            component.slot is not None
+            and component.slot.node_uid == node.uid
+            and component.slot.token >= entry.token
+        )
+        for component in node.components.values()
+    )
+
+
+def _adopted(node: NodeView, pool: PoolView, now: Instant) -> Step:
+    """It is ours again as its labels have it, and nothing of it is proven."""
+    rests = node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
+    state = node.state if rests else UpgradeState.UPGRADE_REQUIRED.value
+    who = field_writer(node, NodeField.REQUEST)
+    record = NodeRecord(
+        node_uid=node.uid,
+        epoch=now.epoch,
+        token=highest_token(node, pool),
+        pool=pool.key,
+        target=_target(node, pool),
+        label=node.driver_label,
+        state=state,
+        since=now.at,
+        boot_id=node.boot_id,
+        started=node.state in _STARTED,
+        cause=f"adopted by {who} in {node.state or 'no state'}",
+    )
+    said = f"it is ours again in {state}, and nothing of it counts as proven"
+    return write_step(
+        node,
+        record,
+        now,
+        because=f"{who} had us adopt it",
+        lease=None,
+        cordon=unchanged_cordon(node),
+        cleared=(REQUEST_ANNOTATION, *_theirs(node, NodeField.LEASE)),
+        notes=(request_notice(node, NodeField.REQUEST, NodeRequest.ADOPT.value, said),),
+    )
+
+
+def _target(node: NodeView, pool: PoolView) -> str:
+    """Of which target its driver label is."""
+    for target, builds in pool.builds.items():
+        if any(build.label == node.driver_label for build in builds.values()):
+            return target
+    return ""
+
+
+def _forgotten(node: NodeView, pool: PoolView, now: Instant) -> Step:
+    """It is as if we had never been there; but what may be in use stays, and so does our cordon.
+
+    Without a proof it is not handed back: it begins anew, as a machine that is in use.
+    """
+    kept = has_wanted_label(node, pool)
+    said = "state, lease and record are gone" + ("" if kept else ", and so is its driver label")
+    return write_step(
+        node,
+        None,
+        now,
+        because=f"{field_writer(node, NodeField.REQUEST)} had us forget it",
+        lease=None,
+        cordon=unchanged_cordon(node),
+        driver_label=node.driver_label if kept else "",
+        initially_cordoned=False,
+        cleared=(
+            REQUEST_ANNOTATION,
+            *_theirs(node, NodeField.STATE, NodeField.LEASE, NodeField.RECORD),
+        ),
+        notes=(request_notice(node, NodeField.REQUEST, NodeRequest.FORGET.value, said),),
+    )
+
+
+_KEYS = {
+    NodeField.STATE: STATE_LABEL,
+    NodeField.LEASE: LEASE_ANNOTATION,
+    NodeField.RECORD: RECORD_ANNOTATION,
+}
+
+
+def _theirs(node: NodeView, *fields: NodeField) -> tuple[str, ...]:
+    """Keys of ours that somebody else wrote over: left out they would stay, and mean nothing."""
+    return tuple(_KEYS[field] for field in fields if node.other_managers(field))

@@ -1,0 +1,62 @@
+"""How an edit or a request is told to people: with the name of the manager who made it."""
+
+from collections.abc import Iterator
+
+from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, NodeRecord
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import Notice, NoticeKind, Wait
+from libs.rollout.node_writes import upgrade_lease
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeField, NodeView
+from libs.rollout.wait_reasons import wait
+
+
+def field_writer(node: NodeView, field: NodeField) -> str:
+    """Who wrote this field last, as far as the API server knows: what is removed leaves no name."""
+    others = node.other_managers(field)
+    return node.last_managers.get(field) or (others[-1] if others else "somebody")
+
+
+def edit_notice(
+    node: NodeView, field: NodeField, *, before: str, after: str, message: str
+) -> Notice:
+    """Somebody edited what is ours."""
+    return Notice(
+        kind=NoticeKind.EDIT,
+        field=field.value,
+        manager=field_writer(node, field),
+        before=before,
+        after=after,
+        message=message,
+    )
+
+
+def request_notice(node: NodeView, field: NodeField, asked: str, message: str) -> Notice:
+    """Somebody asked for something."""
+    return Notice(
+        kind=NoticeKind.REQUEST,
+        field=field.value,
+        manager=field_writer(node, field),
+        after=asked,
+        message=message,
+    )
+
+
+def second_edit_wait(node: NodeView, record: NodeRecord, now: Instant) -> Wait:
+    """The second edit in one attempt is not taken back: who edits what, all of it."""
+    found = list(_differing(node, record))
+    who = " and ".join(dict.fromkeys(field_writer(node, field) for field, _, _, _ in found))
+    said = "; ".join(
+        f"{key} is {there or 'gone'}, and the record says {ours or 'none'}"
+        for _, key, there, ours in found
+    )
+    said = f"edited by {who}, for the second time in this attempt: {said}"
+    return wait(WaitCode.LABEL_EDITED, said, now, who=f"{who}, by putting it back; then a retry")
+
+
+def _differing(node: NodeView, record: NodeRecord) -> Iterator[tuple[NodeField, str, str, str]]:
+    if node.state != record.state:
+        yield NodeField.STATE, STATE_LABEL, node.state, record.state
+    in_flight = record.started and upgrade_lease(node) is not None
+    if in_flight and node.driver_label != record.label:
+        yield NodeField.DRIVER, DRIVER_LABEL, node.driver_label, record.label

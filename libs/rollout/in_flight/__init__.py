@@ -1,0 +1,60 @@
+"""Nodes under a lease of ours: one small function for each state of an upgrade.
+
+docs/states.md#upgrade reads in the same order. Here may live: what a state does and waits for, what
+turns a node back before step 6, and how a lease ends. Must not know which nodes may begin, what
+people did to a node (`edits`), or what is done about nodes without a lease (`rest`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from libs.contracts.node import Operation, UpgradeState
+from libs.contracts.waits import WaitCode
+from libs.rollout import slots, wait_reasons
+from libs.rollout.decision import NodeOutcome, Step
+from libs.rollout.in_flight.driver_restart import pod_restart
+from libs.rollout.in_flight.eviction import drain, pod_deletion, wait_for_jobs
+from libs.rollout.in_flight.first_write import begin
+from libs.rollout.in_flight.in_flight_node import InFlightNode
+from libs.rollout.in_flight.interruptions import handle_interruption, handle_reboot
+from libs.rollout.in_flight.lease_end import fail, is_failing
+from libs.rollout.in_flight.validation import validation
+from libs.rollout.node_writes import current_record, upgrade_lease
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+
+__all__ = ["begin", "step_in_flight"]
+
+STATES: Final[Mapping[str, Callable[[InFlightNode], NodeOutcome]]] = {
+    UpgradeState.WAIT_FOR_JOBS_REQUIRED: wait_for_jobs,
+    UpgradeState.POD_DELETION_REQUIRED: pod_deletion,
+    UpgradeState.DRAIN_REQUIRED: drain,
+    UpgradeState.POD_RESTART_REQUIRED: pod_restart,
+    UpgradeState.VALIDATION_REQUIRED: validation,
+}
+
+
+def step_in_flight(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
+    """What is done now about a node under a lease of ours, or what it waits for."""
+    record, lease = current_record(node), upgrade_lease(node)
+    if record is None or lease is None or record.state not in STATES:
+        why = "it has a lease of ours, and no record that says what is being done"
+        return wait_reasons.wait(WaitCode.RECORD_LOST, why, now)
+    f = InFlightNode(node=node, pool=pool, now=now, record=record, lease=lease)
+    if is_failing(f):
+        return _renew_epochs(f) or fail(f, record.cause)
+    changed = record.started or record.operation is Operation.VALIDATE
+    return (
+        _renew_epochs(f)
+        or (handle_reboot(f) if changed else handle_interruption(f))
+        or STATES[record.state](f)
+    )
+
+
+def _renew_epochs(f: InFlightNode) -> Step | None:
+    """A new leader's epoch is in the slots before it has any effect (docs/states.md#leading)."""
+    actions = () if f.bus_is_down else slots.renewed_epochs(f.node, f.now)
+    if not actions:
+        return None
+    return Step(actions=actions, because=f"slots of an earlier leader are under {f.now.epoch} now")

@@ -1,0 +1,229 @@
+"""Step 4: pods leave, those with GPUs first and then, where drain is on, the others.
+
+Which pods leave, which are left alone, and which cannot leave though they should, so that only the
+limit ends the wait (docs/states.md#upgrade, #limits). Must not know what comes after.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from libs.contracts.node import UpgradeState
+from libs.contracts.waits import WaitCode
+from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout
+from libs.policy.kinds.upgrade_policy import PodDeletion
+from libs.rollout import limits, slots
+from libs.rollout.decision import EvictPods, NodeOutcome, PodRef, Step, Wait
+from libs.rollout.in_flight.in_flight_node import (
+    InFlightNode,
+    enter_state,
+    state_wait,
+    was_uncordoned,
+    write_record,
+)
+from libs.rollout.in_flight.lease_end import fail, release
+from libs.rollout.in_flight.start import quiesce, start
+from libs.rollout.views.machine import EvictionExemption, WorkloadPod
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED, first_few
+
+
+class _Pods(msgspec.Struct, frozen=True):
+    """The pods that hold up this state, by what can be done about them."""
+
+    evicted: tuple[WorkloadPod, ...]
+    """They are asked to leave."""
+    forced: tuple[WorkloadPod, ...]
+    """The policy does not let them be evicted; by force they would go."""
+    stuck: tuple[WorkloadPod, ...]
+    """They would be made anew at once."""
+    operands: tuple[WorkloadPod, ...]
+    """They leave by a pause."""
+
+    @property
+    def none(self) -> bool:
+        """Whether nothing holds it up."""
+        return not (self.evicted or self.forced or self.stuck or self.operands)
+
+
+def restore_cordon(f: InFlightNode) -> Step | None:
+    """The cordon again, where somebody took it away: else pods would come as fast as they go."""
+    if not was_uncordoned(f):
+        return None
+    because = "somebody uncordoned the node in the middle of its upgrade: cordoned again"
+    return write_record(f, f.record, because, initially_cordoned=False)
+
+
+def evict_pods(f: InFlightNode) -> NodeOutcome:
+    """Get the pods of this state off the node; None: none is left."""
+    again = restore_cordon(f)
+    if again is not None:
+        return again
+    if f.node.pods is None:
+        if f.is_overdue:
+            return _overdue(f, "nobody could see the node's pods", None)
+        return state_wait(
+            f, WaitCode.EVICTION, "nobody has looked at the node's pods yet", who=NO_ACTION_NEEDED
+        )
+    pods = _classified(f, f.node.pods)
+    if pods.none:
+        return None
+    if f.is_overdue:
+        return _overdue(f, _named(pods), pods)
+    return _evict(f, pods.evicted, _wait(f, pods))
+
+
+def needs_drain(f: InFlightNode) -> bool:
+    """Whether the state for the other pods has any work in it."""
+    draining = f.pool.upgrade.drain.enable
+    return draining and any(_drained(pod) for pod in f.node.pods or ())
+
+
+def _classified(f: InFlightNode, pods: Iterable[WorkloadPod]) -> _Pods:
+    upgrade = f.pool.upgrade
+    deletion = upgrade.gpu_pod_deletion or upgrade.pod_deletion
+    drain = upgrade.drain
+    draining = f.record.state == UpgradeState.DRAIN_REQUIRED
+    evicted: list[WorkloadPod] = []
+    forced: list[WorkloadPod] = []
+    stuck: list[WorkloadPod] = []
+    operands: list[WorkloadPod] = []
+    for pod in pods:
+        if pod.exemption is EvictionExemption.OPERAND:
+            operands.append(pod)
+        elif pod.gpu and pod.exemption in (EvictionExemption.DAEMON_SET, EvictionExemption.MIRROR):
+            stuck.append(pod)
+        elif pod.exemption is EvictionExemption.NONE and (pod.gpu or (draining and pod.drained)):
+            by_deletion = pod.gpu and _allows(deletion, pod)
+            by_drain = drain.enable and pod.drained and _allows(drain, pod)
+            if by_deletion or (draining and by_drain):
+                evicted.append(pod)
+            elif not by_drain:
+                forced.append(pod)
+    return _Pods(tuple(evicted), tuple(forced), tuple(stuck), tuple(operands))
+
+
+def _allows(rules: PodDeletion, pod: WorkloadPod) -> bool:
+    return (rules.force or not pod.bare) and (rules.delete_empty_dir or not pod.empty_dir)
+
+
+def _drained(pod: WorkloadPod) -> bool:
+    return pod.drained and pod.exemption is EvictionExemption.NONE
+
+
+def _evict(
+    f: InFlightNode, wanted: tuple[WorkloadPod, ...], wait: Wait, *, by_force: bool = False
+) -> NodeOutcome:
+    """The job for these pods, unless just that one is under way."""
+    there = {pod.uid for pod in f.node.pods or ()}
+    asked = {job.uid for job in f.node.evictions if job.uid in there}
+    refs = tuple(
+        PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid)
+        for pod in wanted
+        if by_force or pod.uid in asked or not pod.deleting
+    )
+    forcing = all(job.by_force for job in f.node.evictions if job.uid in there)
+    if {ref.uid for ref in refs} == asked and (not by_force or forcing):
+        return wait
+    how = "deleted by force" if by_force else "asked to leave"
+    because = f"pods are {how}: {first_few(pod.display_name for pod in wanted)}"
+    if not wanted:
+        because = "pods that were asked to leave may stay"
+    return Step(actions=(EvictPods(pods=refs, by_force=by_force),), because=because, wait=wait)
+
+
+def _wait(f: InFlightNode, pods: _Pods, until: float | None = None) -> Wait:
+    refused = [
+        f"{pod.display_name}: {job.refused}"
+        for job in f.node.evictions
+        for pod in pods.evicted
+        if job.uid == pod.uid and job.refused
+    ]
+    if refused:
+        return state_wait(f, WaitCode.PDB, first_few(refused), until=until)
+    if pods.evicted or pods.forced or pods.stuck:
+        return state_wait(f, WaitCode.EVICTION, _named(pods), until=until)
+    return state_wait(
+        f, WaitCode.OPERANDS, first_few(pod.display_name for pod in pods.operands), until=until
+    )
+
+
+def _named(pods: _Pods) -> str:
+    """All of them, with what keeps those that cannot be evicted."""
+    evicted = [
+        pod.display_name + (" (terminating)" if pod.deleting else "") for pod in pods.evicted
+    ]
+    forced = [f"{pod.display_name} ({_why_not(pod)})" for pod in pods.forced]
+    stuck = [f"{pod.display_name} ({pod.exemption.value} pod with GPUs)" for pod in pods.stuck]
+    operands = [pod.display_name for pod in pods.operands]
+    return first_few([*evicted, *forced, *stuck, *operands])
+
+
+def _why_not(pod: WorkloadPod) -> str:
+    return "bare, and force is off" if pod.bare else "emptyDir, and deleteEmptyDir is off"
+
+
+def _overdue(f: InFlightNode, named: str, pods: _Pods | None) -> NodeOutcome:
+    """The limit for eviction has passed: as the strategy says."""
+    cause = f"eviction: {named}"
+    match f.pool.strategy.on_eviction_timeout:
+        case OnEvictionTimeout.RELEASE:
+            return release(f, cause, back_off=True)
+        case OnEvictionTimeout.FORCE_DELETE if pods is not None:
+            return _force(f, pods, cause)
+        case _:
+            return fail(f, cause)
+
+
+def _force(f: InFlightNode, pods: _Pods, cause: str) -> NodeOutcome:
+    last = (f.deadline or f.now.at) + limits.FORCED
+    if limits.is_past(last, f.now):
+        return fail(f, f"{cause}, also by force")
+    return _evict(f, pods.evicted + pods.forced, _wait(f, pods, last), by_force=True)
+
+
+def wait_for_jobs(f: InFlightNode) -> NodeOutcome:
+    """The jobs that the policy waits for may come to their end."""
+    again = restore_cordon(f)
+    if again is not None:
+        return again
+    jobs = None if f.node.pods is None else [pod.display_name for pod in f.node.pods if pod.job]
+    if jobs is not None and not jobs:
+        return _start_eviction(f, "no job is left: pods with GPUs are asked to leave")
+    shown = "nobody has looked at the node's pods yet" if jobs is None else first_few(jobs)
+    if not f.is_overdue:
+        return state_wait(f, WaitCode.JOBS, shown)
+    if f.pool.strategy.on_job_timeout is OnJobTimeout.DEFER:
+        return release(f, f"jobs: {shown}", back_off=True)
+    return _start_eviction(
+        f, f"the time for jobs is over ({shown}): pods with GPUs are asked to leave"
+    )
+
+
+def _start_eviction(f: InFlightNode, because: str) -> Step:
+    return enter_state(f, UpgradeState.POD_DELETION_REQUIRED, because, paused=True)
+
+
+def pod_deletion(f: InFlightNode) -> NodeOutcome:
+    """Pods with GPUs leave."""
+    held = evict_pods(f)
+    if held is not None:
+        return held
+    if needs_drain(f):
+        return enter_state(
+            f, UpgradeState.DRAIN_REQUIRED, "no pod with GPUs is left: it is drained"
+        )
+    return _quiesce_and_start(f)
+
+
+def drain(f: InFlightNode) -> NodeOutcome:
+    """The other pods leave too."""
+    return evict_pods(f) or _quiesce_and_start(f)
+
+
+def _quiesce_and_start(f: InFlightNode) -> NodeOutcome:
+    """Steps 5 and 6: no state of their own."""
+    return quiesce(f, slots.QUIESCED, _given_back) or start(f)
+
+
+def _given_back(f: InFlightNode, why: str) -> NodeOutcome:
+    return release(f, why, back_off=True)

@@ -1,0 +1,203 @@
+"""The first write of an operation: lease, record and, where the node is in service, the cordon.
+
+docs/states.md#upgrade, step 3; operations that take nothing from anybody begin further on. Must not
+know who may begin: a grant was made before.
+"""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
+from libs.contracts.rollout import InFlight
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import InstallMethod
+from libs.rollout import limits, wait_reasons
+from libs.rollout.at_rest.running_driver import current_run
+from libs.rollout.decision import Candidate, Step, Wait
+from libs.rollout.edits import consume_requests
+from libs.rollout.in_flight.start import old_driver_pod, safe_load_to_clear, stale_source_wait
+from libs.rollout.node_writes import (
+    cordon_at_release,
+    current_record,
+    has_adopted_cordon,
+    is_only_our_cordon,
+    record_in_state,
+    unchanged_cordon,
+    write_step,
+)
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+
+_HARMLESS = frozenset({Operation.VALIDATE, Operation.REMOVE})
+"""They start nobody on a target."""
+
+_TAKES_NOTHING = frozenset({Operation.VALIDATE, Operation.BRING_UP})
+"""The node stays as available as it is."""
+
+
+def begin(
+    node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
+) -> Step | Wait:
+    """What was granted is begun, or why the grant cannot be used now."""
+    held = _held_up(node, candidate, entry, pool, now)
+    if held is not None:
+        return held
+    if candidate.operation is Operation.REMOVE and _never_changed(node, pool):
+        return _let_be(node, now)
+    return _first_write(node, candidate, entry, pool, now)
+
+
+def _held_up(
+    node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
+) -> Wait | None:
+    standing, target = pool.constraints, entry.target
+    if target != candidate.target:
+        why = f"its place was given for target {target or 'none'}, and it wants another now"
+        return wait_reasons.wait(WaitCode.BUDGET, why, now)
+    validates = candidate.operation is Operation.VALIDATE
+    if (validates, candidate.outside) != (entry.validates, entry.outside):
+        why = "its place was given for another kind of change than the one it needs now"
+        return wait_reasons.wait(WaitCode.BUDGET, why, now)
+    record = current_record(node)
+    if record is not None and record.token >= entry.token:
+        why = "its last place has ended, and is being taken out of the Rollout"
+        return wait_reasons.wait(WaitCode.BUDGET, why, now)
+    if target in standing.halted and candidate.operation not in _HARMLESS:
+        return wait_reasons.wait(WaitCode.HALTED, standing.halted[target], now)
+    source = "" if candidate.operation in _TAKES_NOTHING else limits.stale_source(now)
+    if source:
+        return stale_source_wait(source, now)
+    if node.uid in standing.may_begin:
+        return None
+    why = "its place is kept; its turn comes when another node is back in service"
+    return wait_reasons.wait(WaitCode.BUDGET, why, now)
+
+
+def _first_write(
+    node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
+) -> Step:
+    state = _first_state(node, candidate, pool)
+    moves = state in (UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED)
+    takes = candidate.operation not in _TAKES_NOTHING
+    cleared, notes = consume_requests(node)
+    lease = NodeLease(node_uid=node.uid, owner=LeaseOwner.UPGRADE, token=entry.token, since=now.at)
+    return write_step(
+        node,
+        _record(node, candidate, entry, pool, now, state=state),
+        now,
+        because=f"{candidate.operation.value} begins",
+        lease=lease,
+        cordon=True if takes else unchanged_cordon(node),
+        driver_label=candidate.label if moves else None,
+        initially_cordoned=node.initially_cordoned or (takes and _by_others(node)),
+        cleared=cleared + (safe_load_to_clear(node, candidate.label) if moves else ()),
+        lowers_capacity=takes,
+        notes=notes,
+    )
+
+
+def _first_state(node: NodeView, candidate: Candidate, pool: PoolView) -> UpgradeState:
+    """States with no work in them are passed unwritten."""
+    operation = candidate.operation
+    if operation is Operation.VALIDATE:
+        return UpgradeState.VALIDATION_REQUIRED
+    if operation in (Operation.RESTART, Operation.BRING_UP) or _shut(node, operation):
+        return UpgradeState.POD_RESTART_REQUIRED
+    jobs = node.pods is None or any(pod.job for pod in node.pods)
+    if pool.upgrade.wait_for_completion.pod_selector and jobs:
+        return UpgradeState.WAIT_FOR_JOBS_REQUIRED
+    return UpgradeState.POD_DELETION_REQUIRED
+
+
+def _shut(node: NodeView, operation: Operation) -> bool:
+    """Nothing is loaded, and the gate let nobody in since the boot: there are no GPUs to leave."""
+    admitted = node.gate is not None and node.gate.admitted_pod_uid
+    nothing = node.modules_reported and node.loaded is None and not admitted
+    return nothing and operation not in (Operation.TAKE_OVER, Operation.REMOVE)
+
+
+def _record(
+    node: NodeView,
+    candidate: Candidate,
+    entry: InFlight,
+    pool: PoolView,
+    now: Instant,
+    *,
+    state: UpgradeState,
+) -> NodeRecord:
+    before = current_record(node) or _first(node, now)
+    before = replace(before, pool=pool.key)
+    starts = state == UpgradeState.POD_RESTART_REQUIRED
+    same = before.target == entry.target
+    old = old_driver_pod(node, candidate.label, candidate.operation) if starts else None
+    changes: dict[str, Any] = {
+        "token": entry.token,
+        "operation": candidate.operation,
+        "target": entry.target,
+        "label": candidate.label,
+        "label_before": node.driver_label,
+        "started": starts,
+        "old_pod_uid": old.uid if old is not None else "",
+        "attempt": (before.attempt if same else 0) + _counts(candidate, before),
+        "outside": candidate.outside,
+        "paused": state == UpgradeState.POD_DELETION_REQUIRED,
+        "back_off_until": 0.0,
+        "back_off_seconds": before.back_off_seconds if same else 0.0,
+        "edits": 0,
+        "evidence": None if starts else before.evidence,
+        "revalidated": _revalidated(node, before, candidate, pool),
+    }
+    return record_in_state(state, before, node, pool, now, **changes)
+
+
+def _first(node: NodeView, now: Instant) -> NodeRecord:
+    """Without a record a cordon that is ours was left by us, and stays until there is a proof."""
+    left = node.cordoned and is_only_our_cordon(node)
+    return NodeRecord(node_uid=node.uid, epoch=now.epoch, token=0, unproven=left)
+
+
+def _counts(candidate: Candidate, before: NodeRecord) -> bool:
+    """Whether it is an attempt, as a strategy counts them; a second look at what rests is none."""
+    at_rest = before.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
+    return not (candidate.operation is Operation.VALIDATE and at_rest)
+
+
+def _revalidated(node: NodeView, before: NodeRecord, candidate: Candidate, pool: PoolView) -> str:
+    """The run of its driver for which a failed node gets its one validation beside retries."""
+    again = candidate.operation is Operation.VALIDATE
+    run = current_run(node, pool)
+    if again and run is not None and before.state == UpgradeState.UPGRADE_FAILED:
+        return run.instance
+    return before.revalidated
+
+
+def _by_others(node: NodeView) -> bool:
+    """Whether the node is cordoned, and by more than us and the upgrade that was taken over."""
+    record = current_record(node)
+    adopted = record is not None and has_adopted_cordon(node, record)
+    return node.cordoned and not (is_only_our_cordon(node) or adopted)
+
+
+def _never_changed(node: NodeView, pool: PoolView) -> bool:
+    """It came with its driver, and goes with it: we only validated it."""
+    if pool.method is not InstallMethod.PRE_INSTALLED or node.driver_pods:
+        return False
+    return any(
+        build.label == node.driver_label for each in pool.builds.values() for build in each.values()
+    )
+
+
+def _let_be(node: NodeView, now: Instant) -> Step:
+    record = current_record(node)
+    return write_step(
+        node,
+        None,
+        now,
+        because="its driver was here before us and stays: what we wrote on the node goes",
+        lease=None,
+        cordon=None if record is None else cordon_at_release(node, record, proven=True),
+        driver_label="",
+        initially_cordoned=False,
+    )

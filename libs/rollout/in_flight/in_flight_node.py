@@ -1,0 +1,188 @@
+"""A node under a lease of ours, as every state looks at it; and how a state waits, or writes.
+
+Must not know what any state does.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from libs.contracts.node import NodeLease, NodeRecord, Operation, UpgradeState
+from libs.contracts.waits import WaitCode
+from libs.rollout import limits, wait_reasons
+from libs.rollout.decision import Notice, NoticeKind, Step, Wait
+from libs.rollout.node_writes import needs_cordon, record_in_state, unchanged_cordon, write_step
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import DriverPod
+from libs.rollout.views.node import NodeField, NodeView
+from libs.rollout.views.pool import Build, PoolView
+
+ENDED_BY_REPORT: Final = frozenset(
+    {UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED}
+)
+"""States that a report ends: their limits grow while none can be heard."""
+
+DEFAULT_CODES: Final[Mapping[str, WaitCode]] = {
+    UpgradeState.WAIT_FOR_JOBS_REQUIRED: WaitCode.JOBS,
+    UpgradeState.POD_DELETION_REQUIRED: WaitCode.EVICTION,
+    UpgradeState.DRAIN_REQUIRED: WaitCode.EVICTION,
+    UpgradeState.POD_RESTART_REQUIRED: WaitCode.UNLOAD,
+    UpgradeState.VALIDATION_REQUIRED: WaitCode.VALIDATION,
+}
+"""What a state waits for if nothing more can be said."""
+
+
+class InFlightNode(msgspec.Struct, frozen=True, kw_only=True):
+    """One node in flight, at one moment."""
+
+    node: NodeView
+    pool: PoolView
+    now: Instant
+    record: NodeRecord
+    lease: NodeLease
+
+    @property
+    def token(self) -> int:
+        """Of its lease, and of every op under it."""
+        return self.record.token
+
+    @property
+    def needs_cordon(self) -> bool:
+        """Whether this operation keeps the node cordoned."""
+        return needs_cordon(self.record)
+
+    @property
+    def build(self) -> Build | None:
+        """What this node gets for the target that it is on its way to."""
+        return self.pool.build(self.record.target, self.node.variant)
+
+    @property
+    def deadline(self) -> float | None:
+        """When this state ends by itself."""
+        reported = self.record.state in ENDED_BY_REPORT
+        return limits.effective_deadline(self.record, self.pool, self.now, reported=reported)
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it should have ended."""
+        return limits.is_past(self.deadline, self.now)
+
+    @property
+    def bus_is_down(self) -> bool:
+        """Whether neither a report can be heard nor a slot be written."""
+        return self.now.visibility.bus_down_since is not None
+
+    @property
+    def new_pod(self) -> DriverPod | None:
+        """The driver pod that this operation is to end with."""
+        for pod in self.node.driver_pods:
+            if not is_old_pod(self.record, pod):
+                return pod
+        return None
+
+
+def is_old_pod(record: NodeRecord, pod: DriverPod) -> bool:
+    """Whether a driver pod has to be gone before another is let in."""
+    if record.operation is Operation.REMOVE:
+        return True
+    return pod.deleting or pod.uid == record.old_pod_uid or pod.label != record.label
+
+
+def state_wait(
+    f: InFlightNode,
+    code: WaitCode,
+    detail: str,
+    *,
+    who: str | None = None,
+    until: float | None = None,
+) -> Wait:
+    """It waits until the state's limit, or until another moment."""
+    return wait_reasons.wait(code, detail, f.now, f.deadline if until is None else until, who=who)
+
+
+def recheck_at(wait: Wait, at: float, now: Instant) -> Wait | Step:
+    """The wait, to be looked at again before it ends by itself."""
+    if at <= now.at:
+        return wait
+    return Step(actions=(), because=wait.detail, wait=wait, wake_at=at)
+
+
+def bus_wait(f: InFlightNode) -> Wait:
+    """It waits for NATS; its limits wait too."""
+    detail = "nothing is heard of its agents while NATS is away; limits are moved by as much"
+    return wait_reasons.wait(WaitCode.BUS, detail, f.now)
+
+
+def enter_state(
+    f: InFlightNode,
+    state: UpgradeState,
+    because: str,
+    *,
+    driver_label: str | None = None,
+    cleared: tuple[str, ...] = (),
+    **changes: Any,
+) -> Step:
+    """The step into the next state."""
+    record = record_in_state(state, f.record, f.node, f.pool, f.now, **changes)
+    return write_record(f, record, because, driver_label=driver_label, cleared=cleared)
+
+
+def write_record(
+    f: InFlightNode,
+    record: NodeRecord,
+    because: str,
+    *,
+    driver_label: str | None = None,
+    initially_cordoned: bool | None = None,
+    cleared: tuple[str, ...] = (),
+) -> Step:
+    """A write under the lease: the cordon stays, or is put back where somebody took it away."""
+    unsettled = taint_wait(f)
+    if unsettled is not None:
+        return unsettled
+    return write_step(
+        f.node,
+        record,
+        f.now,
+        because=because,
+        lease=f.lease,
+        cordon=True if f.needs_cordon else unchanged_cordon(f.node),
+        driver_label=driver_label,
+        initially_cordoned=initially_cordoned,
+        cleared=cleared,
+        notes=_cordon_notes(f),
+    )
+
+
+def taint_wait(f: InFlightNode) -> Step | None:
+    """Our cordon is so fresh that its taint has yet to follow: a write now would be a conflict."""
+    if not f.needs_cordon or not f.node.cordoned or f.node.cordon_taint:
+        return None
+    settled = f.lease.since + limits.TAINT
+    if f.now.at >= settled:
+        return None
+    detail = "the node lifecycle controller has yet to follow our cordon with its taint"
+    code = DEFAULT_CODES.get(f.record.state, WaitCode.EVICTION)
+    wait = state_wait(f, code, detail, who=wait_reasons.NO_ACTION_NEEDED, until=settled)
+    return Step(actions=(), because=detail, wait=wait, wake_at=settled)
+
+
+def was_uncordoned(f: InFlightNode) -> bool:
+    """Whether somebody took the cordon away that this operation needs."""
+    return f.needs_cordon and not f.node.cordoned
+
+
+def _cordon_notes(f: InFlightNode) -> tuple[Notice, ...]:
+    if not was_uncordoned(f):
+        return ()
+    manager = f.node.last_managers.get(NodeField.CORDON, "")
+    message = f"{manager or 'somebody'} uncordoned the node in the middle of its upgrade"
+    note = Notice(
+        kind=NoticeKind.CORDON,
+        field=NodeField.CORDON,
+        manager=manager,
+        after="true",
+        message=f"{message}: cordoned again",
+    )
+    return (note,)

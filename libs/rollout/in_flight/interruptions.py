@@ -1,0 +1,162 @@
+"""What turns a node back, or elsewhere, as long as nothing irreversible was done; and reboots.
+
+docs/states.md#v-edited, #v-halt, #v-reboot. Must not know what a state does.
+"""
+
+from msgspec.structs import replace
+
+from libs.contracts.node import Operation, UpgradeState
+from libs.policy.wanted import InstallMethod
+from libs.rollout import limits, slots
+from libs.rollout.decision import NodeOutcome, Step
+from libs.rollout.in_flight.in_flight_node import InFlightNode, write_record
+from libs.rollout.in_flight.lease_end import (
+    AGENT_SILENT_REASON,
+    NOT_READY_REASON,
+    is_releasing,
+    release,
+)
+from libs.rollout.node_writes import record_for_restart, record_in_state
+from libs.rollout.views.pool import Build, Readiness
+
+
+def handle_interruption(f: InFlightNode) -> NodeOutcome:
+    """What is done about a node that has not started, if it is not to go on as it is."""
+    why = _unwanted(f)
+    if why:
+        return release(f, why, back_off=False)
+    if is_releasing(f):
+        return release(f, _late(f), back_off=True)
+    if f.record.operation is Operation.REMOVE:
+        return None
+    return _retargeted(f) or _other_variant(f)
+
+
+def _unwanted(f: InFlightNode) -> str:
+    """Why nobody wants it to go on, though nothing went wrong; empty: it goes on."""
+    if f.record.operation is not Operation.REMOVE:
+        return f.pool.constraints.to_release.get(f.node.uid, "") or _pointless(f)
+    gone = f.node.excluded or f.node.pool != f.record.pool or f.pool.gone
+    if gone or f.pool.method is InstallMethod.PRE_INSTALLED:
+        return ""
+    if f.pool.build(f.pool.target, f.node.variant) is None:
+        return ""
+    return "the node is to keep a driver after all"
+
+
+def _pointless(f: InFlightNode) -> str:
+    """Why there is nothing to be gained: its target is not there, or runs already."""
+    target, build = _granted(f)
+    if not f.node.variant or not (target != f.record.target or is_releasing(f)):
+        return ""
+    if build is None or build.readiness is Readiness.MISSING:
+        return f"there is no driver of target {target} for it"
+    runs = f.record.evidence is not None and f.record.evidence.label == f.node.driver_label
+    if target != f.record.target and runs and build.label == f.node.driver_label:
+        return "what it runs is wanted again"
+    return ""
+
+
+def _granted(f: InFlightNode) -> tuple[str, Build | None]:
+    """The target that its place in flight is for, and what it gets for that."""
+    entry = f.pool.constraints.in_flight.get(f.node.uid)
+    target = f.record.target if entry is None else entry.target
+    return target, f.pool.build(target, f.node.variant)
+
+
+def _late(f: InFlightNode) -> str:
+    """Which limit it was that released it: it is not kept, but follows from what has passed."""
+    if f.is_overdue and f.record.state == UpgradeState.WAIT_FOR_JOBS_REQUIRED:
+        return "jobs: they did not end in time"
+    if f.is_overdue and f.node.pods:
+        return "eviction: pods did not leave in time"
+    driver = f.node.components.get(slots.DRIVER)
+    if driver is None or driver.is_silent(f.now.at):
+        return AGENT_SILENT_REASON
+    if f.is_overdue and not f.node.ready:
+        return NOT_READY_REASON
+    return "quiesce: a component did not let go of the devices in time"
+
+
+def _retargeted(f: InFlightNode) -> Step | None:
+    """The policy was edited, and the place in flight is for its new target."""
+    entry = f.pool.constraints.in_flight.get(f.node.uid)
+    target, build = _granted(f)
+    if entry is None or build is None or target == f.record.target:
+        return None
+    record = replace(
+        f.record,
+        target=target,
+        label=build.label,
+        outside=entry.outside,
+        attempt=1,
+        back_off_until=0.0,
+        back_off_seconds=0.0,
+    )
+    return write_record(f, record, f"its target is {target} now: the policy was edited")
+
+
+def _other_variant(f: InFlightNode) -> Step | None:
+    """Another kernel or system came with a reboot: the same target is another driver there."""
+    build = f.build
+    if build is None or build.label == f.record.label:
+        return None
+    record = replace(f.record, label=build.label)
+    return write_record(f, record, f"it is {f.node.variant} now: another driver of the same target")
+
+
+def handle_reboot(f: InFlightNode) -> Step | None:
+    """From step 6 on a boot begins the state anew, and its limit once (docs/states.md#v-reboot)."""
+    if f.node.boot_id == f.record.boot_id:
+        return None
+    if f.record.operation is Operation.VALIDATE:
+        return _renewed(f)
+    if f.record.state == UpgradeState.VALIDATION_REQUIRED:
+        return restart_again(
+            f, "it was rebooted: its driver has to come up, and be validated, once more"
+        )
+    return _renewed(f)
+
+
+def restart_again(f: InFlightNode, because: str) -> Step:
+    """To where the driver is started; with the limit of what is given up, if it was renewed."""
+    again = {"deadline": f.deadline} if f.record.deadline_renewed else {}
+    record = record_for_restart(
+        f.node,
+        f.record,
+        f.pool,
+        f.now,
+        old_pod_uid=f.record.old_pod_uid,
+        deadline_renewed=True,
+        label=_label(f),
+        **again,
+    )
+    return write_record(f, record, because, driver_label=record.label)
+
+
+def _renewed(f: InFlightNode) -> Step | None:
+    label = _label(f)
+    if f.record.deadline_renewed and label == f.record.label:
+        return None
+    state = UpgradeState(f.record.state)
+    anew = limits.deadline(state, f.pool, f.now)
+    deadline = f.deadline if f.record.deadline_renewed else anew
+    record = record_in_state(
+        state,
+        f.record,
+        f.node,
+        f.pool,
+        f.now,
+        label=label,
+        deadline=deadline,
+        deadline_renewed=True,
+    )
+    because = "it was rebooted: the limit of its state begins anew, this once"
+    return write_record(f, record, because, driver_label=label)
+
+
+def _label(f: InFlightNode) -> str:
+    """Of the same target, for the system that the machine has booted now."""
+    if f.build is None or f.record.operation is Operation.VALIDATE:
+        return f.record.label
+    return f.build.label

@@ -1,0 +1,259 @@
+"""How a lease ends: done, removed, released unchanged, or failed.
+
+No node returns while a command that changes it is unanswered, and none fails while its driver agent
+could still open the gate (docs/states.md#leaving). Must not know what led here.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from libs.contracts.commands import CommandKind, Idle, Proven
+from libs.contracts.node import (
+    INITIALLY_CORDONED_ANNOTATION,
+    NodeRecord,
+    Operation,
+    UpgradeState,
+)
+from libs.contracts.reports import Evidence
+from libs.contracts.waits import WaitCode
+from libs.rollout import limits, slots
+from libs.rollout.at_rest.running_driver import current_run
+from libs.rollout.decision import Action, EvictPods, NodeOutcome, Step, WriteNode, WriteSlot
+from libs.rollout.in_flight.in_flight_node import (
+    DEFAULT_CODES,
+    InFlightNode,
+    bus_wait,
+    recheck_at,
+    state_wait,
+    taint_wait,
+    write_record,
+)
+from libs.rollout.node_writes import cordon_at_release, unchanged_cordon, updated_record, write_step
+from libs.rollout.views.node import NodeField, NodeView
+from libs.rollout.wait_reasons import first_few
+
+AGENT_SILENT_REASON: Final = "agent-silent: its driver agent is silent"
+NOT_READY_REASON: Final = "not-ready: the Node did not become Ready in time"
+"""Why a node is given back rather than started."""
+
+
+def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
+    """Step 9: what is proven to driver agent and validator, and the node is given back."""
+    reduced = NodeRecord(
+        node_uid=f.node.uid,
+        epoch=f.now.epoch,
+        token=f.token,
+        pool=f.record.pool,
+        target=f.record.target,
+        label=f.record.label,
+        state=UpgradeState.UPGRADE_DONE,
+        since=f.now.at,
+        boot_id=f.node.boot_id,
+        restarts=f.record.restarts,
+        evidence=evidence,
+    )
+    proven = Proven(label=evidence.label, kernel=evidence.kernel)
+    before = [
+        slots.idle_command(f.node, name, f.now, token=f.token, proven=proven)
+        for name in (slots.DRIVER, slots.VALIDATOR)
+        if name in f.node.components and _slot_body(f.node, name) != Idle(proven=proven)
+    ]
+    return _given_back(f, reduced, "validated: the node is given back", proven=True, before=before)
+
+
+def finish_removal(f: InFlightNode) -> NodeOutcome:
+    """The driver is gone in this boot: nothing of ours stays on the node."""
+    step = _given_back(f, None, "the driver is removed: the node is no longer ours", proven=True)
+    return _and_then(step, _idle_all(f, (*slots.QUIESCED, slots.DRIVER)))
+
+
+def _given_back(
+    f: InFlightNode,
+    record: NodeRecord | None,
+    because: str,
+    *,
+    proven: bool,
+    before: Sequence[Action] = (),
+) -> Step:
+    return taint_wait(f) or write_step(
+        f.node,
+        record,
+        f.now,
+        because=because,
+        lease=None,
+        cordon=cordon_at_release(f.node, f.record, proven=proven),
+        initially_cordoned=None if f.record.unproven and not proven else False,
+        cleared=_initial_state(f.node) if proven or not f.record.unproven else (),
+        before=(*before, *_stops(f)),
+    )
+
+
+def _initial_state(node: NodeView) -> tuple[str, ...]:
+    """The annotation about the cordon, where the GPU Operator has it too."""
+    foreign = node.initially_cordoned and node.other_managers(NodeField.INITIALLY_CORDONED)
+    return (INITIALLY_CORDONED_ANNOTATION,) if foreign else ()
+
+
+def release(f: InFlightNode, why: str, *, back_off: bool) -> NodeOutcome:
+    """Back to `upgrade-required` before step 6: nothing has to be validated.
+
+    Components that let go of the devices take them again first, or are silent.
+    """
+    told = [
+        name for name in slots.QUIESCED if slots.held_command(f.node, name, f.token) is not None
+    ]
+    telling = [
+        slots.idle_command(f.node, name, f.now, token=f.token)
+        for name in told
+        if slots.live_command(f.node, name, f.token, f.now, CommandKind.IDLE) is None
+    ]
+    if f.bus_is_down and telling:
+        return bus_wait(f)
+    if telling:
+        wait = state_wait(f, WaitCode.QUIESCE, f"released: {why}")
+        return Step(actions=(*_stops(f), *telling), because=f"released: {why}", wait=wait)
+    unanswered = _unanswered(f, told)
+    if f.bus_is_down and unanswered:
+        return bus_wait(f)
+    if unanswered:
+        detail = f"released ({why}), when {first_few(unanswered)} answered its idle, or is silent"
+        silent_at = max(f.node.components[name].silent_at for name in unanswered)
+        return recheck_at(
+            state_wait(f, WaitCode.QUIESCE, detail, until=silent_at), silent_at, f.now
+        )
+    return _released(f, why, back_off=back_off)
+
+
+def is_releasing(f: InFlightNode) -> bool:
+    """Whether a release has begun: before step 6 nobody else tells these components to idle."""
+    return any(
+        slots.held_command(f.node, name, f.token, CommandKind.IDLE) for name in slots.QUIESCED
+    )
+
+
+def _released(f: InFlightNode, why: str, *, back_off: bool) -> Step:
+    cordon = cordon_at_release(f.node, f.record, proven=False)
+    record = updated_record(
+        f.record,
+        f.node,
+        f.now,
+        state=UpgradeState.UPGRADE_REQUIRED,
+        operation=None,
+        attempt=max(0, f.record.attempt - 1),
+        deadline=None,
+        paused=False,
+        cordon_adopted=f.record.cordon_adopted and cordon is not False,
+    )
+    if back_off:
+        seconds = limits.next_back_off(record)
+        record = replace(
+            record, cause=why, back_off_seconds=seconds, back_off_until=f.now.at + seconds
+        )
+    return _given_back(f, record, f"released unchanged: {why}", proven=False)
+
+
+def fail(f: InFlightNode, cause: str) -> NodeOutcome:
+    """The way to `upgrade-failed`: the driver agent may open for nothing any more, and says so."""
+    driver = f.node.components.get(slots.DRIVER)
+    changed = f.record.started or f.record.operation is Operation.VALIDATE
+    if driver is None or not changed:
+        return _failed(f, cause)
+    if f.bus_is_down:
+        return bus_wait(f)
+    told = is_failing(f)
+    if not told:
+        return _begin_to_fail(f, cause)
+    answered = driver.slot is not None and slots.command_result(driver, driver.slot) is not None
+    if answered or driver.is_silent(f.now.at):
+        return _failed(f, f.record.cause)
+    detail = f"fails ({f.record.cause}), when the driver agent answered its idle, or is silent"
+    wait = state_wait(
+        f, DEFAULT_CODES.get(f.record.state, WaitCode.GATE), detail, until=driver.silent_at
+    )
+    return recheck_at(wait, driver.silent_at, f.now)
+
+
+def is_failing(f: InFlightNode) -> bool:
+    """Whether a failure has begun: its cause is in the record, and nothing is proven any more."""
+    command = slots.live_command(f.node, slots.DRIVER, f.token, f.now, CommandKind.IDLE)
+    return command is not None and command.open() == Idle()
+
+
+def _begin_to_fail(f: InFlightNode, cause: str) -> Step:
+    told = slots.idle_command(f.node, slots.DRIVER, f.now, token=f.token)
+    because = f"it fails: {cause}"
+    if f.record.cause == cause:
+        return Step(actions=(told,), because=because)
+    return _and_then(write_record(f, replace(f.record, cause=cause), because), (told,))
+
+
+def _failed(f: InFlightNode, cause: str) -> Step:
+    node, record = f.node, f.record
+    changed = record.started or record.operation is Operation.VALIDATE
+    run = current_run(node, f.pool)
+    failed = updated_record(
+        record,
+        node,
+        f.now,
+        state=UpgradeState.UPGRADE_FAILED,
+        cause=cause,
+        deadline=None,
+        paused=False,
+        unproven=True,
+        revalidated=run.instance if run is not None else record.revalidated,
+        evidence=None if changed else record.evidence,
+    )
+    unsettled = taint_wait(f)
+    if unsettled is not None:
+        return unsettled
+    step = write_step(
+        node,
+        failed,
+        f.now,
+        because=f"failed: {cause}",
+        lease=None,
+        cordon=unchanged_cordon(node) if record.operation is Operation.VALIDATE else True,
+        before=_stops(f),
+    )
+    return _and_then(step, _idle_all(f, slots.QUIESCED))
+
+
+def _unanswered(f: InFlightNode, names: Sequence[str]) -> list[str]:
+    """Those that have said neither that they are idle nor, for three periods, anything."""
+    components = f.node.components
+    return [
+        name
+        for name in names
+        if not components[name].is_silent(f.now.at)
+        and slots.slot_result(f.node, name, components[name].slot) is None
+    ]
+
+
+def _slot_body(node: NodeView, name: str) -> object:
+    slot = node.components[name].slot
+    return slot.open() if slot is not None else None
+
+
+def _idle_all(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
+    """What the slots of a node without a lease are to hold, where they do not yet."""
+    return [
+        slots.idle_command(f.node, name, f.now, token=f.token)
+        for name in names
+        if name in f.node.components
+        and f.node.components[name].slot is not None
+        and _slot_body(f.node, name) != Idle()
+    ]
+
+
+def _stops(f: InFlightNode) -> tuple[EvictPods, ...]:
+    """An eviction under way is not wanted any longer."""
+    return (EvictPods(pods=()),) if f.node.evictions else ()
+
+
+def _and_then(step: Step, actions: Sequence[Action]) -> Step:
+    """More actions after a write; none where it could not be written yet."""
+    if not any(isinstance(action, WriteNode) for action in step.actions):
+        return step
+    return replace(step, actions=(*step.actions, *actions))

@@ -1,0 +1,206 @@
+"""Steps 5 and 6: components let go of the devices, and the driver label moves.
+
+That move is the start: the first step that cannot be taken back, so here is asked once more whether
+it may be taken. Must not know how the driver is then brought up.
+"""
+
+from collections.abc import Callable, Sequence
+
+from libs.contracts.commands import Command, CommandKind, Quiesce
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation, UpgradeState
+from libs.contracts.reports import Outcome as Ended
+from libs.contracts.waits import WaitCode
+from libs.rollout import limits, slots, wait_reasons
+from libs.rollout.decision import NodeOutcome, Step, Wait
+from libs.rollout.in_flight.in_flight_node import (
+    InFlightNode,
+    bus_wait,
+    enter_state,
+    recheck_at,
+    state_wait,
+)
+from libs.rollout.in_flight.lease_end import AGENT_SILENT_REASON, NOT_READY_REASON, release
+from libs.rollout.node_writes import current_driver_pod
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import Component, DriverPod
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import Readiness
+
+
+def quiesce(
+    f: InFlightNode, names: Sequence[str], too_late: Callable[[InFlightNode, str], NodeOutcome]
+) -> NodeOutcome:
+    """Get these components to let go of the devices; None: they have, or are silent."""
+    pending: list[tuple[str, Component, Command]] = []
+    telling: list[str] = []
+    for name in names:
+        component = f.node.components.get(name)
+        if component is None:
+            continue
+        command = _quiesce(f, component)
+        if command is None:
+            telling.append(name)
+        elif not _quiet(component, command) and not component.is_silent(f.now.at):
+            pending.append((name, component, command))
+    if not telling and not pending:
+        return None
+    if f.bus_is_down:
+        return bus_wait(f)
+    late = [one for one in pending if limits.is_past(quiesce_deadline(f, one[2]), f.now)]
+    if late:
+        return too_late(f, f"quiesce: {_saying(late)}")
+    return _tell(f, telling) if telling else _await(f, pending)
+
+
+def _await(f: InFlightNode, pending: Sequence[tuple[str, Component, Command]]) -> Wait | Step:
+    until = min(quiesce_deadline(f, command) for _, _, command in pending)
+    if f.record.started and f.deadline is not None:
+        until = min(until, f.deadline)
+    silent_at = min(component.silent_at for _, component, _ in pending)
+    return recheck_at(
+        state_wait(f, WaitCode.QUIESCE, _saying(pending), until=until), silent_at, f.now
+    )
+
+
+def quiesce_deadline(f: InFlightNode, command: Command) -> float:
+    """Until when a component may take: the limit is in its slot."""
+    sent = command.deadline - limits.QUIESCE
+    frozen = limits.deadline_extension(f.record, f.pool, f.now, reported=False)
+    return command.deadline + frozen + limits.bus_outage_seconds(f.now, sent)
+
+
+def _quiesce(f: InFlightNode, component: Component) -> Command | None:
+    """The command as it was given in this boot."""
+    command = component.slot
+    if command is None or command.token != f.token or command.kind != CommandKind.QUIESCE:
+        return None
+    if (command.node_uid, command.boot_id) != (f.node.uid, f.node.boot_id):
+        return None
+    overtaken = slots.is_lapsed(component, command, f.now) and f.now.at < command.deadline
+    return None if overtaken else command
+
+
+def _quiet(component: Component, command: Command) -> bool:
+    result = slots.command_result(component, command)
+    return result is not None and result.outcome == Ended.DONE
+
+
+def _saying(pending: Sequence[tuple[str, Component, Command]]) -> str:
+    """Who has not let go yet; and those who cannot, why."""
+    said: list[str] = []
+    slow: list[str] = []
+    for name, component, command in pending:
+        result = slots.command_result(component, command)
+        refused = slots.refusal_text(component, command)
+        if result is not None:
+            said.append(f"{name} could not: {result.message or result.outcome.value}")
+        elif refused:
+            said.append(f"{name}: {refused}")
+        else:
+            slow.append(name)
+    if slow:
+        said.insert(0, f"{', '.join(slow)} not let go of the devices yet")
+    return "; ".join(said)
+
+
+def _tell(f: InFlightNode, names: Sequence[str]) -> Step:
+    deadline = f.now.at + limits.QUIESCE
+    actions = tuple(
+        slots.new_command(f.node, name, Quiesce(), f.now, token=f.token, deadline=deadline)
+        for name in names
+    )
+    shown = ", ".join(names)
+    wait = state_wait(f, WaitCode.QUIESCE, f"{shown} told to let go of the devices", until=deadline)
+    return Step(actions=actions, because=f"{shown} let go of the devices", wait=wait)
+
+
+def start(f: InFlightNode) -> NodeOutcome:
+    """Step 6, if its target may still be started and is what it seems."""
+    held = _unsound(f)
+    if held is not None:
+        return held
+    old = old_driver_pod(f.node, f.record.label, f.record.operation)
+    because = f"the start: its driver label becomes {f.record.label}"
+    if f.record.operation is Operation.REMOVE:
+        because = "the start: its driver label goes"
+    return enter_state(
+        f,
+        UpgradeState.POD_RESTART_REQUIRED,
+        because,
+        driver_label=f.record.label,
+        cleared=safe_load_to_clear(f.node, f.record.label),
+        started=True,
+        old_pod_uid=old.uid if old is not None else "",
+        evidence=None,
+    )
+
+
+def old_driver_pod(node: NodeView, label: str, operation: Operation | None) -> DriverPod | None:
+    """The driver pod that has to be gone before the next is let in."""
+    pod = current_driver_pod(node)
+    if pod is None:
+        return None
+    stays = operation is Operation.BRING_UP or node.safe_load
+    return None if stays and pod.label == label else pod
+
+
+def safe_load_to_clear(node: NodeView, label: str) -> tuple[str, ...]:
+    """The annotation by which a driver pod waits for us, if it is the right one that waits."""
+    waits_for_us = node.safe_load and any(pod.label == label for pod in node.driver_pods)
+    return (SAFE_LOAD_ANNOTATION,) if waits_for_us else ()
+
+
+def _unsound(f: InFlightNode) -> NodeOutcome:
+    """Why the label may not move now."""
+    source = limits.stale_source(f.now)
+    if source:
+        return stale_source_wait(source, f.now)
+    if f.bus_is_down:
+        return bus_wait(f)
+    sick = _sick(f)
+    if sick is not None:
+        return sick
+    if f.record.operation is Operation.REMOVE:
+        return None
+    entry = f.pool.constraints.in_flight.get(f.node.uid)
+    if entry is None:
+        return _forever(f, WaitCode.BUDGET, "its place in flight is being put back in the Rollout")
+    if f.record.target in f.pool.constraints.halted:
+        return _forever(f, WaitCode.HALTED, f.pool.constraints.halted[f.record.target])
+    return _unsettled(f)
+
+
+def _sick(f: InFlightNode) -> NodeOutcome:
+    """A machine that could not be seen through the change is left as it is."""
+    driver = f.node.components.get(slots.DRIVER)
+    if driver is None or driver.is_silent(f.now.at):
+        return release(f, AGENT_SILENT_REASON, back_off=True)
+    if f.node.ready:
+        return None
+    if f.is_overdue:
+        return release(f, NOT_READY_REASON, back_off=True)
+    return state_wait(f, WaitCode.NOT_READY, "the Node is not Ready; it is not started like that")
+
+
+def _unsettled(f: InFlightNode) -> NodeOutcome:
+    build = f.build
+    if not f.node.variant:
+        why = "what it runs (system, kernel) is not known, so neither is which driver it gets"
+        return _forever(f, WaitCode.TARGET_UNSETTLED, why)
+    if build is None or build.readiness is Readiness.MISSING:
+        why = f"there is no driver of target {f.record.target} for it"
+        return release(f, why, back_off=False)
+    if build.readiness is Readiness.UNSETTLED:
+        detail = build.detail or f"the driver of target {f.record.target} is being changed"
+        return _forever(f, WaitCode.TARGET_UNSETTLED, detail)
+    return None
+
+
+def stale_source_wait(source: str, now: Instant) -> Wait:
+    """Nothing is taken away on old news (docs/states.md#freshness)."""
+    detail = f"the last word of {source} is more than {limits.STALE_AFTER:.0f} s old"
+    return wait_reasons.wait(WaitCode.STALE, detail, now)
+
+
+def _forever(f: InFlightNode, code: WaitCode, detail: str) -> Wait:
+    return wait_reasons.wait(code, detail, f.now)

@@ -1,0 +1,245 @@
+"""Step 8: components resume, the validator proves the driver, and the proof is held against I3.
+
+docs/invariants.md#i3. Must not know how the driver came to run.
+"""
+
+import msgspec
+
+from libs.contracts.commands import Command, CommandKind, Idle, Validate
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation
+from libs.contracts.reports import Evidence
+from libs.contracts.reports import Outcome as Ended
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import InstallMethod
+from libs.rollout import limits, slots
+from libs.rollout.at_rest.running_driver import START_TOLERANCE, DriverRun, covers_run
+from libs.rollout.decision import NodeOutcome, Step, Wait, WriteSlot
+from libs.rollout.in_flight.driver_restart import driver_failure, installs_on_host, is_pod_shut_out
+from libs.rollout.in_flight.in_flight_node import InFlightNode, bus_wait, state_wait, write_record
+from libs.rollout.in_flight.interruptions import restart_again
+from libs.rollout.in_flight.lease_end import fail, finish_upgrade
+
+_CUDA_WORKS = frozenset({"cuda", "plugin"})
+"""What the validator has done, or is at, once CUDA has passed."""
+
+
+class _Observation(msgspec.Struct, frozen=True):
+    """What there is to judge by, at one look."""
+
+    f: InFlightNode
+    run: DriverRun | None
+    """The driver that runs, ready or not."""
+    command: Command | None
+    """The op in the validator's slot, if it is about this run."""
+    evidence: Evidence | None
+    """What came of it."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the driver could be validated now."""
+        return self.run is not None and self.run.ready and self.f.node.loaded is not None
+
+
+def validation(f: InFlightNode) -> NodeOutcome:
+    """Until the validator has spoken, or should have."""
+    return _lost(f) or _observe(f)
+
+
+def _lost(f: InFlightNode) -> NodeOutcome:
+    """The driver that was to be validated is not the one that is there."""
+    if f.record.operation is not Operation.VALIDATE:
+        if is_pod_shut_out(f):
+            return restart_again(f, "its driver pod was made anew: it has to be let in once more")
+        why = driver_failure(f)
+        if why:
+            return fail(f, f"driver-start: {why}")
+    if f.node.safe_load:
+        cleared = (SAFE_LOAD_ANNOTATION,)
+        return write_record(f, f.record, "its driver may load now", cleared=cleared)
+    return bus_wait(f) if f.bus_is_down else None
+
+
+def _observe(f: InFlightNode) -> NodeOutcome:
+    run = _run(f)
+    command = _validate(f, run)
+    evidence = f.node.evidence
+    if evidence is not None and not _of(f, evidence, command):
+        evidence = None
+    look = _Observation(f, run, command, evidence)
+    return _judged(look) or _late(look) or _command_step(look) or _validating(look)
+
+
+def _run(f: InFlightNode) -> DriverRun | None:
+    """The driver that this operation brought, whatever the policy's method is by now."""
+    pod = f.new_pod
+    if pod is not None:
+        if pod.started is None:
+            return None
+        return DriverRun(
+            instance=pod.instance, started=pod.started, pod_uid=pod.uid, ready=pod.ready
+        )
+    loaded = f.node.loaded
+    if loaded is None or not (installs_on_host(f) or f.pool.method is InstallMethod.PRE_INSTALLED):
+        return None
+    return DriverRun(instance=f"load/{loaded.loaded_at}", started=loaded.loaded_at)
+
+
+def _validate(f: InFlightNode, run: DriverRun | None) -> Command | None:
+    """The op in the validator's slot: of this boot, this state, and this run of the driver."""
+    command = slots.live_command(f.node, slots.VALIDATOR, f.token, f.now, CommandKind.VALIDATE)
+    if command is None or command.boot_id != f.node.boot_id:
+        return None
+    if f.record.deadline is not None and command.deadline < f.record.deadline:
+        return None
+    body = command.open()
+    if not isinstance(body, Validate) or body.label != f.record.label:
+        return None
+    return command if run is None or _is_for(body, run) else None
+
+
+def _is_for(body: Validate, run: DriverRun) -> bool:
+    if body.pod_uid != run.pod_uid:
+        return False
+    return not run.pod_uid or abs(body.started - run.started) < START_TOLERANCE
+
+
+def _of(f: InFlightNode, evidence: Evidence, command: Command | None) -> bool:
+    """Whether it came of the op that was asked for under this lease."""
+    if evidence.token != f.token:
+        return False
+    if command is not None:
+        return evidence.op == command.op
+    accepted = slots.held_command(f.node, slots.VALIDATOR, f.token, CommandKind.IDLE)
+    if accepted is None or evidence.op >= accepted.op:
+        return False
+    body = accepted.open()
+    proven = body.proven if isinstance(body, Idle) else None
+    return proven is not None and proven.label == evidence.label
+
+
+def _judged(look: _Observation) -> NodeOutcome:
+    """What the validator has said of the op in its slot."""
+    f, evidence = look.f, look.evidence
+    if evidence is not None:
+        if not evidence.passed:
+            return fail(f, f"validation: {_failed_step(evidence)}")
+        if not _doubt(look, evidence) and _answered(look):
+            return finish_upgrade(f, evidence)
+        return None
+    result = slots.slot_result(f.node, slots.VALIDATOR, look.command)
+    if result is not None and result.outcome != Ended.DONE:
+        return fail(f, f"validation: {result.code or 'failed'}: {result.message}".rstrip(": "))
+    return None
+
+
+def _doubt(look: _Observation, evidence: Evidence) -> str:
+    """What of it does not fit the node as it is now; empty: it proves what runs here."""
+    node, label = look.f.node, look.f.record.label
+    if evidence.node_uid != node.uid:
+        return f"it is about node uid {evidence.node_uid}"
+    if evidence.boot_id != node.boot_id:
+        return f"it is about boot {evidence.boot_id}"
+    if evidence.kernel != node.kernel:
+        return f"it is about kernel {evidence.kernel}"
+    if evidence.label != label or node.driver_label != label:
+        return f"it is about driver label {evidence.label}"
+    if look.run is None or not look.ready:
+        return "no driver runs that it could be about"
+    return "" if covers_run(evidence, look.run) else "it is about another run of the driver"
+
+
+def _answered(look: _Observation) -> bool:
+    """No node returns while a command that changes it is unanswered."""
+    node, kinds = look.f.node, (CommandKind.SWAP, CommandKind.INSTALL)
+    changing = slots.held_command(node, slots.DRIVER, look.f.token, *kinds)
+    given = [(slots.DRIVER, changing), (slots.VALIDATOR, look.command)]
+    return all(
+        each is None or slots.slot_result(node, name, each) is not None for name, each in given
+    )
+
+
+def _failed_step(evidence: Evidence) -> str:
+    for step in evidence.steps:
+        if not step.passed:
+            return f"{step.name}: {step.message}" if step.message else step.name
+    return "it did not pass"
+
+
+def _late(look: _Observation) -> NodeOutcome:
+    if not look.f.is_overdue:
+        return None
+    if look.evidence is not None:
+        why = _doubt(look, look.evidence) or "it was not answered"
+        return fail(look.f, f"validation: {why}")
+    return fail(look.f, f"validation: {_progress_text(look)}")
+
+
+def _command_step(look: _Observation) -> Step | None:
+    """What the slots are to say now."""
+    f = look.f
+    actions = _resuming(look)
+    if slots.VALIDATOR in f.node.components and look.run is not None and look.ready:
+        void = look.evidence is not None and _answered(look)
+        if look.command is None or void:
+            actions.append(_ask(f, look.run))
+    if not actions:
+        return None
+    shown = ", ".join(f"{one.command.kind.value} to {one.component}" for one in actions)
+    wait = state_wait(f, WaitCode.VALIDATION, "the validator has yet to begin")
+    return Step(actions=tuple(actions), because=shown, wait=wait)
+
+
+def _resuming(look: _Observation) -> list[WriteSlot]:
+    """Those that let go of the devices take them again; the plugin of a bring-up after CUDA.
+
+    The validator's `validate` does that for it.
+    """
+    f = look.f
+    telling: list[WriteSlot] = []
+    for name, component in f.node.components.items():
+        slot = component.slot
+        if name == slots.VALIDATOR or slot is None or slot.kind != CommandKind.QUIESCE:
+            continue
+        early = name == slots.PLUGIN and f.record.operation is Operation.BRING_UP
+        if not early or _cuda_works(look):
+            telling.append(slots.idle_command(f.node, name, f.now, token=f.token))
+    return telling
+
+
+def _cuda_works(look: _Observation) -> bool:
+    if look.command is None:
+        return False
+    progress = slots.command_progress(look.f.node.components[slots.VALIDATOR], look.command)
+    return progress is not None and progress.phase in _CUDA_WORKS
+
+
+def _ask(f: InFlightNode, run: DriverRun) -> WriteSlot:
+    build = f.build
+    body = Validate(
+        label=f.record.label,
+        install_digest=build.install_digest if build is not None else "",
+        pod_uid=run.pod_uid,
+        started=run.started if run.pod_uid else 0.0,
+    )
+    deadline = f.deadline or f.now.at + limits.VALIDATION
+    return slots.new_command(f.node, slots.VALIDATOR, body, f.now, token=f.token, deadline=deadline)
+
+
+def _validating(look: _Observation) -> Wait:
+    if not look.ready:
+        said = "the driver that is to be validated is not ready"
+        return state_wait(look.f, WaitCode.DRIVER_START, said)
+    return state_wait(look.f, WaitCode.VALIDATION, _progress_text(look))
+
+
+def _progress_text(look: _Observation) -> str:
+    validator = look.f.node.components.get(slots.VALIDATOR)
+    if validator is None:
+        return "no validator is expected on this node"
+    progress = None if look.command is None else slots.command_progress(validator, look.command)
+    if progress is not None:
+        return f"{progress.phase}: {progress.detail}" if progress.detail else progress.phase
+    if validator.is_silent(look.f.now.at):
+        return "the validator is silent"
+    refused = slots.refusal_text(validator, look.command)
+    return f"the validator: {refused}" if refused else "the validator has not begun"

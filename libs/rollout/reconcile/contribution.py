@@ -1,0 +1,229 @@
+"""What one node comes to in one pool's Rollout: in flight, ended and how, unavailable and why.
+
+From the Node's record alone, never from its label, which people write. Must not know other nodes.
+"""
+
+from enum import Enum, auto
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from libs.contracts.node import NodeLease, NodeRecord, Operation, UpgradeState
+from libs.contracts.rollout import InFlight
+from libs.rollout.at_rest.operations import is_occupied
+from libs.rollout.at_rest.targets import is_joining
+from libs.rollout.budget import counts_for_base, unavailable_reason
+from libs.rollout.node_writes import current_record, upgrade_lease
+from libs.rollout.views.node import NodeField, NodeView
+
+_FAILED: Final = UpgradeState.UPGRADE_FAILED
+_BEGINNING: Final = (NodeField.STATE, NodeField.LEASE, NodeField.RECORD)
+"""A cordon and a driver label of ours can have stayed when a node was given up."""
+
+UNBEGUN_SECONDS: Final = 60.0
+"""So long a place is kept for a node that does not begin."""
+
+
+class EntryResult(Enum):
+    """What became of a place in flight."""
+
+    VALIDATED = auto()
+    FAILED = auto()
+    REMOVED = auto()
+    """Neither proof nor harm: nothing irreversible was done, or it counts for nothing."""
+
+
+class NodeContribution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What one node comes to."""
+
+    name: str
+    uid: str
+    present: bool = True
+    """The pool selects it."""
+    counts_for_base: bool = False
+    was_managed: bool = False
+    """It bears signs of an earlier rollout of this pool."""
+    unavailable: str = ""
+    entry: InFlight | None = None
+    """In flight, as the Rollout is to have it."""
+    entry_differs: bool = False
+    """The Rollout does not have it so."""
+    ending: EntryResult | None = None
+    leased: bool = False
+    write_pending: bool = False
+    write_unconfirmed: bool = False
+    """Nobody knows what became of our last write: it may be carried out yet."""
+    ready: bool = True
+    is_unoccupied: bool = False
+    """Nothing is on it that could be taken away: it is brought up without a cordon."""
+    started: bool = False
+    """Past the first step that cannot be taken back, or one that is never taken at all."""
+    joining: bool = False
+    """It had no driver of ours before."""
+    counted_targets: tuple[str, ...] = ()
+    """Targets for which it counts as in flight."""
+    failed_on: str = ""
+    """The target on which it failed after the start."""
+    proved_on: str = ""
+    """The target that its place in flight validated."""
+    is_recovery: bool = False
+    """In flight, and it had failed on an earlier target."""
+    due: float | None = None
+    """When its place ends by time."""
+
+
+def contribution_of(
+    node: NodeView, entry: InFlight | None, pool: str, now: float
+) -> NodeContribution:
+    """What the node comes to in this pool, whose Rollout has this entry for it."""
+    record = current_record(node)
+    at_home = record is None or record.pool == pool or not record.pool
+    present = node.pool == pool
+    lease = upgrade_lease(node) if at_home and node.lease is not None else None
+    made = NodeContribution(
+        name=node.name,
+        uid=node.uid,
+        present=present,
+        counts_for_base=present and counts_for_base(node, record),
+        was_managed=lease is not None or (record is not None and record.pool == pool),
+        unavailable=unavailable_reason(node, record) if present or lease is not None else "",
+        write_pending=node.write_pending,
+        write_unconfirmed=node.unconfirmed_write_at is not None
+        and now < node.unconfirmed_write_at + UNBEGUN_SECONDS,
+        ready=node.ready,
+        failed_on=_failed_on(record, pool),
+    )
+    if lease is not None:
+        return _leased(made, node, record, lease, entry)
+    if entry is None:
+        return made
+    if at_home:
+        return _unleased(made, node, record, entry, now)
+    # A record that it brought from another pool is nothing that began or ended here.
+    comes = present and record is not None and record.token < entry.token
+    return _unbegun(made, node, record, entry, now) if comes else _out(made)
+
+
+def _failed_on(record: NodeRecord | None, pool: str) -> str:
+    if record is None or record.outside or not record.started or record.pool != pool:
+        return ""
+    return record.target if record.state == _FAILED else ""
+
+
+def _leased(
+    made: NodeContribution,
+    node: NodeView,
+    record: NodeRecord | None,
+    lease: NodeLease,
+    entry: InFlight | None,
+) -> NodeContribution:
+    """In flight; what the record says of target and token is what holds."""
+    if record is None:
+        if entry is None:
+            return made
+        lost = "" if entry.outside else entry.target
+        return replace(
+            made,
+            entry=entry,
+            leased=True,
+            started=True,
+            counted_targets=_targets(entry),
+            failed_on=lost,
+        )
+    as_is = InFlight(
+        node=node.name,
+        token=lease.token,
+        target=record.target,
+        since=lease.since,
+        outside=record.outside,
+        validates=record.operation is Operation.VALIDATE,
+    )
+    begun = record.started or record.operation in {Operation.VALIDATE, Operation.REMOVE}
+    if entry is None:
+        kept = as_is
+    elif entry.token != lease.token:
+        kept = replace(as_is, since=entry.since)
+    else:
+        target = record.target if begun else entry.target
+        kept = replace(as_is, target=target, since=entry.since)
+    return replace(
+        made,
+        entry=kept,
+        entry_differs=kept != entry,
+        leased=True,
+        started=begun,
+        joining=is_joining(node, record),
+        counted_targets=tuple({*_targets(kept), *_targets(as_is)}),
+        is_recovery=kept.outside and not kept.validates,
+    )
+
+
+def _unleased(
+    made: NodeContribution, node: NodeView, record: NodeRecord | None, entry: InFlight, now: float
+) -> NodeContribution:
+    """Not begun yet, or ended."""
+    if record is None:
+        if not entry.target and not node.driver_label:
+            return _out(made)
+        if _was_begun(node) or _heard_of(node, entry):
+            return _ended(made, EntryResult.FAILED, entry, entry.target)
+        return _unbegun(made, node, None, entry, now)
+    if record.token < entry.token:
+        return _unbegun(made, node, record, entry, now)
+    proof = record.evidence
+    if proof is not None and proof.passed and proof.token >= entry.token:
+        return _ended(made, EntryResult.VALIDATED, entry, record.target)
+    return _ended(made, EntryResult.FAILED, entry, record.target) if record.started else _out(made)
+
+
+def _was_begun(node: NodeView) -> bool:
+    """Whether it bears what a beginning leaves: what somebody else wrote there says nothing."""
+    return any(node.has_our_value(field) for field in _BEGINNING)
+
+
+def _heard_of(node: NodeView, entry: InFlight) -> bool:
+    """Whether an agent knows of the operation, so that it did begin."""
+    return any(part.highest_order.token >= entry.token for part in node.components.values())
+
+
+def _unbegun(
+    made: NodeContribution, node: NodeView, record: NodeRecord | None, entry: InFlight, now: float
+) -> NodeContribution:
+    due = entry.since + UNBEGUN_SECONDS
+    if made.write_unconfirmed and node.unconfirmed_write_at is not None:
+        due = node.unconfirmed_write_at + UNBEGUN_SECONDS
+    elif now >= due and not node.write_pending:
+        return _out(made)
+    joining = is_joining(node, record)
+    return replace(
+        made,
+        entry=entry,
+        is_unoccupied=joining and is_occupied(node) is False,
+        joining=joining,
+        counted_targets=_targets(entry),
+        is_recovery=entry.outside and not entry.validates,
+        due=due,
+    )
+
+
+def _ended(
+    made: NodeContribution, ending: EntryResult, entry: InFlight, target: str
+) -> NodeContribution:
+    """What it counts for is what it was granted as."""
+    if entry.outside or not target:
+        return _out(made)
+    return replace(
+        made,
+        ending=ending,
+        failed_on=target if ending is EntryResult.FAILED else made.failed_on,
+        proved_on=target if ending is EntryResult.VALIDATED else "",
+    )
+
+
+def _out(made: NodeContribution) -> NodeContribution:
+    return replace(made, ending=EntryResult.REMOVED)
+
+
+def _targets(entry: InFlight) -> tuple[str, ...]:
+    return () if entry.outside or not entry.target else (entry.target,)

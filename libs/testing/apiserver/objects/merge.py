@@ -1,0 +1,176 @@
+"""Two walks over an object by its shape: merging a wanted one into it, and taking fields out.
+
+Knows nothing of owners.
+"""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from libs.testing.apiserver.objects.fields import (
+    MISSING,
+    Fields,
+    ShapeMismatch,
+    as_map,
+    declared,
+    describe_step,
+    is_leaf,
+    item_key,
+    items_by_key,
+    member,
+    sort_of,
+)
+from libs.testing.apiserver.objects.shapes import MergeShape
+
+
+def merged(live: dict[str, Any], wanted: dict[str, Any], shape: MergeShape) -> dict[str, Any]:
+    """The live object with everything that the wanted one says."""
+    return _maps(live, wanted, shape)
+
+
+def _merge(live: Any, wanted: Any, shape: MergeShape) -> Any:
+    if wanted is MISSING or live is MISSING:
+        return live if wanted is MISSING else wanted
+    sort = sort_of(wanted if wanted is not None else live, shape)
+    if is_leaf(shape, sort, live, wanted):
+        return wanted
+    if sort == "map":
+        return _maps(as_map(live), as_map(wanted), shape)
+    return _lists(live, wanted, shape)
+
+
+def _maps(live: dict[str, Any], wanted: dict[str, Any], shape: MergeShape) -> dict[str, Any]:
+    said = {
+        name: _merge(live.get(name, MISSING), value, declared(shape, name))
+        for name, value in wanted.items()
+    }
+    return {**live, **said}
+
+
+def _lists(live: Any, wanted: Any, shape: MergeShape) -> list[Any]:
+    """Items that both have stand in the order of the wanted list, others where they were."""
+    old = cast("list[Any]", live) if isinstance(live, list) else []
+    new = cast("list[Any]", wanted) if isinstance(wanted, list) else []
+    old_keys = [item_key(item, shape) for item in old]
+    new_keys = [item_key(item, shape) for item in new]
+    before, after = items_by_key(live, shape), items_by_key(wanted, shape)
+    element = shape.element or MergeShape()
+
+    def met(key: str) -> Any:
+        were = before.get(key, [])
+        # Items that share a key are not merged with: they count as null.
+        had = MISSING if not were else were[0] if len(were) == 1 else None
+        return _merge(had, after[key][0], element)
+
+    result: list[Any] = []
+    for which, at in _woven(old_keys, new_keys):
+        result.append(old[at] if which == "old" else met(new_keys[at]))
+    return result
+
+
+def _woven(old: list[str], new: list[str]) -> Iterator[tuple[str, int]]:
+    """Which item comes next: an old one by itself, or a new one (with the old one of its key)."""
+    was, will = set(old), set(new)
+    shared = iter([key for key in new if key in was])
+    next_shared = next(shared, None)
+    done: set[str] = set()
+    at = upto = 0
+    while at < len(old) or upto < len(new):
+        if at < len(old) and upto < len(new):
+            if old[at] == new[upto]:
+                done.add(old[at])
+                yield "new", upto
+                at, upto = at + 1, upto + 1
+                next_shared = next(shared, None)
+                continue
+            if old[at] in will and next_shared is not None and next_shared != old[at]:
+                at += 1
+                continue
+        if at < len(old):
+            if old[at] not in will:
+                yield "old", at
+                at += 1
+                continue
+            if old[at] in done:
+                at += 1
+        if upto < len(new):
+            done.add(new[upto])
+            yield "new", upto
+            if new[upto] == next_shared:
+                next_shared = next(shared, None)
+            upto += 1
+
+
+def without(obj: dict[str, Any], fields: Fields, shape: MergeShape) -> dict[str, Any]:
+    """The object less these fields."""
+    if not fields:
+        return obj
+    return cast("dict[str, Any] | None", _less(obj, fields, shape)) or {}
+
+
+def _less(value: Any, fields: Fields, shape: MergeShape) -> Any:
+    sort = sort_of(value, shape)
+    if sort == "scalar":
+        return value
+    if is_leaf(shape, sort, value) or not isinstance(value, dict | list):
+        return None
+    if sort == "map":
+        return _less_map(as_map(value), fields, shape) or None
+    left: list[Any] = []
+    for item in cast("list[Any]", value):
+        entry = fields.get(item_key(item, shape))
+        if entry is None:
+            left.append(item)
+        elif not member(entry):
+            left.append(_less(item, entry, shape.element or MergeShape()))
+    return left or None
+
+
+def _less_map(value: dict[str, Any], fields: Fields, shape: MergeShape) -> dict[str, Any]:
+    left: dict[str, Any] = {}
+    for name, given in value.items():
+        entry = fields.get(f"f:{name}")
+        if entry is None:
+            left[name] = given
+        elif not member(entry):
+            left[name] = _less(given, entry, declared(shape, name))
+    return left
+
+
+def misfits(obj: dict[str, Any], shape: MergeShape) -> list[str]:
+    """Where a wanted object does not fit its shape."""
+    return list(_misfits(obj, shape, ""))
+
+
+def _misfits(value: Any, shape: MergeShape, path: str) -> Iterator[str]:
+    sort = sort_of(value, shape)
+    if value is None or sort == "scalar" or (shape.sort == "any" and shape.atomic):
+        return
+    if not isinstance(value, dict if sort == "map" else list):
+        yield f"{path}: expected {sort}, got {value!r}".removeprefix(": ")
+    elif sort == "map":
+        for name, given in as_map(value).items():
+            below = shape.child(name)
+            if below is None:
+                yield f"{path}.{name}: field not declared in schema"
+            else:
+                yield from _misfits(given, below, f"{path}.{name}")
+    else:
+        yield from _misfit_items(cast("list[Any]", value), shape, path)
+
+
+def _misfit_items(items: list[Any], shape: MergeShape, path: str) -> Iterator[str]:
+    seen: set[str] = set()
+    keyed = not shape.atomic and shape.sort == "list"
+    for at, item in enumerate(items):
+        key = f"i:{at}"
+        if keyed:
+            try:
+                key = item_key(item, shape)
+            except ShapeMismatch as error:
+                yield f"{path}: element {at}: {error}"
+                return
+            if key in seen:
+                yield f"{path}: duplicate entries for key {describe_step(key)}"
+            seen.add(key)
+        if shape.element is not None:
+            yield from _misfits(item, shape.element, f"{path}{describe_step(key)}")

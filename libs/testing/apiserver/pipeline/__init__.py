@@ -1,0 +1,1 @@
+"""The way of a request: authenticate, apply faults, handle, record the revision."""

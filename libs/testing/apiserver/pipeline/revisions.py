@@ -1,0 +1,81 @@
+"""What the journal says of a request: the conventions of a real server's audit log, where only the
+answer tells what was done.
+
+Pure. Must not know how a request is carried out.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+
+from libs.contracts.journal import Revision, Verb
+from libs.kube.changes import changed_paths
+from libs.testing.apiserver.pipeline.calls import ApiCall
+from libs.testing.apiserver.writes.outcome import WriteOutcome
+
+_SAID_AS = {"bind": "create", "deletecollection": "delete"}
+_WITH_OPTIONS = ("delete", "deletecollection", "evict")
+
+
+def is_dry_run(call: ApiCall) -> bool:
+    """Whether it was only for show: then it is no write."""
+    if "dryRun" in call.request.query:
+        return True
+    if call.verb not in _WITH_OPTIONS:
+        return False
+    asked = _asked(call)
+    return bool(asked.get("dryRun") or _map(asked.get("deleteOptions")).get("dryRun"))
+
+
+def granted_revision(call: ApiCall, outcome: WriteOutcome, *, now: float) -> Revision:
+    """A write that was granted."""
+    shows = call.verb != "deletecollection"
+    return _record(
+        call,
+        outcome.code,
+        now=now,
+        revision=outcome.revision if shows else 0,
+        name=outcome.name,
+        uid=outcome.uid,
+        changed=changed_paths(outcome.before, outcome.after),
+    )
+
+
+def target_identity(call: ApiCall) -> tuple[str, str]:
+    """Name and uid of the object that somebody wanted to write; empty where he did not say."""
+    metadata = _map(_asked(call).get("metadata"))
+    name = call.route.name or str(metadata.get("name") or "")
+    return name, str(metadata.get("uid") or "")
+
+
+def refused_revision(call: ApiCall, code: int, *, name: str, uid: str, now: float) -> Revision:
+    """A write that was refused."""
+    return _record(call, code, now=now, name=name, uid=uid)
+
+
+def _record(call: ApiCall, code: int, *, now: float, revision: int = 0, **more: Any) -> Revision:
+    route = call.route
+    return Revision(
+        revision=revision,
+        time=now,
+        user=call.user,
+        manager=call.manager,
+        verb=Verb(_SAID_AS.get(call.verb, call.verb)),
+        code=code,
+        kind="Binding" if route.subresource == "binding" else route.kind.kind,
+        namespace=route.namespace,
+        **more,
+    )
+
+
+def _asked(call: ApiCall) -> Mapping[str, Any]:
+    """The body; empty where it is no object."""
+    try:
+        return _map(msgspec.json.decode(call.request.body))
+    except msgspec.DecodeError:
+        return {}
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}

@@ -1,0 +1,288 @@
+"""What is done to pods by their subresources: evicted where a budget lets them go, and bound."""
+
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from libs.testing.apiserver.kinds.kind import ResourceKind, ResourceKinds
+from libs.testing.apiserver.kinds.status_errors import bad_request
+from libs.testing.apiserver.objects.encoding import decoded, encoded
+from libs.testing.apiserver.objects.json_access import JsonObject, get_map, get_maps
+from libs.testing.apiserver.objects.selectors import from_object
+from libs.testing.apiserver.status import StatusError
+from libs.testing.apiserver.storage.store import Store, StoredObject
+from libs.testing.apiserver.writes.deletion import DeleteOptions, Deleter, check_preconditions
+from libs.testing.apiserver.writes.object_writer import ObjectWriter
+from libs.testing.apiserver.writes.outcome import WriteOutcome, WriteTarget
+
+_MOST_DISRUPTED = 2_000
+_WITHHELD = "Cannot evict pod as it would violate the pod's disruption budget."
+_MANAGER = "kube-apiserver"
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class EvictionBody(msgspec.Struct, frozen=True, rename="camel"):
+    """What an eviction says."""
+
+    metadata: _Named = _Named()
+    delete_options: DeleteOptions | None = None
+
+
+class BindingBody(msgspec.Struct, frozen=True):
+    """What a binding says."""
+
+    target: _Named = _Named()
+
+
+S = TypeVar("S", EvictionBody, BindingBody)
+
+
+def parse_body(body: bytes, form: type[S]) -> S:
+    """The body of such a request."""
+    try:
+        return msgspec.json.decode(body, type=form)
+    except msgspec.DecodeError as error:
+        raise bad_request(f"{form.__name__} cannot be read: {error}") from error
+
+
+class Evictor:
+    """The eviction subresource."""
+
+    def __init__(
+        self, store: Store, kinds: ResourceKinds, *, writer: ObjectWriter, deleter: Deleter
+    ) -> None:
+        self._store = store
+        self._kinds = kinds
+        self._writer = writer
+        self._deleter = deleter
+
+    def evict(self, write: WriteTarget, live: StoredObject, eviction: EvictionBody) -> WriteOutcome:
+        """Delete the pod, unless its budget forbids it."""
+        if eviction.metadata.name != live.name:
+            raise bad_request("name in URL does not match name in Eviction object")
+        options = eviction.delete_options or DeleteOptions()
+        if options.dry_run:
+            write = msgspec.structs.replace(write, dry_run=True)
+        pod = decoded(live.raw)
+        if not _needs_no_budget(pod):
+            self._spend(write, pod)
+        return self._delete(write, live, pod, options)
+
+    def _delete(
+        self, write: WriteTarget, live: StoredObject, pod: JsonObject, options: DeleteOptions
+    ) -> WriteOutcome:
+        check_preconditions(write.kind, live, options)
+        if not write.dry_run:
+            live = self._writer.mark(write, live, _disrupted(pod, self._writer.now()))
+            # The precondition was met before the mark, which gave the pod another revision.
+            options = options.beyond_revision()
+        outcome = self._deleter.delete(write, live, options)
+        done = encoded(success())
+        return msgspec.structs.replace(
+            outcome, code=201, raw=done, bare=True, revision=0, before=pod
+        )
+
+    def _spend(self, write: WriteTarget, pod: JsonObject) -> None:
+        budgets = self._budgets(pod)
+        if not budgets:
+            return
+        if len(budgets) > 1:
+            words = (
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource "
+                "does not support."
+            )
+            raise StatusError(500, "", words)
+        kind, stored, budget = budgets[0]
+        status = get_map(budget, "status")
+        if not _ready(pod) and _lets_unhealthy_go(budget):
+            return
+        _check_budget(budget)
+        left = status["disruptionsAllowed"] - 1
+        now = self._writer.now()
+        disrupted = get_map(status, "disruptedPods")
+        spent: JsonObject = {
+            **status,
+            "disruptionsAllowed": left,
+            "disruptedPods": {**disrupted, pod["metadata"]["name"]: now},
+        }
+        if not left:
+            spent["conditions"] = _exhausted(budget, now)
+        into = msgspec.structs.replace(
+            write, kind=kind, name=stored.name, subresource="status", manager=_MANAGER
+        )
+        self._writer.update(into, stored, lambda thing: {**thing, "status": spent}, put=True)
+
+    def _budgets(self, pod: JsonObject) -> list[tuple[ResourceKind, StoredObject, JsonObject]]:
+        kind = self._kinds.by_path("policy", "v1", "poddisruptionbudgets")
+        if kind is None:
+            return []
+        labels = get_map(pod, "metadata", "labels")
+        found: list[tuple[ResourceKind, StoredObject, JsonObject]] = []
+        for stored in self._store.of_kind(kind).select(pod["metadata"]["namespace"]):
+            budget = decoded(stored.raw)
+            if from_object(get_map(budget, "spec").get("selector"))(labels):
+                found.append((kind, stored, budget))
+        return found
+
+
+def bind(
+    write: WriteTarget, live: StoredObject, binding: BindingBody, *, writer: ObjectWriter
+) -> WriteOutcome:
+    """Give a pod to a node; once."""
+    pod = decoded(live.raw)
+    node = binding.target.name
+    spec: JsonObject = pod["spec"]
+    if not node:
+        raise bad_request("a Binding must name its target")
+    why = ""
+    if pod["metadata"].get("deletionTimestamp"):
+        why = f"pod {live.name} is being deleted, cannot be assigned to a host"
+    elif spec.get("nodeName"):
+        why = f'pod {live.name} is already assigned to node "{spec["nodeName"]}"'
+    if why:
+        raise StatusError(
+            409,
+            "Conflict",
+            f'Operation cannot be fulfilled on pods/binding "{live.name}": {why}',
+            details={"name": live.name, "kind": "pods/binding"},
+        )
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
+    status = get_map(pod, "status")
+    bound = {
+        **pod,
+        "spec": {**spec, "nodeName": node},
+        "status": {
+            **status,
+            "conditions": _with(status, {**scheduled, "lastTransitionTime": writer.now()}),
+        },
+    }
+    outcome = writer.put(write, live, bound)
+    raw = encoded(success())
+    return msgspec.structs.replace(outcome, code=201, raw=raw, bare=True, revision=0)
+
+
+def success() -> JsonObject:
+    """The answer where there is nothing to show."""
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "code": 201,
+    }
+
+
+def _needs_no_budget(pod: Mapping[str, Any]) -> bool:
+    phase = get_map(pod, "status").get("phase")
+    return phase in ("Succeeded", "Failed", "Pending") or bool(
+        pod["metadata"].get("deletionTimestamp")
+    )
+
+
+def _ready(pod: Mapping[str, Any]) -> bool:
+    conditions = get_maps(pod, "status", "conditions")
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+
+
+def _lets_unhealthy_go(budget: Mapping[str, Any]) -> bool:
+    status = get_map(budget, "status")
+    if get_map(budget, "spec").get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    wanted = status.get("desiredHealthy", 0)
+    return 0 < wanted <= status.get("currentHealthy", 0)
+
+
+def _check_budget(budget: Mapping[str, Any]) -> None:
+    """Refuse where it allows no disruption now."""
+    name, status = budget["metadata"]["name"], get_map(budget, "status")
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        words = f"The disruption budget {name} is still being processed by the server."
+        _withhold(words, retry_after=10)
+    allowed = status.get("disruptionsAllowed", 0)
+    if allowed < 0:
+        _forbid(name, "pdb disruptions allowed is negative", "pdb disruptions allowed is negative")
+    if len(get_map(status, "disruptedPods")) > _MOST_DISRUPTED:
+        _forbid(
+            name,
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+            "too many pending evictions not confirmed by PDB controller",
+        )
+    if allowed == 0:
+        _withhold(_why_not(name, budget, status), retry_after=None)
+
+
+def _why_not(name: str, budget: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    conditions = get_maps(budget, "status", "conditions")
+    known = [each for each in conditions if each.get("type") == "DisruptionAllowed"]
+    condition = known[0] if known else {}
+    told = condition.get("message") if condition.get("status") == "False" else ""
+    refused = f"The disruption budget {name} does not allow evicting pods currently"
+    if told and condition.get("reason") == "SyncFailed":
+        return f"{refused} because it failed sync: {told}"
+    current, desired = status.get("currentHealthy", 0), status.get("desiredHealthy", 0)
+    if current <= desired:
+        return (
+            f"The disruption budget {name} needs {desired} healthy pods and has {current} currently"
+        )
+    return f"{refused} ({condition.get('reason')}): {told}" if told else refused
+
+
+def _withhold(words: str, *, retry_after: int | None) -> NoReturn:
+    cause = {"reason": "DisruptionBudget", "message": words}
+    raise StatusError(429, "TooManyRequests", _WITHHELD, causes=[cause], retry_after=retry_after)
+
+
+def _forbid(name: str, why: str, told: str) -> NoReturn:
+    words = f"The disruption budget {name} does not allow evicting pods currently: {told}"
+    raise StatusError(
+        403,
+        "Forbidden",
+        f'poddisruptionbudget.policy "{name}" is forbidden: {why}',
+        details={"name": name, "group": "policy", "kind": "poddisruptionbudget"},
+        causes=[{"reason": "DisruptionBudget", "message": words}],
+    )
+
+
+def _exhausted(budget: Mapping[str, Any], now: str) -> list[JsonObject]:
+    condition: JsonObject = {
+        "type": "DisruptionAllowed",
+        "status": "False",
+        "observedGeneration": get_map(budget, "status").get("observedGeneration", 0),
+        "lastTransitionTime": now,
+        "reason": "InsufficientPods",
+        "message": "",
+    }
+    return _with(get_map(budget, "status"), condition)
+
+
+def _disrupted(pod: JsonObject, now: str) -> JsonObject:
+    status = get_map(pod, "status")
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    }
+    return {**pod, "status": {**status, "conditions": _with(status, condition)}}
+
+
+def _with(status: Mapping[str, Any], condition: JsonObject) -> list[JsonObject]:
+    """The conditions with this one in its place; since when it holds stays."""
+    known = get_maps(status, "conditions")
+    result: list[JsonObject] = []
+    found = False
+    for each in known:
+        if each.get("type") != condition["type"]:
+            result.append(each)
+            continue
+        found = True
+        same = each.get("status") == condition["status"]
+        since = each.get("lastTransitionTime") if same else condition["lastTransitionTime"]
+        result.append({**condition, "lastTransitionTime": since})
+    return result if found else [*result, condition]

@@ -1,0 +1,139 @@
+"""What a ReplicaSet and a Job want of their pods, and what their status says of them. Pure."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from libs.kube.conditions import set_condition
+from libs.kube.times import format_time, parse_time
+from libs.testing.cluster.templates import Plain, labels_of, owned_by, pod_of
+from libs.testing.cluster.views import Job, JobStatus, Pod, ReplicaSet, ReplicaSetStatus
+
+FIRST_RETRY = 10.0
+LONGEST_RETRY = 600.0
+
+
+class ReplicaPlan(msgspec.Struct, frozen=True):
+    """What to do now."""
+
+    create: int
+    delete: tuple[Pod, ...] = ()
+
+
+def plan_replicas(replica_set: ReplicaSet, pods: Sequence[Pod]) -> ReplicaPlan:
+    """A pod on its way out is replaced at once; of too many, the least useful ones go."""
+    active = [pod for pod in pods if not pod.deleting and not pod.over]
+    missing = replica_set.spec.replicas - len(active)
+    if missing >= 0:
+        return ReplicaPlan(missing)
+    return ReplicaPlan(0, tuple(_least_useful_first(active)[:-missing]))
+
+
+def replicas_status(replica_set: ReplicaSet, pods: Sequence[Pod]) -> ReplicaSetStatus:
+    """Counted over what is active."""
+    active = [pod for pod in pods if not pod.deleting and not pod.over]
+    ready = sum(pod.ready for pod in active)
+    labels = labels_of(replica_set.spec.template)
+    return ReplicaSetStatus(
+        observed_generation=replica_set.metadata.generation,
+        replicas=len(active),
+        fully_labeled_replicas=sum(labels.items() <= pod.metadata.labels.items() for pod in active),
+        ready_replicas=ready,
+        available_replicas=ready,
+        terminating_replicas=_leaving(pods),
+    )
+
+
+def finished(job: Job) -> bool:
+    """Whether it is complete, or has failed for good."""
+    ended = ("Complete", "Failed")
+    return any(each.type in ended and each.status == "True" for each in job.status.conditions)
+
+
+def job_status(job: Job, pods: Sequence[Pod], *, now: float) -> JobStatus:
+    """What its pods have come to."""
+    succeeded = int(any(pod.status.phase == "Succeeded" for pod in pods))
+    failed = sum(pod.status.phase == "Failed" for pod in pods)
+    active = [pod for pod in pods if not pod.over and not pod.deleting]
+    conditions = job.status.conditions
+    completed = job.status.completion_time
+    if succeeded:
+        for kind in ("SuccessCriteriaMet", "Complete"):
+            conditions = set_condition(
+                conditions,
+                type=kind,
+                status="True",
+                reason="CompletionsReached",
+                message="Reached expected number of succeeded pods",
+                generation=0,
+                now=now,
+            )
+        completed = completed or format_time(now)
+    elif failed > job.spec.backoff_limit:
+        for kind in ("FailureTarget", "Failed"):
+            conditions = set_condition(
+                conditions,
+                type=kind,
+                status="True",
+                reason="BackoffLimitExceeded",
+                message="Job has reached the specified backoff limit",
+                generation=0,
+                now=now,
+            )
+    return JobStatus(
+        start_time=job.status.start_time or format_time(now),
+        completion_time=completed,
+        active=0 if succeeded else len(active),
+        succeeded=succeeded,
+        failed=failed,
+        ready=sum(pod.ready for pod in active),
+        terminating=_leaving(pods),
+        conditions=conditions,
+    )
+
+
+def job_pod_delay(job: Job, pods: Sequence[Pod], *, now: float) -> float | None:
+    """Seconds until it should have a new pod; None: it has one, or needs none any more.
+
+    A pod that was deleted is replaced at once, one that failed after a back-off.
+    """
+    if finished(job) or any(pod.status.phase == "Succeeded" for pod in pods):
+        return None
+    if any(not pod.over and not pod.deleting for pod in pods):
+        return None
+    failed = [pod for pod in pods if pod.status.phase == "Failed"]
+    if not failed:
+        return 0.0
+    wait = min(LONGEST_RETRY, FIRST_RETRY * 2.0 ** (len(failed) - 1))
+    return max(0.0, max(map(_ended, failed)) + wait - now)
+
+
+def new_pod(owner: ReplicaSet | Job) -> Plain:
+    """A new pod from its template."""
+    meta, template = owner.metadata, owner.spec.template
+    if isinstance(owner, ReplicaSet):
+        return pod_of(template, meta, owner=owned_by("ReplicaSet", meta), labels={})
+    return pod_of(template, meta, owner=owned_by("Job", meta, group="batch"), labels={})
+
+
+def _leaving(pods: Sequence[Pod]) -> int:
+    return sum(pod.deleting and not pod.over for pod in pods)
+
+
+def _least_useful_first(pods: Sequence[Pod]) -> list[Pod]:
+    """Unbound ones, then those that are not ready, then the younger ones."""
+    young_first = sorted(pods, key=_creation, reverse=True)
+    return sorted(young_first, key=lambda pod: (bool(pod.spec.node_name), pod.ready))
+
+
+def _creation(pod: Pod) -> tuple[str, str]:
+    return (pod.metadata.creation_timestamp, pod.metadata.name)
+
+
+def _ended(pod: Pod) -> float:
+    ends = [
+        parse_time(status.state.terminated.finished_at)
+        for status in pod.status.container_statuses
+        if status.state.terminated is not None and status.state.terminated.finished_at
+    ]
+    return max(ends, default=parse_time(pod.metadata.creation_timestamp))

@@ -1,0 +1,99 @@
+"""What stands in a machine's tree before anything runs: devices, processors, system, model."""
+
+from collections.abc import Sequence
+
+from libs.contracts.facts import Gpu
+from libs.host import pci
+from libs.host.system import ARCHITECTURE
+from libs.testing.machines.host_tree import HostTree
+from libs.testing.machines.system import System
+
+VOLATILE = ("/dev", "/proc", "/run", "/sys")
+"""Not on any disk: gone with each boot, or made by the kernel."""
+
+NIC = "0000:05:00.0"
+NIC_DRIVER = "mlx5_core"
+_NIC = ("0x020000", "0x15b3", "0x1021", "0x15b3", "0x0040")
+_SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+_PCI_FILES = ("class", "vendor", "device", "subsystem_vendor", "subsystem_device")
+_FLAGS = "fpu sse sse2 ssse3 sse4_1 sse4_2 avx avx2 avx512f amx_tile"
+
+
+def create_base_files(
+    host_tree: HostTree, *, name: str, system: System, gpus: Sequence[Gpu]
+) -> None:
+    """A machine that has been put up, and was not switched on yet."""
+    for folder in VOLATILE:
+        host_tree.empty(folder)
+    for folder in ("/etc", "/var/lib", "/var/log", "/usr/src", "/lib/modules"):
+        host_tree.make_folder(folder)
+    host_tree.put("/etc/hostname", f"{name}\n")
+    host_tree.put("/etc/os-release", _os_release(system))
+    host_tree.put("/dev/null")
+    host_tree.put("/sys/class/dmi/id/product_name", f"{system.product}\n")
+    _firmware(host_tree, system)
+    _processors(host_tree, system)
+    _memory(host_tree, system)
+    _devices(host_tree, system, gpus)
+
+
+def install_kernel(host_tree: HostTree, release: str) -> None:
+    """A kernel of this release is installed, with what a driver is built from."""
+    host_tree.put(
+        f"/boot/config-{release}",
+        "CONFIG_NO_HZ=y\nCONFIG_NO_HZ_FULL=y\n# CONFIG_PREEMPT is not set\nCONFIG_HZ=250\n",
+    )
+    host_tree.make_folder(f"/usr/src/linux-headers-{release}")
+    host_tree.make_folder(f"/lib/modules/{release}")
+    if not host_tree.at(f"/lib/modules/{release}/build").is_symlink():
+        host_tree.link(f"/lib/modules/{release}/build", f"/usr/src/linux-headers-{release}")
+
+
+def _os_release(system: System) -> str:
+    return f'PRETTY_NAME="{system.os_name}"\nID={system.os_id}\nVERSION_ID="{system.os_version}"\n'
+
+
+def _firmware(ground: HostTree, system: System) -> None:
+    ground.put(_SECURE_BOOT, bytes((6, 0, 0, 0, int(system.secure_boot))))
+    if system.selinux:
+        ground.put("/sys/fs/selinux/enforce", "1")
+
+
+def _processors(ground: HostTree, system: System) -> None:
+    one = f"vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nflags\t\t: {_FLAGS}\n\n"
+    numbers = range(system.cpus)
+    ground.put(ARCHITECTURE, f"{system.architecture}\n")
+    ground.put("/proc/cpuinfo", "".join(f"processor\t: {each}\n{one}" for each in numbers))
+    half = system.cpus // 2
+    for number in numbers:
+        first = number % half if half else number
+        siblings = f"{first},{first + half}\n" if half else f"{first}\n"
+        ground.put(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list", siblings)
+
+
+def _memory(ground: HostTree, system: System) -> None:
+    kib = system.memory_gib * 1024 * 1024
+    ground.put("/proc/meminfo", f"MemTotal:       {kib} kB\nMemFree:        {kib // 2} kB\n")
+    ground.put("/proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n")
+    for node in (0, 1):
+        ground.make_folder(f"/sys/devices/system/node/node{node}")
+
+
+def _devices(ground: HostTree, system: System, gpus: Sequence[Gpu]) -> None:
+    model = system.gpu
+    kind = ("0x030200", f"0x{pci.NVIDIA}", f"0x{model.device}", f"0x{pci.NVIDIA}")
+    for gpu in gpus:
+        values = (*kind, f"0x{model.subsystem}")
+        _device(ground, gpu.pci, values, numa=2 * gpu.index // max(1, len(gpus)), group=gpu.index)
+    _device(ground, NIC, _NIC, numa=0, group=len(gpus))
+    ground.link(f"{pci.DEVICES}/{NIC}/driver", f"../../../../bus/pci/drivers/{NIC_DRIVER}")
+
+
+def _device(
+    ground: HostTree, address: str, values: tuple[str, ...], *, numa: int, group: int
+) -> None:
+    place = f"{pci.DEVICES}/{address}"
+    for name, value in zip(_PCI_FILES, values, strict=True):
+        ground.put(f"{place}/{name}", f"{value}\n")
+    ground.put(f"{place}/numa_node", f"{numa}\n")
+    ground.link(f"{place}/iommu_group", f"../../../../kernel/iommu_groups/{group}")

@@ -1,0 +1,277 @@
+"""The virtual-time event loop: when nothing is ready, time jumps to the next timer.
+
+The same program takes the same steps in every process: timers of one instant fire in the order in
+which they were set, tasks and futures hash by a count, garbage is collected at counted steps, and
+nothing of the machine can be reached. Must know nothing of what runs in it; programs are run by
+`libs.testing.simulation.run`, which also sees that they end cleanly.
+"""
+
+import asyncio
+import gc
+import heapq
+import itertools
+import sys
+from asyncio.events import (  # exported for authors of loops
+    _get_running_loop,  # pyright: ignore[reportPrivateUsage]
+    _set_running_loop,  # pyright: ignore[reportPrivateUsage]
+)
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import contextmanager
+from contextvars import Context
+from threading import get_ident
+from typing import Any, TypeVar, cast
+
+from libs.testing.errors import Deadlock, Livelock, VirtualTimeExceeded
+from libs.testing.task_tracking import CountedFuture, CountedTask, TaskTracking, describe_waiting
+from libs.testing.unsupported import UnsupportedLoopCalls
+
+T = TypeVar("T")
+
+STEPS_PER_INSTANT = 1_000_000
+"""More steps than that without time moving are a livelock."""
+
+_STEPS_PER_COLLECTION = 50_000
+_FEW_TIMERS = 128
+
+
+class VirtualLoop(UnsupportedLoopCalls, TaskTracking):
+    """Belongs to the thread that made it; fits `asyncio.Runner(loop_factory=...)`."""
+
+    def __init__(self, *, limit: float) -> None:
+        super().__init__()
+        self._limit = limit
+        self._now = 0.0
+        self._ready: deque[asyncio.Handle] = deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._many_timers = _FEW_TIMERS
+        self._count = itertools.count(1)
+        self._steps_left = STEPS_PER_INSTANT
+        self._until_collection = _STEPS_PER_COLLECTION
+        self._thread = get_ident()
+        self._running = False
+        self._stopping = False
+        self._closed = False
+
+    # What is to be done, and when.
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._now
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """In the order of the calls."""
+        self._check("call_soon")
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Like `call_soon`, for libraries that make no difference on the loop's own thread."""
+        self._check("call_soon_threadsafe")
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """After so much virtual time."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """At that virtual time; those of one instant in the order of the calls."""
+        self._check("call_at")
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._count), handle))
+        if len(self._timers) > self._many_timers:
+            self._timers = [timer for timer in self._timers if not timer[2].cancelled()]
+            heapq.heapify(self._timers)
+            self._many_timers = 2 * len(self._timers) + _FEW_TIMERS
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """A cancelled timer is dropped when it comes up, or when there are many."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Numbered."""
+        future = CountedFuture(loop=self)
+        future.number = next(self._count)
+        return future
+
+    def create_task(
+        self,
+        coro: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[T]:
+        """Numbered, and named by the number where it has no name."""
+        self._check("create_task")
+        number = next(self._count)
+        named = f"task-{number}" if name is None else str(name)
+        task: asyncio.Task[T] = CountedTask(
+            coro, number=number, loop=self, name=named, context=context
+        )
+        self._tasks[number] = task
+        return task
+
+    def get_task_factory(self) -> None:
+        """None: another is refused."""
+
+    def _check(self, name: str) -> None:
+        if self._closed:
+            raise RuntimeError("Event loop is closed")
+        if get_ident() != self._thread:
+            raise self.foreign_thread(name)
+
+    # Running.
+
+    def run_forever(self) -> None:
+        """Until `stop()`, or until nothing can happen any more: that is a `Deadlock`."""
+        with self._run():
+            self._step()
+            while not self._stopping:
+                self._step()
+
+    def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
+        """The future's result."""
+        task = asyncio.ensure_future(cast(Awaitable[T], future), loop=self)
+        task.add_done_callback(self._stop)
+        try:
+            self.run_forever()
+        except BaseException:
+            if task.done() and not task.cancelled():
+                task.exception()  # it is on its way up already
+            raise
+        finally:
+            task.remove_done_callback(self._stop)
+        if not task.done():
+            raise RuntimeError("Event loop stopped before Future completed.")
+        return task.result()
+
+    def finish_instant(self) -> None:
+        """Let everything happen that needs no time."""
+        with self._run():
+            while self._ready:
+                self._step()
+
+    def run_until_done(self, tasks: list[asyncio.Task[Any]]) -> None:
+        """However they end."""
+        with self._run():
+            while not all(task.done() for task in tasks):
+                self._step()
+
+    def stop(self) -> None:
+        """After the steps that are ready now."""
+        self._stopping = True
+
+    def _stop(self, _future: asyncio.Future[Any]) -> None:
+        self._stopping = True
+
+    @contextmanager
+    def _run(self) -> Generator[None]:
+        self._check("run_forever")
+        if self._running:
+            raise RuntimeError("This event loop is already running")
+        if _get_running_loop() is not None:
+            raise RuntimeError("Cannot run the event loop while another loop is running")
+        hooks = sys.get_asyncgen_hooks()
+        collecting = gc.isenabled()
+        # When garbage is found decides when abandoned async generators end: not by the
+        # interpreter's mood, and not that of the program around.
+        gc.disable()
+        gc.freeze()
+        self._running = True
+        try:
+            sys.set_asyncgen_hooks(firstiter=self.asyncgen_started, finalizer=self.asyncgen_dropped)
+            _set_running_loop(self)
+            yield
+        finally:
+            gc.collect()
+            self._running = self._stopping = False
+            _set_running_loop(None)
+            sys.set_asyncgen_hooks(*hooks)
+            gc.unfreeze()
+            if collecting:
+                gc.enable()
+
+    def _step(self) -> None:
+        """Everything that is ready now, once; if nothing is, what the next instant brings."""
+        ready = self._ready
+        if not ready and not self._stopping:
+            self._advance()
+        timers = self._timers
+        while timers and timers[0][0] <= self._now:
+            ready.append(heapq.heappop(timers)[2])
+        steps = len(ready)
+        for _ in range(steps):
+            handle = ready.popleft()
+            if not handle.cancelled():
+                handle._run()  # pyright: ignore[reportPrivateUsage]  # the loop's part of a handle
+        self._spend(steps)
+
+    def _advance(self) -> None:
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if not timers:
+            raise Deadlock(
+                f"at {self._now:g} s nothing is ready and no timer is set; "
+                f"these wait for what nobody will do:\n{describe_waiting(self.pending())}"
+            )
+        when = timers[0][0]
+        if when > self._limit:
+            raise VirtualTimeExceeded(
+                f"the next timer is at {when:g} s, the run's limit is {self._limit:g} s: something "
+                f"did not happen in time, or limit= is too low; these wait:\n"
+                f"{describe_waiting(self.pending())}"
+            )
+        if when > self._now:
+            self._now = when
+            self._steps_left = STEPS_PER_INSTANT
+
+    def _spend(self, steps: int) -> None:
+        self._steps_left -= steps
+        if self._steps_left < 0:
+            self._steps_left = STEPS_PER_INSTANT
+            raise Livelock(
+                f"more than {STEPS_PER_INSTANT} steps at {self._now:g} s: something asks again "
+                f"without waiting; of these one or more:\n{describe_waiting(self.pending())}"
+            )
+        self._until_collection -= steps
+        if self._until_collection < 0:
+            self._until_collection = _STEPS_PER_COLLECTION
+            gc.collect()
+
+    # Its state, and its end.
+
+    def is_running(self) -> bool:
+        """Whether it runs now."""
+        return self._running
+
+    def is_closed(self) -> bool:
+        """Whether `close()` was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """For good; raises what failed and nobody looked at, as one group."""
+        if self._running:
+            raise RuntimeError("Cannot close a running event loop")
+        self._closed = True
+        self._ready.clear()
+        self._timers.clear()
+        if complaints := self.unhandled_failures():
+            raise ExceptionGroup("failed in virtual time, and nobody looked", complaints)

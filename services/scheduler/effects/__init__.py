@@ -1,0 +1,1 @@
+"""Carry a decision out: writes, command slots, evictions."""

@@ -1,0 +1,1 @@
+"""The views that the engine decides on, kept up to date from caches, reports and slots."""

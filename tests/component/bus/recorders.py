@@ -1,0 +1,35 @@
+"""Who listens in the tests of the bus, and writes down what it is told."""
+
+from libs.bus.port import StoredMessage
+
+
+class RecordingFollower:
+    """A follower that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        """`began`, `caught up`, `lost`, and of each message its sequence and data."""
+        self.messages: list[StoredMessage] = []
+
+    def began(self) -> None:
+        self.calls.append("began")
+
+    def received(self, message: StoredMessage) -> None:
+        self.calls.append(f"{message.sequence} {message.data.decode()}")
+        self.messages.append(message)
+
+    def caught_up(self) -> None:
+        self.calls.append("caught up")
+
+    def lost(self) -> None:
+        self.calls.append("lost")
+
+
+class RecordingHandler:
+    """A handler that writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[str, bytes]] = []
+
+    def __call__(self, subject: str, data: bytes, _reply: str) -> None:
+        self.received.append((subject, data))

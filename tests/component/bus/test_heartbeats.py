@@ -1,0 +1,65 @@
+"""Beats on both implementations: heard once sent, and again after the server was away."""
+
+import random
+
+from libs.bus.heartbeats import Heartbeat, HeartbeatMonitor
+from libs.bus.port import Bus
+from libs.contracts.beats import Beat
+from libs.contracts.identities import Identity, Writer
+from libs.runtime.clock import SystemClock
+from libs.runtime.tasks import Tasks
+from tests.component.bus.servers import MakeBus, ServerControl
+from tests.support import eventually
+
+READER = Identity(writer=Writer.SCHEDULER)
+AGENT = Identity(writer=Writer.VALIDATOR, node="a.example")
+
+
+def pulse(bus: Bus, boot: str) -> Heartbeat:
+    beat = Beat(
+        node=bus.identity.node,
+        node_uid="uid",
+        boot_id=boot,
+        component=bus.identity.writer,
+        token=3,
+        op=4,
+    )
+    return Heartbeat(bus=bus, clock=SystemClock(), random=random.Random(1), make_beat=lambda: beat)
+
+
+async def test_a_beat_is_heard_and_one_more_after_the_server_was_away(
+    make_bus: MakeBus, trouble: ServerControl
+) -> None:
+    reader, agent = await make_bus(READER), await make_bus(AGENT)
+    tasks = Tasks("pulse", failed=lambda fatal: None)
+    async with HeartbeatMonitor(bus=reader, clock=SystemClock(), cluster="default") as pulses:
+        boots: list[str] = []
+        pulses.on_change(lambda before, after: boots.append(after.boot_id))
+        tasks.forever("one", pulse(agent, "one").run())
+        await eventually(lambda: boots == ["one"])
+        heard = pulses.last("a.example", "validator")
+        assert heard is not None
+        assert heard.order == (3, 4)
+        assert not pulses.is_silent("a.example", "validator")
+        pulses.forget("a.example")
+        await trouble.stop()
+        await eventually(lambda: not agent.link.is_up and not reader.link.is_up)
+        await trouble.start()
+        await eventually(lambda: boots == ["one", "one"])
+        assert tasks.running() == ["one"]
+        await tasks.close()
+
+
+async def test_another_boot_is_seen_as_such(make_bus: MakeBus) -> None:
+    reader, agent = await make_bus(READER), await make_bus(AGENT)
+    async with HeartbeatMonitor(bus=reader, clock=SystemClock(), cluster="default") as pulses:
+        boots: list[tuple[str, str]] = []
+        pulses.on_change(
+            lambda before, after: boots.append((before.boot_id if before else "", after.boot_id))
+        )
+        for boot in ("one", "two"):
+            tasks = Tasks("pulse", failed=lambda fatal: None)
+            tasks.forever(boot, pulse(agent, boot).run())
+            await eventually(lambda boot=boot: bool(boots) and boots[-1][1] == boot)
+            await tasks.close()
+        assert boots == [("", "one"), ("one", "two")]

@@ -1,0 +1,248 @@
+"""Questions on both implementations; and on NATS, what its own tools see of a service."""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+from nats.micro.service import ServiceInfo, ServicePing, ServiceStats
+
+from libs.bus.nats.bus import NatsBus, connect
+from libs.bus.port import Bus, BusUnavailable, NoResponders
+from libs.bus.queries import QueryResponder, send_query
+from libs.contracts import subjects
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import decode, encode
+from libs.contracts.queries import QueryError, QueryErrorCode, QueryVerb, WhyAnswer, WhyQuery
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import RandomIds
+from libs.testing.nats import NatsServer
+from tests.component.bus.servers import MakeBus, ServerControl
+from tests.support import eventually
+
+SERVICE = Identity(writer=Writer.SCHEDULER)
+ASKER = Identity(writer=Writer.CTL)
+WHY = str(subjects.Query(cluster="default", service="scheduler", verb="why"))
+
+
+class Scheduler:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.answering = asyncio.Event()
+        self.long = ""
+
+    async def why(self, question: WhyQuery) -> WhyAnswer:
+        self.asked += 1
+        await self.answering.wait()
+        return WhyAnswer(node=question.node, state=self.long)
+
+    def responder(self, bus: Bus, *, concurrent: int = 16) -> QueryResponder:
+        return QueryResponder(
+            bus=bus,
+            clock=SystemClock(),
+            ids=RandomIds(),
+            name="scheduler",
+            version="1.2.3",
+            handlers={QueryVerb.WHY: self.why},
+            concurrent=concurrent,
+        )
+
+
+async def why(bus: Bus, node: str, *, timeout: float = 20.0) -> WhyAnswer | QueryError:
+    return await send_query(
+        WhyQuery(node=node),
+        bus=bus,
+        clock=SystemClock(),
+        cluster="default",
+        service="scheduler",
+        timeout=timeout,
+    )
+
+
+async def nobody_there(bus: Bus) -> bool:
+    try:
+        await bus.request(WHY, encode(WhyQuery(node="late")), timeout=0.2)
+    except NoResponders:
+        return True
+    except BusUnavailable:  # it was taken before the door closed, and waits with the others
+        pass
+    return False
+
+
+async def test_five_slow_answers_are_worked_on_at_the_same_time(make_bus: MakeBus) -> None:
+    scheduler, asker = Scheduler(), await make_bus(ASKER)
+    async with scheduler.responder(await make_bus(SERVICE)):
+        asked = [asyncio.ensure_future(why(asker, f"n{index}")) for index in range(5)]
+        await eventually(lambda: scheduler.asked == 5)
+        scheduler.answering.set()
+        answers = await asyncio.gather(*asked)
+        assert answers == [WhyAnswer(node=f"n{index}") for index in range(5)]
+
+
+async def test_more_than_the_stated_number_wait_and_are_answered(make_bus: MakeBus) -> None:
+    scheduler, asker = Scheduler(), await make_bus(ASKER)
+    async with scheduler.responder(await make_bus(SERVICE), concurrent=2):
+        asked = [asyncio.ensure_future(why(asker, f"n{index}")) for index in range(6)]
+        await eventually(lambda: scheduler.asked == 2)
+        await asker.request(subjects.service("PING"), b"")
+        assert scheduler.asked == 2
+        scheduler.answering.set()
+        assert len(await asyncio.gather(*asked)) == 6
+
+
+async def test_draining_answers_all_that_had_arrived(make_bus: MakeBus) -> None:
+    scheduler, asker = Scheduler(), await make_bus(ASKER)
+    async with scheduler.responder(await make_bus(SERVICE), concurrent=3) as responder:
+        asked = [asyncio.ensure_future(why(asker, f"n{index}")) for index in range(10)]
+        await eventually(lambda: scheduler.asked == 3)
+        draining = asyncio.ensure_future(responder.drain())
+        await eventually(lambda: nobody_there(asker))
+        assert not draining.done()
+        scheduler.answering.set()
+        await draining
+        answers = await asyncio.gather(*asked)
+        assert answers == [WhyAnswer(node=f"n{index}") for index in range(10)]
+
+
+async def test_instances_share_the_questions_and_each_can_be_looked_for(make_bus: MakeBus) -> None:
+    scheduler, asker = Scheduler(), await make_bus(ASKER)
+    scheduler.answering.set()
+    async with (
+        scheduler.responder(await make_bus(SERVICE)) as one,
+        scheduler.responder(await make_bus(SERVICE)) as other,
+    ):
+        await asyncio.gather(*(why(asker, f"n{index}") for index in range(60)))
+        assert scheduler.asked == 60
+        counts: list[int] = []
+        for instance in (one, other):
+            stats = await asker.request(subjects.service("STATS", "scheduler", instance.id), b"")
+            counts.append(json.loads(stats)["endpoints"][0]["num_requests"])
+        assert sum(counts) == 60
+        assert min(counts) > 0
+
+
+async def test_a_question_that_cannot_be_read_is_answered_in_words(make_bus: MakeBus) -> None:
+    scheduler, asker = Scheduler(), await make_bus(ASKER)
+    async with scheduler.responder(await make_bus(SERVICE)):
+        problem = decode(QueryError, await asker.request(WHY, b"?"))
+        assert problem.code == QueryErrorCode.UNREADABLE
+        assert scheduler.asked == 0
+
+
+async def test_a_service_answers_again_after_the_server_was_away(
+    make_bus: MakeBus, trouble: ServerControl
+) -> None:
+    scheduler, asker, service = Scheduler(), await make_bus(ASKER), await make_bus(SERVICE)
+    scheduler.answering.set()
+    async with scheduler.responder(service):
+        await trouble.stop()
+        await eventually(lambda: not asker.link.is_up and not service.link.is_up)
+        await trouble.start()
+        await eventually(lambda: asker.link.is_up)
+        assert await why(asker, "n") == WhyAnswer(node="n")
+
+
+# On NATS only: plain clients.
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[NatsServer]:
+    async with NatsServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def bus(server: NatsServer) -> AsyncIterator[NatsBus]:
+    async with connect(
+        url=server.url, identity=SERVICE, clock=SystemClock(), random=random.Random(1)
+    ) as connected:
+        yield connected
+
+
+@pytest.fixture
+async def person(server: NatsServer) -> AsyncIterator[Client]:
+    """As `nats --inbox-prefix` connects."""
+    client = Client()
+    await client.connect(server.url, inbox_prefix=subjects.inbox(ASKER).encode())  # pyright: ignore[reportUnknownMemberType]
+    yield client
+    await client.close()
+
+
+async def test_the_tools_of_nats_find_a_service_and_read_what_it_says(
+    bus: NatsBus, person: Client
+) -> None:
+    scheduler = Scheduler()
+    scheduler.answering.set()
+    async with scheduler.responder(bus) as responder:
+        await person.request(WHY, encode(WhyQuery(node="n")), timeout=10)
+
+        async def look(*tokens: str) -> Any:
+            answer = await person.request(subjects.service(*tokens), timeout=10)
+            assert answer.headers is None
+            return json.loads(answer.data)
+
+        for tokens in ((), ("scheduler",), ("scheduler", responder.id)):
+            ping = ServicePing.from_dict(await look("PING", *tokens))
+            assert (ping.name, ping.id, ping.version) == ("scheduler", responder.id, "1.2.3")
+            info = ServiceInfo.from_dict(await look("INFO", *tokens))
+            assert [(e.name, e.subject, e.queue_group) for e in info.endpoints] == [
+                ("why", WHY, "q")
+            ]
+            stats = ServiceStats.from_dict(await look("STATS", *tokens))
+            assert [(e.num_requests, e.num_errors) for e in stats.endpoints] == [(1, 0)]
+
+
+async def test_the_headers_of_a_question_are_not_sent_back(bus: NatsBus, person: Client) -> None:
+    scheduler = Scheduler()
+    scheduler.answering.set()
+    async with scheduler.responder(bus):
+        answer = await person.request(
+            WHY, encode(WhyQuery(node="n")), timeout=10, headers={"Secret": "x", "Nats-Msg-Id": "1"}
+        )
+        assert decode(WhyAnswer, answer.data) == WhyAnswer(node="n")
+        assert answer.headers is None
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        str(subjects.State(cluster="default", node="b", component="driver", kind="facts")),
+        "somewhere.else",
+        subjects.inbox(Identity(writer=Writer.DRIVER, node="b")) + ".x",
+        subjects.inbox(Identity(cluster="other", writer=Writer.CTL)) + ".x",
+    ],
+)
+async def test_no_answer_goes_where_nobody_may_ask_from(
+    bus: NatsBus, person: Client, reply: str
+) -> None:
+    scheduler, stray = Scheduler(), list[bytes]()
+    scheduler.answering.set()
+
+    async def heard(message: Any) -> None:
+        stray.append(message.data)
+
+    await person.subscribe(reply, cb=heard)  # pyright: ignore[reportUnknownMemberType]
+    async with scheduler.responder(bus) as responder:
+        for subject in (WHY, subjects.service("PING"), subjects.service("INFO", "scheduler")):
+            await person.publish(subject, encode(WhyQuery(node="n")), reply=reply)
+        await eventually(lambda: responder.undeliverable == 3)
+        await person.publish(reply, b"the last word")
+        await eventually(lambda: len(stray) > 0)
+        assert stray == [b"the last word"]
+        assert scheduler.asked == 0
+
+
+async def test_an_answer_that_is_too_long_for_the_bus_is_a_problem_and_not_silence(
+    bus: NatsBus, person: Client
+) -> None:
+    scheduler = Scheduler()
+    scheduler.answering.set()
+    scheduler.long = "x" * 2_000_000
+    async with scheduler.responder(bus):
+        answer = await person.request(WHY, encode(WhyQuery(node="n")), timeout=10)
+        assert decode(QueryError, answer.data).code == QueryErrorCode.INTERNAL

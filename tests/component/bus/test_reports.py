@@ -1,0 +1,140 @@
+"""The mirror on both implementations: it is what the stream holds, over every interruption."""
+
+import math
+
+from libs.bus.port import Bus
+from libs.bus.reports import IgnoredReport, ReportCache
+from libs.contracts import subjects
+from libs.contracts.facts import Facts
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.message import encode
+from libs.contracts.reports import Report
+from libs.contracts.streams import STATE
+from libs.runtime.clock import SystemClock
+from tests.component.bus.servers import MakeBus, ServerControl
+from tests.support import eventually
+
+READER = Identity(writer=Writer.SCHEDULER)
+AGENT = Identity(writer=Writer.DRIVER, node="a.example")
+
+
+def facts(machine: str, node: str = "a.example") -> bytes:
+    report = Report.of(
+        Facts(machine=machine),
+        node=node,
+        node_uid="uid",
+        boot_id="boot",
+        component="driver",
+        at=1.0,
+    )
+    return encode(report)
+
+
+async def write(bus: Bus, data: bytes, node: str = "a.example", kind: str = "facts") -> None:
+    subject = subjects.State(cluster="default", node=node, component="driver", kind=kind)
+    await bus.store(STATE, str(subject), data)
+
+
+def mirror_of(bus: Bus) -> ReportCache:
+    return ReportCache(bus=bus, clock=SystemClock(), cluster="default")
+
+
+def machines(mirror: ReportCache) -> dict[str, str | None]:
+    """Of every node that has facts."""
+    found: dict[str, str | None] = {}
+    for node in mirror.nodes():
+        report = mirror.get(node, "driver", "facts")
+        body = report.open() if report else None
+        found[node] = body.machine if isinstance(body, Facts) else None
+    return found
+
+
+async def test_it_holds_what_was_there_and_what_comes(make_bus: MakeBus) -> None:
+    reader, agent = await make_bus(READER), await make_bus(AGENT)
+    await reader.ensure(STATE)
+    await write(agent, facts("early"))
+    async with mirror_of(reader) as mirror:
+        await mirror.synced()
+        assert machines(mirror) == {"a.example": "early"}
+        assert mirror.age == 0.0
+        await write(agent, facts("late"))
+        await write(agent, facts("other", "b"), "b")
+        await eventually(lambda: machines(mirror) == {"a.example": "late", "b": "other"})
+
+
+async def test_an_empty_stream_is_current_too(make_bus: MakeBus) -> None:
+    reader = await make_bus(READER)
+    await reader.ensure(STATE)
+    mirror = mirror_of(reader)
+    assert mirror.age == math.inf
+    async with mirror:
+        await mirror.synced()
+        assert machines(mirror) == {}
+        assert mirror.age == 0.0
+
+
+async def test_a_thousand_nodes_are_current_in_one_reading(make_bus: MakeBus) -> None:
+    reader, agent = await make_bus(READER), await make_bus(AGENT)
+    await reader.ensure(STATE)
+    for index in range(1_000):
+        node = f"node-{index}"
+        await write(agent, facts(str(index), node), node)
+    changes: list[str] = []
+    mirror = mirror_of(reader)
+    mirror.on_change(lambda of, before, after: changes.append(of.node))
+    async with mirror:
+        await mirror.synced()
+        assert machines(mirror) == {f"node-{index}": str(index) for index in range(1_000)}
+        assert len(changes) == 1_000
+
+
+async def test_it_is_current_again_after_the_server_was_away(
+    make_bus: MakeBus, trouble: ServerControl
+) -> None:
+    reader, agent = await make_bus(READER), await make_bus(AGENT)
+    await reader.ensure(STATE)
+    await write(agent, facts("one"))
+    changes: list[str] = []
+    mirror = mirror_of(reader)
+    mirror.on_change(lambda of, before, after: changes.append(of.node))
+    async with mirror:
+        await mirror.synced()
+        await trouble.stop()
+        await eventually(lambda: mirror.age > 0.0)
+        assert machines(mirror) == {"a.example": "one"}
+        await trouble.start()
+        await eventually(lambda: agent.link.is_up)
+        await write(agent, facts("two", "b"), "b")
+        await eventually(lambda: mirror.age == 0.0 and "b" in machines(mirror))
+        assert machines(mirror) == {"a.example": "one", "b": "two"}
+        assert changes == ["a.example", "b"]
+        assert mirror.stale_seconds > 0.0
+
+
+async def test_what_a_lost_stream_held_is_gone_and_comes_again(
+    make_bus: MakeBus, trouble: ServerControl
+) -> None:
+    reader, agent = await make_bus(READER), await make_bus(AGENT)
+    await reader.ensure(STATE)
+    await write(agent, facts("one"))
+    async with mirror_of(reader) as mirror:
+        await mirror.synced()
+        await trouble.lose(STATE)
+        await eventually(lambda: machines(mirror) == {} and mirror.age == 0.0)
+        await eventually(lambda: agent.link.is_up)
+        await write(agent, facts("again"))
+        await eventually(lambda: machines(mirror) == {"a.example": "again"})
+
+
+async def test_what_is_not_the_subjects_own_changes_nothing(make_bus: MakeBus) -> None:
+    reader, agent = await make_bus(READER), await make_bus(AGENT)
+    await reader.ensure(STATE)
+    await write(agent, facts("one"))
+    async with mirror_of(reader) as mirror:
+        await mirror.synced()
+        await write(agent, facts("echo", "b"))
+        await write(agent, b"\x00")
+        await write(agent, facts("end", "b"), "b")
+        await eventually(lambda: "b" in machines(mirror))
+        assert machines(mirror) == {"a.example": "one", "b": "end"}
+        assert mirror.ignored == {IgnoredReport.FOREIGN: 1, IgnoredReport.UNREADABLE: 1}

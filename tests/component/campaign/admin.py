@@ -1,0 +1,117 @@
+"""What people have in their hands: kubectl, manifests, and what they want.
+
+Must not know what runs in the cluster.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from libs.contracts.identities import CLUSTER_WRITERS, Writer
+from libs.contracts.node import DRIVER_LABEL
+from libs.kube.client import APPLY_PATCH, MERGE_PATCH, Kube
+from libs.kube.errors import NotFound
+from libs.kube.resources import LEASES, Resource
+from libs.kube.transport import Transport
+from libs.policy.crds import crd_manifests
+from libs.policy.installation.objects import installation_objects
+from libs.policy.service_accounts import service_account_of
+from libs.testing.cluster.views import REPLICA_SETS
+from services.scheduler import resources
+from tests.component.campaign.roles import NAMESPACE
+from tests.component.policy.strict_writes import object_path, send
+from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, drivers, node
+
+RBAC = "rbac.authorization.k8s.io/v1"
+POOL = "clusterpolicy-cluster-policy"
+
+
+class CampaignAdmin:
+    """Somebody who administers a cluster."""
+
+    def __init__(self, kube: Kube, transport: Transport) -> None:
+        self.kube = kube
+        self.target = ""
+        self.label = ""
+        self.version = ""
+        """Of the driver that people want now."""
+        self._transport = transport
+        self._upgrade: dict[str, Any] = {"autoUpgrade": True}
+
+    async def install(self) -> None:
+        """Accounts, leases and kinds; nothing of ours runs yet."""
+        for obj in installation_objects(NAMESPACE):
+            if obj["apiVersion"] != RBAC:
+                await self.apply(obj)
+        for writer in CLUSTER_WRITERS:
+            if writer is not Writer.CTL:
+                lease = {"metadata": {"name": service_account_of(writer)}}
+                await self.kube.create(LEASES, lease, namespace=NAMESPACE)
+        for definition in crd_manifests().values():
+            await self.apply(definition)
+
+    async def apply_policy(self, version: str = "", **upgrade: Any) -> None:
+        """A person's policy; what is not said stays as it was said before."""
+        self.version = version = version or self.version
+        self._upgrade |= upgrade
+        driver = {"repository": "r.example/nvidia", "image": "driver", "version": version}
+        policy = cluster_policy(
+            driver={**driver, "upgradePolicy": self._upgrade},
+            devicePlugin={"enabled": False},
+        )
+        answer = await self.apply(policy)
+        whole = {**policy, "metadata": answer["metadata"]}
+        (made,) = drivers(Situation([whole], [node("any")]).rendering(SETTINGS))
+        self.target = made["metadata"]["annotations"]["sluice.dev/target"]
+        self.label = made["metadata"]["labels"][DRIVER_LABEL]
+
+    async def remove_policy(self) -> None:
+        """Nobody says any more what is wanted."""
+        path = resources.POLICIES["ClusterPolicy"].path(name="cluster-policy")
+        with suppress(NotFound):
+            await self.kube.request("DELETE", path)
+
+    async def apply(self, obj: Mapping[str, Any]) -> dict[str, Any]:
+        """`kubectl apply --server-side`; uids are the server's to give."""
+        metadata = {key: value for key, value in obj["metadata"].items() if key != "uid"}
+        status, _, answer = await send(
+            self._transport,
+            "PATCH",
+            object_path(dict(obj)),
+            {**obj, "metadata": metadata},
+            content=APPLY_PATCH,
+            force="true",
+            fieldManager="kubectl",
+        )
+        assert status in (200, 201), answer
+        return answer
+
+    async def change(self, resource: Resource[Any], name: str, change: Any) -> None:
+        """A person merges this into it, whatever its revision."""
+        path = resource.path(name=name)
+        query = {"fieldManager": "kubectl"}
+        await self.kube.request("PATCH", path, query=query, body=change, content_type=MERGE_PATCH)
+
+    async def create_service(self, name: str, node: str, *, gpus: int = 2) -> None:
+        """Somebody computes there, and would go on elsewhere."""
+        needs = {"limits": {"nvidia.com/gpu": str(gpus)}}
+        container = {"name": "main", "image": "train:1", "resources": needs}
+        spec = {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}}
+        wanted = {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": {"app": name}},
+                "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
+            },
+        }
+        await self.kube.create(REPLICA_SETS, wanted, namespace="default")
+
+    async def rollout(self) -> resources.Rollout | None:
+        """Of the only pool."""
+        try:
+            return await self.kube.get(resources.ROLLOUTS, POOL)
+        except NotFound:
+            return None

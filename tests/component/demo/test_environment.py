@@ -1,0 +1,126 @@
+"""Everything of the demo comes up by its own programs, and nothing of it is left behind."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+
+from demo.admin import DemoAdmin
+from demo.environment import (
+    CLUSTER,
+    SERVICES,
+    DemoEnvironment,
+    bus_client,
+    demo_environment,
+    kube_client,
+)
+from libs.contracts.identities import Writer
+from libs.testing.errors import ServerFailed
+from tests.support import eventually
+
+NODES = ("node-1",)
+(SCHEDULER,) = (part for part in SERVICES if part.writer is Writer.SCHEDULER)
+
+PARENT = """
+import asyncio, sys
+from demo.environment import premises
+
+async def main():
+    async with premises(["node-1"], seed=1) as up:
+        print(up.nats.pid, up.crew.workers["cluster"].child.pid, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def free(url: str) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((urlsplit(url).hostname, urlsplit(url).port)) != 0
+
+
+async def rollouts(up: DemoEnvironment) -> list[str]:
+    async with kube_client(up) as kube:
+        await DemoAdmin(kube).install()
+        body = await kube.request("GET", "/apis/sluice.dev/v1alpha1/rollouts")
+    return msgspec.json.decode(body)["items"]
+
+
+async def test_a_service_runs_under_its_own_account_and_key_and_nothing_stays_behind() -> None:
+    async with demo_environment(NODES, seed=1) as up:
+        assert await rollouts(up) == []
+        await up.start_service(SCHEDULER)
+        await up.processes.wait_ready(Writer.SCHEDULER)
+        async with bus_client(up) as bus:
+            assert bus.identity.writer is Writer.CTL
+        workers = dict(up.processes.processes)
+        assert list(workers) == [CLUSTER, Writer.SCHEDULER]
+        pids = [up.nats.pid, *(worker.child.pid for worker in workers.values())]
+        pages = [worker.metrics_url for worker in workers.values()]
+        assert not any(map(free, pages))
+        folder = up.paths.folder
+        secret = up.paths.key(bus.identity).stat()
+        assert secret.st_mode & 0o077 == 0
+    assert not folder.exists()
+    assert [pid for pid in pids if lives(pid)] == []
+    assert all(map(free, [*pages, up.nats.url]))
+
+
+async def test_a_process_that_ends_by_itself_is_named_with_its_last_lines() -> None:
+    async with demo_environment(NODES, seed=1) as up:
+        watch = asyncio.create_task(up.processes.wait_failed())
+        os.kill(up.processes.processes[CLUSTER].child.pid, signal.SIGKILL)
+        failure = await watch
+        assert str(failure).startswith("cluster ended by itself (exit code -9); its last lines:")
+        assert "api server started" in str(failure)
+        with pytest.raises(ServerFailed, match="cluster was to end by SIGTERM"):
+            await up.processes.end()
+
+
+async def test_a_process_that_is_killed_on_purpose_starts_again_and_is_no_failure() -> None:
+    async with demo_environment(NODES, seed=1) as up:
+        await rollouts(up)
+        await up.start_service(SCHEDULER)
+        await up.processes.wait_ready(Writer.SCHEDULER)
+        watch = asyncio.create_task(up.processes.wait_failed())
+        before = up.processes.processes[Writer.SCHEDULER].child.pid
+        await up.processes.kill(Writer.SCHEDULER)
+        await up.processes.wait_ready(Writer.SCHEDULER)
+        assert not lives(before)
+        assert up.processes.processes[Writer.SCHEDULER].child.pid != before
+        assert not watch.done()
+        watch.cancel()
+        await asyncio.wait({watch})
+
+
+async def test_all_die_with_the_demo_also_when_that_is_killed(tmp_path: Path) -> None:
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        PARENT,
+        env={"PATH": os.environ["PATH"], "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert parent.stdout is not None
+    pids = [int(word) for word in (await parent.stdout.readline()).split()]
+    assert len(pids) == 2
+    assert all(map(lives, pids))
+    assert len(os.listdir(tmp_path)) == 1
+    parent.kill()
+    await parent.wait()
+    await eventually(lambda: not any(map(lives, pids)))
+    await eventually(lambda: not os.listdir(tmp_path))

@@ -1,0 +1,194 @@
+"""Whoever watches the demo sees the same as it tells: with kubectl, a NATS client, Prometheus.
+
+One demo runs for all of this, as somebody would start it. It is watched until its only machine has
+its first driver, and is then ended as by Ctrl-C.
+"""
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+import nats
+import pytest
+from nats.js.api import AckPolicy, ConsumerConfig
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support import eventually
+
+WITHIN = 240.0
+"""Seconds until a machine has its first driver, on a computer that does ten other things."""
+
+pytestmark = pytest.mark.timeout(2 * WITHIN)
+
+DONE = "is on 1 of 1 nodes"
+
+
+class RunningDemo:
+    """A demo, and what it has printed."""
+
+    def __init__(self, process: subprocess.Popen[bytes], file: Path) -> None:
+        self.process = process
+        self._file = file
+
+    @property
+    def output(self) -> str:
+        """All of it."""
+        return self._file.read_text()
+
+    async def wait_for(self, words: str) -> None:
+        """Wait for it; one that has ended says no more."""
+        await eventually(
+            lambda: words in self.output or self.process.poll() is not None,
+            within=WITHIN,
+            every=0.2,
+        )
+        assert words in self.output, self.output
+
+    def line(self, part: str) -> list[str]:
+        """The first line with this, as a shell would take it apart."""
+        found = next(line for line in self.output.splitlines() if part in line)
+        return shlex.split(found, comments=True)
+
+    def pages(self) -> dict[str, str]:
+        """Where metrics are, by whose they are."""
+        return dict(re.findall(r"^  (\S.*?) +(http://\S+)$", self.output, re.MULTILINE))
+
+    @property
+    def folder(self) -> Path:
+        """Where it keeps its files."""
+        return Path(self.line("export KUBECONFIG")[1].partition("=")[2]).parents[1]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDemo]:
+    """One machine, its port and files given back when it is ended midway."""
+    folder = tmp_path_factory.mktemp("demo")
+    with (folder / "told").open("wb") as told:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "demo", "--nodes", "1"],
+            stdout=told,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "TMPDIR": str(folder)},
+        )
+    running = RunningDemo(process, folder / "told")
+    try:
+        yield running
+    finally:
+        process.send_signal(signal.SIGINT)
+        code = process.wait(timeout=WITHIN)
+    assert code == 130, running.output
+    assert running.output.rstrip().endswith("nothing was judged, and nothing is left.")
+    assert [path.name for path in folder.iterdir()] == ["told"]
+    assert [url for url in running.pages().values() if listens(url)] == []
+
+
+def listens(url: str) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((urlsplit(url).hostname, urlsplit(url).port)) == 0
+
+
+def families(url: str) -> dict[str, Metric]:
+    with urlopen(url, timeout=10) as answer:
+        assert answer.status == 200
+        text = answer.read().decode()
+    return {one.name: one for one in text_string_to_metric_families(text)}
+
+
+async def test_every_page_of_metrics_is_read_by_the_parser_of_prometheus(demo: RunningDemo) -> None:
+    await demo.wait_for(DONE)
+    pages = demo.pages()
+    services = {"scheduler", *(f"{name}-cluster" for name in ("discovery", "driver"))}
+    services |= {"validator-cluster", "telemetry-cluster"}
+    assert pages.keys() == services | {"GPUs of node-1"}
+    found = {name: await asyncio.to_thread(families, url) for name, url in pages.items()}
+    for name in services:
+        phases = found[name]["sluice_service_phase"].samples
+        assert [one.labels["phase"] for one in phases if one.value] == ["ready"]
+    (done,) = found["scheduler"]["gpu_operator_nodes_upgrades_done"].samples
+    assert done.value == 1
+    temperatures = found["GPUs of node-1"]["DCGM_FI_DEV_GPU_TEMP"].samples
+    assert [one.labels["gpu"] for one in temperatures] == [str(index) for index in range(8)]
+
+
+async def test_a_nats_client_of_anybody_reads_in_words_what_happened(demo: RunningDemo) -> None:
+    await demo.wait_for(DONE)
+    words = demo.line("nats --server")
+    told = dict(pairwise(words))
+    (prefix,) = (word.partition("=")[2] for word in words if word.startswith("--inbox-prefix="))
+    connection = await nats.connect(
+        told["--server"],
+        nkeys_seed=told["--nkey"],
+        inbox_prefix=prefix.encode(),
+        allow_reconnect=False,
+    )
+    try:
+        subscription = await connection.jetstream().subscribe(
+            told["--all"],
+            stream=told["--stream"],
+            config=ConsumerConfig(name="somebody", ack_policy=AckPolicy.NONE, mem_storage=True),
+            manual_ack=True,
+        )
+        said: list[str] = []
+        while not any(DONE in words for words in said):
+            message = await subscription.next_msg(timeout=10)
+            said.append(cast("dict[str, Any]", json.loads(message.data))["message"])
+    finally:
+        await connection.close()
+    assert any(words.endswith("leads, with epoch 1") for words in said)
+    assert "bring-up begins" in said
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on the PATH")
+async def test_kubectl_shows_the_node_its_events_and_the_rollout(demo: RunningDemo) -> None:
+    await demo.wait_for(DONE)
+    environ = {**os.environ, "KUBECONFIG": demo.line("export KUBECONFIG")[1].partition("=")[2]}
+
+    async def shown(part: str, *, until: str = "") -> str:
+        words = demo.line(part)
+        watch = "-w" in words
+        process = await asyncio.create_subprocess_exec(
+            *words, env=environ, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(WITHIN):
+                if not watch:
+                    return (await process.stdout.read()).decode()
+                seen = b""
+                while until.encode() not in seen:
+                    line = await process.stdout.readline()
+                    assert line, seen
+                    seen += line
+                return seen.decode()
+        finally:
+            if process.returncode is None and watch:
+                process.kill()
+            await process.wait()
+
+    assert "node-1" in await shown("get nodes", until="upgrade-done")
+    header, row = (await shown("get rollouts")).splitlines()[:2]
+    assert {"TARGET", "PHASE", "DONE", "TOTAL", "FAILED", "BRAKE"} <= set(header.split())
+    assert row.startswith("clusterpolicy-cluster-policy ")
+    described = await shown("describe node")
+    assert "nvidia.com/gpu.present=true" in described
+    events = described.partition("\nEvents:")[2]
+    assert "GPUDriverUpgrade" in events
+    assert "node state label to upgrade-done" in events
+
+
+def test_the_files_of_a_demo_are_its_owners(demo: RunningDemo) -> None:
+    assert demo.folder.stat().st_mode & 0o077 == 0

@@ -1,0 +1,253 @@
+"""A policy becomes operands, and says how they stand."""
+
+from typing import Any
+
+from libs.forecast.world import ProcessEnd, WorldOverride
+from services.driver.cluster import resources
+from tests.component.driver.cluster.world import ROLE_SETTINGS, World, play
+from tests.unit.policy.situations import DRIVER, cluster_policy
+
+AGENTS = [
+    "gpu-feature-discovery",
+    "nvidia-container-toolkit-daemonset",
+    "nvidia-dcgm-exporter",
+    "nvidia-operator-validator",
+]
+POLICY = "cluster-policy"
+
+
+async def brought_up(world: World, **spec: Any) -> None:
+    """Two nodes of different systems, and a policy for both."""
+    await world.install()
+    world.add_machine("a")
+    world.add_machine("b", version="24.04")
+    await world.apply(cluster_policy(**spec))
+    await world.sleep(5)
+
+
+def test_a_policy_brings_up_agents_and_a_driver_for_each_system() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        await world.lead()
+        found = await world.daemon_sets()
+        drivers = await world.drivers()
+        assert sorted(found) == sorted([*AGENTS, *drivers])
+        systems = [found[name].metadata.labels["nvidia.com/node.os-version"] for name in drivers]
+        assert sorted(systems) == ["ubuntu22.04", "ubuntu24.04"]
+        for name in drivers:
+            assert found[name].spec["updateStrategy"]["type"] == "OnDelete"
+            assert found[name].metadata.owner_references == ()
+            assert found[name].status.desired_number_scheduled == 0
+        assert found["gpu-feature-discovery"].status.number_available == 2
+        names = ("nvidia", "nvidia-cdi", "nvidia-legacy")
+        assert [await world.exists(resources.RUNTIME_CLASSES, name) for name in names] == [True] * 3
+        assert await world.exists(resources.CONFIGS, "nvidia-driver-startup-probe")
+
+    play(story)
+
+
+def test_each_object_is_written_once_and_its_status_as_often_as_it_changes() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        await world.lead()
+        written = world.written
+        assert {verb for verb, kind, _ in written if kind in resources.OPERANDS} == {"apply"}
+        assert len([kind for _, kind, _ in written if kind in resources.OPERANDS]) == 10
+        statuses = [name for _, kind, name in written if kind == "ClusterPolicy"]
+        assert 1 <= len(statuses) <= 3
+        assert len(world.revisions) == 10 + len(statuses)
+
+    play(story)
+
+
+def test_a_restart_writes_nothing() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        first = await world.lead()
+        for stop in (first.stop, first.kill):
+            before = len(world.revisions)
+            await stop()
+            first = await world.lead()
+            await world.sleep(1000)
+            assert len(world.revisions) == before > 0
+
+    play(story)
+
+
+def test_what_is_wrong_is_said_and_what_is_right_too() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        role = await world.lead()
+        said = await world.conditions("ClusterPolicy", POLICY)
+        assert await world.state("ClusterPolicy", POLICY) == "notReady"
+        assert said["Ready"]["status"] == "False"
+        words = "state-driver on a: no driver has been brought up yet"
+        assert words in said["Error"]["message"]
+        assert {one["observedGeneration"] for one in said.values()} == {1}
+        assert role.value("gpu_operator_reconciliation_status") == 0
+        for node, system in (("a", "ubuntu22.04"), ("b", "ubuntu24.04")):
+            await world.set_driver_label(node, await world.driver(system=system))
+            await world.label(node, **{"nvidia.com/gpu-driver-upgrade-state": "upgrade-done"})
+        await world.sleep(60)
+        assert await world.state("ClusterPolicy", POLICY) == "ready"
+        view = await world.kube.get(resources.POLICIES["ClusterPolicy"], POLICY)
+        assert view.status["namespace"] == ROLE_SETTINGS.namespace
+        assert role.value("gpu_operator_reconciliation_status") == 1
+        assert role.value("gpu_operator_gpu_nodes_total") == 2
+        assert role.value("gpu_operator_reconciliation_has_nfd_labels") == 1
+        succeeded = role.value("gpu_operator_reconciliation_last_success_ts_seconds") or 0
+        assert 0 <= world.sim.clock.now() - succeeded <= 60
+        total = role.value("gpu_operator_reconciliation_total") or 0
+        failed = role.value("gpu_operator_reconciliation_failed_total") or 0
+        assert total > failed > 0
+
+    play(story)
+
+
+def test_pods_that_crash_are_named_with_node_and_cause_until_they_run() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        await world.lead()
+        await world.sleep(60)
+        said = await world.conditions("ClusterPolicy", POLICY)
+        words = "gpu-feature-discovery on a: sluice-discovery: CrashLoopBackOff: "
+        assert words in said["Error"]["message"]
+        assert "gpu-feature-discovery on b" not in said["Error"]["message"]
+        await world.sleep(600)
+        said = await world.conditions("ClusterPolicy", POLICY)
+        assert "gpu-feature-discovery" not in said["Error"]["message"]
+
+    crashes = WorldOverride(
+        node="a",
+        workload="gpu-feature-discovery",
+        first_attempts=4,
+        run=ProcessEnd(1.0, 1),
+    )
+    play(story, crashes)
+
+
+def test_writes_are_counted_by_kind() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        role = await world.lead()
+        for kind in resources.WRITTEN:
+            known = {"kind": kind, "outcome": "written"}
+            made = len([one for one in world.written if one[1] == kind])
+            assert role.value("sluice_driver_api_writes_total", **known) == made, kind
+
+    play(story)
+
+
+def test_the_device_plugin_is_neither_made_nor_waited_for_but_said() -> None:
+    async def story(world: World) -> dict[str, Any]:
+        await brought_up(world)
+        await world.lead()
+        found = await world.daemon_sets()
+        (container,) = found["nvidia-operator-validator"].spec["template"]["spec"]["containers"]
+        env = {one["name"]: one.get("value") for one in container["env"]}
+        assert env["SLUICE_CHECK_PLUGIN"] == "false"
+        said = await world.conditions("ClusterPolicy", POLICY)
+        return said["DevicePlugin"]
+
+    condition = play(story)
+    assert (condition["status"], condition["reason"]) == ("False", "NotBuilt")
+    assert "spec.devicePlugin.enabled" in condition["message"]
+
+
+def test_nothing_is_said_of_a_device_plugin_that_nobody_wants() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world, devicePlugin={"enabled": False})
+        await world.lead()
+        assert "DevicePlugin" not in await world.conditions("ClusterPolicy", POLICY)
+
+    play(story)
+
+
+def test_an_edit_of_ours_is_taken_back_and_what_others_add_stays() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        await world.lead()
+        before = len(world.revisions)
+        name = "gpu-feature-discovery"
+        added = {"metadata": {"labels": {"team": "ml"}, "annotations": {"note": "mine"}}}
+        await world.patch(resources.DAEMON_SETS, name, added)
+        await world.sleep(10)
+        assert len(world.revisions) == before
+        changed = {"spec": {"template": {"spec": {"priorityClassName": "low"}}}}
+        await world.patch(resources.DAEMON_SETS, name, changed)
+        await world.sleep(10)
+        one = (await world.daemon_sets())[name]
+        assert one.spec["template"]["spec"]["priorityClassName"] == "system-node-critical"
+        assert one.metadata.labels["team"] == "ml"
+        assert world.written[before:][:1] == [("apply", "DaemonSet", name)]
+
+    play(story)
+
+
+def test_what_is_deleted_by_hand_is_made_anew() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        await world.lead()
+        before = sorted(await world.daemon_sets())
+        for name in before:
+            await world.remove(resources.DAEMON_SETS, name)
+        await world.remove(resources.RUNTIME_CLASSES, "nvidia")
+        await world.sleep(10)
+        assert sorted(await world.daemon_sets()) == before
+        assert await world.exists(resources.RUNTIME_CLASSES, "nvidia")
+
+    play(story)
+
+
+def test_what_a_policy_switches_off_goes() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        await world.lead()
+        off = {"dcgmExporter": {"enabled": False}, "cdi": {"enabled": False}}
+        await world.patch(resources.POLICIES["ClusterPolicy"], POLICY, {"spec": off})
+        await world.sleep(30)
+        found = await world.daemon_sets()
+        assert "nvidia-dcgm-exporter" not in found
+        assert len(found) == 5
+        names = ("nvidia", "nvidia-cdi", "nvidia-legacy")
+        there = [await world.exists(resources.RUNTIME_CLASSES, name) for name in names]
+        assert there == [True, False, False]
+
+    play(story)
+
+
+def test_a_policy_with_an_error_changes_nothing_and_says_so() -> None:
+    async def story(world: World) -> None:
+        await brought_up(world)
+        await world.lead()
+        before = sorted(await world.daemon_sets())
+        driver = {"image": None, "version": "590.10"}
+        spec = {"driver": driver, "dcgmExporter": {"enabled": False}}
+        await world.patch(resources.POLICIES["ClusterPolicy"], POLICY, {"spec": spec})
+        await world.sleep(30)
+        assert sorted(await world.daemon_sets()) == before
+        said = await world.conditions("ClusterPolicy", POLICY)
+        assert said["Accepted"]["status"] == "False"
+        assert said["Degraded"]["status"] == "True"
+        ((reason, message),) = await world.events()
+        assert reason == "Invalid"
+        assert "spec.driver.image is missing" in message
+
+    play(story)
+
+
+def test_a_changed_file_of_people_reaches_the_driver() -> None:
+    async def story(world: World) -> None:
+        driver = {**DRIVER, "certConfig": {"name": "ca"}}
+        await brought_up(world, driver=driver)
+        role = await world.lead()
+        assert await world.drivers() == []
+        said = await world.conditions("ClusterPolicy", POLICY)
+        assert "names a ConfigMap that is not there" in said["Error"]["message"]
+        config = {"metadata": {"name": "ca"}, "data": {"ca.crt": "x"}}
+        await world.kube.create(resources.CONFIGS, config, namespace=ROLE_SETTINGS.namespace)
+        await world.sleep(10)
+        assert len(await world.drivers()) == 2
+        assert role.value("gpu_operator_reconciliation_status") == 0
+
+    play(story)

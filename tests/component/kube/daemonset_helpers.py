@@ -1,0 +1,92 @@
+"""DaemonSets in a test: their pods, their numbers, and what their kubelets would do."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from libs.kube.resources import DAEMON_SETS, PODS
+from libs.kube.views import DaemonSetStatus, Pod
+from tests.component.kube.builders import READY, daemon_set
+from tests.component.kube.raw_requests import patch
+from tests.component.kube.sandbox import Sandbox
+from tests.support import eventually
+
+HASH = "controller-revision-hash"
+
+
+async def pods_of(place: Sandbox, name: str) -> list[Pod]:
+    page = await place.kube().list_page(PODS, namespace=place.namespace, labels=f"app={name}")
+    return list(page.items)
+
+
+async def bound_pods(place: Sandbox, name: str, count: int = 1) -> list[Pod]:
+    """Its pods, once there are so many that are not dying, each on a node."""
+    found: list[Pod] = []
+
+    async def there() -> bool:
+        nonlocal found
+        found = [pod for pod in await pods_of(place, name) if not pod.metadata.deletion_timestamp]
+        return len(found) == count and all(pod.spec.node_name for pod in found)
+
+    await eventually(there)
+    return sorted(found, key=lambda pod: pod.spec.node_name)
+
+
+async def terminating_pods(place: Sandbox, name: str, count: int = 1) -> list[Pod]:
+    """Its pods that were told to go, once there are so many."""
+    found: list[Pod] = []
+
+    async def there() -> bool:
+        nonlocal found
+        found = [pod for pod in await pods_of(place, name) if pod.metadata.deletion_timestamp]
+        return len(found) == count
+
+    await eventually(there)
+    return found
+
+
+async def mark_ready(place: Sandbox, pods: Sequence[Pod]) -> None:
+    """What their kubelet would report."""
+    kubelet = place.kube(manager="kubelet")
+    for pod in pods:
+        await patch(
+            kubelet,
+            PODS,
+            pod.metadata.name,
+            {"status": READY},
+            namespace=place.namespace,
+            subresource="status",
+        )
+
+
+async def finish_pod(place: Sandbox, pod: Pod) -> None:
+    """What their kubelet would do when all containers have ended."""
+    await place.kube(manager="kubelet").delete(
+        PODS, pod.metadata.name, uid=pod.metadata.uid, namespace=place.namespace, grace=0
+    )
+
+
+async def daemonset_status(place: Sandbox, name: str, **numbers: int) -> DaemonSetStatus:
+    """Its status, once it has these numbers."""
+    found = DaemonSetStatus()
+
+    async def there() -> bool:
+        nonlocal found
+        found = (await place.kube().get(DAEMON_SETS, name, namespace=place.namespace)).status
+        return all(getattr(found, field) == value for field, value in numbers.items())
+
+    await eventually(there)
+    return found
+
+
+async def create_daemonset(
+    place: Sandbox, name: str, selector: dict[str, str], **more: Any
+) -> None:
+    await place.kube().create(
+        DAEMON_SETS, daemon_set(name, selector=selector, **more), namespace=place.namespace
+    )
+
+
+async def set_image(place: Sandbox, name: str, image: str) -> None:
+    template = {"spec": {"containers": [{"name": "main", "image": image}]}}
+    change = {"spec": {"template": template}}
+    await patch(place.kube(), DAEMON_SETS, name, change, namespace=place.namespace)

@@ -1,0 +1,158 @@
+"""What people create here, whole enough for both servers."""
+
+from typing import Any
+
+from tests.component.kube.kubectl.kubectl_process import Kubectl
+
+JsonObject = dict[str, Any]
+
+
+def node(me: Kubectl, name: str, **fields: Any) -> JsonObject:
+    """One that is Ready, labelled as mine and with its pool."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": me.prefix + name, "labels": {**me.labels, "pool": name}},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+            "nodeInfo": {
+                "kubeletVersion": "v1.37.1",
+                "osImage": "Ubuntu 24.04",
+                "kernelVersion": "6.8.0",
+                "architecture": "amd64",
+                "containerRuntimeVersion": "containerd://2.1",
+            },
+        },
+        **fields,
+    }
+
+
+def pod(name: str, **spec: Any) -> JsonObject:
+    """One that no scheduler takes up."""
+    containers = [{"name": "main", "image": "r/i:1"}, {"name": "side", "image": "r/j:2"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {"containers": containers, "schedulerName": "nobody", **spec},
+    }
+
+
+def daemon_set(name: str) -> JsonObject:
+    """One that no node is for: it is complete as soon as somebody has looked."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {
+                    "nodeSelector": {"no": "such"},
+                    "containers": [{"name": "main", "image": "r/i:1"}],
+                },
+            },
+        },
+    }
+
+
+def config_map(name: str, **data: str) -> JsonObject:
+    """The plainest object there is."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def definition(me: Kubectl) -> JsonObject:
+    """Of widgets, which only I have."""
+    group = f"{me.prefix}a.test"
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": {
+                "type": "object",
+                "properties": {"size": {"type": "integer", "minimum": 1, "default": 3}},
+            },
+            "status": {
+                "type": "object",
+                "properties": {
+                    "conditions": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "properties": {
+                                "type": {"type": "string"},
+                                "status": {"type": "string"},
+                            },
+                        },
+                    }
+                },
+            },
+        },
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"widgets.{group}", "labels": me.labels},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {
+                "plural": "widgets", "singular": "widget", "kind": "Widget",
+                "listKind": "WidgetList", "shortNames": [f"{me.prefix}w"],
+            },
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": schema},
+                    "additionalPrinterColumns": [
+                        {
+                            "name": "Ready",
+                            "type": "string",
+                            "jsonPath": '.status.conditions[?(@.type=="Ready")].status',
+                        },
+                        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+                        {"name": "Size", "type": "integer", "jsonPath": ".spec.size",
+                         "priority": 1},
+                    ],
+                }
+            ],
+        },
+    }  # fmt: skip
+
+
+def widget(me: Kubectl, name: str, **spec: Any) -> JsonObject:
+    """One of mine."""
+    return {
+        "apiVersion": f"{me.prefix}a.test/v1",
+        "kind": "Widget",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def event(about: JsonObject, name: str, **fields: Any) -> JsonObject:
+    """Something that happened to that object, ten minutes ago by the creation of it."""
+    metadata = about["metadata"]
+    namespace = metadata.get("namespace", "default")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": namespace},
+        "involvedObject": {
+            "apiVersion": about["apiVersion"],
+            "kind": about["kind"],
+            "name": metadata["name"],
+            "namespace": metadata.get("namespace", ""),
+            "uid": metadata["uid"],
+        },
+        "type": "Normal",
+        "source": {"component": "nvidia-gpu-operator"},
+        "firstTimestamp": metadata["creationTimestamp"],
+        "lastTimestamp": metadata["creationTimestamp"],
+        "count": 2,
+        **fields,
+    }

@@ -1,0 +1,167 @@
+"""What others than our client do to a server, as requests: people with kubectl, controllers."""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import msgspec
+
+from libs.kube.client import JSON, MERGE_PATCH, Kube
+from libs.kube.resources import NODES, Resource
+
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+
+JsonObject = dict[str, Any]
+
+
+async def send_request(
+    kube: Kube,
+    method: str,
+    path: str,
+    *,
+    body: object = None,
+    content_type: str = JSON,
+    **query: str,
+) -> JsonObject:
+    """A request in its own words, and the whole object that came back."""
+    answer = await kube.request(method, path, query=query, body=body, content_type=content_type)
+    return cast(JsonObject, msgspec.json.decode(answer))
+
+
+async def get_json(
+    kube: Kube, resource: Resource[Any], name: str, *, namespace: str = ""
+) -> JsonObject:
+    """An object with all its fields."""
+    return await send_request(kube, "GET", resource.path(namespace=namespace, name=name))
+
+
+async def patch(
+    kube: Kube,
+    resource: Resource[Any],
+    name: str,
+    change: object,
+    *,
+    namespace: str = "",
+    subresource: str = "",
+    kind: str = MERGE_PATCH,
+) -> JsonObject:
+    """An unguarded patch, as people make them."""
+    path = resource.path(namespace=namespace, name=name, subresource=subresource)
+    return await send_request(
+        kube, "PATCH", path, body=change, content_type=kind, fieldManager=kube.manager
+    )
+
+
+async def label(kube: Kube, node: str, labels: Mapping[str, str | None]) -> JsonObject:
+    """`kubectl label node`."""
+    return await patch(kube, NODES, node, {"metadata": {"labels": labels}})
+
+
+async def cordon(kube: Kube, node: str, *, wanted: bool = True) -> JsonObject:
+    """`kubectl cordon`, or uncordon: what is so already is not written."""
+    now = await get_json(kube, NODES, node)
+    if now["spec"].get("unschedulable", False) is wanted:
+        return now
+    change = {"spec": {"unschedulable": True if wanted else None}}
+    return await patch(kube, NODES, node, change, kind=STRATEGIC_PATCH)
+
+
+async def token_review(kube: Kube, **spec: Any) -> JsonObject:
+    """What the server says of a token."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+    answer = await send_request(
+        kube, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", body=body
+    )
+    return cast(JsonObject, answer["status"])
+
+
+def managed_fields(obj: JsonObject) -> list[JsonObject]:
+    """Its managedFields without what differs from run to run."""
+    fields = cast(list[JsonObject], obj["metadata"].get("managedFields", []))
+    return [
+        {key: value for key, value in entry.items() if key not in ("time", "fieldsType")}
+        for entry in fields
+    ]
+
+
+def managed_fields_entry(
+    manager: str, operation: str, fields: JsonObject, **more: str
+) -> JsonObject:
+    """An entry of managedFields, as `managers` gives it."""
+    return {
+        "manager": manager,
+        "operation": operation,
+        "apiVersion": "v1",
+        "fieldsV1": fields,
+        **more,
+    }
+
+
+async def field_owners(
+    kube: Kube, resource: Resource[Any], name: str, path: str, *, namespace: str = ""
+) -> list[str]:
+    """Who owns the field of that path, e.g. `f:spec.f:unschedulable`, in order of their names."""
+    found: list[str] = []
+    for entry in managed_fields(await get_json(kube, resource, name, namespace=namespace)):
+        fields = entry["fieldsV1"]
+        for part in re.split(r"\.(?=f:|k:)", path):
+            fields = fields.get(part)
+            if fields is None:
+                break
+        else:
+            found.append(entry["manager"])
+    return sorted(found)
+
+
+class RawWatch:
+    """What a watch says, event by event."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+        self._rest = b""
+        self._events: deque[JsonObject] = deque()
+
+    async def next(self) -> JsonObject:
+        """The next event, within a generous time."""
+        event = await self._next()
+        if event is None:
+            raise AssertionError("the watch ended instead of saying something")
+        return event
+
+    async def take(self, count: int) -> list[tuple[str, str, str]]:
+        """So many events: what happened, to what, and the revision."""
+        return [summarize(await self.next()) for _ in range(count)]
+
+    async def rest(self) -> list[JsonObject]:
+        """All until the server ends it."""
+        events: list[JsonObject] = []
+        while (event := await self._next()) is not None:
+            events.append(event)
+        return events
+
+    async def _next(self) -> JsonObject | None:
+        async with asyncio.timeout(20):
+            while not self._events:
+                chunk = await anext(self._chunks, b"")
+                if not chunk:
+                    return None
+                *lines, self._rest = (self._rest + chunk).split(b"\n")
+                self._events.extend(msgspec.json.decode(line) for line in lines)
+        return self._events.popleft()
+
+
+@asynccontextmanager
+async def raw_watch(kube: Kube, path: str, **query: str) -> AsyncGenerator[RawWatch]:
+    """A watch in its own words."""
+    async with kube.stream(path, query={"watch": "true", **query}) as answer:
+        yield RawWatch(answer.chunks())
+
+
+def summarize(event: JsonObject) -> tuple[str, str, str]:
+    """What happened, to what, and the revision that the object had then."""
+    metadata = event["object"]["metadata"]
+    return event["type"], metadata.get("name", ""), metadata["resourceVersion"]

@@ -1,0 +1,35 @@
+"""The life of a small cluster leaves the same behind on both servers."""
+
+import secrets
+from typing import Any
+
+from libs.testing.realkube.cluster import RealKube
+from tests.component.kube import cluster_state
+from tests.component.kube.cluster_script import ClusterScript
+from tests.component.kube.cluster_state import Written
+from tests.component.kube.sandbox import Sandbox, ServerUnderTest
+from tests.component.kube.servers import real, simulated
+
+
+async def run_script(server: ServerUnderTest) -> tuple[dict[str, Any], Written]:
+    """What is there in the end, and what was written to get there."""
+    place = Sandbox(server, token=secrets.token_hex(4))
+    await place.open()
+    try:
+        async with place.machines() as fleet:
+            await ClusterScript(place, fleet).run()
+            return await cluster_state.collect_objects(place), await cluster_state.collect_writes(
+                place
+            )
+    finally:
+        await place.close()
+
+
+async def test_a_life_leaves_the_same_behind_on_both_servers(plane: RealKube) -> None:
+    async with real(plane) as server:
+        objects, writes = await run_script(server)
+    async with simulated() as server:
+        there, written = await run_script(server)
+
+    assert written == writes
+    assert there == objects

@@ -1,0 +1,145 @@
+"""What a client meets when the server forgets or starts anew, and that its cache comes through."""
+
+import asyncio
+import random
+from contextlib import suppress
+
+import pytest
+
+from libs.kube.cache import Cache
+from libs.kube.client import Kube
+from libs.kube.errors import Gone
+from libs.kube.resources import CONFIG_MAPS
+from libs.kube.views import Object
+from libs.runtime.clock import SystemClock
+from tests.component.kube.builders import config_map
+from tests.component.kube.raw_requests import patch, raw_watch
+from tests.component.kube.sandbox import Sandbox
+from tests.support import eventually
+
+
+async def test_what_was_before_a_compaction_is_gone(place: Sandbox, kube: Kube) -> None:
+    """A watch from then, the next page of a list, and a list of exactly then."""
+    path = CONFIG_MAPS.path(namespace=place.namespace)
+    for name in ("a", "b", "c"):
+        await kube.create(CONFIG_MAPS, config_map(name), namespace=place.namespace)
+    page = await kube.list_page(CONFIG_MAPS, namespace=place.namespace, limit=1)
+    old = page.resource_version
+    for n in range(3):
+        await patch(kube, CONFIG_MAPS, "a", {"data": {"n": str(n)}}, namespace=place.namespace)
+
+    await place.compact()
+
+    async with raw_watch(kube, path, resourceVersion=old) as watched:
+        said = await watched.next()
+        assert await watched.rest() == []
+    assert said["type"] == "ERROR"
+    assert (said["object"]["code"], said["object"]["reason"]) == (410, "Expired")
+    assert said["object"]["message"].startswith(f"too old resource version: {old} (")
+
+    with pytest.raises(Gone) as gone:
+        await kube.list_page(
+            CONFIG_MAPS, namespace=place.namespace, limit=1, continue_token=page.continue_token
+        )
+    assert (gone.value.code, gone.value.reason) == (410, "Expired")
+    with pytest.raises(Gone) as gone:
+        await kube.request(
+            "GET", path, query={"resourceVersion": old, "resourceVersionMatch": "Exact"}
+        )
+    assert (gone.value.code, gone.value.reason) == (410, "Expired")
+
+    now = await kube.list_page(CONFIG_MAPS, namespace=place.namespace, fields="metadata.name!=none")
+    assert {"a", "b", "c"} <= {item.metadata.name for item in now.items}
+    async with raw_watch(kube, path, resourceVersion=now.resource_version) as watched:
+        made = await kube.create(CONFIG_MAPS, config_map("d"), namespace=place.namespace)
+        assert await watched.take(1) == [("ADDED", "d", made.metadata.resource_version)]
+
+
+def cache_of(place: Sandbox, kube: Kube) -> Cache[Object]:
+    return Cache(
+        kube,
+        CONFIG_MAPS,
+        clock=SystemClock(),
+        random=random.Random(1),
+        namespace=place.namespace,
+    )
+
+
+async def same(place: Sandbox, cache: Cache[Object]) -> bool:
+    page = await place.kube(manager="other").list_page(CONFIG_MAPS, namespace=place.namespace)
+    return {item.metadata.key: item for item in page.items} == {
+        item.metadata.key: item for item in cache
+    }
+
+
+@pytest.mark.parametrize("trouble", ["restart", "compact"])
+async def test_a_cache_is_as_the_server_again_after_trouble(
+    place: Sandbox, kube: Kube, trouble: str
+) -> None:
+    """Whatever was written before it, while it lasted, and after."""
+    cache = cache_of(place, kube)
+    following = asyncio.create_task(cache.run())
+    try:
+        await cache.wait_synced()
+        changed = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
+        gone = await kube.create(CONFIG_MAPS, config_map("b"), namespace=place.namespace)
+        await eventually(lambda: same(place, cache))
+
+        await getattr(place, trouble)()
+        await patch(kube, CONFIG_MAPS, "a", {"data": {"new": "1"}}, namespace=place.namespace)
+        await kube.delete(CONFIG_MAPS, "b", uid=gone.metadata.uid, namespace=place.namespace)
+        await kube.create(CONFIG_MAPS, config_map("c"), namespace=place.namespace)
+
+        await eventually(lambda: same(place, cache))
+        held = cache.get(f"{place.namespace}/a")
+        assert held is not None
+        assert int(held.metadata.resource_version) > int(changed.metadata.resource_version)
+        assert cache.get(f"{place.namespace}/b") is None
+        assert await cache.verify_current(within=10.0)
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+
+
+async def test_a_cache_holds_what_we_wrote_before_the_watch_tells_it(
+    place: Sandbox, kube: Kube
+) -> None:
+    cache = cache_of(place, kube)
+    following = asyncio.create_task(cache.run())
+    try:
+        await cache.wait_synced()
+        made = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
+        cache.record_write(made)
+        assert cache.get(f"{place.namespace}/a") == made
+        await eventually(lambda: same(place, cache))
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+
+
+async def test_a_storm_of_writes_ends_in_the_same_cache(place: Sandbox, kube: Kube) -> None:
+    cache = cache_of(place, kube)
+    following = asyncio.create_task(cache.run())
+    try:
+        await cache.wait_synced()
+
+        async def churn(n: int) -> None:
+            name = f"c{n % 5}"
+            with suppress(Exception):
+                await kube.create(CONFIG_MAPS, config_map(name), namespace=place.namespace)
+            with suppress(Exception):
+                change = {"data": {"n": str(n)}}
+                await patch(kube, CONFIG_MAPS, name, change, namespace=place.namespace)
+            if n % 3 == 0:
+                path = CONFIG_MAPS.path(namespace=place.namespace, name=name)
+                with suppress(Exception):
+                    await kube.request("DELETE", path)
+
+        await asyncio.gather(*(churn(n) for n in range(60)))
+        await eventually(lambda: same(place, cache))
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following

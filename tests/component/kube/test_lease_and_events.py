@@ -1,0 +1,82 @@
+"""What services do through the client on either server: lead one after the other, and tell."""
+
+import asyncio
+import random
+from contextlib import suppress
+
+from libs.kube.client import Kube
+from libs.kube.events import EventRecorder, InvolvedObject
+from libs.kube.lease.election import LeaderElector
+from libs.kube.resources import CONFIG_MAPS, EVENTS, LEASES
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import RandomIds
+from tests.component.kube.builders import config_map
+from tests.component.kube.raw_requests import get_json
+from tests.component.kube.sandbox import Sandbox
+from tests.support import eventually
+
+
+async def test_candidates_lead_one_after_the_other(place: Sandbox, kube: Kube) -> None:
+    await kube.create(LEASES, {"metadata": {"name": "leader"}}, namespace=place.namespace)
+    leading: list[str] = []
+    terms: list[tuple[str, str | None]] = []
+
+    async def lead(name: str) -> None:
+        candidate = LeaderElector(
+            kube=place.kube(manager=name),
+            namespace=place.namespace,
+            name="leader",
+            identity=name,
+            clock=SystemClock(),
+            random=random.Random(name),
+            ids=RandomIds(),
+        )
+        async with candidate.lead():
+            leading.append(name)
+            now = await kube.get(LEASES, "leader", namespace=place.namespace)
+            terms.append((candidate.holder, now.spec.holder_identity))
+            assert leading == [name]
+            leading.remove(name)
+
+    async with asyncio.TaskGroup() as group:
+        for name in ("a", "b"):
+            group.create_task(lead(name), name=name)
+
+    assert [holder for holder, _ in terms] == [recorded for _, recorded in terms]
+    assert len({holder for holder, _ in terms}) == 2
+    left = await kube.get(LEASES, "leader", namespace=place.namespace)
+    assert not left.spec.holder_identity
+    assert left.spec.lease_transitions == 2
+
+
+async def test_what_is_said_twice_is_one_event_with_a_count(place: Sandbox, kube: Kube) -> None:
+    target = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
+    events = EventRecorder(kube=kube, clock=SystemClock(), random=random.Random(1), ids=RandomIds())
+    about = InvolvedObject(
+        api_version="v1",
+        kind="ConfigMap",
+        name="a",
+        namespace=place.namespace,
+        uid=target.metadata.uid,
+    )
+    writing = asyncio.create_task(events.run())
+    try:
+        for _ in range(2):
+            events.record(about, type="Normal", reason="Seen", message="it is there")
+        by_reason = "involvedObject.name=a,reason=Seen"
+
+        async def written() -> bool:
+            page = await kube.list_page(EVENTS, namespace=place.namespace, fields=by_reason)
+            return len(page.items) == 1
+
+        await eventually(written)
+    finally:
+        writing.cancel()
+        with suppress(asyncio.CancelledError):
+            await writing
+    (said,) = (await kube.list_page(EVENTS, namespace=place.namespace, fields=by_reason)).items
+    read = await get_json(kube, EVENTS, said.metadata.name, namespace=place.namespace)
+    assert read["count"] == 2
+    assert read["source"]["component"] == "nvidia-gpu-operator"
+    assert read["message"] == "it is there"
+    assert read["firstTimestamp"] <= read["lastTimestamp"]

@@ -1,0 +1,196 @@
+"""A real control plane, a real nats-server, and Sluice on it as it is installed.
+
+Our services run as the accounts that the installation makes, by tokens such as their pods have, and
+machines as the nodes that they are. The processes are those of the demo; the server is not.
+"""
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from demo import keys
+from demo.admin import MANAGER, USER, DemoAdmin, path_of
+from demo.environment import SERVICES, DemoEnvironment
+from demo.paths import NAMESPACE, DemoPaths, kubelet_users, service_account
+from demo.process_group import ProcessGroup
+from libs.contracts.identities import Identity, Writer
+from libs.kube.client import Kube
+from libs.kube.config import open_transport
+from libs.kube.errors import NotFound, TooManyRequests
+from libs.kube.resources import LEASES
+from libs.policy.installation.objects import installation_objects
+from libs.policy.kinds import KINDS
+from libs.policy.service_accounts import service_account_of
+from libs.runtime.clock import SystemClock
+from libs.testing.nats import NatsServer
+from libs.testing.realkube.binaries import Binaries
+from libs.testing.realkube.cluster import RealKube
+from tests.support import eventually
+
+OURS = f"system:serviceaccounts:{NAMESPACE}"
+"""The group of all our accounts."""
+
+REPLICAS = ("scheduler-1", "scheduler-2")
+"""One leads, the other stands by."""
+
+(_SCHEDULER,) = (part for part in SERVICES if part.writer is Writer.SCHEDULER)
+_MASTERS = "system:masters"
+_NODES = "system:nodes"
+
+
+class Installation:
+    """What is up, and what a person may do to it."""
+
+    def __init__(
+        self, up: DemoEnvironment, *, kube: Kube, plane: RealKube, nodes: Sequence[str]
+    ) -> None:
+        self.up = up
+        self.kube = kube
+        self.person = DemoAdmin(kube)
+        self.plane = plane
+        self.nodes = nodes
+
+    async def install(self) -> None:
+        """All that is rendered, and for each of our services the way in as its account."""
+        await self.person.install()
+        for obj in installation_objects(NAMESPACE):
+            await self.person.apply(obj)
+        for kind in KINDS:
+            await eventually(lambda kind=kind: self._served(kind), within=60)
+        for part in SERVICES:
+            await self._let_in(part.writer)
+
+    async def start(self) -> None:
+        """Every service and every machine; two schedulers, of which one leads.
+
+        Both hear every agent from its first beat on: who has yet to hear one starts no node there.
+        """
+        for name in REPLICAS:
+            await self._schedule(name)
+        await self.up.processes.wait_ready(*REPLICAS)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._serve(), name="serve")
+            group.create_task(self._switch_on(), name="switch on")
+
+    async def leader(self) -> str:
+        """Which scheduler holds the lease, if one does; by its name, and by its life."""
+        name = service_account_of(Writer.SCHEDULER)
+        return (await self.kube.get(LEASES, name, namespace=NAMESPACE)).spec.holder_identity or ""
+
+    async def read(self, kind: str, name: str) -> dict[str, Any]:
+        """An object as it is, and nothing of one that is not."""
+        path = path_of(KINDS[kind].api_version, kind, name=name)
+        try:
+            return msgspec.json.decode(await self.kube.request("GET", path))
+        except NotFound:
+            return {}
+
+    async def until(self, holds: Callable[[], Awaitable[bool]], *, within: float) -> None:
+        """Wait until it is so."""
+        await self.finish(eventually(holds, within=2 * within, every=0.2), within=within)
+
+    async def finish(self, doing: Coroutine[Any, Any, None], *, within: float) -> None:
+        """Do it; a process that ends meanwhile without being told to is a failure."""
+        task = asyncio.create_task(doing, name="what is waited for")
+        watch = asyncio.create_task(self.up.processes.wait_failed(), name="watch")
+        try:
+            ended, _ = await asyncio.wait(
+                {task, watch}, timeout=within, return_when=asyncio.FIRST_COMPLETED
+            )
+            if watch in ended:
+                raise watch.result()
+            if not ended:
+                pytest.fail(f"not done within {within:g} s{self.process_logs()}")
+            await task
+        finally:
+            for each in (task, watch):
+                each.cancel()
+            await asyncio.wait({task, watch})
+
+    def process_logs(self) -> str:
+        """What every process of ours said last."""
+        workers = self.up.processes.processes.items()
+        tails = (f"{name}, its last lines:\n{one.child.tail()}" for name, one in workers)
+        return "\n".join(("", *tails))
+
+    async def _serve(self) -> None:
+        for part in SERVICES:
+            if part is not _SCHEDULER:
+                await self.up.start_service(part)
+
+    async def _switch_on(self) -> None:
+        for node in self.nodes:
+            await self.up.start_machine(node)
+
+    async def _served(self, kind: str) -> bool:
+        path = f"/apis/{KINDS[kind].api_version}/{KINDS[kind].plural}"
+        try:
+            await self.kube.request("GET", path)
+        except (NotFound, TooManyRequests):  # its storage is being made
+            return False
+        return True
+
+    async def _let_in(self, writer: Writer) -> None:
+        name = service_account_of(writer)
+        answer = await self.kube.request(
+            "POST",
+            f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{name}/token",
+            body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
+        )
+        token = msgspec.json.decode(answer)["status"]["token"]
+        config = json.loads(self.plane.kubeconfig().read_text())
+        config["users"][0]["user"] = {"token": token}
+        self.up.paths.kubeconfig(service_account(writer)).write_text(json.dumps(config))
+
+    async def _schedule(self, name: str) -> None:
+        part, up = _SCHEDULER, self.up
+        await up.processes.start(
+            name,
+            part.module,
+            part.role,
+            namespace=NAMESPACE,
+            kubeconfig=str(up.paths.kubeconfig(service_account(part.writer))),
+            pod_name=name,
+            nats_url=up.nats.url,
+            nats_nkey_seed_file=str(up.paths.key(Identity(writer=part.writer))),
+        )
+
+
+def users(nodes: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Who comes in by himself: a person, and machines; what services are, the server says."""
+    found: dict[str, Sequence[str]] = {USER: [_MASTERS]}
+    for node in nodes:
+        own, shared = kubelet_users(node)
+        # Each kubelet of ours sees all pods, which no real one does.
+        found |= {own: [_NODES], shared: [_MASTERS]}
+    return found
+
+
+@asynccontextmanager
+async def provision(binaries: Binaries, nodes: Sequence[str]) -> AsyncGenerator[Installation]:
+    """With control plane and bus up, and nothing installed. At the end nothing is left."""
+    clock, known = SystemClock(), users(nodes)
+    async with AsyncExitStack() as stack:
+        plane = await RealKube.start(binaries=binaries, users=known, reads_of=[OURS])
+        stack.push_async_callback(plane.stop)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-real-"))
+        places = DemoPaths(Path(folder))
+        for name in ("users", "keys", "machines", "oddities"):
+            (places.folder / name).mkdir()
+        for user in known:
+            places.kubeconfig(user).write_text(plane.kubeconfig(user).read_text())
+        nats = await stack.enter_async_context(NatsServer(config=keys.write_keys(places, nodes)))
+        crew = await stack.enter_async_context(ProcessGroup(os.environ))
+        up = DemoEnvironment(places, processes=crew, nats=nats, clock=clock, seed=1)
+        transport = await open_transport(clock=clock, kubeconfig=places.kubeconfig(USER))
+        await stack.enter_async_context(transport)
+        kube = Kube(transport, manager=MANAGER, clock=clock)
+        yield Installation(up, kube=kube, plane=plane, nodes=nodes)

@@ -1,0 +1,61 @@
+"""What is read from an audit log: the journal, and what was asked without the right to it."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from libs.contracts.journal import Verb
+from tests.component.real_upgrade.audit_checks import read_audit_log
+
+AT = "2026-01-01T00:00:00.000000Z"
+TELEMETRY = "system:serviceaccount:gpu-operator:sluice-telemetry-cluster"
+OTHERS = ["system:serviceaccounts", "system:serviceaccounts:kube-system"]
+
+
+def line(
+    user: str, groups: list[str], verb: str, uri: str, code: int, **more: Any
+) -> dict[str, Any]:
+    return {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "stage": "ResponseComplete",
+        "requestReceivedTimestamp": AT,
+        "stageTimestamp": AT,
+        "user": {"username": user, "groups": groups},
+        "verb": verb,
+        "requestURI": uri,
+        "responseStatus": {"code": code},
+        **more,
+    }
+
+
+def test_what_was_refused_to_ours_is_told_and_reads_are_no_revisions(tmp_path: Path) -> None:
+    ours = ["system:serviceaccounts", "system:serviceaccounts:gpu-operator"]
+    node = {"resource": "nodes", "name": "n", "apiVersion": "v1"}
+    pods = {"resource": "pods", "apiVersion": "v1"}
+    whole = {"kind": "Node", "metadata": {"name": "n", "uid": "u", "resourceVersion": "7"}}
+    lines = [
+        line(TELEMETRY, ours, "list", "/api/v1/nodes?limit=500", 200, objectRef=node),
+        line(TELEMETRY, ours, "list", "/api/v1/pods?limit=500", 403, objectRef=pods),
+        line(TELEMETRY, ours, "list", "/api/v1/pods?limit=500&continue=x", 403, objectRef=pods),
+        line("system:serviceaccount:kube-system:x", OTHERS, "list", "/api/v1/pods", 403),
+        line("person", ["system:masters"], "create", "/api/v1/nodes", 201, objectRef=node)
+        | {"responseObject": whole},
+    ]
+    log = tmp_path / "audit.log"
+    log.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in lines))
+    found = read_audit_log(log)
+    assert found.asked == {
+        ("sluice-telemetry-cluster", "", "nodes", "list"),
+        ("sluice-telemetry-cluster", "", "pods", "list"),
+    }
+    assert "sluice-scheduler: pods/eviction create" in found.unused_rights()
+    assert "sluice-telemetry-cluster: nodes get list watch" not in found.unused_rights()
+    assert found.forbidden == {"sluice-telemetry-cluster: list /api/v1/pods": 2}
+    assert [(one.verb, one.revision, one.user) for one in found.revisions] == [
+        (Verb.CREATE, 7, "person")
+    ]
+    kept = tmp_path / "revisions"
+    found.keep(kept)
+    assert kept.read_bytes().count(b"\n") == 1

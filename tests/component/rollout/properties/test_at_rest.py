@@ -1,0 +1,199 @@
+"""What holds for every node at rest, whatever is on it."""
+
+from hypothesis import assume, event, given
+from msgspec.structs import replace
+
+from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import InstallMethod
+from libs.rollout.at_rest import step_at_rest
+from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait, WriteNode
+from libs.rollout.edits import handle_edits
+from libs.rollout.node_writes import current_lease, current_record, upgrade_lease
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import MalformedAnnotation, NodeView
+from libs.rollout.views.pool import PoolView, Readiness
+from tests.unit.rollout.at_rest.strategies import INSTANTS, nodes, pools
+from tests.unit.rollout.builders import apply_step
+
+
+def looked_at(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
+    """As a step does it; a node that is in fact under a lease of ours is none of these."""
+    outcome = handle_edits(node, pool, now)
+    if outcome is not None:
+        return outcome
+    assume(upgrade_lease(node) is None)
+    return step_at_rest(node, pool, now)
+
+
+def evident(node: NodeView, pool: PoolView) -> bool:
+    """Whether the record proves what runs now, said once more from scratch."""
+    record = current_record(node)
+    proof = None if record is None else record.evidence
+    if proof is None or not proof.passed:
+        return False
+    here = (node.uid, node.boot_id, node.kernel, node.driver_label)
+    if (proof.node_uid, proof.boot_id, proof.kernel, proof.label) != here:
+        return False
+    if pool.method is not InstallMethod.CONTAINER:
+        loaded = node.loaded
+        return loaded is not None and abs(loaded.loaded_at - proof.driver_started) < 1
+    return any(
+        pod.uid == proof.driver_pod_uid
+        and pod.label == node.driver_label
+        and pod.ready
+        and not pod.deleting
+        and pod.started is not None
+        and abs(pod.started - proof.driver_started) < 1
+        for pod in node.driver_pods
+    )
+
+
+def in_place(node: NodeView, pool: PoolView) -> bool:
+    """Where its policy wants it: nothing of ours where nothing is wanted, or proven, and right."""
+    record = current_record(node)
+    unwanted = node.excluded or node.pool != pool.key
+    if record is None and not node.driver_label and (unwanted or pool.gone):
+        return True
+    build = pool.build(pool.target, node.variant)
+    return (
+        not unwanted
+        and not pool.gone
+        and record is not None
+        and record.state == node.state == "upgrade-done"
+        and build is not None
+        and build.readiness is Readiness.SETTLED
+        and build.label == node.driver_label
+        and evident(node, pool)
+    )
+
+
+def kind(outcome: NodeOutcome) -> str:
+    match outcome:
+        case Wait():
+            return f"wait: {outcome.code.value}"
+        case Candidate():
+            return f"candidate: {outcome.operation.value}"
+        case Step():
+            return f"step: {', '.join(sorted({type(one).__name__ for one in outcome.actions}))}"
+        case _:
+            return "in place"
+
+
+@given(nodes(), pools(), INSTANTS)
+def test_a_node_that_is_not_in_place_has_a_reason(
+    node: NodeView, pool: PoolView, now: Instant
+) -> None:
+    outcome = looked_at(node, pool, now)
+    event(kind(outcome))
+    if outcome is None:
+        assert in_place(node, pool)
+    elif isinstance(outcome, Wait):
+        assert outcome.detail
+        assert outcome.who
+        assert outcome.since == now.at
+        assert outcome.until is None or outcome.until > now.at
+    elif isinstance(outcome, Step):
+        assert outcome.actions
+        assert outcome.because
+
+
+@given(nodes(), pools(), INSTANTS)
+def test_no_step_is_taken_twice_and_they_come_to_an_end(
+    node: NodeView, pool: PoolView, now: Instant
+) -> None:
+    taken: list[object] = []
+    for _ in range(8):
+        outcome = looked_at(node, pool, now)
+        if not isinstance(outcome, Step):
+            return
+        told = [
+            replace(one, revision="") if isinstance(one, WriteNode) else one
+            for one in outcome.actions
+        ]
+        assert told not in taken
+        taken.append(told)
+        node = apply_step(node, outcome)
+    raise AssertionError(f"{len(taken)} steps, and no end: {taken[-2:]}")
+
+
+@given(nodes(), pools(), INSTANTS)
+def test_at_rest_nothing_is_lowered_moved_or_handed_back(
+    node: NodeView, pool: PoolView, now: Instant
+) -> None:
+    """Cordons and driver labels change under a lease alone; `forget` is a person's doing."""
+    outcome = looked_at(node, pool, now)
+    if not isinstance(outcome, Step) or upgrade_lease(node) is not None:
+        return
+    later = apply_step(node, outcome)
+    dropped = current_record(node) is not None and current_record(later) is None
+    assert dropped or later.cordoned is node.cordoned
+    assert later.driver_label in ("", node.driver_label)
+    for action in outcome.actions:
+        if isinstance(action, WriteNode):
+            assert not action.lowers_capacity
+            assert action.applied.unschedulable in (None, node.cordoned)
+
+
+@given(nodes(), pools(), INSTANTS)
+def test_done_is_written_on_a_proof_of_what_runs_and_never_on_a_failed_node(
+    node: NodeView, pool: PoolView, now: Instant
+) -> None:
+    outcome = looked_at(node, pool, now)
+    if not isinstance(outcome, Step) or upgrade_lease(node) is not None:
+        return
+    was = current_record(node)
+    for action in outcome.actions:
+        if isinstance(action, WriteNode) and action.applied.state == "upgrade-done":
+            said = action.applied.record
+            assert said is not None
+            if was is not None and was.state == "upgrade-required" and node.request is None:
+                assert evident(node, pool)
+            assert was is None or was.state != "upgrade-failed" or node.request is not None
+
+
+@given(nodes(), pools(), INSTANTS)
+def test_whoever_could_start_is_fit_for_it(node: NodeView, pool: PoolView, now: Instant) -> None:
+    outcome = looked_at(node, pool, now)
+    if not isinstance(outcome, Candidate):
+        return
+    assert node.ready
+    assert not pool.gone
+    assert current_lease(node) is None
+    assert not isinstance(node.lease, MalformedAnnotation)
+    assert now.visibility.bus_down_since is None
+    assert not now.visibility.foreign_operator
+    if outcome.operation is Operation.REMOVE:
+        assert (outcome.target, outcome.label) == ("", "")
+        return
+    build = pool.build(outcome.target, node.variant)
+    assert build is not None
+    assert (build.label, build.readiness) == (outcome.label, Readiness.SETTLED)
+    if outcome.operation is Operation.BRING_UP:
+        assert node.loaded is None
+        assert node.modules_reported
+    if outcome.outside and outcome.operation is not Operation.VALIDATE:
+        record = node.record
+        assert isinstance(record, NodeRecord)
+        assert record.evidence is None or not record.evidence.passed
+    if outcome.operation is not Operation.VALIDATE:
+        assert not node.skip
+
+
+@given(nodes(), pools(), INSTANTS)
+def test_what_does_not_matter_changes_nothing(node: NodeView, pool: PoolView, now: Instant) -> None:
+    other = replace(
+        node,
+        created=1.0,
+        gpus=1,
+        upgrade_last=True,
+        cordon_taint=not node.cordon_taint,
+        keep_cordoned=True,
+        last_wait=Wait(code=WaitCode.BUDGET, detail="x", since=1.0),
+        components=dict(reversed(list(node.components.items()))),
+        driver_pods=tuple(reversed(node.driver_pods)),
+    )
+    one, two = looked_at(node, pool, now), looked_at(other, pool, now)
+    assert kind(one) == kind(two)
+    if not isinstance(one, Step | Candidate) and len(node.driver_pods) < 2:
+        assert one == two

@@ -1,0 +1,340 @@
+"""What holds for every node in flight, however odd: it acts or waits, with a cause, and ends."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from libs.contracts.commands import (
+    Command,
+    Idle,
+    Install,
+    Order,
+    Proven,
+    Quiesce,
+    Swap,
+    Validate,
+)
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import NodeRecord, Operation, UpgradeState
+from libs.contracts.reports import Progress, Refusal, RefusalCode
+from libs.contracts.waits import WaitCode
+from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout, StrategySpec
+from libs.policy.kinds.upgrade_policy import Drain, PodDeletion, WaitForCompletion
+from libs.rollout.decision import EvictPods, NodeOutcome, Step, Wait, WriteNode, WriteSlot
+from libs.rollout.in_flight import STATES, step_in_flight
+from libs.rollout.in_flight.in_flight_node import is_old_pod
+from libs.rollout.views.machine import Component, EvictionExemption, PodEviction, WorkloadPod
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView, Readiness
+from tests.unit.rollout.builders import (
+    BOOT,
+    KERNEL,
+    NEW,
+    NOW,
+    OLD,
+    command,
+    component,
+    driver_pod,
+    ended,
+    evidence,
+    granted,
+    in_flight_node,
+    instant,
+    label_of,
+    pool,
+    with_build,
+)
+from tests.unit.rollout.in_flight.step_runner import run_step
+
+NAMES = ("driver", "validator", "plugin", "telemetry", "discovery")
+TOKEN = 7
+NAMED_ENDS = {
+    UpgradeState.UPGRADE_DONE,
+    UpgradeState.UPGRADE_FAILED,
+    UpgradeState.UPGRADE_REQUIRED,
+    "",
+}
+NEVER_ENDED_BY_TIME = {
+    WaitCode.STALE,
+    WaitCode.BUS,
+    WaitCode.TARGET_UNSETTLED,
+    WaitCode.HALTED,
+    WaitCode.BUDGET,
+}
+
+moments = st.sampled_from([NOW - 4000, NOW - 500, NOW - 130, NOW - 60, NOW - 1, NOW])
+boots = st.sampled_from([BOOT, BOOT, BOOT, "boot-0"])
+labels = st.sampled_from([label_of(NEW), label_of(NEW), label_of(OLD), ""])
+
+
+def bodies(name: str) -> st.SearchStrategy[Any]:
+    proven = st.one_of(
+        st.none(), st.builds(Proven, label=labels, kernel=st.sampled_from([KERNEL, "5.15"]))
+    )
+    known: list[st.SearchStrategy[Any]] = [st.just(Quiesce()), st.builds(Idle, proven=proven)]
+    if name == "driver":
+        uid = st.sampled_from(["", f"pod-{OLD}-node-1", f"pod-{NEW}-node-1"])
+        known.append(st.builds(Swap, label=labels, old_pod_uid=uid, keep=st.booleans()))
+        known.append(st.builds(Install, label=labels))
+    if name == "validator":
+        uid = st.sampled_from(["", f"pod-{NEW}-node-1"])
+        known.append(st.builds(Validate, label=labels, pod_uid=uid))
+    return st.one_of(known)
+
+
+@st.composite
+def commands(draw: st.DrawFn, name: str) -> Command:
+    return command(
+        draw(bodies(name)),
+        order=(draw(st.sampled_from([TOKEN, TOKEN, TOKEN, TOKEN - 1])), draw(st.integers(1, 3))),
+        boot=draw(boots),
+        epoch=draw(st.sampled_from([3, 3, 3, 2])),
+        deadline=draw(moments) + draw(st.sampled_from([120.0, 240.0, 600.0])),
+    )
+
+
+@st.composite
+def components(draw: st.DrawFn, name: str) -> Component:
+    slot = draw(st.one_of(st.none(), commands(name)))
+    made = component(slot, heard=draw(moments))
+    if slot is None:
+        return made
+    if draw(st.booleans()):
+        outcome = draw(st.sampled_from(["done", "failed", "superseded"]))
+        made = replace(made, result=ended(slot, outcome, code="busy", message="python"))
+    elif draw(st.booleans()):
+        phase = draw(st.sampled_from(["old-driver", "unload", "gate", "driver-start", "cuda"]))
+        progress = Progress(
+            epoch=3, token=slot.token, op=slot.op, command=slot.kind.value, phase=phase
+        )
+        made = replace(made, progress=progress)
+    elif draw(st.booleans()):
+        code = draw(st.sampled_from([RefusalCode.EXPIRED, RefusalCode.OTHER_BOOT]))
+        refusal = Refusal(code=code, message="no", token=slot.token, op=slot.op)
+        made = replace(made, refusal=refusal)
+    if draw(st.booleans()):
+        made = replace(made, highest_order=Order(TOKEN, draw(st.integers(0, 4))))
+    return made
+
+
+@st.composite
+def pods(draw: st.DrawFn, index: int) -> WorkloadPod:
+    return WorkloadPod(
+        namespace="ml",
+        name=f"p{index}",
+        uid=f"u{index}",
+        gpu=draw(st.booleans()),
+        job=draw(st.booleans()),
+        drained=draw(st.booleans()),
+        exemption=draw(
+            st.sampled_from([*EvictionExemption, EvictionExemption.NONE, EvictionExemption.NONE])
+        ),
+        bare=draw(st.booleans()),
+        empty_dir=draw(st.booleans()),
+        deleting=draw(st.booleans()),
+    )
+
+
+def _subset(draw: st.DrawFn, of: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(each for each in of if draw(st.booleans()))
+
+
+@st.composite
+def flights(draw: st.DrawFn) -> NodeView:
+    """A node in flight in any state, with anything on its machine."""
+    state = UpgradeState(draw(st.sampled_from(sorted(STATES))))
+    validates = state == UpgradeState.VALIDATION_REQUIRED
+    later = validates or state == UpgradeState.POD_RESTART_REQUIRED
+    operations = [one for one in Operation if later or one is not Operation.BRING_UP]
+    operations = [one for one in operations if one is not Operation.VALIDATE or validates]
+    operations = [one for one in operations if one is not Operation.REMOVE or not validates]
+    operation = draw(st.sampled_from(operations))
+    since = draw(moments)
+    removing = operation is Operation.REMOVE
+    record = {
+        "operation": operation,
+        "since": since,
+        "target": "" if removing else NEW,
+        "label": "" if removing else label_of(NEW),
+        "started": later and operation is not Operation.VALIDATE,
+        "deadline": since + 600 if later else draw(st.sampled_from([None, since + 300])),
+        "deadline_renewed": draw(st.booleans()),
+        "boot_id": draw(boots),
+        "frozen_seconds": draw(st.sampled_from([0.0, 50.0])),
+    }
+    one_pod = driver_pod(
+        NEW,
+        ready=draw(st.booleans()),
+        restarts=draw(st.sampled_from([0, 1, 3])),
+        started=draw(st.sampled_from([None, NOW - 30])),
+        deleting=draw(st.booleans()),
+        label=draw(labels),
+    )
+    old = driver_pod(OLD, deleting=draw(st.booleans()))
+    work = draw(st.one_of(st.none(), st.tuples(*(pods(index) for index in range(3)))))
+    leaving_now = tuple(
+        PodEviction(uid=pod.uid, since=since, refused=draw(st.sampled_from(["", "pdb"])))
+        for pod in _subset(draw, work or ())
+    )
+    loaded = draw(st.sampled_from([None, LoadedDriver(version="580", loaded_at=NOW - 30)]))
+    proof = evidence(op=draw(st.integers(1, 3)), passed=draw(st.booleans()))
+    node = in_flight_node(
+        state,
+        record=record,
+        driver_label=("" if removing else label_of(NEW)) if later else label_of(OLD),
+        components={name: draw(components(name)) for name in _subset(draw, NAMES)},
+        driver_pods=_subset(draw, (old, one_pod)),
+        pods=work,
+        evictions=leaving_now,
+        loaded=loaded,
+        gate=draw(st.sampled_from([None, Gate(), Gate(waiting_pod_uid=f"pod-{NEW}-node-1")])),
+        evidence=draw(st.sampled_from([None, proof, replace(proof, driver_started=NOW - 30)])),
+        cordoned=draw(st.sampled_from([True, True, False])),
+        cordon_taint=draw(st.booleans()),
+        safe_load=draw(st.sampled_from([False, False, True])),
+        modules_reported=draw(st.booleans()),
+        excluded=removing and draw(st.booleans()),
+        keep_cordoned=draw(st.booleans()),
+    )
+    lease = replace(node.lease, since=draw(moments))  # pyright: ignore[reportArgumentType]
+    return replace(node, lease=lease)
+
+
+@st.composite
+def places(draw: st.DrawFn, node: NodeView) -> PoolView:
+    """Its pool, with any policy."""
+    made = pool(
+        upgrade={
+            "wait_for_completion": WaitForCompletion(pod_selector="a=b"),
+            "pod_deletion": PodDeletion(force=draw(st.booleans())),
+            "drain": Drain(enable=draw(st.booleans())),
+        },
+        strategy=StrategySpec(
+            on_job_timeout=draw(st.sampled_from(OnJobTimeout)),
+            on_eviction_timeout=draw(st.sampled_from(OnEvictionTimeout)),
+        ),
+        standing={"frozen_seconds": draw(st.sampled_from([0.0, 50.0, 90.0]))},
+    )
+    record = node.record
+    assert isinstance(record, NodeRecord)
+    made = granted(made, node, target=draw(st.sampled_from([record.target, NEW])))
+    readiness = draw(st.sampled_from([*Readiness, Readiness.SETTLED]))
+    made = with_build(made, NEW, readiness=readiness)
+    standing = replace(
+        made.constraints,
+        halted=draw(st.sampled_from([{}, {NEW: "too many failed"}])),
+        to_release=draw(st.sampled_from([{}, {}, {node.uid: "halted"}])),
+    )
+    return replace(made, constraints=standing)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[NodeView, PoolView, dict[str, Any]]:
+    node = draw(flights())
+    away = st.sampled_from([None, None, NOW - 100])
+    sight = {"bus_down_since": draw(away), "age": draw(st.sampled_from([1.0, 1.0, 200.0]))}
+    return node, draw(places(node)), sight
+
+
+def said(outcome: NodeOutcome) -> Wait | None:
+    return outcome.wait if isinstance(outcome, Step) else None
+
+
+@given(cases())
+@settings(max_examples=400, deadline=None)
+def test_one_look_at_a_node_in_flight(case: tuple[NodeView, PoolView, dict[str, Any]]) -> None:
+    node, where, sight = case
+    outcome = step_in_flight(node, where, instant(**sight))
+    assert isinstance(outcome, Step | Wait)
+    acts_or_waits_with_a_reason(outcome)
+    if isinstance(outcome, Step) and outcome.actions:
+        does_nothing_twice(node, where, outcome, sight)
+        starts_nobody_in_a_halt(node, where, outcome)
+        swaps_under_no_old_driver(node, outcome)
+
+
+def acts_or_waits_with_a_reason(outcome: Step | Wait) -> None:
+    wait = outcome if isinstance(outcome, Wait) else outcome.wait
+    acts = isinstance(outcome, Step) and bool(outcome.actions)
+    if isinstance(outcome, Step):
+        assert acts or (wait is not None and outcome.wake_at is not None)
+        assert outcome.because
+        assert outcome.wake_at is None or outcome.wake_at > NOW
+    if wait is not None:
+        assert wait.code.is_known
+        assert wait.detail
+        assert wait.since == NOW
+        assert acts or wait.until is None or wait.until > NOW
+
+
+def does_nothing_twice(node: NodeView, where: PoolView, first: Step, sight: dict[str, Any]) -> None:
+    after = run_step(node, first)
+    again = step_in_flight(after, where, instant(**sight)) if after.lease is not None else None
+    if not isinstance(again, Step):
+        return
+    assert not [
+        action
+        for action in again.actions
+        if action in first.actions and action != EvictPods(pods=())
+    ]
+    written = [one.applied for one in first.actions if isinstance(one, WriteNode)]
+    again_written = [one.applied for one in again.actions if isinstance(one, WriteNode)]
+    assert not [applied for applied in again_written if applied in written]
+
+
+def starts_nobody_in_a_halt(node: NodeView, where: PoolView, step: Step) -> None:
+    record = node.record
+    assert isinstance(record, NodeRecord)
+    if record.started or record.operation is Operation.REMOVE or not where.constraints.halted:
+        return
+    moved = [one for one in step.actions if isinstance(one, WriteNode)]
+    assert all(one.applied.driver_label == node.driver_label for one in moved)
+
+
+def swaps_under_no_old_driver(node: NodeView, step: Step) -> None:
+    record = node.record
+    assert isinstance(record, NodeRecord)
+    for action in step.actions:
+        if isinstance(action, WriteSlot) and action.command.kind in ("swap", "install"):
+            slot = node.components["driver"].slot
+            adopted = slot is not None and slot.order == action.command.order
+            assert adopted or not any(is_old_pod(record, pod) for pod in node.driver_pods)
+
+
+def in_time(node: NodeView, where: PoolView, outcome: NodeOutcome, at: float) -> float:
+    """When to look again: no one answers any more."""
+    wait = said(outcome) if isinstance(outcome, Step) else outcome
+    moments = [getattr(outcome, "wake_at", None), wait.until if isinstance(wait, Wait) else None]
+    moments += [part.silent_at for part in node.components.values()]
+    ahead = [moment for moment in moments if moment is not None and moment > at]
+    return min(ahead, default=at + 1.0)
+
+
+@given(cases())
+@settings(max_examples=150, deadline=None)
+def test_without_any_answer_every_wait_comes_to_its_end(
+    case: tuple[NodeView, PoolView, dict[str, Any]],
+) -> None:
+    node, where, _ = case
+    at = NOW
+    for _ in range(60):
+        outcome = step_in_flight(node, where, instant(at))
+        assert isinstance(outcome, Step | Wait)
+        if isinstance(outcome, Step) and outcome.actions:
+            node = run_step(node, outcome)
+            if node.lease is None:
+                assert node.state in NAMED_ENDS
+                return
+            continue
+        wait = outcome if isinstance(outcome, Wait) else outcome.wait
+        assert wait is not None
+        if wait.code in NEVER_ENDED_BY_TIME:
+            assert wait.until is None
+            return
+        record = node.record
+        if wait.until is None and isinstance(record, NodeRecord) and record.deadline is None:
+            return  # the policy says that it may take for ever
+        at = in_time(node, where, outcome, at)
+    raise AssertionError(f"{node.state} for ever")

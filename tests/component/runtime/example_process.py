@@ -1,0 +1,72 @@
+"""One run of the example program, seen as a person sees it: its log, its exit code."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, cast
+
+EXAMPLE = Path(__file__).with_name("example.py")
+
+
+class ExampleProcess:
+    """One run of the example; its log is read line by line, as a person would."""
+
+    def __init__(self, *arguments: str, **environ: str) -> None:
+        self.lines: list[str] = []
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "error", str(EXAMPLE), *(arguments or ["both"])],
+            env={
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "PATH": os.environ["PATH"],
+                "SLUICE_HTTP_HOST": "127.0.0.1",
+                "SLUICE_HTTP_PORT": "0",
+                **environ,
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def until(self, event: str, **fields: object) -> dict[str, Any]:
+        """Read the log up to an event, and give it."""
+        for line in cast(IO[str], self._process.stderr):
+            self.lines.append(line.rstrip("\n"))
+            entry = json.loads(line)
+            if entry["event"] == event and fields.items() <= entry.items():
+                return entry
+        raise AssertionError("\n".join([f"no {event!r} in the log:", *self.lines]))
+
+    def ready(self) -> int:
+        """Wait until both services serve; the port of the HTTP server."""
+        port = self.until("http server started")["port"]
+        for _ in range(2):
+            self.until("phase entered", phase="ready")
+        return port
+
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self._process.send_signal(number)
+
+    def end(self) -> int:
+        """Wait for the exit code; what is left of the log is read."""
+        out, err = self._process.communicate(timeout=60)
+        self.out = out
+        self.lines += err.splitlines()
+        return self._process.returncode
+
+    def events(self, **fields: object) -> list[dict[str, Any]]:
+        """What was logged with these fields."""
+        entries = [json.loads(line) for line in self.lines if line.startswith("{")]
+        return [entry for entry in entries if fields.items() <= entry.items()]
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate()
+
+
+Launch = Callable[..., ExampleProcess]

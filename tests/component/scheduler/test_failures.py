@@ -1,0 +1,295 @@
+"""Schedulers that die, meet each other, or cannot reach anybody: the node ends where it should."""
+
+import pytest
+
+from libs.contracts.events import EventKind
+from libs.contracts.events import WaitEvent as Waits
+from libs.contracts.reports import Finding
+from libs.testing.apiserver.faults import Cut, Delay, Fault, FaultEffect, Hang, RefuseRequest
+from services.scheduler import resources
+from tests.component.scheduler.test_upgrades import CORDON, LABEL, STATES, brought_up, upgraded
+from tests.component.scheduler.world import NEW, OLD, POOL, USER, World, play
+
+LEASE_SECONDS = 15.0
+OTHER = "575.57.08"
+WRITES = 22
+"""Of a whole upgrade of one node, by whatever kind: after each of them a scheduler may die."""
+
+
+def nothing_twice(world: World, name: str, *, since: int) -> None:
+    """Each state was shown once, in order; one cordon, one eviction, one unload."""
+    written = [one for one in world.committed(name) if one.revision > since]
+    shown = [one.changed[LABEL][1] for one in written if LABEL in one.changed]
+    assert shown == STATES
+    assert [one.changed[CORDON] for one in written if CORDON in one.changed] == [
+        (None, True),
+        (True, None),
+    ]
+    assert len(written) <= 7
+    assert len([one for one in world.revisions("Pod") if one.code < 300]) == 1
+    machine = world.agents.machines[name]
+    assert machine.unloads == 1
+    assert machine.loaded is not None
+
+
+@pytest.mark.parametrize("after", range(0, WRITES, 3))
+def test_killed_after_any_write_another_goes_on_and_nothing_is_done_twice(after: int) -> None:
+    async def story(world: World) -> None:
+        scheduler, target = await brought_up(world, "a")
+        await world.start_job("train", "a")
+        await scheduler.stop()
+        since = world.server.revision
+        doomed = world.start(cut_after=after)
+        await world.sleep(70)
+        await world.apply_policy(NEW)
+
+        async def dead() -> bool:
+            return doomed.transport.cut.is_set() or (await world.state("a")) == "upgrade-done"
+
+        await world.sleep(1)
+        await world.until(dead)
+        await doomed.kill()
+        world.start()
+        await upgraded(world, "a", before=target)
+        await world.sleep(60)
+        nothing_twice(world, "a", since=since)
+
+    play(story, seed=after)
+
+
+def test_two_that_believe_they_lead_do_nothing_twice() -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a")
+        await world.start_job("train", "a")
+        since = world.server.revision
+        other = world.start()
+        await world.sleep(5)
+        await world.apply_policy(NEW)
+        await world.release_lease()
+        await upgraded(world, "a", before=target)
+        await world.sleep(60)
+        nothing_twice(world, "a", since=since)
+        assert (await world.rollout()).status.epoch == 2
+        assert other.value("sluice_scheduler_leading") == 1
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "strike",
+    [
+        RefuseRequest(409),
+        RefuseRequest(429, retry_after=1),
+        RefuseRequest(500),
+        Hang(),
+        Cut("after"),
+        Delay(2.0),
+    ],
+    ids=lambda strike: f"{type(strike).__name__}{getattr(strike, 'code', '')}",
+)
+def test_writes_that_go_wrong_are_made_in_the_end_and_once(strike: FaultEffect) -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a")
+        await world.start_job("train", "a")
+        since = world.server.revision
+        for kind in ("Node", "Rollout"):
+            fault = Fault(
+                effect=strike,
+                verbs=("apply", "update", "patch"),
+                kind=kind,
+                user=USER,
+                probability=0.5,
+            )
+            world.server.faults.add(fault)
+        await world.apply_policy(NEW)
+        await upgraded(world, "a", before=target, within=1200)
+        world.server.faults.clear()
+        nothing_twice(world, "a", since=since)
+
+    play(story)
+
+
+def test_while_nats_is_away_it_waits_and_says_so_and_then_goes_on() -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a")
+        await world.start_job("train", "a")
+        since = world.server.revision
+        await world.apply_policy(NEW)
+
+        async def started() -> bool:
+            return await world.state("a") == "pod-restart-required"
+
+        await world.until(started)
+        world.bus.stop()
+        await world.sleep(600)
+        assert await world.state("a") == "pod-restart-required"
+        world.bus.start()
+        await upgraded(world, "a", before=target)
+        nothing_twice(world, "a", since=since)
+        await world.sleep(30)
+        waits = [one.open() for one in await world.bus_events() if one.kind is EventKind.WAIT]
+        assert "bus" in [one.code for one in waits if isinstance(one, Waits)]
+
+    play(story)
+
+
+def test_two_after_one_another_tell_two_things_also_while_no_rollout_can_be_written() -> None:
+    """Then both lead with the same epoch."""
+
+    async def story(world: World) -> None:
+        verbs = ("apply", "create", "update", "patch")
+        world.server.faults.add(
+            Fault(effect=RefuseRequest(500), verbs=verbs, kind="Rollout", user=USER)
+        )
+        await world.install("a")
+        told: list[int] = []
+        for _ in range(2):
+            scheduler = world.start()
+            await world.sleep(120)
+            await scheduler.kill()
+            events = await world.bus_events()
+            assert len({one.id for one in events}) == len(events)
+            told.append(sum(one.kind is EventKind.WAIT for one in events))
+        assert 0 < told[0] < told[1]
+
+    play(story)
+
+
+def test_where_the_rollout_was_lost_meanwhile_the_next_one_is_obeyed_all_the_same() -> None:
+    """Its epoch went with it; Nodes and slots remember."""
+
+    async def story(world: World) -> None:
+        scheduler, target = await brought_up(world, "a")
+        for version in (NEW, OLD):
+            await scheduler.kill()
+            scheduler = world.start()
+            await world.apply_policy(version)
+            await upgraded(world, "a", before=target)
+            lost = await world.rollout()
+            target = lost.status.target
+        await scheduler.kill()
+        await world.patch(resources.ROLLOUTS, POOL, {"metadata": {"finalizers": None}})
+        await world.kube.request("DELETE", resources.ROLLOUTS.path(name=POOL))
+        world.start()
+        await world.sleep(LEASE_SECONDS + 90)
+        made = await world.rollout()
+        assert made.metadata.uid != lost.metadata.uid
+        assert (lost.status.epoch, made.status.epoch) == (3, 4)
+        await world.patch(resources.ROLLOUTS, POOL, {"spec": {"brake": "None"}})
+        await world.apply_policy(NEW)
+        await upgraded(world, "a", before=target)
+
+    play(story)
+
+
+def test_a_sick_node_holds_up_nobody() -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a", "b")
+        for verb in ("apply", "get"):
+            world.server.faults.add(
+                Fault(effect=Hang(), verbs=(verb,), kind="Node", name="a", user=USER)
+            )
+        await world.apply_policy(NEW, maxUnavailable=2, maxParallelUpgrades=2)
+
+        async def other() -> bool:
+            return await world.state("b") == "upgrade-done" and len(world.committed("b")) > 4
+
+        await world.until(other, within=120)
+        world.server.faults.clear()
+        await upgraded(world, "a", "b", before=target)
+
+    play(story)
+
+
+def test_one_that_starts_while_the_bus_is_away_waits_and_goes_on_when_it_is_there() -> None:
+    async def story(world: World) -> None:
+        await world.install("a")
+        world.bus.stop()
+        scheduler = world.start()
+        await world.sleep(300)
+        assert scheduler.service.failure is None
+        assert any("is away" in why for why in scheduler.service.unready_reasons())
+        assert world.revisions("Lease") == []
+        world.bus.start()
+        await world.wait_until_done("a")
+        assert scheduler.service.unready_reasons() == []
+
+    play(story)
+
+
+def test_who_may_yet_begin_keeps_its_place_when_something_else_is_wanted() -> None:
+    async def story(world: World) -> None:
+        _, target = await brought_up(world, "a", "b")
+        since = world.server.revision
+        finding = Finding(code="disk", message="it is full", remedy="make room")
+        for machine in world.agents.machines.values():
+            machine.findings = (finding,)
+        await world.apply_policy(NEW)
+        await world.sleep(60)
+        stray = Fault(effect=Delay(9.0, "way"), verbs=("apply",), kind="Node", user=USER, times=1)
+        active = world.server.faults.add(stray)
+        for machine in world.agents.machines.values():
+            machine.findings = ()
+
+        async def sent() -> bool:
+            return active.hit_count == 1
+
+        await world.until(sent)
+        world.agents.machines["a"].findings = (finding,)
+        await world.apply_policy(OTHER)
+        await world.sleep(200)
+        assert await world.state("b") == "upgrade-done"
+        world.agents.machines["a"].findings = ()
+        await upgraded(world, "a", "b", before=target)
+        written = [one for one in world.committed() if one.revision > since]
+        cordoned = list[str]()
+        for one in written:
+            if CORDON in one.changed:
+                (cordoned.append if one.changed[CORDON][1] else cordoned.remove)(one.name)
+                assert len(cordoned) <= 1
+
+    play(story)
+
+
+def test_who_stood_by_has_heard_all_agents_and_starts_nodes_as_soon_as_he_leads() -> None:
+    """One that is started anew has to hear a beat of each first, which takes up to a minute."""
+
+    async def story(world: World) -> None:
+        scheduler, _ = await brought_up(world, "a")
+        other = world.start()
+        await world.sleep(80)
+        await scheduler.kill()
+        await world.apply_policy(NEW)
+
+        async def begun() -> bool:
+            return any(CORDON in one.changed for one in world.committed("a"))
+
+        assert await world.until(begun, within=LEASE_SECONDS + 10.0) > 5.0
+        assert other.value("sluice_scheduler_leading") == 1
+
+    play(story)
+
+
+def test_who_is_gone_is_asked_to_leave_once_however_long_he_is_still_seen() -> None:
+    async def story(world: World) -> None:
+        scheduler, target = await brought_up(world, "a")
+        await world.start_job("train", "a")
+        faults = world.server.faults
+        busy = faults.add(
+            Fault(effect=RefuseRequest(500), verbs=("evict",), kind="Pod", subresource=None)
+        )
+        await world.apply_policy(NEW)
+        await world.sleep(10)
+        assert await world.state("a") == "pod-deletion-required"
+        faults.add(Fault(effect=RefuseRequest(500), verbs=("list", "watch"), kind="Pod", user=USER))
+        faults.drop_watches(kind="Pod", user=USER)
+        pod = (await world.kube.list_page(resources.PODS, namespace="default")).items[0].metadata
+        await world.kube.delete(resources.PODS, pod.name, namespace="default", uid=pod.uid, grace=0)
+        faults.remove(busy)
+        await world.sleep(20)
+        asked = {"kind": "eviction", "outcome": "done"}
+        assert scheduler.value("sluice_scheduler_api_writes_total", **asked) == 1
+        faults.clear()
+        await upgraded(world, "a", before=target)
+
+    play(story)

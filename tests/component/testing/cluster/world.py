@@ -1,0 +1,177 @@
+"""A cluster in virtual time: a simulated server, everything that lives beside us, and a person."""
+
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from libs.contracts.journal import Revision
+from libs.forecast.world import SteadyWorld, WorldModel
+from libs.kube.client import MERGE_PATCH, Kube
+from libs.kube.resources import Resource
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.cluster.cluster import SimulatedCluster
+from libs.testing.cluster.kubelet.container_process import ProcessFactory, no_process
+from libs.testing.cluster.kubelet.hardware import Hardware
+from libs.testing.cluster.kubelet.kubelet import SimulatedKubelet
+from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, DaemonSet, Node, Pod
+from libs.testing.simulation import Sim, run
+
+T = TypeVar("T")
+
+NAMESPACE = "default"
+
+
+class ClusterWorld:
+    """What a test has in its hands."""
+
+    def __init__(
+        self,
+        sim: Sim,
+        *,
+        model: WorldModel,
+        processes: ProcessFactory = no_process,
+        lease_every: float = 10.0,
+    ) -> None:
+        self.sim = sim
+        self.server = ApiServer(
+            clock=sim.clock, ids=sim.ids, random=sim.random_for("apiserver"), history_bytes=100_000
+        )
+        self.cluster = SimulatedCluster(
+            self.kube_for,
+            model=model,
+            clock=sim.clock,
+            ids=sim.ids,
+            random=sim.random_for("cluster"),
+            processes=processes,
+            lease_every=lease_every,
+        )
+        self.kube = self.kube_for("person", "kubectl")
+
+    def kube_for(self, user: str, manager: str) -> Kube:
+        """A client straight into the server."""
+        return Kube(self.server.transport(user=user), manager=manager, clock=self.sim.clock)
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self.sim.clock.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        await self.sim.clock.sleep(seconds)
+
+    async def until(
+        self,
+        holds: Callable[[], Coroutine[Any, Any, bool]],
+        *,
+        within: float = 60.0,
+        every: float = 0.05,
+    ) -> float:
+        """Wait until it holds; gives the virtual seconds that took."""
+        begun = self.now
+        while not await holds():
+            assert self.now - begun < within, f"not so after {within} s"
+            await self.sleep(every)
+        return self.now - begun
+
+    # What people do.
+
+    async def create(self, resource: Resource[Any], wanted: dict[str, Any]) -> Any:
+        """In the default namespace."""
+        return await self.kube.create(resource, wanted, namespace=NAMESPACE)
+
+    async def change(self, resource: Resource[Any], name: str, change: dict[str, Any]) -> None:
+        """Merge into it whatever its revision."""
+        namespace = NAMESPACE if resource.namespaced else ""
+        path = resource.path(namespace=namespace, name=name)
+        query = {"fieldManager": self.kube.manager}
+        await self.kube.request("PATCH", path, query=query, body=change, content_type=MERGE_PATCH)
+
+    async def label(self, node: str, labels: dict[str, str | None]) -> None:
+        """`kubectl label`."""
+        await self.change(NODES, node, {"metadata": {"labels": labels}})
+
+    async def cordon(self, node: str, *, on: bool = True) -> None:
+        """`kubectl cordon` and `uncordon`."""
+        await self.change(NODES, node, {"spec": {"unschedulable": True if on else None}})
+
+    async def delete(
+        self, resource: Resource[Any], name: str, *, policy: str = "Background"
+    ) -> None:
+        """`kubectl delete`."""
+        path = resource.path(namespace=NAMESPACE if resource.namespaced else "", name=name)
+        await self.kube.request("DELETE", path, body={"propagationPolicy": policy})
+
+    # What is there.
+
+    async def node(self, name: str) -> Node:
+        """As the server has it."""
+        return await self.kube.get(NODES, name)
+
+    async def pods(self, app: str = "") -> list[Pod]:
+        """Of a workload, by their names."""
+        labels = f"app={app}" if app else ""
+        page = await self.kube.list_page(PODS, namespace=NAMESPACE, labels=labels)
+        return list(page.items)
+
+    async def pod(self, app: str) -> Pod:
+        """The only one of a workload."""
+        (pod,) = await self.pods(app)
+        return pod
+
+    async def ready(self, app: str, count: int, *, within: float = 60.0) -> float:
+        """Wait until so many of its pods are ready, and no others there."""
+
+        async def there() -> bool:
+            pods = await self.pods(app)
+            return len(pods) == count and all(pod.ready and not pod.deleting for pod in pods)
+
+        return await self.until(there, within=within)
+
+    async def daemon_set(self, name: str) -> DaemonSet:
+        """As the server has it."""
+        return await self.kube.get(DAEMON_SETS, name, namespace=NAMESPACE)
+
+    def machine(self, name: str) -> SimulatedKubelet:
+        """The machine behind a Node."""
+        return self.cluster.fleet[name]
+
+    def journal(self, **fields: str) -> list[Revision]:
+        """The writes whose fields are these."""
+        return [
+            each
+            for each in self.server.journal.revisions
+            if all(getattr(each, field) == value for field, value in fields.items())
+        ]
+
+
+@asynccontextmanager
+async def cluster_world(
+    sim: Sim,
+    nodes: int = 1,
+    *,
+    model: WorldModel | None = None,
+    processes: ProcessFactory = no_process,
+    labels: dict[str, str] | None = None,
+    gpus: int = 8,
+    lease_every: float = 10.0,
+) -> AsyncGenerator[ClusterWorld]:
+    """Everything runs, and the nodes are Ready and without taints."""
+    there = ClusterWorld(
+        sim, model=model or SteadyWorld(), processes=processes, lease_every=lease_every
+    )
+    async with there.cluster:
+        for number in range(1, nodes + 1):
+            there.cluster.fleet.add(f"n{number}", Hardware(gpus=gpus, labels=labels or {}))
+
+        async def settled() -> bool:
+            found = (await there.kube.list_page(NODES)).items
+            return len(found) == nodes and not any(node.spec.taints for node in found)
+
+        await there.until(settled)
+        yield there
+
+
+def run_world(main: Callable[[Sim], Coroutine[Any, Any, T]], *, seed: int = 1) -> T:
+    """Run it in virtual time."""
+    return run(main, seed=seed)

@@ -1,0 +1,60 @@
+"""NATS spoken by hand, and connections that are watched."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+WITHIN = 10.0
+"""Seconds for what happens in milliseconds, on the slowest machine."""
+
+
+class RawNatsClient:
+    """A client that sends and reads plain lines."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.info: dict[str, Any] = {}
+
+    async def line(self) -> str:
+        """The next one, without its end; empty at the end of the stream."""
+        async with asyncio.timeout(WITHIN):
+            return (await self.reader.readline()).decode().strip()
+
+    def send(self, text: str) -> None:
+        """With no end of its own."""
+        self.writer.write(text.encode())
+
+    async def handshake(self, **options: object) -> str:
+        """INFO, CONNECT and PING; what the server says to that."""
+        verb, _, info = (await self.line()).partition(" ")
+        assert verb == "INFO"
+        self.info = json.loads(info)
+        self.send(f"CONNECT {json.dumps({'verbose': False, **options})}\r\nPING\r\n")
+        return await self.line()
+
+    def abort(self) -> None:
+        """Close it at once."""
+        self.writer.transport.abort()
+
+
+@asynccontextmanager
+async def raw_nats_client(port: int) -> AsyncGenerator[RawNatsClient]:
+    """A connection that is closed at the end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    talk = RawNatsClient(reader, writer)
+    try:
+        yield talk
+    finally:
+        talk.abort()
+
+
+async def refused(port: int) -> bool:
+    """Whether nobody listens there."""
+    try:
+        async with raw_nats_client(port):
+            return False
+    except ConnectionRefusedError:
+        return True

@@ -1,0 +1,113 @@
+"""What is not closed, exactly as far as it goes; THREAT_MODEL.md says why it may stay open."""
+
+import msgspec
+import pytest
+
+from libs.contracts import subjects
+from libs.contracts.beats import Beat
+from libs.contracts.identities import Identity
+from libs.contracts.message import MalformedMessage, decode
+from libs.contracts.streams import COMMANDS, EVENTS, STATE
+from tests.security.identities import (
+    A_DRIVER,
+    B_DRIVER,
+    CTL,
+    ELSEWHERE,
+    SCHEDULER,
+    beat,
+    event,
+    guessed_inbox,
+    poke,
+    slot,
+    state,
+)
+from tests.security.world import World, consumer
+
+
+async def test_a_node_can_poke_another_to_read_its_slot(guarded: World) -> None:
+    before = await guarded.kept(but=(state(A_DRIVER),))
+    attacker = await guarded.raw_client(A_DRIVER)
+
+    await attacker.send(state(A_DRIVER), b"mine", reply=poke(slot(B_DRIVER)))
+
+    assert await guarded.kept(but=(state(A_DRIVER),)) == before
+    assert [(each.by, each.subject) for each in guarded.deliveries] == [
+        (B_DRIVER, poke(slot(B_DRIVER)))
+    ]
+
+
+async def test_a_reader_of_events_can_poke_with_any_content(guarded: World) -> None:
+    await (await guarded.raw_client(A_DRIVER)).ask(event(A_DRIVER), b"of the attacker's choice")
+    before = await guarded.kept()
+    attacker = await guarded.raw_client(CTL)
+    pattern = subjects.of_cluster(subjects.Event, "default")
+    create = subjects.js_api("CONSUMER", "CREATE", EVENTS.name, "evil", pattern)
+    to = {"filter_subject": pattern, "deliver_subject": poke(slot(B_DRIVER))}
+
+    await attacker.ask(create, consumer(EVENTS.name, "evil", **to))
+
+    assert await guarded.kept() == before
+    assert {each.by for each in guarded.deliveries} == {B_DRIVER}
+    assert b"of the attacker's choice" in {each.data for each in guarded.deliveries}
+
+
+@pytest.mark.parametrize(
+    ("attacker", "subject", "victim"),
+    [
+        pytest.param(
+            A_DRIVER,
+            subjects.direct_get(COMMANDS.name, slot(A_DRIVER)),
+            B_DRIVER,
+            id="among nodes",
+        ),
+        pytest.param(
+            CTL, subjects.js_api("STREAM", "INFO", EVENTS.name), SCHEDULER, id="among services"
+        ),
+    ],
+)
+async def test_who_knows_an_inbox_can_have_something_sent_there(
+    guarded: World, attacker: Identity, subject: str, victim: Identity
+) -> None:
+    raw = await guarded.raw_client(attacker)
+
+    await raw.send(subject, reply=guessed_inbox(victim))
+
+    await guarded.settle()
+    assert [(each.by, each.subject) for each in guarded.deliveries] == [
+        (victim, guessed_inbox(victim))
+    ]
+
+
+async def test_a_service_or_a_person_can_have_the_server_say_something_on_the_beats(
+    guarded: World,
+) -> None:
+    attacker = await guarded.raw_client(CTL)
+
+    await attacker.send(subjects.js_api("STREAM", "INFO", EVENTS.name), reply=beat(B_DRIVER))
+
+    await guarded.settle()
+    assert [each.subject for each in guarded.deliveries] == [beat(B_DRIVER)]
+    with pytest.raises(MalformedMessage):
+        decode(Beat, guarded.deliveries[0].data)
+
+
+async def test_who_knows_the_id_of_a_message_to_come_can_hide_it(guarded: World) -> None:
+    known = {"Nats-Msg-Id": "drawn at random in truth"}
+    await (await guarded.raw_client(A_DRIVER)).ask(state(A_DRIVER), b"mine", headers=known)
+    victim = await guarded.raw_client(B_DRIVER)
+
+    answer = await victim.ask(state(B_DRIVER), b"news", headers=known)
+
+    assert msgspec.json.decode(answer.data)["duplicate"] is True
+    stored = await guarded.scheduler.last(STATE, state(B_DRIVER))
+    assert stored is not None
+    assert stored.data == b"my facts"
+
+
+async def test_a_scheduler_can_purge_another_clusters_slots(guarded: World) -> None:
+    attacker = await guarded.raw_client(ELSEWHERE)
+    purge = subjects.js_api("STREAM", "PURGE", COMMANDS.name)
+
+    await attacker.ask(purge, msgspec.json.encode({"filter": slot(B_DRIVER)}))
+
+    assert await guarded.scheduler.last(COMMANDS, slot(B_DRIVER)) is None

@@ -1,0 +1,210 @@
+"""The same on a simulated API server: its journal is read as our stories are, and ownership is its.
+
+Here nobody writes `Revision`s by hand: fields are dropped, kept and refused as the server does it.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.audit import AuditJournal, AuditResult, PoolFacts, judge
+from libs.contracts.journal import Entry, EntryPhase
+from libs.contracts.message import encode
+from libs.contracts.node import (
+    DRIVER_LABEL,
+    LEASE_ANNOTATION,
+    MANAGER,
+    RECORD_ANNOTATION,
+    STATE_LABEL,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+    Operation,
+)
+from libs.contracts.reports import Evidence, Outcome, Result
+from libs.kube.client import Kube, Preconditions
+from libs.kube.errors import Conflict
+from libs.kube.resources import NODES, PODS
+from libs.testing.apiserver.server import ApiServer
+from libs.testing.simulation import Sim, run
+
+POOL, TARGET, LABEL = "clusterpolicy-main", "t2", "main-t2"
+
+
+class AuditedCluster:
+    """A server, a person, a kubelet, and us."""
+
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+        self.server = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random_for("server"))
+        self.person, self.kubelet, self.ours = (
+            Kube(self.server.transport(user=name), manager=name, clock=sim.clock)
+            for name in ("kubectl", "kubelet", MANAGER)
+        )
+        self.records: dict[str, NodeRecord] = {}
+        self.entries: list[Entry] = []
+
+    async def node(self, name: str) -> None:
+        made = {
+            "metadata": {"name": name, "labels": {DRIVER_LABEL: "main-t1"}},
+            # Where nobody else owns anything of spec, dropping our cordon drops all of it.
+            "spec": {"providerID": f"rack://{name}"},
+        }
+        node = await self.kubelet.create(NODES, made)
+        status = {
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "nodeInfo": {"bootID": "boot"},
+            }
+        }
+        await self.kubelet.merge(
+            NODES, name, status, resource_version=node.metadata.resource_version,
+            subresource="status",
+        )  # fmt: skip
+        self.records[name] = NodeRecord(node_uid=node.metadata.uid, epoch=1, token=0)
+
+    async def edit(self, name: str, change: dict[str, Any]) -> None:
+        node = await self.person.get(NODES, name)
+        await self.person.merge(
+            NODES, name, change, resource_version=node.metadata.resource_version
+        )
+
+    async def apply(self, name: str, *, cordon: bool, lease: int = 0, **changes: Any) -> None:
+        """All that we own of it, and nothing else."""
+        node = await self.ours.get(NODES, name)
+        shown = self.records[name] = msgspec.structs.replace(self.records[name], **changes)
+        annotations = {RECORD_ANNOTATION: encode(shown).decode()}
+        if lease:
+            held = NodeLease(
+                node_uid=node.metadata.uid, owner=LeaseOwner.UPGRADE, token=lease, since=0.0
+            )
+            annotations[LEASE_ANNOTATION] = encode(held).decode()
+        labels = {STATE_LABEL: shown.state}
+        if shown.started or shown.evidence:
+            labels[DRIVER_LABEL] = LABEL
+        wanted: dict[str, Any] = {
+            "metadata": {"name": name, "labels": labels, "annotations": annotations}
+        }
+        if cordon:
+            wanted["spec"] = {"unschedulable": True}
+        guard = Preconditions(
+            uid=node.metadata.uid, resource_version=node.metadata.resource_version
+        )
+        await self.ours.apply(NODES, wanted, force=True, preconditions=guard)
+
+    async def take(self, name: str) -> None:
+        seen = {"nodes": (await self.ours.get(NODES, name)).metadata.resource_version}
+        await self.apply(
+            name, cordon=True, lease=1, token=1, pool=POOL, operation=Operation.UPGRADE,
+            target=TARGET, label=LABEL, state="pod-deletion-required", seen=seen,
+        )  # fmt: skip
+
+    async def finish(self, name: str) -> None:
+        await self.apply(name, cordon=True, lease=1, state="pod-restart-required", started=True)
+        await self.sim.clock.sleep(60)
+        uid = self.records[name].node_uid
+        for phase in (EntryPhase.STARTED, EntryPhase.FINISHED):
+            result = Result(epoch=1, token=1, op=1, command="validate", outcome=Outcome.DONE)
+            self.entries.append(
+                Entry(
+                    node=name, node_uid=uid, boot_id="boot", component="validator", epoch=1,
+                    token=1, op=1, command="validate", phase=phase, time=self.sim.clock.now(),
+                    result=result if phase is EntryPhase.FINISHED else None,
+                )
+            )  # fmt: skip
+        evidence = Evidence(
+            epoch=1, token=1, op=1, passed=True, label=LABEL, node_uid=uid, boot_id="boot",
+            kernel="6.8.0", driver_pod_uid="pod", at=self.sim.clock.now(),
+        )  # fmt: skip
+        await self.apply(
+            name, cordon=False, state="upgrade-done", operation=None, started=False,
+            evidence=evidence,
+        )  # fmt: skip
+
+    async def cordoned(self, name: str) -> bool:
+        return (await self.person.get(NODES, name)).spec.unschedulable
+
+    def verdict(self) -> AuditResult:
+        pool = PoolFacts(key=POOL, max_unavailable=1, failure_threshold=1)
+        revisions = tuple(self.server.journal.revisions)
+        return judge(AuditJournal(revisions=revisions, entries=tuple(self.entries), pools=(pool,)))
+
+
+def play(main: Callable[[AuditedCluster], Awaitable[None]]) -> list[tuple[str, str]]:
+    """What the audit finds: invariant and message."""
+
+    async def played(sim: Sim) -> AuditResult:
+        town = AuditedCluster(sim)
+        for name in ("n1", "n2"):
+            await town.node(name)
+        await main(town)
+        return town.verdict()
+
+    verdict = run(played, seed=1)
+    assert set(verdict.not_judged) == {"I9", "I11"}
+    return [(one.invariant, one.message) for one in verdict.violations]
+
+
+CORDON: dict[str, Any] = {"spec": {"unschedulable": True}}
+
+
+def test_an_upgrade_of_two_nodes_one_of_which_a_person_cordoned() -> None:
+    async def main(town: AuditedCluster) -> None:
+        await town.edit("n1", CORDON)
+        for name in ("n1", "n2"):
+            await town.take(name)
+            await town.finish(name)
+            await town.edit("n1", {"metadata": {"labels": {"team": name}}})
+        assert await town.cordoned("n1")
+        assert not await town.cordoned("n2")
+
+    ((invariant, message),) = play(main)
+    assert invariant == "I1"
+    assert message.startswith(f"n2 was made unavailable as number 2 of pool {POOL}")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_person_who_cordons_midway(again: bool) -> None:
+    async def main(town: AuditedCluster) -> None:
+        await town.take("n1")
+        await town.edit("n1", {"spec": {"unschedulable": None}})
+        if again:
+            await town.edit("n1", CORDON)
+        await town.finish("n1")
+        assert await town.cordoned("n1") is again
+
+    assert play(main) == []
+
+
+def test_a_force_that_takes_what_is_not_ours() -> None:
+    async def main(town: AuditedCluster) -> None:
+        await town.edit("n1", {"metadata": {"labels": {"team/colour": "red"}}})
+        node = await town.ours.get(NODES, "n1")
+        guard = Preconditions(
+            uid=node.metadata.uid, resource_version=node.metadata.resource_version
+        )
+        wanted = {"metadata": {"name": "n1", "labels": {"team/colour": "blue"}}}
+        await town.ours.apply(NODES, wanted, force=True, preconditions=guard)
+        with pytest.raises(Conflict):
+            await town.ours.apply(NODES, wanted, force=True, preconditions=guard)
+
+    path = 'metadata.labels["team/colour"]'
+    said = f"n1: {path}, which kubectl wrote, went from 'red' to 'blue'"
+    assert play(main) == [("I4", said)]
+
+
+def test_pods_that_are_evicted_and_nodes_that_go_and_come() -> None:
+    async def main(town: AuditedCluster) -> None:
+        spec = {"nodeName": "n1", "containers": [{"name": "c", "image": "x"}]}
+        made = {"metadata": {"name": "p"}, "spec": spec}
+        pod = await town.person.create(PODS, made, namespace="default")
+        for _ in range(2):
+            await town.ours.evict("p", namespace="default", uid=pod.metadata.uid)
+        await town.take("n1")
+        await town.person.delete(NODES, "n1", uid=town.records["n1"].node_uid)
+        await town.node("n1")
+        await town.take("n1")
+
+    assert play(main) == [("I10", "pod default/p was evicted more than once")]

@@ -1,0 +1,126 @@
+"""Leaders of a campaign: schedulers that command a node, in turn or at once, and who watches."""
+
+import asyncio
+from typing import Protocol
+
+from libs.bus.port import BusError, StoredMessage
+from libs.bus.slots import SlotOutranked, SlotWriter, next_order
+from libs.contracts.commands import Command, CommandBody, Idle, Order, Quiesce, Swap
+from libs.contracts.message import decode
+from libs.contracts.reports import Report, Result
+from libs.testing.bus import LocalServer
+from libs.testing.simulation import Sim
+from tests.unit.bus.command_world import NODE, SCHEDULER, SLOT
+
+
+class ResultObserver:
+    """Takes a result only if its order is newer than the last that it took for that node uid."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[str, Result]] = []
+        self.last: dict[str, Order] = {}
+
+    def began(self) -> None: ...
+
+    def received(self, message: StoredMessage) -> None:
+        report = decode(Report, message.data)
+        body = report.open()
+        if isinstance(body, Result) and body.order > self.last.get(report.node_uid, Order(0, 0)):
+            self.last[report.node_uid] = body.order
+            self.taken.append((report.node_uid, body))
+
+    def caught_up(self) -> None: ...
+
+    def lost(self) -> None: ...
+
+
+class CampaignView(Protocol):
+    """What a leader sees of the run that it is in."""
+
+    sim: Sim
+    server: LocalServer
+    observer: ResultObserver
+    uid: str
+    boot: str
+    quiet: bool
+    last: Command | None
+
+    def highest_said(self) -> Order:
+        """What a beat of the agent would say."""
+        ...
+
+
+class Leader:
+    """A scheduler that leads in one epoch, or believes that it does."""
+
+    def __init__(self, run: CampaignView, epoch: int) -> None:
+        self.run = run
+        self.epoch = epoch
+        self.bus = run.server.connect(SCHEDULER)
+        self.slots = SlotWriter(bus=self.bus, clock=run.sim.clock)
+        self.chance = run.sim.random_for(f"leader {epoch}")
+        self.wanted: Command | None = None
+        self.task = asyncio.create_task(self._lead(), name=f"leader {epoch}")
+
+    async def kill(self) -> None:
+        self.bus.kill()
+        self.task.cancel()
+        await asyncio.wait({self.task})
+
+    async def _lead(self) -> None:
+        while True:
+            if self.run.quiet or self.wanted is None or self.chance.random() < 0.4:
+                await self._decide()
+            await self._write()
+            await self.run.sim.clock.sleep(self.chance.uniform(0.5, 25.0))
+
+    async def _decide(self) -> None:
+        """Want something new; when all is quiet, one last thing for the node as it is."""
+        wanted = self.wanted
+        here = (self.run.uid, self.run.boot)
+        if wanted and wanted == self.run.last and (wanted.node_uid, wanted.boot_id) == here:
+            return
+        try:
+            slot = await self.slots.read(SLOT)
+        except BusError:
+            return
+        there = slot.content if slot else None
+        self.wanted = self._numbered(there)
+        if self.run.quiet:
+            self.run.last = self.wanted
+
+    def _numbered(self, there: Command | None) -> Command:
+        chance, run = self.chance, self.run
+        mine = self.wanted if self.wanted and self.wanted.node_uid == run.uid else None
+        known = [run.observer.last.get(run.uid), mine.order if mine else None]
+        if there is not None and there.node_uid == run.uid:
+            known.append(there.order)
+        known.append(run.highest_said())
+        token = max((order.token for order in known if order), default=1)
+        if run.quiet or chance.random() < 0.2:
+            token += 1
+        wrong = not run.quiet and chance.random() < 0.1
+        return Command.of(
+            self._body(),
+            node=NODE,
+            node_uid=chance.choice([run.uid, "uid-0"]) if wrong else run.uid,
+            boot_id=chance.choice([run.boot, "boot-0"]) if wrong else run.boot,
+            epoch=self.epoch,
+            order=next_order(token, *known),
+            deadline=run.sim.clock.now() + (chance.uniform(-20.0, 5.0) if wrong else 1e6),
+        )
+
+    def _body(self) -> CommandBody:
+        if self.run.quiet:
+            return Idle()
+        return self.chance.choice([Quiesce(), Idle(), Swap(label="a"), Swap(label="b")])
+
+    async def _write(self) -> None:
+        if self.wanted is None:
+            return
+        try:
+            answer = await self.slots.write(SLOT, self.wanted)
+        except BusError:
+            return  # it is repeated: desired state
+        if isinstance(answer, SlotOutranked):
+            self.wanted = None

@@ -1,0 +1,244 @@
+"""One node's driver agent, who writes its slot, and what it reports: on the in-process bus."""
+
+import random
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from libs.bus.commands.checks import CheckHandler
+from libs.bus.commands.op import CommandHandler, Op, OpDone
+from libs.bus.commands.receiver import CommandReceiver
+from libs.bus.journal import Journal, MemoryJournal
+from libs.bus.port import BusError
+from libs.bus.reporter import Reporter
+from libs.bus.slots import SlotWriter
+from libs.contracts import subjects
+from libs.contracts.commands import (
+    CheckKind,
+    Command,
+    CommandBody,
+    CommandKind,
+    Idle,
+    Order,
+    Quiesce,
+    Swap,
+)
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.journal import Entry
+from libs.contracts.message import decode, encode
+from libs.contracts.reports import Refusal, Report, Result, StateBody
+from libs.contracts.streams import COMMANDS, STREAMS
+from libs.runtime.clock import Clock
+from libs.runtime.fatal import Fatal
+from libs.runtime.tasks import Tasks
+from libs.testing.bus import BusFaults, LocalServer, TraceRecord
+from libs.testing.simulation import Sim, run
+
+NODE = "a.example"
+UID = "uid-1"
+BOOT = "boot-1"
+AGENT = Identity(writer=Writer.DRIVER, node=NODE)
+SCHEDULER = Identity(writer=Writer.SCHEDULER)
+SLOT = subjects.Command(cluster="default", node=NODE, component=Writer.DRIVER)
+
+
+class AgentProcess:
+    """One process of the agent."""
+
+    def __init__(
+        self,
+        sim: Sim,
+        server: LocalServer,
+        journal: Journal,
+        *,
+        chance: random.Random,
+        failed: Callable[[Fatal], None],
+        handlers: Mapping[CommandKind, CommandHandler],
+        checks: Mapping[CheckKind, CheckHandler],
+        uid: str = UID,
+        boot: str = BOOT,
+    ) -> None:
+        self.uid = uid
+        self.boot = boot
+        self.bus = server.connect(AGENT)
+        self.journal = journal
+        self.reporter = Reporter(
+            bus=self.bus, clock=sim.clock, random=chance, node_uid=uid, boot_id=boot
+        )
+        self.desk = CommandReceiver(
+            bus=self.bus,
+            clock=sim.clock,
+            random=chance,
+            journal=journal,
+            reporter=self.reporter,
+            node_uid=uid,
+            boot_id=boot,
+            handlers=handlers,
+            checks=checks,
+        )
+        self.tasks = Tasks("agent", failed=failed)
+
+    def start(self) -> None:
+        self.tasks.forever("reporter", self.reporter.run())
+        self.tasks.forever("desk", self.desk.run())
+
+    def cut(self) -> None:
+        """From this moment on nothing of it reaches anybody."""
+        self.bus.kill()
+        if isinstance(self.journal, MemoryJournal):
+            self.journal.kill()
+
+    async def kill(self) -> None:
+        self.cut()
+        await self.tasks.close()
+
+
+def command(
+    op: int,
+    body: CommandBody | None = None,
+    *,
+    epoch: int = 1,
+    token: int = 1,
+    uid: str = UID,
+    boot: str = BOOT,
+    deadline: float = 4e9,
+) -> Command:
+    """A command for the agent; `quiesce` where nothing else is said."""
+    return Command.of(
+        body or Quiesce(),
+        node=NODE,
+        node_uid=uid,
+        boot_id=boot,
+        epoch=epoch,
+        order=Order(token, op),
+        deadline=deadline,
+    )
+
+
+class World:
+    """A server with its streams, a writer, agents that share a journal, and what was stored."""
+
+    def __init__(self, sim: Sim, faults: BusFaults | None = None) -> None:
+        self.sim = sim
+        self.clock = sim.clock
+        self.server = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=faults)
+        self.writer = self.server.connect(SCHEDULER)
+        self.slots = SlotWriter(bus=self.writer, clock=sim.clock)
+        self.kept = list[Entry]()
+        self.reports: list[Report] = []
+        self.raw: list[bytes] = []
+        self.stored_under: list[str] = []
+        self.agents: list[AgentProcess] = []
+        self.failures: list[Fatal] = []
+        self.ops: list[Op] = []
+        self.server.add_tracer(self._tapped)
+
+    def _tapped(self, it: TraceRecord) -> None:
+        if it.what == "store" and isinstance(subjects.parse(it.subject), subjects.State):
+            self.raw.append(it.data)
+            self.stored_under.append(it.subject)
+            self.reports.append(decode(Report, it.data))
+
+    async def done(self, op: Op) -> OpDone:
+        """A handler that does what it is told, at once."""
+        self.ops.append(op)
+        return OpDone()
+
+    def agent(
+        self,
+        handlers: Mapping[CommandKind, CommandHandler] | None = None,
+        *,
+        checks: Mapping[CheckKind, CheckHandler] | None = None,
+        journal: Journal | None = None,
+        uid: str = UID,
+        boot: str = BOOT,
+    ) -> AgentProcess:
+        """A new process, which runs."""
+        agent = AgentProcess(
+            self.sim,
+            self.server,
+            journal or MemoryJournal(self.kept, pause=lambda: self.clock.sleep(0.001)),
+            chance=self.sim.random_for(f"agent {len(self.agents)}"),
+            failed=self.failures.append,
+            handlers=dict.fromkeys((CommandKind.QUIESCE, CommandKind.IDLE), self.done)
+            if handlers is None
+            else handlers,
+            checks=checks or {},
+            uid=uid,
+            boot=boot,
+        )
+        self.agents.append(agent)
+        agent.start()
+        return agent
+
+    def bodies(self) -> list[StateBody]:
+        """What was reported, in the order in which STATE has stored it."""
+        return [report.open() for report in self.reports]
+
+    def results(self) -> list[Result]:
+        return [body for body in self.bodies() if isinstance(body, Result)]
+
+    def refusals(self) -> list[Refusal]:
+        return [body for body in self.bodies() if isinstance(body, Refusal)]
+
+    async def put(self, content: Command | bytes, *, slot: subjects.Slot = SLOT) -> None:
+        """Write a slot without asking what is in it."""
+        data = content if isinstance(content, bytes) else encode(content)
+        await self.writer.store(COMMANDS, str(slot), data)
+
+    async def until(self, holds: Callable[[], bool], *, within: float = 300.0) -> None:
+        """Wait in virtual time."""
+        end = self.clock.monotonic() + within
+        while not holds():
+            assert self.clock.monotonic() < end, f"not so within {within:g} virtual seconds"
+            await self.clock.sleep(0.05)
+
+
+def quiesce_and_swap(handler: CommandHandler) -> dict[CommandKind, CommandHandler]:
+    return {CommandKind.QUIESCE: handler, CommandKind.SWAP: handler, CommandKind.IDLE: handler}
+
+
+IDLE = Idle()
+SWAP = Swap(label="blue")
+
+
+async def persist(clock: Clock, act: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """Do it again until the bus has answered."""
+    while True:
+        try:
+            await act()
+        except BusError:
+            await clock.sleep(1.0)
+        else:
+            return
+
+
+@asynccontextmanager
+async def world_of(sim: Sim, faults: BusFaults | None = None) -> AsyncGenerator[World]:
+    """A world whose agents end with it, none of them by a failure."""
+    world = World(sim, faults)
+    for stream in STREAMS:
+        await persist(world.clock, partial(world.writer.ensure, stream))
+    try:
+        yield world
+    finally:
+        for agent in world.agents:
+            await agent.kill()
+        world.writer.kill()
+    assert world.failures == []
+
+
+def in_world(
+    story: Callable[[World], Coroutine[Any, Any, None]],
+    *,
+    faults: BusFaults | None = None,
+    seed: int = 0,
+) -> None:
+    """Play a story in virtual time."""
+
+    async def main(sim: Sim) -> None:
+        async with world_of(sim, faults) as world:
+            await story(world)
+
+    run(main, seed=seed)

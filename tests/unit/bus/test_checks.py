@@ -1,0 +1,189 @@
+"""Checks: answered once each, beside any op, for a minute and one boot, or refused in words."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from libs.bus.commands.op import Op, OpDone
+from libs.contracts import subjects
+from libs.contracts.commands import (
+    CHECK_VALID_SECONDS,
+    Check,
+    CheckBody,
+    CheckKind,
+    CommandKind,
+    HoldersCheck,
+    PreflightCheck,
+)
+from libs.contracts.identities import Writer
+from libs.contracts.message import encode
+from libs.contracts.reports import Holders, Refusal, RefusalCode, StateKind
+from tests.unit.bus.command_world import AGENT, BOOT, NODE, UID, World, command, in_world
+
+
+def slot(asker: Writer = Writer.SCHEDULER) -> subjects.Check:
+    return subjects.Check(cluster="default", node=NODE, component=Writer.DRIVER, asker=asker)
+
+
+def check(world: World, **of: object) -> Check:
+    good = Check.of(
+        HoldersCheck(), id="id-1", node=NODE, node_uid=UID, boot_id=BOOT, now=world.clock.now()
+    )
+    return msgspec.structs.replace(good, **of)
+
+
+class SlowCheckHandler:
+    """A handler that takes its time."""
+
+    def __init__(self, world: World, *, seconds: float = 0.0) -> None:
+        self.world = world
+        self.seconds = seconds
+        self.asked: list[str] = []
+
+    async def __call__(self, check: Check, body: CheckBody) -> Holders:
+        assert isinstance(body, HoldersCheck)
+        self.asked.append(check.id)
+        await self.world.clock.sleep(self.seconds)
+        return Holders(check=check.id)
+
+
+def answers(world: World) -> list[Holders]:
+    return [body for body in world.bodies() if isinstance(body, Holders)]
+
+
+def test_a_check_is_answered_once_to_who_asked() -> None:
+    async def story(world: World) -> None:
+        holding = SlowCheckHandler(world)
+        world.agent(checks={CheckKind.HOLDERS: holding})
+        await world.clock.sleep(5.0)
+        one = check(world)
+        await world.put(encode(one), slot=slot())
+        await world.until(lambda: len(answers(world)) == 1)
+        await world.put(encode(one), slot=slot())
+        other = check(world, id="id-2")
+        await world.put(encode(other), slot=slot(Writer.VALIDATOR_CLUSTER))
+        await world.until(lambda: len(answers(world)) == 2)
+        await world.clock.sleep(300.0)
+        assert holding.asked == ["id-1", "id-2"]
+
+    in_world(story)
+
+
+def test_a_check_whose_poke_was_lost_is_found_when_the_bus_is_back() -> None:
+    async def story(world: World) -> None:
+        holding = SlowCheckHandler(world)
+        world.agent(checks={CheckKind.HOLDERS: holding})
+        await world.clock.sleep(5.0)
+        world.server.cut(AGENT)
+        await world.put(encode(check(world)), slot=slot())
+        await world.clock.sleep(20.0)
+        assert holding.asked == []
+        world.server.restore(AGENT)
+        await world.until(lambda: len(answers(world)) == 1)
+
+    in_world(story)
+
+
+def test_checks_are_answered_while_an_op_runs_and_beside_each_other() -> None:
+    async def story(world: World) -> None:
+        end = asyncio.Event()
+
+        async def long(op: Op) -> OpDone:
+            world.ops.append(op)
+            await end.wait()
+            return OpDone()
+
+        holding = SlowCheckHandler(world, seconds=10.0)
+        world.agent({CommandKind.QUIESCE: long}, checks={CheckKind.HOLDERS: holding})
+        await world.put(command(1))
+        await world.until(lambda: len(world.ops) == 1)
+        began = world.clock.monotonic()
+        for asker in (Writer.SCHEDULER, Writer.DRIVER_CLUSTER):
+            await world.put(encode(check(world, id=f"of {asker}")), slot=slot(asker))
+        await world.until(lambda: len(answers(world)) == 2)
+        assert world.clock.monotonic() - began < 12.0
+        assert world.results() == []
+        end.set()
+        await world.until(lambda: len(world.results()) == 1)
+
+    in_world(story)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "words"),
+    [
+        ({"node_uid": "uid-9"}, RefusalCode.OTHER_NODE, "uid-9"),
+        ({"boot_id": "boot-9"}, RefusalCode.OTHER_BOOT, "boot-9"),
+        ({"kind": CheckKind("mood")}, RefusalCode.UNKNOWN_KIND, "mood"),
+        ({"kind": CheckKind.PREFLIGHT}, RefusalCode.NOT_FOR_ME, "driver does not answer it"),
+        ({"body": msgspec.Raw(b"7")}, RefusalCode.UNREADABLE, "HoldersCheck"),
+        ({"expires": 1.7e9}, RefusalCode.EXPIRED, "minute was over"),
+    ],
+)
+def test_what_is_not_answered_is_refused_to_who_asked(
+    wrong: dict[str, object], code: RefusalCode, words: str
+) -> None:
+    async def story(world: World) -> None:
+        holding = SlowCheckHandler(world)
+        world.agent(checks={CheckKind.HOLDERS: holding})
+        await world.put(encode(check(world, **wrong)), slot=slot())
+        await world.until(lambda: len(world.refusals()) == 1)
+        (refused,) = world.refusals()
+        assert (refused.code, refused.check) == (code, "id-1")
+        assert words in refused.message
+        assert holding.asked == []
+        state = subjects.State(
+            cluster="default",
+            node=NODE,
+            component=Writer.DRIVER,
+            kind=StateKind.REFUSAL,
+            asker=Writer.SCHEDULER,
+        )
+        assert world.stored_under[-1] == str(state)
+
+    in_world(story)
+
+
+def test_what_nobody_can_read_is_refused_too() -> None:
+    async def story(world: World) -> None:
+        world.agent()
+        await world.put(b"nonsense", slot=slot())
+        await world.until(lambda: len(world.refusals()) == 1)
+        assert world.refusals()[0].code is RefusalCode.UNREADABLE
+
+    in_world(story)
+
+
+def test_an_answer_that_does_not_come_in_time_is_a_refusal_and_the_next_check_is_answered() -> None:
+    async def story(world: World) -> None:
+        holding = SlowCheckHandler(world, seconds=1e6)
+        world.agent(checks={CheckKind.HOLDERS: holding})
+        await world.put(encode(check(world)), slot=slot())
+        await world.until(lambda: len(world.refusals()) == 1)
+        assert world.clock.monotonic() >= CHECK_VALID_SECONDS
+        refused: Refusal = world.refusals()[0]
+        assert (refused.code, refused.check) == (RefusalCode.EXPIRED, "id-1")
+        holding.seconds = 1.0
+        await world.put(encode(check(world, id="id-2")), slot=slot())
+        await world.until(lambda: [it.check for it in answers(world)] == ["id-2"])
+
+    in_world(story)
+
+
+def test_a_preflight_is_put_through_the_slots_of_its_asker() -> None:
+    async def story(world: World) -> None:
+        asked: list[CheckBody] = []
+
+        async def preflight(check: Check, body: CheckBody) -> Holders:
+            asked.append(body)
+            return Holders(check=check.id)
+
+        world.agent(checks={CheckKind.PREFLIGHT: preflight})
+        await world.slots.put_check(
+            slot(), PreflightCheck(label="blue"), id="id-3", node_uid=UID, boot_id=BOOT
+        )
+        await world.until(lambda: len(answers(world)) == 1)
+        assert asked == [PreflightCheck(label="blue")]
+
+    in_world(story)

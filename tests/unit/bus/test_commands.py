@@ -1,0 +1,435 @@
+"""What an agent does with what its slot says, one case at a time."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from libs.bus.commands.executor import MAX_MESSAGE_LENGTH
+from libs.bus.commands.op import Op, OpDone, OpFailed
+from libs.bus.commands.receiver import PERIOD, CommandReceiver
+from libs.bus.journal import JournalUnusable, MemoryJournal
+from libs.contracts.commands import CommandKind, Order
+from libs.contracts.journal import Entry, EntryPhase
+from libs.contracts.reports import Outcome, Progress, RefusalCode
+from libs.contracts.streams import COMMANDS, STATE
+from libs.testing.bus import BusFaults
+from tests.unit.bus.command_world import (
+    AGENT,
+    IDLE,
+    SLOT,
+    SWAP,
+    World,
+    command,
+    in_world,
+    quiesce_and_swap,
+)
+
+
+def orders(world: World) -> list[Order]:
+    return [op.command.order for op in world.ops]
+
+
+def test_a_command_is_done_once_journalled_before_and_after_and_reported() -> None:
+    async def story(world: World) -> None:
+        agent = world.agent()
+        await world.slots.write(SLOT, command(1))
+        await world.until(lambda: len(world.results()) == 1)
+        result = world.results()[0]
+        assert (result.order, result.outcome, result.command) == ((1, 1), Outcome.DONE, "quiesce")
+        phases = [entry.phase for entry in world.kept]
+        assert phases == [EntryPhase.STEP, EntryPhase.STARTED, EntryPhase.FINISHED]
+        await world.clock.sleep(10 * PERIOD)
+        assert orders(world) == [(1, 1)]
+        assert agent.desk.command_in_effect is CommandKind.QUIESCE
+        assert agent.desk.highest == (1, 1, 1)
+        assert agent.desk.current == command(1)
+        assert agent.desk.last_error == ""
+
+    in_world(story)
+
+
+def test_a_poke_is_acted_on_at_once_and_a_lost_one_within_the_period() -> None:
+    async def story(world: World) -> None:
+        world.agent()
+        await world.clock.sleep(5.0)
+        began = world.clock.monotonic()
+        await world.slots.write(SLOT, command(1))
+        await world.until(lambda: len(world.ops) == 1)
+        assert world.clock.monotonic() - began < 0.2
+
+    async def deaf(world: World) -> None:
+        world.agent()
+        await world.clock.sleep(5.0)
+        began = world.clock.monotonic()
+        await world.slots.write(SLOT, command(1))
+        await world.until(lambda: len(world.ops) == 1)
+        assert PERIOD / 2 < world.clock.monotonic() - began < 1.3 * PERIOD
+
+    in_world(story)
+    in_world(deaf, faults=BusFaults(lost=1.0))
+
+
+def test_an_agent_starts_while_the_bus_is_away_and_knows_what_stands() -> None:
+    async def story(world: World) -> None:
+        first = world.agent()
+        await world.slots.write(SLOT, command(1))
+        await world.until(lambda: len(world.results()) == 1)
+        await first.kill()
+        world.server.cut(AGENT)
+        second = world.agent()
+        await world.clock.sleep(120.0)
+        assert second.desk.command_in_effect is CommandKind.QUIESCE
+        assert second.desk.current is None
+        assert "away" in second.desk.last_error
+        world.server.restore(AGENT)
+        await world.until(lambda: second.desk.current == command(1))
+        assert second.desk.last_error == ""
+        assert orders(world) == [(1, 1)]
+
+    in_world(story)
+
+
+def test_a_finished_op_found_again_reports_the_same_bytes_and_runs_no_more() -> None:
+    async def story(world: World) -> None:
+        first = world.agent()
+        await world.slots.write(SLOT, command(1))
+        await world.until(lambda: len(world.results()) == 1)
+        await first.kill()
+        world.server.lose_stream(STATE, remade=True)
+        world.agent()
+        await world.until(lambda: len(world.results()) == 2)
+        assert world.raw[0] == world.raw[1]
+        assert orders(world) == [(1, 1)]
+
+    in_world(story)
+
+
+def test_a_newer_epoch_alone_is_the_same_op_adopted() -> None:
+    async def story(world: World) -> None:
+        agent = world.agent()
+        await world.slots.write(SLOT, command(1))
+        await world.until(lambda: len(world.results()) == 1)
+        await world.slots.write(SLOT, command(1, epoch=4))
+        await world.until(lambda: len(world.results()) == 2)
+        assert world.raw[0] == world.raw[1]
+        assert orders(world) == [(1, 1)]
+        assert agent.desk.highest == (4, 1, 1)
+        assert max(entry.epoch for entry in world.kept) == 4
+        await world.put(command(2, epoch=3))
+        await world.until(lambda: len(world.refusals()) == 1)
+        assert world.refusals()[0].code is RefusalCode.OLDER_EPOCH
+
+    in_world(story)
+
+
+def test_a_running_op_is_adopted_and_its_result_names_the_newer_epoch() -> None:
+    async def story(world: World) -> None:
+        async def slow(op: Op) -> OpDone:
+            world.ops.append(op)
+            await world.clock.sleep(30.0)
+            await op.checkpoint("unload")
+            return OpDone()
+
+        world.agent(quiesce_and_swap(slow))
+        await world.slots.write(SLOT, command(1, SWAP))
+        await world.until(lambda: len(world.ops) == 1)
+        await world.slots.write(SLOT, command(1, SWAP, epoch=2))
+        await world.until(lambda: len(world.results()) == 1)
+        assert world.results()[0].epoch == 2
+        assert world.results()[0].outcome is Outcome.DONE
+        assert len(world.ops) == 1
+
+    in_world(story)
+
+
+def test_what_was_begun_is_resumed_with_the_steps_that_it_took() -> None:
+    async def story(world: World) -> None:
+        async def stuck(op: Op) -> OpDone:
+            await op.checkpoint("unload")
+            await world.clock.sleep(1e6)
+            return OpDone()
+
+        first = world.agent(quiesce_and_swap(stuck))
+        await world.slots.write(SLOT, command(1, SWAP))
+        await world.until(lambda: any(entry.detail == "unload" for entry in world.kept))
+        await first.kill()
+        world.agent(quiesce_and_swap(world.done))
+        await world.until(lambda: len(world.results()) == 1)
+        op = world.ops[0]
+        assert (op.is_resumed, op.steps) == (True, ("unload",))
+        assert [entry.phase for entry in world.kept].count(EntryPhase.STARTED) == 1
+        assert world.results()[0].outcome is Outcome.DONE
+
+    in_world(story)
+
+
+def test_a_newer_command_supersedes_at_the_next_checkpoint_and_what_was_between_is_skipped() -> (
+    None
+):
+    async def story(world: World) -> None:
+        async def slow(op: Op) -> OpDone:
+            world.ops.append(op)
+            if op.command.kind is CommandKind.SWAP:
+                await world.clock.sleep(20.0)
+                await op.checkpoint("unload")
+                world.ops.append(op)
+            return OpDone()
+
+        world.agent(quiesce_and_swap(slow))
+        await world.slots.write(SLOT, command(1, SWAP))
+        await world.until(lambda: len(world.ops) == 1)
+        for op in (2, 3):
+            await world.slots.write(SLOT, command(op))
+            await world.clock.sleep(1.0)
+        await world.until(lambda: len(world.results()) == 2)
+        assert [(it.order.op, it.outcome) for it in world.results()] == [
+            (1, Outcome.SUPERSEDED),
+            (3, Outcome.DONE),
+        ]
+        assert "quiesce 1.3" in world.results()[0].message
+        assert orders(world) == [(1, 1), (1, 3)]
+
+    in_world(story)
+
+
+def test_a_step_waits_while_the_slot_cannot_be_read_and_the_deadline_with_it() -> None:
+    async def story(world: World) -> None:
+        async def slow(op: Op) -> OpDone:
+            await world.clock.sleep(10.0)
+            await op.checkpoint("unload")
+            world.ops.append(op)
+            return OpDone()
+
+        world.agent(quiesce_and_swap(slow))
+        await world.slots.write(SLOT, command(1, SWAP, deadline=world.clock.now() + 60.0))
+        await world.until(lambda: bool(world.kept))
+        world.server.cut(AGENT)
+        await world.clock.sleep(3600.0)
+        assert world.ops == []
+        world.server.restore(AGENT)
+        await world.until(lambda: len(world.results()) == 1)
+        assert world.results()[0].outcome is Outcome.DONE
+
+    in_world(story)
+
+
+def test_a_step_waits_for_a_slot_that_was_lost_and_fails_past_the_deadline() -> None:
+    async def story(world: World) -> None:
+        async def slow(op: Op) -> OpDone:
+            await world.clock.sleep(10.0)
+            await op.checkpoint("unload")
+            world.ops.append(op)
+            return OpDone()
+
+        world.agent(quiesce_and_swap(slow))
+        await world.slots.write(SLOT, command(1, SWAP, deadline=world.clock.now() + 60.0))
+        await world.until(lambda: bool(world.kept))
+        world.server.lose_stream(COMMANDS, remade=True)
+        await world.until(lambda: len(world.results()) == 1)
+        result = world.results()[0]
+        assert (result.outcome, result.code) == (Outcome.FAILED, "deadline")
+        assert 60.0 <= result.finished - world.clock.now() + world.clock.monotonic() < 70.0
+        waits = [body for body in world.bodies() if isinstance(body, Progress)]
+        assert [it.phase for it in waits] == ["unload"]
+        assert "does not hold 1.1" in waits[0].detail
+        assert world.ops == []
+
+    in_world(story)
+
+
+def test_a_slot_written_again_after_the_stream_was_lost_lets_the_step_go_on() -> None:
+    async def story(world: World) -> None:
+        async def slow(op: Op) -> OpDone:
+            await world.clock.sleep(10.0)
+            await op.checkpoint("unload")
+            return OpDone()
+
+        world.agent(quiesce_and_swap(slow))
+        wanted = command(1, SWAP)
+        await world.slots.write(SLOT, wanted)
+        await world.until(lambda: bool(world.kept))
+        world.server.lose_stream(COMMANDS, remade=True)
+        await world.clock.sleep(60.0)
+        await world.slots.write(SLOT, wanted)
+        await world.until(lambda: len(world.results()) == 1)
+        assert world.results()[0].outcome is Outcome.DONE
+
+    in_world(story)
+
+
+def test_failures_and_defects_are_results() -> None:
+    async def story(world: World) -> None:
+        async def fails(op: Op) -> OpFailed:
+            if op.command.op == 2:
+                raise RuntimeError("no such module")
+            if op.command.op == 3:
+                raise asyncio.CancelledError
+            return OpFailed("busy", "pid 7 holds nvidia0")
+
+        agent = world.agent(quiesce_and_swap(fails))
+        await world.slots.write(SLOT, command(1))
+        await world.until(lambda: len(world.results()) == 1)
+        await world.slots.write(SLOT, command(2))
+        await world.until(lambda: len(world.results()) == 2)
+        await world.slots.write(SLOT, command(3))
+        await world.until(lambda: len(world.results()) == 3)
+        assert [(it.outcome, it.code, it.message) for it in world.results()] == [
+            (Outcome.FAILED, "busy", "pid 7 holds nvidia0"),
+            (Outcome.FAILED, "defect", "RuntimeError: no such module"),
+            (Outcome.FAILED, "defect", "something that it waited for was cancelled"),
+        ]
+        assert agent.desk.command_in_effect is None
+
+    in_world(story)
+
+
+def test_a_reboot_ends_what_was_under_way_and_what_stood() -> None:
+    async def story(world: World) -> None:
+        async def stuck(op: Op) -> OpDone:
+            await world.clock.sleep(1e6)
+            return OpDone()
+
+        first = world.agent(quiesce_and_swap(stuck))
+        await world.slots.write(SLOT, command(1, SWAP))
+        await world.until(lambda: len(world.kept) == 2)
+        await first.kill()
+        second = world.agent(boot="boot-2")
+        await world.until(lambda: len(world.results()) == 1 and len(world.refusals()) == 1)
+        assert (world.results()[0].outcome, world.results()[0].code) == (Outcome.FAILED, "reboot")
+        assert world.refusals()[0].code is RefusalCode.OTHER_BOOT
+        await second.kill()
+        await world.put(command(2, boot="boot-2"))
+        third = world.agent(boot="boot-2")
+        await world.until(lambda: len(world.results()) == 3)
+        assert third.desk.command_in_effect is CommandKind.QUIESCE
+        await third.kill()
+        fourth = world.agent(boot="boot-3")
+        await world.clock.sleep(100.0)
+        assert fourth.desk.command_in_effect is None
+
+    in_world(story)
+
+
+def test_idle_holds_over_boots_lost_journals_and_its_deadline() -> None:
+    async def story(world: World) -> None:
+        first = world.agent()
+        at_rest = command(1, IDLE, deadline=world.clock.now() + 60.0)
+        await world.slots.write(SLOT, at_rest)
+        await world.until(lambda: len(world.results()) == 1)
+        await first.kill()
+        await world.clock.sleep(86_400.0)
+        second = world.agent(boot="boot-2")
+        await world.until(lambda: second.desk.current == at_rest)
+        assert second.desk.command_in_effect is CommandKind.IDLE
+        await second.kill()
+        world.kept.clear()
+        third = world.agent(boot="boot-3")
+        await world.until(lambda: third.desk.current == at_rest)
+        await world.until(lambda: third.desk.command_in_effect is CommandKind.IDLE)
+        assert world.refusals() == []
+
+    in_world(story)
+
+
+def test_what_the_slot_said_before_a_refusal_is_not_relied_upon() -> None:
+    async def story(world: World) -> None:
+        agent = world.agent()
+        await world.slots.write(SLOT, command(1, IDLE))
+        await world.until(lambda: len(world.results()) == 1)
+        await world.put(command(2, SWAP))
+        await world.until(lambda: len(world.refusals()) == 1)
+        assert world.refusals()[0].code is RefusalCode.NOT_FOR_ME
+        assert agent.desk.current is None
+        await world.put(command(1, IDLE, epoch=0))
+        await world.until(lambda: len(world.refusals()) == 2)
+        await world.slots.write(SLOT, command(3, IDLE))
+        await world.until(lambda: agent.desk.current == command(3, IDLE))
+        # Somebody deposed changes nothing about what stands.
+        await world.put(command(9, IDLE, epoch=0))
+        await world.until(lambda: len(world.refusals()) == 3)
+        assert agent.desk.current == command(3, IDLE)
+
+    in_world(story)
+
+
+def test_the_desk_says_what_it_knows_for_a_beat() -> None:
+    async def story(world: World) -> None:
+        agent: CommandReceiver = world.agent().desk
+        assert agent.known_kinds == ("idle", "quiesce")
+        assert agent.highest == (0, 0, 0)
+
+    in_world(story)
+
+
+def test_a_result_is_acknowledged_before_the_next_op_begins() -> None:
+    async def story(world: World) -> None:
+        world.agent()
+        await world.slots.write(SLOT, command(1))
+        await world.until(lambda: len(world.results()) == 1)
+        world.server.lose_stream(STATE)
+        await world.slots.write(SLOT, command(2))
+        await world.until(lambda: len(world.ops) == 2)
+        await world.slots.write(SLOT, command(3))
+        await world.clock.sleep(300.0)
+        assert orders(world) == [(1, 1), (1, 2)]
+        await world.writer.ensure(STATE)
+        await world.until(lambda: len(world.results()) == 3)
+        assert [it.order.op for it in world.results()] == [1, 2, 3]
+
+    in_world(story)
+
+
+def test_a_result_of_any_length_is_said_and_the_next_op_begins() -> None:
+    async def verbose(op: Op) -> OpFailed:
+        return OpFailed("install", "x" * 600_000)
+
+    async def story(world: World) -> None:
+        world.agent(handlers={CommandKind.SWAP: verbose})
+        for op in (1, 2):
+            await world.slots.write(SLOT, command(op, SWAP))
+            await world.until(lambda op=op: len(world.results()) == op)
+        assert [len(result.message) for result in world.results()] == [
+            MAX_MESSAGE_LENGTH,
+            MAX_MESSAGE_LENGTH,
+        ]
+
+    in_world(story)
+
+
+def test_a_handler_that_keeps_its_cancellation_to_itself_ends_with_the_desk() -> None:
+    async def stubborn(op: Op) -> OpFailed:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return OpFailed("stopped", "it was stopped")
+
+    async def story(world: World) -> None:
+        agent = world.agent(handlers={CommandKind.QUIESCE: stubborn})
+        await world.slots.write(SLOT, command(1))
+        await world.clock.sleep(5.0)
+        await agent.kill()
+        assert [entry.phase for entry in world.kept][-1] is EntryPhase.STARTED
+
+    in_world(story)
+
+
+def test_a_result_is_said_when_the_journal_can_be_read_again() -> None:
+    class Late(MemoryJournal):
+        refused = False
+
+        async def open(self) -> Sequence[Entry]:
+            if not self.refused:
+                self.refused = True
+                raise JournalUnusable("it is not mounted yet")
+            return await super().open()
+
+    async def story(world: World) -> None:
+        first = world.agent()
+        await world.slots.write(SLOT, command(1))
+        await world.until(lambda: len(world.results()) == 1)
+        await first.kill()
+        world.server.lose_stream(STATE, remade=True)
+        world.agent(journal=Late(world.kept, pause=lambda: world.clock.sleep(0.001)))
+        await world.until(lambda: len(world.results()) == 2)
+        assert world.results()[0] == world.results()[1]
+
+    in_world(story)

@@ -1,0 +1,240 @@
+"""Everything that an agent does not take, and in which words."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from libs.bus.commands.op import Op, OpDone
+from libs.bus.journal import JournalUnusable
+from libs.contracts.commands import Command, CommandKind
+from libs.contracts.journal import Entry, EntryPhase
+from libs.contracts.message import encode
+from libs.contracts.reports import Outcome, RefusalCode
+from tests.unit.bus.command_world import IDLE, SWAP, World, command, in_world, quiesce_and_swap
+
+CASES = {
+    "other node": (command(9, epoch=5, uid="uid-9"), RefusalCode.OTHER_NODE, "uid-9"),
+    "older epoch": (command(9, epoch=4), RefusalCode.OLDER_EPOCH, "epoch 5 has spoken"),
+    "older epoch for another node": (
+        command(9, epoch=4, uid="uid-9"),
+        RefusalCode.OLDER_EPOCH,
+        "epoch 5",
+    ),
+    "older token": (command(9, epoch=5, token=2), RefusalCode.OLDER_TOKEN, "token 3 was seen"),
+    "older op": (command(3, epoch=5, token=3), RefusalCode.OLDER_OP, "3.4 was seen"),
+    "the same order for something else": (
+        command(4, IDLE, epoch=6, token=3),
+        RefusalCode.OLDER_OP,
+        "3.4 was begun as another quiesce",
+    ),
+    "other boot": (
+        command(5, epoch=5, token=3, boot="boot-9"),
+        RefusalCode.OTHER_BOOT,
+        "boot boot-9",
+    ),
+    "not for this component": (
+        command(5, SWAP, epoch=5, token=3),
+        RefusalCode.NOT_FOR_ME,
+        "driver does quiesce, idle only",
+    ),
+    "unknown kind": (
+        msgspec.structs.replace(command(5, epoch=5, token=3), kind=CommandKind("polish")),
+        RefusalCode.UNKNOWN_KIND,
+        "upgrade the agent",
+    ),
+    "unreadable body": (
+        msgspec.structs.replace(
+            command(5, IDLE, epoch=5, token=3), body=msgspec.Raw(b'{"proven":7}')
+        ),
+        RefusalCode.UNREADABLE,
+        "proven",
+    ),
+    "expired": (
+        command(5, epoch=5, token=3, deadline=1.7e9),
+        RefusalCode.EXPIRED,
+        "it was not begun",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_not_taken_is_refused_once_in_words_and_journalled(case: str) -> None:
+    wrong, code, words = CASES[case]
+
+    async def story(world: World) -> None:
+        agent = world.agent()
+        await world.put(command(4, epoch=5, token=3))
+        await world.until(lambda: len(world.results()) == 1)
+        await world.put(wrong)
+        await world.until(lambda: len(world.refusals()) == 1)
+        await world.clock.sleep(300.0)
+        (refused,) = world.refusals()
+        assert (refused.code, refused.epoch, refused.order) == (code, wrong.epoch, wrong.order)
+        assert refused.command == wrong.kind
+        assert words in refused.message
+        assert len(world.ops) == 1
+        last = world.kept[-1]
+        assert last.phase is EntryPhase.REFUSED
+        assert last.detail.startswith(f"{code}: ")
+        # What somebody else's command says of token and op fences nothing.
+        await world.put(command(6, epoch=6, token=3))
+        await world.until(lambda: len(world.results()) == 2)
+        assert agent.desk.highest == (6, 3, 6)
+
+    in_world(story)
+
+
+def test_what_is_no_command_at_all_is_refused_for_each_time_that_it_is_written() -> None:
+    async def story(world: World) -> None:
+        world.agent()
+        for content in (b"nonsense", b'{"v":2}', b'{"v":2}'):
+            before = len(world.refusals())
+            await world.put(content)
+            await world.until(lambda before=before: len(world.refusals()) == before + 1)
+        await world.clock.sleep(300.0)
+        assert [it.code for it in world.refusals()] == [RefusalCode.UNREADABLE] * 3
+        assert "version 2; this process reads version 1" in world.refusals()[-1].message
+
+    in_world(story)
+
+
+def test_a_restarted_agent_refuses_as_the_one_before_it() -> None:
+    async def story(world: World) -> None:
+        first = world.agent()
+        await world.put(command(4, epoch=5, token=3, boot="boot-9"))
+        await world.until(lambda: len(world.refusals()) == 1)
+        await first.kill()
+        await world.put(command(9, epoch=5, token=2))
+        second = world.agent()
+        await world.until(lambda: len(world.refusals()) == 2)
+        assert world.refusals()[1].code is RefusalCode.OLDER_TOKEN
+        assert second.desk.highest == (5, 3, 4)
+        await second.kill()
+        await world.put(command(9, epoch=4, token=7))
+        third = world.agent()
+        await world.until(lambda: len(world.refusals()) == 3)
+        assert world.refusals()[2].code is RefusalCode.OLDER_EPOCH
+        assert third.desk.highest == (5, 3, 4)
+
+    in_world(story)
+
+
+def test_a_refused_newer_command_stops_the_op_that_is_under_way() -> None:
+    async def story(world: World) -> None:
+        async def slow(op: Op) -> OpDone:
+            await world.clock.sleep(20.0)
+            await op.checkpoint("unload")
+            world.ops.append(op)
+            return OpDone()
+
+        world.agent(quiesce_and_swap(slow))
+        await world.put(command(1, SWAP))
+        await world.until(lambda: len(world.kept) == 2)
+        await world.put(command(2, uid="uid-2"))
+        await world.until(lambda: len(world.results()) == 1)
+        assert world.results()[0].outcome is Outcome.SUPERSEDED
+        assert "uid-2" in world.results()[0].message
+        assert world.ops == []
+
+    in_world(story)
+
+
+def test_what_somebody_deposed_writes_stops_the_op_only_until_the_slot_is_right() -> None:
+    async def story(world: World) -> None:
+        async def slow(op: Op) -> OpDone:
+            await world.clock.sleep(20.0)
+            await op.checkpoint("unload")
+            world.ops.append(op)
+            return OpDone()
+
+        world.agent(quiesce_and_swap(slow))
+        wanted = command(1, SWAP, epoch=2)
+        await world.put(wanted)
+        await world.until(lambda: len(world.kept) == 2)
+        await world.put(command(7, epoch=1))
+        await world.clock.sleep(60.0)
+        assert world.ops == []
+        await world.put(wanted)
+        await world.until(lambda: len(world.results()) == 1)
+        assert world.results()[0].outcome is Outcome.DONE
+
+    in_world(story)
+
+
+class BrokenJournal:
+    """A journal of a newer release, or on a full disk, until it is mended."""
+
+    def __init__(self, kept: list[Entry], *, opens: bool) -> None:
+        self.kept = kept
+        self.opens = opens
+        self.mended = False
+
+    async def open(self) -> Sequence[Entry]:
+        if not self.mended and not self.opens:
+            raise JournalUnusable("journal j is of version 2: run the release that wrote it")
+        return tuple(self.kept)
+
+    async def append(self, entry: Entry) -> None:
+        if not self.mended:
+            raise JournalUnusable("journal j cannot be written (disk full)")
+        self.kept.append(entry)
+
+
+@pytest.mark.parametrize("opens", [False, True])
+def test_without_its_journal_an_agent_refuses_in_words_until_it_is_mended(opens: bool) -> None:
+    async def story(world: World) -> None:
+        broken = BrokenJournal(world.kept, opens=opens)
+        agent = world.agent(journal=broken)
+        await world.put(command(1))
+        await world.until(lambda: len(world.refusals()) == 1)
+        (refused,) = world.refusals()
+        assert (refused.code, refused.order) == (RefusalCode.JOURNAL, (1, 1))
+        assert "journal j" in refused.message
+        assert "journal j" in agent.desk.last_error
+        assert agent.desk.current is None
+        assert world.ops == []
+        broken.mended = True
+        await world.until(lambda: len(world.results()) == 1)
+        assert agent.desk.last_error == ""
+
+    in_world(story)
+
+
+def test_an_end_is_told_only_when_the_journal_has_it() -> None:
+    async def story(world: World) -> None:
+        broken = BrokenJournal(world.kept, opens=True)
+        broken.mended = True
+
+        async def breaks(op: Op) -> OpDone:
+            broken.mended = False
+            return OpDone()
+
+        world.agent(quiesce_and_swap(breaks), journal=broken)
+        await world.put(command(1))
+        await world.until(lambda: any("disk full" in encode(it).decode() for it in world.reports))
+        await world.clock.sleep(300.0)
+        assert world.results() == []
+        broken.mended = True
+        await world.until(lambda: len(world.results()) == 1)
+        assert world.kept[-1].result == world.results()[0]
+
+    in_world(story)
+
+
+def test_cases_cover_every_reason_for_which_a_command_is_refused() -> None:
+    covered = {code for _, code, _ in CASES.values()} | {RefusalCode.JOURNAL}
+    assert covered == set(RefusalCode)
+
+
+def test_a_command_is_refused_again_when_another_refusal_took_its_place() -> None:
+    async def story(world: World) -> None:
+        world.agent()
+        one: Command = command(1, uid="uid-8")
+        other: Command = command(1, uid="uid-9", epoch=1, token=2)
+        for number, wrong in enumerate((one, other, one), start=1):
+            await world.put(wrong)
+            await world.until(lambda number=number: len(world.refusals()) == number)
+        assert "uid-8" in world.refusals()[-1].message
+
+    in_world(story)

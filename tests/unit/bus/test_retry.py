@@ -1,0 +1,62 @@
+"""What a service needs of the bus to start: waited for, said once, and not beyond its mending."""
+
+import logging
+
+import pytest
+
+from libs.bus.port import BusMisconfigured, BusUnavailable
+from libs.bus.retry import BusRetry
+from libs.testing.simulation import Sim, run
+
+
+class FlakyServer:
+    """Answers from the given try on."""
+
+    def __init__(self, *, answers_from: int, error: Exception) -> None:
+        self.tries = 0
+        self._answers_from = answers_from
+        self._error = error
+
+    async def call(self) -> str:
+        """One try."""
+        self.tries += 1
+        if self.tries < self._answers_from:
+            raise self._error
+        return "made"
+
+
+def test_it_is_tried_until_it_is_done_and_why_it_waits_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = FlakyServer(answers_from=6, error=BusUnavailable("EVENTS: no answer within 5 s"))
+
+    async def main(sim: Sim) -> None:
+        patience = BusRetry(clock=sim.clock, random=sim.random)
+        reasons = list[str]()
+
+        async def noted() -> str:
+            reasons.append(patience.reason)
+            return await server.call()
+
+        assert await patience.until_success(noted) == "made"
+        assert reasons == ["", *["EVENTS: no answer within 5 s"] * 5]
+        assert patience.reason == ""
+        assert 0 < sim.clock.monotonic() < 1 + 2 + 4 + 8 + 10
+
+    with caplog.at_level(logging.WARNING):
+        run(main, seed=1)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the start waits for the bus: EVENTS: no answer within 5 s"
+    ]
+
+
+def test_what_a_person_has_to_mend_is_not_waited_for() -> None:
+    server = FlakyServer(answers_from=6, error=BusMisconfigured("stream EVENTS cannot be created"))
+
+    async def main(sim: Sim) -> None:
+        patience = BusRetry(clock=sim.clock, random=sim.random)
+        with pytest.raises(BusMisconfigured, match="cannot be created"):
+            await patience.until_success(server.call)
+
+    run(main, seed=1)
+    assert server.tries == 1

@@ -1,0 +1,166 @@
+"""Small nodes and facts for tests of what is decided about them."""
+
+from typing import Any
+
+import msgspec
+
+from libs.contracts.facts import (
+    Facts,
+    Gpu,
+    Kernel,
+    LoadedDriver,
+    OperatingSystem,
+    PciDevice,
+)
+from libs.contracts.message import encode
+from libs.contracts.node import NodeRecord
+from libs.policy.kinds.cluster_policy import ClusterPolicy
+from libs.policy.kinds.gpu_cluster_policy import GpuClusterPolicy
+from libs.policy.manifests import parse_manifest
+from services.discovery.cluster import resources
+from services.discovery.cluster.decide import (
+    ApplyLabels,
+    LabelDecision,
+    LabelPolicy,
+    ReportedFacts,
+    decide,
+)
+from tests.unit.policy.situations import cluster_policy
+
+DEPLOY = "nvidia.com/gpu.deploy."
+FEATURES = "feature.node.kubernetes.io/"
+PRESENT = "nvidia.com/gpu.present"
+CONTAINER = frozenset(
+    f"{DEPLOY}{name}"
+    for name in (
+        "driver",
+        "gpu-feature-discovery",
+        "container-toolkit",
+        "device-plugin",
+        "dcgm",
+        "dcgm-exporter",
+        "node-status-exporter",
+        "operator-validator",
+        "client",
+    )
+)
+NFD = "nfd-master"
+OPERATOR = "gpu-operator"
+
+DEVICE = PciDevice(address="0000:01:00.0", vendor="10de", device="2330", device_class="0302")
+NIC = PciDevice(address="0000:02:00.0", vendor="15b3", device="1021", device_class="0207")
+GPU = Gpu(
+    uuid="GPU-1",
+    index=0,
+    minor=0,
+    pci="0000:01:00.0",
+    name="NVIDIA H100 80GB HBM3",
+    memory_mib=81559,
+    compute_capability=(9, 0),
+    mig_capable=True,
+)
+SYSTEM = Facts(
+    pci=(DEVICE,),
+    kernel=Kernel(release="5.15.0-139-generic"),
+    os=OperatingSystem(id="ubuntu", version_id="22.04"),
+)
+DRIVER = LoadedDriver(version="580.95.05", cuda="13.0")
+NO_GPUS = ReportedFacts(facts=Facts(pci=(NIC,)), without_gpus=180.0)
+"""It is sure that there are no GPUs."""
+PCI_ALONE = ReportedFacts(facts=Facts(pci=(DEVICE,)))
+
+
+def policy(**spec: Any) -> ClusterPolicy:
+    """Of the whole cluster."""
+    made = parse_manifest("ClusterPolicy", cluster_policy(**spec)).policy
+    assert isinstance(made, ClusterPolicy)
+    return made
+
+
+LABEL_POLICY = LabelPolicy(cluster=policy())
+ON_HOSTS = LabelPolicy(cluster=GpuClusterPolicy())
+
+
+def record(*, paused: bool) -> str:
+    """Where an upgrade stands."""
+    return encode(NodeRecord(node_uid="u", epoch=1, token=1, paused=paused)).decode()
+
+
+def node(
+    labels: dict[str, str] | None = None,
+    *,
+    ours: tuple[str, ...] = (),
+    owners: dict[str, str] | None = None,
+    upgrade: str = "",
+    claims: str = "",
+) -> resources.Node:
+    """With these labels; `owners` says which manager wrote which of them."""
+    fields = {resources.MANAGER: list(ours)}
+    for key, manager in (owners or {}).items():
+        fields.setdefault(manager, []).append(key)
+    annotations = {"sluice.dev/upgrade": upgrade} if upgrade else {}
+    annotations |= {"nfd.node.kubernetes.io/feature-labels": claims} if claims else {}
+    metadata = {
+        "name": "a",
+        "uid": "u",
+        "resourceVersion": "7",
+        "labels": labels or {},
+        "annotations": annotations,
+        "managedFields": [_entry(manager, keys) for manager, keys in fields.items() if keys],
+    }
+    status = {"nodeInfo": {"bootID": "boot-1"}}
+    whole = msgspec.json.encode({"metadata": metadata, "status": status})
+    return msgspec.json.decode(whole, type=resources.Node)
+
+
+def ours(labels: dict[str, str], **more: Any) -> resources.Node:
+    """The same, and all of its labels are as we applied them."""
+    return node(labels, ours=tuple(labels), **more)
+
+
+def labels_after(
+    node: resources.Node, told: ReportedFacts, wish: LabelPolicy = LABEL_POLICY
+) -> dict[str, str]:
+    """Its labels once all that follows was written, which settles after two writes at most."""
+    for _ in range(3):
+        decision = decide(node, told, wish)
+        if decision.change is None:
+            return node.metadata.labels
+        node = node_after(node, decision)
+    raise AssertionError(f"it does not settle: {decide(node, told, wish)}")
+
+
+def node_after(node: resources.Node, decision: LabelDecision) -> resources.Node:
+    """The node once this was written, as a server would do it."""
+    labels, change = dict(node.metadata.labels), decision.change
+    assert change is not None
+    if isinstance(change, ApplyLabels):
+        for key in node.ours - change.labels.keys() - node.others:
+            del labels[key]
+        labels |= change.labels
+        mine = frozenset(change.labels)
+        others = frozenset(
+            key
+            for key in node.others & labels.keys()
+            if key not in mine or node.metadata.labels.get(key) == labels[key]
+        )
+    else:
+        labels = {key: value for key, value in labels.items() if key not in change.keys}
+        mine, others = node.ours - set(change.keys), node.others - set(change.keys)
+    metadata = msgspec.structs.replace(node.metadata, labels=labels)
+    return msgspec.structs.replace(node, metadata=metadata, ours=mine, others=others)
+
+
+def operands_in(labels: dict[str, str]) -> dict[str, str]:
+    """Those of the labels that deploy operands, by the operand."""
+    return {
+        key.removeprefix(DEPLOY): value for key, value in labels.items() if key.startswith(DEPLOY)
+    }
+
+
+def _entry(manager: str, keys: list[str]) -> dict[str, Any]:
+    return {
+        "manager": manager,
+        "operation": "Apply" if manager == resources.MANAGER else "Update",
+        "fieldsV1": {"f:metadata": {"f:labels": {f"f:{key}": {} for key in keys}}},
+    }

@@ -1,0 +1,236 @@
+"""What facts say, as labels: known names and words, and what is said while a fact is missing."""
+
+import msgspec
+import pytest
+
+from libs.contracts.facts import Facts, Kernel, LoadedDriver, OperatingSystem
+from services.discovery.cluster.decide import ApplyLabels, LabelPolicy, ReportedFacts, decide
+from services.discovery.cluster.feature_labels import GPU_LABELS, gpu_labels, product, system_labels
+from tests.unit.discovery.cluster.builders import (
+    DRIVER,
+    FEATURES,
+    GPU,
+    LABEL_POLICY,
+    NFD,
+    NIC,
+    NO_GPUS,
+    PRESENT,
+    SYSTEM,
+    labels_after,
+    node,
+    ours,
+)
+
+FACTS = msgspec.structs.replace(SYSTEM, gpus=(GPU,), machine="DGX H100 (Rev. B)")
+TOLD = ReportedFacts(facts=FACTS, driver=DRIVER)
+KERNEL = f"{FEATURES}kernel-version."
+OS = f"{FEATURES}system-os_release."
+NO_DEPLOYS = LabelPolicy()
+
+
+def labels_of(told: ReportedFacts) -> dict[str, str]:
+    """All labels of a node of which nobody else says anything."""
+    return labels_after(node(), told, NO_DEPLOYS)
+
+
+def test_everything_that_facts_give() -> None:
+    assert labels_of(TOLD) == {
+        PRESENT: "true",
+        f"{FEATURES}pci-10de.present": "true",
+        f"{KERNEL}full": "5.15.0-139-generic",
+        f"{KERNEL}major": "5",
+        f"{KERNEL}minor": "15",
+        f"{KERNEL}revision": "0",
+        f"{OS}ID": "ubuntu",
+        f"{OS}VERSION_ID": "22.04",
+        f"{OS}VERSION_ID.major": "22",
+        f"{OS}VERSION_ID.minor": "04",
+        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+        "nvidia.com/gpu.count": "1",
+        "nvidia.com/gpu.memory": "81559",
+        "nvidia.com/gpu.family": "hopper",
+        "nvidia.com/gpu.compute.major": "9",
+        "nvidia.com/gpu.compute.minor": "0",
+        "nvidia.com/gpu.machine": "DGX-H100-Rev.-B",
+        "nvidia.com/mig.capable": "true",
+        "nvidia.com/cuda.driver.major": "580",
+        "nvidia.com/cuda.driver.minor": "95",
+        "nvidia.com/cuda.driver.rev": "05",
+        "nvidia.com/cuda.driver-version.major": "580",
+        "nvidia.com/cuda.driver-version.minor": "95",
+        "nvidia.com/cuda.driver-version.revision": "05",
+        "nvidia.com/cuda.driver-version.full": "580.95.05",
+        "nvidia.com/cuda.runtime.major": "13",
+        "nvidia.com/cuda.runtime.minor": "0",
+        "nvidia.com/cuda.runtime-version.major": "13",
+        "nvidia.com/cuda.runtime-version.minor": "0",
+        "nvidia.com/cuda.runtime-version.full": "13.0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("release", "full", "numbers"),
+    [
+        ("6.2.3", "6.2.3", ("6", "2", "3")),
+        ("6.0.0-beta", "6.0.0-beta", ("6", "0", "0")),
+        ("6.8", "6.8", ("6", "8", "")),
+        ("6.0.10-100+123.x86_64~", "6.0.10-100_123.x86_64", ("6", "0", "10")),
+    ],
+)
+def test_a_kernel_by_its_release(release: str, full: str, numbers: tuple[str, ...]) -> None:
+    found = system_labels(Facts(kernel=Kernel(release=release)))
+    names = ("full", "major", "minor", "revision")
+    assert found == dict(zip([f"{KERNEL}{name}" for name in names], (full, *numbers), strict=True))
+
+
+def test_what_a_label_cannot_hold_is_left_out() -> None:
+    long = system_labels(Facts(os=OperatingSystem(id="x" * 64, version_id="a b")))
+    assert set(long.values()) == {None}
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("a space separated string", "a-space-separated-string"),
+        ("some(thing)else", "somethingelse"),
+        ("some ( thing )else", "some-thing-else"),
+        ("NVIDIA-TITAN-X-(Pascal)", "NVIDIA-TITAN-X-Pascal"),
+        (" input  with multiple   spaces   ", "input-with-multiple-spaces"),
+        ("some [ / thing / ]else", "some-thing-else"),
+        ("some / thing /else", "some-thing-else"),
+        ("some-thing.else_new", "some-thing.else_new"),
+    ],
+)
+def test_a_name_as_a_label(name: str, label: str) -> None:
+    assert product(name) == label
+
+
+@pytest.mark.parametrize(
+    ("capability", "family"),
+    [
+        ((6, 1), "pascal"),
+        ((7, 0), "volta"),
+        ((7, 5), "turing"),
+        ((8, 0), "ampere"),
+        ((8, 9), "ada-lovelace"),
+        ((9, 0), "hopper"),
+        ((10, 0), "blackwell"),
+        ((12, 0), "blackwell"),
+        ((4, 0), "undefined"),
+        ((0, 0), None),
+    ],
+)
+def test_a_family_by_what_gpus_can_compute(capability: tuple[int, int], family: str | None) -> None:
+    gpu = msgspec.structs.replace(GPU, compute_capability=capability)
+    assert gpu_labels(Facts(gpus=(gpu,)), None)["nvidia.com/gpu.family"] == family
+
+
+def test_of_two_models_the_one_counts_of_which_there_are_more() -> None:
+    other = msgspec.structs.replace(GPU, name="Tesla T4", memory_mib=15360)
+    found = gpu_labels(Facts(gpus=(other, GPU, other)), None)
+    assert found["nvidia.com/gpu.product"] == "Tesla-T4"
+    assert found["nvidia.com/gpu.count"] == "2"
+    even = gpu_labels(Facts(gpus=(other, GPU)), None)
+    assert even["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3"
+
+
+def test_a_display_is_no_gpu() -> None:
+    display = msgspec.structs.replace(GPU, name="NVIDIA DGX Display")
+    assert gpu_labels(Facts(gpus=(display,)), None) == {}
+    assert gpu_labels(Facts(gpus=(display, GPU)), None)["nvidia.com/gpu.count"] == "1"
+
+
+@pytest.mark.parametrize("version", ["580.95.05", "580.95"])
+def test_a_driver_has_two_or_three_numbers(version: str) -> None:
+    found = gpu_labels(Facts(), LoadedDriver(version=version))
+    revision = version.split(".")[2:3] or [""]
+    assert found["nvidia.com/cuda.driver-version.revision"] == revision[0]
+    assert gpu_labels(Facts(), LoadedDriver(version="580")) == {}
+
+
+# Missing facts.
+
+LABELS = labels_of(TOLD)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        ReportedFacts(),
+        ReportedFacts(facts=Facts()),
+        ReportedFacts(facts=Facts(pci=FACTS.pci)),
+        ReportedFacts(facts=Facts(gpus=()), driver=LoadedDriver(version="")),
+        ReportedFacts(facts=Facts(pci=(NIC,)), without_gpus=10.0),
+    ],
+)
+def test_a_fact_that_is_missing_takes_no_label_away(told: ReportedFacts) -> None:
+    assert decide(ours(LABELS), told, NO_DEPLOYS).change is None
+
+
+def test_a_fact_that_changed_changes_its_labels_alone() -> None:
+    newer = ReportedFacts(facts=Facts(), driver=LoadedDriver(version="590.1", cuda="13.1"))
+    moved = {key for key, value in labels_after(ours(LABELS), newer, NO_DEPLOYS).items()
+             if LABELS.get(key) != value}  # fmt: skip
+    assert moved == {
+        "nvidia.com/cuda.driver.major", "nvidia.com/cuda.driver.minor",
+        "nvidia.com/cuda.driver.rev",
+        "nvidia.com/cuda.driver-version.major", "nvidia.com/cuda.driver-version.minor",
+        "nvidia.com/cuda.driver-version.revision", "nvidia.com/cuda.driver-version.full",
+        "nvidia.com/cuda.runtime.minor", "nvidia.com/cuda.runtime-version.minor",
+        "nvidia.com/cuda.runtime-version.full",
+    }  # fmt: skip
+
+
+def test_gpus_that_are_gone_for_sure_take_what_was_said_of_them_away() -> None:
+    found = labels_after(ours(LABELS), NO_GPUS, NO_DEPLOYS)
+    assert not found.keys() & {*GPU_LABELS, f"{FEATURES}pci-10de.present"}
+    assert found[PRESENT] == "false"
+    assert found[f"{KERNEL}full"] == "5.15.0-139-generic"
+
+
+def test_who_wants_no_labels_of_gpus_gets_none() -> None:
+    without = LabelPolicy(gpu_labels=False)
+    found = labels_after(ours(LABELS), TOLD, without)
+    assert not found.keys() & set(GPU_LABELS)
+    assert found[f"{FEATURES}pci-10de.present"] == "true"
+
+
+# Somebody else's feature discovery.
+
+
+def test_what_somebody_else_wrote_is_not_touched() -> None:
+    key = f"{KERNEL}full"
+    before = node({key: "4.18.0"}, owners={key: NFD})
+    decision = decide(before, TOLD, NO_DEPLOYS)
+    assert isinstance(decision.change, ApplyLabels)
+    assert key not in decision.change.labels
+    assert decision.foreign == 1
+    assert labels_after(before, TOLD, NO_DEPLOYS)[key] == "4.18.0"
+
+
+def test_what_somebody_else_claims_is_left_to_him() -> None:
+    claims = "kernel-version.full,nvidia.com/gpu.product"
+    before = node(claims=claims)
+    found = labels_after(before, TOLD, NO_DEPLOYS)
+    assert not found.keys() & {f"{KERNEL}full", "nvidia.com/gpu.product"}
+    assert f"{KERNEL}major" in found
+
+
+def test_what_somebody_else_took_from_us_is_his() -> None:
+    key = f"{KERNEL}full"
+    taken = node(LABELS | {key: "6.9.9"}, ours=tuple(LABELS.keys() - {key}), owners={key: NFD})
+    assert decide(taken, TOLD, NO_DEPLOYS).change is None
+
+
+def test_what_we_share_with_somebody_else_stays_as_it_is() -> None:
+    newer = ReportedFacts(facts=Facts(kernel=Kernel(release="6.9.9")))
+    keys = [f"{KERNEL}{name}" for name in ("full", "major", "minor", "revision")]
+    shared = ours(LABELS, owners=dict.fromkeys(keys, NFD))
+    assert decide(shared, newer, NO_DEPLOYS).change is None
+    claimed = ours(LABELS, claims=",".join(key.removeprefix(FEATURES) for key in keys))
+    decision = decide(claimed, newer, NO_DEPLOYS)
+    assert (decision.change, decision.foreign) == (None, 4)
+    # Nothing else that is written lets it go.
+    other = decide(claimed, ReportedFacts(driver=LoadedDriver(version="1.2")), LABEL_POLICY).change
+    assert isinstance(other, ApplyLabels)
+    assert {key: other.labels[key] for key in keys} == {key: LABELS[key] for key in keys}

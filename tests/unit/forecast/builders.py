@@ -1,0 +1,126 @@
+"""Small fleets to be foreseen, in worlds whose durations are known."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from libs.contracts.reports import PodUse, Usage
+from libs.forecast import NodeForecast, RolloutPlan, plan
+from libs.forecast.world import SteadyWorld, WorldModel, WorldOverride
+from libs.policy.kinds.strategy import StrategySpec
+from libs.policy.kinds.upgrade_policy import PodDeletion, WaitForCompletion
+from libs.rollout.views.machine import WorkloadPod
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from tests.unit.rollout.builders import OLD, POOL, done, fleet, instant, pool
+
+IDLE_LIFE = 36.96
+"""Seconds from the lease of an idle node to its release in the steady world.
+
+1.18 until the components let go and the label moves (four slots, a poke, a second to close),
+0.3 until the kubelet hears of it, 1 until the old pod is gone, 3.12 until the modules are out,
+0.1 until the driver starts, 21 until it is ready, 0.2 until the validator begins,
+10 of validation, 0.06 until the node is given back.
+"""
+
+EVICTED = 1.02
+"""More, where a pod has to leave: it is asked, and ends."""
+
+GRANTED = 0.04
+"""From the end of one node to the start of the next: the Rollout, and the first write."""
+
+
+class FixedWorlds:
+    """One world for all plays."""
+
+    basis = ("In the steady world.",)
+
+    def __init__(self, *oddities: WorldOverride, **usual: Any) -> None:
+        self._world = SteadyWorld(overrides=oddities, **usual)
+
+    def world(self, seed: int) -> WorldModel:
+        """The same for every seed."""
+        del seed
+        return self._world
+
+
+class VariedWorlds:
+    """Worlds whose durations differ by chance."""
+
+    basis = ("In worlds that differ.",)
+
+    def __init__(self, *oddities: WorldOverride, spread: float = 1.0) -> None:
+        self._oddities = oddities
+        self._spread = spread
+
+    def world(self, seed: int) -> WorldModel:
+        """One for each seed."""
+        return SteadyWorld(seed=seed, jitter=self._spread, overrides=self._oddities)
+
+
+def pool_with_limits(
+    *, parallel: int = 0, unavailable: int | str = "100%", threshold: str = "100%", **changes: Any
+) -> PoolView:
+    """A pool that moves to NEW with so many at a time; `changes` are of its upgrade policy."""
+    made = pool(
+        upgrade={
+            "max_parallel_upgrades": parallel,
+            "max_unavailable": unavailable,
+            "pod_deletion": PodDeletion(force=True, delete_empty_dir=True),
+            **changes,
+        }
+    )
+    return replace(made, strategy=StrategySpec(failure_threshold=threshold))
+
+
+def awaiting_jobs(seconds: int = 0) -> dict[str, Any]:
+    """Of an upgrade policy: jobs are waited for, for so long; 0: for ever."""
+    return {"wait_for_completion": WaitForCompletion(pod_selector="job", timeout_seconds=seconds)}
+
+
+def gpu_pod(name: str, **changes: Any) -> WorkloadPod:
+    """A pod with GPUs."""
+    return replace(WorkloadPod(namespace="ml", name=name, uid=f"uid-{name}", gpu=True), **changes)
+
+
+def old_node(name: str, *pods: WorkloadPod, **changes: Any) -> NodeView:
+    """A node on the old driver, on which these pods compute."""
+    used = tuple(PodUse(pod_uid=pod.uid, gpus=1, processes=1) for pod in pods if pod.gpu)
+    return replace(done(name, OLD, pods=pods, usage=Usage(pods=used)), **changes)
+
+
+def cordoned_node(name: str) -> NodeView:
+    """A node on the old driver that a person has cordoned."""
+    return old_node(name, cordoned=True, cordon_taint=True)
+
+
+def idle_nodes(count: int) -> list[NodeView]:
+    """So many idle nodes on the old driver."""
+    return [old_node(f"node-{number}") for number in range(1, count + 1)]
+
+
+def forecast_for(
+    pool: PoolView, nodes: Iterable[NodeView], assumptions: Any = None, **wanted: Any
+) -> RolloutPlan:
+    """The plan for these nodes."""
+    known: dict[str, Any] = {"plays": 1, **wanted}
+    return plan(
+        fleet(pool, *nodes),
+        instant(),
+        pool=POOL,
+        assumptions=assumptions or FixedWorlds(),
+        **known,
+    )
+
+
+def node_forecast(made: RolloutPlan, name: str) -> NodeForecast:
+    """What is said of one node."""
+    return next(node for node in made.nodes if node.node == name)
+
+
+def remark_with(made: RolloutPlan, *words: str) -> str:
+    """The one remark that has all of these words."""
+    found = [remark for remark in made.remarks if all(word in remark for word in words)]
+    assert len(found) == 1, made.remarks
+    return found[0]

@@ -1,0 +1,133 @@
+"""A stage with one node, and hands that decide for it: tests say each step of an upgrade."""
+
+from typing import Any
+
+from libs.contracts.commands import Command, CommandBody, Order
+from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord
+from libs.contracts.reports import Result
+from libs.forecast.stage import EffectFault, Stage, StageFaults, StageNodeSpec, Tenant, UserActions
+from libs.forecast.stage.objects import StageMachine
+from libs.forecast.world import SteadyWorld, WorldModel
+from libs.rollout.decision import (
+    Action,
+    Decision,
+    NodeApplyConfiguration,
+    Step,
+    WriteNode,
+    WriteSlot,
+)
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from tests.unit.rollout.builders import NEW, OLD, POOL, label_of, pool
+
+START = 1_000_000.0
+TOKEN = 2
+"""Of the lease that tests write; token 1 was that of the upgrade before the story."""
+NODE = "n1"
+OLD_LABEL, NEW_LABEL = label_of(OLD), label_of(NEW)
+
+
+class StageScenario:
+    """One node, and whatever else a test asks for."""
+
+    def __init__(
+        self,
+        *,
+        world: WorldModel | None = None,
+        runs: str = OLD,
+        tenants: tuple[Tenant, ...] = (),
+        pools: tuple[PoolView, ...] | None = None,
+        **plan: Any,
+    ) -> None:
+        self.stage = Stage(
+            pools if pools is not None else (pool(rollout=None),),
+            [StageNodeSpec(name=NODE, pool=POOL, target=runs, tenants=tenants, **plan)],
+            world=world or SteadyWorld(),
+            start=START,
+        )
+        self.people = UserActions(self.stage.state)
+        self.faults = StageFaults(self.stage.state)
+
+    # Looking.
+
+    @property
+    def node(self) -> NodeView:
+        """As it is seen now."""
+        seen = self.stage.node(NODE)
+        assert seen is not None
+        return seen
+
+    @property
+    def machine(self) -> StageMachine:
+        """As it is."""
+        return self.stage.state.machines[NODE]
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return round(self.stage.now - START, 3)
+
+    def result(self, part: str) -> Result:
+        """How the last op of a component ended."""
+        found = self.node.components[part].result
+        assert found is not None
+        return found
+
+    # Doing.
+
+    def carry_out(
+        self, *actions: Action, fault: EffectFault | None = None, wait: float = 0.5
+    ) -> None:
+        """Carry these out, and let their answers come."""
+        decision = Decision(steps={NODE: Step(actions=actions, because="a test says so")})
+        self.stage.carry_out(decision, (lambda _: fault) if fault is not None else None)
+        self.advance(wait)
+
+    def advance(self, seconds: float) -> None:
+        """Time passes."""
+        self.stage.run_until(self.stage.now + seconds)
+
+    def write(self, **applied: Any) -> WriteNode:
+        """The next write of the node: what is not said stays as it is."""
+        node = self.node
+        assert node.record is None or isinstance(node.record, NodeRecord)
+        assert node.lease is None or isinstance(node.lease, NodeLease)
+        kept: dict[str, Any] = {
+            "state": node.state,
+            "driver_label": node.driver_label,
+            "record": node.record,
+            "lease": node.lease,
+            "unschedulable": True if node.cordoned else None,
+        }
+        said = NodeApplyConfiguration(**kept | applied)
+        return WriteNode(uid=node.uid, revision=node.revision, applied=said)
+
+    def lease(self, token: int = TOKEN) -> NodeLease:
+        """One of ours."""
+        return NodeLease(
+            node_uid=self.node.uid, owner=LeaseOwner.UPGRADE, token=token, since=self.stage.now
+        )
+
+    def slot(self, part: str, body: CommandBody, *, op: int = 1, **said: Any) -> WriteSlot:
+        """A command of the lease's token; `said` is what is otherwise."""
+        node = self.node
+        order = said.pop("order", Order(TOKEN, op))
+        usual: dict[str, Any] = {
+            "node": node.name,
+            "node_uid": node.uid,
+            "boot_id": node.boot_id,
+            "epoch": 1,
+            "deadline": self.stage.now + 120.0,
+        }
+        return WriteSlot(component=part, command=Command.of(body, order=order, **usual | said))
+
+    def move_label(self, label: str = NEW_LABEL) -> str:
+        """The driver label moves; the uid of the pod that has to go."""
+        old = self.node.driver_pods[0].uid if self.node.driver_pods else ""
+        self.carry_out(self.write(driver_label=label, lease=self.lease(), unschedulable=True))
+        return old
+
+    def run_until_gone(self, uid: str) -> None:
+        """Until that driver pod's object is gone."""
+        while any(pod.uid == uid for pod in self.node.driver_pods):
+            self.stage.advance()

@@ -1,0 +1,130 @@
+"""What several stories come to, of stories that are made up."""
+
+from typing import Any
+
+import pytest
+
+from libs.contracts.waits import WaitCode
+from libs.forecast import aggregate
+from libs.forecast.percentiles import Percentiles
+from libs.forecast.play_result import CapacityLoss, NodeResult, PlayResult, ProofDelay, ProofResult
+from libs.forecast.rollout_plan import ProofForecast
+from libs.rollout.decision import Wait
+
+
+def story(**courses: NodeResult) -> PlayResult:
+    return told(nodes=courses)
+
+
+def told(**said: Any) -> PlayResult:
+    """A story that says nothing else."""
+    usual: dict[str, Any] = {
+        "nodes": {},
+        "loss": CapacityLoss(nodes=0, gpus=0, at=0.0),
+        "gpu_seconds": 0.0,
+        "proof": None,
+        "halted_because": "",
+        "duration": 0.0,
+    }
+    return PlayResult(**usual | said)
+
+
+def wait(code: WaitCode) -> Wait:
+    return Wait(code=code, detail="so", since=0.0)
+
+
+JOBS, SKIPPED, FAILED = map(wait, (WaitCode.JOBS, WaitCode.SKIPPED, WaitCode.FAILED))
+STILL = NodeResult(wait=SKIPPED)
+DONE = NodeResult(start=1.0, end=5.0)
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [DONE, NodeResult(start=1.0, wait=SKIPPED), NodeResult(end=3.0)],
+    ids=["upgraded", "taken up", "in place without that"],
+)
+def test_who_moves_in_one_play_is_not_unmoved(moved: NodeResult) -> None:
+    assert aggregate.unmoved([story(a=STILL, b=STILL), story(a=moved, b=STILL)]) == ["b"]
+    assert aggregate.unmoved([story(a=moved, b=STILL), story(a=moved)]) == ["b"]
+
+
+def test_who_stands_still_by_itself_is_not_waited_for_and_others_are() -> None:
+    assert aggregate.makespan([story(a=STILL, b=DONE)]) == Percentiles(5.0, 5.0)
+    assert aggregate.makespan([story(a=NodeResult(wait=JOBS), b=DONE)]) == Percentiles()
+    assert aggregate.makespan([story(a=NodeResult(), b=DONE)]) == Percentiles()
+    assert (
+        aggregate.makespan([story(a=NodeResult(start=1.0, wait=SKIPPED), b=DONE)]) == Percentiles()
+    )
+    by_turns = [story(a=STILL, b=DONE), story(a=NodeResult(wait=JOBS), b=DONE)]
+    assert aggregate.makespan(by_turns) == Percentiles()
+
+
+def test_where_all_stand_still_nobody_can_say_when_it_is_over() -> None:
+    assert aggregate.makespan([story(a=STILL)]) == Percentiles()
+    assert aggregate.makespan([story()]) == Percentiles(0.0, 0.0)
+
+
+def test_a_failure_is_an_end_of_its_own() -> None:
+    failed = NodeResult(start=1.0, failed=9.0, wait=FAILED)
+    assert aggregate.makespan([story(a=failed, b=DONE)]) == Percentiles(9.0, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "end", "expected"),
+    [
+        ([DONE, NodeResult(wait=JOBS)], Percentiles(5.0, 5.0), None),
+        ([DONE, NodeResult(wait=JOBS)], Percentiles(5.0, None), JOBS),
+        ([NodeResult(end=5.0, wait=SKIPPED), NodeResult(wait=JOBS)], Percentiles(5.0, None), JOBS),
+        ([NodeResult(), NodeResult(wait=JOBS)], Percentiles(), JOBS),
+        ([NodeResult(wait=FAILED), NodeResult(wait=JOBS)], Percentiles(), FAILED),
+        ([NodeResult(wait=FAILED), NodeResult(wait=JOBS)], Percentiles(5.0, None), JOBS),
+        ([DONE, NodeResult(wait=FAILED)], Percentiles(5.0, None), None),
+    ],
+)
+def test_what_a_node_waits_for_at_last(
+    found: list[NodeResult], end: Percentiles, expected: Wait | None
+) -> None:
+    assert aggregate.final_wait(found, end) == expected
+
+
+def test_of_equal_losses_the_earliest_is_the_largest() -> None:
+    few, late, early = (
+        CapacityLoss(nodes=nodes, gpus=8 * nodes, at=at)
+        for nodes, at in ((1, 0.0), (2, 9.0), (2, 3.0))
+    )
+    assert aggregate.largest_loss([told(loss=loss) for loss in (few, late, early)]) == early
+
+
+def held(node: str, seconds: float) -> ProofDelay:
+    return ProofDelay(node=node, detail="so", seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "proven", "notable"),
+    [
+        (600.0, 1200.0, True),
+        (599.0, 600.0, False),
+        (700.0, 1401.0, False),
+        (600.0, None, True),
+    ],
+)
+def test_what_takes_half_of_the_proof_and_some_minutes_is_worth_a_word(
+    seconds: float, proven: float | None, notable: bool
+) -> None:
+    proof = ProofResult(threshold=2, proven_at=proven, delay=held("a", seconds))
+    found = aggregate.proof_forecast([told(proof=proof), told()])
+    assert found is not None
+    assert found.delay == (proof.delay if notable else None)
+
+
+def test_the_proof_of_several_plays() -> None:
+    proofs = [
+        ProofResult(threshold=1, proven_at=1000.0, delay=held("a", 700.0)),
+        ProofResult(threshold=3, proven_at=1100.0, delay=held("b", 900.0)),
+        ProofResult(threshold=2, proven_at=900.0, delay=None),
+    ]
+    found = aggregate.proof_forecast([told(proof=proof) for proof in proofs])
+    assert found == ProofForecast(
+        threshold=3, after=Percentiles(1000.0, 1100.0), delay=held("b", 900.0)
+    )
+    assert aggregate.proof_forecast([told(), told()]) is None

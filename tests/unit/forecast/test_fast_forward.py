@@ -1,0 +1,308 @@
+"""Who leaps, who does not, how often somebody is looked at, and what that spares."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from libs.contracts.node import UpgradeState
+from libs.contracts.reports import Finding, Preflight
+from libs.forecast import play as playing
+from libs.forecast.fast_forward import FastForward
+from libs.forecast.play_result import PlayResult
+from libs.forecast.stage import api, evictions
+from libs.forecast.stage.field_paths import LEASE, RECORD
+from libs.forecast.upgrade_estimate import UpgradeEstimate
+from libs.forecast.world import ProcessEnd, SteadyWorld, TimeSpan, WorldModel, WorldOverride
+from libs.rollout.decide import Decider, DecisionDelta
+from libs.rollout.decision import EvictPods, PodRef
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import EvictionExemption
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from tests.unit.forecast.builders import (
+    EVICTED,
+    IDLE_LIFE,
+    awaiting_jobs,
+    gpu_pod,
+    idle_nodes,
+    old_node,
+    pool_with_limits,
+)
+from tests.unit.forecast.deviations import Change, agent, machine, set_fields, tenant, without
+from tests.unit.forecast.evicting_node import NEW_LABEL, NODE, WEB, EvictingNode
+from tests.unit.rollout.builders import POOL, fleet, instant
+
+# What it spares.
+
+
+class CountedPlay:
+    """One play, of which is counted how often is decided, about how many nodes, and who leaps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.decisions = 0
+        self.nodes = 0
+        self.leapt: list[str] = []
+        counted = self
+
+        class Decided(Decider):
+            def decide(self, now: Instant) -> DecisionDelta:
+                counted.decisions += 1
+                return super().decide(now)
+
+            def update(self, nodes: Iterable[NodeView] = (), *rest: Any, **others: Any) -> None:
+                there = list(nodes)
+                counted.nodes += len(there)
+                super().update(there, *rest, **others)
+
+        class Leapt(FastForward):
+            def start(self) -> Iterator[tuple[str, UpgradeEstimate]]:
+                for name, way in super().start():
+                    counted.leapt.append(name)
+                    yield name, way
+
+        monkeypatch.setattr(playing, "Decider", Decided)
+        monkeypatch.setattr(playing, "FastForward", Leapt)
+
+    def play(
+        self,
+        *nodes: NodeView,
+        pool: PoolView | None = None,
+        leaping: bool = True,
+        world: WorldModel = SteadyWorld(),  # noqa: B008 - frozen
+    ) -> PlayResult:
+        """From the start to the end."""
+        self.decisions = self.nodes = 0
+        self.leapt.clear()
+        given = fleet(pool or pool_with_limits(), *nodes)
+        return playing.play(given, instant(), pool=POOL, world=world, fast_forward=leaping)
+
+
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_a_plain_node_is_looked_at_four_times(
+    parallel: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = CountedPlay(monkeypatch)
+    nodes = [old_node(f"node-{number:02}", gpu_pod(f"w{number}")) for number in range(12)]
+    counted.play(*nodes, pool=pool_with_limits(parallel=parallel))
+    assert sorted(counted.leapt) == [node.name for node in nodes]
+    assert counted.nodes == 4 * len(nodes)
+    assert counted.decisions == 3 + 2 * len(nodes) // parallel
+    leaping = counted.nodes
+    counted.play(*nodes, pool=pool_with_limits(parallel=parallel), leaping=False)
+    assert counted.leapt == []
+    assert counted.nodes > 10 * leaping
+
+
+def test_who_is_not_plain_is_played_step_by_step_and_the_others_leap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = CountedPlay(monkeypatch)
+    crashes = SteadyWorld(overrides=(WorldOverride(node="node-2", run=ProcessEnd(3600.0, 1)),))
+    story = counted.play(*idle_nodes(3), world=crashes)
+    assert sorted(counted.leapt) == ["node-1", "node-3"]
+    assert story.nodes["node-2"].end is not None
+
+
+def test_who_waits_for_a_moment_is_not_looked_at_because_another_leaps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = CountedPlay(monkeypatch)
+    slow = SteadyWorld(overrides=(WorldOverride(pod="uid-train", remainder=TimeSpan(500.0)),))
+    waiting = old_node("node-1", gpu_pod("train", job=True))
+    given = pool_with_limits(**awaiting_jobs(1000))
+    counted.play(waiting, pool=given, world=slow)
+    alone = counted.decisions
+    story = counted.play(waiting, old_node("node-2", gpu_pod("a")), pool=given, world=slow)
+    assert story.nodes["node-2"].end == pytest.approx(0.06 + IDLE_LIFE + EVICTED, abs=0.1)
+    assert counted.decisions == alone + 2
+
+
+@pytest.mark.parametrize("seconds", [1.0, 90.0, 280.0])
+def test_time_alone_is_no_reason_to_look_at_who_leaps(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = CountedPlay(monkeypatch)
+    slow = SteadyWorld(overrides=(WorldOverride(pod="uid-a", eviction=TimeSpan(seconds)),))
+    counted.play(old_node("node-1", gpu_pod("a")), pool=pool_with_limits(parallel=1), world=slow)
+    assert (counted.leapt, counted.decisions) == (["node-1"], 5)
+
+
+def test_a_failed_node_whose_driver_goes_on_crashing_is_no_reason_to_decide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = CountedPlay(monkeypatch)
+    decisions: list[int] = []
+    for hours in (4, 40):
+        never = WorldOverride(node="node-1", load=ProcessEnd(5.0, 1))
+        long = WorldOverride(pod="uid-train", remainder=TimeSpan(hours * 3600.0))
+        nodes = old_node("node-1"), old_node("node-2", gpu_pod("train", job=True))
+        story = counted.play(
+            *nodes,
+            pool=pool_with_limits(**awaiting_jobs()),
+            world=SteadyWorld(overrides=(never, long)),
+        )
+        assert story.nodes["node-1"].failed is not None
+        assert story.nodes["node-2"].end == pytest.approx(hours * 3600.0, abs=60)
+        decisions.append(counted.decisions)
+    assert decisions[0] == decisions[1]
+
+
+def test_nodes_on_their_leap_are_not_on_the_ground() -> None:
+    emptying = EvictingNode(WEB)
+    leaps = FastForward(emptying.state)
+    emptying.stage.pop_changed_names()
+    assert leaps.changed_nodes == set()
+    emptying.state.touch(NODE)
+    assert leaps.changed_nodes == {NODE}
+    assert [name for name, _ in leaps.start()] == [NODE]
+    assert leaps.changed_nodes == set()
+    emptying.state.touch("node-else")
+    assert leaps.changed_nodes == {"node-else"}
+
+
+# Who leaps.
+
+
+def begins(emptying: EvictingNode, leaps: FastForward) -> bool:
+    """Whether the node leaps now."""
+    emptying.state.touch(NODE)
+    return [name for name, _ in leaps.start()] == [NODE]
+
+
+def test_on_its_leap_it_is_held_back_and_then_given_back() -> None:
+    emptying = EvictingNode(WEB)
+    leaps, uid = FastForward(emptying.state), emptying.tenant_pod.uid
+    emptying.stage.pop_changed_names()
+    emptying.state.touch(NODE)
+    ((name, way),) = leaps.start()
+    assert (name, way.evicted_pods) == (NODE, (uid,))
+    assert emptying.writing == 1
+    assert emptying.node.taint
+    emptying.stage.run_until(way.label_moves_at - 0.5)
+    assert uid in emptying.machine.tenant_pods
+    emptying.stage.run_until(way.label_moves_at)
+    assert uid not in emptying.machine.tenant_pods
+    emptying.stage.run_until(way.ends_at - 0.5)
+    assert emptying.writing == 1
+    assert leaps.changed_nodes == set()
+    emptying.stage.run_until(way.ends_at)
+    assert emptying.writing == 0
+    assert leaps.changed_nodes == {NODE}
+    assert api.value(emptying.node, LEASE) is None
+    assert emptying.record.state == UpgradeState.UPGRADE_DONE
+
+
+def test_each_lease_is_looked_at_once() -> None:
+    emptying = EvictingNode(WEB)
+    leaps = FastForward(emptying.state)
+    emptying.machine.host_processes = 1
+    assert not begins(emptying, leaps)
+    emptying.machine.host_processes = 0
+    assert not begins(emptying, leaps)
+    emptying.set_record(token=emptying.record.token + 1)
+    assert begins(emptying, leaps)
+    assert not begins(emptying, leaps)
+
+
+def test_while_a_request_is_not_answered_nobody_leaps() -> None:
+    emptying = EvictingNode(WEB)
+    leaps = FastForward(emptying.state)
+    known = emptying.state.memory_of(NODE)
+    known.writing = 1
+    assert not begins(emptying, leaps)
+    assert known.writing == 1
+    known.writing = 0
+    assert begins(emptying, leaps)
+
+
+def test_whose_pods_are_asked_to_leave_already_does_not_leap() -> None:
+    emptying = EvictingNode(WEB)
+    uid = emptying.tenant_pod.uid
+    emptying.set_tenant(eviction_refused_for=60.0)
+    pods = (PodRef(namespace="work", name="web", uid=uid),)
+    evictions.start_evictions(emptying.state, NODE, EvictPods(pods=pods))
+    assert emptying.estimate() is not None
+    leaps = FastForward(emptying.state)
+    assert not begins(emptying, leaps)
+    evictions.start_evictions(emptying.state, NODE, EvictPods(pods=()))
+    assert not begins(emptying, leaps)
+    assert begins(emptying, FastForward(emptying.state))
+
+
+def unleased(emptying: EvictingNode) -> None:
+    emptying.remove_field(LEASE)
+
+
+def unrecorded(emptying: EvictingNode) -> None:
+    emptying.remove_field(RECORD)
+
+
+def gone(emptying: EvictingNode) -> None:
+    api.delete_node(emptying.state, NODE, "person")
+
+
+@pytest.mark.parametrize("change", [unleased, unrecorded, gone])
+def test_without_a_node_its_lease_or_its_record_nobody_leaps(change: Change) -> None:
+    emptying = EvictingNode(WEB)
+    leaps = FastForward(emptying.state)
+    change(emptying)
+    assert not begins(emptying, leaps)
+
+
+def test_a_node_that_waits_for_jobs_leaps_when_its_pods_are_next() -> None:
+    emptying = EvictingNode(WEB)
+    leaps = FastForward(emptying.state)
+    emptying.set_record(state=UpgradeState.WAIT_FOR_JOBS_REQUIRED)
+    assert not begins(emptying, leaps)
+    emptying.set_record(state=UpgradeState.POD_DELETION_REQUIRED)
+    assert begins(emptying, leaps)
+
+
+# Whose preflight is taken as done.
+
+
+UNCHECKED: dict[str, Change] = {
+    "no pool": set_fields(lambda node: node.node, pool="else"),
+    "no build of the target": set_fields(lambda node: node.pool, target="target-else"),
+    "no build for the variant": set_fields(lambda node: node.node, variant="rhel9"),
+    "no driver agent": without("driver"),
+    "a silent driver agent": agent("driver", silent_at=9000.0),
+    "a process on the host": machine(host_processes=1),
+    "something in the way": machine(obstacles=(Finding(code="disk", message="it is full"),)),
+    "a pod of a DaemonSet": tenant(exemption=EvictionExemption.DAEMON_SET),
+    "a bare pod": tenant(bare=True),
+    "a pod with an emptyDir": tenant(empty_dir=True),
+}
+
+CHECKED: dict[str, Change] = {
+    "nothing else": set_fields(lambda node: node.node),
+    "no pod": lambda node: node.machine.tenant_pods.clear(),
+    "a silent plugin": agent("plugin", silent_at=9000.0),
+    "a pod of a DaemonSet without a GPU": tenant(gpus=0, exemption=EvictionExemption.DAEMON_SET),
+    "a bare pod without a GPU": tenant(gpus=0, bare=True),
+    "a pod without a GPU with an emptyDir": tenant(gpus=0, empty_dir=True),
+}
+
+
+@pytest.mark.parametrize("what", CHECKED)
+def test_a_preflight_that_will_find_nothing_is_not_asked_for(what: str) -> None:
+    emptying = EvictingNode(WEB)
+    CHECKED[what](emptying)
+    FastForward(emptying.state)
+    seen = emptying.stage.node(NODE)
+    assert seen is not None
+    found = seen.preflight
+    assert found is not None
+    assert found.answer == Preflight(check=f"check-{NODE}", label=NEW_LABEL)
+    assert (found.label, found.asked_at) == (NEW_LABEL, emptying.stage.now)
+
+
+@pytest.mark.parametrize("what", UNCHECKED)
+def test_with_this_a_preflight_is_asked_for(what: str) -> None:
+    emptying = EvictingNode(WEB)
+    UNCHECKED[what](emptying)
+    known = emptying.state.memory_of(NODE)
+    known.preflight = None
+    FastForward(emptying.state)
+    assert known.preflight is None

@@ -1,0 +1,102 @@
+"""What would be if the pool were otherwise, and what it had to be to be through in time."""
+
+import pytest
+
+from libs.forecast import Percentiles, PlanOptions
+from libs.forecast.world import NEVER, WorldOverride
+from libs.rollout.views.pool import Build
+from tests.unit.forecast.builders import (
+    FixedWorlds,
+    VariedWorlds,
+    awaiting_jobs,
+    forecast_for,
+    gpu_pod,
+    idle_nodes,
+    node_forecast,
+    old_node,
+    pool_with_limits,
+    remark_with,
+)
+from tests.unit.rollout.builders import NEW, NOW, VARIANT, done, required
+
+
+def test_another_budget_is_foreseen_on_wish() -> None:
+    serial = forecast_for(pool_with_limits(parallel=1), idle_nodes(4))
+    wished = forecast_for(
+        pool_with_limits(parallel=1),
+        idle_nodes(4),
+        options=PlanOptions(max_parallel=0, max_unavailable=2),
+    )
+    assert wished.loss.nodes == 2
+    assert serial.makespan.p50 is not None
+    assert wished.makespan.p50 == pytest.approx(serial.makespan.p50 / 2, rel=0.05)
+
+
+def test_another_driver_is_foreseen_on_wish() -> None:
+    there = [done("node-1"), done("node-2")]
+    assert not forecast_for(pool_with_limits(), there).nodes
+    build = Build(label="label-next", install_digest="install-next")
+    made = forecast_for(
+        pool_with_limits(), there, options=PlanOptions(target="next", builds={VARIANT: build})
+    )
+    assert made.target == "next"
+    assert all(node.end.p50 for node in made.nodes)
+    unknown = forecast_for(pool_with_limits(), there, options=PlanOptions(target="next"))
+    assert unknown.makespan == Percentiles(None, None)
+    remark_with(unknown, "2 nodes will not move (target-missing)")
+
+
+@pytest.mark.parametrize("seconds", [30, 50, 80, 120, 200, 400])
+def test_the_needed_limit_is_the_smallest_that_does(seconds: int) -> None:
+    nodes = [
+        old_node(f"node-{number}", *[gpu_pod(f"w{number}")] * (number % 2)) for number in range(6)
+    ]
+    by_hand = None
+    for number in range(7):
+        made = forecast_for(pool_with_limits(unavailable=number), nodes, VariedWorlds(), plays=2)
+        if made.makespan.p95 is not None and made.makespan.p95 <= seconds:
+            by_hand = number
+            break
+    found = forecast_for(
+        pool_with_limits(unavailable=1), nodes, VariedWorlds(), plays=2, finish_by=NOW + seconds
+    )
+    assert found.required_limits is not None
+    assert found.required_limits.max_unavailable == by_hand
+    if by_hand is None:
+        remark_with(found, "No maxUnavailable can be named")
+    else:
+        remark_with(found, f"maxUnavailable has to be {by_hand} or more")
+
+
+def test_where_the_parallel_limit_is_in_the_way_the_plan_says_so() -> None:
+    made = forecast_for(pool_with_limits(parallel=1), idle_nodes(4), finish_by=NOW + 90)
+    assert made.required_limits is not None
+    assert (made.required_limits.max_unavailable, made.required_limits.max_parallel) == (2, 0)
+    assert forecast_for(pool_with_limits(parallel=1), idle_nodes(4)).required_limits is None
+
+
+def test_with_an_endless_job_no_limit_can_be_named() -> None:
+    endless = WorldOverride(pod="uid-train", remainder=NEVER)
+    nodes = [old_node("node-1", gpu_pod("train", job=True))]
+    made = forecast_for(
+        pool_with_limits(**awaiting_jobs()), nodes, FixedWorlds(endless), finish_by=NOW + 9000
+    )
+    assert made.required_limits is not None
+    assert made.required_limits.max_unavailable is None
+    assert "it cannot be said" in made.required_limits.why
+
+
+def test_a_time_that_is_over_is_said_to_be() -> None:
+    made = forecast_for(pool_with_limits(), idle_nodes(1), finish_by=NOW)
+    assert made.required_limits is not None
+    assert made.required_limits.why == "that time is over"
+
+
+def test_a_node_that_is_in_place_without_a_start_needs_no_room() -> None:
+    made = forecast_for(
+        pool_with_limits(), [required("node-1", NEW), old_node("node-2")], finish_by=NOW + 3600
+    )
+    assert node_forecast(made, "node-1").start.p50 is None
+    assert node_forecast(made, "node-1").end.p50 is not None
+    assert made.required_limits is not None
+    assert made.required_limits.max_unavailable == 1

@@ -1,0 +1,55 @@
+"""What makes no difference about a failed node, and what does."""
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.node import UpgradeState
+from libs.forecast.play import only_crash_changed
+from libs.rollout.views.node import NodeView
+from tests.unit.rollout.builders import NEW, NOW, driver_pod, failed, lease
+
+
+def crashing(restarts: int, **changes: object) -> NodeView:
+    """It failed, and its driver has crashed so often."""
+    pod = driver_pod(NEW, ready=False, started=None, restarts=restarts, trouble="it crashes")
+    return replace(failed(driver_pods=(pod,)), **changes)
+
+
+def test_another_crash_makes_no_difference() -> None:
+    starts = replace(crashing(3).driver_pods[0], started=NOW, trouble="")
+    assert only_crash_changed(crashing(3), crashing(4))
+    assert only_crash_changed(crashing(3), crashing(3, driver_pods=(starts,)))
+    assert only_crash_changed(crashing(3, driver_pods=(starts,)), crashing(4))
+
+
+READY = driver_pod(NEW, ready=True)
+
+OTHER: dict[str, Callable[[NodeView], NodeView]] = {
+    "its driver is up": lambda node: replace(node, driver_pods=(READY,)),
+    "it is leased": lambda node: replace(node, lease=lease()),
+    "it is cordoned": lambda node: replace(node, cordoned=not node.cordoned),
+    "it did not fail": lambda node: replace(node, state=UpgradeState.UPGRADE_DONE),
+}
+
+
+@pytest.mark.parametrize("what", OTHER)
+def test_anything_else_does(what: str) -> None:
+    assert not only_crash_changed(crashing(3), OTHER[what](crashing(4)))
+    assert not only_crash_changed(OTHER[what](crashing(3)), crashing(4))
+
+
+def both(change: Callable[[NodeView], NodeView]) -> tuple[NodeView, NodeView]:
+    """Before and after."""
+    return change(crashing(3)), change(crashing(4))
+
+
+@pytest.mark.parametrize("what", ["it is leased", "it did not fail"])
+def test_on_a_node_that_is_at_work_or_did_not_fail_each_crash_does(what: str) -> None:
+    assert not only_crash_changed(*both(OTHER[what]))
+
+
+def test_who_comes_or_goes_is_looked_at() -> None:
+    assert not only_crash_changed(None, crashing(4))
+    assert not only_crash_changed(crashing(4), None)

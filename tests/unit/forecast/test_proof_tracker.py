@@ -1,0 +1,125 @@
+from math import inf
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.rollout import InFlight, TargetRecord
+from libs.contracts.waits import WaitCode
+from libs.forecast.play_result import ProofDelay, ProofResult
+from libs.forecast.proof_tracker import ProofTracker
+from libs.rollout.decision import Wait
+from libs.rollout.views.pool import PoolView
+from tests.unit.rollout.builders import NEW, OLD, pool
+
+
+def seen(*flying: str, **record: Any) -> PoolView:
+    """A pool that has these nodes in flight, and such a record of its target."""
+    entries = {
+        f"uid-{name}": InFlight(node=name, token=1, target=NEW, since=0.0) for name in flying
+    }
+    known = replace(TargetRecord(threshold=2), **record)
+    return pool(status={"in_flight": entries, "targets": {NEW: known}})
+
+
+def waiting(code: WaitCode, detail: str = "ml/train") -> Wait:
+    return Wait(code=code, detail=detail, since=0.0)
+
+
+def test_the_longest_wait_for_others_is_what_held_it_up() -> None:
+    proving = ProofTracker(pool())
+    proving.observe_pool(seen("a", "b"), 0.0)
+    proving.observe_wait("a", waiting(WaitCode.JOBS), 10.0)
+    proving.observe_wait("b", waiting(WaitCode.EVICTION, "ml/web"), 10.0)
+    proving.observe_wait("b", waiting(WaitCode.VALIDATION), 40.0)
+    proving.observe_wait("a", None, 100.0)
+    proving.observe_wait("a", waiting(WaitCode.VALIDATION), 101.0)
+    proving.observe_pool(seen(proven=True), 200.0)
+    held = ProofDelay(node="a", detail="ml/train", seconds=90.0)
+    assert proving.result() == ProofResult(threshold=2, proven_at=200.0, delay=held)
+
+
+def test_a_wait_that_never_ends_is_without_an_end() -> None:
+    proving = ProofTracker(pool())
+    proving.observe_pool(seen("a"), 0.0)
+    proving.observe_wait("a", waiting(WaitCode.PDB, "ml/web: refused"), 10.0)
+    proving.observe_wait("a", waiting(WaitCode.PDB, "ml/web: refused again"), 20.0)
+    found = proving.result()
+    assert found is not None
+    assert found.proven_at is None
+    assert found.delay == ProofDelay(node="a", detail="ml/web: refused", seconds=inf)
+
+
+def test_who_is_not_in_flight_holds_up_nothing() -> None:
+    proving = ProofTracker(pool())
+    proving.observe_pool(seen("a"), 0.0)
+    proving.observe_wait("b", waiting(WaitCode.JOBS), 0.0)
+    proving.observe_wait("a", waiting(WaitCode.JOBS), 5.0)
+    proving.observe_pool(seen(), 25.0)
+    found = proving.result()
+    assert found is not None
+    assert found.delay == ProofDelay(node="a", detail="ml/train", seconds=20.0)
+
+
+def test_a_target_that_was_proven_before_has_nothing_to_prove() -> None:
+    proving = ProofTracker(pool())
+    proving.observe_pool(seen("a", proven=True), 0.0)
+    proving.observe_wait("a", waiting(WaitCode.JOBS), 0.0)
+    proving.observe_pool(seen(proven=True), 100.0)
+    assert proving.result() is None
+    assert ProofTracker(pool()).result() is None
+
+
+def test_why_it_is_halted() -> None:
+    proving = ProofTracker(pool())
+    proving.observe_pool(seen("a"), 0.0)
+    assert proving.halted == ""
+    proving.observe_pool(seen(halted_because="2 of 2 failures"), 10.0)
+    assert proving.halted == "2 of 2 failures"
+
+
+@pytest.mark.parametrize("changes", [{"target": OLD}, {"outside": True}])
+def test_who_is_in_flight_for_something_else_holds_up_nothing(changes: dict[str, Any]) -> None:
+    one = seen("a")
+    assert one.rollout is not None
+    status = one.rollout.status
+    flying = {uid: replace(each, **changes) for uid, each in status.in_flight.items()}
+    other = replace(one, rollout=replace(one.rollout, status=replace(status, in_flight=flying)))
+    for shown, expected in ((one, 20.0), (other, None)):
+        proving = ProofTracker(pool())
+        proving.observe_pool(shown, 0.0)
+        proving.observe_wait("a", waiting(WaitCode.JOBS), 5.0)
+        proving.observe_wait("a", None, 25.0)
+        found = proving.result()
+        assert found is not None
+        assert (found.delay and found.delay.seconds) == expected
+
+
+def test_what_is_waited_for_after_the_proof_did_not_hold_it_up() -> None:
+    proving = ProofTracker(pool())
+    proving.observe_pool(seen("a"), 0.0)
+    proving.observe_pool(seen("a", proven=True), 100.0)
+    proving.observe_wait("a", waiting(WaitCode.JOBS), 110.0)
+    proving.observe_wait("a", None, 900.0)
+    assert proving.result() == ProofResult(threshold=2, proven_at=100.0, delay=None)
+
+
+def test_without_a_rollout_there_is_nothing_to_be_seen() -> None:
+    proving = ProofTracker(pool())
+    proving.observe_pool(replace(pool(), rollout=None), 0.0)
+    assert proving.result() is None
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_of_those_that_took_as_long_the_first_is_named(ended: bool) -> None:
+    proving = ProofTracker(pool())
+    proving.observe_pool(seen("a", "b"), 0.0)
+    for name in ("b", "a"):
+        proving.observe_wait(name, waiting(WaitCode.JOBS), 10.0)
+    if ended:
+        for name in ("b", "a"):
+            proving.observe_wait(name, None, 40.0)
+    found = proving.result()
+    assert found is not None
+    assert found.delay is not None
+    assert found.delay.node == ("b" if ended else "a")

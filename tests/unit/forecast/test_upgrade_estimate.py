@@ -1,0 +1,295 @@
+"""What a plain way is: one node that goes it, and what about it makes it another one, or none."""
+
+from typing import NamedTuple
+
+import pytest
+
+from libs.contracts.node import Operation, UpgradeState
+from libs.forecast.stage.field_paths import INITIALLY_CORDONED, KEEP_CORDONED, SAFE_LOAD
+from libs.forecast.stage.objects import DriverPodPhase
+from libs.forecast.upgrade_estimate import UpgradeEstimate
+from libs.forecast.world import NEVER, ProcessEnd, TimeSpan, ValidationEnd
+from libs.policy.kinds.upgrade_policy import Drain, PodDeletion
+from libs.policy.wanted import InstallMethod
+from libs.rollout import limits
+from libs.rollout.views.machine import EvictionExemption
+from libs.rollout.views.pool import Readiness
+from tests.unit.forecast.deviations import (
+    Change,
+    add_attempts,
+    add_tenant_pod,
+    agent,
+    combine,
+    deletion,
+    driver,
+    long_refused,
+    machine,
+    one_more_driver,
+    only_driver_and_validator,
+    set_fields,
+    tenant,
+    until,
+    without,
+    world,
+)
+from tests.unit.forecast.evicting_node import (
+    EIGHTH,
+    NEW_LABEL,
+    PACE,
+    SIXTEENTH,
+    WEB,
+    EvictingNode,
+    upgrade_stepwise,
+)
+from tests.unit.rollout.builders import NEW
+
+FREED = 5 * SIXTEENTH + SIXTEENTH + 2.0
+"""Until the pod is gone: five slots of an earlier leader, the request, and its end."""
+LETTING_GO = 4 * SIXTEENTH + EIGHTH + 1.0
+"""Then, until the label moves."""
+HEARD = 2 * EIGHTH + EIGHTH
+"""Then, until the kubelet hears of it, of the old driver's end and of the new driver."""
+OUT = 1.0 + SIXTEENTH + EIGHTH + 3.0
+"""Then, until the old driver has stopped and its modules are out."""
+SWAPPED = HEARD + OUT + EIGHTH
+"""From the move of the label until the new driver starts."""
+LOADED, READY, VALIDATED = 20.0, 1.0, 5 * SIXTEENTH + EIGHTH + 10.0
+GIVEN_BACK = 3 * SIXTEENTH
+
+
+class EstimateSummary(NamedTuple):
+    """What is said of a way; seconds from now."""
+
+    moves: float = FREED + LETTING_GO
+    started: float = FREED + LETTING_GO + SWAPPED
+    loaded: float = FREED + LETTING_GO + SWAPPED + LOADED
+    ends: float = FREED + LETTING_GO + SWAPPED + LOADED + READY + VALIDATED + GIVEN_BACK
+    unloads: int = 1
+    loads: int = 1
+    leaving: int = 1
+
+
+def later(
+    emptied: float = 0.0, started: float = 0.0, loaded: float = 0.0, ended: float = 0.0, **said: int
+) -> EstimateSummary:
+    """The usual way, each part of which takes so much longer."""
+    usual, started, loaded = EstimateSummary(), emptied + started, emptied + started + loaded
+    return EstimateSummary(
+        usual.moves + emptied,
+        usual.started + started,
+        usual.loaded + loaded,
+        usual.ends + loaded + ended,
+        **said,
+    )
+
+
+def told(emptying: EvictingNode, way: UpgradeEstimate | None) -> EstimateSummary | None:
+    """All of it that differs from case to case."""
+    if way is None:
+        return None
+    times = (
+        at - emptying.stage.now
+        for at in (way.label_moves_at, way.driver_starts_at, way.driver_loads_at, way.ends_at)
+    )
+    return EstimateSummary(
+        *times, unloads=way.unloads, loads=way.loads, leaving=len(way.evicted_pods)
+    )
+
+
+STRICT = PodDeletion()
+LOAD, RUN, VALIDATION = (f"{what} {NEW_LABEL}" for what in ("load", "run", "validation"))
+TO_START = SWAPPED + LOADED + READY
+"""From the move of the label until the driver is ready."""
+
+NONE: dict[str, Change] = {
+    # Another operation, or another moment of it.
+    "a restart": lambda node: node.set_record(operation=Operation.RESTART),
+    "waiting for jobs": lambda node: node.set_record(state=UpgradeState.WAIT_FOR_JOBS_REQUIRED),
+    "a cordon that was there": lambda node: node.set_record(cordon_adopted=True),
+    "to be kept cordoned": lambda node: node.set_field(KEEP_CORDONED, "true"),
+    "to load when it is safe": lambda node: node.set_field(SAFE_LOAD, "driver-1"),
+    "cordoned before": lambda node: node.set_field(INITIALLY_CORDONED, "true"),
+    # Another policy.
+    "no pool": lambda node: node.state.pools.clear(),
+    "a drain": lambda node: node.set_upgrade_policy(drain=Drain(enable=True)),
+    "a driver on the host": set_fields(lambda node: node.pool, method=InstallMethod.HOST),
+    "no build of the target": lambda node: node.set_record(target="target-else"),
+    "no build for the variant": set_fields(lambda node: node.node, variant="rhel9"),
+    "an unsettled build": lambda node: node.set_build(readiness=Readiness.UNSETTLED),
+    "no DaemonSet": lambda node: node.set_build(readiness=Readiness.MISSING),
+    "a build with another label": lambda node: node.set_build(label="label-else"),
+    # Another machine.
+    "not ready": set_fields(lambda node: node.node, ready=False),
+    "down": machine(up=False),
+    "without a kubelet": machine(kubelet_connected=False),
+    "without the bus": machine(connected=False),
+    "nothing loaded": machine(loaded=None),
+    "a process on the host": machine(host_processes=1),
+    "no validator": without("validator"),
+    "no driver agent": without("driver"),
+    "a dead plugin": agent("plugin", alive=False),
+    "a telemetry that hangs": agent("telemetry", hung=True),
+    "a validator at work": agent("validator", running=True),
+    "a silent driver agent": agent("driver", silent_at=9000.0),
+    # Another driver.
+    "no driver": machine(admitted=""),
+    "two drivers": one_more_driver,
+    "a driver that has the label already": driver(label=NEW_LABEL),
+    "a driver that is deleted": driver(deleting=True),
+    "a driver that loads": driver(phase=DriverPodPhase.LOADING),
+    "a driver that is off the machine": driver(on_machine=False),
+    # Pods that are not just evicted.
+    "an operand": tenant(exemption=EvictionExemption.OPERAND),
+    "an operand without a GPU": add_tenant_pod(gpus=0, exemption=EvictionExemption.OPERAND),
+    "a pod of a DaemonSet": tenant(exemption=EvictionExemption.DAEMON_SET),
+    "a pod that is leaving": set_fields(lambda node: node.tenant_pod, deleting=True),
+    "a job": tenant(remaining=3600.0),
+    "a bare pod": combine(tenant(bare=True), deletion(PodDeletion(delete_empty_dir=True))),
+    "a pod with an emptyDir": combine(tenant(empty_dir=True), deletion(PodDeletion(force=True))),
+    "a bare pod that uses a GPU": combine(
+        tenant(bare=True), deletion(PodDeletion(force=True), gpu=STRICT)
+    ),
+    "a pod that is refused for ever": tenant(eviction_refused_for=None),
+    "a pod that never stops": tenant(stop_seconds=None),
+    "a deadline that is just reached": until(FREED),
+    # What goes wrong.
+    "an image that never comes": world(pull=NEVER),
+    "a driver that is never ready": world(ready=NEVER),
+    "a driver that crashes later": world(run=ProcessEnd(86_400.0, 1)),
+    "modules that are always in use": world(unload=ProcessEnd(2.0, 1)),
+    "an unload that hangs": world(unload=ProcessEnd(None)),
+    "an unload that ends at the limit": world(unload=ProcessEnd(limits.UNLOAD)),
+    "a driver that does not load three times": world(load=ProcessEnd(5.0, 1), first_attempts=3),
+    "a load that hangs": world(load=ProcessEnd(None)),
+    "ready at the limit": world(load=ProcessEnd(limits.DRIVER_START - TO_START + LOADED)),
+    "a validation that fails": world(validation=ValidationEnd(4.0, "cuda")),
+    "a validation that hangs": world(validation=ValidationEnd(None)),
+    "validated at the limit": world(validation=ValidationEnd(limits.VALIDATION)),
+}
+
+SAME: dict[str, Change] = {
+    "no deadline": lambda node: node.set_record(deadline=None),
+    "a deadline that is just not reached": until(FREED + SIXTEENTH),
+    "a bare pod, with force": tenant(bare=True),
+    "a pod with an emptyDir that may be deleted": tenant(empty_dir=True),
+    "rules that forbid nothing here": deletion(STRICT),
+    "a bare pod that uses a GPU, with force for those": combine(
+        tenant(bare=True), deletion(STRICT, gpu=PodDeletion(force=True))
+    ),
+    "a bare pod without a GPU": combine(add_tenant_pod(gpus=0, bare=True), deletion(STRICT)),
+    "a pod without a GPU that is leaving": add_tenant_pod(gpus=0, deleting=True),
+    "a pod of a DaemonSet without a GPU": add_tenant_pod(
+        gpus=0, exemption=EvictionExemption.DAEMON_SET
+    ),
+    "a bad first load that is over": combine(
+        world(load=ProcessEnd(5.0, 1), first_attempts=1), add_attempts(LOAD)
+    ),
+    "a bad first run that is over": combine(
+        world(run=ProcessEnd(60.0), first_attempts=1), add_attempts(RUN)
+    ),
+    "a bad first validation that is over": combine(
+        world(validation=ValidationEnd(4.0, "cuda"), first_attempts=1), add_attempts(VALIDATION)
+    ),
+}
+
+LATER: dict[str, tuple[Change, EstimateSummary]] = {
+    "no pod": (lambda node: node.machine.tenant_pods.clear(), later(-SIXTEENTH - 2.0, leaving=0)),
+    "two pods": (add_tenant_pod(stop_seconds=9.0), later(7.0, leaving=2)),
+    "no slot of an earlier leader": (
+        lambda node: node.renew_slots(),
+        later(-5 * SIXTEENTH),
+    ),
+    "no slot": (lambda node: node.state.slots.clear(), later(-5 * SIXTEENTH)),
+    "no other agents": (only_driver_and_validator, later(-3 * SIXTEENTH)),
+    "refused for ten seconds": (tenant(eviction_refused_for=10.0), later(10.0)),
+    "refused for eleven seconds": (tenant(eviction_refused_for=11.0), later(15.0)),
+    "refused for a while already": (long_refused, later(5.0)),
+    "refused long ago": (set_fields(lambda node: node.tenant_pod, first_refused=0.0), later()),
+    "an image that takes its time": (world(pull=TimeSpan(30.0)), later(started=30.0 - OUT)),
+    "a driver that does not stop": (world(stop=NEVER), later(started=PACE.grace_period - 1.0)),
+    "a driver that stops late": (
+        world(stop=TimeSpan(100.0)),
+        later(started=PACE.grace_period - 1.0),
+    ),
+    "a driver that stops in time": (world(stop=TimeSpan(6.0)), later(started=5.0)),
+    "modules in use": (
+        world(unload=ProcessEnd(2.0, 1), first_attempts=2),
+        later(started=2 * (2.0 + PACE.unload_retry), unloads=3),
+    ),
+    "modules in use once more": (
+        combine(world(unload=ProcessEnd(2.0, 1), first_attempts=2), add_attempts("unload")),
+        later(started=2.0 + PACE.unload_retry, unloads=2),
+    ),
+    "an unload that ends just in time": (
+        world(unload=ProcessEnd(limits.UNLOAD - 1.0)),
+        later(started=limits.UNLOAD - 4.0),
+    ),
+    "a driver that loads the second time": (
+        world(load=ProcessEnd(5.0, 1), first_attempts=1),
+        later(started=5.0 + PACE.restart_backoff, loads=2),
+    ),
+    "a driver that loads the third time": (
+        world(load=ProcessEnd(5.0, 1), first_attempts=2),
+        later(started=5.0 + PACE.restart_backoff + 5.0 + 2 * PACE.restart_backoff, loads=3),
+    ),
+    "a driver that is ready late": (world(ready=TimeSpan(31.0)), later(ended=30.0)),
+    "ready just in time": (
+        world(load=ProcessEnd(limits.DRIVER_START - TO_START + LOADED - 1.0)),
+        later(loaded=limits.DRIVER_START - TO_START - 1.0),
+    ),
+    "validated just in time": (
+        world(validation=ValidationEnd(limits.VALIDATION - 1.0)),
+        later(ended=limits.VALIDATION - 11.0),
+    ),
+}
+
+
+def test_a_usual_node_goes_a_plain_way() -> None:
+    emptying = EvictingNode(WEB)
+    way = emptying.estimate()
+    assert way is not None
+    assert told(emptying, way) == EstimateSummary()
+    assert way.record == emptying.record
+    assert way.build == emptying.pool.builds[NEW][emptying.node.variant]
+    assert way.evicted_pods == (emptying.tenant_pod.uid,)
+
+
+@pytest.mark.parametrize("what", NONE)
+def test_with_this_it_is_no_plain_way(what: str) -> None:
+    emptying = EvictingNode(WEB)
+    NONE[what](emptying)
+    assert emptying.estimate() is None
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_with_this_it_is_the_usual_way(what: str) -> None:
+    emptying = EvictingNode(WEB)
+    SAME[what](emptying)
+    assert told(emptying, emptying.estimate()) == EstimateSummary()
+
+
+@pytest.mark.parametrize("what", LATER)
+def test_with_this_it_takes_another_time(what: str) -> None:
+    emptying = EvictingNode(WEB)
+    change, expected = LATER[what]
+    change(emptying)
+    assert told(emptying, emptying.estimate()) == expected
+
+
+EITHER = {**SAME, **{what: change for what, (change, _) in LATER.items()}}
+del EITHER["no other agents"]
+"""A leap takes the time in which they would let go, whether they are there or not."""
+
+
+@pytest.mark.parametrize("what", EITHER)
+def test_step_by_step_it_takes_as_long(what: str) -> None:
+    emptying = EvictingNode(WEB)
+    EITHER[what](emptying)
+    way = emptying.estimate()
+    assert way is not None
+    assert upgrade_stepwise(emptying) == (
+        way.label_moves_at,
+        way.driver_starts_at,
+        way.driver_loads_at,
+        way.ends_at,
+    )

@@ -1,0 +1,58 @@
+"""What is made from the model: fresh, readable as YAML, and said to be stale when it is not."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from libs.policy.crds import crd_manifests
+
+REPOSITORY = Path(__file__).parents[3]
+CRDS = "deploy/chart/crds"
+
+
+def run_generator(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(checkout / "tools/crds.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A checkout with nothing in it but what is made."""
+    for place in ("tools", "docs", CRDS):
+        shutil.copytree(REPOSITORY / place, tmp_path / place)
+    return tmp_path
+
+
+def test_everything_is_fresh() -> None:
+    checked = run_generator(REPOSITORY, "--check")
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_the_manifests_say_what_the_model_says() -> None:
+    files = sorted((REPOSITORY / CRDS).glob("*.yaml"))
+    read = [yaml.safe_load(file.read_text()) for file in files]
+    assert {crd["metadata"]["name"]: crd for crd in read} == crd_manifests()
+
+
+def test_what_is_stale_or_left_over_is_named_and_mended(copy: Path) -> None:
+    stale, page = copy / CRDS / "sluice.dev_rollouts.yaml", copy / "docs/policies.md"
+    fresh = stale.read_text()
+    stale.write_text(fresh.replace("Freeze", "Stop"))
+    page.unlink()
+    left = copy / CRDS / "sluice.dev_others.yaml"
+    left.write_text("{}")
+    checked = run_generator(copy, "--check")
+    assert checked.returncode == 1
+    assert checked.stderr.splitlines() == [
+        f"{CRDS}/sluice.dev_rollouts.yaml is stale: make fix writes it",
+        "docs/policies.md is stale: make fix writes it",
+        f"{CRDS}/sluice.dev_others.yaml is of no kind: remove it",
+    ]
+    left.unlink()
+    assert run_generator(copy).returncode == 0
+    assert stale.read_text() == fresh
+    assert run_generator(copy, "--check").returncode == 0

@@ -1,0 +1,289 @@
+"""Reading: what is not set, old spellings, everything wrong at once, and whatever else comes."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from libs.policy.findings import Finding, Severity, quote_value
+from libs.policy.int_or_string import is_int_or_percent, scaled_value
+from libs.policy.kinds import KINDS
+from libs.policy.kinds.cluster_policy import ClusterPolicy
+from libs.policy.kinds.common import Metadata
+from libs.policy.kinds.nvidia_driver import NvidiaDriver
+from libs.policy.kinds.upgrade_policy import PodDeletion
+from libs.policy.manifests import ParsedPolicy, parse_manifest, to_manifest
+from tests.unit.policy.crd_schemas import admit, corpus
+from tests.unit.policy.fields import cases, get, minimal_object, put
+
+Object = dict[str, Any]
+
+
+def cluster_policy(**spec: Any) -> Object:
+    obj = minimal_object("ClusterPolicy")
+    for path, value in spec.items():
+        put(obj["spec"], path.replace("__", "."), value)
+    return obj
+
+
+def finding_lines(result: ParsedPolicy) -> list[tuple[str, str, str]]:
+    return [(found.severity.value, found.field, found.value) for found in result.findings]
+
+
+def test_what_is_not_set_has_its_effective_value() -> None:
+    policy = parse_manifest("ClusterPolicy", minimal_object("ClusterPolicy")).policy
+    assert isinstance(policy, ClusterPolicy)
+    spec = policy.spec
+    on = (spec.driver, spec.toolkit, spec.device_plugin, spec.dcgm, spec.dcgm_exporter, spec.gfd)
+    assert [part.enabled for part in (*on, spec.mig_manager, spec.cdi)] == [True] * 8
+    off = (spec.node_status_exporter, spec.vfio_manager, spec.vgpu_manager, spec.psa, spec.gds)
+    more = (spec.vgpu_device_manager, spec.sandbox_device_plugin, spec.kata_sandbox_device_plugin)
+    rest = (spec.sandbox_workloads, spec.driver.rdma, spec.gdrcopy, spec.cc_manager)
+    assert [part.enabled for part in (*off, *more, *rest)] == [False] * 12
+    assert not spec.driver.use_nvidia_driver_crd
+    assert not spec.driver.use_precompiled
+    assert not spec.dcgm_exporter.service_monitor.enabled
+    assert not spec.cdi.nri_plugin_enabled
+    assert not spec.driver.licensing_config.nls_enabled
+
+
+def test_upgrades_are_off_unless_said_for_a_cluster_policy_and_on_for_a_driver() -> None:
+    for extra in ({}, {"upgradePolicy": {}}, {"upgradePolicy": None}):
+        whole = parse_manifest("ClusterPolicy", cluster_policy(driver=extra)).policy
+        assert isinstance(whole, ClusterPolicy)
+        assert whole.spec.driver.upgrade_policy.auto_upgrade is False
+        obj = minimal_object("NVIDIADriver")
+        obj["spec"] |= extra
+        pool = parse_manifest("NVIDIADriver", obj).policy
+        assert isinstance(pool, NvidiaDriver)
+        assert pool.spec.upgrade_policy.auto_upgrade is True
+        assert pool.spec.licensing_config.nls_enabled is True
+        for policy in (whole.spec.driver.upgrade_policy, pool.spec.upgrade_policy):
+            assert policy.pod_deletion == PodDeletion()
+            assert (policy.max_parallel_upgrades, policy.max_unavailable) == (1, "25%")
+            assert (policy.pod_deletion.timeout_seconds, policy.drain.timeout_seconds) == (300, 300)
+            assert policy.wait_for_completion.timeout_seconds == 0
+
+
+def test_the_old_spelling_of_pod_deletion_is_read_and_said() -> None:
+    wanted = {"force": True, "timeoutSeconds": 9}
+    obj = cluster_policy(driver={"upgradePolicy": {"gpuPodDeletion": wanted}})
+    result = parse_manifest("ClusterPolicy", obj)
+    assert isinstance(result.policy, ClusterPolicy)
+    deletion = result.policy.spec.driver.upgrade_policy.pod_deletion
+    assert deletion == PodDeletion(force=True, timeout_seconds=9)
+    at = "spec.driver.upgradePolicy.gpuPodDeletion"
+    assert finding_lines(result) == [("warning", at, "an object")]
+    upgrade = to_manifest(result.policy)["spec"]["driver"]["upgradePolicy"]
+    assert upgrade == {"podDeletion": wanted}
+
+
+def test_of_two_spellings_the_new_one_holds() -> None:
+    both = {"gpuPodDeletion": {"force": True}, "podDeletion": {"timeoutSeconds": 9}}
+    result = parse_manifest("ClusterPolicy", cluster_policy(driver={"upgradePolicy": both}))
+    assert isinstance(result.policy, ClusterPolicy)
+    deletion = result.policy.spec.driver.upgrade_policy.pod_deletion
+    assert deletion == PodDeletion(timeout_seconds=9)
+    assert [found.problem for found in result.findings] == [
+        "is an old spelling of podDeletion, which is set too and holds"
+    ]
+
+
+def test_everything_wrong_comes_at_once_with_field_value_and_remedy() -> None:
+    obj = cluster_policy(
+        driver={
+            "enabled": "yes",
+            "kernelModuleType": "free",
+            "env": [{"name": "A", "value": 1}, {"value": "x"}, 7],
+            "upgradePolicy": {"maxUnavailable": "half", "maxParallelUpgrades": -1},
+            "startupProbe": {"periodSeconds": 0, "failureThreshold": 2**31},
+            "verison": "1",
+        },
+        mig=[],
+        daemonsets__labels={"a": 1},
+        daemonsets__rollingUpdate={"maxUnavailable": "x"},
+    )
+    result = parse_manifest("ClusterPolicy", obj)
+    assert sorted(finding_lines(result)) == [
+        ("error", "spec.daemonsets.labels[a]", "1"),
+        ("error", "spec.daemonsets.rollingUpdate.maxUnavailable", '"x"'),
+        ("error", "spec.driver.enabled", '"yes"'),
+        ("error", "spec.driver.env[0].value", "1"),
+        ("error", "spec.driver.env[1].name", ""),
+        ("error", "spec.driver.env[2]", "7"),
+        ("error", "spec.driver.kernelModuleType", '"free"'),
+        ("error", "spec.driver.startupProbe.failureThreshold", "2147483648"),
+        ("error", "spec.driver.startupProbe.periodSeconds", "0"),
+        ("error", "spec.driver.upgradePolicy.maxParallelUpgrades", "-1"),
+        ("error", "spec.driver.upgradePolicy.maxUnavailable", '"half"'),
+        ("error", "spec.mig", "a list"),
+        ("warning", "spec.driver.verison", '"1"'),
+    ]
+    assert all(found.remedy for found in result.findings)
+    assert len(result.errors) == 12
+
+
+def test_a_finding_is_a_sentence() -> None:
+    (found,) = parse_manifest("ClusterPolicy", cluster_policy(driver={"enabled": "yes"})).findings
+    assert str(found) == (
+        'spec.driver.enabled ("yes") is not true or false: write true or false, without quotes'
+    )
+
+
+def test_a_missing_section_is_said() -> None:
+    obj = minimal_object("ClusterPolicy")
+    del obj["spec"]["toolkit"]
+    assert finding_lines(parse_manifest("ClusterPolicy", obj)) == [("error", "spec.toolkit", "")]
+
+
+def test_parts_for_virtual_machines_weigh_little_until_those_are_asked_for() -> None:
+    obj = cluster_policy(vfioManager={"enabled": True})
+    assert finding_lines(parse_manifest("ClusterPolicy", obj)) == [
+        ("note", "spec.vfioManager.enabled", "true")
+    ]
+    obj["spec"]["sandboxWorkloads"] = {"enabled": True}
+    assert finding_lines(parse_manifest("ClusterPolicy", obj)) == [
+        ("warning", "spec.sandboxWorkloads.enabled", "true"),
+        ("warning", "spec.vfioManager.enabled", "true"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "obj", "field"),
+    [
+        ("Nothing", {}, "kind"),
+        ("ClusterPolicy", None, "ClusterPolicy"),
+        ("ClusterPolicy", [1], "ClusterPolicy"),
+        ("GPUClusterPolicy", {"kind": "Pod", "spec": {"driver": {"version": "1"}}}, "kind"),
+        ("GPUClusterPolicy", {"apiVersion": 1, "spec": {"driver": {"version": "1"}}}, "apiVersion"),
+        ("Rollout", {"spec": 3}, "spec"),
+    ],
+)
+def test_what_is_no_object_of_the_kind_is_said(kind: str, obj: Any, field: str) -> None:
+    assert [found.field for found in parse_manifest(kind, obj).errors] == [field]
+
+
+def test_metadata_is_read_as_far_as_it_is_there() -> None:
+    whole = {
+        "name": "a",
+        "uid": "u",
+        "generation": 3,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "deletionTimestamp": "2026-01-02T00:00:00Z",
+        "labels": {"x": "y"},
+    }
+    policy = parse_manifest("Rollout", {"metadata": whole}).policy
+    assert policy is not None
+    assert policy.metadata.age == ("2026-01-01T00:00:00Z", "a")
+    assert (policy.metadata.uid, policy.metadata.generation) == ("u", 3)
+    assert policy.metadata.deleting
+    for broken in (None, [], {"name": 1, "uid": None, "generation": "x"}):
+        policy = parse_manifest("Rollout", {"metadata": broken}).policy
+        assert policy is not None
+        assert policy.metadata == Metadata()
+
+
+def test_values_are_shown_short_and_clean() -> None:
+    values = ["\ud800\n" * 99, 10**5000, -(2**70), None, {"a": 1}, float("nan"), b"x"]
+    texts = [quote_value(value) for value in values]
+    assert texts[1:] == [
+        "a number of more than 64 bits",
+        "a number of more than 64 bits",
+        "null",
+        "an object",
+        "nan",
+        "a bytes",
+    ]
+    assert texts[0] == '"' + "??" * 39 + '?…"'
+
+
+@pytest.mark.parametrize(
+    ("amount", "total", "part"),
+    [(3, 10, 3), ("3", 10, 3), ("25%", 10, 3), ("25%", 8, 2), ("0%", 9, 0), ("100%", 7, 7)],
+)
+def test_amounts(amount: int | str, total: int, part: int) -> None:
+    assert is_int_or_percent(amount)
+    assert scaled_value(amount, total) == part
+
+
+@pytest.mark.parametrize("amount", ["", "x", "-1", -1, "101%", "1.5", "1 %", "1%%", "٣"])
+def test_no_amounts(amount: int | str) -> None:
+    assert not is_int_or_percent(amount)
+
+
+@pytest.mark.parametrize(("name", "obj"), corpus(), ids=lambda value: str(value)[:60])
+def test_the_corpus_is_read_without_errors_and_written_without_loss(name: str, obj: Object) -> None:
+    result = parse_manifest(obj["kind"], admit(obj))
+    assert result.errors == (), name
+    assert result.policy is not None
+    again = to_manifest(result.policy)
+    admit(again)
+    assert parse_manifest(obj["kind"], again).policy == result.policy
+
+
+# Whatever comes.
+
+_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(), max_size=8)
+    | st.sampled_from(["", "25%", "auto", "gpu", "\ud800", "true", 2**63, -(2**80)]),
+    lambda below: (
+        st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=5), below, max_size=3)
+    ),
+    max_leaves=8,
+)
+_KINDS = st.sampled_from(sorted(KINDS))
+_CASES = list(cases())
+_PATHS = {
+    kind: sorted(
+        {
+            case.path.rsplit(".", above)[0]
+            for case in _CASES
+            for above in range(4)
+            if case.kind == kind
+        }
+    )
+    for kind in KINDS
+}
+
+
+@given(_KINDS, _VALUES)
+def test_nothing_raises(kind: str, value: Any) -> None:
+    for obj in (value, {"metadata": value, "spec": value}, {"spec": {"driver": value}}):
+        _holds(parse_manifest(kind, obj))
+
+
+@given(_KINDS, st.data())
+def test_nothing_raises_wherever_it_stands(kind: str, data: st.DataObject) -> None:
+    obj = minimal_object(kind)
+    for path in data.draw(st.lists(st.sampled_from(_PATHS[kind]), max_size=6)):
+        if isinstance(get(obj["spec"], path.rpartition(".")[0] or "x"), dict) or "." not in path:
+            put(obj["spec"], path, data.draw(_VALUES))
+    _holds(parse_manifest(kind, obj))
+
+
+def _holds(result: ParsedPolicy) -> None:
+    """What is said can be sent, and each finding tells where."""
+    sent = msgspec.json.encode(result.findings)
+    assert msgspec.json.decode(sent, type=tuple[Finding, ...]) == result.findings
+    assert all(found.field and found.problem for found in result.findings)
+    assert all(found.remedy for found in result.findings if found.severity is Severity.ERROR)
+    if result.policy is not None:
+        msgspec.to_builtins(result.policy)
+
+
+@settings(max_examples=150)
+@given(_KINDS, st.data())
+def test_written_and_read_again_is_the_same(kind: str, data: st.DataObject) -> None:
+    obj = minimal_object(kind)
+    of_kind = [case for case in _CASES if case.kind == kind]
+    for case in data.draw(st.lists(st.sampled_from(of_kind), max_size=12)):
+        put(obj["spec"], case.path, case.value)
+    policy = parse_manifest(kind, obj).policy
+    assert policy is not None
+    assert parse_manifest(kind, to_manifest(policy)).policy == policy

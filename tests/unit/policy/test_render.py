@@ -1,0 +1,332 @@
+"""From policies to operands: goldens, what each field changes, and what is not rendered and why."""
+
+import copy
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from libs.policy.kinds.common import EnvVar
+from libs.policy.observed import Observation
+from libs.policy.render.rendered import RenderResult
+from libs.policy.status import policy_statuses
+from tests.unit.policy import goldens
+from tests.unit.policy.fields import MODEL, put
+from tests.unit.policy.situations import (
+    DRIVER,
+    FILES,
+    RED_HAT,
+    SETTINGS,
+    SITUATIONS,
+    UBUNTU,
+    Situation,
+    cluster_policy,
+    crd_mode_policy,
+    drivers,
+    env_of,
+    node,
+    nvidia_driver,
+    rendered_names,
+    without_digests,
+)
+
+Object = dict[str, Any]
+
+# Goldens
+
+
+@pytest.mark.parametrize("name", goldens.NAMES)
+def test_what_is_applied_is_what_the_golden_file_shows(name: str) -> None:
+    shown = list(yaml.safe_load_all(goldens.golden_path(name).read_text()))
+    assert goldens.golden_objects(name) == shown
+
+
+def test_no_golden_file_is_left_over() -> None:
+    assert {path.stem for path in goldens.GOLDEN.iterdir()} == set(goldens.NAMES)
+
+
+# The driver
+
+
+def test_a_driver_is_selected_by_its_label_alone_and_never_rolled() -> None:
+    made = drivers(SITUATIONS["one-driver-for-all"].rendering())
+    assert len(made) == 2
+    for daemon_set in made:
+        metadata, spec = daemon_set["metadata"], daemon_set["spec"]
+        label = metadata["annotations"]["sluice.dev/driver"]
+        assert metadata["name"] == f"nvidia-driver-daemonset-{label}"
+        assert len(metadata["name"]) <= 57  # the pod's name has it whole, and five letters more
+        pod = spec["template"]["spec"]
+        assert pod["nodeSelector"] == {"sluice.dev/driver": label}
+        assert spec["updateStrategy"] == {"type": "OnDelete"}
+        assert spec["template"]["metadata"]["labels"]["app"] == "nvidia-driver-daemonset"
+        assert "affinity" not in pod
+        assert "ownerReferences" not in metadata
+
+
+def test_the_image_is_pulled_before_the_gate_which_asks_for_its_own_pod() -> None:
+    (made,) = drivers(SITUATIONS["private-registry-and-all-parts"].rendering())
+    pod = made["spec"]["template"]["spec"]
+    pull, gate = pod["initContainers"]
+    assert pull["image"] == pod["containers"][0]["image"]
+    assert pull["command"] == ["true"]
+    assert gate["image"] == SETTINGS.images.driver
+    paths = {
+        one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"]
+        for one in gate["env"]
+        if "valueFrom" in one
+    }
+    assert paths["POD_UID"] == "metadata.uid"
+    assert paths["SLUICE_DRIVER_LABEL"] == "metadata.labels['sluice.dev/driver']"
+    assert [one["name"] for one in pod["containers"]] == [
+        "nvidia-driver-ctr",
+        "nvidia-peermem-ctr",
+        "nvidia-fs-ctr",
+        "nvidia-gdrcopy-ctr",
+    ]
+
+
+def test_who_loads_modules_is_told_of_the_network_driver_and_of_parameters() -> None:
+    spec = {**DRIVER, "kernelModuleConfig": {"name": "kernel-module-params"}}
+    said = {False: {}, True: {"USE_HOST_MOFED": "true"}}
+    for on_host, more in said.items():
+        rdma = {"enabled": True, "useHostMofed": on_host}
+        (made,) = drivers(Situation([cluster_policy(driver={**spec, "rdma": rdma})]).rendering())
+        driver, peermem = made["spec"]["template"]["spec"]["containers"]
+        assert env_of(peermem) == {"GPU_DIRECT_RDMA_ENABLED": "true", **more}
+        for container in (driver, peermem):
+            paths = [one["mountPath"] for one in container["volumeMounts"]]
+            assert "/drivers/nvidia.conf" in paths
+
+
+def test_people_s_words_hold_over_ours_but_not_over_what_is_selected_by() -> None:
+    spec = {
+        **DRIVER,
+        "kernelModuleType": "open",
+        "env": [
+            {"name": "KERNEL_MODULE_TYPE", "value": "proprietary"},
+            {"name": "DRIVER_CONFIG_DIGEST", "value": "mine"},
+        ],
+        "manager": {"env": [{"name": "POD_UID", "value": "x"}, {"name": "A", "value": "1"}]},
+        "startupProbe": {"periodSeconds": 3},
+    }
+    common = {"labels": {"app": "mine", "sluice.dev/driver": "mine", "team": "ml"}}
+    (made,) = drivers(Situation([cluster_policy(driver=spec, daemonsets=common)]).rendering())
+    template = made["spec"]["template"]
+    label = made["metadata"]["annotations"]["sluice.dev/driver"]
+    assert template["metadata"]["labels"]["sluice.dev/driver"] == label
+    assert template["metadata"]["labels"]["app"] == "nvidia-driver-daemonset"
+    assert template["metadata"]["labels"]["team"] == "ml"
+    driver, gate = template["spec"]["containers"][0], template["spec"]["initContainers"][1]
+    digest = made["metadata"]["annotations"]["sluice.dev/install-digest"]
+    assert env_of(driver)["KERNEL_MODULE_TYPE"] == "proprietary"
+    assert env_of(driver)["DRIVER_CONFIG_DIGEST"] == env_of(gate)["DRIVER_CONFIG_DIGEST"] == digest
+    assert (env_of(gate)["POD_UID"], env_of(gate)["A"]) == (None, "1")
+    probe = driver["startupProbe"]
+    assert (probe["periodSeconds"], probe["failureThreshold"]) == (3, 120)
+
+
+def test_a_release_of_ours_leaves_labels_and_pods_as_they_are_but_for_the_gate() -> None:
+    images = msgspec.structs.replace(SETTINGS.images, driver="r.example/sluice/driver:2.0")
+    later = msgspec.structs.replace(SETTINGS, images=images)
+    situation = SITUATIONS["one-driver-for-all"]
+    before, after = drivers(situation.rendering()), drivers(situation.rendering(later))
+    for old, new in zip(before, after, strict=True):
+        new = copy.deepcopy(new)  # noqa: PLW2901 - so that it may be changed
+        gate = new["spec"]["template"]["spec"]["initContainers"][1]
+        assert gate["image"] == images.driver
+        gate["image"] = SETTINGS.images.driver
+        assert new == old
+
+
+# What each field does
+
+STARTUP_PROBE = ("ConfigMap", "nvidia-driver-startup-probe")
+OTHER = {"repository": "other.example", "image": "other", "version": "1"}
+
+
+def whole(kind: str, path: str) -> list[Object]:
+    """Policies with everything on, but for the field itself; the field is in the last."""
+    parts = {
+        part: {**OTHER, "enabled": path != f"{part}.enabled"}
+        for part in ("gds", "gdrcopy")
+        if not path.endswith("usePrecompiled")
+    }
+    driver = {**OTHER, "rdma": {"enabled": not path.endswith("rdma.enabled")}}
+    if kind == "ClusterPolicy":
+        return [cluster_policy(driver=driver, **parts)]
+    return [crd_mode_policy(), nvidia_driver("a", **driver, **parts)]
+
+
+ELSEWHERE = ("upgradePolicy", "default", "nodeSelector", "sandboxWorkloads", "startupProbe.success")
+"""Beginnings of fields that change no object: they say which nodes, and how. A startup probe has
+one number that Kubernetes takes no other of.
+"""
+
+FIELDS = [
+    (kind, path)
+    for kind in ("ClusterPolicy", "NVIDIADriver")
+    for path in MODEL[kind]
+    if not path.removeprefix("driver.").startswith(ELSEWHERE)
+]
+
+
+@pytest.mark.parametrize(("kind", "path"), FIELDS)
+def test_a_field_with_an_effect_changes_what_is_rendered(kind: str, path: str) -> None:
+    base = whole(kind, path)
+    other = copy.deepcopy(base)
+    put(other[-1]["spec"], path, MODEL[kind][path])
+    files = {**FILES, "r": ["a.list"], "c": ["ca.crt"], "k": ["nvidia.conf"]}
+    before = Situation(base, config_maps=files).rendering()
+    after = Situation(other, config_maps=files).rendering()
+    assert without_digest_fields(before) != without_digest_fields(after)
+    assert (before.failures, after.failures) == ((), ())
+    assert drivers(before)
+
+
+def without_digest_fields(rendering: RenderResult) -> list[Object]:
+    """All that is rendered, but for digests: those would change for a field that does nothing."""
+    return [
+        without_digests(made.object) if made.driver else made.object for made in rendering.objects
+    ]
+
+
+# What cannot be rendered is said
+
+
+@pytest.mark.parametrize(
+    ("objects", "config_maps", "field", "words"),
+    [
+        ([cluster_policy(driver={})], FILES, "spec.driver.image", "names no image to run"),
+        (
+            [
+                crd_mode_policy(),
+                nvidia_driver("a", repository="", version="", image="nvcr.io/nvidia/driver"),
+            ],
+            FILES,
+            "spec.image",
+            "names no version",
+        ),
+        (
+            [cluster_policy(gds={"enabled": True, "image": "r/fs"})],
+            FILES,
+            "spec.gds.image",
+            "names no version",
+        ),
+        (
+            [crd_mode_policy(), nvidia_driver("a", repoConfig={"name": "apt-sources"})],
+            {},
+            "spec.repoConfig",
+            "names a ConfigMap that is not there",
+        ),
+        (
+            [cluster_policy(driver={**DRIVER, "certConfig": {"name": "registry-ca"}})],
+            {"registry-ca": []},
+            "spec.driver.certConfig",
+            "names a ConfigMap that is empty",
+        ),
+    ],
+)
+def test_a_driver_that_cannot_be_rendered_is_said(
+    objects: list[Object], config_maps: dict[str, list[str]], field: str, words: str
+) -> None:
+    rendering = Situation(objects, config_maps=config_maps).rendering()
+    assert drivers(rendering) == []
+    (one,) = rendering.failures
+    assert one.finding.field == field
+    assert words in one.finding.problem
+    assert one.finding.remedy
+
+
+def test_files_go_where_the_system_looks_for_them() -> None:
+    spec = {**DRIVER, "repoConfig": {"configMapName": "apt-sources"}}
+    for where, folder in ((UBUNTU, "/etc/apt/sources.list.d"), (RED_HAT, "/etc/yum.repos.d")):
+        (made,) = drivers(Situation([cluster_policy(driver=spec)], [where]).rendering())
+        mounts = made["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+        assert f"{folder}/ubuntu.list" in [mount["mountPath"] for mount in mounts]
+    strange = node("z", system="plan9", version="4")
+    (one,) = Situation([cluster_policy(driver=spec)], [strange]).rendering().failures
+    assert "has no place in the driver image of plan9" in str(one.finding)
+
+
+def test_with_errors_in_the_cluster_s_policy_everything_stays_as_it_is() -> None:
+    policy = cluster_policy(toolkit={"enabled": "no"})
+    rendering = Situation([policy]).rendering()
+    assert (rendered_names(rendering), rendering.is_held) == ([STARTUP_PROBE], True)
+
+
+def test_what_drivers_mount_is_there_whether_or_not_one_is_wanted_now() -> None:
+    held = [crd_mode_policy(), *(nvidia_driver(name, nodeSelector={"a": "b"}) for name in "xy")]
+    for situation in (
+        Situation(held, [node("n", a="b")]),
+        SITUATIONS["driver-on-the-host"],
+        Situation([]),
+    ):
+        rendering = situation.rendering()
+        assert drivers(rendering) == []
+        assert STARTUP_PROBE in rendered_names(rendering)
+
+
+def test_a_driver_in_conflict_is_left_alone_and_another_s_is_not() -> None:
+    objects = [
+        crd_mode_policy(),
+        nvidia_driver("a", nodeSelector={"rack": "1"}),
+        nvidia_driver("b", nodeSelector={"rack": "1"}),
+        nvidia_driver("c", nodeSelector={"rack": "2"}),
+    ]
+    owner = {"nvidia.com/gpu-operator.driver.owner": "c"}
+    nodes = [node("x", rack="1"), node("y", **{"rack": "2", **owner})]
+    rendering = Situation(objects, nodes).rendering()
+    assert [made.pool for made in rendering.objects if made.driver] == ["nvidiadriver-c"]
+
+
+def test_the_same_wishes_render_the_same_in_the_same_order() -> None:
+    situation = SITUATIONS["two-drivers"]
+    turned = Situation(situation.objects[::-1], situation.nodes[::-1])
+    assert turned.rendering() == situation.rendering()
+
+
+def test_two_pools_never_share_a_daemon_set() -> None:
+    rendering = SITUATIONS["two-drivers"].rendering()
+    made = [one for one in rendering.objects if one.driver]
+    assert len({one.name for one in made}) == len(made) == 2
+    extra = msgspec.structs.replace(SETTINGS, env=(EnvVar(name="X", value="1"),))
+    assert [
+        one.name for one in SITUATIONS["two-drivers"].rendering(extra).objects if one.driver
+    ] == [one.name for one in made]
+
+
+# Whatever people write
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(MODEL["ClusterPolicy"])), JUNK), max_size=4),
+    st.lists(st.tuples(st.sampled_from(sorted(MODEL["NVIDIADriver"])), JUNK), max_size=4),
+)
+def test_no_policy_however_broken_raises(
+    cluster: list[tuple[str, Any]], pool: list[tuple[str, Any]]
+) -> None:
+    objects = [cluster_policy(), nvidia_driver("a"), nvidia_driver("b", default=True)]
+    for obj, changes in zip(objects, (cluster, pool), strict=False):
+        for path, value in changes:
+            try:
+                put(obj["spec"], path, value)
+            except (AttributeError, TypeError):
+                continue  # another value is in the way
+    situation = Situation(objects)
+    rendering = situation.rendering()
+    told = situation.pools().verdicts
+    made = policy_statuses(situation.pools(), situation.placement(), rendering, Observation())
+    assert [status.name for status in made] == [one.name for one in told]
+    msgspec.json.encode([made.object for made in rendering.objects])

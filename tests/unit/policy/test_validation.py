@@ -1,0 +1,196 @@
+"""Fields of one object that do not go together."""
+
+from typing import Any
+
+import pytest
+
+from libs.policy.manifests import parse_manifest
+from libs.policy.selectors import is_valid_selector
+from tests.unit.policy.fields import minimal_object, put
+from tests.unit.policy.selectors import SELECTORS
+
+IMAGE = {"repository": "r.example", "image": "driver", "version": "1"}
+
+
+def errors(kind: str, **spec: Any) -> list[tuple[str, str]]:
+    obj = minimal_object(kind)
+    for path, value in spec.items():
+        put(obj["spec"], path.replace("__", "."), value)
+    return [(found.field, found.problem) for found in parse_manifest(kind, obj).errors]
+
+
+@pytest.mark.parametrize(
+    "given", [("repository",), ("version",), ("repository", "image"), ("image", "version")]
+)
+def test_an_image_is_whole_or_a_path_or_not_said(given: tuple[str, ...]) -> None:
+    for kind, at in (
+        ("ClusterPolicy", "driver"),
+        ("ClusterPolicy", "gds"),
+        ("NVIDIADriver", "gds"),
+    ):
+        image = {name: IMAGE[name] for name in given}
+        found = errors(kind, **{at: {**image, "enabled": True}})
+        missing = next(name for name in IMAGE if name not in given)
+        assert [field for field, _ in found] == [f"spec.{at}.{missing}"]
+        assert (
+            "invalid image specification: repository, image and version must all be set"
+            in (found[0][1])
+        )
+        assert errors(kind, **{at: {**IMAGE, "enabled": True}}) == []
+        assert errors(kind, **{at: {"image": "r.example/driver:1", "enabled": True}}) == []
+        assert errors(kind, **{at: {"enabled": True}}) == []
+
+
+def test_an_image_of_what_is_off_is_not_looked_at() -> None:
+    assert errors("ClusterPolicy", driver={"enabled": False, "version": "1"}) == []
+    assert errors("ClusterPolicy", driver={"useNvidiaDriverCRD": True, "version": "1"}) == []
+    assert errors("ClusterPolicy", gdrcopy={"version": "1"}) == []
+
+
+@pytest.mark.parametrize("part", ["gds", "gdrcopy"])
+def test_precompiled_drivers_go_without_gds_and_gdrcopy(part: str) -> None:
+    wanted = [(f"spec.{part}.enabled", "does not go with precompiled drivers")]
+    on = {part: {"enabled": True}}
+    assert errors("NVIDIADriver", usePrecompiled=True, **on) == wanted
+    assert errors("ClusterPolicy", driver={"usePrecompiled": True}, **on) == wanted
+
+
+@pytest.mark.parametrize(
+    ("version", "module", "refused"),
+    [
+        ("v2.17.5", "auto", True),
+        ("2.17.5-ubuntu22.04", "proprietary", True),
+        ("v3.0", "auto", True),
+        ("sha256:abc", "auto", True),
+        ("v2.17.4", "auto", False),
+        ("v2.16.99", "auto", False),
+        ("2.17", "auto", False),
+        ("v2.17.5", "open", False),
+        ("latest", "auto", False),
+    ],
+)
+def test_newer_gds_asks_for_open_modules(version: str, module: str, refused: bool) -> None:
+    gds = {**IMAGE, "version": version, "enabled": True}
+    found = errors("NVIDIADriver", gds=gds, kernelModuleType=module)
+    assert [field for field, _ in found] == (["spec.gds.version"] if refused else [])
+
+
+@pytest.mark.parametrize(
+    ("without", "words"),
+    [
+        ("cdi.enabled", "the NRI Plugin cannot be enabled when CDI is disabled"),
+        (
+            "toolkit.enabled",
+            "the NRI Plugin cannot be enabled when the Container Toolkit is disabled",
+        ),
+    ],
+)
+def test_the_nri_plugin_needs_cdi_and_the_toolkit(without: str, words: str) -> None:
+    obj = minimal_object("ClusterPolicy")
+    put(obj["spec"], "cdi.nriPluginEnabled", True)
+    put(obj["spec"], without, False)
+    (found,) = parse_manifest("ClusterPolicy", obj).errors
+    assert (found.field, found.quoted) == ("spec.cdi.nriPluginEnabled", words)
+    assert found.for_scripts.startswith(f"{words}; spec.cdi.nriPluginEnabled (true) ")
+    assert f"set spec.{without} to true" in str(found)
+
+
+@pytest.mark.parametrize("kind", ["vgpu", "vgpu-host-manager"])
+def test_vgpu_drivers_are_not_built(kind: str) -> None:
+    assert errors("NVIDIADriver", driverType=kind) == [
+        ("spec.driverType", "asks for vGPU, which is not built")
+    ]
+
+
+def test_a_default_driver_selects_nothing() -> None:
+    assert errors("NVIDIADriver", default=True, nodeSelector={"a": "b"}) == [
+        (
+            "spec.nodeSelector",
+            "is set on a default driver; the default cannot use nodeSelector",
+        )
+    ]
+
+
+def test_who_owns_a_node_cannot_select_it() -> None:
+    label = "nvidia.com/gpu-operator.driver.owner"
+    ((field, problem),) = errors("NVIDIADriver", nodeSelector={label: "a"})
+    assert field == f"spec.nodeSelector[{label}]"
+    assert "reserved label" in problem
+
+
+def test_a_driver_on_hosts_has_a_version() -> None:
+    assert [field for field, _ in errors("GPUClusterPolicy", driver={})] == ["spec.driver.version"]
+    assert errors("GPUClusterPolicy", driver={"enabled": False}) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"),
+    [("13.0", True), ("12", True), ("12.9.1", True), ("v13", False), ("13.x", False), ("", True)],
+)
+def test_a_cuda_version_can_be_compared(version: str, fits: bool) -> None:
+    at = "spec.cuda.version"
+    found = [field for field, _ in errors("GPUClusterPolicy", cuda={"version": version})]
+    assert found == ([] if fits else [at])
+    assert errors("GPUClusterPolicy", cuda={"version": version, "enabled": False}) == []
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "hostPaths.rootFS",
+        "hostPaths.driverInstallDir",
+        "hostPaths.kubeletRootDir",
+        "toolkit.installDir",
+    ],
+)
+@pytest.mark.parametrize(
+    ("place", "fits"),
+    [("/opt/a", True), ("/", True), ("", True), ("opt/a", False), ("/a/../b", False), (".", False)],
+)
+def test_a_place_on_the_host_is_told_from_its_root(field: str, place: str, fits: bool) -> None:
+    found = errors("ClusterPolicy", **{field.replace(".", "__"): place})
+    assert [at for at, _ in found] == ([] if fits else [f"spec.{field}"])
+
+
+@pytest.mark.parametrize(("selector", "fits"), SELECTORS)
+def test_a_label_selector_is_tried_before_a_node_is_cordoned(selector: str, fits: bool) -> None:
+    for kind, at in (("ClusterPolicy", "driver."), ("NVIDIADriver", "")):
+        for field in ("waitForCompletion.podSelector", "drain.podSelector"):
+            path = f"{at}upgradePolicy.{field}"
+            found = errors(kind, **{path.replace(".", "__"): selector})
+            assert [name for name, _ in found] == ([] if fits else [f"spec.{path}"])
+
+
+def test_a_long_selector_takes_no_time_to_refuse() -> None:
+    gap = " " * 100_000
+    assert not is_valid_selector(f"a={gap},{gap}!!")
+    assert is_valid_selector(f"a={gap},{gap}b in ({gap}c{gap})")
+
+
+@pytest.mark.parametrize("probe", ["startupProbe", "livenessProbe"])
+def test_a_probe_that_kubernetes_would_refuse(probe: str) -> None:
+    for kind, at in (("ClusterPolicy", "driver__"), ("NVIDIADriver", "")):
+        wanted = f"spec.{at.replace('__', '.')}{probe}.successThreshold"
+        ((field, problem),) = errors(kind, **{f"{at}{probe}__successThreshold": 2})
+        assert field == wanted
+        assert problem.startswith("is not 1")
+        assert errors(kind, **{f"{at}{probe}__successThreshold": 1}) == []
+        assert errors(kind, **{f"{at}readinessProbe__successThreshold": 2}) == []
+
+
+@pytest.mark.parametrize(("said", "warned"), [("0", True), ("0%", True), ("1", False), ("", False)])
+def test_agents_of_which_none_may_be_replaced(said: str, warned: bool) -> None:
+    obj = minimal_object("ClusterPolicy")
+    put(obj["spec"], "daemonsets.rollingUpdate.maxUnavailable", said)
+    result = parse_manifest("ClusterPolicy", obj)
+    assert result.errors == ()
+    assert ["would never replace a pod" in found.problem for found in result.findings] == (
+        [True] if warned else []
+    )
+
+
+@pytest.mark.parametrize("value", [{"a": object()}, {"a": "\ud800"}])
+def test_an_open_object_holds_what_json_can_say(value: dict[str, Any]) -> None:
+    ((field, problem),) = errors("ClusterPolicy", daemonsets__podSecurityContext=value)
+    assert field == "spec.daemonsets.podSecurityContext"
+    assert problem == "holds what JSON cannot say"

@@ -1,0 +1,139 @@
+"""Candidates that need nothing more, pools in a given phase, and who is granted a start there."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from libs.contracts.commands import PreflightCheck
+from libs.contracts.reports import Finding, Preflight
+from libs.contracts.rollout import InFlight, RolloutPhase, RolloutSpec, RolloutStatus, TargetRecord
+from libs.contracts.waits import WaitCode
+from libs.rollout.decide import decide
+from libs.rollout.decision import AskPreflight, Decision
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import PreflightQuery
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from tests.unit.rollout.builders import (
+    EPOCH,
+    NEW,
+    NOW,
+    fleet,
+    instant,
+    label_of,
+    pool,
+    required,
+    token_of,
+)
+
+FINDING = Finding(code="disk", message="the disk is full", remedy="make room")
+
+
+def checked(
+    node: NodeView,
+    *findings: Finding,
+    asked: float = NOW - 2,
+    answered: float | None = NOW - 1,
+    target: str = NEW,
+) -> NodeView:
+    """The node, whose agent was asked and has answered with this."""
+    label = label_of(target)
+    answer = Preflight(check="c", label=label, findings=findings)
+    said = None if answered is None else answer
+    return replace(
+        node,
+        preflight=PreflightQuery(label=label, asked_at=asked, answered_at=answered, answer=said),
+    )
+
+
+def candidate(name: str, **changes: Any) -> NodeView:
+    """A node that wants the new target, and in whose way nothing stands."""
+    return checked(required(name, **changes))
+
+
+def candidates(count: int, **changes: Any) -> list[NodeView]:
+    """Such nodes."""
+    return [candidate(f"node-{n:02}", **changes) for n in range(count)]
+
+
+def of_target(**changes: Any) -> TargetRecord:
+    """What is known of the new target; it is proven, unless it is said otherwise."""
+    return replace(TargetRecord(threshold=1, proven=True, proven_at=NOW - 999), **changes)
+
+
+def open_pool(
+    *,
+    upgrade: Mapping[str, Any] | None = None,
+    record: TargetRecord | None = None,
+    base: int = 0,
+    in_flight: Mapping[str, InFlight] | None = None,
+    spec: RolloutSpec | None = None,
+    phase: RolloutPhase = RolloutPhase.PROVEN,
+    **changes: Any,
+) -> PoolView:
+    """A pool in the middle of a rollout to a target with this record."""
+    status: dict[str, Any] = {"base": base, "phase": phase, "in_flight": dict(in_flight or {})}
+    if record is not None:
+        status["targets"] = {NEW: record}
+    made = pool(upgrade=upgrade, status=status, **changes)
+    if spec is None or made.rollout is None:
+        return made
+    return replace(made, rollout=replace(made.rollout, spec=spec))
+
+
+def entry(node: NodeView, **changes: Any) -> InFlight:
+    """Its place in flight, as it was granted a moment ago."""
+    made = InFlight(node=node.name, token=token_of(node) + 1, target=NEW, since=NOW - 5)
+    return replace(made, **changes)
+
+
+def decided(pool: PoolView, *nodes: NodeView, now: Instant | None = None) -> Decision:
+    """What is decided about these."""
+    return decide(fleet(pool, *nodes), now or instant())
+
+
+def granted_to(pool: PoolView, *nodes: NodeView, now: Instant | None = None) -> list[str]:
+    """Who starts."""
+    return sorted(name for one in decided(pool, *nodes, now=now).rollouts for name in one.granted)
+
+
+def written(decision: Decision) -> RolloutStatus:
+    """What the only Rollout is to say."""
+    (write,) = decision.rollouts
+    return write.status
+
+
+def code_of(decision: Decision, name: str) -> WaitCode:
+    """What a node waits for."""
+    return decision.waits[name].code
+
+
+def asked_of(decision: Decision) -> dict[str, PreflightCheck]:
+    """Whose agent is asked, and what."""
+    return {
+        name: action.check
+        for name, step in decision.steps.items()
+        for action in step.actions
+        if isinstance(action, AskPreflight)
+    }
+
+
+__all__ = [
+    "EPOCH",
+    "FINDING",
+    "NEW",
+    "NOW",
+    "asked_of",
+    "candidate",
+    "candidates",
+    "checked",
+    "code_of",
+    "decided",
+    "entry",
+    "granted_to",
+    "instant",
+    "of_target",
+    "open_pool",
+    "written",
+]

@@ -1,0 +1,176 @@
+"""The grants of one round: one write for all, in the order, with tokens of their own."""
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import Idle, Order
+from libs.contracts.rollout import InFlight, TargetRecord
+from libs.contracts.waits import WaitCode
+from libs.rollout.allocate.allocation import next_token
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from tests.unit.rollout.allocate.builders import (
+    candidate,
+    candidates,
+    checked,
+    code_of,
+    decided,
+    entry,
+    of_target,
+    open_pool,
+)
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    TOKEN,
+    command,
+    component,
+    in_flight_node,
+    lease,
+    node,
+    required,
+)
+
+ALL = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
+
+
+def test_all_starts_of_a_round_are_one_write() -> None:
+    decision = decided(open_pool(upgrade=ALL, record=of_target(), base=3), *candidates(3))
+    (write,) = decision.rollouts
+    assert write.granted == ("node-00", "node-01", "node-02")
+    assert write.status.in_flight == {
+        f"uid-node-0{n}": InFlight(node=f"node-0{n}", token=TOKEN + 1, target=NEW, since=NOW)
+        for n in range(3)
+    }
+    assert write.because == "starts: 3"
+    assert decision.steps == {}
+    assert {wait.code for wait in decision.waits.values()} == {WaitCode.BUDGET}
+
+
+def test_places_go_by_rank_across_lines_that_are_held_by_other_limits() -> None:
+    """The middle one is cordoned already, so that it stands in another line."""
+    nodes = [candidate("a"), candidate("b", cordoned=True), candidate("c")]
+    one = open_pool(upgrade={"max_parallel_upgrades": 2}, record=of_target(), base=3)
+    assert decided(one, *nodes).rollouts[0].granted == ("b",)
+    wide = open_pool(
+        upgrade={"max_parallel_upgrades": 2, "max_unavailable": "100%"}, record=of_target(), base=3
+    )
+    assert decided(wide, *nodes).rollouts[0].granted == ("a", "b")
+
+
+def test_what_holds_one_line_does_not_hold_the_next() -> None:
+    nodes = [candidate("a"), candidate("b", cordoned=True)]
+    none = open_pool(
+        upgrade={"max_parallel_upgrades": 0, "max_unavailable": 1}, record=of_target(), base=2
+    )
+    decision = decided(none, *nodes)
+    assert decision.rollouts[0].granted == ("b",)
+    assert code_of(decision, "a") is WaitCode.BUDGET
+
+
+def test_a_token_is_more_than_the_node_and_all_its_agents_know() -> None:
+    assert next_token(node("n")) == 1
+    assert next_token(required("n")) == TOKEN + 1
+    assert next_token(node("n", lease=lease("n", token=30))) == 31
+    heard = component(highest_order=Order(40, 2))
+    assert next_token(node("n", components={"driver": heard})) == 41
+    told = component(command(Idle(), node="n", order=(50, 1)), highest_order=Order(0, 0))
+    assert next_token(node("n", components={"driver": told})) == 51
+    of_another = component(command(Idle(), node="other", order=(60, 1)), highest_order=Order(0, 0))
+    assert next_token(node("n", components={"driver": of_another})) == 1
+
+
+def test_nothing_starts_on_a_pool_whose_write_is_not_answered() -> None:
+    pool = open_pool(upgrade=ALL, record=of_target(), base=3)
+    assert pool.rollout is not None
+    writing = replace(pool, rollout=replace(pool.rollout, write_pending=True))
+    assert decided(writing, *candidates(3)).rollouts == ()
+
+
+def test_reasons_are_shared_by_all_who_wait_in_a_line() -> None:
+    none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
+    waits = decided(none, *candidates(50)).waits
+    assert len({id(wait) for wait in waits.values()}) == 1
+    assert waits["node-00"].detail == "maxUnavailable is 0: nothing that is available starts"
+    assert waits["node-00"].who == "whoever edits the limits"
+
+
+def test_since_is_when_that_code_came() -> None:
+    none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
+    first = decided(none, candidate("node-1")).waits["node-1"]
+    before = replace(first, since=NOW - 500, detail="what it was then")
+    again = decided(none, candidate("node-1", last_wait=before)).waits["node-1"]
+    assert again == replace(first, since=NOW - 500)
+    other = replace(before, code=WaitCode.PROOF)
+    assert decided(none, candidate("node-1", last_wait=other)).waits["node-1"].since == NOW
+
+
+def test_who_uses_the_budget_is_named() -> None:
+    away = [checked(node(f"away-{n}", ready=False)) for n in range(5)]
+    pool = open_pool(upgrade={**ALL, "max_unavailable": 2}, record=of_target(), base=9)
+    detail = decided(pool, candidate("node-1"), *away).waits["node-1"].detail
+    assert detail == (
+        "of 2 nodes that may be unavailable 5 are:"
+        " away-0 (not ready), away-1 (not ready), away-2 (not ready) and 2 more"
+    )
+
+
+def taken(count: int, **changes: object) -> tuple[PoolView, list[NodeView]]:
+    """A target that proves itself, and nodes that take its places."""
+    nodes = [in_flight_node(name=f"busy-{n}") for n in range(count)]
+    places = {one.uid: entry(one, token=TOKEN, since=NOW - 90 + n) for n, one in enumerate(nodes)}
+    made = TargetRecord(threshold=3, **changes)  # type: ignore[arg-type]
+    return open_pool(upgrade=ALL, record=made, base=9, in_flight=places), nodes
+
+
+@pytest.mark.parametrize(
+    ("count", "named"),
+    [
+        (3, "busy-0, busy-1, busy-2"),
+        (4, "busy-0, busy-1, busy-2 and 1 more"),
+    ],
+)
+def test_who_takes_the_places_of_the_proof_is_named(count: int, named: str) -> None:
+    pool, nodes = taken(count)
+    wait = decided(pool, *nodes, candidate("node-1")).waits["node-1"]
+    assert (wait.detail, wait.who) == (
+        f"target {NEW} is validated on 0 of 3 nodes; its places are taken by {named}",
+        f"whoever frees {named}",
+    )
+
+
+def test_how_many_have_failed_on_it_is_said() -> None:
+    pool, nodes = taken(1, failed=("a", "b"))
+    detail = decided(pool, *nodes, candidate("node-1")).waits["node-1"].detail
+    assert detail.startswith(f"target {NEW} is validated on 0 of 3 nodes, 2 failed; ")
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "record", "said"),
+    [
+        ({}, TargetRecord(threshold=1), "its places are taken by new starts"),
+        (
+            {"max_parallel_upgrades": 1},
+            of_target(),
+            "maxParallelUpgrades is 1, taken by new starts",
+        ),
+        (
+            {"max_unavailable": 1},
+            of_target(),
+            "of 1 nodes that may be unavailable 0 are: new starts",
+        ),
+    ],
+)
+def test_who_waits_for_those_that_start_in_the_same_write_is_told_so(
+    upgrade: dict[str, int], record: TargetRecord, said: str
+) -> None:
+    pool = open_pool(upgrade={**ALL, **upgrade}, record=record, base=9)
+    decision = decided(pool, candidate("node-1"), candidate("node-2"))
+    assert decision.waits["node-2"].detail.endswith(said)
+
+
+def test_who_runs_in_parallel_is_named_with_where_it_goes() -> None:
+    pool, nodes = taken(1, proven=True)
+    one = replace(pool, upgrade=replace(pool.upgrade, max_parallel_upgrades=1))
+    detail = decided(one, *nodes, candidate("node-1")).waits["node-1"].detail
+    assert detail == f"maxParallelUpgrades is 1, taken by busy-0 ({NEW})"

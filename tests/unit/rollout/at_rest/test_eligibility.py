@@ -1,0 +1,283 @@
+"""What keeps a node from starting, as far as it alone is concerned (docs/states.md#waits)."""
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import PreflightCheck
+from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, NodeRequest, Operation
+from libs.contracts.reports import PodUse, Usage
+from libs.policy.kinds.strategy import CordonedNodes, StrategySpec
+from libs.policy.kinds.upgrade_policy import Drain, PodDeletion
+from libs.rollout.at_rest import step_at_rest
+from libs.rollout.decision import Candidate, Wait
+from libs.rollout.views.machine import EvictionExemption, WorkloadPod
+from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
+from libs.rollout.views.pool import PoolView, Readiness
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    PERSON,
+    component,
+    done,
+    install_of,
+    instant,
+    label_of,
+    lease,
+    node,
+    pool,
+    required,
+    with_build,
+)
+
+SKIPS = replace(pool(), strategy=StrategySpec(cordoned_nodes=CordonedNodes.SKIP))
+WORK = WorkloadPod(namespace="ml", name="train-0", uid="pod-train", gpu=True)
+
+
+def backed_off(until: float, target: str = NEW) -> NodeView:
+    made = required()
+    assert isinstance(made.record, NodeRecord)
+    cause = "jobs: still running"
+    said = replace(made.record, back_off_until=until, target=target, cause=cause)
+    return replace(made, record=said)
+
+
+def with_component(name: str, **changes: object) -> NodeView:
+    made = required()
+    held = replace(made.components[name], **changes)
+    return replace(made, components={**made.components, name: held})
+
+
+ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
+    "the skip label": (required(skip=True), pool(), "skipped", None),
+    "a person's cordon, and the strategy skips": (
+        required(cordoned=True, field_managers={NodeField.CORDON: (PERSON,)}),
+        SKIPS,
+        "skipped",
+        None,
+    ),
+    "a cordon that is a person's too": (
+        required(cordoned=True, field_managers={NodeField.CORDON: (MANAGER, PERSON)}),
+        SKIPS,
+        "skipped",
+        None,
+    ),
+    "a lease of a person": (required(lease=lease(owner=LeaseOwner.HUMAN)), pool(), "skipped", None),
+    "a lease of repair": (required(lease=lease(owner=LeaseOwner.REPAIR)), pool(), "skipped", None),
+    "a lease for MIG": (required(lease=lease(owner=LeaseOwner.MIG)), pool(), "skipped", None),
+    "a lease that nobody can read": (
+        required(lease=MalformedAnnotation("{")),
+        pool(),
+        "skipped",
+        None,
+    ),
+    "it was given back": (backed_off(NOW + 60), pool(), "back-off", NOW + 60),
+    "it is not ready": (required(ready=False), pool(), "not-ready", None),
+    "nobody has heard its driver agent": (
+        with_component("driver", last_beat=None),
+        pool(),
+        "agent-silent",
+        None,
+    ),
+    "its driver agent is silent": (
+        with_component("driver", silent_at=NOW),
+        pool(),
+        "agent-silent",
+        None,
+    ),
+    "its validator is silent": (
+        with_component("validator", silent_at=NOW - 1),
+        pool(),
+        "agent-silent",
+        None,
+    ),
+    "its driver agent is too old": (
+        with_component("driver", capabilities=frozenset({"idle", "preflight"})),
+        pool(),
+        "agent-silent",
+        None,
+    ),
+    "its driver agent knows no preflight": (
+        with_component("driver", capabilities=frozenset({"idle", "swap"})),
+        pool(),
+        "agent-silent",
+        None,
+    ),
+    "a pod that nobody would make anew": (
+        required(pods=(replace(WORK, bare=True),)),
+        pool(),
+        "preflight",
+        None,
+    ),
+    "a pod that would lose its emptyDir": (
+        required(pods=(replace(WORK, empty_dir=True),)),
+        pool(),
+        "preflight",
+        None,
+    ),
+    "the target is not settled": (
+        required(),
+        with_build(pool(), readiness=Readiness.UNSETTLED),
+        "target-unsettled",
+        None,
+    ),
+    "there is no driver for its variant": (
+        required(variant="rhel9"),
+        pool(),
+        "target-missing",
+        None,
+    ),
+    "its variant is not known": (required(variant=""), pool(), "target-unsettled", None),
+    "its policy wants nothing": (required(), pool(""), "target-missing", None),
+    "its policy was deleted": (required(), replace(pool(), gone=True), "policy-gone", None),
+}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_each_obstacle_has_its_reason(row: str) -> None:
+    node, pool, code, until = ROWS[row]
+    outcome = step_at_rest(node, pool, instant())
+    assert isinstance(outcome, Wait), outcome
+    assert (outcome.code, outcome.until, outcome.since) == (code, until, NOW)
+    assert outcome.detail
+    assert outcome.who
+
+
+def test_the_gpu_operator_at_work_here_is_an_obstacle_of_all_but_those_in_place() -> None:
+    theirs = instant(foreign_operator="gpu-operator renewed its Lease 3 s ago")
+    for lagging in (node(), required(), done(target=OLD), done(driver_pods=())):
+        outcome = step_at_rest(lagging, pool(), theirs)
+        assert isinstance(outcome, Wait)
+        assert outcome.code == "foreign-operator"
+        assert "renewed" in outcome.detail
+    assert step_at_rest(done(), pool(), theirs) is None
+
+
+STARTS: dict[str, tuple[NodeView, PoolView]] = {
+    "a cordon of a person": (required(cordoned=True), pool()),
+    "our own cordon, where the strategy skips": (
+        required(cordoned=True, field_managers={NodeField.CORDON: (MANAGER,)}),
+        SKIPS,
+    ),
+    "the back-off is over": (backed_off(NOW), pool()),
+    "a back-off of another target": (backed_off(NOW + 60, "target-other"), pool()),
+    "telemetry is silent": (with_component("telemetry", last_beat=None, silent_at=0.0), pool()),
+    "a pod that may be forced": (
+        required(pods=(replace(WORK, bare=True),)),
+        pool(upgrade={"pod_deletion": PodDeletion(force=True)}),
+    ),
+    "a pod that may lose its emptyDir": (
+        required(pods=(replace(WORK, empty_dir=True),)),
+        pool(upgrade={"gpu_pod_deletion": PodDeletion(delete_empty_dir=True)}),
+    ),
+    "a pod that only the drain may force": (
+        required(pods=(replace(WORK, bare=True, drained=True),)),
+        pool(upgrade={"drain": Drain(enable=True, force=True)}),
+    ),
+    "a job without owner, which will end": (
+        required(pods=(replace(WORK, bare=True, job=True),)),
+        pool(),
+    ),
+    "a pod that a person keeps from evictions": (
+        required(pods=(replace(WORK, bare=True, exemption=EvictionExemption.DRAIN_SKIP),)),
+        pool(),
+    ),
+    "a lease of an earlier node": (required(lease=lease(node_uid="uid-of-earlier")), pool()),
+}
+
+
+@pytest.mark.parametrize("case", STARTS)
+def test_what_is_no_obstacle(case: str) -> None:
+    node, pool = STARTS[case]
+    outcome = step_at_rest(node, pool, instant())
+    assert isinstance(outcome, Candidate), outcome
+
+
+def test_while_nats_is_away_nothing_starts_and_that_is_the_reason() -> None:
+    silent = with_component("driver", silent_at=NOW - 1)
+    outcome = step_at_rest(silent, pool(), instant(bus_down_since=NOW - 100))
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "bus"
+
+
+def test_the_preflight_asks_about_this_driver_and_what_the_plan_removes() -> None:
+    pods = (
+        WORK,
+        replace(WORK, uid="pod-bare-job", bare=True, job=True),
+        WorkloadPod(
+            namespace="gpu", name="dcgm", uid="pod-dcgm", exemption=EvictionExemption.OPERAND
+        ),
+        WorkloadPod(
+            namespace="sluice", name="plugin", uid="pod-plugin", exemption=EvictionExemption.OURS
+        ),
+        WorkloadPod(
+            namespace="x",
+            name="watcher",
+            uid="pod-ds",
+            gpu=True,
+            exemption=EvictionExemption.DAEMON_SET,
+        ),
+        WorkloadPod(namespace="x", name="web", uid="pod-web", drained=True),
+    )
+    outcome = step_at_rest(required(pods=pods), pool(), instant())
+    assert isinstance(outcome, Candidate)
+    gone = ("pod-bare-job", "pod-dcgm", "pod-plugin", f"pod-{OLD}-node-1", "pod-train")
+    assert outcome.check == PreflightCheck(
+        label=label_of(NEW), install_digest=install_of(NEW), removes_pods=tuple(sorted(gone))
+    )
+    drains = pool(upgrade={"drain": Drain(enable=True)})
+    drained = step_at_rest(required(pods=pods), drains, instant())
+    assert isinstance(drained, Candidate)
+    assert drained.check is not None
+    assert drained.check.removes_pods == tuple(sorted((*gone, "pod-web")))
+
+
+def test_until_pods_are_looked_at_those_count_that_the_agent_sees() -> None:
+    use = Usage(pods=(PodUse(pod_uid="pod-a", gpus=2), PodUse(pod_uid="pod-b", processes=1)))
+    outcome = step_at_rest(required(usage=use), pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.check is not None
+    assert outcome.check.removes_pods == ("pod-a", f"pod-{OLD}-node-1")
+
+
+WAIVED = NodeRequest.WITHOUT_PREFLIGHT
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        required(request=WAIVED, pods=(replace(WORK, bare=True),)),
+        with_component("driver", capabilities=frozenset({"idle", "swap"})),
+    ],
+    ids=["a bare pod", "an agent without preflight"],
+)
+def test_a_person_may_waive_it(waiting: NodeView) -> None:
+    outcome = step_at_rest(replace(waiting, request=WAIVED), pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.check is None
+
+
+def test_operations_that_keep_the_modules_need_none() -> None:
+    restart = with_build(pool(), install_digest=install_of(OLD))
+    outcome = step_at_rest(required(pods=(replace(WORK, bare=True),)), restart, instant())
+    assert isinstance(outcome, Candidate)
+    assert (outcome.operation, outcome.check) == (Operation.RESTART, None)
+
+
+def test_a_removal_asks_only_whether_the_driver_can_go() -> None:
+    outcome = step_at_rest(done(excluded=True), pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.check == PreflightCheck(label="", removes_pods=(f"pod-{NEW}-node-1",))
+
+
+def test_a_validation_takes_nothing_away_so_skip_and_back_off_do_not_hold_it_up() -> None:
+    restarted = done(driver_pods=(replace(done().driver_pods[0], started=NOW - 7200),), skip=True)
+    outcome = step_at_rest(restarted, pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.operation is Operation.VALIDATE
+    alone = {"validator": component()}
+    waits = step_at_rest(
+        node(components={**node().components, **alone}, ready=False), pool(), instant()
+    )
+    assert isinstance(waits, Wait)
+    assert waits.code == "not-ready"

@@ -1,0 +1,208 @@
+"""Failed nodes, and what makes one done again (docs/states.md#d-1)."""
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.facts import Gate
+from libs.contracts.node import NodeRecord, Operation
+from libs.policy.kinds.strategy import StrategySpec
+from libs.rollout.at_rest import step_at_rest
+from libs.rollout.decision import Candidate, Step, Wait, WriteNode
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView, Readiness
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    apply_step,
+    done,
+    driver_pod,
+    evidence,
+    failed,
+    idle_components,
+    instant,
+    label_of,
+    pool,
+    with_build,
+)
+
+NO_RETRIES = replace(pool(), strategy=StrategySpec(retries=0))
+HALTED = pool(standing={"halted": {NEW: "1 of 1 failures"}})
+VALIDATE = Candidate(operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True)
+
+
+def unsynced(**changes: object) -> NodeView:
+    """Failed, and its driver does not run."""
+    return replace(failed(driver_pods=()), **changes)
+
+
+def with_record(made: NodeView, **changes: object) -> NodeView:
+    assert isinstance(made.record, NodeRecord)
+    return replace(made, record=replace(made.record, **changes))
+
+
+def test_it_stays_failed_for_the_cause_in_its_record() -> None:
+    outcome = step_at_rest(
+        failed(cause="busy: python (pod ml/train-0, pid 4711)"), NO_RETRIES, instant()
+    )
+    assert isinstance(outcome, Wait)
+    assert (outcome.code, outcome.until, outcome.since) == ("failed", None, NOW)
+    assert outcome.detail == "busy: python (pod ml/train-0, pid 4711)"
+    assert "retry" in outcome.who
+
+
+def test_behind_a_shut_gate_it_says_that_it_cannot_heal_by_itself() -> None:
+    outside = replace(driver_pod(), uid="pod-b", started=None, ready=False)
+    waiting = unsynced(gate=Gate(waiting_pod_uid="pod-b"), driver_pods=(outside,))
+    outcome = step_at_rest(waiting, NO_RETRIES, instant())
+    assert isinstance(outcome, Wait)
+    assert "shut gate" in outcome.detail
+
+
+# A driver that came into sync by itself: one validation for each run of it.
+
+
+@pytest.mark.parametrize("pool", [NO_RETRIES, HALTED], ids=["open", "in a halt"])
+def test_a_driver_that_runs_anew_is_validated(pool: PoolView) -> None:
+    healed = failed(driver_pods=(driver_pod(started=NOW - 30),))
+    assert step_at_rest(healed, pool, instant()) == VALIDATE
+
+
+IN_VAIN = {
+    "this run was validated already": failed(),
+    "its last proof says that it does not work": with_record(
+        failed(evidence=evidence(passed=False)), revalidated=""
+    ),
+    "it is not ready": failed(driver_pods=(driver_pod(ready=False, started=NOW - 30),)),
+    "it goes": failed(driver_pods=(driver_pod(deleting=True, started=NOW - 30),)),
+    "it is not there": unsynced(),
+    "another driver runs": with_record(
+        failed(driver_label=label_of(OLD), driver_pods=(driver_pod(OLD),)), label=label_of(OLD)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IN_VAIN)
+def test_nothing_else_is(case: str) -> None:
+    outcome = step_at_rest(IN_VAIN[case], NO_RETRIES, instant())
+    assert isinstance(outcome, Wait), outcome
+    assert outcome.code == "failed"
+
+
+# Retries of the strategy.
+
+
+def test_the_strategy_has_it_tried_again() -> None:
+    broken = failed()
+    step = step_at_rest(broken, pool(), instant())
+    assert isinstance(step, Step)
+    (write,) = step.actions
+    assert isinstance(write, WriteNode)
+    made = write.applied.record
+    assert made is not None
+    assert (made.state, made.attempt, made.started) == ("upgrade-required", 1, True)
+    assert write.applied.unschedulable is True
+    outcome = step_at_rest(apply_step(broken, step), pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert (outcome.operation, outcome.target, outcome.outside) == (
+        Operation.SAME_LABEL,
+        NEW,
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("attempts", "retries", "again"), [(1, 1, True), (2, 1, False), (2, 2, True)]
+)
+def test_as_often_as_it_says(attempts: int, retries: int, again: bool) -> None:
+    willing = replace(pool(), strategy=StrategySpec(retries=retries))
+    outcome = step_at_rest(with_record(failed(), attempt=attempts), willing, instant())
+    assert isinstance(outcome, Step) is again
+
+
+def test_but_not_in_a_halt() -> None:
+    outcome = step_at_rest(failed(), HALTED, instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "failed"
+    assert outcome.detail == "validation: cuda; no retry: 1 of 1 failures"
+
+
+def test_and_in_a_pause_it_waits_for_its_end_with_its_state_as_it_is() -> None:
+    outcome = step_at_rest(failed(), pool(standing={"paused": "the brake is Pause"}), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "paused"
+
+
+# Another target.
+
+
+def test_another_target_is_another_chance_outside_the_counts() -> None:
+    broken = failed(target=OLD)
+    step = step_at_rest(broken, NO_RETRIES, instant())
+    assert isinstance(step, Step)
+    outcome = step_at_rest(apply_step(broken, step), NO_RETRIES, instant())
+    assert isinstance(outcome, Candidate)
+    assert (outcome.operation, outcome.target, outcome.outside) == (Operation.UPGRADE, NEW, True)
+
+
+def test_who_failed_before_its_label_moved_is_not_outside_for_he_is_not_broken() -> None:
+    gave_up = with_record(
+        failed(target=OLD), started=False, evidence=evidence(OLD), cause="eviction: ml/train-0"
+    )
+    gave_up = replace(gave_up, components=done(target=OLD).components)
+    step = step_at_rest(gave_up, NO_RETRIES, instant())
+    assert isinstance(step, Step)
+    outcome = step_at_rest(apply_step(gave_up, step), NO_RETRIES, instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.outside is False
+
+
+@pytest.mark.parametrize(("attempts", "again"), [(1, True), (2, False)])
+def test_who_failed_to_join_what_is_good_is_tried_there_as_often_as_the_strategy_says(
+    attempts: int, *, again: bool
+) -> None:
+    gave_up = with_record(
+        unsynced(driver_label=""), target=OLD, label="", evidence=None, attempt=attempts
+    )
+    gave_up = with_record(gave_up, started=False, cause="eviction: ml/train-0")
+    where = pool(standing={"proven": frozenset({OLD}), "last_good": OLD})
+    outcome = step_at_rest(replace(gave_up, components=idle_components()), where, instant())
+    if again:
+        assert isinstance(outcome, Step)
+        assert "tried once more" in outcome.because
+    else:
+        assert isinstance(outcome, Wait)
+        assert outcome.code == "failed"
+
+
+def test_a_failed_removal_gives_way_to_a_policy_that_wants_the_node_again() -> None:
+    removed = with_record(
+        unsynced(driver_label=""), operation=Operation.REMOVE, target="", label=""
+    )
+    step = step_at_rest(removed, NO_RETRIES, instant())
+    assert isinstance(step, Step)
+    outcome = step_at_rest(apply_step(removed, step), NO_RETRIES, instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.operation is Operation.UPGRADE
+
+
+def test_an_unsettled_target_does_not_hide_that_it_failed() -> None:
+    unsettled = with_build(NO_RETRIES, readiness=Readiness.UNSETTLED)
+    same = step_at_rest(failed(driver_pods=(driver_pod(started=NOW - 30),)), unsettled, instant())
+    assert isinstance(same, Wait)
+    assert same.code == "failed"
+    other = step_at_rest(failed(target=OLD), unsettled, instant())
+    assert isinstance(other, Wait)
+    assert other.code == "target-unsettled"
+
+
+def test_a_person_who_uncordoned_it_is_obeyed_and_it_is_still_failed() -> None:
+    freed = failed(cordoned=False, field_managers=done().field_managers)
+    outcome = step_at_rest(freed, NO_RETRIES, instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "failed"
+    again = step_at_rest(freed, pool(), instant())
+    assert isinstance(again, Step)
+    (write,) = again.actions
+    assert isinstance(write, WriteNode)
+    assert write.applied.unschedulable is None

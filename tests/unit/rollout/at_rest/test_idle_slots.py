@@ -1,0 +1,151 @@
+"""The slots of nodes at rest: idle, with what is proven, whoever leads (docs/states.md#gate-3)."""
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import Command, Idle, Order, Proven, Quiesce, Swap
+from libs.contracts.node import LeaseOwner, NodeLease
+from libs.rollout.at_rest import step_at_rest
+from libs.rollout.decision import Step, WriteSlot
+from libs.rollout.views.node import NodeView
+from tests.unit.rollout.builders import (
+    COMPONENTS,
+    KERNEL,
+    NEW,
+    NOW,
+    OLD,
+    TOKEN,
+    apply_step,
+    command,
+    component,
+    done,
+    failed,
+    instant,
+    label_of,
+    lease,
+    node,
+    pool,
+    required,
+)
+
+
+def with_slot(node: NodeView, name: str, slot: Command | None, **changes: object) -> NodeView:
+    held = replace(component(slot), **changes)
+    return replace(node, components={**node.components, name: held})
+
+
+def told(step: object) -> dict[str, Idle]:
+    assert isinstance(step, Step)
+    assert all(isinstance(action, WriteSlot) for action in step.actions)
+    said: dict[str, Idle] = {}
+    for action in step.actions:
+        assert isinstance(action, WriteSlot)
+        body = action.command.open()
+        assert isinstance(body, Idle)
+        said[action.component] = body
+    return said
+
+
+PROVEN = Idle(proven=Proven(label=label_of(NEW), kernel=KERNEL))
+
+BAD = {
+    "gone": ("driver", None),
+    "a swap": ("driver", command(Swap(label="x"))),
+    "nothing proven": ("driver", command(Idle())),
+    "another label proven": ("validator", command(Idle(proven=Proven(label="x", kernel=KERNEL)))),
+    "another kernel proven": (
+        "driver",
+        command(Idle(proven=Proven(label=label_of(NEW), kernel="5"))),
+    ),
+    "a quiesce": ("plugin", command(Quiesce())),
+    "something proven": ("telemetry", command(PROVEN)),
+    "of an earlier node": ("discovery", command(Idle(), node="earlier")),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_slot_that_says_something_else_is_written(case: str) -> None:
+    name, slot = BAD[case]
+    node = with_slot(done(), name, slot)
+    step = step_at_rest(node, pool(), instant())
+    assert told(step) == {name: PROVEN if name in {"driver", "validator"} else Idle()}
+    assert isinstance(step, Step)
+    assert step_at_rest(apply_step(node, step), pool(), instant()) is None
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_so_it_is_where_it_is_the_only_one(case: str) -> None:
+    name, slot = BAD[case]
+    alone = replace(done(), components={name: component(slot)})
+    assert list(told(step_at_rest(alone, pool(), instant()))) == [name]
+
+
+def test_so_it_is_where_every_component_has_shown_a_higher_order() -> None:
+    parts = done().components
+    higher = {
+        name: replace(part, highest_order=Order(TOKEN + 1, 1)) for name, part in parts.items()
+    }
+    assert told(step_at_rest(done(components=higher), pool(), instant())).keys() == parts.keys()
+
+
+def test_it_is_numbered_above_all_that_slot_and_component_have_shown() -> None:
+    node = with_slot(
+        done(), "driver", command(Swap(label="x"), order=(TOKEN, 4)), highest_order=Order(TOKEN, 6)
+    )
+    step = step_at_rest(node, pool(), instant(epoch=9))
+    assert isinstance(step, Step)
+    (action,) = step.actions
+    assert isinstance(action, WriteSlot)
+    assert (action.command.order, action.command.epoch) == (Order(TOKEN, 7), 9)
+
+
+def test_an_idle_that_would_be_refused_as_older_is_numbered_anew() -> None:
+    node = with_slot(done(), "plugin", command(Idle()), highest_order=Order(TOKEN + 2, 5))
+    step = step_at_rest(node, pool(), instant())
+    assert isinstance(step, Step)
+    (action,) = step.actions
+    assert isinstance(action, WriteSlot)
+    assert action.command.order == Order(TOKEN + 2, 6)
+
+
+def test_a_slot_that_only_another_encoder_wrote_is_left_alone() -> None:
+    slot = command(PROVEN)
+    spaced = msgspec.json.format(bytes(slot.body), indent=1)
+    node = with_slot(done(), "driver", replace(slot, body=msgspec.Raw(spaced)))
+    assert step_at_rest(node, pool(), instant()) is None
+
+
+def test_a_failed_node_has_nothing_proven_and_one_that_waits_has_what_it_runs() -> None:
+    shut = pool(standing={"halted": {NEW: "1 of 1 failures"}})
+    no_slots = {name: component() for name in COMPONENTS}
+    assert set(told(step_at_rest(failed(components=no_slots), shut, instant())).values()) == {
+        Idle()
+    }
+    said = told(step_at_rest(required(components=no_slots), pool(), instant()))
+    runs = Idle(proven=Proven(label=label_of(OLD), kernel=KERNEL))
+    assert said == {name: runs if name in {"driver", "validator"} else Idle() for name in said}
+    assert len(said) == len(COMPONENTS)
+
+
+def test_an_epoch_alone_is_no_reason_to_write() -> None:
+    assert step_at_rest(done(), pool(), instant(epoch=99)) is None
+
+
+def test_of_a_node_that_was_never_ours_only_a_command_is_ended() -> None:
+    quiet = with_slot(node(), "driver", command(Idle()))
+    assert not isinstance(step_at_rest(quiet, pool(), instant()), Step)
+    told_to = with_slot(node(), "plugin", command(Quiesce(), order=(2, 1)))
+    assert told(step_at_rest(told_to, pool(), instant())) == {"plugin": Idle()}
+
+
+@pytest.mark.parametrize("owner", [LeaseOwner.HUMAN, LeaseOwner.REPAIR, LeaseOwner.MIG])
+def test_slots_under_somebody_elses_lease_are_his(owner: LeaseOwner) -> None:
+    held: NodeLease = lease(owner=owner)
+    node = with_slot(done(lease=held), "driver", command(Swap(label="x")))
+    assert step_at_rest(node, pool(), instant()) is None
+
+
+def test_nothing_is_written_while_the_bus_is_away() -> None:
+    node = with_slot(done(), "driver", None)
+    assert step_at_rest(node, pool(), instant(bus_down_since=NOW - 5)) is None

@@ -1,0 +1,122 @@
+"""When a node is where its policy wants it: only if everything fits (docs/states.md#d-12)."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import LeaseOwner, NodeRecord, Operation
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import InstallMethod
+from libs.rollout.at_rest import step_at_rest
+from libs.rollout.decision import Candidate, Step, Wait
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import Readiness
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    done,
+    driver_pod,
+    evidence,
+    instant,
+    label_of,
+    lease,
+    on_host,
+    pool,
+    with_build,
+)
+
+
+def proof(node: NodeView, **changes: Any) -> NodeView:
+    assert isinstance(node.record, NodeRecord)
+    return replace(node, record=replace(node.record, evidence=evidence(**changes)))
+
+
+def test_a_done_node_that_runs_what_was_proven_is_in_place() -> None:
+    assert step_at_rest(done(), pool(), instant()) is None
+
+
+@pytest.mark.parametrize(
+    "lease_of",
+    [
+        lease(owner=LeaseOwner.HUMAN),
+        lease(owner=LeaseOwner.REPAIR),
+        lease(node_uid="uid-of-earlier"),
+    ],
+    ids=["human", "repair", "of an earlier node"],
+)
+def test_a_lease_of_somebody_else_changes_nothing_about_that(lease_of: Any) -> None:
+    assert step_at_rest(done(lease=lease_of), pool(), instant()) is None
+
+
+def test_whole_seconds_and_fractions_name_the_same_start() -> None:
+    node = proof(done(), driver_started=NOW - 3600 + 0.7)
+    assert step_at_rest(node, pool(), instant()) is None
+
+
+RUNNING = driver_pod()
+
+DIFFERENT = {
+    "not passed": proof(done(), passed=False),
+    "another label": proof(done(), label=label_of(OLD)),
+    "another node": proof(done(), node_uid="uid-of-earlier"),
+    "another boot": done(boot_id="boot-2"),
+    "another kernel": done(kernel="6.8.0-48-generic"),
+    "another pod": done(driver_pods=(driver_pod(uid="pod-other"),)),
+    "another start": done(driver_pods=(driver_pod(started=NOW - 60),)),
+    "no pod": done(driver_pods=()),
+    "a pod that goes": done(driver_pods=(driver_pod(deleting=True),)),
+    "a pod that is not ready": done(driver_pods=(driver_pod(ready=False),)),
+    "a pod that does not run": done(driver_pods=(driver_pod(started=None),)),
+    "a pod of another label": done(driver_pods=(driver_pod(label=label_of(OLD)),)),
+    "excluded": done(excluded=True),
+    "waits for safe load": done(safe_load=True),
+    "of another pool": done(pool="nvidiadriver-other"),
+    "of an unknown variant": done(variant=""),
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_what_differs_in_anything_is_not_in_place(case: str) -> None:
+    assert isinstance(step_at_rest(DIFFERENT[case], pool(), instant()), Step | Wait | Candidate)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"readiness": Readiness.UNSETTLED, "detail": "generation 3 of 4"}, "target-unsettled"),
+        ({"readiness": Readiness.MISSING}, "target-missing"),
+    ],
+)
+def test_an_unsettled_target_is_never_taken_for_in_sync(changes: Any, code: str) -> None:
+    outcome = step_at_rest(done(), with_build(pool(), **changes), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == code
+    assert changes.get("detail", "there is no driver") in outcome.detail
+
+
+def test_with_the_host_method_what_is_loaded_is_what_was_proven() -> None:
+    loaded = LoadedDriver(version="580.1", loaded_at=NOW - 100)
+    node = done(driver_pods=(), loaded=loaded)
+    node = proof(node, driver_pod_uid="", driver_started=NOW - 100)
+    assert step_at_rest(node, on_host(pool()), instant()) is None
+    assert (
+        step_at_rest(node, replace(pool(), method=InstallMethod.PRE_INSTALLED), instant()) is None
+    )
+    again = replace(node, loaded=replace(loaded, loaded_at=NOW - 50))
+    assert isinstance(step_at_rest(again, on_host(pool()), instant()), Step)
+    gone = step_at_rest(replace(node, loaded=None), on_host(pool()), instant())
+    assert isinstance(gone, Wait)
+    assert (gone.code, gone.detail) == (WaitCode.DRIVER_START, "no driver is loaded")
+
+
+def test_a_done_node_on_another_target_is_not_in_place() -> None:
+    step = step_at_rest(done(target=OLD), pool(NEW), instant())
+    assert isinstance(step, Step)
+    again = step_at_rest(
+        done(target=OLD), pool(NEW, standing={"may_mark_required": False}), instant()
+    )
+    assert isinstance(again, Candidate)
+    assert again.operation is Operation.UPGRADE

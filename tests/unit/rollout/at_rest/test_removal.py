@@ -1,0 +1,117 @@
+"""Nodes that are to have no driver of ours (docs/states.md#v-remove)."""
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.node import NodeRecord, Operation
+from libs.policy.kinds.strategy import StrategySpec
+from libs.rollout.at_rest import step_at_rest
+from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from tests.unit.rollout.builders import (
+    NEW,
+    OLD,
+    apply_step,
+    done,
+    failed,
+    idle_components,
+    instant,
+    node,
+    pool,
+    record,
+    required,
+)
+
+GONE = replace(pool(), gone=True)
+ELSEWHERE = "nvidiadriver-a"
+
+REMOVED = {
+    "done, and excluded": done(excluded=True),
+    "done, and of another pool": done(pool=ELSEWHERE),
+    "done, and of no pool": done(pool=""),
+    "stamped": required(excluded=True),
+    "failed": failed(excluded=True),
+    "its label was stripped, and its driver may be there": done(
+        excluded=True, driver_label="", components=idle_components()
+    ),
+    "a label of ours, and no record": done(excluded=True, record=None, state="", field_managers={}),
+}
+
+
+@pytest.mark.parametrize("case", REMOVED)
+def test_a_driver_of_ours_goes_by_an_operation(case: str) -> None:
+    outcome = step_at_rest(REMOVED[case], pool(), instant())
+    assert isinstance(outcome, Candidate), outcome
+    assert (outcome.operation, outcome.label) == (Operation.REMOVE, "")
+
+
+@pytest.mark.parametrize("skipped", [done(excluded=True, skip=True), done(pool="", ready=False)])
+def test_it_waits_like_any_other_start(skipped: NodeView) -> None:
+    outcome = step_at_rest(skipped, pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code in {"skipped", "not-ready"}
+
+
+def test_where_none_was_brought_what_we_wrote_goes_at_once() -> None:
+    stamped = required(
+        excluded=True,
+        driver_label="",
+        record=record(state="upgrade-required", label=""),
+        components=idle_components(),
+        driver_pods=(),
+    )
+    step = step_at_rest(stamped, pool(), instant())
+    assert isinstance(step, Step)
+    (write,) = step.actions
+    assert isinstance(write, WriteNode)
+    assert write.applied == NodeApplyConfiguration()
+    left = apply_step(stamped, step)
+    assert (left.state, left.record) == ("", None)
+    assert step_at_rest(left, pool(), instant()) is None
+
+
+@pytest.mark.parametrize(
+    ("left", "pool"),
+    [
+        (node(excluded=True), pool()),
+        (node(pool=""), pool()),
+        (node(excluded=True, state="upgrade-done"), pool()),
+        (node(pool=""), GONE),
+    ],
+    ids=["excluded", "of no pool", "of another operator", "its policy is gone"],
+)
+def test_where_nothing_is_ours_there_is_nothing_to_do(left: NodeView, pool: PoolView) -> None:
+    assert step_at_rest(left, pool, instant()) is None
+
+
+def test_a_removal_that_failed_is_tried_as_often_as_the_strategy_says() -> None:
+    broken = failed(excluded=True, driver_label="")
+    assert isinstance(broken.record, NodeRecord)
+    said = replace(broken.record, operation=Operation.REMOVE, target="", label="")
+    broken = replace(broken, record=said)
+    outcome = step_at_rest(broken, replace(pool(), strategy=StrategySpec(retries=0)), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "failed"
+    step = step_at_rest(broken, pool(), instant())
+    assert isinstance(step, Step)
+    again = step_at_rest(apply_step(broken, step), pool(), instant())
+    assert isinstance(again, Candidate)
+    assert again.operation is Operation.REMOVE
+
+
+def test_who_comes_back_begins_anew() -> None:
+    assert isinstance(step_at_rest(node(), pool(), instant()), Candidate)
+    back = step_at_rest(failed(target=NEW, driver_pods=()), pool(NEW), instant())
+    assert isinstance(back, Step)
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [done(), done(pool=""), required(), failed(), done(excluded=True), done(target=OLD)],
+    ids=["done", "of no pool", "stamped", "failed", "excluded", "another target"],
+)
+def test_where_the_policy_is_gone_nothing_starts_and_it_is_said(ours: NodeView) -> None:
+    outcome = step_at_rest(ours, GONE, instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "policy-gone"

@@ -1,0 +1,224 @@
+"""Done nodes whose proof is not about what runs now (docs/states.md#people)."""
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import NodeRecord, Operation
+from libs.rollout.at_rest import step_at_rest
+from libs.rollout.decision import Candidate, Step, Wait, WriteNode
+from libs.rollout.limits import DRIVER_START
+from libs.rollout.views.node import NodeView
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from tests.unit.rollout.builders import (
+    HOUR,
+    NEW,
+    NOW,
+    OLD,
+    apply_step,
+    component,
+    done,
+    driver_pod,
+    idle_components,
+    instant,
+    label_of,
+    on_host,
+    pool,
+)
+
+AGAIN = Candidate(operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True)
+
+
+def restarted(
+    *, at: float = NOW - 60, known: tuple[float, ...] = (), **changes: object
+) -> NodeView:
+    made = done(driver_pods=(replace(driver_pod(), started=at, **changes),))
+    assert isinstance(made.record, NodeRecord)
+    return replace(made, record=replace(made.record, restarts=known))
+
+
+def test_what_is_done_without_a_proof_and_shut_out_gets_an_operation_of_its_own() -> None:
+    outside = replace(driver_pod(), uid="pod-b", started=None, ready=False)
+    bare = done(driver_pods=(outside,), gate=Gate(waiting_pod_uid="pod-b"))
+    assert isinstance(bare.record, NodeRecord)
+    outcome = step_at_rest(bare, pool(), instant())
+    assert isinstance(outcome, Wait)  # its proof opens the gate
+    bare = replace(bare, record=replace(bare.record, evidence=None))
+    bare = replace(bare, components=idle_components())
+    step = step_at_rest(bare, pool(), instant())
+    assert isinstance(step, Step)
+    write = next(one for one in step.actions if isinstance(one, WriteNode))
+    assert write.applied.state == "upgrade-required"
+    assert "shut gate" in step.because
+    outcome = step_at_rest(apply_step(bare, step), pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.operation is Operation.SAME_LABEL
+    within = replace(bare, gate=Gate(admitted_pod_uid="pod-b", waiting_pod_uid="pod-gone"))
+    outcome = step_at_rest(within, pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "gate"
+
+
+def test_on_a_host_where_none_is_loaded_nothing_proven_comes_back_by_itself() -> None:
+    host = on_host(pool())
+    proven = done(driver_pods=(), loaded=None)
+    assert isinstance(proven.record, NodeRecord)
+    outcome = step_at_rest(proven, host, instant())
+    assert isinstance(outcome, Wait)  # its agent loads what is proven
+    assert outcome.code == "driver-start"
+    bare = replace(proven, record=replace(proven.record, evidence=None))
+    bare = replace(bare, components=idle_components())
+    outcome = step_at_rest(replace(bare, modules_reported=False), host, instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "agent-silent"
+    step = step_at_rest(bare, host, instant())
+    assert isinstance(step, Step)
+    assert step.because.startswith("no driver is loaded")
+    outcome = step_at_rest(apply_step(bare, step), host, instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.operation is Operation.INSTALL
+    assert isinstance(step_at_rest(bare, pool(), instant()), Wait)  # a container's pod brings it
+
+
+def test_a_driver_that_restarted_is_counted_and_then_validated_without_a_cordon() -> None:
+    node = restarted()
+    step = step_at_rest(node, pool(), instant())
+    assert isinstance(step, Step)
+    (write,) = step.actions
+    assert isinstance(write, WriteNode)
+    assert isinstance(node.record, NodeRecord)
+    assert write.applied.record == replace(node.record, restarts=(NOW - 60,))
+    assert (write.applied.state, write.applied.unschedulable) == ("upgrade-done", None)
+    assert step_at_rest(apply_step(node, step), pool(), instant()) == AGAIN
+
+
+def test_a_pod_that_was_deleted_counts_as_well() -> None:
+    gone = done(driver_pods=(driver_pod(deleting=True),))
+    assert isinstance(step_at_rest(gone, pool(), instant()), Wait)
+    back = done(driver_pods=(driver_pod(deleting=True), driver_pod(uid="pod-b", started=NOW - 9)))
+    step = step_at_rest(back, pool(), instant())
+    assert isinstance(step, Step)
+    assert step_at_rest(apply_step(back, step), pool(), instant()) == AGAIN
+
+
+def test_another_pod_is_another_run_though_it_started_in_the_same_second() -> None:
+    other = (driver_pod(OLD, uid="pod-old"), driver_pod(uid="pod-b", started=NOW - HOUR))
+    assert step_at_rest(done(driver_pods=other), pool(), instant()) == AGAIN
+
+
+def test_one_that_was_not_seen_for_an_hour_is_validated_but_not_counted() -> None:
+    assert step_at_rest(restarted(at=NOW - 2 * HOUR), pool(), instant()) == AGAIN
+
+
+def test_three_within_an_hour_are_too_many() -> None:
+    known = (NOW - 3000, NOW - 2000, NOW - 1000)
+    outcome = step_at_rest(
+        restarted(at=NOW - 1000, known=known, trouble="it crashed"), pool(), instant()
+    )
+    assert isinstance(outcome, Wait)
+    assert (outcome.code, outcome.until) == ("driver-restarting", NOW - 3000 + HOUR)
+    assert outcome.detail == "its driver restarted 3 times within an hour: it crashed"
+    over = instant(NOW + 601)
+    node = restarted(at=NOW - 1000, known=known)
+    alive = {name: replace(one, silent_at=NOW + HOUR) for name, one in node.components.items()}
+    assert step_at_rest(replace(node, components=alive), pool(), over) == AGAIN
+
+
+def test_the_third_is_written_down_before_it_is_waited_for() -> None:
+    node = restarted(known=(NOW - 5000, NOW - 2000, NOW - 1000))
+    step = step_at_rest(node, pool(), instant())
+    assert isinstance(step, Step)
+    later = apply_step(node, step)
+    assert isinstance(later.record, NodeRecord)
+    assert later.record.restarts == (NOW - 2000, NOW - 1000, NOW - 60)
+    outcome = step_at_rest(later, pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "driver-restarting"
+
+
+def test_a_boot_is_no_restart() -> None:
+    node = replace(restarted(), boot_id="boot-2")
+    assert step_at_rest(node, pool(), instant()) == AGAIN
+
+
+def test_a_new_module_load_of_the_host_method_is_a_restart() -> None:
+    node = done(driver_pods=(), loaded=LoadedDriver(version="580.1", loaded_at=NOW - 60))
+    step = step_at_rest(node, on_host(pool()), instant())
+    assert isinstance(step, Step)
+    assert step_at_rest(apply_step(node, step), on_host(pool()), instant()) == AGAIN
+
+
+# It comes back by itself: what is waited for until then.
+
+MACHINE = "whoever looks after that machine, or the driver's image"
+OVERDUE = NOW - DRIVER_START
+SINCE_A_BOOT = NOW - 5
+WAITS: dict[str, tuple[NodeView, str, str]] = {
+    "its pod is not there": (done(driver_pods=()), "gate", "its driver pod is not there"),
+    "its pod waits at the gate": (
+        done(boot_id="boot-2", driver_pods=(driver_pod(started=None),), gate=None),
+        "gate",
+        "its driver pod waits at the gate",
+    ),
+    "its agent says why the gate is shut": (
+        done(
+            boot_id="boot-2",
+            driver_pods=(driver_pod(started=None),),
+            gate=Gate(waiting_pod_uid="p", why="its slot cannot be read"),
+        ),
+        "gate",
+        "its slot cannot be read",
+    ),
+    "its image is missing": (
+        done(driver_pods=(driver_pod(started=None, trouble="ImagePullBackOff"),)),
+        "driver-start",
+        "ImagePullBackOff",
+    ),
+    "it hangs": (
+        done(boot_id="boot-2", driver_pods=(driver_pod(ready=False, started=OVERDUE),)),
+        "driver-start",
+        "its driver has been starting for more than 30 minutes",
+    ),
+}
+
+
+def test_a_driver_has_the_time_of_a_start_before_somebody_is_called() -> None:
+    starting = done(boot_id="boot-2", driver_pods=(driver_pod(ready=False, started=SINCE_A_BOOT),))
+    outcome = step_at_rest(starting, pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert (outcome.code, outcome.detail) == ("driver-start", "its driver is not ready yet")
+    assert (outcome.until, outcome.who) == (SINCE_A_BOOT + DRIVER_START, NO_ACTION_NEEDED)
+    late = step_at_rest(starting, pool(), instant(SINCE_A_BOOT + DRIVER_START))
+    assert isinstance(late, Wait)
+    assert (late.until, late.who) == (None, MACHINE)
+
+
+@pytest.mark.parametrize("case", WAITS)
+def test_until_it_is_back(case: str) -> None:
+    node, code, detail = WAITS[case]
+    outcome = step_at_rest(node, pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert (outcome.code, outcome.detail, outcome.until) == (code, detail, None)
+
+
+def test_with_the_host_method_unknown_is_not_unloaded() -> None:
+    booted = done(boot_id="boot-2", loaded=None, modules_reported=False)
+    outcome = step_at_rest(booted, on_host(pool()), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "agent-silent"
+
+
+def test_who_validates_has_to_be_there() -> None:
+    deaf = {**idle_components(proven=label_of(NEW)), "validator": component(heard=NOW - 200)}
+    node = replace(restarted(at=NOW - 2 * HOUR), components=deaf)
+    settled = step_at_rest(node, pool(), instant())
+    assert isinstance(settled, Step)
+    outcome = step_at_rest(apply_step(node, settled), pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "agent-silent"
+
+
+def test_the_target_has_to_be_settled_for_a_validation_too() -> None:
+    outcome = step_at_rest(restarted(), pool(targets=()), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "target-missing"

@@ -1,0 +1,190 @@
+"""Step 1: what is written when a node wants a change, and when it wants none any more."""
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.node import NodeRecord, Operation
+from libs.rollout.at_rest import step_at_rest
+from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode
+from tests.unit.rollout.builders import (
+    BOOT,
+    EPOCH,
+    NEW,
+    NOW,
+    OLD,
+    POOL,
+    TOKEN,
+    apply_step,
+    done,
+    driver_pod,
+    evidence,
+    failed,
+    idle_components,
+    instant,
+    label_of,
+    node,
+    pool,
+    record,
+    required,
+)
+
+
+def applied(step: object) -> NodeApplyConfiguration:
+    assert isinstance(step, Step)
+    (write,) = step.actions
+    assert isinstance(write, WriteNode)
+    assert not write.lowers_capacity
+    return write.applied
+
+
+def said(step: object) -> NodeRecord:
+    record = applied(step).record
+    assert record is not None
+    return record
+
+
+def test_a_new_target_is_written_down_as_a_wish_and_nothing_else_changes() -> None:
+    proof = evidence(OLD)
+    assert applied(
+        step_at_rest(done(target=OLD), pool(), instant(epoch=5))
+    ) == NodeApplyConfiguration(
+        state="upgrade-required",
+        driver_label=label_of(OLD),
+        record=NodeRecord(
+            node_uid="uid-node-1",
+            epoch=5,
+            token=TOKEN,
+            pool=POOL,
+            target=OLD,
+            label=label_of(OLD),
+            state="upgrade-required",
+            since=NOW,
+            boot_id=BOOT,
+            evidence=proof,
+        ),
+    )
+
+
+WISHES = {
+    "another target": done(target=OLD),
+    "its driver waits to load": done(safe_load=True),
+    "a new kernel": done(kernel="6.8.0-48-generic", boot_id="boot-2"),
+}
+
+
+@pytest.mark.parametrize("case", WISHES)
+def test_a_wish_is_written_once(case: str) -> None:
+    step = step_at_rest(WISHES[case], pool(), instant())
+    assert isinstance(step, Step)
+    assert said(step).state == "upgrade-required"
+    assert isinstance(step_at_rest(apply_step(WISHES[case], step), pool(), instant()), Candidate)
+
+
+@pytest.mark.parametrize("case", WISHES)
+def test_nothing_is_written_where_auto_upgrade_was_never_on(case: str) -> None:
+    never = pool(standing={"may_mark_required": False, "paused": "autoUpgrade is off"})
+    assert isinstance(step_at_rest(WISHES[case], never, instant()), Candidate)
+
+
+def test_a_node_without_a_driver_of_ours_is_not_stamped() -> None:
+    assert isinstance(step_at_rest(node(), pool(), instant()), Candidate)
+
+
+def test_a_wish_survives_the_skip_label_but_not_an_unsettled_target() -> None:
+    assert (
+        said(step_at_rest(done(target=OLD, skip=True), pool(), instant())).state
+        == "upgrade-required"
+    )
+    outcome = step_at_rest(done(target=OLD), pool("target-third"), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "target-missing"
+
+
+# The policy goes back to what the node runs.
+
+
+def test_a_wish_that_is_no_more_is_taken_back() -> None:
+    wishing = required(target=NEW)
+    assert isinstance(wishing.record, NodeRecord)
+    wishing = replace(wishing, record=replace(wishing.record, back_off_seconds=600.0, cause="x"))
+    step = step_at_rest(wishing, pool(), instant())
+    assert said(step) == NodeRecord(
+        node_uid="uid-node-1",
+        epoch=EPOCH,
+        token=TOKEN,
+        pool=POOL,
+        target=NEW,
+        label=label_of(NEW),
+        state="upgrade-done",
+        since=NOW,
+        boot_id=BOOT,
+        evidence=evidence(NEW),
+    )
+    assert isinstance(step, Step)
+    assert step_at_rest(apply_step(wishing, step), pool(), instant()) is None
+
+
+NOT_PROVEN_NOW = {
+    "in another boot": required(target=NEW, boot_id="boot-2"),
+    "of another run": required(target=NEW, driver_pods=(driver_pod(started=NOW - 60),)),
+    "under an earlier token": required(
+        target=NEW,
+        record=record(
+            state="upgrade-required",
+            token=TOKEN + 1,
+            evidence=evidence(NEW),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_PROVEN_NOW)
+def test_done_is_only_written_on_a_proof_of_what_runs_now(case: str) -> None:
+    outcome = step_at_rest(NOT_PROVEN_NOW[case], pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert (outcome.operation, outcome.outside) == (Operation.VALIDATE, True)
+
+
+def test_before_that_its_driver_has_to_run() -> None:
+    outcome = step_at_rest(required(target=NEW, driver_pods=()), pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "gate"
+
+
+@pytest.mark.parametrize(
+    "keeps",
+    [{"asked": True}, {"evidence": None, "started": True}],
+    ids=["a person asked", "it is broken"],
+)
+def test_a_wish_of_its_own_is_not_taken_back(keeps: dict[str, bool | None]) -> None:
+    wishing = required(target=NEW)
+    assert isinstance(wishing.record, NodeRecord)
+    wishing = replace(wishing, record=replace(wishing.record, **keeps))
+    if "evidence" in keeps:
+        wishing = replace(wishing, components=idle_components())
+    outcome = step_at_rest(wishing, pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.operation is Operation.SAME_LABEL
+
+
+def test_a_failed_node_is_never_called_done_for_a_proof_that_it_had_before() -> None:
+    """It failed before its label moved; then its policy went back to what it runs."""
+    kept = record(
+        state="upgrade-failed", evidence=evidence(OLD), cause="eviction: ml/train-0", unproven=True
+    )
+    broken = failed(
+        target=OLD,
+        record=kept,
+        driver_label=label_of(OLD),
+        components=idle_components(proven=label_of(OLD)),
+    )
+    third = pool("target-third", targets=(OLD, "target-third"))
+    stamped = step_at_rest(broken, third, instant())
+    assert said(stamped).evidence == evidence(OLD)
+    assert isinstance(stamped, Step)
+    back = step_at_rest(apply_step(broken, stamped), pool(OLD), instant())
+    assert isinstance(back, Candidate)
+    assert back.operation is Operation.VALIDATE
+    back = step_at_rest(broken, pool(OLD), instant())
+    assert isinstance(back, Candidate)
+    assert back.operation is Operation.VALIDATE

@@ -1,0 +1,125 @@
+"""Which target a node gets that joins, and who is outside the counts (docs/states.md#harm)."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import Operation
+from libs.rollout.at_rest import step_at_rest
+from libs.rollout.decision import Candidate
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import Readiness
+from tests.unit.rollout.builders import (
+    NEW,
+    OLD,
+    evidence,
+    idle_components,
+    instant,
+    label_of,
+    node,
+    pool,
+    record,
+    required,
+    with_build,
+)
+
+LOADED = LoadedDriver(version="570.1")
+
+# Nodes that join, while a target proves itself or is halted (docs/states.md#harm).
+
+JOINS: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing was ever proven": ({}, NEW),
+    "the target is proven": ({"proven": frozenset({NEW, OLD}), "last_good": NEW}, NEW),
+    "the target proves itself": ({"proven": frozenset({OLD}), "last_good": OLD}, OLD),
+    "the target is halted": (
+        {"halted": {NEW: "2 of 2"}, "proven": frozenset({OLD}), "last_good": OLD},
+        OLD,
+    ),
+    "the target is halted, and nothing else is good": ({"halted": {NEW: "2 of 2"}}, NEW),
+}
+
+
+@pytest.mark.parametrize("case", JOINS)
+@pytest.mark.parametrize("join", [node(), node(loaded=LOADED)], ids=["empty", "in use"])
+def test_a_node_that_joins_gets_what_is_proven(case: str, join: NodeView) -> None:
+    standing, target = JOINS[case]
+    outcome = step_at_rest(join, pool(standing=standing), instant())
+    assert isinstance(outcome, Candidate)
+    assert (outcome.target, outcome.label) == (target, label_of(target))
+
+
+def test_but_only_if_its_drivers_are_still_there() -> None:
+    standing = {"proven": frozenset({OLD}), "last_good": OLD}
+    outcome = step_at_rest(node(), pool(targets=(NEW,), standing=standing), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.target == NEW
+
+
+@pytest.mark.parametrize("readiness", [Readiness.UNSETTLED, Readiness.MISSING])
+def test_what_is_proven_is_had_although_what_is_wanted_is_not_there_yet(
+    readiness: Readiness,
+) -> None:
+    good = pool(standing={"proven": frozenset({OLD}), "last_good": OLD})
+    outcome = step_at_rest(node(), with_build(good, readiness=readiness), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.target == OLD
+
+
+def test_a_bring_up_that_was_given_back_joins_still() -> None:
+    given_back = record(state="upgrade-required", operation=None, label="", label_before="")
+    joining = node(state="upgrade-required", record=given_back, components=idle_components())
+    standing = {"proven": frozenset({OLD}), "last_good": OLD}
+    outcome = step_at_rest(joining, pool(standing=standing), instant())
+    assert isinstance(outcome, Candidate)
+    assert (outcome.operation, outcome.target) == (Operation.BRING_UP, OLD)
+
+
+def test_who_was_upgraded_once_does_not_join() -> None:
+    standing = {"proven": frozenset({OLD}), "last_good": OLD}
+    outcome = step_at_rest(required(), pool(standing=standing), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.target == NEW
+
+
+# Outside the counts of bounded harm: only who is broken already.
+
+OUTSIDE: dict[str, tuple[dict[str, Any], bool]] = {
+    "failed on an earlier target": ({"started": True, "target": OLD}, True),
+    "failed on an earlier one, was tried again, and given back": (
+        {"unproven": True, "target": OLD},
+        True,
+    ),
+    "gave up on an earlier one, and what it had is proven still": (
+        {"unproven": True, "target": OLD, "evidence": evidence(OLD)},
+        False,
+    ),
+    "failed on this one": ({"started": True, "target": NEW}, False),
+    "failed on this one, and on an earlier one before": (
+        {"started": True, "target": NEW, "outside": True},
+        True,
+    ),
+    "gave up on an earlier one before anything was done": ({"target": OLD}, False),
+    "was given back after it had failed earlier": ({"target": NEW, "outside": True}, True),
+    "works": ({"started": True, "target": OLD, "evidence": evidence(OLD)}, False),
+}
+
+
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_only_who_is_broken_by_an_earlier_target_is_outside(case: str) -> None:
+    changes, outside = OUTSIDE[case]
+    said = record(state="upgrade-required", label=label_of(OLD), **changes)
+    evident = label_of(OLD) if said.evidence else ""
+    wanting = required(record=said, components=idle_components(proven=evident))
+    outcome = step_at_rest(wanting, pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.outside is outside
+
+
+def test_who_gave_up_before_he_ever_had_a_driver_of_ours_is_a_member_like_any_other() -> None:
+    gave_up = record(state="upgrade-required", label=label_of(OLD), target=OLD, unproven=True)
+    joining = node(record=gave_up, state="upgrade-required", loaded=LOADED)
+    outcome = step_at_rest(replace(joining, components=idle_components()), pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert (outcome.operation, outcome.outside) == (Operation.TAKE_OVER, False)

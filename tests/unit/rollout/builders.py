@@ -1,0 +1,515 @@
+"""Views for tests, with defaults that fit together: say only what a case is about.
+
+A pool that moves from OLD to NEW, machines whose agents are alive, and nodes in the situations that
+come up everywhere: `bare` (never taken up), `done`, `failed`, `required`, `under_way`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from libs.contracts.commands import Command, CommandBody, Idle, Order, Proven
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import (
+    INITIALLY_CORDONED_ANNOTATION,
+    LEASE_ANNOTATION,
+    MANAGER,
+    RECORD_ANNOTATION,
+    REQUEST_ANNOTATION,
+    REQUESTED_ANNOTATION,
+    SAFE_LOAD_ANNOTATION,
+    STATE_LABEL,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+    Operation,
+    UpgradeState,
+)
+from libs.contracts.reports import Evidence, Result, Usage
+from libs.contracts.reports import Outcome as Ended
+from libs.contracts.rollout import InFlight, RolloutStatus
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.policy.wanted import InstallMethod
+from libs.rollout.constraints import PoolConstraints
+from libs.rollout.decision import NodeApplyConfiguration, Step, WriteNode, WriteSlot
+from libs.rollout.views.fleet import Fleet, Instant, SourceState, Visibility
+from libs.rollout.views.machine import Component, DriverPod
+from libs.rollout.views.node import NodeField, NodeView
+from libs.rollout.views.pool import Build, PoolView, RolloutView
+
+NOW = 1_793_530_800.0
+"""When tests decide, unless they say otherwise."""
+
+HOUR = 3600.0
+POOL = "clusterpolicy-cluster"
+OLD, NEW = "target-old", "target-new"
+VARIANT = "ubuntu24.04"
+KERNEL = "6.8.0-31-generic"
+BOOT = "boot-1"
+EPOCH = 3
+TOKEN = 7
+OPERATOR = "gpu-operator"
+"""The field manager of the GPU Operator."""
+PERSON = "kubectl-edit"
+
+COMPONENTS = ("driver", "validator", "plugin", "telemetry", "discovery")
+SOURCES = ("nodes", "pods", "rollouts", "policies", "daemonsets")
+
+
+def label_of(target: str, variant: str = VARIANT) -> str:
+    """The driver label that the pool's builds have for a target."""
+    return f"label-{target}-{variant}"
+
+
+def install_of(target: str) -> str:
+    """The install digest that the pool's builds have for a target."""
+    return f"install-{target}"
+
+
+def version_of(target: str) -> str:
+    """The driver version that a machine reports when it runs a target."""
+    return f"580.{sum(map(ord, target)) % 100}.1"
+
+
+# The moment and the pool.
+
+
+def instant(
+    at: float = NOW,
+    *,
+    epoch: int = EPOCH,
+    age: float = 1.0,
+    ages: Mapping[str, float] | None = None,
+    **sight: Any,
+) -> Instant:
+    """A moment at which every source was proved `age` seconds ago; `ages` for single ones."""
+    sources = {
+        name: SourceState(proved=at - (ages or {}).get(name, age), revision="100")
+        for name in SOURCES
+    }
+    return Instant(at=at, epoch=epoch, visibility=replace(Visibility(sources=sources), **sight))
+
+
+def build(target: str = NEW, variant: str = VARIANT, **changes: Any) -> Build:
+    """What nodes of a variant get for a target."""
+    made = Build(label=label_of(target, variant), install_digest=install_of(target))
+    return replace(made, **changes)
+
+
+def pool(
+    target: str = NEW,
+    *,
+    targets: Sequence[str] = (OLD, NEW),
+    variants: Sequence[str] = (VARIANT,),
+    standing: Mapping[str, Any] | None = None,
+    status: Mapping[str, Any] | None = None,
+    upgrade: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> PoolView:
+    """A pool whose builds are settled; mappings change single fields of what they are named for."""
+    made = PoolView(
+        key=POOL,
+        uid="uid-of-pool",
+        target=target,
+        builds={one: {variant: build(one, variant) for variant in variants} for one in targets},
+        upgrade=UpgradePolicy(auto_upgrade=True, **(upgrade or {})),
+        rollout=RolloutView(
+            uid="uid-of-rollout",
+            revision="10",
+            has_finalizer=True,
+            status=RolloutStatus(target=target, epoch=EPOCH, **(status or {})),
+        ),
+        constraints=PoolConstraints(**(standing or {})),
+    )
+    return replace(made, **changes)
+
+
+def with_build(pool: PoolView, target: str = NEW, variant: str = VARIANT, **build: Any) -> PoolView:
+    """The pool with one of its builds changed."""
+    changed = replace(pool.builds[target][variant], **build)
+    builds = {**pool.builds, target: {**pool.builds[target], variant: changed}}
+    return replace(pool, builds=builds)
+
+
+def granted(pool: PoolView, *nodes: NodeView, target: str = NEW, **changes: Any) -> PoolView:
+    """The pool with these nodes in flight, and their cordons admitted."""
+    entries = {
+        node.uid: replace(
+            InFlight(node=node.name, token=token_of(node) + 1, target=target, since=NOW - 5),
+            **changes,
+        )
+        for node in nodes
+    }
+    standing = replace(
+        pool.constraints,
+        in_flight={**pool.constraints.in_flight, **entries},
+        may_begin=pool.constraints.may_begin | set(entries),
+    )
+    return replace(pool, constraints=standing)
+
+
+def fleet(pools: PoolView | Sequence[PoolView], *nodes: NodeView) -> Fleet:
+    """These pools and nodes together."""
+    each = (pools,) if isinstance(pools, PoolView) else pools
+    return Fleet(pools={one.key: one for one in each}, nodes={node.name: node for node in nodes})
+
+
+# What is on a machine.
+
+
+def command(
+    body: CommandBody,
+    *,
+    node: str = "node-1",
+    order: tuple[int, int] = (TOKEN, 1),
+    boot: str = BOOT,
+    epoch: int = EPOCH,
+    deadline: float = NOW + HOUR,
+) -> Command:
+    """A command as a slot holds it."""
+    return Command.of(
+        body,
+        node=node,
+        node_uid=f"uid-{node}",
+        boot_id=boot,
+        epoch=epoch,
+        order=Order(*order),
+        deadline=deadline,
+    )
+
+
+def component(slot: Command | None = None, *, heard: float = NOW - 20, **changes: Any) -> Component:
+    """A component that is alive and has shown the order of its slot."""
+    made = Component(
+        last_beat=heard,
+        silent_at=heard + 180.0,
+        capabilities=frozenset(
+            {"quiesce", "idle", "swap", "install", "validate", "preflight", "holders"}
+        ),
+        slot=slot,
+        highest_order=slot.order if slot is not None else Order(0, 0),
+    )
+    return replace(made, **changes)
+
+
+def ended(slot: Command, outcome: str = "done", **changes: Any) -> Result:
+    """How the op of this slot ended."""
+    made = Result(
+        epoch=slot.epoch,
+        token=slot.token,
+        op=slot.op,
+        command=slot.kind.value,
+        outcome=Ended(outcome),
+    )
+    return replace(made, **changes)
+
+
+def idle_components(
+    name: str = "node-1", *, proven: str = "", token: int = TOKEN, kernel: str = KERNEL
+) -> dict[str, Component]:
+    """All components, idle; driver agent and validator with what is proven, if anything is."""
+    known = Idle(proven=Proven(label=proven, kernel=kernel)) if proven else Idle()
+    return {
+        part: component(
+            command(
+                known if part in {"driver", "validator"} else Idle(), node=name, order=(token, 2)
+            )
+        )
+        for part in COMPONENTS
+    }
+
+
+def driver_pod(target: str = NEW, *, node: str = "node-1", **changes: Any) -> DriverPod:
+    """A driver pod that runs and is ready."""
+    made = DriverPod(
+        namespace="gpu-operator",
+        name=f"driver-{target}-{node}",
+        uid=f"pod-{target}-{node}",
+        label=label_of(target),
+        install_digest=install_of(target),
+        ready=True,
+        started=NOW - HOUR,
+    )
+    return replace(made, **changes)
+
+
+def evidence(target: str = NEW, *, node: str = "node-1", **changes: Any) -> Evidence:
+    """A proof about what `driver_pod` runs."""
+    pod = driver_pod(target, node=node)
+    made = Evidence(
+        epoch=EPOCH,
+        token=TOKEN,
+        op=1,
+        passed=True,
+        label=label_of(target),
+        node_uid=f"uid-{node}",
+        boot_id=BOOT,
+        kernel=KERNEL,
+        driver_pod_uid=pod.uid,
+        driver_started=pod.started or 0.0,
+        driver_version=version_of(target),
+        driver_digest=install_of(target),
+        at=NOW - HOUR + 60,
+    )
+    return replace(made, **changes)
+
+
+# What is written on a node.
+
+
+def lease(node: str = "node-1", **changes: Any) -> NodeLease:
+    """A lease of ours."""
+    made = NodeLease(node_uid=f"uid-{node}", owner=LeaseOwner.UPGRADE, token=TOKEN, since=NOW - 60)
+    return replace(made, **changes)
+
+
+def record(node: str = "node-1", **changes: Any) -> NodeRecord:
+    """A record of an upgrade from OLD to NEW that waits for jobs; `changes` make it another."""
+    made = NodeRecord(
+        node_uid=f"uid-{node}",
+        epoch=EPOCH,
+        token=TOKEN,
+        pool=POOL,
+        operation=Operation.UPGRADE,
+        target=NEW,
+        label=label_of(NEW),
+        label_before=label_of(OLD),
+        state=UpgradeState.WAIT_FOR_JOBS_REQUIRED,
+        since=NOW - 60,
+        boot_id=BOOT,
+        attempt=1,
+    )
+    return replace(made, **changes)
+
+
+def token_of(node: NodeView) -> int:
+    """The highest token in what is written on a node."""
+    return max(
+        node.record.token if isinstance(node.record, NodeRecord) else 0,
+        node.lease.token if isinstance(node.lease, NodeLease) else 0,
+    )
+
+
+# Nodes.
+
+
+def node(name: str = "node-1", **changes: Any) -> NodeView:
+    """A node that was never taken up: no state, no modules, no GPU pods, agents alive."""
+    made = NodeView(
+        name=name,
+        uid=f"uid-{name}",
+        revision="50",
+        boot_id=BOOT,
+        kernel=KERNEL,
+        created=NOW - 30 * 24 * HOUR,
+        pool=POOL,
+        variant=VARIANT,
+        gpus=8,
+        components={part: component() for part in COMPONENTS},
+        modules_reported=True,
+        usage=Usage(),
+    )
+    return replace(made, **changes)
+
+
+def done(name: str = "node-1", target: str = NEW, **changes: Any) -> NodeView:
+    """A node that was upgraded to this target, and whose evidence fits in everything."""
+    label = label_of(target)
+    proof = evidence(target, node=name)
+    state = UpgradeState.UPGRADE_DONE
+    made = node(
+        name,
+        state=state,
+        driver_label=label,
+        record=NodeRecord(
+            node_uid=f"uid-{name}",
+            epoch=EPOCH,
+            token=TOKEN,
+            pool=POOL,
+            target=target,
+            label=label,
+            state=state,
+            since=NOW - HOUR + 60,
+            boot_id=BOOT,
+            evidence=proof,
+        ),
+        field_managers={
+            NodeField.STATE: (MANAGER,),
+            NodeField.DRIVER: (MANAGER,),
+            NodeField.RECORD: (MANAGER,),
+        },
+        components=idle_components(name, proven=label),
+        driver_pods=(driver_pod(target, node=name),),
+        loaded=LoadedDriver(version=version_of(target), loaded_at=NOW - HOUR - 30),
+        gate=Gate(admitted_pod_uid=f"pod-{target}-{name}", admitted_label=label),
+        evidence=proof,
+    )
+    return replace(made, **changes)
+
+
+def required(name: str = "node-1", target: str = OLD, **changes: Any) -> NodeView:
+    """A node that runs a target in good order, and has been stamped as wanting another."""
+    made = done(name, target)
+    assert isinstance(made.record, NodeRecord)
+    state = UpgradeState.UPGRADE_REQUIRED
+    made = replace(made, state=state, record=replace(made.record, state=state))
+    return replace(made, **changes)
+
+
+def failed(
+    name: str = "node-1", target: str = NEW, *, cause: str = "validation: cuda", **changes: Any
+) -> NodeView:
+    """A node whose upgrade from OLD to this target failed: cordoned by us, nothing proven.
+
+    What its driver runs now was validated already, in vain.
+    """
+    state = UpgradeState.UPGRADE_FAILED
+    said = record(
+        name,
+        state=state,
+        target=target,
+        label=label_of(target),
+        started=True,
+        cause=cause,
+        unproven=True,
+        since=NOW - HOUR,
+        revalidated=driver_pod(target, node=name).instance,
+    )
+    made = replace(
+        done(name, target),
+        state=state,
+        record=said,
+        cordoned=True,
+        cordon_taint=True,
+        evidence=None,
+        components=idle_components(name),
+    )
+    owners = {**made.field_managers, NodeField.CORDON: (MANAGER,)}
+    return replace(made, **{"field_managers": owners, **changes})
+
+
+STARTED = {
+    UpgradeState.POD_RESTART_REQUIRED,
+    UpgradeState.VALIDATION_REQUIRED,
+    UpgradeState.UNCORDON_REQUIRED,
+}
+PAUSED = {
+    UpgradeState.POD_DELETION_REQUIRED,
+    UpgradeState.DRAIN_REQUIRED,
+    UpgradeState.POD_RESTART_REQUIRED,
+}
+
+
+def in_flight_node(
+    state: UpgradeState | str = UpgradeState.WAIT_FOR_JOBS_REQUIRED,
+    name: str = "node-1",
+    *,
+    record: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> NodeView:
+    """A node in flight from OLD to NEW in this state; `record` changes fields of its record."""
+    state = UpgradeState(state)
+    started = state in STARTED
+    here = NEW if state in STARTED - {UpgradeState.POD_RESTART_REQUIRED} else OLD
+    said = replace(
+        _record(
+            name,
+            state=state,
+            started=started,
+            paused=state in PAUSED,
+            old_pod_uid=f"pod-{OLD}-{name}" if started else "",
+        ),
+        **(record or {}),
+    )
+    made = replace(
+        done(name, here),
+        state=state,
+        driver_label=label_of(NEW if started else OLD),
+        record=said,
+        lease=lease(name),
+        cordoned=True,
+        cordon_taint=True,
+        evidence=None,
+        pods=(),
+    )
+    owners = {**made.field_managers, NodeField.CORDON: (MANAGER,), NodeField.LEASE: (MANAGER,)}
+    return replace(made, **{"field_managers": owners, **changes})
+
+
+_record = record
+
+
+def without_driver(node: NodeView) -> NodeView:
+    """The node, with neither driver pod nor modules; its agent says so."""
+    return replace(node, driver_pods=(), loaded=None, gate=Gate())
+
+
+def on_host(pool: PoolView) -> PoolView:
+    """The pool, with the host method: artefacts instead of pods."""
+    builds = {
+        target: {
+            variant: replace(one, artefact=f"sha256:{one.install_digest}")
+            for variant, one in each.items()
+        }
+        for target, each in pool.builds.items()
+    }
+    return replace(pool, method=InstallMethod.HOST, builds=builds)
+
+
+# What becomes of a node when a step was done.
+
+CLEARED = {
+    STATE_LABEL: ("state", ""),
+    LEASE_ANNOTATION: ("lease", None),
+    RECORD_ANNOTATION: ("record", None),
+    REQUEST_ANNOTATION: ("request", None),
+    REQUESTED_ANNOTATION: ("requested", False),
+    SAFE_LOAD_ANNOTATION: ("safe_load", False),
+    INITIALLY_CORDONED_ANNOTATION: ("initially_cordoned", False),
+}
+
+
+def apply_step(node: NodeView, step: Step) -> NodeView:
+    """The node when everything in this step that is written was written."""
+    for action in step.actions:
+        if isinstance(action, WriteNode):
+            assert (action.uid, action.revision) == (node.uid, node.revision)
+            node = _applied(node, action.applied)
+        elif isinstance(action, WriteSlot):
+            held = replace(node.components[action.component], slot=action.command)
+            node = replace(node, components={**node.components, action.component: held})
+    return node
+
+
+def _applied(node: NodeView, applied: NodeApplyConfiguration) -> NodeView:
+    """As the API server does it: what is not applied goes, but where somebody else has it too."""
+    wanted = {
+        NodeField.STATE: ("state", applied.state or None, ""),
+        NodeField.DRIVER: ("driver_label", applied.driver_label or None, ""),
+        NodeField.LEASE: ("lease", applied.lease, None),
+        NodeField.RECORD: ("record", applied.record, None),
+        NodeField.INITIALLY_CORDONED: (
+            "initially_cordoned",
+            applied.initially_cordoned or None,
+            False,
+        ),
+        NodeField.CORDON: ("cordoned", applied.unschedulable, False),
+    }
+    owners, changes = dict(node.field_managers), dict[str, Any]()
+    for field, (name, value, absent) in wanted.items():
+        had = node.field_managers.get(field, ())
+        others = tuple(one for one in had if one != MANAGER)
+        if value is not None:
+            same = getattr(node, name) == value
+            owners[field] = (*others, MANAGER) if same else (MANAGER,)
+            changes[name] = value
+        elif MANAGER in had:
+            owners[field] = others
+            if not others:
+                changes[name] = absent
+    for key in applied.cleared:
+        name, absent = CLEARED[key]
+        changes[name] = absent
+    kept = {field: managers for field, managers in owners.items() if managers}
+    return replace(node, **changes, field_managers=kept, revision=f"{int(node.revision) + 1}")

@@ -1,0 +1,168 @@
+"""A driver that never loads, on a whole pool: only grants and failures are played.
+
+Who is granted a place begins at once, and fails when the test says so.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from libs.contracts.node import NodeRecord
+from libs.contracts.rollout import InFlight, Release, RolloutPhase, RolloutSpec, RolloutStatus
+from libs.contracts.waits import WaitCode
+from libs.rollout.decide import Decider, DecisionDelta
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from tests.unit.rollout.allocate.builders import candidate, checked
+from tests.unit.rollout.builders import (
+    NEW,
+    done,
+    failed,
+    fleet,
+    in_flight_node,
+    instant,
+    node,
+    pool,
+    without_driver,
+)
+
+
+class FailingPool:
+    """A pool whose nodes begin when they are granted, and fail when they are told to."""
+
+    def __init__(self, count: int, **upgrade: Any) -> None:
+        self.nodes = {f"n{n:04}": candidate(f"n{n:04}") for n in range(count)}
+        made = pool(upgrade={"max_parallel_upgrades": 0, **upgrade}, status={"phase": "Complete"})
+        self.pool = replace(made, strategy=replace(made.strategy, retries=0))
+        self.deciding = Decider(fleet(self.pool, *self.nodes.values()))
+        self.started: list[str] = []
+        """Uids that ever began on the new target."""
+        self.most = 0
+        """Most that were in flight or broken at a time."""
+
+    @property
+    def status(self) -> RolloutStatus:
+        assert self.pool.rollout is not None
+        return self.pool.rollout.status
+
+    def decide(self) -> DecisionDelta:
+        """A round: what is written into the Rollout is there at once."""
+        news = self.deciding.decide(instant())
+        for write in news.rollouts:
+            self._rollout(status=write.status)
+            self._show(
+                self._begun(write.status.in_flight[self.nodes[name].uid]) for name in write.granted
+            )
+        record = self.status.targets.get(NEW)
+        broken = set(record.failed) if record is not None else set[str]()
+        flying = {uid for uid, place in self.status.in_flight.items() if place.target == NEW}
+        self.most = max(self.most, len(broken | flying))
+        return news
+
+    def settle(self) -> None:
+        """Until nothing is written any more."""
+        while self.decide().rollouts:
+            pass
+
+    def _begun(self, place: InFlight) -> NodeView:
+        self.started.append(f"uid-{place.node}")
+        record = {"token": place.token, "target": place.target}
+        made = in_flight_node("pod-restart-required", place.node, record=record)
+        assert made.lease is not None
+        return replace(made, lease=replace(made.lease, token=place.token))  # type: ignore[type-var]
+
+    def fail(self, names: Iterable[str]) -> None:
+        """These, in the way that their record says."""
+        self._show([self._ended(name, failed(name)) for name in names])
+
+    def prove(self, names: Iterable[str]) -> None:
+        """These are done."""
+        self._show([self._ended(name, done(name)) for name in names])
+
+    def _ended(self, name: str, made: NodeView) -> NodeView:
+        before = self.nodes[name].record
+        assert isinstance(before, NodeRecord)
+        assert isinstance(made.record, NodeRecord)
+        proof = made.record.evidence
+        if proof is not None:
+            proof = replace(proof, token=before.token)
+        record = replace(made.record, token=before.token, evidence=proof)
+        return replace(made, record=record)
+
+    def _show(self, views: Iterable[NodeView]) -> None:
+        for view in views:
+            self.nodes[view.name] = view
+            self.deciding.update([view])
+
+    def join(self, *names: str) -> None:
+        """New nodes, without anything on them."""
+        self._show(checked(node(name)) for name in names)
+
+    def leave(self, *names: str) -> None:
+        """They are deleted."""
+        for name in names:
+            del self.nodes[name]
+        self.deciding.update(nodes_gone=names)
+
+    def lose_driver_pods(self, names: Iterable[str]) -> None:
+        """Somebody deletes them: no GPU is left there, and a start would cost nothing."""
+        self._show(without_driver(self.nodes[name]) for name in list(names))
+
+    def release(self, failures: int) -> None:
+        """A person accepts so many."""
+        self._rollout(spec=RolloutSpec(release=Release(target=NEW, failures=failures)))
+
+    def want(self, target: str) -> None:
+        """The policy is edited."""
+        self._change(replace(self.pool, target=target))
+
+    def _rollout(self, **changes: Any) -> None:
+        assert self.pool.rollout is not None
+        rollout = replace(self.pool.rollout, **changes)
+        self._change(replace(self.pool, rollout=rollout))
+
+    def _change(self, pool: PoolView) -> None:
+        self.pool = pool
+        self.deciding.update(pools=[pool])
+
+    def in_flight(self) -> list[str]:
+        """Names of those in flight."""
+        return sorted(place.node for place in self.status.in_flight.values())
+
+    def codes(self) -> set[WaitCode]:
+        return {wait.code for wait in self.deciding.waits.values()}
+
+
+def play_out(play: FailingPool, *, at_a_time: int) -> None:
+    """All that ever start fail, so many between two rounds."""
+    play.settle()
+    while flying := play.in_flight():
+        play.fail(flying[:at_a_time])
+        play.settle()
+
+
+def count_starts(count: int, threshold: int, *, share: int) -> None:
+    """Of all that start, every one fails: there is not one more than the threshold."""
+    play = FailingPool(count, max_unavailable="25%")
+    play_out(play, at_a_time=max(1, threshold // share))
+    assert len(set(play.started)) == len(play.started) == threshold
+    assert play.most == threshold
+    assert play.status.phase is RolloutPhase.HALTED
+    assert len(play.status.targets[NEW].failed) == threshold
+    assert play.codes() == {WaitCode.HALTED, WaitCode.FAILED}
+
+
+def count_newcomers(count: int, threshold: int) -> None:
+    """Neither nodes that join or leave nor drivers that go make it more."""
+    play = FailingPool(count, max_unavailable="25%")
+    play_out(play, at_a_time=threshold)
+    broken = [name for name in sorted(play.nodes) if f"uid-{name}" in set(play.started)]
+    for turn in range(3):
+        play.leave(*broken[turn : turn + 1])
+        play.lose_driver_pods(name for name in sorted(play.nodes)[turn::7] if name not in broken)
+        play.join(f"joined-{turn}-a", f"joined-{turn}-b")
+        play.settle()
+    assert len(play.started) == threshold
+    assert len(play.status.targets[NEW].failed) == threshold
+    assert play.deciding.waits["joined-0-a"].code is WaitCode.HALTED

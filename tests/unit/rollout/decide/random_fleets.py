@@ -1,0 +1,238 @@
+"""Fleets that chance makes: nodes in every situation, pools with every policy, any records.
+
+Small, so that things meet; nothing here is a fleet that could come about, and need not be. A seed
+makes the same one again: thousands are made in the time in which a strategy draws a hundred.
+"""
+
+from random import Random
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
+from libs.contracts.reports import PodUse, Usage
+from libs.contracts.rollout import (
+    Brake,
+    InFlight,
+    Release,
+    RolloutPhase,
+    RolloutSpec,
+    RolloutStatus,
+    TargetRecord,
+)
+from libs.policy.kinds.strategy import StrategySpec
+from libs.policy.kinds.upgrade_policy import UpgradePolicy
+from libs.rollout.views.fleet import Instant, SourceState
+from libs.rollout.views.node import MalformedAnnotation, NodeView
+from libs.rollout.views.pool import PoolView, RolloutView
+from tests.unit.rollout.allocate.builders import FINDING, checked
+from tests.unit.rollout.builders import (
+    EPOCH,
+    NEW,
+    NOW,
+    OLD,
+    POOL,
+    done,
+    failed,
+    in_flight_node,
+    instant,
+    node,
+    pool,
+    required,
+    without_driver,
+)
+
+OTHER: Final = "nvidiadriver-other"
+STATES: Final = (
+    UpgradeState.WAIT_FOR_JOBS_REQUIRED,
+    UpgradeState.POD_DELETION_REQUIRED,
+    UpgradeState.DRAIN_REQUIRED,
+    UpgradeState.POD_RESTART_REQUIRED,
+    UpgradeState.VALIDATION_REQUIRED,
+)
+TARGETS: Final = (NEW, OLD)
+
+
+_FIELDS: Final[dict[str, dict[str, Any]]] = {
+    "away": {"ready": False},
+    "cordoned": {"cordoned": True},
+    "skip": {"skip": True},
+    "excluded": {"excluded": True},
+    "writing": {"write_pending": True},
+    "last": {"upgrade_last": True},
+    "lost": {"record": None},
+    "garbled": {"record": MalformedAnnotation("no JSON")},
+    "busy": {"usage": Usage(pods=(PodUse(pod_uid="p", gpus=4),))},
+    "elsewhere": {"pool": OTHER},
+    "nowhere": {"pool": ""},
+}
+_RECORD: Final[dict[str, dict[str, Any]]] = {
+    "outside": {"outside": True},
+    "again": {"operation": Operation.VALIDATE},
+    "asked": {"asked": True, "state": UpgradeState.UPGRADE_REQUIRED},
+}
+
+
+PLAIN: Final[dict[str, dict[str, Any]]] = {
+    "away": {"ready": False},
+    "cordoned": {"cordoned": True},
+    "skip": {"skip": True},
+    "excluded": {"excluded": True},
+    "writing": {"write_pending": True},
+    "last": {"upgrade_last": True},
+    "lost": {"record": None},
+    "garbled": {"record": MalformedAnnotation("no JSON")},
+    "busy": {"usage": Usage(pods=(PodUse(pod_uid="p", gpus=4),))},
+    "elsewhere": {"pool": OTHER},
+    "nowhere": {"pool": ""},
+}
+WRITTEN: Final[dict[str, dict[str, Any]]] = {
+    "outside": {"outside": True},
+    "again": {"operation": Operation.VALIDATE},
+    "asked": {"asked": True, "state": UpgradeState.UPGRADE_REQUIRED},
+}
+CHANGES: Final = (*PLAIN, *WRITTEN, "leased", "driverless")
+
+
+def _changed(made: NodeView, change: str) -> NodeView:
+    if change in PLAIN:
+        return replace(made, **PLAIN[change])
+    if change == "driverless":
+        return without_driver(made)
+    if change == "leased":
+        lease = NodeLease(node_uid=made.uid, owner=LeaseOwner.HUMAN, token=1, since=0.0)
+        return replace(made, lease=lease)
+    if not isinstance(made.record, NodeRecord):
+        return made
+    record = replace(made.record, **WRITTEN[change])
+    return replace(made, record=record, state=record.state)
+
+
+def nodes(r: Random, name: str) -> NodeView:
+    """One of this name."""
+    kind = r.choice(("clear",) * 4 + ("bare", "done", "required", "failed", "broken", "busy"))
+    target = r.choice(TARGETS)
+    match kind:
+        case "clear":
+            made = checked(required(name))
+        case "bare":
+            made = checked(node(name))
+        case "done":
+            made = done(name, target)
+        case "required":
+            made = _in_question(r, required(name))
+        case "failed":
+            made = failed(name, target)
+        case "broken":
+            made = checked(_changed(failed(name, OLD), "asked"))
+        case _:
+            made = in_flight_node(r.choice(STATES), name)
+    for change in r.sample(CHANGES, r.choice((0, 0, 0, 1, 2))):
+        made = _changed(made, change)
+    return made
+
+
+def _in_question(r: Random, made: NodeView) -> NodeView:
+    asked = NOW - r.choice((1.0, 11.0, 65.0))
+    answered = r.choice((None, asked + 0.5, asked - 70.0))
+    findings = (FINDING,) if r.random() < 0.5 else ()
+    return checked(made, *findings, asked=asked, answered=answered)
+
+
+def in_flight_entries(r: Random, name: str) -> InFlight:
+    """A place in flight of a node of this name."""
+    return InFlight(
+        node=name,
+        token=r.choice((7, 8, 8, 8)),
+        target=r.choice((NEW, NEW, OLD, "")),
+        since=NOW - r.choice((5.0, 5.0, 5.0, 59.0, 500.0)),
+        outside=r.random() < 0.25,
+    )
+
+
+def records(r: Random, uids: list[str]) -> TargetRecord:
+    """What a Rollout may know of a target."""
+    threshold = r.randint(1, 3)
+    validated = r.sample(uids, r.randint(0, threshold))
+    return TargetRecord(
+        threshold=threshold,
+        accepted=r.choice((0, 0, 1, 2)),
+        failed=tuple(sorted(r.sample(uids, r.randint(0, 3)))),
+        validated=tuple(validated),
+        proven=r.random() < 0.5,
+        proven_at=r.choice((1.0, 2.0)),
+        complete=r.random() < 0.5,
+    )
+
+
+def pools(r: Random, names: list[str], key: str = POOL) -> PoolView:
+    """One whose Rollout has some of these nodes in flight."""
+    uids = [*(f"uid-{name}" for name in names), "gone-1", "gone-2"]
+    flying = r.sample([*names, "gone"], r.randint(0, 4))
+    status = RolloutStatus(
+        target=r.choice(("", NEW)),
+        phase=r.choice((RolloutPhase.PROVING, RolloutPhase.PROVEN, RolloutPhase.COMPLETE)),
+        epoch=r.choice((EPOCH,) * 9 + (EPOCH - 1,)),
+        base=r.randint(0, 6),
+        frozen_since=r.choice((None,) * 19 + (NOW - 9,)),
+        in_flight={f"uid-{name}": in_flight_entries(r, name) for name in flying},
+        targets={target: records(r, uids) for target in TARGETS if r.random() < 0.5},
+    )
+    made = pool(
+        r.choice((NEW, NEW, NEW, OLD)),
+        upgrade={
+            "max_parallel_upgrades": r.choice((0, 0, 1, 2)),
+            "max_unavailable": r.choice(("25%", "50%", "100%", 0, 1, 2)),
+        },
+        strategy=StrategySpec(failure_threshold=r.choice(("5%", "50%", 2))),
+    )
+    return replace(made, key=key, rollout=rollouts(r, status), **_odds(r, made.upgrade))
+
+
+def rollouts(r: Random, status: RolloutStatus) -> RolloutView | None:
+    """The object with this status, and what people say in it."""
+    if r.random() < 0.05:
+        return None
+    release = Release(target=NEW, failures=r.randint(0, 3))
+    spec = RolloutSpec(
+        brake=r.choice((Brake.NONE,) * 18 + (Brake.PAUSE, Brake.FREEZE)),
+        release=release if r.random() < 0.5 else None,
+    )
+    return RolloutView(
+        uid="uid-of-rollout",
+        revision="10",
+        spec=spec,
+        status=status,
+        has_finalizer=r.random() < 0.5,
+        write_pending=r.random() < 0.1,
+    )
+
+
+def _odds(r: Random, upgrade: UpgradePolicy) -> dict[str, Any]:
+    nothing: dict[str, Any] = {}
+    off: dict[str, Any] = {"upgrade": replace(upgrade, auto_upgrade=False)}
+    return r.choice((nothing,) * 12 + ({"held": ("no image",)}, {"gone": True}, off))
+
+
+def moments(r: Random, at: float = NOW) -> Instant:
+    """With news of some age."""
+    now = instant(at)
+    sources = {
+        name: replace(
+            source,
+            proved=at - r.choice((1.0, 1.0, 1.0, 1.0, 30.0, 95.0)),
+            probed=r.choice((None, at - 2.0, at - 12.0)),
+        )
+        if r.random() < 0.25
+        else source
+        for name, source in now.visibility.sources.items()
+    }
+    foreign = "the GPU Operator" if r.random() < 0.05 else ""
+    away = at - 5.0 if r.random() < 0.05 else None
+    sight = replace(now.visibility, sources=sources, foreign_operator=foreign, bus_down_since=away)
+    return replace(now, visibility=sight)
+
+
+NAMES: Final = [f"n{number}" for number in range(9)]
+
+__all__ = ["NAMES", "OTHER", "POOL", "SourceState", "moments", "nodes", "pools"]

@@ -1,0 +1,245 @@
+"""What is kept from one decision to the next is what is found anew, whatever a moment changes."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, UpgradeState
+from libs.contracts.rollout import InFlight
+from libs.contracts.waits import WaitCode
+from libs.rollout.decide import Decider, DecisionDelta, decide
+from libs.rollout.decision import Wait
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.machine import PodEviction
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView, Readiness
+from tests.unit.rollout.allocate.builders import candidate, checked, entry, of_target, open_pool
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    POOL,
+    TOKEN,
+    done,
+    fleet,
+    in_flight_node,
+    instant,
+    lease,
+    node,
+    pool,
+    required,
+    with_build,
+)
+
+OTHER = "other"
+JOBS, RESTART = UpgradeState.WAIT_FOR_JOBS_REQUIRED, UpgradeState.POD_RESTART_REQUIRED
+HERE = open_pool(record=of_target(), base=2)
+THERE = replace(pool(), key=OTHER, uid="uid-of-other")
+GOES = (PodEviction(uid="pod", since=NOW - 5),)
+HUMAN = lease(owner=LeaseOwner.HUMAN)
+
+
+class IncrementalCheck:
+    """Decisions that are made one after another, each of them compared with one made anew."""
+
+    def __init__(self, pools: PoolView | Sequence[PoolView], *nodes: NodeView) -> None:
+        self.fleet = fleet(pools, *nodes)
+        self.deciding = Decider(self.fleet)
+        self._waiting = dict[str, Wait | None]()
+        """What each node was last said to wait for, as somebody writes it down."""
+
+    def update(
+        self, nodes: Iterable[NodeView] = (), pools: Iterable[PoolView] = (), *, gone: str = ""
+    ) -> None:
+        """These are other than before; a pool of this key is not there any more."""
+        there = {**self.fleet.nodes, **{one.name: one for one in nodes}}
+        keys = {**self.fleet.pools, **{one.key: one for one in pools}}
+        keys.pop(gone, None)
+        self.fleet = fleet(list(keys.values()), *there.values())
+        self.deciding.update(nodes, (), pools, [gone] if gone else ())
+
+    def decide(self, now: Instant | None = None) -> DecisionDelta:
+        """What is said of both."""
+        moment = now or instant()
+        nodes = [
+            replace(one, last_wait=self._waiting.get(name))
+            for name, one in self.fleet.nodes.items()
+        ]
+        whole = decide(fleet(list(self.fleet.pools.values()), *nodes), moment)
+        news = self.deciding.decide(moment)
+        assert (news.steps, dict(self.deciding.waits)) == (whole.steps, whole.waits)
+        assert (news.rollouts, news.budgets) == (whole.rollouts, whole.budgets)
+        assert (news.probes, news.cancelled) == (whole.probes, whole.cancelled)
+        assert news.wake_at == whole.wake_at
+        self._waiting |= dict(news.waits)
+        self._waiting |= {name: step.wait for name, step in news.steps.items()}
+        self._waiting |= dict.fromkeys(news.no_longer_waiting)
+        return news
+
+    def settle(self, now: Instant) -> None:
+        """Every Rollout says what it is to say."""
+        for write in self.decide(now).rollouts:
+            view = self.fleet.pools[write.pool]
+            assert view.rollout is not None
+            rollout = replace(view.rollout, status=write.status, has_finalizer=write.has_finalizer)
+            self.update(pools=[replace(view, rollout=rollout)])
+        assert self.decide(now).rollouts == ()
+
+
+def placed(view: PoolView, **places: InFlight) -> PoolView:
+    """The pool whose Rollout has these places, by uid."""
+    assert view.rollout is not None
+    status = replace(view.rollout.status, in_flight=places)
+    return replace(view, rollout=replace(view.rollout, status=status))
+
+
+def of(given: NodeView, record: str, selected: str, **changes: Any) -> NodeView:
+    """The node, begun in one pool, and selected by another."""
+    assert isinstance(given.record, NodeRecord)
+    said = replace(given.record, pool=record)
+    return replace(given, record=said, pool=selected, **changes)
+
+
+# What a moment changes.
+
+
+def test_who_waits_for_recent_news_starts_when_they_come() -> None:
+    kept = IncrementalCheck(HERE, candidate("n"))
+    kept.settle(instant(ages={"pods": 15.0}))
+    kept.decide(instant(ages={"pods": 15.0}))
+    assert [wait.code for wait in kept.deciding.waits.values()] == [WaitCode.STALE]
+    (write,) = kept.decide().rollouts
+    assert write.granted == ("n",)
+
+
+def test_which_news_are_too_old_is_said_as_it_is_now() -> None:
+    waits = candidate("n")
+    kept = IncrementalCheck(placed(HERE, **{waits.uid: entry(waits)}), waits)
+    for source in ("pods", "nodes", "policies"):
+        kept.decide(instant(ages={source: 95.0}))
+        (wait,) = kept.deciding.waits.values()
+        assert wait.code is WaitCode.STALE
+        assert source in wait.detail
+
+
+def test_the_limits_of_who_is_in_flight_move_while_nats_is_away() -> None:
+    view = in_flight_node(RESTART, "n", record={"deadline": NOW + 600.0})
+    kept = IncrementalCheck(placed(HERE, **{view.uid: entry(view, token=TOKEN)}), view)
+    for later in (0.0, 30.0, 60.0):
+        kept.decide(instant(NOW + later, bus_down_since=NOW - 30))
+        assert kept.deciding.waits["n"].until == NOW + 600.0 + 30.0 + later
+
+
+def test_a_place_elsewhere_that_ends_by_time_wakes_it_before_its_own_question_does() -> None:
+    one = checked(node("n"), asked=NOW - 2, answered=None)
+    for age, woken in ((58.0, NOW + 2), (5.0, NOW + 8)):
+        place = InFlight(node="n", token=1, target=NEW, since=NOW - age)
+        kept = IncrementalCheck([HERE, placed(THERE, **{one.uid: place})], one)
+        assert kept.decide().wake_at == woken
+
+
+# What pools and nodes change.
+
+
+def test_new_rules_are_asked_of_every_node_of_the_pool() -> None:
+    kept = IncrementalCheck([HERE, THERE], required("n"), done("m", pool=OTHER))
+    kept.settle(instant())
+    changed = with_build(kept.fleet.pools[POOL], readiness=Readiness.UNSETTLED)
+    kept.update(pools=[changed])
+    kept.decide()
+    assert kept.deciding.waits["n"].code is WaitCode.TARGET_UNSETTLED
+
+
+def test_a_policy_that_goes_and_comes_back_has_its_nodes_again() -> None:
+    torn = of(done("n"), POOL, OTHER)
+    kept = IncrementalCheck([HERE, THERE], torn)
+    kept.decide()
+    for gone in (True, False):
+        kept.update(pools=[replace(HERE, gone=gone)])
+        kept.decide()
+
+
+def test_who_changes_hands_while_it_counts_in_both_follows_the_new_rules() -> None:
+    torn = of(done("n", OLD), POOL, OTHER)
+    here = placed(HERE, **{torn.uid: entry(torn, token=TOKEN)})
+    kept = IncrementalCheck([here, THERE], torn)
+    kept.decide()
+    for gone in (True, False):
+        kept.update(pools=[replace(here, gone=gone)])
+        kept.decide()
+
+
+def test_a_place_in_another_pool_counts_there_as_long_as_it_is_there() -> None:
+    one = checked(node("n"))
+    kept = IncrementalCheck([HERE, THERE], one)
+    kept.settle(instant())
+    place = InFlight(node="n", token=1, target=NEW, since=NOW - 5)
+    for places in ({one.uid: place}, {}, {one.uid: place}):
+        kept.update(pools=[placed(THERE, **places)])
+        kept.decide()
+        kept.update([replace(one, revision="51")])
+        kept.decide()
+
+
+def test_when_a_pool_is_not_there_any_more_its_nodes_are_somebody_elses() -> None:
+    torn = of(done("n"), POOL, OTHER)
+    kept = IncrementalCheck([HERE, THERE], torn, node("m"))
+    kept.decide()
+    kept.update(gone=POOL)
+    kept.decide()
+    kept.update(pools=[HERE])
+    kept.decide()
+
+
+# What is told of it.
+
+
+@pytest.mark.parametrize(
+    ("given", "cancelled"),
+    [
+        (node("n", pool="", evictions=GOES), True),
+        (node("n", pool=""), False),
+        (done("n", evictions=GOES), True),
+        (done("n", lease=replace(HUMAN, node_uid="uid-n"), evictions=GOES), True),
+        (in_flight_node(JOBS, "n", evictions=GOES), False),
+        (in_flight_node(JOBS, "n"), False),
+    ],
+)
+def test_evictions_are_called_off_where_nothing_is_under_way(
+    given: NodeView, *, cancelled: bool
+) -> None:
+    flies = given.state == JOBS
+    places = {given.uid: entry(given, token=TOKEN)} if flies else {}
+    kept = IncrementalCheck(placed(HERE, **places), given)
+    assert kept.decide().cancelled == (("n",) if cancelled else ())
+
+
+def test_they_are_called_off_by_a_freeze_too() -> None:
+    view = in_flight_node(JOBS, "n", evictions=GOES)
+    here = placed(HERE, **{view.uid: entry(view, token=TOKEN)})
+    assert here.rollout is not None
+    since = replace(here.rollout.status, frozen_since=NOW - 5)
+    frozen = replace(here, rollout=replace(here.rollout, status=since))
+    kept = IncrementalCheck(frozen, view)
+    assert kept.decide().cancelled == ("n",)
+    kept.update(pools=[here])
+    assert kept.decide().cancelled == ()
+
+
+def test_a_step_in_which_nothing_is_done_is_a_wait() -> None:
+    view = in_flight_node(JOBS, "n", cordon_taint=False)
+    assert isinstance(view.lease, NodeLease)
+    fresh = replace(view, lease=replace(view.lease, since=NOW - 0.5))
+    kept = IncrementalCheck(placed(HERE, **{view.uid: entry(view, token=TOKEN)}), fresh)
+    news = kept.decide()
+    assert (news.steps, list(kept.deciding.waits)) == ({}, ["n"])
+
+
+def test_people_find_a_node_counted_in_the_pool_that_selects_it() -> None:
+    torn = of(done("n", OLD), POOL, OTHER)
+    news = IncrementalCheck([HERE, THERE], torn, done("m")).decide()
+    counts = {write.pool: write.status.counts for write in news.rollouts}
+    assert (counts[POOL].total, counts[POOL].done, counts[POOL].waiting) == (1, 1, 0)
+    assert (counts[OTHER].total, counts[OTHER].waiting) == (1, 1)

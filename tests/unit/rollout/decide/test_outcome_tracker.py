@@ -1,0 +1,73 @@
+"""Who is asked again at every decision: those about whom something was decided, or is unsettled."""
+
+import pytest
+
+from libs.contracts.node import LeaseOwner, UpgradeState
+from libs.contracts.rollout import InFlight
+from libs.rollout.decide.outcome_tracker import NodePools, OutcomeTracker
+from libs.rollout.decide.pool_decider import PoolDecider
+from libs.rollout.reconcile.contribution import contribution_of
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeView
+from tests.unit.rollout.allocate.builders import candidate, entry, of_target, open_pool
+from tests.unit.rollout.builders import (
+    NOW,
+    OLD,
+    TOKEN,
+    done,
+    in_flight_node,
+    instant,
+    lease,
+    required,
+)
+
+BUSY = in_flight_node(UpgradeState.POD_RESTART_REQUIRED, record={"deadline": NOW + 600})
+
+
+def placed(given: NodeView, now: Instant, place: InFlight | None = None) -> OutcomeTracker:
+    """The node was asked at this moment."""
+    places = {} if place is None else {given.uid: place}
+    book = PoolDecider(open_pool(record=of_target(), base=1, in_flight=places))
+    book.put(contribution_of(given, place, book.view.key, now.at))
+    book.evaluate(now, leading=True)
+    row, placing = NodePools(), OutcomeTracker()
+    row.assign(given.name, book, (book,))
+    placing.update(given, row, now)
+    return placing
+
+
+def is_revisited(given: NodeView, now: Instant, place: InFlight | None = None) -> bool:
+    """Whether it is asked again though nothing about it changed."""
+    return placed(given, now, place).to_revisit(now) == {given.name}
+
+
+@pytest.mark.parametrize(
+    ("given", "again"),
+    [
+        (done(), False),
+        (required(skip=True), False),
+        (candidate("n"), False),
+        (done(target=OLD), True),
+        (done(target=OLD, write_pending=True), False),
+        (done(lease=lease(owner=LeaseOwner.HUMAN)), False),
+    ],
+    ids=["in place", "waits", "could start", "acts", "is written", "leased by somebody"],
+)
+def test_who_acts_is_asked_until_what_was_decided_is_under_way(
+    given: NodeView, *, again: bool
+) -> None:
+    for now in (instant(), instant(bus_down_since=NOW - 5)):
+        assert is_revisited(given, now) is again
+
+
+def test_who_is_in_flight_is_asked_again_while_nats_is_away() -> None:
+    place = entry(BUSY, token=TOKEN)
+    assert not is_revisited(BUSY, instant(), place)
+    assert is_revisited(BUSY, instant(bus_down_since=NOW - 5), place)
+
+
+def test_who_waits_for_recent_news_is_asked_again() -> None:
+    waits = candidate("n")
+    assert is_revisited(waits, instant(ages={"pods": 95.0}), entry(waits))
+    ended = entry(waits, token=TOKEN)
+    assert not is_revisited(waits, instant(ages={"pods": 95.0}), ended)

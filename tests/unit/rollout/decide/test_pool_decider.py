@@ -1,0 +1,262 @@
+"""One pool between two decisions: to whom a change makes a difference, and what is written why."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.rollout import Brake, InFlight, RolloutSpec, TargetRecord
+from libs.rollout.decide import decide
+from libs.rollout.decide.node_phase import NodePhase
+from libs.rollout.decide.outcome_tracker import NodePools
+from libs.rollout.decide.pool_decider import PoolDecider
+from libs.rollout.decision import BudgetUsage, WriteRollout
+from libs.rollout.freshness import freshness
+from libs.rollout.reconcile.contribution import contribution_of
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from tests.unit.rollout.allocate.builders import candidate, decided, entry, of_target, open_pool
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    POOL,
+    TOKEN,
+    done,
+    failed,
+    fleet,
+    in_flight_node,
+    instant,
+    node,
+    required,
+)
+
+THIRD = "target-third"
+ALL = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
+GOOD = {OLD: of_target(proven_at=NOW - 999), NEW: of_target(proven_at=NOW - 99)}
+HALTED = TargetRecord(threshold=1, failed=("gone",), halted_because="1 of 1 failures")
+
+
+def said(view: PoolView, **changes: Any) -> PoolView:
+    """The pool whose Rollout says something else."""
+    assert view.rollout is not None
+    status = replace(view.rollout.status, **changes)
+    return replace(view, rollout=replace(view.rollout, status=status))
+
+
+def braked(view: PoolView, brake: Brake) -> PoolView:
+    assert view.rollout is not None
+    return replace(view, rollout=replace(view.rollout, spec=RolloutSpec(brake=brake)))
+
+
+def off(view: PoolView) -> PoolView:
+    return replace(view, upgrade=replace(view.upgrade, auto_upgrade=False))
+
+
+BASE = said(open_pool(base=9, targets=(OLD, NEW, THIRD)), targets=GOOD)
+
+
+def reckoned(*views: PoolView, nodes: tuple[NodeView, ...] = ()) -> set[str] | None:
+    """To which nodes the last of these views makes a difference."""
+    book = PoolDecider(views[0])
+    found: set[str] | None = None
+    for view in views:
+        book.update_view(view)
+        for one in nodes:
+            book.put(contribution_of(one, book.in_flight.get(one.uid), view.key, NOW))
+        found = book.evaluate(instant(), leading=True)
+    return found
+
+
+# To whom it makes a difference where a pool stands.
+
+
+def test_what_stayed_the_same_makes_a_difference_to_nobody() -> None:
+    assert reckoned(BASE) is None
+    assert reckoned(BASE, BASE) == set()
+    assert reckoned(BASE, said(BASE, base=8)) == set()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (BASE, replace(BASE, rollout=None)),
+        (said(off(BASE), target=""), off(BASE)),
+        (BASE, braked(BASE, Brake.PAUSE)),
+        (BASE, braked(BASE, Brake.FREEZE)),
+        (BASE, said(BASE, targets={**GOOD, THIRD: HALTED})),
+        (
+            said(BASE, targets={**GOOD, OLD: of_target(proven=False, threshold=9)}),
+            BASE,
+        ),
+        (BASE, said(BASE, targets={OLD: GOOD[NEW], NEW: GOOD[OLD]})),
+    ],
+    ids=["leading", "stamps", "paused", "frozen", "halted", "proven", "last good"],
+)
+def test_what_every_step_asks_for_makes_a_difference_to_all(
+    before: PoolView, after: PoolView
+) -> None:
+    assert reckoned(before, before) == set()
+    assert reckoned(before, after) is None
+
+
+def test_who_is_held_or_free_to_begin_now_is_asked_again() -> None:
+    waits = candidate("waits")
+    granted = said(BASE, in_flight={waits.uid: entry(waits)})
+    none = replace(granted, upgrade=replace(granted.upgrade, max_unavailable=0))
+    for views in ((granted, none), (none, granted)):
+        assert reckoned(*views, nodes=(waits,)) == {waits.uid}
+    assert reckoned(none, none, nodes=(waits,)) == set()
+
+
+def test_who_is_moved_or_released_by_another_wish_is_asked_again() -> None:
+    nodes = tuple(in_flight_node(name=name) for name in ("first", "second"))
+    places = {one.uid: entry(one, token=TOKEN) for one in nodes}
+    before = said(replace(BASE, upgrade=open_pool(upgrade=ALL).upgrade), in_flight=places)
+    after = replace(before, target=THIRD)
+    for views in ((before, after), (after, before)):
+        assert reckoned(*views, nodes=nodes) == {"uid-first", "uid-second"}
+
+
+def test_whose_place_is_taken_back_is_asked_again() -> None:
+    waits = candidate("waits")
+    granted = said(BASE, in_flight={waits.uid: entry(waits)})
+    assert reckoned(granted, replace(granted, target=THIRD), nodes=(waits,)) == {waits.uid}
+
+
+def test_who_is_counted_where_he_was_leaves_his_pool_in_peace() -> None:
+    book, row = PoolDecider(BASE), NodePools()
+    for place, dirty in ((NodePhase.DONE, True), (NodePhase.DONE, False), (NodePhase.FAILED, True)):
+        book.dirty = False
+        row.count_phase(book, place)
+        assert (book.dirty, book.phase_counts[place], sum(book.phase_counts.values())) == (
+            dirty,
+            1,
+            1,
+        )
+
+
+# What is written, and why.
+
+
+def write_of(view: PoolView, *nodes: NodeView) -> WriteRollout:
+    (write,) = decided(view, *nodes).rollouts
+    return write
+
+
+def settled(view: PoolView, *nodes: NodeView) -> PoolView:
+    """The pool, whose Rollout says all that it is to say."""
+    for write in decided(view, *nodes).rollouts:
+        assert view.rollout is not None
+        rollout = replace(view.rollout, status=write.status, has_finalizer=write.has_finalizer)
+        view = replace(view, rollout=rollout)
+    return view
+
+
+FULL = open_pool(record=of_target(), base=1, upgrade={"max_unavailable": 0})
+
+
+@pytest.mark.parametrize(
+    ("view", "nodes", "because"),
+    [
+        (FULL, (required(),), "kept up with its nodes"),
+        (replace(FULL, target=OLD), (done(target=OLD),), f"the target is {OLD}; Complete"),
+        (
+            said(FULL, targets={NEW: HALTED}),
+            (required(),),
+            "Halted: 1 of 1 failures",
+        ),
+        (open_pool(record=of_target(), base=1), (candidate("n"),), "starts: 1"),
+        (replace(FULL, rollout=None), (node(),), "the pool has none yet"),
+        (replace(FULL, rollout=None), (failed(),), "it was lost: rebuilt from the Nodes"),
+    ],
+)
+def test_a_write_says_what_is_new(
+    view: PoolView, nodes: tuple[NodeView, ...], because: str
+) -> None:
+    write = write_of(view, *nodes)
+    assert write.because == because
+    assert write.brake is (Brake.PAUSE if "lost" in because else None)
+
+
+def test_places_that_end_are_counted_in_what_is_said() -> None:
+    ended, waits = done("ended"), candidate("waits")
+    places = {ended.uid: entry(ended, token=TOKEN)}
+    view = open_pool(record=of_target(), base=2, in_flight=places)
+    assert write_of(view, ended).because.endswith("ended: 1")
+    assert write_of(view, ended, waits).because == "starts: 1; ended: 1"
+
+
+@pytest.mark.parametrize("nodes", [(required(),), (done(),)], ids=["open", "complete"])
+def test_the_finalizer_follows_what_would_be_lost(nodes: tuple[NodeView, ...]) -> None:
+    view = settled(FULL, *nodes)
+    assert decided(view, *nodes).rollouts == ()
+    assert view.rollout is not None
+    for finalized in (True, False):
+        changed = replace(view, rollout=replace(view.rollout, has_finalizer=finalized))
+        due = [write.has_finalizer for write in decided(changed, *nodes).rollouts]
+        assert due == (
+            [] if finalized is view.rollout.has_finalizer else [view.rollout.has_finalizer]
+        )
+
+
+def test_until_it_leads_nothing_is_written_of_what_it_found() -> None:
+    book = PoolDecider(BASE)
+    found: list[WriteRollout | None] = []
+    for leading in (False, True):
+        book.evaluate(instant(), leading=leading)
+        book.allocate({}, {}, freshness(instant()), instant())
+        found.append(book.write)
+    assert found[0] is None
+    assert found[1] is not None
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "base", "expected"),
+    [
+        ({}, 0, (1, 2, 1)),
+        ({"max_parallel_upgrades": 0, "max_unavailable": 1}, 0, (1, 2, None)),
+        ({"max_parallel_upgrades": 3, "max_unavailable": "100%"}, 9, (2, 9, 3)),
+    ],
+)
+def test_an_account_says_what_the_limits_are_and_of_what(
+    upgrade: dict[str, Any], base: int, expected: tuple[int, int, int | None]
+) -> None:
+    view = open_pool(record=of_target(), base=base, upgrade=upgrade)
+    account = decide(fleet(view, done("a"), failed("b")), instant()).budgets[POOL]
+    limit, taken, parallel = expected
+    assert account == BudgetUsage(
+        limit=limit,
+        base=taken,
+        unavailable={"b": "failed"},
+        parallel=0,
+        parallel_limit=parallel,
+    )
+
+
+CHANGES: list[Callable[[PoolView], PoolView]] = [
+    lambda view: said(view, in_flight={"u": InFlight(node="n", token=1, target=NEW, since=NOW)}),
+    lambda view: said(view, targets={NEW: HALTED}),
+    lambda view: replace(view, rollout=None),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_rollout_says_is_no_rule(change: Callable[[PoolView], PoolView]) -> None:
+    book = PoolDecider(BASE)
+    book.update_view(change(BASE))
+    assert not book.rules_changed
+    book.update_view(replace(change(BASE), target=THIRD))
+    assert book.rules_changed
+
+
+def test_of_whom_a_rollout_says_something_else() -> None:
+    places = {uid: InFlight(node=uid, token=1, target=NEW, since=NOW) for uid in ("a", "b", "c")}
+    changed = {"b": replace(places["b"], target=OLD), "c": replace(places["c"]), "d": places["a"]}
+    book = PoolDecider(said(BASE, in_flight=places, targets={NEW: HALTED}))
+    flights = book.update_view(
+        said(BASE, in_flight=changed, targets={OLD: HALTED, NEW: of_target()})
+    )
+    assert (flights.removed, flights.added, flights.changed) == ({"a"}, {"d"}, {"b", "gone"})
+    assert book.maybe_gone == {"a", "b", "c", "d", "gone"}

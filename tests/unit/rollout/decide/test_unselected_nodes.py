@@ -1,0 +1,33 @@
+"""Which pool looks after a node that is selected by none any more."""
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.node import UpgradeState
+from libs.contracts.waits import WaitCode
+from libs.rollout.views.node import NodeView
+from tests.unit.rollout.allocate.builders import code_of, decided, of_target, open_pool
+from tests.unit.rollout.builders import OLD, done, label_of, node, required
+
+POOL = open_pool(record=of_target())
+
+
+@pytest.mark.parametrize(
+    "left",
+    [done(pool=""), required(pool=""), required(pool="", driver_label="")],
+    ids=["done", "stamped", "stamped, and its driver label was stripped"],
+)
+def test_the_one_in_whose_record_it_is_takes_back_what_is_ours(left: NodeView) -> None:
+    assert list(decided(POOL, left).steps) == [left.name]
+
+
+def test_nobody_looks_after_what_was_never_ours() -> None:
+    decision = decided(POOL, node(pool="", state=UpgradeState.UPGRADE_DONE))
+    assert (decision.steps, decision.waits) == ({}, {})
+
+
+@pytest.mark.parametrize("label", [label_of(OLD), "of-nobody"])
+def test_where_its_record_is_gone_too_somebody_says_so(label: str) -> None:
+    lost = replace(done(OLD, pool=""), record=None, driver_label=label)
+    decision = decided(POOL, lost)
+    assert code_of(decision, lost.name) is WaitCode.RECORD_LOST

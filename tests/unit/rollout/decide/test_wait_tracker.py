@@ -1,0 +1,112 @@
+"""What is said of who waits: by its own reason, by its line's, or by what covers both."""
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.waits import WaitCode
+from libs.rollout.allocate import CandidateQueue
+from libs.rollout.allocate.queues import QueueKey
+from libs.rollout.decide.wait_tracker import WaitTracker
+from libs.rollout.decision import Wait
+from libs.rollout.reconcile.block_reasons import block_reason
+from tests.unit.rollout.builders import NEW, NOW
+
+JOBS = Wait(code=WaitCode.JOBS, detail="a job", since=NOW)
+STALE = Wait(code=WaitCode.STALE, detail="not proven lately", since=NOW)
+
+
+def line() -> CandidateQueue:
+    return CandidateQueue(
+        QueueKey(
+            validates_only=False,
+            is_recovery=False,
+            costs_budget=True,
+            already_failed=False,
+            target=NEW,
+        )
+    )
+
+
+def waiting(own: Wait = JOBS) -> WaitTracker:
+    """One node waits for this, and it was said."""
+    waits = WaitTracker()
+    waits.put("n", own, None)
+    assert waits.update("n", NOW) == own
+    return waits
+
+
+def test_it_is_told_once_and_dated_from_when_its_code_came() -> None:
+    waits = waiting()
+    other = replace(JOBS, detail="another job", since=NOW + 9)
+    waits.put("n", other, None)
+    assert waits.update("n", NOW + 9) is None
+    assert dict(waits) == {"n": replace(other, since=NOW)}
+    waits.put("n", replace(STALE, since=NOW + 20), None)
+    assert waits.update("n", NOW + 20) == waits["n"] == replace(STALE, since=NOW + 20)
+
+
+def test_what_was_written_down_before_we_began_is_remembered_once() -> None:
+    waits = WaitTracker()
+    waits.remember("n", replace(JOBS, since=NOW - 60))
+    waits.remember("n", replace(STALE, since=NOW - 5))
+    waits.put("n", JOBS, None)
+    assert waits.update("n", NOW) is None
+    assert dict(waits) == {"n": replace(JOBS, since=NOW - 60)}
+
+
+def test_who_is_hidden_does_not_wait_and_keeps_its_date() -> None:
+    waits = waiting()
+    waits.hide("n")
+    assert (dict(waits), len(waits), "n" in waits) == ({}, 0, False)
+    with pytest.raises(KeyError):
+        waits["n"]
+    waits.put("n", replace(JOBS, since=NOW + 9), None)
+    assert waits.update("n", NOW + 9) is None
+    assert dict(waits) == {"n": JOBS}
+
+
+def test_in_a_line_it_waits_for_what_the_line_is_shut_for() -> None:
+    waits, queue = WaitTracker(), line()
+    waits.put("n", None, queue)
+    assert (waits.update("n", NOW), dict(waits)) == (None, {})
+    queue.set_block(block_reason(WaitCode.BUDGET, "it is full"))
+    told = waits.update("n", NOW)
+    assert told is not None
+    assert (told.code, told.detail) == (WaitCode.BUDGET, "it is full")
+    queue.set_block(None)
+    assert (waits.update("n", NOW), dict(waits)) == (None, {})
+    waits.put("n", JOBS, queue)
+    assert waits.update("n", NOW) == JOBS
+    waits.put("n", None, None)
+    assert (waits.update("n", NOW), dict(waits), waits.clear("n")) == (None, {}, True)
+    assert not waits.clear("n")
+
+
+def test_what_covers_it_is_told_where_it_is_another_code_or_it_did_not_wait() -> None:
+    waits = waiting()
+    assert waits.set_overrides({"n": replace(JOBS, detail="all of them")}) == set()
+    assert waits["n"].detail == "all of them"
+    assert waits.set_overrides({"n": STALE}) == {"n"}
+    assert waits.set_overrides({}) == {"n"}
+    waits.hide("n")
+    assert waits.set_overrides({"n": JOBS}) == {"n"}
+    assert waits.set_overrides({"n": JOBS, "new": JOBS}) == {"n", "new"}
+
+
+def test_who_acts_waits_for_nothing_that_is_shown() -> None:
+    waits = waiting()
+    later = replace(JOBS, since=NOW + 9)
+    assert waits.wait_beside_step("n", later, NOW + 9) == JOBS
+    assert dict(waits) == {}
+    assert waits.wait_beside_step("n", None, NOW + 9) is None
+    assert waits.codes == {}
+    waits.put("n", later, None)
+    assert waits.update("n", NOW + 9) == later
+
+
+def test_of_who_is_gone_nothing_is_known() -> None:
+    waits = waiting()
+    waits.forget("n")
+    waits.forget("n")
+    assert (dict(waits), waits.codes) == ({}, {})
+    assert waits.update("n", NOW) is None

@@ -1,0 +1,216 @@
+"""Who is granted a start at the edges: a question on its way, an answer at once, a bare node."""
+
+from msgspec.structs import replace
+
+from libs.contracts.commands import PreflightCheck
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import NodeRecord, Operation, UpgradeState
+from libs.contracts.rollout import TargetRecord
+from libs.contracts.waits import WaitCode
+from libs.rollout.allocate.allocation import RECHECKS_AT_ONCE
+from libs.rollout.allocate.queues import CandidateQueue, CandidateQueues, QueueKey
+from libs.rollout.decision import Candidate
+from libs.rollout.reconcile.block_reasons import block_reason
+from libs.rollout.reconcile.contribution import contribution_of
+from libs.rollout.reconcile.pool_tally import PoolTally
+from libs.rollout.views.machine import PreflightQuery
+from libs.rollout.views.node import NodeView
+from tests.unit.rollout.allocate.builders import (
+    FINDING,
+    asked_of,
+    candidate,
+    checked,
+    decided,
+    entry,
+    granted_to,
+    of_target,
+    open_pool,
+)
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    POOL,
+    TOKEN,
+    done,
+    evidence,
+    failed,
+    in_flight_node,
+    label_of,
+    node,
+    required,
+)
+
+
+def test_an_answer_of_the_very_moment_of_the_question_counts() -> None:
+    asked = checked(required("n0"), asked=NOW - 2, answered=NOW - 2)
+    assert granted_to(open_pool(record=of_target()), asked) == ["n0"]
+
+
+def test_a_bare_node_costs_nothing_of_what_may_be_unavailable() -> None:
+    none = open_pool(record=of_target(), upgrade={"max_unavailable": 0})
+    assert granted_to(none, checked(node("bare")), candidate("n0")) == ["bare"]
+
+
+def test_while_something_is_written_on_a_node_it_keeps_its_place() -> None:
+    one = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
+    assert granted_to(one, candidate("n0"), candidate("n1")) == ["n0"]
+    assert granted_to(one, candidate("n0", write_pending=True), candidate("n1")) == []
+
+
+def test_nobody_is_asked_while_something_is_written_on_him() -> None:
+    one = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
+    asleep = replace(required("n1"), write_pending=True)
+    decision = decided(one, candidate("n0"), asleep, required("n2"))
+    assert list(asked_of(decision)) == ["n2"]
+
+
+ONE = {"max_parallel_upgrades": 1, "max_unavailable": "100%"}
+THIRD = "target-third"
+
+
+def test_a_place_that_is_taken_back_is_free_for_another_in_the_same_write() -> None:
+    back = candidate("back")
+    in_flight = {back.uid: entry(back, target=THIRD)}
+    pool = open_pool(upgrade=ONE, record=of_target(), in_flight=in_flight)
+    assert granted_to(pool, back, candidate("n1"), candidate("n2")) == ["n1"]
+
+
+def test_a_place_that_is_taken_back_makes_nobody_unavailable() -> None:
+    back, kept = candidate("back"), candidate("kept")
+    one = {"max_parallel_upgrades": 0, "max_unavailable": 1}
+    for waits, target, starts in ((back, THIRD, ["n1"]), (kept, NEW, list[str]())):
+        in_flight = {waits.uid: entry(waits, target=target)}
+        pool = open_pool(upgrade=one, record=of_target(), in_flight=in_flight)
+        assert granted_to(pool, waits, candidate("n1"), candidate("n2")) == starts
+
+
+def test_a_place_outside_the_counts_was_none_that_another_could_have() -> None:
+    back = candidate("back")
+    in_flight = {back.uid: entry(back, target=THIRD, outside=True)}
+    pool = open_pool(upgrade=ONE, record=of_target(), in_flight=in_flight)
+    assert granted_to(pool, back, candidate("n1"), candidate("n2")) == ["n1"]
+
+
+def moving(*, outside: bool) -> list[str]:
+    """Who starts on an unproven target while one is moved to it that was under way to another."""
+    busy = in_flight_node(name="busy", record={"outside": outside})
+    wide = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
+    in_flight = {busy.uid: entry(busy, token=TOKEN, outside=outside)}
+    made = open_pool(upgrade=wide, base=9, in_flight=in_flight, targets=(OLD, NEW, THIRD))
+    return granted_to(replace(made, target=THIRD), busy, checked(required("n1"), target=THIRD))
+
+
+def test_who_is_moved_to_a_target_takes_a_place_of_its_proof() -> None:
+    assert moving(outside=False) == []
+    assert moving(outside=True) == ["n1"]
+
+
+def required_again(broken: NodeView) -> NodeView:
+    """It failed, and is to be tried once more."""
+    assert isinstance(broken.record, NodeRecord)
+    state = UpgradeState.UPGRADE_REQUIRED
+    record = replace(broken.record, state=state, asked=True)
+    return checked(replace(broken, state=state, record=record))
+
+
+def first(node: NodeView) -> NodeView:
+    """Its turn comes before that of all whose driver is newer."""
+    return replace(node, loaded=LoadedDriver(version="1"))
+
+
+def test_removals_need_no_place_of_a_proof() -> None:
+    said = PreflightQuery(label="", asked_at=NOW - 2, answered_at=NOW - 1)
+    nodes = [done(name, OLD, excluded=True, preflight=said) for name in ("n0", "n1")]
+    pool = open_pool(
+        upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"},
+        record=TargetRecord(threshold=1),
+    )
+    assert granted_to(pool, *nodes) == ["n0", "n1"]
+
+
+def test_a_validation_takes_no_place_of_any_kind() -> None:
+    validated = required("n0", NEW)
+    assert isinstance(validated.record, NodeRecord)
+    stale = replace(validated.record, evidence=evidence(boot_id="boot-of-before", node="n0"))
+    healed = required_again(failed("n1", OLD))
+    pool = open_pool(upgrade=ONE, record=of_target())
+    nodes = (first(replace(validated, record=stale)), healed, candidate("n2"))
+    assert granted_to(pool, *nodes) == ["n0", "n1", "n2"]
+
+
+def test_a_retry_takes_no_place_of_the_proof_from_who_comes_after_it() -> None:
+    again = first(required_again(failed("n0")))
+    pool = open_pool(
+        upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"},
+        record=TargetRecord(threshold=2, failed=(again.uid,)),
+        base=9,
+    )
+    assert granted_to(pool, again, candidate("n1"), candidate("n2")) == ["n0", "n1"]
+
+
+def test_of_those_that_are_asked_again_who_is_being_asked_counts() -> None:
+    blocked = [
+        checked(required(f"n{n:02}"), FINDING, asked=NOW - 70 - 20 + n, answered=NOW - 70 - 20 + n)
+        for n in range(RECHECKS_AT_ONCE + 4)
+    ]
+    pool = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
+    first = [one.name for one in blocked[:RECHECKS_AT_ONCE]]
+    assert list(asked_of(decided(pool, *blocked))) == first
+    *others, last = blocked
+    decision = decided(pool, *others, replace(last, write_pending=True))
+    assert list(asked_of(decision)) == first[:-1]
+
+
+def test_a_line_that_stays_shut_for_the_same_reason_says_it_with_the_same_words() -> None:
+    lot = QueueKey(
+        validates_only=False, is_recovery=False, costs_budget=True, already_failed=False, target=NEW
+    )
+    queue, reason = CandidateQueue(lot), block_reason(WaitCode.PAUSED, "the brake is Pause")
+    assert not CandidateQueue(lot).set_block(None)
+    assert queue.set_block(reason)
+    said = queue.wait(NOW)
+    assert not queue.set_block(block_reason(WaitCode.PAUSED, "the brake is Pause"))
+    assert queue.wait(NOW) is said
+    assert not queue.set_block(block_reason(WaitCode.PAUSED, "autoUpgrade is off"))
+    assert queue.wait(NOW).detail == "autoUpgrade is off"
+    assert queue.set_block(block_reason(WaitCode.HALTED, "it is halted"))
+    assert queue.set_block(None)
+
+
+def put(queues: CandidateQueues, given: NodeView, *, outside: bool = False) -> None:
+    """The node is a candidate, as it is now."""
+    check = PreflightCheck(label=label_of(NEW))
+    made = Candidate(
+        operation=Operation.UPGRADE,
+        target=NEW,
+        label=label_of(NEW),
+        outside=outside,
+        check=check,
+    )
+    tally = PoolTally()
+    borne = contribution_of(given, None, POOL, NOW)
+    tally.put(borne)
+    queues.put(given, made, borne, tally, before=None, now=NOW)
+
+
+def test_who_is_in_nobodys_way_any_more_is_asked_no_more() -> None:
+    queues = CandidateQueues()
+    for at in (NOW - 70, NOW - 80):
+        put(queues, checked(required("n"), FINDING, asked=at, answered=at))
+        assert list(queues.due) == [(at + 60, "n")]
+    put(queues, checked(required("n", write_pending=True), FINDING))
+    assert (list(queues.blocked), queues.rechecking, list(queues.due)) == (["n"], {"n"}, [])
+    put(queues, candidate("n"))
+    assert (queues.blocked, queues.rechecking, list(queues.due)) == ({}, set(), [])
+    assert [queue.ranking.names() for queue in queues.queues.values()] == [["n"]]
+
+
+def test_a_candidate_stands_in_the_line_of_the_limits_that_hold_it_now() -> None:
+    queues = CandidateQueues()
+    for outside in (False, True, True, False):
+        put(queues, candidate("n"), outside=outside)
+        lines = {lot.is_recovery: queue.ranking.names() for lot, queue in queues.queues.items()}
+        assert lines == {outside: ["n"]}
+    queues.drop("n")
+    assert (queues.queues, queues.candidates) == ({}, {})

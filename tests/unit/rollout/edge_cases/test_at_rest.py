@@ -1,0 +1,199 @@
+"""Nodes at rest at the edges: what runs, what is proven, and why a failed one is tried again."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import CommandBody, Idle, Proven, Quiesce
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.reports import Evidence
+from libs.policy.wanted import InstallMethod
+from libs.rollout.at_rest import step_at_rest
+from libs.rollout.at_rest.operations import choose_operation, is_restart_only
+from libs.rollout.at_rest.running_driver import (
+    DriverRun,
+    covers_run,
+    driver_pod_of,
+    is_in_place,
+    passed_evidence,
+)
+from libs.rollout.decision import Candidate, Step, Wait
+from libs.rollout.views.machine import DriverPod
+from libs.rollout.views.node import NodeView
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    TOKEN,
+    build,
+    command,
+    component,
+    done,
+    driver_pod,
+    evidence,
+    failed,
+    instant,
+    label_of,
+    pool,
+    required,
+)
+
+LABEL = label_of(NEW)
+
+
+def with_record(view: NodeView, **changes: object) -> NodeView:
+    assert isinstance(view.record, NodeRecord)
+    return replace(view, record=replace(view.record, **changes))
+
+
+def record_of(view: NodeView) -> NodeRecord:
+    assert isinstance(view.record, NodeRecord)
+    return view.record
+
+
+def placed(view: NodeView, method: InstallMethod = InstallMethod.CONTAINER) -> bool:
+    return is_in_place(view, record_of(view), LABEL, method)
+
+
+def test_the_pod_of_a_node_is_that_of_its_label() -> None:
+    old, new = driver_pod(OLD), driver_pod(NEW)
+    view = done(driver_pods=(old, replace(new, uid="going", deleting=True), new))
+    assert driver_pod_of(view) == new
+
+
+def test_of_several_pods_of_its_label_it_is_the_one_that_is_up_in_whatever_order() -> None:
+    """One waits at the gate, one has started, one is ready."""
+    waits = driver_pod(NEW, uid="waits", started=None, ready=False)
+    starts, up = driver_pod(NEW, uid="starts", ready=False), driver_pod(NEW, uid="a")
+    for pods, which in (((waits, starts), starts), ((waits, starts, up), up)):
+        assert driver_pod_of(done(driver_pods=pods)) == which
+        assert driver_pod_of(done(driver_pods=tuple(reversed(pods)))) == which
+
+
+@pytest.mark.parametrize(("apart", "same"), [(0.9, True), (1.0, False), (-0.9, True)])
+def test_a_run_is_the_same_within_less_than_a_second(apart: float, *, same: bool) -> None:
+    proof = evidence()
+    start = proof.driver_started + apart
+    run = DriverRun(instance="i", started=start, pod_uid=proof.driver_pod_uid)
+    assert covers_run(proof, run) is same
+    assert placed(done(driver_pods=(driver_pod(NEW, started=start),))) is same
+    loaded = LoadedDriver(version="1", loaded_at=start)
+    assert placed(done(loaded=loaded), InstallMethod.HOST) is same
+
+
+@pytest.mark.parametrize(
+    ("changes", "counts"),
+    [
+        ({}, True),
+        ({"passed": False}, False),
+        ({"node_uid": "another"}, False),
+        ({"label": "another"}, False),
+    ],
+)
+def test_what_is_proven_is_what_passed_here_for_this_label(
+    changes: dict[str, Any], *, counts: bool
+) -> None:
+    view = with_record(done(), evidence=evidence(**changes))
+    assert (passed_evidence(view, record_of(view)) is not None) is counts
+    assert placed(view) is counts
+
+
+def test_what_runs_under_another_label_is_not_in_place() -> None:
+    assert placed(done())
+    assert not placed(done(driver_label="another"))
+
+
+@pytest.mark.parametrize(
+    ("target", "operation", "why"),
+    [
+        (OLD, Operation.UPGRADE, f"it failed on {OLD}, and is to get {NEW}"),
+        ("", Operation.REMOVE, f"it failed on a removal, and is to get {NEW}"),
+    ],
+)
+def test_what_failed_on_something_else_is_stamped_for_what_is_wanted(
+    target: str, operation: Operation, why: str
+) -> None:
+    view = with_record(failed(driver_pods=()), target=target, operation=operation)
+    step = step_at_rest(view, pool(), instant())
+    assert isinstance(step, Step)
+    assert step.because == why
+
+
+@pytest.mark.parametrize(
+    ("proof", "again"),
+    [
+        (evidence(passed=False), False),
+        (evidence(passed=False, driver_pod_uid="before"), True),
+        (evidence(), True),
+    ],
+)
+def test_a_failed_node_is_validated_once_for_each_run_of_its_driver(
+    proof: Evidence, *, again: bool
+) -> None:
+    view = replace(with_record(failed(), revalidated="", attempt=9), evidence=proof)
+    outcome = step_at_rest(view, pool(), instant())
+    assert isinstance(outcome, Candidate) is again
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"), [("validation: cuda", "validation: cuda"), ("", "its attempt failed")]
+)
+def test_why_a_node_stays_failed_is_said(cause: str, said: str) -> None:
+    outcome = step_at_rest(with_record(failed(), cause=cause, attempt=9), pool(), instant())
+    assert isinstance(outcome, Wait)
+    assert outcome.detail == said
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("plugin", Quiesce()),
+        ("driver", Idle()),
+        ("plugin", Idle(proven=Proven(label="x", kernel="k"))),
+    ],
+)
+def test_a_slot_that_says_something_else_on_a_node_in_place_is_put_right(
+    name: str, body: CommandBody
+) -> None:
+    assert step_at_rest(done(), pool(), instant()) is None
+    told = component(command(body, order=(TOKEN, 2)))
+    view = done()
+    outcome = step_at_rest(
+        replace(view, components={**view.components, name: told}), pool(), instant()
+    )
+    assert isinstance(outcome, Step)
+    assert outcome.because == f"nothing is being done here: `idle` to {name}"
+
+
+OURS = LoadedDriver(version="1", loaded_at=NOW - 5)
+THEIRS = replace(OURS, preinstalled=True)
+
+
+@pytest.mark.parametrize(
+    ("label", "loaded", "pods", "expected"),
+    [
+        (label_of(OLD), OURS, (), Operation.REMOVE),
+        (label_of(OLD), THEIRS, (driver_pod(OLD),), Operation.REMOVE),
+        (label_of(OLD), THEIRS, (), Operation.VALIDATE),
+        ("", OURS, (), Operation.VALIDATE),
+        (LABEL, OURS, (driver_pod(NEW),), Operation.VALIDATE),
+    ],
+)
+def test_where_drivers_are_pre_installed_ours_goes_if_it_is_another(
+    label: str, loaded: LoadedDriver, pods: tuple[DriverPod, ...], expected: Operation
+) -> None:
+    view = done(driver_label=label, loaded=loaded, driver_pods=pods)
+    made = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    assert choose_operation(view, record_of(view), made, build(NEW), instant()) is expected
+
+
+@pytest.mark.parametrize(("digest", "only"), [("sha256:1", True), ("", False)])
+def test_what_nobody_has_a_digest_of_is_not_the_same_installation(
+    digest: str, *, only: bool
+) -> None:
+    view = required(driver_pods=(driver_pod(OLD, install_digest=digest),))
+    assert is_restart_only(view, record_of(view), build(NEW, install_digest=digest)) is only
+    stays = with_record(view, asked=False)
+    assert not is_restart_only(stays, record_of(stays), build(OLD, install_digest=digest))

@@ -1,0 +1,225 @@
+"""Step 7 at the edges: what is told to whom, with which method, and where it stands in words."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import Install, Swap
+from libs.contracts.facts import Gate
+from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import InstallMethod
+from libs.rollout.decision import Wait, WriteNode
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from tests.unit.rollout.builders import NEW, NOW, driver_pod, granted, on_host, pool
+from tests.unit.rollout.in_flight.builders import (
+    END,
+    LOADED,
+    WAITS_AT_GATE,
+    failing_with,
+    outcome_of,
+    restarting,
+    swapping,
+)
+from tests.unit.rollout.in_flight.step_runner import (
+    at_phase,
+    record_in,
+    run_step,
+    slot_writes,
+    step_of,
+    wait_of,
+    with_beats,
+    with_results,
+)
+from tests.unit.rollout.in_flight.test_driver_restart_ends import removal
+from tests.unit.rollout.in_flight.test_validation import outcome_of as validates
+from tests.unit.rollout.in_flight.test_validation import ready
+
+
+def with_record(view: NodeView, **changes: Any) -> NodeView:
+    assert isinstance(view.record, NodeRecord)
+    return replace(view, record=replace(view.record, **changes))
+
+
+def test_pods_that_nobody_has_looked_at_do_not_hold_up_a_driver() -> None:
+    """They were seen to before the start; who holds the driver is for the kernel to say."""
+    view = restarting(WAITS_AT_GATE, record={"paused": True}, pods=None)
+    assert list(slot_writes(outcome_of(view))) == ["driver"]
+
+
+def test_a_swap_for_another_label_is_told_anew() -> None:
+    view = swapping(WAITS_AT_GATE)
+    assert isinstance(outcome_of(view), Wait)
+    other = replace(WAITS_AT_GATE, label="another")
+    moved = replace(with_record(view, label="another"), driver_pods=(other,))
+    assert list(slot_writes(outcome_of(moved))) == ["driver"]
+
+
+def test_a_swap_that_was_told_in_the_moment_of_the_start_is_this_one() -> None:
+    assert isinstance(outcome_of(swapping(WAITS_AT_GATE, record={"since": NOW})), Wait)
+    assert list(slot_writes(outcome_of(with_record(swapping(WAITS_AT_GATE), since=NOW + 1))))
+
+
+def test_where_no_driver_agent_is_expected_there_is_nobody_to_tell() -> None:
+    view = restarting(WAITS_AT_GATE)
+    parts = {name: part for name, part in view.components.items() if name != "driver"}
+    wait = wait_of(outcome_of(replace(view, components=parts)))
+    assert (wait.code, wait.detail) == (
+        WaitCode.GATE,
+        "no driver agent is expected on this node any more",
+    )
+
+
+def test_who_is_shut_out_after_its_swap_waits_for_nats_first() -> None:
+    view = with_results(swapping(WAITS_AT_GATE), "driver")
+    view = replace(view, gate=Gate(waiting_pod_uid=WAITS_AT_GATE.uid))
+    assert list(slot_writes(outcome_of(view))) == ["driver"]
+    assert wait_of(outcome_of(view, bus_down_since=NOW - 5)).code is WaitCode.BUS
+
+
+# With which method.
+
+
+def told(view: NodeView, where: PoolView) -> Swap | Install:
+    """What the driver agent is told."""
+    body = slot_writes(outcome_of(view, where=where))["driver"]
+    assert isinstance(body, Swap | Install)
+    return body
+
+
+def without_builds(method: InstallMethod) -> PoolView:
+    """Its target is gone from the policy."""
+    return replace(pool(), builds={}, method=method)
+
+
+def test_a_removal_swaps_for_nothing_with_every_method() -> None:
+    view = removal()
+    body = Swap(label="", old_pod_uid=f"pod-target-old-{view.name}")
+    for where in (pool(), on_host(pool())):
+        assert told(view, granted(where, view, target="")) == body
+
+
+def test_what_is_told_follows_the_build_and_not_what_the_policy_has_become() -> None:
+    view = restarting(WAITS_AT_GATE)
+    turned = replace(pool(), method=InstallMethod.HOST)
+    assert isinstance(told(view, granted(turned, view)), Swap)
+    back = replace(on_host(pool()), method=InstallMethod.CONTAINER)
+    assert isinstance(told(view, granted(back, view)), Install)
+
+
+@pytest.mark.parametrize(
+    ("operation", "method"),
+    [(Operation.INSTALL, InstallMethod.CONTAINER), (Operation.UPGRADE, InstallMethod.HOST)],
+)
+def test_nothing_can_be_installed_of_which_there_is_no_artefact(
+    operation: Operation, method: InstallMethod
+) -> None:
+    view = restarting(record={"operation": operation})
+    wait = wait_of(outcome_of(view, where=granted(without_builds(method), view)))
+    assert (wait.code, wait.detail) == (
+        WaitCode.TARGET_MISSING,
+        "there is no artefact of its target any more",
+    )
+
+
+def test_a_pod_of_which_there_is_no_build_any_more_is_let_in_by_its_label() -> None:
+    view = restarting(WAITS_AT_GATE)
+    body = told(view, granted(without_builds(InstallMethod.CONTAINER), view))
+    assert isinstance(body, Swap)
+    assert (body.label, body.install_digest) == (WAITS_AT_GATE.label, "")
+
+
+# At the gate, and until when.
+
+
+def test_who_is_ready_is_not_shut_out_whatever_the_gate_last_said() -> None:
+    pod = driver_pod(NEW)
+    view = with_results(swapping(pod), "driver")
+    view = replace(view, gate=Gate(waiting_pod_uid=pod.uid), loaded=LOADED)
+    assert record_in(outcome_of(view)).state == "validation-required"
+
+
+def test_nobody_is_shut_out_while_the_op_that_opens_the_gate_is_not_over() -> None:
+    view = ready()
+    pod = driver_pod(NEW, uid="next", ready=False, started=None)
+    shut = replace(view, driver_pods=(pod,), gate=Gate(waiting_pod_uid="next"))
+    assert record_in(validates(shut)).state == "pod-restart-required"
+    driver = replace(shut.components["driver"], result=None)
+    still = replace(shut, components={**shut.components, "driver": driver})
+    assert not isinstance(step_of(validates(still)).actions[0], WriteNode)
+
+
+def test_a_swap_is_waited_for_no_longer_than_its_state() -> None:
+    wait = step_of(outcome_of(restarting(WAITS_AT_GATE, record={"deadline": NOW + 30}))).wait
+    assert wait is not None
+    assert wait.until == NOW + 30
+
+
+@pytest.mark.parametrize(("detail", "cause"), [("pid 12", "busy: pid 12"), ("", "busy: unload")])
+def test_who_or_what_holds_up_the_unload_is_named(detail: str, cause: str) -> None:
+    view = with_beats(at_phase(swapping(WAITS_AT_GATE), "driver", "unload", detail), NOW + 120)
+    assert failing_with(outcome_of(view, NOW + 120), view, NOW + 121).cause == cause
+
+
+def test_a_pod_that_is_said_to_be_ready_and_never_to_have_started_is_waited_for() -> None:
+    view = with_results(swapping(driver_pod(NEW, started=None)), "driver")
+    assert wait_of(outcome_of(replace(view, loaded=LOADED))).code is WaitCode.DRIVER_START
+
+
+# Where it stands.
+
+
+def late(view: NodeView) -> str:
+    """The cause with which it fails when the time for the start is over."""
+    return record_in(outcome_of(with_beats(view, END), END)).cause
+
+
+def test_the_limit_says_that_nobody_was_told() -> None:
+    assert late(restarting(WAITS_AT_GATE)) == "driver-start: its driver agent was not told yet"
+    view = swapping(WAITS_AT_GATE)
+    parts = {name: part for name, part in view.components.items() if name != "driver"}
+    said = late(replace(view, components=parts))
+    assert said == "driver-start: its driver agent was not told yet"
+
+
+def test_the_limit_says_that_nobody_has_begun() -> None:
+    said = late(swapping(WAITS_AT_GATE))
+    assert said == "driver-start: the driver agent has not begun swap 8.1"
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [("gate", "gate: the label differs"), ("driver-start", "driver-start")],
+)
+def test_the_gate_is_quoted_by_those_who_wait_at_it(phase: str, said: str) -> None:
+    view = at_phase(swapping(WAITS_AT_GATE), "driver", phase)
+    view = replace(view, gate=Gate(why="the label differs"))
+    assert late(view) == f"driver-start: {said}"
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ((), "there is no driver pod with its label"),
+        ((WAITS_AT_GATE,), "gpu-operator/driver-target-new-node-1 is not ready"),
+        ((driver_pod(NEW),), "the agent has yet to report its modules"),
+    ],
+)
+def test_the_limit_says_what_is_missing_after_the_op(pods: Any, said: str) -> None:
+    view = replace(with_results(swapping(*pods), "driver"), loaded=None)
+    assert late(view) == f"driver-start: {said}"
+
+
+def test_a_host_has_no_pods_to_miss() -> None:
+    view = restarting(record={"operation": Operation.INSTALL})
+    where = on_host(granted(pool(), view))
+    view = with_results(run_step(view, step_of(outcome_of(view, where=where))), "driver")
+    record = record_in(outcome_of(replace(with_beats(view, END), loaded=None), END, where))
+    assert record.cause == "driver-start: the agent has yet to report its modules"
+
+
+def test_a_removal_waits_for_a_driver_pod_without_a_label_too() -> None:
+    wait = wait_of(outcome_of(removal(driver_pod(NEW, uid="foreign", label=""))))
+    assert wait.code is WaitCode.OLD_DRIVER

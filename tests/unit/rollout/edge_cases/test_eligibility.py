@@ -1,0 +1,236 @@
+"""Whether a node could start, at the edges: what is broken, whose cordon it is, who is heard."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.node import MANAGER, NodeRecord, NodeRequest, Operation
+from libs.contracts.waits import WaitCode
+from libs.policy.kinds.strategy import CordonedNodes, StrategySpec
+from libs.policy.wanted import InstallMethod
+from libs.rollout.at_rest import step_at_rest
+from libs.rollout.at_rest.eligibility import is_broken
+from libs.rollout.at_rest.state_writes import owned_label
+from libs.rollout.at_rest.targets import goal_of, target_of
+from libs.rollout.decision import Candidate, NodeOutcome, Wait
+from libs.rollout.views.machine import WorkloadPod
+from libs.rollout.views.node import NodeField, NodeView
+from libs.rollout.views.pool import PoolView, Readiness
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    PERSON,
+    done,
+    driver_pod,
+    evidence,
+    idle_components,
+    instant,
+    label_of,
+    node,
+    on_host,
+    pool,
+    record,
+    required,
+    with_build,
+)
+
+
+def with_record(view: NodeView, **changes: Any) -> NodeView:
+    assert isinstance(view.record, NodeRecord)
+    return replace(view, record=replace(view.record, **changes))
+
+
+def outcome_of(view: NodeView, where: PoolView | None = None) -> NodeOutcome:
+    return step_at_rest(view, where or pool(), instant())
+
+
+def starts(view: NodeView, where: PoolView | None = None) -> Candidate:
+    outcome = outcome_of(view, where)
+    assert isinstance(outcome, Candidate), outcome
+    return outcome
+
+
+def waits(view: NodeView, where: PoolView | None = None) -> Wait:
+    outcome = outcome_of(view, where)
+    assert isinstance(outcome, Wait), outcome
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, False),
+        ({"started": True}, True),
+        ({"unproven": True}, True),
+        ({"started": True, "evidence": evidence(passed=False)}, True),
+        ({"started": True, "evidence": evidence()}, False),
+    ],
+)
+def test_what_is_broken_was_changed_and_has_no_proof(
+    changes: dict[str, Any], *, expected: bool
+) -> None:
+    said: dict[str, Any] = {"evidence": None, **changes}
+    assert is_broken(record(**said)) is expected
+
+
+def test_a_label_is_kept_that_is_right_or_ours() -> None:
+    view = with_record(required(field_managers={}), label=label_of(OLD))
+    assert isinstance(view.record, NodeRecord)
+    assert owned_label(view, view.record) == label_of(OLD)
+    other = replace(view, driver_label="another")
+    assert owned_label(other, view.record) == ""
+    assert (
+        owned_label(replace(other, field_managers={NodeField.DRIVER: (MANAGER,)}), view.record)
+        == "another"
+    )
+
+
+@pytest.mark.parametrize(("passed", "outside"), [(True, False), (False, True)])
+def test_who_works_again_is_outside_of_nothing(*, passed: bool, outside: bool) -> None:
+    view = with_record(required(), evidence=evidence(OLD, passed=passed), outside=True)
+    view = replace(view, components=idle_components(proven=label_of(OLD) if passed else ""))
+    assert starts(view).outside is outside
+
+
+def test_where_drivers_are_pre_installed_ours_is_removed_like_any_other() -> None:
+    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    view = required(driver_pods=(driver_pod(OLD),))
+    made = starts(view, where)
+    assert (made.operation, made.target, made.label) == (Operation.REMOVE, "", "")
+
+
+def test_nothing_is_validated_on_a_node_that_is_not_ready() -> None:
+    view = done(boot_id="boot-2")
+    assert starts(view).operation is Operation.VALIDATE
+    assert waits(replace(view, ready=False)).code is WaitCode.NOT_READY
+
+
+def test_nothing_is_removed_without_a_driver_agent() -> None:
+    view = done(excluded=True)
+    assert starts(view).operation is Operation.REMOVE
+    parts = {name: part for name, part in view.components.items() if name != "driver"}
+    assert waits(replace(view, components=parts)).code is WaitCode.AGENT_SILENT
+    parts = {name: part for name, part in view.components.items() if name != "validator"}
+    assert starts(replace(view, components=parts)).operation is Operation.REMOVE
+
+
+def test_pods_that_may_not_leave_hold_up_a_removal_unless_that_is_waived() -> None:
+    pod = WorkloadPod(namespace="ml", name="w", uid="uid-w", gpu=True, bare=True)
+    view = done(excluded=True, pods=(pod,))
+    assert waits(view).code is WaitCode.PREFLIGHT
+    assert starts(replace(view, request=NodeRequest.WITHOUT_PREFLIGHT)).check is None
+
+
+SKIPS = replace(pool(), strategy=StrategySpec(cordoned_nodes=CordonedNodes.SKIP))
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "owners", "adopted", "skipped"),
+    [
+        (False, (), False, False),
+        (True, (PERSON,), False, True),
+        (True, (), False, True),
+        (True, (MANAGER,), False, False),
+        (True, (MANAGER, PERSON), False, True),
+        (True, (MANAGER, PERSON), True, False),
+        (True, (PERSON,), True, True),
+    ],
+)
+def test_whose_cordon_is_a_reason_to_skip_a_node(
+    owners: tuple[str, ...], *, cordoned: bool, adopted: bool, skipped: bool
+) -> None:
+    view = with_record(required(cordoned=cordoned), cordon_adopted=adopted)
+    view = replace(view, field_managers={**view.field_managers, NodeField.CORDON: owners})
+    outcome = outcome_of(view, SKIPS)
+    assert (isinstance(outcome, Wait) and outcome.code is WaitCode.SKIPPED) is skipped
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"), [("jobs: late", "jobs: late"), ("", "it could not be finished in time")]
+)
+def test_why_a_node_was_given_back_is_said(cause: str, said: str) -> None:
+    view = with_record(required(), target=NEW, back_off_until=NOW + 9, cause=cause)
+    assert waits(view).detail == f"it was given back: {said}"
+
+
+@pytest.mark.parametrize(
+    ("where", "lacks", "code"),
+    [
+        (pool(), "swap", True),
+        (pool(), "install", False),
+        (on_host(pool()), "install", True),
+        (on_host(pool()), "swap", False),
+        (pool(), "preflight", True),
+    ],
+)
+def test_what_the_driver_agent_has_to_know(where: PoolView, lacks: str, *, code: bool) -> None:
+    view = required()
+    driver = view.components["driver"]
+    driver = replace(driver, capabilities=driver.capabilities - {lacks})
+    outcome = outcome_of(replace(view, components={**view.components, "driver": driver}), where)
+    assert (isinstance(outcome, Wait) and outcome.code is WaitCode.AGENT_SILENT) is code
+
+
+def test_a_validation_needs_the_validator_alone() -> None:
+    view = done(boot_id="boot-2")
+    parts = {name: part for name, part in view.components.items() if name != "driver"}
+    assert starts(replace(view, components=parts)).operation is Operation.VALIDATE
+
+
+# Targets.
+
+
+@pytest.mark.parametrize(
+    ("last_good", "proven", "view", "expected"),
+    [
+        (OLD, frozenset[str](), node(), OLD),
+        ("", frozenset[str](), node(), NEW),
+        (OLD, frozenset({NEW}), node(), NEW),
+        (OLD, frozenset[str](), done(), NEW),
+    ],
+)
+def test_who_joins_gets_what_is_proven(
+    last_good: str, proven: frozenset[str], view: NodeView, expected: str
+) -> None:
+    where = pool(standing={"last_good": last_good, "proven": proven})
+    said = view.record if isinstance(view.record, NodeRecord) else None
+    assert target_of(view, said, where) == expected
+
+
+@pytest.mark.parametrize(
+    ("readiness", "expected"), [(Readiness.UNSETTLED, OLD), (Readiness.MISSING, NEW)]
+)
+def test_and_waits_for_it_while_it_is_being_changed(readiness: Readiness, expected: str) -> None:
+    where = with_build(pool(standing={"last_good": OLD}), OLD, readiness=readiness)
+    assert target_of(node(), None, where) == expected
+
+
+def test_who_brings_its_driver_gets_no_other_one() -> None:
+    where = replace(pool(standing={"last_good": OLD}), method=InstallMethod.PRE_INSTALLED)
+    assert target_of(node(), None, where) == NEW
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        (("no such image",), "no such image"),
+        ((), "its policy asks for no driver that could be rendered"),
+    ],
+)
+def test_why_nothing_is_wanted_is_said(held: tuple[str, ...], said: str) -> None:
+    goal = goal_of(node(), replace(pool(), held=held), "", instant())
+    assert isinstance(goal, Wait)
+    assert (goal.code, goal.detail) == (WaitCode.TARGET_MISSING, said)
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [("no artefact", "no artefact"), ("", f"there is no driver of target {NEW} for ubuntu24.04")],
+)
+def test_why_a_target_is_missing_is_said(detail: str, said: str) -> None:
+    where = with_build(pool(), readiness=Readiness.MISSING, detail=detail)
+    goal = goal_of(node(), where, NEW, instant())
+    assert isinstance(goal, Wait)
+    assert goal.detail == said

@@ -1,0 +1,253 @@
+"""Nodes in flight at the edges: what a first write says, how a lease ends, what waits."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import Idle
+from libs.contracts.node import (
+    INITIALLY_CORDONED_ANNOTATION,
+    MANAGER,
+    NodeRecord,
+    Operation,
+    UpgradeState,
+)
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import InstallMethod
+from libs.rollout.decision import Wait
+from libs.rollout.in_flight.in_flight_node import is_old_pod, recheck_at
+from libs.rollout.node_writes import cordon_at_release
+from libs.rollout.views.node import NodeField, NodeView
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OPERATOR,
+    PERSON,
+    command,
+    component,
+    done,
+    driver_pod,
+    evidence,
+    instant,
+    label_of,
+    pool,
+    record,
+    required,
+)
+from tests.unit.rollout.in_flight import test_eviction as emptying
+from tests.unit.rollout.in_flight.step_runner import (
+    TOKEN,
+    in_flight,
+    node_write,
+    notices_in,
+    record_in,
+    run_step,
+    slot_writes,
+    step_of,
+    wait_of,
+    with_results,
+)
+from tests.unit.rollout.in_flight.test_first_write import first
+from tests.unit.rollout.in_flight.test_lease_end import broken, outcome_of
+from tests.unit.rollout.in_flight.test_validation import failing_with, proven, validating
+
+S = UpgradeState
+
+
+def with_record(view: NodeView, **changes: Any) -> NodeView:
+    assert isinstance(view.record, NodeRecord)
+    return replace(view, record=replace(view.record, **changes))
+
+
+def unsettled(view: NodeView) -> NodeView:
+    """It was cordoned a moment ago: the taint has yet to follow."""
+    assert view.lease is not None
+    held = replace(view.lease, since=NOW - 0.5)  # type: ignore[type-var]
+    return replace(view, lease=held, cordon_taint=False)
+
+
+# The first write.
+
+
+def test_a_place_for_a_removal_is_no_place_for_an_upgrade() -> None:
+    assert wait_of(first(required(), place={"target": ""})).detail == (
+        "its place was given for target none, and it wants another now"
+    )
+    assert wait_of(first(required(), place={"target": "other"})).detail == (
+        "its place was given for target other, and it wants another now"
+    )
+
+
+def test_whose_cordon_it_was_is_said_by_what_cordons() -> None:
+    cordoned = replace(done(), cordoned=True, field_managers={NodeField.CORDON: (PERSON,)})
+    for operation, said in ((Operation.UPGRADE, True), (Operation.VALIDATE, False)):
+        applied = node_write(first(cordoned, operation=operation)).applied
+        assert applied.initially_cordoned is said
+
+
+@pytest.mark.parametrize("adopted", [True, False])
+def test_a_node_that_keeps_its_driver_is_given_back_with_the_cordon_that_was_taken_over(
+    *, adopted: bool
+) -> None:
+    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    view = with_record(
+        replace(done(excluded=True), driver_pods=(), cordoned=True), cordon_adopted=adopted
+    )
+    view = replace(
+        view, field_managers={**view.field_managers, NodeField.CORDON: (MANAGER, OPERATOR)}
+    )
+    applied = node_write(first(view, where, Operation.REMOVE)).applied
+    assert (applied.lease, applied.unschedulable) == (None, False if adopted else None)
+
+
+def test_so_is_one_of_which_nothing_was_written_down() -> None:
+    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    view = replace(done(excluded=True), driver_pods=(), record=None)
+    applied = node_write(first(view, where, Operation.REMOVE)).applied
+    assert (applied.lease, applied.unschedulable) == (None, None)
+
+
+def test_a_driver_under_a_label_that_no_target_has_was_not_here_before_us() -> None:
+    where = replace(pool(targets=(NEW,)), method=InstallMethod.PRE_INSTALLED)
+    view = replace(done(excluded=True), driver_pods=(), driver_label="nobody's")
+    assert node_write(first(view, where, Operation.REMOVE)).applied.lease is not None
+
+
+# How a lease ends.
+
+
+def test_what_is_proven_is_told_to_those_that_are_there() -> None:
+    view = proven()
+    parts = {name: part for name, part in view.components.items() if name != "driver"}
+    assert list(slot_writes(outcome_of(replace(view, components=parts)))) == ["validator"]
+
+
+@pytest.mark.parametrize("why", ["halted", ""])
+def test_a_lease_does_not_end_before_our_cordon_has_its_taint(why: str) -> None:
+    view = unsettled(in_flight(S.WAIT_FOR_JOBS_REQUIRED) if why else proven())
+    assert step_of(outcome_of(view, why=why)).wake_at == NOW + 0.5
+
+
+def test_nor_does_a_failure_end_or_begin() -> None:
+    step = step_of(outcome_of(unsettled(broken())))
+    assert (step.actions, step.wake_at) == ((), NOW + 0.5)
+    view = with_results(run_step(broken(), step_of(outcome_of(broken()))), "driver")
+    step = step_of(outcome_of(unsettled(view)))
+    assert (step.actions, step.wake_at) == ((), NOW + 0.5)
+
+
+@pytest.mark.parametrize(
+    ("unproven", "shown", "kept"), [(True, False, True), (False, False, False), (True, True, False)]
+)
+def test_the_note_about_the_cordon_stays_while_its_node_is_broken(
+    *, unproven: bool, shown: bool, kept: bool
+) -> None:
+    view = proven() if shown else in_flight(S.WAIT_FOR_JOBS_REQUIRED)
+    view = replace(with_record(view, unproven=unproven), initially_cordoned=True)
+    owners = {**view.field_managers, NodeField.INITIALLY_CORDONED: (MANAGER, OPERATOR)}
+    applied = node_write(
+        outcome_of(replace(view, field_managers=owners), why="" if shown else "halted")
+    ).applied
+    assert applied.initially_cordoned is kept
+    assert applied.cleared == (() if kept else (INITIALLY_CORDONED_ANNOTATION,))
+
+
+def test_a_note_of_others_that_says_something_else_is_left_alone() -> None:
+    view = proven()
+    owners = {**view.field_managers, NodeField.INITIALLY_CORDONED: (OPERATOR,)}
+    assert node_write(outcome_of(replace(view, field_managers=owners))).applied.cleared == ()
+
+
+def test_a_cordon_that_is_gone_is_not_taken_away() -> None:
+    view = with_record(required(), cordon_adopted=True)
+    view = replace(
+        view, field_managers={**view.field_managers, NodeField.CORDON: (MANAGER,)}, cordoned=False
+    )
+    assert isinstance(view.record, NodeRecord)
+    assert cordon_at_release(view, view.record, proven=True) is None
+
+
+@pytest.mark.parametrize(("keep", "adopted"), [(False, False), (True, True)])
+def test_a_cordon_that_was_taken_over_is_ours_as_long_as_it_stays(
+    *, keep: bool, adopted: bool
+) -> None:
+    view = with_record(in_flight(S.WAIT_FOR_JOBS_REQUIRED), cordon_adopted=True)
+    record = record_in(outcome_of(replace(view, keep_cordoned=keep), why="halted"))
+    assert record.cordon_adopted is adopted
+
+
+def test_a_validation_alone_fails_like_what_was_started_and_leaves_no_proof() -> None:
+    said = {"operation": Operation.VALIDATE, "started": False, "evidence": evidence()}
+    view = with_record(validating(), **said)
+    view = replace(view, components={**view.components, "validator": component()})
+    late = replace(view, record=replace(view.record, deadline=NOW - 1))  # type: ignore[type-var]
+    record = failing_with(outcome_of(late), late)
+    assert (record.state, record.evidence) == (S.UPGRADE_FAILED, None)
+
+
+def test_what_was_not_started_keeps_its_proof_when_it_fails() -> None:
+    view = emptying.flight(S.POD_DELETION_REQUIRED, emptying.work(), record={"deadline": NOW - 1})
+    assert isinstance(view.record, NodeRecord)
+    record = record_in(emptying.outcome_of(view))
+    assert (record.state, record.evidence) == (S.UPGRADE_FAILED, view.record.evidence)
+    assert record.evidence is not None
+
+
+def test_what_was_started_has_no_proof_whatever_its_record_said() -> None:
+    view = with_record(broken(), evidence=evidence())
+    assert failing_with(outcome_of(view), view).evidence is None
+
+
+def test_a_failure_tells_those_that_do_something_else() -> None:
+    view = with_results(run_step(broken(), step_of(outcome_of(broken()))), "driver")
+    parts = {
+        **view.components,
+        "plugin": component(command(Idle(), order=(TOKEN, 1))),
+        "telemetry": component(),
+    }
+    assert list(slot_writes(outcome_of(replace(view, components=parts)))) == [
+        "discovery",
+        "validator",
+    ]
+
+
+# Waits and writes.
+
+
+def test_a_wait_that_has_ended_is_not_looked_at_again_by_time() -> None:
+    wait = Wait(code=WaitCode.GATE, detail="", since=NOW)
+    assert recheck_at(wait, NOW, instant()) is wait
+    later = step_of(recheck_at(wait, NOW + 1, instant()))
+    assert (later.wait, later.wake_at) == (wait, NOW + 1)
+
+
+def test_the_taint_of_a_cordon_that_is_not_ours_holds_up_nobody() -> None:
+    """One that is only validated, and one that somebody uncordoned."""
+    validated = with_record(proven(), operation=Operation.VALIDATE)
+    assert record_in(outcome_of(unsettled(validated))).state == S.UPGRADE_DONE
+    bared = replace(unsettled(in_flight(S.WAIT_FOR_JOBS_REQUIRED)), cordoned=False)
+    assert record_in(outcome_of(bared, why="halted")).state == S.UPGRADE_REQUIRED
+
+
+def test_an_operation_that_needs_no_cordon_misses_none() -> None:
+    view = with_record(validating(), operation=Operation.VALIDATE)
+    view = replace(view, safe_load=True, cordoned=False)
+    assert notices_in(outcome_of(view)) == []
+
+
+@pytest.mark.parametrize(
+    ("writers", "who"), [({}, "somebody"), ({NodeField.CORDON: PERSON}, PERSON)]
+)
+def test_who_took_our_cordon_away_is_named(writers: dict[NodeField, str], who: str) -> None:
+    view = replace(in_flight(S.WAIT_FOR_JOBS_REQUIRED, last_managers=writers), cordoned=False)
+    (note,) = notices_in(outcome_of(view))
+    assert note.message == f"{who} uncordoned the node in the middle of its upgrade: cordoned again"
+
+
+@pytest.mark.parametrize("label", ["", label_of(NEW)])
+def test_a_removal_leaves_no_driver_pod_also_none_that_no_label_brought(label: str) -> None:
+    removal = record(operation=Operation.REMOVE, target="", label="")
+    assert is_old_pod(removal, driver_pod(label=label))
+    upgrade = record()
+    assert is_old_pod(upgrade, driver_pod(label=label)) is (label != upgrade.label)

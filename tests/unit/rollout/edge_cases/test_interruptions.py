@@ -1,0 +1,116 @@
+"""What turns a node back before the start, at the edges: for want of a purpose, or for a limit."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.node import NodeRecord, Operation
+from libs.policy.wanted import InstallMethod
+from libs.rollout.views.machine import WorkloadPod
+from libs.rollout.views.node import NodeView
+from tests.unit.rollout.builders import NEW, NOW, OLD, evidence, granted, label_of
+from tests.unit.rollout.in_flight.step_runner import (
+    in_flight,
+    record_in,
+    run_step,
+    silenced,
+    step_of,
+    with_results,
+)
+from tests.unit.rollout.in_flight.test_driver_restart_ends import removal
+from tests.unit.rollout.in_flight.test_interruptions import KERNEL_6_9, THIRD, S, outcome_of, wide
+from tests.unit.rollout.in_flight.test_lease_end import QUIET, quieted
+from tests.unit.rollout.in_flight.test_lease_end import outcome_of as ends
+from tests.unit.rollout.in_flight.test_validation import validating
+
+POD = WorkloadPod(namespace="ml", name="train", uid="uid-train", gpu=True)
+
+
+def with_record(view: NodeView, **changes: Any) -> NodeView:
+    assert isinstance(view.record, NodeRecord)
+    return replace(view, record=replace(view.record, **changes))
+
+
+def released(**record: Any) -> NodeView:
+    """A release has begun, and everybody has answered; its reason is not kept."""
+    view = with_record(quieted(), **record)
+    return with_results(run_step(view, step_of(ends(view, why="halted"))), *QUIET)
+
+
+def test_a_removal_goes_on_where_there_is_no_driver_to_keep() -> None:
+    record = {"operation": Operation.REMOVE, "target": "", "label": ""}
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record=record)
+    where = granted(wide(), view, target="")
+    assert record_in(outcome_of(view, where)).state == S.UPGRADE_REQUIRED
+    assert record_in(outcome_of(view, replace(where, builds={}))).state == S.POD_DELETION_REQUIRED
+    brought = replace(where, method=InstallMethod.PRE_INSTALLED)
+    assert record_in(outcome_of(view, brought)).state == S.POD_DELETION_REQUIRED
+
+
+def test_nobody_is_turned_back_while_it_is_not_known_what_it_needs() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, variant="")
+    record = record_in(outcome_of(view, granted(wide(), view, target=THIRD)))
+    assert record.state == S.POD_DELETION_REQUIRED
+
+
+def test_whether_its_own_target_is_still_there_is_asked_at_the_start() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
+    where = replace(granted(wide(), view), builds={})
+    assert record_in(outcome_of(view, where)).state == S.POD_DELETION_REQUIRED
+
+
+def test_what_is_proven_for_another_label_does_not_run_here() -> None:
+    proof = evidence(THIRD)
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"evidence": proof})
+    record = record_in(outcome_of(view, granted(wide(), view, target=OLD)))
+    assert (record.state, record.target) == (S.WAIT_FOR_JOBS_REQUIRED, OLD)
+
+
+def test_a_node_that_gets_its_own_label_anew_is_not_done_with_it_when_it_is_released() -> None:
+    view = released(operation=Operation.SAME_LABEL, target=OLD, label=label_of(OLD))
+    record = record_in(outcome_of(view, granted(wide(), view, target=OLD)))
+    assert (record.state, record.back_off_seconds) == (S.UPGRADE_REQUIRED, 600.0)
+
+
+QUIESCE = "quiesce: a component did not let go of the devices in time"
+LATE = {"deadline": NOW - 1}
+
+
+@pytest.mark.parametrize(
+    ("record", "view", "silence", "cause"),
+    [
+        ({}, {}, (), QUIESCE),
+        (LATE, {}, (), QUIESCE),
+        ({"state": S.WAIT_FOR_JOBS_REQUIRED}, {}, (), QUIESCE),
+        ({"state": S.WAIT_FOR_JOBS_REQUIRED, **LATE}, {}, (), "jobs: they did not end in time"),
+        ({}, {"pods": (POD,)}, (), QUIESCE),
+        (LATE, {"pods": (POD,)}, (), "eviction: pods did not leave in time"),
+        ({}, {}, ("driver",), "agent-silent: its driver agent is silent"),
+        ({}, {"ready": False}, (), QUIESCE),
+        (LATE, {"ready": False}, (), "not-ready: the Node did not become Ready in time"),
+    ],
+)
+def test_the_limit_that_released_it_follows_from_what_has_passed(
+    record: dict[str, Any], view: dict[str, Any], silence: tuple[str, ...], cause: str
+) -> None:
+    node = silenced(replace(with_record(released(), **record), **view), *silence)
+    assert record_in(ends(node)).cause == cause
+
+
+def test_so_does_one_that_no_driver_agent_is_expected_on() -> None:
+    view = released()
+    parts = {name: part for name, part in view.components.items() if name != "driver"}
+    record = record_in(ends(replace(view, components=parts)))
+    assert record.cause == "agent-silent: its driver agent is silent"
+
+
+def test_what_is_only_validated_keeps_its_label_in_another_system() -> None:
+    view = validating({"operation": Operation.VALIDATE, "started": False})
+    step = step_of(outcome_of(replace(view, boot_id="boot-2", variant=KERNEL_6_9)))
+    assert record_in(step).label == label_of(NEW)
+
+
+def test_so_does_a_removal() -> None:
+    view = replace(removal(), boot_id="boot-2", variant=KERNEL_6_9)
+    assert record_in(outcome_of(view, granted(wide(), view, target=""))).label == ""

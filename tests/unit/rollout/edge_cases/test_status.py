@@ -1,0 +1,246 @@
+"""What a Rollout is to say at the edges: its target, phase and base, and what is worth a write."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.rollout import Counts, InFlight, RolloutPhase, RolloutStatus, TargetRecord
+from libs.contracts.waits import WaitCode
+from libs.rollout.reconcile.block_reasons import block_reason, pool_block_reason, was_enabled
+from libs.rollout.reconcile.contribution import contribution_of
+from libs.rollout.reconcile.evaluation import PoolEvaluation, evaluate_pool
+from libs.rollout.reconcile.pool_tally import PoolTally
+from libs.rollout.reconcile.status import is_open, is_worth_writing, rollout_status
+from libs.rollout.views.fleet import Instant
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from libs.rollout.wait_reasons import RESOLVED_BY
+from tests.unit.rollout.allocate.builders import candidate, entry, of_target, open_pool
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    POOL,
+    TOKEN,
+    done,
+    failed,
+    in_flight_node,
+    instant,
+    node,
+    without_driver,
+)
+
+THIRD = "target-third"
+HALTED = TargetRecord(threshold=1, failed=("gone",))
+
+
+def tally_of(pool: PoolView, *nodes: NodeView) -> PoolTally:
+    tally = PoolTally()
+    assert pool.rollout is not None
+    tally.load_failures(pool.rollout.status)
+    for one in nodes:
+        tally.put(contribution_of(one, pool.rollout.status.in_flight.get(one.uid), pool.key, NOW))
+    return tally
+
+
+def reckoned(pool: PoolView, *nodes: NodeView, now: Instant | None = None) -> PoolEvaluation:
+    return evaluate_pool(pool, tally_of(pool, *nodes), now or instant(), leading=True)
+
+
+def due(
+    pool: PoolView,
+    *nodes: NodeView,
+    counts: Counts | None = None,
+    granted: dict[str, InFlight] | None = None,
+) -> RolloutStatus:
+    """What it is to say, with these counts of who is where."""
+    tally = tally_of(pool, *nodes)
+    made = evaluate_pool(pool, tally, instant(), leading=True)
+    said = counts or Counts(total=9)
+    return rollout_status(pool, tally, made, granted=granted or {}, counts=said, now=instant())
+
+
+@pytest.mark.parametrize(
+    ("changes", "target"),
+    [
+        ({"target": THIRD}, THIRD),
+        ({"target": ""}, NEW),
+        ({"target": THIRD, "gone": True}, NEW),
+        ({"target": THIRD, "held": ("it is wrong",)}, NEW),
+    ],
+)
+def test_the_target_is_the_last_one_that_was_surely_wanted(
+    changes: dict[str, Any], target: str
+) -> None:
+    assert due(replace(open_pool(), **changes)).target == target
+
+
+ALL_DONE = Counts(total=1, done=1)
+
+
+def test_nothing_is_complete_while_somebody_is_in_flight() -> None:
+    one = in_flight_node(name="n")
+    flying = open_pool(in_flight={one.uid: entry(one, token=TOKEN)}, record=of_target())
+    assert due(flying, one, counts=ALL_DONE).phase is RolloutPhase.PROVEN
+    assert (
+        due(open_pool(record=of_target()), done(), counts=ALL_DONE).phase is RolloutPhase.COMPLETE
+    )
+
+
+@pytest.mark.parametrize(
+    ("proven", "counts", "said"),
+    [(True, ALL_DONE, True), (False, ALL_DONE, False), (True, None, False)],
+)
+def test_a_target_is_complete_when_it_is_proven_and_everybody_is_done(
+    *, proven: bool, counts: Counts | None, said: bool
+) -> None:
+    made = due(open_pool(record=of_target(proven=proven)), done(), counts=counts)
+    assert made.targets[NEW].complete is said
+
+
+@pytest.mark.parametrize(
+    ("base", "counts", "expected"),
+    [(3, None, 3), (1, None, 2), (3, Counts(total=0), 3), (1, Counts(total=0), 1), (0, None, 0)],
+)
+def test_the_base_grows_with_who_was_done_and_stays_when_all_is_over(
+    base: int, counts: Counts | None, expected: int
+) -> None:
+    nodes = [done("a"), done("b")]
+    assert due(open_pool(base=base), *nodes, counts=counts).base == expected
+
+
+def test_only_a_start_that_counts_makes_a_target_known() -> None:
+    place = InFlight(node="n", token=1, target=NEW, since=NOW)
+    for one, known in (
+        (place, [NEW]),
+        (replace(place, outside=True), []),
+        (replace(place, target=""), []),
+    ):
+        assert list(due(open_pool(), candidate("n"), granted={"uid-n": one}).targets) == known
+
+
+PLACE = {"u": InFlight(node="n", token=1, target=NEW, since=NOW)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, False),
+        ({"counts": Counts(total=2)}, True),
+        ({"counts": Counts(total=2), "in_flight": PLACE}, False),
+        ({"in_flight": PLACE}, False),
+        ({"in_flight": PLACE, "base": 3}, True),
+    ],
+)
+def test_what_is_worth_a_write(changes: dict[str, Any], *, expected: bool) -> None:
+    stored = RolloutStatus(target=NEW, in_flight=changes.get("in_flight", {}))
+    assert is_worth_writing(replace(stored, **changes), stored) is expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "gone", "expected"),
+    [
+        ({}, False, False),
+        ({"in_flight": PLACE}, False, True),
+        ({"targets": {NEW: HALTED}}, False, True),
+        ({"targets": {NEW: HALTED}}, True, False),
+        ({"targets": {NEW: HALTED}, "phase": RolloutPhase.COMPLETE}, False, False),
+        ({"in_flight": PLACE}, True, True),
+    ],
+)
+def test_what_would_be_lost_with_a_rollout(
+    changes: dict[str, Any], *, gone: bool, expected: bool
+) -> None:
+    said = replace(RolloutStatus(target=NEW, phase=RolloutPhase.PROVING), **changes)
+    assert is_open(replace(open_pool(), gone=gone), said) is expected
+
+
+def test_a_pool_that_has_no_rollout_was_never_on() -> None:
+    pool = open_pool()
+    off = replace(pool, upgrade=replace(pool.upgrade, auto_upgrade=False))
+    assert was_enabled(off)
+    assert not was_enabled(replace(off, rollout=None))
+
+
+def test_who_can_end_a_stop_is_said() -> None:
+    assert block_reason(WaitCode.PAUSED, "it is").who == RESOLVED_BY[WaitCode.PAUSED]
+    assert block_reason(WaitCode.PAUSED, "it is", "somebody").who == "somebody"
+    foreign = pool_block_reason(open_pool(), instant(foreign_operator="another is at work"))
+    assert foreign is not None
+    assert (foreign.code, foreign.detail) == (WaitCode.FOREIGN_OPERATOR, "another is at work")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sight", "stamps"),
+    [
+        ({}, {}, True),
+        ({"gone": True}, {}, False),
+        ({"held": ("it is wrong",)}, {}, False),
+        ({}, {"foreign_operator": "another is at work"}, False),
+    ],
+)
+def test_wishes_are_written_down_where_it_is_known_what_is_wanted(
+    changes: dict[str, Any], sight: dict[str, Any], *, stamps: bool
+) -> None:
+    pool = replace(open_pool(), **changes)
+    assert reckoned(pool, now=instant(**sight)).constraints.may_mark_required is stamps
+
+
+@pytest.mark.parametrize(
+    ("record", "proven"),
+    [
+        (of_target(), {NEW}),
+        (of_target(proven=False, threshold=2), set[str]()),
+        (of_target(failed=("a",)), set[str]()),
+    ],
+)
+def test_what_is_proven_and_not_halted_can_be_joined(
+    record: TargetRecord, proven: set[str]
+) -> None:
+    assert reckoned(open_pool(record=record)).constraints.proven == proven
+
+
+def test_what_lowers_capacity_is_held_while_something_is_not_seen() -> None:
+    taken, away = candidate("taken"), candidate("away", ready=False)
+    places = {one.uid: entry(one) for one in (taken, away)}
+    pool = open_pool(record=of_target(), base=9, in_flight=places, upgrade={"max_unavailable": 9})
+    assert reckoned(pool, taken, away).held_back == {away.uid}
+    stale = instant(ages={"pods": 91.0})
+    assert reckoned(pool, taken, away, now=stale).held_back == {taken.uid, away.uid}
+    bare = without_driver(node("bare"))
+    free = open_pool(record=of_target(), base=9, in_flight={bare.uid: entry(bare)})
+    assert reckoned(free, bare, now=stale).held_back == frozenset()
+
+
+def test_a_place_that_has_not_begun_says_what_it_costs_and_heals() -> None:
+    place = InFlight(node="n", token=TOKEN + 9, target=NEW, since=NOW)
+    bare, runs = without_driver(node("n")), without_driver(done("n", OLD))
+    assert (
+        contribution_of(bare, place, POOL, NOW).is_unoccupied,
+        contribution_of(runs, place, POOL, NOW).is_unoccupied,
+    ) == (
+        True,
+        False,
+    )
+    assert not contribution_of(done("n", record=None), place, POOL, NOW).is_unoccupied
+    healing = [
+        contribution_of(
+            bare, replace(place, outside=outside, validates=validates), POOL, NOW
+        ).is_recovery
+        for outside, validates in ((True, False), (True, True), (False, False))
+    ]
+    assert healing == [True, False, False]
+
+
+def test_who_failed_is_known_before_and_after_the_rollout_says_so() -> None:
+    before = tally_of(open_pool(), failed("n"))
+    assert (before.has_failed("uid-n", NEW), before.failed[NEW]) == (True, {"uid-n"})
+    record = TargetRecord(threshold=1, failed=("uid-n",))
+    after = tally_of(open_pool(record=record), failed("n"))
+    assert (after.has_failed("uid-n", NEW), after.failed[NEW]) == (True, set())
+    assert not after.has_failed("uid-n", OLD)
+    removal = entry(candidate("r"), token=TOKEN, target="")
+    one = in_flight_node(name="r", record={"operation": "remove", "target": ""})
+    pool = open_pool(in_flight={one.uid: removal})
+    assert "no driver" in tally_of(pool, one).parallel.summary()

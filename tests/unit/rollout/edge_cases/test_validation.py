@@ -1,0 +1,152 @@
+"""Step 8 at the edges: for which run, boot and limit the validator was asked, and what counts."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import Validate
+from libs.contracts.node import NodeRecord, Operation, UpgradeState
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import NodeOutcome, Step, Wait, WriteNode
+from libs.rollout.views.node import NodeView
+from tests.unit.rollout.builders import HOUR, NEW, NOW, driver_pod, granted, on_host, pool
+from tests.unit.rollout.in_flight.step_runner import (
+    at_phase,
+    proof,
+    run_step,
+    slot_writes,
+    step_of,
+    wait_of,
+    with_beats,
+    with_results,
+)
+from tests.unit.rollout.in_flight.test_validation import (
+    END,
+    failing_with,
+    outcome_of,
+    proven,
+    ready,
+    validating,
+)
+
+VALIDATES = {"operation": Operation.VALIDATE, "started": False}
+
+
+def with_record(view: NodeView, **changes: Any) -> NodeView:
+    assert isinstance(view.record, NodeRecord)
+    return replace(view, record=replace(view.record, **changes))
+
+
+def asked(outcome: NodeOutcome) -> bool:
+    """Whether the validator is asked, once more."""
+    if isinstance(outcome, Wait):
+        return False
+    return isinstance(slot_writes(outcome).get("validator"), Validate)
+
+
+def given_back(outcome: NodeOutcome) -> bool:
+    """Whether its lease ends well."""
+    if not isinstance(outcome, Step):
+        return False
+    writes = [one.applied for one in outcome.actions if isinstance(one, WriteNode)]
+    return any(one.state == UpgradeState.UPGRADE_DONE for one in writes)
+
+
+def test_on_a_host_nothing_is_validated_before_something_is_loaded() -> None:
+    view = ready({"operation": Operation.INSTALL}, driver_pods=(), loaded=None)
+    where = on_host(granted(pool(), view))
+    assert step_of(outcome_of(view, where=where)).wait is not None
+    told = run_step(view, step_of(outcome_of(view, where=where)))
+    assert wait_of(outcome_of(told, where=where)).code is WaitCode.DRIVER_START
+
+
+def test_what_was_asked_in_an_earlier_boot_is_asked_anew() -> None:
+    view = with_record(validating(VALIDATES), boot_id="boot-2", deadline_renewed=True)
+    assert asked(outcome_of(replace(view, boot_id="boot-2")))
+
+
+@pytest.mark.parametrize(
+    ("deadline", "anew"), [(END, False), (END - 1, False), (None, False), (END + 1, True)]
+)
+def test_what_was_asked_with_a_limit_that_is_over_too_soon_is_asked_anew(
+    deadline: float | None, *, anew: bool
+) -> None:
+    assert asked(outcome_of(with_record(validating(), deadline=deadline))) is anew
+
+
+def test_what_was_asked_about_another_label_is_asked_anew() -> None:
+    pod = driver_pod(NEW, label="another")
+    view = with_record(replace(validating(), driver_pods=(pod,)), label="another")
+    assert asked(outcome_of(replace(view, driver_label="another")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "anew"),
+    [
+        ({}, False),
+        ({"uid": "next"}, True),
+        ({"started": NOW - HOUR + 0.9}, False),
+        ({"started": NOW - HOUR + 1.0}, True),
+    ],
+)
+def test_what_was_asked_about_another_run_is_asked_anew(
+    changes: dict[str, Any], *, anew: bool
+) -> None:
+    assert (
+        asked(outcome_of(replace(validating(), driver_pods=(driver_pod(NEW, **changes),)))) is anew
+    )
+
+
+@pytest.mark.parametrize(("later", "counts"), [(-1, True), (0, False), (1, False)])
+def test_what_was_accepted_came_before_it_was_told(later: int, *, counts: bool) -> None:
+    """The slot says what is proven, by an op that came after the validation."""
+    step = step_of(outcome_of(proven()))
+    half = run_step(proven(), replace(step, actions=step.actions[:-1]))
+    slot = half.components["validator"].slot
+    assert slot is not None
+    assert half.evidence is not None
+    half = replace(half, evidence=replace(half.evidence, op=slot.op + later))
+    assert given_back(outcome_of(half)) is counts
+
+
+def test_a_proof_under_a_label_that_the_node_has_no_more_gives_nobody_back() -> None:
+    assert given_back(outcome_of(proven()))
+    assert not given_back(outcome_of(replace(proven(), driver_label="another")))
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [("crash", "validation: crash: signal 9"), ("", "validation: failed: signal 9")],
+)
+def test_a_validation_that_gave_no_code_has_failed_all_the_same(code: str, cause: str) -> None:
+    view = with_results(validating(), "validator", outcome="failed", code=code, message="signal 9")
+    assert failing_with(outcome_of(view), view).cause == cause
+
+
+def test_what_fits_and_is_not_answered_in_time_is_no_proof() -> None:
+    view = with_beats(proof(validating(), NOW), END)
+    cause = failing_with(outcome_of(view, END), view, END).cause
+    assert cause == "validation: it was not answered"
+
+
+def test_a_proof_of_something_else_is_asked_for_anew_when_its_op_is_over() -> None:
+    view = proof(validating(), NOW, kernel="5.15")
+    assert not asked(outcome_of(view))
+    assert asked(outcome_of(with_results(view, "validator")))
+
+
+def test_the_plugin_of_a_bring_up_waits_for_cuda_in_the_validation_itself() -> None:
+    view = ready({"operation": Operation.BRING_UP}, cordoned=False, driver_pods=())
+    assert "plugin" not in slot_writes(outcome_of(at_phase(view, "validator", "cuda")))
+
+
+def test_a_validation_without_a_limit_is_asked_for_with_that_of_an_op() -> None:
+    view = ready({"deadline": None})
+    slot = run_step(view, step_of(outcome_of(view))).components["validator"].slot
+    assert slot is not None
+    assert slot.deadline == NOW + 600
+
+
+def test_an_op_whose_evidence_is_still_on_its_way_is_not_asked_for_anew() -> None:
+    assert not asked(outcome_of(with_results(validating(), "validator")))

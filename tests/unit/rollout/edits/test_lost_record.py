@@ -1,0 +1,409 @@
+"""A record that is gone, unreadable or not ours: nothing is done until a person says what."""
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import Idle, Order, Quiesce, Swap
+from libs.contracts.node import (
+    MANAGER,
+    REQUEST_ANNOTATION,
+    LeaseOwner,
+    NodeRecord,
+    NodeRequest,
+    Operation,
+)
+from libs.contracts.reports import Progress
+from libs.contracts.rollout import InFlight
+from libs.rollout.at_rest import step_at_rest
+from libs.rollout.decision import (
+    Candidate,
+    NodeApplyConfiguration,
+    Notice,
+    NoticeKind,
+    Step,
+    Wait,
+    WriteNode,
+    WriteSlot,
+)
+from libs.rollout.edits import handle_edits
+from libs.rollout.views.machine import Component
+from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
+from libs.rollout.views.pool import PoolView
+from tests.unit.rollout.builders import (
+    EPOCH,
+    NEW,
+    NOW,
+    OLD,
+    PERSON,
+    POOL,
+    TOKEN,
+    apply_step,
+    command,
+    component,
+    done,
+    driver_pod,
+    ended,
+    failed,
+    granted,
+    in_flight_node,
+    instant,
+    label_of,
+    lease,
+    node,
+    pool,
+    record,
+    required,
+)
+
+
+def without(node: NodeView, *fields: NodeField) -> NodeView:
+    """The node, with nobody owning these fields any more."""
+    owners = {field: names for field, names in node.field_managers.items() if field not in fields}
+    return replace(node, field_managers=owners)
+
+
+def no_record(made: NodeView) -> NodeView:
+    return replace(without(made, NodeField.RECORD), record=None)
+
+
+def no_lease(made: NodeView) -> NodeView:
+    return replace(without(made, NodeField.LEASE), lease=None)
+
+
+def with_token(made: NodeView, token: int) -> NodeView:
+    held = component(command(Quiesce(), order=(token, 1)))
+    return replace(made, components={**made.components, "plugin": held})
+
+
+IN_FLIGHT = granted(pool(), node())
+"""The grant of node-1 has token 1."""
+
+LOST: dict[str, tuple[NodeView, PoolView]] = {
+    "gone, done": (no_record(done(target=OLD)), pool()),
+    "gone, failed": (no_record(failed()), pool()),
+    "gone, stamped": (no_record(required()), pool()),
+    "gone, in flight": (no_record(in_flight_node("pod-deletion-required")), pool()),
+    "gone, and the state too, with a label that is not wanted": (
+        replace(without(no_record(done(target=OLD)), NodeField.STATE), state=""),
+        pool(),
+    ),
+    "gone, and all but the lease": (
+        node(lease=lease(), field_managers={NodeField.LEASE: (MANAGER,)}),
+        pool(),
+    ),
+    "garbled, done": (done(record=MalformedAnnotation("not JSON")), pool()),
+    "garbled by somebody, with a lease of ours": (
+        replace(
+            in_flight_node("drain-required", field_managers={NodeField.RECORD: (PERSON,)}),
+            record=MalformedAnnotation("{"),
+        ),
+        pool(),
+    ),
+    "garbled by somebody, who then removed the state": (
+        replace(
+            without(done(), NodeField.STATE),
+            record=MalformedAnnotation("{"),
+            state="",
+            field_managers={NodeField.RECORD: (PERSON,), NodeField.DRIVER: (MANAGER,)},
+        ),
+        pool(),
+    ),
+    "rewritten by somebody": (
+        done(field_managers={**done().field_managers, NodeField.RECORD: (PERSON,)}),
+        pool(),
+    ),
+    "the lease is gone": (no_lease(in_flight_node("pod-deletion-required")), pool()),
+    "the lease is garbled": (
+        replace(in_flight_node("validation-required"), lease=MalformedAnnotation("{")),
+        pool(),
+    ),
+    "the lease is of an earlier node": (
+        in_flight_node("validation-required", lease=lease(node_uid="uid-of-earlier")),
+        pool(),
+    ),
+    "a lease of ours that the record does not know": (done(lease=lease()), pool()),
+    "nothing on it, but an agent has heard of what the Rollout has in flight": (
+        with_token(node(), 1),
+        IN_FLIGHT,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_it_is_not_ours_any_more_until_a_person_says_so(case: str) -> None:
+    node, pool = LOST[case]
+    outcome = handle_edits(node, pool, instant())
+    waits = outcome.wait if isinstance(outcome, Step) else outcome
+    assert isinstance(waits, Wait), outcome
+    assert (waits.code, waits.until, waits.since) == ("record-lost", None, NOW)
+    assert "adopt" in waits.who
+    assert "forget" in waits.who
+    if isinstance(outcome, Step):
+        assert all(isinstance(action, WriteSlot) for action in outcome.actions)
+
+
+SWAP = command(Swap(label=label_of(NEW), old_pod_uid="old", install_digest="install"))
+PAUSED = command(Quiesce())
+AT_WORK = Progress(epoch=EPOCH, token=TOKEN, op=1, command="swap", phase="unload")
+COMMANDED = {
+    "discovery": component(command(Idle())),
+    "driver": component(SWAP),
+    "telemetry": component(PAUSED, result=ended(PAUSED)),
+    "validator": component(replace(PAUSED, node_uid="another")),
+}
+STRIPPED = no_lease(in_flight_node("pod-restart-required", components=COMMANDED))
+
+
+def test_without_a_lease_no_command_is_left_standing_that_nobody_has_begun() -> None:
+    step = handle_edits(STRIPPED, pool(), instant())
+    assert isinstance(step, Step)
+    slots = [action for action in step.actions if isinstance(action, WriteSlot)]
+    told = {action.component: action.command for action in slots}
+    assert told.keys() == {"driver", "telemetry"}
+    for slot in told.values():
+        assert (slot.kind, slot.open()) == ("idle", Idle())
+        assert slot.order > (TOKEN, 1)
+    assert "`idle` to driver, telemetry" in step.because
+
+
+def replaced(**parts: Component) -> NodeView:
+    return replace(STRIPPED, components={**COMMANDED, **parts})
+
+
+@pytest.mark.parametrize(
+    ("view", "away"),
+    [
+        (replaced(driver=component(SWAP, progress=AT_WORK)), None),
+        (replace(STRIPPED, lease=MalformedAnnotation("{")), None),
+        (replace(in_flight_node(components=COMMANDED), record=MalformedAnnotation("{")), None),
+        (STRIPPED, NOW - 5),
+    ],
+)
+def test_who_is_at_work_or_leased_is_let_be(view: NodeView, away: float | None) -> None:
+    outcome = handle_edits(view, pool(), instant(bus_down_since=away))
+    assert isinstance(outcome, Wait)
+    assert outcome.code == "record-lost"
+
+
+@pytest.mark.parametrize(
+    "driver",
+    [
+        component(SWAP, progress=AT_WORK, result=ended(SWAP)),
+        component(SWAP, progress=replace(AT_WORK, op=0)),
+    ],
+)
+def test_who_was_at_work_on_something_else_or_has_ended_is_not_at_work(driver: Component) -> None:
+    step = handle_edits(replaced(driver=driver), pool(), instant())
+    assert isinstance(step, Step)
+    assert len(step.actions) == 2
+
+
+NOT_LOST: dict[str, tuple[NodeView, PoolView]] = {
+    "a new node": (node(), pool()),
+    "a new node that was granted a start": (node(), IN_FLIGHT),
+    "a new node whose agents know an earlier token": (
+        replace(
+            node(),
+            components={name: component(highest_order=Order(4, 2)) for name in node().components},
+        ),
+        granted(pool(), node(), token=5),
+    ),
+    "a Node made anew: record and lease of another uid": (
+        replace(
+            done(),
+            uid="uid-new",
+            lease=lease(),
+            field_managers=dict.fromkeys(
+                (NodeField.RECORD, NodeField.STATE, NodeField.DRIVER), ("velero",)
+            ),
+        ),
+        pool(),
+    ),
+    "a record that somebody has too": (
+        done(field_managers={**done().field_managers, NodeField.RECORD: (MANAGER, PERSON)}),
+        pool(),
+    ),
+    "nobody knows who owns what": (done(field_managers={}), pool()),
+    "its lease was taken over by a person": (
+        in_flight_node("drain-required", lease=lease(owner=LeaseOwner.HUMAN)),
+        pool(),
+    ),
+    "it is gone, and a person has the node leased": (
+        no_record(done(lease=lease(owner=LeaseOwner.HUMAN))),
+        pool(),
+    ),
+    "somebody's note in place of a record, on a node that was never ours": (
+        node(record=MalformedAnnotation("hello"), field_managers={NodeField.RECORD: (PERSON,)}),
+        pool(),
+    ),
+    "left over from what was cleared": (
+        node(field_managers={NodeField.REQUEST: (MANAGER,)}),
+        pool(),
+    ),
+    "its cordon alone is ours": (
+        node(cordoned=True, field_managers={NodeField.CORDON: (MANAGER,)}),
+        pool(),
+    ),
+    "removed, no record, and the driver label is right": (
+        replace(without(no_record(done()), NodeField.STATE), state=""),
+        pool(),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_LOST)
+def test_without_a_sign_of_us_nothing_is_lost(case: str) -> None:
+    node, pool = NOT_LOST[case]
+    assert handle_edits(node, pool, instant()) is None
+
+
+def test_removed_without_record_and_the_label_right_is_validated_as_at_first() -> None:
+    stripped, here = NOT_LOST["removed, no record, and the driver label is right"]
+    outcome = step_at_rest(stripped, here, instant())
+    assert isinstance(outcome, Candidate)
+    assert (outcome.operation, outcome.label) == (Operation.VALIDATE, label_of(NEW))
+    shut = replace(stripped, driver_pods=(driver_pod(started=None),), loaded=None)
+    at_first = step_at_rest(shut, here, instant())
+    assert isinstance(at_first, Candidate)
+    assert at_first.operation is Operation.BRING_UP
+
+
+# What a person then asks for.
+
+
+def asking(case: str, request: NodeRequest) -> NodeView:
+    made, _ = LOST[case]
+    owners = {**made.field_managers, NodeField.REQUEST: (PERSON,)}
+    return replace(
+        made, request=request, field_managers=owners, last_managers={NodeField.REQUEST: PERSON}
+    )
+
+
+def answer(node: NodeView, here: PoolView) -> tuple[NodeApplyConfiguration, Notice, NodeView]:
+    step = handle_edits(node, here, instant())
+    assert isinstance(step, Step)
+    write, told = step.actions
+    assert isinstance(write, WriteNode)
+    assert isinstance(told, Notice)
+    assert write.applied.cleared[0] == REQUEST_ANNOTATION
+    assert (told.kind, told.field, told.manager) == (NoticeKind.REQUEST, "request", PERSON)
+    later = apply_step(node, step)
+    assert later.request is None
+    return write.applied, told, later
+
+
+ADOPTED = {
+    "gone, done": ("upgrade-done", False),
+    "garbled, done": ("upgrade-done", False),
+    "rewritten by somebody": ("upgrade-done", False),
+    "gone, failed": ("upgrade-failed", True),
+    "gone, stamped": ("upgrade-required", False),
+    "gone, in flight": ("upgrade-required", False),
+    "the lease is gone": ("upgrade-required", False),
+    "the lease is garbled": ("upgrade-required", True),
+}
+
+
+@pytest.mark.parametrize("case", ADOPTED)
+def test_adopt_takes_it_as_its_labels_have_it_with_nothing_proven(case: str) -> None:
+    state, started = ADOPTED[case]
+    node = asking(case, NodeRequest.ADOPT)
+    here = LOST[case][1]
+    applied, _, later = answer(node, here)
+    made = applied.record
+    assert made is not None
+    assert (made.state, made.started, made.evidence) == (state, started, None)
+    assert (made.node_uid, made.pool, made.label) == (node.uid, POOL, node.driver_label)
+    assert made.token >= TOKEN
+    assert applied.driver_label == node.driver_label
+    assert applied.lease is None
+    assert applied.unschedulable is (True if node.cordoned else None)
+    assert later.cordoned is node.cordoned
+    assert handle_edits(later, here, instant()) is None
+
+
+@pytest.mark.parametrize("known_to", ["record", "lease", "agent", "slot", "standing", "Rollout"])
+def test_adopted_it_counts_on_from_the_highest_token_that_anybody_knows(known_to: str) -> None:
+    made, here, high = asking("the lease is garbled", NodeRequest.ADOPT), pool(), TOKEN + 30
+    assert isinstance(made.record, NodeRecord)
+    place = InFlight(node=made.name, token=high, target=NEW, since=NOW)
+    match known_to:
+        case "record":
+            made = replace(made, record=replace(made.record, token=high))
+        case "lease":
+            made = replace(made, record=None, lease=lease(token=high))
+        case "agent":
+            made = replace(made, components={"driver": component(highest_order=Order(high, 1))})
+        case "slot":
+            made = with_token(made, high)
+        case "standing":
+            here = granted(here, made, token=high)
+        case _:
+            here = pool(status={"in_flight": {made.uid: place}})
+    applied, _, _ = answer(made, here)
+    assert applied.record is not None
+    assert applied.record.token == high
+
+
+def test_adopted_as_done_it_has_to_be_validated() -> None:
+    node = asking("garbled, done", NodeRequest.ADOPT)
+    _, _, later = answer(node, pool())
+    quiet = step_at_rest(later, pool(), instant())
+    assert isinstance(quiet, Step)
+    outcome = step_at_rest(apply_step(later, quiet), pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.operation is Operation.VALIDATE
+
+
+def test_adopted_it_knows_of_which_target_its_label_is() -> None:
+    applied, _, _ = answer(asking("gone, done", NodeRequest.ADOPT), pool())
+    assert applied.record is not None
+    assert applied.record.target == OLD
+
+
+def test_forget_leaves_what_may_be_in_use_and_our_cordon() -> None:
+    case = "the lease is garbled"
+    applied, told, later = answer(asking(case, NodeRequest.FORGET), pool())
+    assert applied == NodeApplyConfiguration(
+        driver_label=label_of(NEW), unschedulable=True, cleared=(REQUEST_ANNOTATION,)
+    )
+    assert told.message == "state, lease and record are gone"
+    assert later.cordoned
+    assert handle_edits(later, pool(), instant()) is None
+
+
+@pytest.mark.parametrize("request_", [NodeRequest.ADOPT, NodeRequest.FORGET])
+def test_what_others_wrote_over_ours_is_taken_away_with_it(request_: NodeRequest) -> None:
+    """Left out of an apply it would stay, and be in the way for ever."""
+    case = "garbled by somebody, who then removed the state"
+    made = asking(case, request_)
+    made = replace(
+        made,
+        state="nonsense",
+        lease=MalformedAnnotation("{"),
+        field_managers={
+            **made.field_managers,
+            NodeField.STATE: (PERSON,),
+            NodeField.LEASE: (PERSON,),
+        },
+    )
+    _, _, later = answer(made, pool())
+    assert later.lease is None
+    assert not isinstance(later.record, MalformedAnnotation)
+    assert later.state == ("upgrade-required" if request_ is NodeRequest.ADOPT else "")
+    assert handle_edits(later, pool(), instant()) is None
+
+
+def test_forget_gives_up_a_label_that_is_not_wanted() -> None:
+    applied, told, later = answer(asking("gone, done", NodeRequest.FORGET), pool())
+    assert applied == NodeApplyConfiguration(cleared=(REQUEST_ANNOTATION,))
+    assert "driver label" in told.message
+    assert handle_edits(later, pool(), instant()) is None
+    outcome = step_at_rest(later, pool(), instant())
+    assert isinstance(outcome, Candidate)
+    assert outcome.operation is Operation.TAKE_OVER
+
+
+def test_a_state_beside_a_record_of_an_earlier_node_is_void_with_it() -> None:
+    said = record(node_uid="uid-of-earlier")
+    assert handle_edits(node(record=said, state="upgrade-done"), pool(), instant()) is None

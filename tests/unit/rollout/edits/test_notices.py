@@ -1,0 +1,66 @@
+"""What is said of edits that are not taken back again: what stands there, and what should."""
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, LeaseOwner, Operation
+from libs.rollout.edits.notices import second_edit_wait
+from libs.rollout.node_writes import current_record
+from libs.rollout.views.node import NodeField, NodeView
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    PERSON,
+    done,
+    in_flight_node,
+    instant,
+    label_of,
+    lease,
+)
+
+STARTED = in_flight_node("pod-restart-required")
+REMOVED = in_flight_node(
+    "pod-restart-required",
+    record={"operation": Operation.REMOVE, "label": "", "target": ""},
+    driver_label=label_of(OLD),
+)
+
+STATE = f"{STATE_LABEL} is drain-required, and the record says upgrade-done"
+GONE = f"{DRIVER_LABEL} is gone, and the record says {label_of(NEW)}"
+
+SAID: dict[str, tuple[NodeView, str]] = {
+    "a state": (replace(done(), state="drain-required"), STATE),
+    "a state, and at rest a driver label": (
+        replace(done(), state="drain-required", driver_label=""),
+        STATE,
+    ),
+    "a driver label": (replace(STARTED, driver_label=""), GONE),
+    "one that should not be there": (
+        REMOVED,
+        f"{DRIVER_LABEL} is {label_of(OLD)}, and the record says none",
+    ),
+    "both": (
+        replace(STARTED, state="upgrade-done", driver_label=""),
+        f"{STATE_LABEL} is upgrade-done, and the record says pod-restart-required; {GONE}",
+    ),
+    "neither, before the start": (replace(in_flight_node(), driver_label=""), ""),
+    "neither, under the lease of another": (
+        replace(STARTED, driver_label="", lease=lease(owner=LeaseOwner.HUMAN)),
+        "",
+    ),
+    "neither, as all is in order": (STARTED, ""),
+}
+
+
+@pytest.mark.parametrize("what", SAID)
+def test_what_stands_there_and_what_should(what: str) -> None:
+    view, said = SAID[what]
+    record = current_record(view)
+    assert record is not None
+    writers = {NodeField.STATE: PERSON, NodeField.DRIVER: "argocd"}
+    wait = second_edit_wait(replace(view, last_managers=writers), record, instant())
+    assert wait.detail.partition("attempt: ")[2] == said
+    assert (wait.since, wait.until) == (NOW, None)
+    if what == "both":
+        assert wait.who == f"{PERSON} and argocd, by putting it back; then a retry"

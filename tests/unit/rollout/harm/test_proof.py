@@ -1,0 +1,286 @@
+"""The proof phase: how many start, and of what (docs/states.md#harm): a case for each sentence."""
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.rollout import InFlight, Release, RolloutPhase, RolloutSpec, TargetRecord
+from libs.contracts.waits import WaitCode
+from libs.policy.kinds.strategy import StrategySpec
+from libs.rollout import harm
+from libs.rollout.views.node import NodeView
+from tests.unit.rollout.allocate.builders import (
+    candidate,
+    candidates,
+    checked,
+    code_of,
+    decided,
+    entry,
+    granted_to,
+    of_target,
+    open_pool,
+    written,
+)
+from tests.unit.rollout.builders import NEW, NOW, OLD, done, failed, in_flight_node, node
+
+ALL = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
+UNPROVEN = TargetRecord(threshold=2)
+
+
+def in_flight(*nodes: NodeView, **changes: object) -> dict[str, InFlight]:
+    """Places of nodes whose lease bears the token that `under_way` gives them."""
+    return {one.uid: replace(entry(one, token=7), **changes) for one in nodes}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "parallel", "most", "threshold", "failed", "flying", "accepted", "starts"),
+    [
+        (5, 0, "25%", "5%", 0, 0, 0, 1),  # T = 1
+        (30, 0, "25%", "5%", 0, 0, 0, 2),  # T = 2
+        (30, 0, "25%", "5%", 0, 1, 0, 1),
+        (30, 0, "25%", "5%", 0, 2, 0, 0),
+        (30, 0, "25%", "5%", 1, 0, 0, 1),
+        (30, 0, "25%", "5%", 1, 1, 0, 0),
+        (30, 0, "25%", "5%", 2, 0, 0, 0),  # halted
+        (30, 0, "25%", "5%", 2, 0, 1, 1),  # released for one more
+        (30, 0, "25%", "5%", 2, 0, 2, 2),
+        (30, 0, "25%", "5%", 2, 1, 2, 1),
+        (30, 1, "25%", "5%", 0, 0, 0, 1),  # the budget is narrower
+        (30, 0, 1, "5%", 0, 0, 0, 1),
+        (30, 0, 0, "5%", 0, 0, 0, 0),
+        (30, 0, "100%", "50%", 0, 0, 0, 15),
+        (30, 0, "100%", 40, 0, 0, 0, 30),  # fewer nodes than T
+    ],
+)
+def test_how_many_start(
+    *,
+    nodes: int,
+    parallel: int,
+    most: int | str,
+    threshold: int | str,
+    failed: int,
+    flying: int,
+    accepted: int,
+    starts: int,
+) -> None:
+    """Our own table beside the GPU Operator's: it has no such phase."""
+    waiting = [candidate(f"node-{n:02}") for n in range(nodes - failed - flying)]
+    busy = [in_flight_node("wait-for-jobs-required", f"busy-{n}") for n in range(flying)]
+    strategy = StrategySpec(failure_threshold=threshold)
+    record = TargetRecord(
+        threshold=harm.threshold(strategy, base=nodes),
+        failed=tuple(f"gone-{n}" for n in range(failed)),
+    )
+    pool = open_pool(
+        upgrade={"max_parallel_upgrades": parallel, "max_unavailable": most},
+        record=record if failed or flying else None,
+        base=nodes,
+        in_flight=in_flight(*busy),
+        strategy=strategy,
+        spec=RolloutSpec(release=Release(target=NEW, failures=accepted)) if accepted else None,
+        phase=RolloutPhase.PROVING,
+    )
+    assert len(granted_to(pool, *waiting, *busy)) == starts
+
+
+def test_t_is_fixed_at_the_first_grant_of_the_target() -> None:
+    pool = open_pool(upgrade=ALL, base=40)
+    status = written(decided(pool, *candidates(30)))
+    assert status.targets == {NEW: TargetRecord(threshold=2)}
+    wider = replace(pool, strategy=StrategySpec(failure_threshold="50%"))
+    known = open_pool(upgrade=ALL, base=40, record=UNPROVEN, strategy=wider.strategy)
+    assert len(granted_to(known, *candidates(30))) == 2
+
+
+def test_validated_nodes_prove_it_and_from_then_on_the_budget_alone_limits() -> None:
+    proof = [done("first"), done("second")]
+    places = {one.uid: replace(entry(one), token=7) for one in proof}
+    pool = open_pool(
+        upgrade=ALL, base=9, record=UNPROVEN, in_flight=places, phase=RolloutPhase.PROVING
+    )
+    (write,) = decided(pool, *proof, *candidates(7)).rollouts
+    record = write.status.targets[NEW]
+    assert (record.validated, record.proven) == (("uid-first", "uid-second"), True)
+    assert len(write.granted) == 7
+    assert (write.status.phase, write.status.last_good) == (RolloutPhase.PROVEN, NEW)
+
+
+def test_halting_is_tested_at_every_decision_before_anything_else() -> None:
+    """The failure is read from the Node, before the Rollout says so."""
+    broken = failed("broken")
+    pool = open_pool(
+        upgrade=ALL,
+        base=9,
+        record=TargetRecord(threshold=1),
+        in_flight=in_flight(broken),
+        phase=RolloutPhase.PROVING,
+    )
+    decision = decided(pool, broken, *candidates(3))
+    status = written(decision)
+    assert status.phase is RolloutPhase.HALTED
+    assert status.because == "1 of 1 failures"
+    assert status.targets[NEW].failed == ("uid-broken",)
+    assert {decision.waits[f"node-0{n}"].code for n in range(3)} == {WaitCode.HALTED}
+
+
+def test_it_is_halted_on_reopening_too() -> None:
+    record = of_target(failed=("gone",), complete=True)
+    pool = open_pool(upgrade=ALL, base=9, record=record, phase=RolloutPhase.COMPLETE)
+    decision = decided(pool, *candidates(3))
+    assert written(decision).phase is RolloutPhase.HALTED
+    assert code_of(decision, "node-00") is WaitCode.HALTED
+
+
+def test_what_ends_before_the_start_is_no_harm() -> None:
+    broken = failed("broken")
+    assert isinstance(broken.record, NodeRecord)
+    record = replace(broken.record, started=False, cause="eviction: ml/train-0")
+    broken = replace(broken, record=record)
+    pool = open_pool(
+        upgrade=ALL, base=9, record=TargetRecord(threshold=1), in_flight=in_flight(broken)
+    )
+    status = written(decided(pool, broken))
+    assert (status.targets[NEW].failed, status.in_flight) == ((), {})
+
+
+def test_a_first_bring_up_that_fails_is_harm() -> None:
+    broken = failed("broken")
+    assert isinstance(broken.record, NodeRecord)
+    record = replace(broken.record, operation=Operation.BRING_UP, label_before="")
+    pool = open_pool(
+        upgrade=ALL, base=9, record=TargetRecord(threshold=1), in_flight=in_flight(broken)
+    )
+    status = written(decided(pool, replace(broken, record=record)))
+    assert status.targets[NEW].failed == ("uid-broken",)
+
+
+def test_a_failure_stays_counted_when_its_node_is_gone_and_the_place_returns() -> None:
+    pool = open_pool(
+        upgrade=ALL,
+        base=9,
+        record=TargetRecord(threshold=2, failed=("uid-gone",)),
+        in_flight={"uid-also-gone": InFlight(node="also", token=7, target=NEW, since=NOW)},
+    )
+    status = written(decided(pool, *candidates(2)))
+    assert status.targets[NEW].failed == ("uid-gone",)
+    assert sorted(status.in_flight) == ["uid-node-00"]
+
+
+def test_editing_the_policy_away_and_back_clears_nothing() -> None:
+    record = TargetRecord(threshold=2, failed=("gone",))
+    away = open_pool(upgrade=ALL, base=9, record=record, target=OLD, phase=RolloutPhase.PROVING)
+    status = written(decided(away, *[done(f"done-{n}", OLD) for n in range(3)]))
+    assert status.phase is RolloutPhase.COMPLETE
+    assert status.targets[NEW].failed == ("gone",)
+
+
+def test_a_retry_of_what_failed_here_counts_once() -> None:
+    """Beside one that is in flight and one that failed there is no place for a third."""
+    busy = in_flight_node("wait-for-jobs-required", "busy")
+    retried = checked(_required_again("retried", target=NEW))
+    pool = open_pool(
+        upgrade=ALL,
+        base=9,
+        record=TargetRecord(threshold=2, failed=("uid-retried",)),
+        in_flight=in_flight(busy),
+    )
+    assert granted_to(pool, busy, retried, candidate("other")) == ["retried"]
+
+
+def test_not_even_a_retry_starts_while_more_are_in_flight_than_may_be() -> None:
+    """A person took back what he had accepted."""
+    busy = [in_flight_node("wait-for-jobs-required", f"busy-{n}") for n in range(2)]
+    retried = checked(_required_again("retried", target=NEW))
+    pool = open_pool(
+        upgrade=ALL,
+        base=9,
+        record=TargetRecord(threshold=2, accepted=1, failed=("uid-retried",)),
+        in_flight=in_flight(*busy),
+    )
+    decision = decided(pool, *busy, retried)
+    assert code_of(decision, "retried") is WaitCode.PROOF
+
+
+def _required_again(name: str, target: str, **changes: object) -> NodeView:
+    """It failed on this target, and is required again."""
+    made = failed(name, target)
+    assert isinstance(made.record, NodeRecord)
+    record = replace(made.record, state="upgrade-required", asked=True, **changes)
+    return replace(made, state="upgrade-required", record=record)
+
+
+def test_who_failed_on_an_earlier_target_comes_first_one_at_a_time_and_outside() -> None:
+    first = checked(_required_again("z-1", target=OLD))
+    second = checked(_required_again("z-2", target=OLD))
+    busy = in_flight_node("wait-for-jobs-required", "busy")
+    pool = open_pool(
+        upgrade={"max_parallel_upgrades": 1, "max_unavailable": "100%"},
+        base=9,
+        record=TargetRecord(threshold=1),
+        in_flight=in_flight(busy),
+    )
+    decision = decided(pool, busy, first, second, candidate("a"))
+    (write,) = decision.rollouts
+    assert write.granted == ("z-1",)
+    assert write.status.in_flight["uid-z-1"].outside
+    assert code_of(decision, "z-2") is WaitCode.BUDGET
+    assert code_of(decision, "a") is WaitCode.PROOF
+
+
+def test_its_failure_counts_for_nothing() -> None:
+    broken = failed("broken")
+    assert isinstance(broken.record, NodeRecord)
+    broken = replace(broken, record=replace(broken.record, outside=True))
+    pool = open_pool(
+        upgrade=ALL,
+        base=9,
+        record=TargetRecord(threshold=1),
+        in_flight=in_flight(broken, outside=True),
+        phase=RolloutPhase.PROVING,
+    )
+    status = written(decided(pool, broken))
+    assert (status.targets[NEW].failed, status.in_flight) == ((), {})
+
+
+def test_in_a_halt_who_failed_before_does_not_start_either() -> None:
+    pool = open_pool(upgrade=ALL, base=9, record=TargetRecord(threshold=1, failed=("gone",)))
+    decision = decided(pool, checked(_required_again("z-1", target=OLD)))
+    assert code_of(decision, "z-1") is WaitCode.HALTED
+
+
+HALTED = TargetRecord(threshold=1, failed=("gone",))
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ({NEW: of_target()}, NEW),
+        ({NEW: HALTED, OLD: of_target()}, OLD),
+        ({NEW: HALTED}, WaitCode.HALTED),
+        ({NEW: TargetRecord(threshold=2)}, NEW),
+        ({NEW: HALTED, OLD: HALTED}, WaitCode.HALTED),
+    ],
+)
+def test_what_a_node_gets_that_joins(
+    records: dict[str, TargetRecord], expected: str | WaitCode
+) -> None:
+    pool = open_pool(upgrade=ALL, base=9)
+    assert pool.rollout is not None
+    status = replace(pool.rollout.status, targets=records)
+    pool = replace(pool, rollout=replace(pool.rollout, status=status))
+    joins = checked(node("joins"), target=OLD if expected == OLD else NEW)
+    decision = decided(pool, joins)
+    if isinstance(expected, WaitCode):
+        assert code_of(decision, "joins") is expected
+    else:
+        assert written(decision).in_flight["uid-joins"].target == expected
+
+
+def test_who_holds_up_the_proof_is_named_the_longest_first() -> None:
+    late, early = (in_flight_node("wait-for-jobs-required", name) for name in ("a-late", "z-early"))
+    places = in_flight(late, since=NOW - 10) | in_flight(early, since=NOW - 500)
+    pool = open_pool(upgrade=ALL, base=9, record=UNPROVEN, in_flight=places)
+    wait = decided(pool, late, early, candidate("node-1")).waits["node-1"]
+    assert wait.code is WaitCode.PROOF
+    assert "z-early, a-late" in wait.detail
+    assert wait.who == "whoever frees z-early, a-late"

@@ -1,0 +1,295 @@
+"""Step 7: the old pod goes, and one op of the driver agent does the rest."""
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import Idle, Install, Order, Quiesce, Swap
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation
+from libs.contracts.reports import Refusal, RefusalCode
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import DeleteDriverPod, EvictPods, PodRef
+from libs.rollout.views.machine import EvictionExemption, WorkloadPod
+from libs.rollout.views.node import NodeView
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    command,
+    component,
+    driver_pod,
+    granted,
+    install_of,
+    label_of,
+    on_host,
+    pool,
+    without_driver,
+)
+from tests.unit.rollout.in_flight.builders import (
+    END,
+    LOADED,
+    QUIET,
+    WAITS_AT_GATE,
+    S,
+    failing_with,
+    outcome_of,
+    restarting,
+    swapping,
+)
+from tests.unit.rollout.in_flight.step_runner import (
+    TOKEN,
+    at_phase,
+    in_flight,
+    node_write,
+    record_in,
+    run_step,
+    silenced,
+    slot_writes,
+    step_of,
+    wait_of,
+    with_beats,
+    with_component,
+    with_results,
+)
+
+# The old pod.
+
+
+@pytest.mark.parametrize("deleting", [True, False])
+def test_no_swap_before_the_old_pod_object_is_gone(deleting: bool) -> None:
+    view = restarting(driver_pod(OLD, deleting=deleting), WAITS_AT_GATE)
+    wait = wait_of(outcome_of(view))
+    assert wait.code == WaitCode.OLD_DRIVER
+    assert wait.detail == f"gpu-operator/driver-{OLD}-node-1 is still there"
+    assert wait.until == END
+
+
+def test_a_pod_of_an_older_label_still_is_waited_for_too() -> None:
+    view = restarting(driver_pod(OLD, uid="older", label="another"), WAITS_AT_GATE)
+    assert wait_of(outcome_of(view)).code == WaitCode.OLD_DRIVER
+
+
+@pytest.mark.parametrize("label", [label_of(NEW), ""])
+def test_a_pod_that_no_label_makes_go_is_deleted_by_its_uid(label: str) -> None:
+    old = driver_pod(OLD, label=label)
+    view = restarting(old)
+    step = step_of(outcome_of(view))
+    assert step.actions == (
+        DeleteDriverPod(pod=PodRef(namespace=old.namespace, name=old.name, uid=old.uid)),
+    )
+    assert wait_of(outcome_of(run_step(view, step))).code == WaitCode.OLD_DRIVER
+
+
+def test_only_the_pod_that_is_named_as_old_is_deleted() -> None:
+    view = restarting(driver_pod(OLD, uid="foreign", label=""))
+    assert wait_of(outcome_of(view)).code == WaitCode.OLD_DRIVER
+
+
+def test_an_old_pod_that_never_goes_fails_the_node() -> None:
+    view = with_beats(restarting(driver_pod(OLD, deleting=True)), END)
+    record = failing_with(outcome_of(view, END), view, END)
+    assert record.cause == (
+        f"driver-start: the old driver pod gpu-operator/driver-{OLD}-node-1 is still there"
+    )
+
+
+# The op.
+
+
+def test_the_swap_says_what_is_wanted_and_its_limit_is_that_of_the_unload() -> None:
+    view = restarting(WAITS_AT_GATE)
+    step = step_of(outcome_of(view))
+    old = f"pod-{OLD}-node-1"
+    body = Swap(label=label_of(NEW), install_digest=install_of(NEW), old_pod_uid=old)
+    assert slot_writes(step) == {"driver": body}
+    slot = run_step(view, step).components["driver"].slot
+    assert slot is not None
+    assert (slot.order, slot.deadline) == (Order(TOKEN, 1), NOW + 120)
+    assert step.wait is not None
+    assert (step.wait.code, step.wait.until) == (WaitCode.UNLOAD, NOW + 120)
+
+
+@pytest.mark.parametrize(("loaded", "keep"), [(LOADED, True), (None, False)])
+def test_a_restart_keeps_the_modules_that_are_there(
+    loaded: LoadedDriver | None, keep: bool
+) -> None:
+    record = {"operation": Operation.RESTART, "paused": False}
+    view = restarting(WAITS_AT_GATE, record=record, loaded=loaded)
+    body = slot_writes(outcome_of(view))["driver"]
+    assert isinstance(body, Swap)
+    assert body.keep == keep
+
+
+def test_on_a_host_the_agent_installs_what_the_target_names() -> None:
+    view = restarting(record={"operation": Operation.INSTALL})
+    where = on_host(granted(pool(), view))
+    assert slot_writes(outcome_of(view, where=where))["driver"] == Install(
+        label=label_of(NEW),
+        artefact_digest=f"sha256:{install_of(NEW)}",
+        install_digest=install_of(NEW),
+    )
+
+
+@pytest.mark.parametrize(
+    ("phase", "detail", "code", "until"),
+    [
+        ("old-driver", "container 7", WaitCode.OLD_DRIVER, NOW + 120),
+        ("unload", "pid 12 (python)", WaitCode.UNLOAD, NOW + 120),
+        ("gate", "nobody asks", WaitCode.GATE, END),
+        ("driver-start", "compiling", WaitCode.DRIVER_START, END),
+    ],
+)
+def test_what_is_waited_for_follows_the_agent(
+    phase: str, detail: str, code: WaitCode, until: float
+) -> None:
+    view = at_phase(swapping(WAITS_AT_GATE), "driver", phase, detail)
+    wait = wait_of(outcome_of(view))
+    assert (wait.code, wait.detail, wait.until) == (code, detail, until)
+
+
+def test_the_gate_and_the_kubelet_are_quoted() -> None:
+    view = at_phase(swapping(replace(WAITS_AT_GATE, trouble="ErrImagePull")), "driver", "gate")
+    view = replace(view, gate=Gate(why="the slot cannot be read"))
+    assert wait_of(outcome_of(view)).detail == "gate: the slot cannot be read (ErrImagePull)"
+
+
+def test_an_agent_that_has_not_begun() -> None:
+    told = swapping(WAITS_AT_GATE)
+    refuses = refusing(told, RefusalCode.JOURNAL)
+    for view, code in (
+        (told, WaitCode.UNLOAD),
+        (silenced(told, "driver"), WaitCode.GATE),
+        (refuses, WaitCode.GATE),
+    ):
+        wait = wait_of(outcome_of(view))
+        assert (wait.code, wait.until) == (code, END)
+
+
+def refusing(view: NodeView, code: RefusalCode) -> NodeView:
+    driver = view.components["driver"]
+    assert driver.slot is not None
+    refusal = Refusal(code=code, message="no", token=TOKEN, op=driver.slot.op)
+    return with_component(view, "driver", replace(driver, refusal=refusal))
+
+
+def expired(view: NodeView) -> NodeView:
+    return refusing(view, RefusalCode.EXPIRED)
+
+
+def superseded(view: NodeView) -> NodeView:
+    return with_results(view, "driver", outcome="superseded")
+
+
+def rebooted(view: NodeView) -> NodeView:
+    assert isinstance(view.record, NodeRecord)
+    record = replace(view.record, boot_id="boot-2", deadline_renewed=True)
+    return replace(view, boot_id="boot-2", record=record)
+
+
+def overtaken(view: NodeView) -> NodeView:
+    driver = view.components["driver"]
+    return with_component(view, "driver", replace(driver, highest_order=Order(TOKEN, 4)))
+
+
+@pytest.mark.parametrize(
+    ("change", "at"),
+    [(expired, NOW + 120), (superseded, NOW), (overtaken, NOW), (rebooted, NOW)],
+)
+def test_an_op_that_will_never_be_done_is_given_anew(
+    change: Callable[[NodeView], NodeView], at: float
+) -> None:
+    view = with_beats(change(swapping(WAITS_AT_GATE, loaded=None)), at)
+    step = step_of(outcome_of(view, at))
+    assert isinstance(slot_writes(step)["driver"], Swap)
+    slot = run_step(view, step).components["driver"].slot
+    assert slot is not None
+    assert slot.order > Order(TOKEN, 1)
+    assert slot.deadline == at + 120
+
+
+def test_an_agent_whose_clock_is_ahead_is_not_told_over_and_over() -> None:
+    view = refusing(swapping(WAITS_AT_GATE), RefusalCode.EXPIRED)
+    step = step_of(outcome_of(view))
+    assert (step.actions, step.wake_at) == ((), NOW + 120)
+
+
+def test_a_swap_of_before_the_label_was_stamped_again_does_not_count() -> None:
+    view = with_results(swapping(WAITS_AT_GATE), "driver")
+    assert isinstance(view.record, NodeRecord)
+    again = replace(view.record, since=NOW + 5)
+    step = step_of(outcome_of(replace(view, record=again), NOW + 5))
+    assert isinstance(slot_writes(step)["driver"], Swap)
+    other = replace(view.record, old_pod_uid="pod-that-ran")
+    assert isinstance(slot_writes(outcome_of(replace(view, record=other)))["driver"], Swap)
+
+
+def test_a_pod_made_anew_after_the_swap_is_let_in_by_another() -> None:
+    view = with_results(swapping(WAITS_AT_GATE), "driver")
+    shut = Gate(admitted_pod_uid="gone", waiting_pod_uid=WAITS_AT_GATE.uid)
+    assert isinstance(slot_writes(outcome_of(replace(view, gate=shut)))["driver"], Swap)
+    admitted = Gate(admitted_pod_uid=WAITS_AT_GATE.uid, waiting_pod_uid=WAITS_AT_GATE.uid)
+    assert wait_of(outcome_of(replace(view, gate=admitted))).code == WaitCode.DRIVER_START
+
+
+# What is seen to before the swap.
+
+
+def test_components_that_resumed_let_go_again_before_another_unload() -> None:
+    view = in_flight(
+        S.POD_RESTART_REQUIRED,
+        record={"deadline": END},
+        driver_pods=(WAITS_AT_GATE,),
+        components={
+            "driver": component(),
+            **{name: component(command(Idle(), order=(TOKEN, 2))) for name in QUIET},
+        },
+        loaded=LOADED,
+    )
+    step = step_of(outcome_of(view))
+    assert slot_writes(step) == dict.fromkeys(QUIET, Quiesce())
+    assert isinstance(
+        slot_writes(outcome_of(with_results(run_step(view, step), *QUIET)))["driver"], Swap
+    )
+
+
+def test_nothing_is_quiesced_where_nothing_is_loaded_but_the_plugin_of_a_bring_up() -> None:
+    parts = {name: component(command(Idle(), order=(7, 2))) for name in ("driver", *QUIET)}
+    view = in_flight(
+        S.POD_RESTART_REQUIRED, record={"deadline": END, "paused": False}, components=parts
+    )
+    view = replace(without_driver(view), driver_pods=(WAITS_AT_GATE,))
+    assert set(slot_writes(outcome_of(view))) == {"driver"}
+    assert isinstance(view.record, NodeRecord)
+    first = replace(view, record=replace(view.record, operation=Operation.BRING_UP))
+    assert slot_writes(outcome_of(first)) == {"plugin": Quiesce()}
+
+
+def test_a_plugin_that_does_not_let_go_fails_a_bring_up() -> None:
+    record = {"operation": Operation.BRING_UP, "paused": False, "since": NOW}
+    view = restarting(WAITS_AT_GATE, record=record)
+    view = replace(view, loaded=None)
+    plugin = component(command(Quiesce(), order=(TOKEN, 3), deadline=NOW + 240), heard=NOW + 200)
+    view = with_beats(with_component(view, "plugin", plugin), NOW + 240)
+    assert wait_of(outcome_of(view, NOW + 239)).code == WaitCode.QUIESCE
+    record = failing_with(outcome_of(view, NOW + 240), view, NOW + 241)
+    assert record.cause == "quiesce: plugin not let go of the devices yet"
+
+
+def test_pods_and_operands_that_came_are_seen_to_before_the_unload() -> None:
+    late = WorkloadPod(namespace="ml", name="late", uid="u", gpu=True)
+    view = restarting(WAITS_AT_GATE, pods=(late,), loaded=LOADED)
+    (evict,) = step_of(outcome_of(view)).actions
+    assert isinstance(evict, EvictPods)
+    dcgm = WorkloadPod(namespace="x", name="dcgm", uid="d", exemption=EvictionExemption.OPERAND)
+    wait = wait_of(outcome_of(replace(view, pods=(dcgm,))))
+    assert (wait.code, wait.until) == (WaitCode.OPERANDS, END)
+    swap_sent = swapping(WAITS_AT_GATE, pods=(), loaded=LOADED)
+    assert wait_of(outcome_of(replace(swap_sent, pods=(late,)))).code == WaitCode.UNLOAD
+
+
+def test_a_driver_that_waits_for_our_leave_gets_it() -> None:
+    step = outcome_of(restarting(WAITS_AT_GATE, safe_load=True))
+    assert node_write(step).applied.cleared == (SAFE_LOAD_ANNOTATION,)
+    assert record_in(step).state == S.POD_RESTART_REQUIRED

@@ -1,0 +1,153 @@
+"""How step 7 ends: the driver is ready or removed, or the node fails, and for which cause."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import Idle
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import Operation
+from libs.contracts.waits import WaitCode
+from libs.rollout.views.machine import DriverPod
+from libs.rollout.views.node import NodeView
+from tests.unit.rollout.builders import NEW, NOW, driver_pod
+from tests.unit.rollout.in_flight.builders import (
+    END,
+    LOADED,
+    QUIET,
+    WAITS_AT_GATE,
+    S,
+    failing_with,
+    outcome_of,
+    restarting,
+    swapping,
+)
+from tests.unit.rollout.in_flight.step_runner import (
+    at_phase,
+    node_write,
+    record_in,
+    run_step,
+    slot_writes,
+    step_of,
+    wait_of,
+    with_beats,
+    with_results,
+)
+
+# How it ends.
+
+
+def test_a_driver_that_is_ready_and_loaded_is_validated() -> None:
+    ready = driver_pod(NEW, started=NOW - 5)
+    view = with_results(swapping(ready), "driver")
+    record = record_in(outcome_of(replace(view, loaded=LOADED)))
+    assert (record.state, record.paused, record.deadline) == (
+        S.VALIDATION_REQUIRED,
+        False,
+        NOW + 600,
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods", "loaded"),
+    [
+        ((), LOADED),
+        ((WAITS_AT_GATE,), LOADED),
+        ((driver_pod(NEW, ready=False),), LOADED),
+        ((driver_pod(NEW),), None),
+    ],
+)
+def test_a_driver_is_not_ready_before_both_have_said_so(
+    pods: tuple[DriverPod, ...], loaded: LoadedDriver | None
+) -> None:
+    view = with_results(swapping(*pods), "driver")
+    wait = wait_of(outcome_of(replace(view, loaded=loaded)))
+    assert (wait.code, wait.until) == (WaitCode.DRIVER_START, END)
+
+
+def test_the_limit_for_the_unload_names_who_holds_the_devices() -> None:
+    view = with_beats(at_phase(swapping(WAITS_AT_GATE), "driver", "unload", "pid 12"), NOW + 120)
+    assert wait_of(outcome_of(view, NOW + 119)).code == WaitCode.UNLOAD
+    record = failing_with(outcome_of(view, NOW + 120), view, NOW + 121)
+    assert (record.state, record.cause) == (S.UPGRADE_FAILED, "busy: pid 12")
+
+
+def test_the_limit_for_the_unload_is_not_one_for_the_start() -> None:
+    view = with_beats(at_phase(swapping(WAITS_AT_GATE), "driver", "driver-start"), NOW + 500)
+    assert wait_of(outcome_of(view, NOW + 500)).code == WaitCode.DRIVER_START
+
+
+def test_the_limit_for_the_start_says_where_it_stood() -> None:
+    pod = replace(WAITS_AT_GATE, trouble="ImagePullBackOff")
+    view = with_beats(at_phase(swapping(pod), "driver", "driver-start"), END)
+    assert wait_of(outcome_of(view, END - 1)).code == WaitCode.DRIVER_START
+    record = failing_with(outcome_of(view, END), view, END + 1)
+    assert record.cause == "driver-start: driver-start (ImagePullBackOff)"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "cause"),
+    [
+        ("busy", "pid 12", "busy: pid 12"),
+        ("driver-start", "modprobe: no such device", "driver-start: modprobe: no such device"),
+        ("", "", "driver-start: the agent gave up"),
+    ],
+)
+def test_what_the_agent_gives_up_with_is_the_cause(code: str, message: str, cause: str) -> None:
+    view = swapping(WAITS_AT_GATE)
+    view = with_results(view, "driver", outcome="failed", code=code, message=message)
+    assert failing_with(outcome_of(view), view).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("pod", "cause"),
+    [
+        (
+            driver_pod(NEW, restarts=3, trouble="CrashLoopBackOff"),
+            "driver-start: it restarted 3 times (CrashLoopBackOff)",
+        ),
+        (
+            replace(WAITS_AT_GATE, trouble="InvalidImageName: driver:??"),
+            "driver-start: InvalidImageName: driver:??",
+        ),
+    ],
+)
+def test_what_no_waiting_will_mend_fails_at_once(pod: DriverPod, cause: str) -> None:
+    view = swapping(WAITS_AT_GATE)
+    view = replace(view, driver_pods=(pod,))
+    assert failing_with(outcome_of(view), view).cause == cause
+
+
+@pytest.mark.parametrize("pod", [driver_pod(NEW, restarts=2, ready=False)])
+def test_two_restarts_are_borne(pod: DriverPod) -> None:
+    assert wait_of(outcome_of(swapping(pod))).code == WaitCode.UNLOAD
+
+
+# A removal.
+
+
+def removal(*pods: DriverPod, **changes: Any) -> NodeView:
+    record = {"operation": Operation.REMOVE, "target": "", "label": ""}
+    return restarting(*pods, record=record, driver_label="", excluded=True, **changes)
+
+
+def test_a_removal_ends_when_modules_and_containers_are_gone() -> None:
+    view = removal()
+    view = with_results(run_step(view, step_of(outcome_of(view))), "driver")
+    assert wait_of(outcome_of(view)).code == WaitCode.UNLOAD  # the old modules are still reported
+    unseen = replace(view, loaded=None, modules_reported=False)
+    assert wait_of(outcome_of(unseen)).code == WaitCode.UNLOAD
+    step = step_of(outcome_of(replace(view, loaded=None)))
+    applied = node_write(step).applied
+    assert (applied.state, applied.record, applied.lease, applied.unschedulable) == (
+        "",
+        None,
+        None,
+        None,
+    )
+    assert slot_writes(step) == dict.fromkeys(("driver", *QUIET), Idle())
+
+
+def test_a_removal_waits_for_every_driver_pod() -> None:
+    assert wait_of(outcome_of(removal(driver_pod(NEW)))).code == WaitCode.OLD_DRIVER

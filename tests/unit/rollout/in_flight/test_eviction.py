@@ -1,0 +1,362 @@
+"""Jobs finish and pods leave: which do, which need not, which cannot, and what a limit ends in."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import Idle, Quiesce
+from libs.contracts.node import NodeRecord, UpgradeState
+from libs.contracts.waits import WaitCode
+from libs.policy.kinds.strategy import OnEvictionTimeout, OnJobTimeout, StrategySpec
+from libs.policy.kinds.upgrade_policy import Drain, PodDeletion, WaitForCompletion
+from libs.rollout.decision import EvictPods, NodeOutcome, NoticeKind, PodRef
+from libs.rollout.in_flight import step_in_flight
+from libs.rollout.views.machine import EvictionExemption, PodEviction, WorkloadPod
+from libs.rollout.views.node import NodeField, NodeView
+from libs.rollout.views.pool import PoolView
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED
+from tests.unit.rollout.builders import NOW, granted, instant, lease, pool
+from tests.unit.rollout.in_flight.step_runner import (
+    TOKEN,
+    in_flight,
+    node_write,
+    notices_in,
+    record_in,
+    run_step,
+    slot_writes,
+    step_of,
+    wait_of,
+)
+
+S = UpgradeState
+
+
+def work(name: str = "train-0", **changes: Any) -> WorkloadPod:
+    return replace(WorkloadPod(namespace="ml", name=name, uid=f"uid-{name}", gpu=True), **changes)
+
+
+def flight(
+    state: UpgradeState, *pods: WorkloadPod, record: dict[str, Any] | None = None, **changes: Any
+) -> NodeView:
+    shown: dict[str, Any] = {"pods": pods, **changes}
+    return in_flight(state, record={"deadline": NOW + 240, **(record or {})}, **shown)
+
+
+def place(
+    view: NodeView,
+    *,
+    jobs: OnJobTimeout = OnJobTimeout.EVICT,
+    eviction: OnEvictionTimeout = OnEvictionTimeout.FAIL,
+    **upgrade: Any,
+) -> PoolView:
+    upgrade = {"wait_for_completion": WaitForCompletion(pod_selector="a=b"), **upgrade}
+    strategy = StrategySpec(on_job_timeout=jobs, on_eviction_timeout=eviction)
+    return granted(pool(upgrade=upgrade, strategy=strategy), view)
+
+
+def outcome_of(view: NodeView, at: float = NOW, **options: Any) -> NodeOutcome:
+    return step_in_flight(view, place(view, **options), instant(at))
+
+
+def evicted(outcome: NodeOutcome) -> EvictPods:
+    (action,) = (action for action in step_of(outcome).actions if isinstance(action, EvictPods))
+    return action
+
+
+def refs(*pods: WorkloadPod) -> tuple[PodRef, ...]:
+    return tuple(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in pods)
+
+
+def asked(
+    view: NodeView, *pods: WorkloadPod, refused: str = "", by_force: bool = False
+) -> NodeView:
+    jobs = (
+        PodEviction(uid=pod.uid, since=NOW - 9, refused=refused, by_force=by_force) for pod in pods
+    )
+    return replace(view, evictions=tuple(jobs))
+
+
+# Jobs.
+
+
+def test_jobs_are_waited_for_by_name_until_the_limit() -> None:
+    view = flight(S.WAIT_FOR_JOBS_REQUIRED, work(job=True), work("other"))
+    wait = wait_of(outcome_of(view))
+    assert (wait.code, wait.detail, wait.until) == (WaitCode.JOBS, "ml/train-0", NOW + 240)
+    assert wait.who == "the owners of the jobs"
+
+
+def test_jobs_may_take_for_ever() -> None:
+    view = flight(S.WAIT_FOR_JOBS_REQUIRED, work(job=True), record={"deadline": None})
+    assert wait_of(outcome_of(view, NOW + 1e8)).until is None
+
+
+def test_when_the_jobs_are_over_pods_leave() -> None:
+    record = record_in(outcome_of(flight(S.WAIT_FOR_JOBS_REQUIRED, work("other"))))
+    assert (record.state, record.paused) == (S.POD_DELETION_REQUIRED, True)
+    assert record.deadline == NOW + 300
+
+
+def test_unseen_pods_are_no_absent_jobs() -> None:
+    wait = wait_of(outcome_of(flight(S.WAIT_FOR_JOBS_REQUIRED, pods=None)))
+    assert (wait.code, wait.until) == (WaitCode.JOBS, NOW + 240)
+
+
+@pytest.mark.parametrize(
+    ("then", "state", "back_off"),
+    [
+        (OnJobTimeout.EVICT, S.POD_DELETION_REQUIRED, 0.0),
+        (OnJobTimeout.DEFER, S.UPGRADE_REQUIRED, 600.0),
+    ],
+)
+def test_the_limit_for_jobs(then: OnJobTimeout, state: UpgradeState, back_off: float) -> None:
+    view = flight(S.WAIT_FOR_JOBS_REQUIRED, work(job=True))
+    at = NOW + 240
+    assert wait_of(outcome_of(view, at - 1, jobs=then)).code == WaitCode.JOBS
+    record = record_in(outcome_of(view, at, jobs=then))
+    assert (record.state, record.back_off_seconds) == (state, back_off)
+    assert record.back_off_until == (at + back_off if back_off else 0.0)
+
+
+# Which pods leave.
+
+RULES = PodDeletion(force=True, delete_empty_dir=True)
+
+
+@pytest.mark.parametrize(
+    ("pod", "upgrade", "code"),
+    [
+        (work(), {}, None),
+        (work(gpu=False), {}, "none"),
+        (work(bare=True), {}, WaitCode.EVICTION),
+        (work(bare=True), {"pod_deletion": PodDeletion(force=True)}, None),
+        (work(empty_dir=True), {}, WaitCode.EVICTION),
+        (work(empty_dir=True), {"pod_deletion": PodDeletion(delete_empty_dir=True)}, None),
+        (work(empty_dir=True), {"gpu_pod_deletion": PodDeletion(delete_empty_dir=True)}, None),
+        (work(bare=True, empty_dir=True), {"pod_deletion": RULES}, None),
+        (work(deleting=True), {}, WaitCode.EVICTION),
+        (work(exemption=EvictionExemption.OURS), {}, "none"),
+        (work(exemption=EvictionExemption.DRAIN_SKIP), {}, "none"),
+        (work(exemption=EvictionExemption.DAEMON_SET), {}, WaitCode.EVICTION),
+        (work(exemption=EvictionExemption.MIRROR), {}, WaitCode.EVICTION),
+        (work(gpu=False, exemption=EvictionExemption.DAEMON_SET), {}, "none"),
+        (work(gpu=False, exemption=EvictionExemption.OPERAND), {}, WaitCode.OPERANDS),
+        (work(bare=True, drained=True), {"drain": Drain(enable=True, force=True)}, "drained"),
+    ],
+)
+def test_what_becomes_of_each_kind_of_pod(
+    pod: WorkloadPod, upgrade: dict[str, Any], code: WaitCode | str | None
+) -> None:
+    outcome = outcome_of(flight(S.POD_DELETION_REQUIRED, pod), **upgrade)
+    if code is None:
+        assert evicted(outcome) == EvictPods(pods=refs(pod))
+    elif code == "none":  # nothing holds it up: components let go
+        assert set(slot_writes(outcome).values()) == {Quiesce()}
+    elif code == "drained":
+        assert record_in(outcome).state == S.DRAIN_REQUIRED
+    else:
+        wait = wait_of(outcome)
+        assert (wait.code, wait.until) == (code, NOW + 240)
+        assert "ml/train-0" in wait.detail
+
+
+@pytest.mark.parametrize(
+    ("pod", "drain", "leaves"),
+    [
+        (work(gpu=False, drained=True), Drain(enable=True), True),
+        (work(gpu=False, drained=False), Drain(enable=True), None),
+        (work(gpu=False, drained=True, bare=True), Drain(enable=True), False),
+        (work(gpu=False, drained=True, bare=True), Drain(enable=True, force=True), True),
+        (work(gpu=False, drained=True, empty_dir=True), Drain(enable=True), False),
+        (
+            work(gpu=False, drained=True, exemption=EvictionExemption.DAEMON_SET),
+            Drain(enable=True),
+            None,
+        ),
+        (work(gpu=True, drained=False), Drain(enable=True), True),
+        (work(gpu=True, drained=True, bare=True), Drain(enable=True, force=True), True),
+    ],
+)
+def test_which_pods_a_drain_takes(pod: WorkloadPod, drain: Drain, leaves: bool | None) -> None:
+    outcome = outcome_of(flight(S.DRAIN_REQUIRED, pod), drain=drain)
+    if leaves is None:
+        assert slot_writes(outcome)
+    elif leaves:
+        assert evicted(outcome) == EvictPods(pods=refs(pod))
+    else:
+        assert wait_of(outcome).code == WaitCode.EVICTION
+
+
+def test_a_drain_has_a_limit_of_its_own() -> None:
+    view = flight(S.POD_DELETION_REQUIRED, work(gpu=False, drained=True))
+    record = record_in(outcome_of(view, drain=Drain(enable=True, timeout_seconds=77)))
+    assert (record.state, record.deadline) == (S.DRAIN_REQUIRED, NOW + 77)
+
+
+def test_pods_that_nobody_has_looked_at_are_not_gone() -> None:
+    wait = wait_of(outcome_of(flight(S.POD_DELETION_REQUIRED, pods=None)))
+    assert (wait.code, wait.until, wait.who) == (WaitCode.EVICTION, NOW + 240, NO_ACTION_NEEDED)
+
+
+# The job that evicts.
+
+
+def test_the_eviction_that_is_wanted_is_not_asked_for_again() -> None:
+    one, two = work("a"), work("b")
+    view = flight(S.POD_DELETION_REQUIRED, one, two)
+    assert evicted(outcome_of(view)).pods == refs(one, two)
+    assert wait_of(outcome_of(asked(view, one, two))).detail == "ml/a, ml/b"
+
+
+def test_a_pod_that_comes_midway_is_added_and_one_that_may_stay_is_left_out() -> None:
+    one, two = work("a"), work("b")
+    view = flight(S.POD_DELETION_REQUIRED, one, two)
+    assert evicted(outcome_of(asked(view, one))).pods == refs(one, two)
+    spared = flight(
+        S.POD_DELETION_REQUIRED, one, replace(two, exemption=EvictionExemption.DRAIN_SKIP)
+    )
+    assert evicted(outcome_of(asked(spared, one, two))).pods == refs(one)
+
+
+def test_when_no_pod_has_to_leave_any_more_the_eviction_is_called_off() -> None:
+    stuck = work(bare=True)
+    view = asked(flight(S.POD_DELETION_REQUIRED, stuck), stuck)
+    assert evicted(outcome_of(view)) == EvictPods(pods=())
+
+
+def test_pods_that_are_gone_are_no_difference() -> None:
+    view = asked(flight(S.POD_DELETION_REQUIRED, work("a")), work("a"), work("gone"))
+    assert wait_of(outcome_of(view)).code == WaitCode.EVICTION
+
+
+def test_a_disruption_budget_that_refuses_is_named() -> None:
+    pod = work()
+    view = asked(flight(S.POD_DELETION_REQUIRED, pod), pod, refused="budget ml/train allows 0")
+    wait = wait_of(outcome_of(view))
+    assert (wait.code, wait.detail) == (WaitCode.PDB, "ml/train-0: budget ml/train allows 0")
+    assert wait.who == "the owner of the disruption budget"
+
+
+# The limit for evictions.
+
+
+@pytest.mark.parametrize("state", [S.POD_DELETION_REQUIRED, S.DRAIN_REQUIRED])
+def test_the_limit_for_eviction_fails_the_node(state: UpgradeState) -> None:
+    outcome = outcome_of(flight(state, work()), NOW + 240)
+    record = record_in(outcome)
+    assert (record.state, record.cause) == (S.UPGRADE_FAILED, "eviction: ml/train-0")
+    assert (record.started, record.paused, record.deadline) == (False, False, None)
+    write = node_write(outcome)
+    assert (write.applied.lease, write.applied.unschedulable) == (None, True)
+
+
+def test_a_failure_before_the_start_leaves_the_old_driver_its_proof() -> None:
+    view = flight(S.POD_DELETION_REQUIRED, work())
+    outcome = outcome_of(view, NOW + 240)
+    assert isinstance(view.record, NodeRecord)
+    assert record_in(outcome).evidence == view.record.evidence
+    assert "driver" not in slot_writes(outcome)
+
+
+def test_the_limit_for_eviction_gives_the_node_back() -> None:
+    view = asked(flight(S.POD_DELETION_REQUIRED, work()), work())
+    outcome = outcome_of(view, NOW + 240, eviction=OnEvictionTimeout.RELEASE)
+    assert step_of(outcome).actions[0] == EvictPods(pods=())
+    record = record_in(outcome)
+    assert (record.state, record.cause) == (S.UPGRADE_REQUIRED, "eviction: ml/train-0")
+    assert record.back_off_until == NOW + 240 + 600
+
+
+def test_the_limit_for_eviction_deletes_by_force_and_has_a_limit_itself() -> None:
+    pods = work("a"), work("b", bare=True), work("c", deleting=True)
+    force = OnEvictionTimeout.FORCE_DELETE
+    view = asked(flight(S.POD_DELETION_REQUIRED, *pods), pods[0])
+    step = step_of(outcome_of(view, NOW + 240, eviction=force))
+    assert evicted(step) == EvictPods(pods=refs(pods[0], pods[2], pods[1]), by_force=True)
+    after = run_step(view, step)
+    wait = wait_of(outcome_of(after, NOW + 241, eviction=force))
+    assert (wait.code, wait.until) == (WaitCode.EVICTION, NOW + 240 + 120)
+    record = record_in(outcome_of(after, NOW + 360, eviction=force))
+    assert record.state == S.UPGRADE_FAILED
+    assert record.cause.endswith("also by force")
+
+
+def test_a_forced_deletion_spares_what_is_made_anew_at_once() -> None:
+    view = flight(S.POD_DELETION_REQUIRED, work(exemption=EvictionExemption.DAEMON_SET))
+    outcome = outcome_of(view, NOW + 240, eviction=OnEvictionTimeout.FORCE_DELETE)
+    assert wait_of(outcome).until == NOW + 360
+
+
+@pytest.mark.parametrize("then", OnEvictionTimeout)
+def test_unseen_pods_end_with_the_limit_too(then: OnEvictionTimeout) -> None:
+    state = S.UPGRADE_REQUIRED if then is OnEvictionTimeout.RELEASE else S.UPGRADE_FAILED
+    view = flight(S.POD_DELETION_REQUIRED, pods=None)
+    assert record_in(outcome_of(view, NOW + 240, eviction=then)).state == state
+
+
+def test_an_eviction_without_a_limit_takes_for_ever() -> None:
+    view = flight(S.POD_DELETION_REQUIRED, work(bare=True), record={"deadline": None})
+    assert wait_of(outcome_of(view, NOW + 1e8)).until is None
+
+
+# A cordon that somebody takes away.
+
+
+@pytest.mark.parametrize(
+    "state", [S.WAIT_FOR_JOBS_REQUIRED, S.POD_DELETION_REQUIRED, S.DRAIN_REQUIRED]
+)
+def test_a_cordon_that_was_taken_away_is_put_back_and_told(state: UpgradeState) -> None:
+    view = flight(state, work(job=True), cordoned=False, cordon_taint=False)
+    view = replace(
+        view, initially_cordoned=True, last_managers={NodeField.CORDON: "kubectl-uncordon"}
+    )
+    assert isinstance(view.record, NodeRecord)
+    view = replace(view, record=replace(view.record, cordon_adopted=True))
+    owners = {
+        field: by for field, by in view.field_managers.items() if field is not NodeField.CORDON
+    }
+    view = replace(view, field_managers=owners)
+    outcome = outcome_of(view)
+    write = node_write(outcome)
+    assert isinstance(write.applied.record, NodeRecord)
+    assert not write.applied.record.cordon_adopted
+    assert (write.applied.unschedulable, write.applied.state, write.lowers_capacity) == (
+        True,
+        state,
+        False,
+    )
+    assert not write.applied.initially_cordoned
+    (note,) = notices_in(outcome)
+    assert (note.kind, note.manager) == (NoticeKind.CORDON, "kubectl-uncordon")
+    assert wait_of(outcome_of(asked(run_step(view, step_of(outcome)), work(job=True)))).code in (
+        WaitCode.JOBS,
+        WaitCode.EVICTION,
+    )
+
+
+def test_pods_that_came_meanwhile_are_evicted_though_components_let_go() -> None:
+    view = flight(S.POD_DELETION_REQUIRED)
+    quiet = run_step(view, step_of(outcome_of(view)))
+    came = replace(quiet, pods=(work("late"),))
+    assert evicted(outcome_of(came)).pods == refs(work("late"))
+
+
+# The taint that follows a cordon.
+
+
+def test_the_write_after_our_cordon_waits_a_second_for_the_taint() -> None:
+    view = flight(S.WAIT_FOR_JOBS_REQUIRED, cordon_taint=False)
+    view = replace(view, lease=lease(token=TOKEN, since=NOW - 0.5))
+    step = step_of(outcome_of(view))
+    assert (step.actions, step.wake_at) == ((), NOW + 0.5)
+    assert step.wait is not None
+    assert step.wait.code == WaitCode.JOBS
+    assert record_in(outcome_of(replace(view, cordon_taint=True))).state == S.POD_DELETION_REQUIRED
+    assert record_in(outcome_of(view, NOW + 0.5)).state == S.POD_DELETION_REQUIRED
+
+
+def test_slots_do_not_wait_for_the_taint() -> None:
+    view = flight(S.POD_DELETION_REQUIRED, cordon_taint=False)
+    assert set(slot_writes(outcome_of(view)).values()) == {Quiesce()}
+    assert Idle() not in slot_writes(outcome_of(view)).values()

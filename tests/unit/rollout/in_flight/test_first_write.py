@@ -1,0 +1,342 @@
+"""The first write of each operation, and why one that has a place is not begun."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.facts import Gate
+from libs.contracts.node import (
+    MANAGER,
+    REQUEST_ANNOTATION,
+    REQUESTED_ANNOTATION,
+    SAFE_LOAD_ANNOTATION,
+    LeaseOwner,
+    NodeLease,
+    NodeRecord,
+    NodeRequest,
+    Operation,
+    UpgradeState,
+)
+from libs.contracts.waits import WaitCode
+from libs.policy.kinds.upgrade_policy import WaitForCompletion
+from libs.policy.wanted import InstallMethod
+from libs.rollout.decision import NodeOutcome, NoticeKind
+from libs.rollout.in_flight import begin
+from libs.rollout.views.machine import WorkloadPod
+from libs.rollout.views.node import NodeField, NodeView
+from libs.rollout.views.pool import PoolView
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    OPERATOR,
+    PERSON,
+    done,
+    evidence,
+    failed,
+    granted,
+    instant,
+    label_of,
+    node,
+    pool,
+    required,
+    without_driver,
+)
+from tests.unit.rollout.in_flight.step_runner import node_write, notices_in, record_in, wait_of
+from tests.unit.rollout.in_flight.test_whole_upgrades import candidate
+
+JOB = WorkloadPod(namespace="ml", name="train", uid="u0", gpu=True, job=True)
+SELECTS = {"wait_for_completion": WaitForCompletion(pod_selector="kind=job", timeout_seconds=600)}
+S = UpgradeState
+
+
+def first(
+    view: NodeView,
+    where: PoolView | None = None,
+    operation: Operation = Operation.UPGRADE,
+    *,
+    place: dict[str, Any] | None = None,
+    standing: dict[str, Any] | None = None,
+    **sight: Any,
+) -> NodeOutcome:
+    what = candidate(operation)
+    options: dict[str, Any] = {
+        "target": what.target,
+        "token": 8,
+        "outside": what.outside,
+        "validates": operation is Operation.VALIDATE,
+        **(place or {}),
+    }
+    where = granted(where or pool(upgrade=SELECTS), view, **options)
+    where = replace(where, constraints=replace(where.constraints, **(standing or {})))
+    return begin(view, what, where.constraints.in_flight[view.uid], where, instant(**sight))
+
+
+@pytest.mark.parametrize(
+    ("view", "operation", "state", "cordon", "deadline"),
+    [
+        (required(pods=(JOB,)), Operation.UPGRADE, S.WAIT_FOR_JOBS_REQUIRED, True, 600),
+        (required(), Operation.UPGRADE, S.WAIT_FOR_JOBS_REQUIRED, True, 600),
+        (required(pods=()), Operation.UPGRADE, S.POD_DELETION_REQUIRED, True, 300),
+        (failed(pods=()), Operation.SAME_LABEL, S.POD_DELETION_REQUIRED, True, 300),
+        (done(excluded=True), Operation.REMOVE, S.WAIT_FOR_JOBS_REQUIRED, True, 600),
+        (required(pods=(JOB,)), Operation.RESTART, S.POD_RESTART_REQUIRED, True, 1800),
+        (
+            without_driver(required(pods=(JOB,))),
+            Operation.SAME_LABEL,
+            S.POD_RESTART_REQUIRED,
+            True,
+            1800,
+        ),
+        (
+            without_driver(node(pods=())),
+            Operation.BRING_UP,
+            S.POD_RESTART_REQUIRED,
+            None,
+            1800,
+        ),
+        (done(), Operation.VALIDATE, S.VALIDATION_REQUIRED, None, 600),
+        (failed(), Operation.VALIDATE, S.VALIDATION_REQUIRED, True, 600),
+    ],
+)
+def test_where_each_operation_begins(
+    view: NodeView,
+    operation: Operation,
+    state: UpgradeState,
+    cordon: bool | None,
+    deadline: float,
+) -> None:
+    write = node_write(first(view, operation=operation))
+    applied, record = write.applied, write.applied.record
+    assert record is not None
+    assert (applied.state, record.state, applied.unschedulable) == (state, state, cordon)
+    moves = state in (S.POD_RESTART_REQUIRED, S.VALIDATION_REQUIRED)
+    label = record.label if moves else view.driver_label
+    assert applied.driver_label == label
+    assert record.started == (state == S.POD_RESTART_REQUIRED)
+    assert record.deadline == NOW + deadline
+    assert write.lowers_capacity == (operation not in (Operation.BRING_UP, Operation.VALIDATE))
+    assert applied.lease == NodeLease(
+        node_uid=view.uid, owner=LeaseOwner.UPGRADE, token=8, since=NOW
+    )
+    assert (record.token, record.operation, record.since) == (8, operation, NOW)
+    replaced = record.started and view.driver_pods
+    assert record.old_pod_uid == (view.driver_pods[0].uid if replaced else "")
+    assert record.paused == (state == S.POD_DELETION_REQUIRED)
+
+
+def test_a_gate_that_let_somebody_in_is_no_shut_gate() -> None:
+    crashed = replace(without_driver(required(pods=())), gate=Gate(admitted_pod_uid="p"))
+    assert record_in(first(crashed)).state == S.POD_DELETION_REQUIRED
+    unkept = replace(without_driver(required(pods=())), gate=None)
+    assert record_in(first(unkept)).state == S.POD_RESTART_REQUIRED
+    loaded = replace(required(pods=()), gate=Gate())
+    assert record_in(first(loaded)).state == S.POD_DELETION_REQUIRED
+    for operation in (Operation.TAKE_OVER, Operation.REMOVE):
+        bare = without_driver(done(excluded=True, pods=()))
+        assert record_in(first(bare, operation=operation)).state == S.POD_DELETION_REQUIRED
+    unseen = replace(without_driver(required(pods=())), modules_reported=False)
+    assert record_in(first(unseen)).state == S.POD_DELETION_REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("view", "operation", "options", "code"),
+    [
+        (required(), Operation.UPGRADE, {"place": {"target": OLD}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"standing": {"halted": {NEW: "3"}}}, WaitCode.HALTED),
+        (required(), Operation.UPGRADE, {"standing": {"may_begin": frozenset()}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"ages": {"nodes": 91.0}}, WaitCode.STALE),
+        (done(), Operation.VALIDATE, {"standing": {"may_begin": frozenset()}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"place": {"token": 7}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"place": {"outside": True}}, WaitCode.BUDGET),
+        (required(), Operation.UPGRADE, {"place": {"validates": True}}, WaitCode.BUDGET),
+        (done(), Operation.VALIDATE, {"place": {"validates": False}}, WaitCode.BUDGET),
+    ],
+)
+def test_why_a_place_is_not_used(
+    view: NodeView, operation: Operation, options: dict[str, Any], code: WaitCode
+) -> None:
+    assert wait_of(first(view, operation=operation, **options)).code == code
+
+
+@pytest.mark.parametrize(
+    ("operation", "options"),
+    [
+        (Operation.VALIDATE, {"standing": {"halted": {NEW: "3"}}}),
+        (Operation.VALIDATE, {"ages": {"pods": 1000.0}}),
+        (Operation.BRING_UP, {"ages": {"pods": 1000.0}}),
+        (Operation.REMOVE, {"standing": {"halted": {"": "3"}}}),
+        (Operation.UPGRADE, {"ages": {"pods": 89.0}}),
+    ],
+)
+def test_what_holds_nobody_up(operation: Operation, options: dict[str, Any]) -> None:
+    view = without_driver(node()) if operation is Operation.BRING_UP else done(excluded=True)
+    assert node_write(first(view, operation=operation, **options)).applied.lease is not None
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "owners", "before", "said"),
+    [
+        (False, (), False, False),
+        (True, ("kubectl",), False, True),
+        (True, ("kubectl", MANAGER), False, True),
+        (True, (), False, True),
+        (True, (MANAGER,), False, False),
+        (True, (MANAGER,), True, True),
+    ],
+)
+def test_whose_cordon_it_was_is_written_down_for_the_way_back(
+    cordoned: bool, owners: tuple[str, ...], before: bool, said: bool
+) -> None:
+    view = required(cordoned=cordoned, initially_cordoned=before)
+    view = replace(view, field_managers={**view.field_managers, NodeField.CORDON: owners})
+    assert node_write(first(view)).applied.initially_cordoned == said
+
+
+def test_what_people_asked_for_is_cleared_by_the_start_that_does_it() -> None:
+    step = first(required(request=NodeRequest.WITHOUT_PREFLIGHT, requested=True))
+    assert node_write(step).applied.cleared == (REQUEST_ANNOTATION, REQUESTED_ANNOTATION)
+    assert [note.kind for note in notices_in(step)] == [NoticeKind.REQUEST, NoticeKind.REQUEST]
+
+
+def test_a_driver_that_waits_for_our_leave_gets_it_with_the_label() -> None:
+    waiting = required(target=NEW, safe_load=True)
+    assert node_write(first(waiting, operation=Operation.RESTART)).applied.cleared == (
+        SAFE_LOAD_ANNOTATION,
+    )
+    assert node_write(first(waiting)).applied.cleared == ()
+
+
+@pytest.mark.parametrize(
+    ("target", "attempt", "operation", "then"),
+    [
+        (NEW, 1, Operation.UPGRADE, 2),
+        (OLD, 3, Operation.UPGRADE, 1),
+        (NEW, 1, Operation.VALIDATE, 1),
+        (OLD, 3, Operation.VALIDATE, 0),
+    ],
+)
+def test_attempts_are_counted_for_one_target(
+    target: str, attempt: int, operation: Operation, then: int
+) -> None:
+    view = failed()
+    assert isinstance(view.record, NodeRecord)
+    had = replace(view.record, target=target, attempt=attempt, edits=1)
+    record = record_in(first(replace(view, record=had), operation=operation))
+    assert (record.attempt, record.edits) == (then, 0)
+
+
+def test_a_validation_that_is_all_there_is_to_an_upgrade_is_an_attempt() -> None:
+    assert record_in(first(required(target=NEW), operation=Operation.VALIDATE)).attempt == 1
+    view = required(target=NEW)
+    assert isinstance(view.record, NodeRecord)
+    view = replace(view, record=replace(view.record, attempt=1))
+    assert record_in(first(view, operation=Operation.VALIDATE)).attempt == 2
+    assert record_in(first(done(), operation=Operation.VALIDATE)).attempt == 0
+    untouched = node(pods=())
+    assert record_in(first(untouched, operation=Operation.VALIDATE)).attempt == 1
+
+
+@pytest.mark.parametrize(("target", "kept"), [(NEW, 1200.0), (OLD, 0.0)])
+def test_a_back_off_goes_on_doubling_for_the_same_target_alone(target: str, kept: float) -> None:
+    view = required()
+    assert isinstance(view.record, NodeRecord)
+    had = replace(view.record, target=target, back_off_seconds=1200.0, back_off_until=NOW - 1)
+    record = record_in(first(replace(view, record=had)))
+    assert (record.back_off_seconds, record.back_off_until) == (kept, 0.0)
+
+
+def test_the_proof_of_what_still_runs_is_kept_until_the_label_moves() -> None:
+    assert record_in(first(required())).evidence == evidence(OLD)
+    assert record_in(first(required(), operation=Operation.RESTART)).evidence is None
+
+
+def test_validating_a_failed_node_again_names_the_run_of_its_driver() -> None:
+    view = failed()
+    assert isinstance(view.record, NodeRecord)
+    view = replace(view, record=replace(view.record, revalidated=""))
+    record = record_in(first(view, operation=Operation.VALIDATE))
+    assert record.revalidated == view.driver_pods[0].instance
+    assert record.outside
+
+
+@pytest.mark.parametrize(
+    ("view", "operation"),
+    [
+        (done(), Operation.VALIDATE),
+        (failed(), Operation.SAME_LABEL),
+        (failed(driver_pods=()), Operation.VALIDATE),
+    ],
+)
+def test_nothing_else_counts_as_validated_again(view: NodeView, operation: Operation) -> None:
+    assert isinstance(view.record, NodeRecord)
+    view = replace(view, record=replace(view.record, revalidated="before"))
+    assert record_in(first(view, operation=operation)).revalidated == "before"
+
+
+def test_what_is_known_of_the_node_survives_the_start() -> None:
+    view = required()
+    assert isinstance(view.record, NodeRecord)
+    had = replace(view.record, asked=True, cordon_adopted=True, restarts=(1.0,), cause="asked for")
+    shared = {**view.field_managers, NodeField.CORDON: (MANAGER, OPERATOR)}
+    record = record_in(first(replace(view, record=had, cordoned=True, field_managers=shared)))
+    assert (record.asked, record.cordon_adopted, record.restarts) == (True, True, (1.0,))
+    assert (record.cause, record.label_before) == ("asked for", label_of(OLD))
+
+
+def test_a_driver_that_was_there_before_us_stays_when_its_node_goes() -> None:
+    view = replace(done(excluded=True), driver_pods=())
+    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    applied = node_write(first(view, where, Operation.REMOVE)).applied
+    assert (applied.state, applied.driver_label, applied.record, applied.lease) == (
+        "",
+        "",
+        None,
+        None,
+    )
+
+
+def test_a_driver_whose_pod_is_gone_is_removed_all_the_same() -> None:
+    view = replace(done(excluded=True), driver_pods=())
+    assert node_write(first(view, operation=Operation.REMOVE)).applied.lease is not None
+
+
+def test_a_pre_installed_driver_that_we_know_is_validated_again_like_any_other() -> None:
+    view = replace(done(), driver_pods=())
+    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    assert record_in(first(view, where, Operation.VALIDATE)).state == S.VALIDATION_REQUIRED
+
+
+@pytest.mark.parametrize(
+    "view", [done(excluded=True), replace(done(OLD, excluded=True), driver_label="another")]
+)
+def test_a_driver_that_we_brought_is_removed_though_the_pool_has_become_pre_installed(
+    view: NodeView,
+) -> None:
+    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    assert node_write(first(view, where, Operation.REMOVE)).applied.lease is not None
+
+
+def test_a_record_of_another_node_of_that_name_is_void() -> None:
+    view = done()
+    assert isinstance(view.record, NodeRecord)
+    view = replace(view, record=replace(view.record, node_uid="another", attempt=5, token=99))
+    record = record_in(first(view, operation=Operation.TAKE_OVER))
+    assert (record.node_uid, record.attempt, record.evidence) == (view.uid, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "owners", "unproven"),
+    [
+        (True, (MANAGER,), True),
+        (True, (MANAGER, PERSON), False),
+        (True, (PERSON,), False),
+        (False, (MANAGER,), False),
+    ],
+)
+def test_who_was_left_under_our_cordon_without_a_record_keeps_it_until_it_is_proven(
+    cordoned: bool, owners: tuple[str, ...], unproven: bool
+) -> None:
+    view = node(cordoned=cordoned, field_managers={NodeField.CORDON: owners}, pods=())
+    assert record_in(first(view, operation=Operation.TAKE_OVER)).unproven is unproven

@@ -1,0 +1,347 @@
+"""Halts, edited policies, reboots, freezes and outages of a lease under way."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import Idle, Order, Quiesce, Swap, Validate
+from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import NodeOutcome
+from libs.rollout.in_flight import step_in_flight
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView, Readiness
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    VARIANT,
+    driver_pod,
+    evidence,
+    granted,
+    instant,
+    label_of,
+    pool,
+    with_build,
+    without_driver,
+)
+from tests.unit.rollout.in_flight.builders import END, WAITS_AT_GATE, restarting, swapping
+from tests.unit.rollout.in_flight.step_runner import (
+    TOKEN,
+    at_phase,
+    in_flight,
+    node_write,
+    proof,
+    record_in,
+    run_step,
+    slot_writes,
+    step_of,
+    wait_of,
+    with_beats,
+    with_results,
+)
+from tests.unit.rollout.in_flight.test_validation import QUIET, ready, validating
+
+S = UpgradeState
+THIRD = "target-third"
+KERNEL_6_9 = "ubuntu24.04-6.9"
+
+
+def wide() -> PoolView:
+    """Builds of three targets for two variants."""
+    return pool(targets=(OLD, NEW, THIRD), variants=(VARIANT, KERNEL_6_9))
+
+
+def outcome_of(
+    view: NodeView, where: PoolView | None = None, at: float = NOW, **sight: Any
+) -> NodeOutcome:
+    return step_in_flight(view, where or granted(wide(), view), instant(at, **sight))
+
+
+# Before the start: docs/states.md#v-edited, and #v-halt.
+
+
+@pytest.mark.parametrize(
+    "state", [S.WAIT_FOR_JOBS_REQUIRED, S.POD_DELETION_REQUIRED, S.DRAIN_REQUIRED]
+)
+def test_before_the_start_a_halt_releases_unchanged(state: UpgradeState) -> None:
+    view = in_flight(state)
+    where = granted(wide(), view)
+    standing = replace(where.constraints, to_release={view.uid: "halted: 3 failed"})
+    step = outcome_of(view, replace(where, constraints=standing))
+    record = record_in(step)
+    assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
+    assert record.evidence == evidence(OLD)
+    assert step_of(step).because == "released unchanged: halted: 3 failed"
+
+
+def test_before_the_start_the_new_target_is_taken_that_was_granted() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"back_off_seconds": 600.0, "attempt": 2})
+    where = granted(wide(), view, target=THIRD, outside=True)
+    step = outcome_of(view, where)
+    assert isinstance(view.record, NodeRecord)
+    assert record_in(step) == replace(
+        view.record,
+        target=THIRD,
+        label=label_of(THIRD),
+        outside=True,
+        attempt=1,
+        back_off_seconds=0.0,
+    )
+    write = node_write(step).applied
+    assert (write.driver_label, write.unschedulable) == (label_of(OLD), True)
+    after = run_step(view, step_of(step))
+    assert record_in(outcome_of(after, granted(wide(), after, target=THIRD))).target == THIRD
+
+
+def test_when_what_it_runs_is_wanted_again_it_is_released_unchanged() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
+    record = record_in(outcome_of(view, granted(wide(), view, target=OLD)))
+    assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
+
+
+@pytest.mark.parametrize("readiness", [Readiness.MISSING, None])
+def test_a_new_target_that_there_is_not_for_it_releases_it(readiness: Readiness | None) -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
+    where = granted(wide(), view, target=THIRD)
+    if readiness is not None:
+        where = with_build(where, THIRD, readiness=readiness)
+    else:
+        where = replace(where, builds={NEW: where.builds[NEW]})
+    assert record_in(outcome_of(view, where)).state == S.UPGRADE_REQUIRED
+
+
+@pytest.mark.parametrize("target", [OLD, "target-unknown"])
+def test_a_release_for_want_of_a_purpose_has_no_back_off_though_components_are_woken(
+    target: str,
+) -> None:
+    view = in_flight(S.POD_DELETION_REQUIRED)
+    view = with_results(run_step(view, step_of(outcome_of(view))), *QUIET)
+    where = granted(wide(), view, target=target)
+    step = step_of(outcome_of(view, where))
+    assert slot_writes(step) == dict.fromkeys(QUIET, Idle())
+    record = record_in(outcome_of(with_results(run_step(view, step), *QUIET), where))
+    assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
+
+
+def test_what_it_runs_without_proof_is_no_reason_to_stop() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"evidence": None})
+    assert record_in(outcome_of(view, granted(wide(), view, target=OLD))).target == OLD
+
+
+def test_before_the_start_another_kernel_is_another_label_of_the_same_target() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, variant=KERNEL_6_9, boot_id="boot-2")
+    record = record_in(outcome_of(view))
+    assert (record.target, record.label) == (NEW, label_of(NEW, KERNEL_6_9))
+    assert record.state == S.WAIT_FOR_JOBS_REQUIRED
+
+
+def test_from_the_start_on_an_edited_policy_changes_nothing() -> None:
+    view = swapping(WAITS_AT_GATE)
+    wait = wait_of(outcome_of(view, granted(wide(), view, target=THIRD)))
+    assert wait.code == WaitCode.UNLOAD
+
+
+def test_a_removal_that_is_not_wanted_any_more_is_released() -> None:
+    record = {"operation": Operation.REMOVE, "target": "", "label": ""}
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record=record, excluded=True)
+    where = granted(wide(), view, target="")
+    assert record_in(outcome_of(view, where)).state == S.POD_DELETION_REQUIRED
+    assert record_in(outcome_of(replace(view, excluded=False), where)).state == S.UPGRADE_REQUIRED
+    moved = replace(view, excluded=False, pool="another")
+    assert record_in(outcome_of(moved, where)).state == S.POD_DELETION_REQUIRED
+    gone = replace(where, gone=True)
+    assert (
+        record_in(outcome_of(replace(view, excluded=False), gone)).state == S.POD_DELETION_REQUIRED
+    )
+
+
+def test_a_node_that_moved_to_another_pool_finishes_in_its_own() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, pool="another")
+    record = record_in(outcome_of(view, replace(granted(wide(), view), gone=True)))
+    assert record.state == S.POD_DELETION_REQUIRED
+
+
+# What a reboot changes, as docs/states.md#v-reboot has it.
+
+
+def rebooted(view: NodeView, **changes: Any) -> NodeView:
+    pods = tuple(replace(pod, ready=False, started=None) for pod in view.driver_pods)
+    view = replace(without_driver(view), driver_pods=pods, boot_id="boot-2", evidence=None)
+    return replace(view, **changes)
+
+
+def test_before_the_start_a_reboot_changes_nothing() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"deadline": NOW + 240})
+    record = record_in(outcome_of(rebooted(view)))
+    assert (record.state, record.deadline) == (S.POD_DELETION_REQUIRED, NOW + 300)
+
+
+def test_after_the_start_a_reboot_begins_the_limit_anew_and_the_swap_once_more() -> None:
+    view = rebooted(swapping(WAITS_AT_GATE))
+    step = step_of(outcome_of(view))
+    record = record_in(step)
+    assert (record.state, record.boot_id) == (S.POD_RESTART_REQUIRED, "boot-2")
+    assert (record.since, record.deadline, record.deadline_renewed) == (NOW, NOW + 1800, True)
+    after = run_step(view, step)
+    told = step_of(outcome_of(after))
+    assert isinstance(slot_writes(told)["driver"], Swap)
+    slot = run_step(after, told).components["driver"].slot
+    assert slot is not None
+    assert (slot.order, slot.boot_id) == (Order(TOKEN, 2), "boot-2")
+
+
+def test_a_second_reboot_gives_no_more_time_but_another_swap() -> None:
+    view = restarting(WAITS_AT_GATE, record={"deadline_renewed": True, "deadline": END})
+    view = rebooted(view)
+    assert isinstance(slot_writes(outcome_of(view))["driver"], Swap)
+
+
+def test_a_reboot_while_it_is_validated_brings_the_driver_up_once_more() -> None:
+    view = rebooted(validating())
+    record = record_in(outcome_of(view))
+    assert (record.state, record.evidence) == (S.POD_RESTART_REQUIRED, None)
+    assert (record.deadline, record.deadline_renewed) == (NOW + 1800, True)
+    assert record.old_pod_uid == f"pod-{OLD}-node-1"
+
+
+def test_a_machine_that_reboots_whenever_it_is_validated_comes_to_an_end() -> None:
+    view, at, ends = validating(), NOW, []
+    for number in range(2, 6):
+        view = rebooted(with_beats(view, at), boot_id=f"boot-{number}")
+        view = run_step(view, step_of(outcome_of(view, at=at)))
+        assert isinstance(view.record, NodeRecord)
+        ends.append(view.record.deadline)
+        at += 100
+        if at >= (view.record.deadline or 0):
+            break
+        view = run_step(with_beats(view, at), step_of(outcome_of(with_beats(view, at), at=at)))
+        view = with_results(view, "driver")
+        up = driver_pod(NEW, started=at)
+        loaded = validating().loaded
+        view = replace(view, driver_pods=(up,), loaded=loaded)
+        view = run_step(view, step_of(outcome_of(view, at=at)))
+        assert view.state == S.VALIDATION_REQUIRED
+        at += 100
+    first = NOW + 1800
+    assert ends[0] == first
+    assert ends[1:] == [NOW + 100 + 600] * len(ends[1:])
+    assert len(ends) > 2
+
+
+def test_a_mere_validation_goes_on_in_the_new_boot() -> None:
+    view = validating({"operation": Operation.VALIDATE, "started": False})
+    view = replace(view, boot_id="boot-2")
+    step = step_of(outcome_of(view))
+    record = record_in(step)
+    assert (record.state, record.deadline, record.boot_id) == (
+        S.VALIDATION_REQUIRED,
+        NOW + 600,
+        "boot-2",
+    )
+    again = slot_writes(outcome_of(run_step(view, step)))
+    assert isinstance(again["validator"], Validate)
+
+
+def test_another_kernel_after_the_start_is_another_label_under_the_same_lease() -> None:
+    view = rebooted(swapping(WAITS_AT_GATE), variant=KERNEL_6_9)
+    step = outcome_of(view)
+    label = label_of(NEW, KERNEL_6_9)
+    assert (node_write(step).applied.driver_label, record_in(step).label) == (label, label)
+    after = run_step(view, step_of(step))
+    assert wait_of(outcome_of(after)).code == WaitCode.OLD_DRIVER
+    again = replace(after, boot_id="boot-3", variant=VARIANT)
+    assert record_in(outcome_of(again)).label == label_of(NEW)
+    assert record_in(outcome_of(again)).deadline == NOW + 1800
+
+
+def test_what_the_pods_need_is_quiet_again_after_a_path_back() -> None:
+    view = ready()
+    assert isinstance(view.record, NodeRecord)
+    back = replace(view.record, state=S.POD_RESTART_REQUIRED, since=NOW, deadline=NOW + 1800)
+    view = replace(view, state=S.POD_RESTART_REQUIRED, record=replace(back, paused=True))
+    resumed = {
+        name: replace(part, slot=replace(part.slot, kind="idle", op=2), result=None)
+        if part.slot is not None and name != "driver"
+        else part
+        for name, part in view.components.items()
+    }
+    outcome = outcome_of(replace(view, components=resumed))
+    assert slot_writes(outcome) == dict.fromkeys(QUIET, Quiesce())
+
+
+# Freezes and outages: docs/states.md#limits, and #freshness.
+
+
+def test_a_freeze_moves_every_limit() -> None:
+    view = in_flight(
+        S.WAIT_FOR_JOBS_REQUIRED, pods=None, record={"deadline": NOW + 10, "frozen_seconds": 5.0}
+    )
+    where = granted(wide(), view)
+    where = replace(where, constraints=replace(where.constraints, frozen_seconds=105.0))
+    assert wait_of(outcome_of(view, where, at=NOW + 50)).until == NOW + 110
+    assert record_in(outcome_of(view, where, at=NOW + 110)).frozen_seconds == 105.0
+
+
+@pytest.mark.parametrize(
+    ("away", "until"),
+    [
+        ((), END),
+        (((NOW - 50, NOW - 20),), END + 30),
+        (((NOW - 500, NOW - 20),), END + 40),
+        (((NOW - 500, NOW - 100),), END),
+        (((NOW - 50, NOW - 40), (NOW - 30, NOW - 25)), END + 15),
+    ],
+)
+def test_an_outage_moves_the_limits_that_a_report_would_end(
+    away: tuple[tuple[float, float], ...], until: float
+) -> None:
+    view = at_phase(swapping(WAITS_AT_GATE), "driver", "driver-start")
+    assert wait_of(outcome_of(view, bus_outages=away)).until == until
+
+
+def test_an_outage_moves_no_limit_that_kubernetes_would_end() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, pods=None, record={"deadline": NOW + 10})
+    assert wait_of(outcome_of(view, bus_outages=((NOW - 50, NOW),))).until == NOW + 10
+    assert wait_of(outcome_of(view, bus_down_since=NOW - 50)).until == NOW + 10
+
+
+def test_the_limits_in_slots_are_moved_by_what_came_after_them() -> None:
+    view = at_phase(swapping(WAITS_AT_GATE), "driver", "unload")
+    away = ((NOW - 50, NOW + 20),)
+    assert wait_of(outcome_of(view, at=NOW + 30, bus_outages=away)).until == NOW + 120 + 20
+
+
+@pytest.mark.parametrize("view", [swapping(WAITS_AT_GATE), validating(), restarting(WAITS_AT_GATE)])
+def test_while_nats_is_away_no_limit_passes(view: NodeView) -> None:
+    wait = wait_of(outcome_of(view, at=NOW + 1e6, bus_down_since=NOW - 1))
+    assert (wait.code, wait.until) == (WaitCode.BUS, None)
+    assert "limits are moved" in wait.detail
+
+
+def test_a_result_that_is_there_is_used_while_nats_is_away() -> None:
+    view = with_results(swapping(driver_pod(NEW)), "driver")
+    assert record_in(outcome_of(view, bus_down_since=NOW - 1)).state == S.VALIDATION_REQUIRED
+
+
+# What cannot be.
+
+
+def test_a_lease_without_a_record_is_left_alone() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
+    for odd in (None, replace(proof(validating(), NOW), record=None).record):
+        assert wait_of(outcome_of(replace(view, record=odd))).code == WaitCode.RECORD_LOST
+    done = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"state": S.UPGRADE_DONE})
+    assert wait_of(outcome_of(done)).code == WaitCode.RECORD_LOST
+    human = NodeLease(node_uid=view.uid, owner=LeaseOwner.HUMAN, token=TOKEN, since=NOW)
+    assert wait_of(outcome_of(replace(view, lease=human))).code == WaitCode.RECORD_LOST
+
+
+def test_idle_slots_of_an_earlier_lease_mean_nothing_here() -> None:
+    view = in_flight(S.POD_DELETION_REQUIRED)
+    assert all(
+        part.slot is not None and isinstance(part.slot.open(), Idle)
+        for part in view.components.values()
+    )
+    assert set(slot_writes(outcome_of(view)).values()) == {Quiesce()}

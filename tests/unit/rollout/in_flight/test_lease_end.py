@@ -1,0 +1,326 @@
+"""How leases end: whose cordon stays, what a release waits for, and what comes before a failure."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import Idle, Quiesce
+from libs.contracts.node import (
+    INITIALLY_CORDONED_ANNOTATION,
+    MANAGER,
+    NodeRecord,
+    Operation,
+    UpgradeState,
+)
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import EvictPods, NodeOutcome, WriteNode, WriteSlot
+from libs.rollout.in_flight import step_in_flight
+from libs.rollout.node_writes import cordon_at_release
+from libs.rollout.views.machine import PodEviction
+from libs.rollout.views.node import NodeField, NodeView
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OPERATOR,
+    PERSON,
+    command,
+    component,
+    driver_pod,
+    granted,
+    instant,
+    pool,
+)
+from tests.unit.rollout.in_flight.step_runner import (
+    TOKEN,
+    in_flight,
+    node_write,
+    record_in,
+    run_step,
+    silenced,
+    slot_writes,
+    step_of,
+    wait_of,
+    with_results,
+)
+from tests.unit.rollout.in_flight.test_validation import proven
+
+S = UpgradeState
+QUIET = ("plugin", "telemetry", "discovery", "validator")
+
+
+def outcome_of(view: NodeView, at: float = NOW, why: str = "", **sight: Any) -> NodeOutcome:
+    where = granted(pool(), view)
+    released = {view.uid: why} if why else {}
+    where = replace(where, constraints=replace(where.constraints, to_release=released))
+    return step_in_flight(view, where, instant(at, **sight))
+
+
+# Whose cordon stays.
+
+
+@pytest.mark.parametrize(
+    ("owners", "view", "record", "applied", "after"),
+    [
+        ((MANAGER,), {}, {}, None, False),
+        ((MANAGER, PERSON), {}, {}, None, True),
+        ((MANAGER, PERSON), {"initially_cordoned": True}, {}, None, True),
+        ((MANAGER,), {"keep_cordoned": True}, {}, True, True),
+        ((MANAGER, OPERATOR), {}, {"cordon_adopted": True}, False, False),
+        ((OPERATOR,), {"initially_cordoned": True}, {"cordon_adopted": True}, None, True),
+        ((MANAGER, OPERATOR), {"initially_cordoned": True}, {"cordon_adopted": True}, None, True),
+    ],
+    ids=["ours", "a person's too", "a person's before", "kept", "taken over", "annotated", "both"],
+)
+def test_whose_cordon_stays_at_a_release(
+    owners: tuple[str, ...],
+    view: dict[str, Any],
+    record: dict[str, Any],
+    applied: bool | None,
+    *,
+    after: bool,
+) -> None:
+    node = proven()
+    assert isinstance(node.record, NodeRecord)
+    owned = {**node.field_managers, NodeField.CORDON: owners}
+    said = replace(node.record, **record)
+    node = replace(node, field_managers=owned, record=said, **view)
+    step = step_of(outcome_of(node))
+    write = node_write(step).applied
+    assert (write.unschedulable, write.initially_cordoned) == (applied, False)
+    assert run_step(node, step).cordoned == after
+    assert cordon_at_release(node, said, proven=True) == applied
+
+
+def test_a_person_s_cordon_of_which_we_have_no_part_is_not_made_ours() -> None:
+    node = replace(proven(), keep_cordoned=True)
+    node = replace(node, field_managers={**node.field_managers, NodeField.CORDON: (PERSON,)})
+    assert node_write(outcome_of(node)).applied.unschedulable is None
+
+
+@pytest.mark.parametrize(
+    ("owners", "cleared"),
+    [((MANAGER,), ()), ((MANAGER, OPERATOR), (INITIALLY_CORDONED_ANNOTATION,))],
+)
+def test_the_note_about_the_cordon_goes_with_it(
+    owners: tuple[str, ...], cleared: tuple[str, ...]
+) -> None:
+    node = replace(proven(), initially_cordoned=True)
+    node = replace(
+        node, field_managers={**node.field_managers, NodeField.INITIALLY_CORDONED: owners}
+    )
+    assert node_write(outcome_of(node)).applied.cleared == cleared
+
+
+# Released unchanged.
+
+
+def quieted(**changes: Any) -> NodeView:
+    parts = {
+        "driver": component(command(Idle(), order=(7, 2))),
+        **{name: component(command(Quiesce(), order=(TOKEN, 1))) for name in QUIET},
+    }
+    shown: dict[str, Any] = {"components": parts, **changes}
+    return in_flight(S.POD_DELETION_REQUIRED, record={"deadline": NOW + 300}, **shown)
+
+
+def test_before_any_command_a_release_is_one_write() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
+    assert isinstance(view.record, NodeRecord)
+    record = record_in(outcome_of(view, why="target-new is halted"))
+    assert record == replace(
+        view.record,
+        state=S.UPGRADE_REQUIRED,
+        operation=None,
+        attempt=0,
+        deadline=None,
+        since=NOW,
+        paused=False,
+    )
+    write = node_write(outcome_of(view, why="target-new is halted"))
+    assert (write.applied.lease, write.applied.unschedulable) == (None, None)
+
+
+def test_a_release_stops_evictions_and_wakes_the_components() -> None:
+    view = quieted(evictions=(PodEviction(uid="u", since=NOW),))
+    step = step_of(outcome_of(view, why="halted"))
+    assert step.actions[0] == EvictPods(pods=())
+    assert slot_writes(step) == dict.fromkeys(QUIET, Idle())
+    assert not any(isinstance(action, WriteNode) for action in step.actions)
+
+
+def test_a_release_waits_for_each_answer_or_silence() -> None:
+    view = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
+    view = with_results(view, "plugin", "discovery", "validator")
+    step = step_of(outcome_of(view, why="halted"))
+    assert step.wait is not None
+    assert step.wait.code == WaitCode.QUIESCE
+    assert "telemetry" in step.wait.detail
+    assert step.wake_at == step.wait.until == view.components["telemetry"].silent_at
+    for ended in (with_results(view, "telemetry"), silenced(view, "telemetry")):
+        assert record_in(outcome_of(ended, why="halted")).state == S.UPGRADE_REQUIRED
+
+
+def test_a_release_that_was_begun_is_finished_though_its_reason_is_gone() -> None:
+    view = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
+    record = record_in(outcome_of(with_results(view, *QUIET)))
+    assert (record.state, record.back_off_seconds) == (S.UPGRADE_REQUIRED, 600.0)
+
+
+def test_an_idle_that_was_overtaken_is_told_again() -> None:
+    view = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
+    view = with_results(view, "plugin", "discovery", "validator")
+    view = with_results(view, "telemetry", outcome="superseded")
+    assert slot_writes(outcome_of(view, why="halted")) == {"telemetry": Idle()}
+
+
+def test_while_nats_is_away_a_release_waits() -> None:
+    away = {"bus_down_since": NOW - 5}
+    assert wait_of(outcome_of(quieted(), why="halted", **away)).code == WaitCode.BUS
+    told = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
+    assert wait_of(outcome_of(told, why="halted", **away)).code == WaitCode.BUS
+    untouched = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
+    assert record_in(outcome_of(untouched, why="halted", **away)).state == S.UPGRADE_REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("had", "then"),
+    [(0.0, 600.0), (600.0, 1200.0), (1200.0, 2400.0), (14400.0, 21600.0), (21600.0, 21600.0)],
+)
+def test_a_back_off_doubles_up_to_six_hours(had: float, then: float) -> None:
+    view = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
+    assert isinstance(view.record, NodeRecord)
+    view = replace(view, record=replace(view.record, back_off_seconds=had))
+    record = record_in(outcome_of(with_results(view, *QUIET)))
+    assert (record.back_off_seconds, record.back_off_until) == (then, NOW + then)
+
+
+def test_a_node_that_had_failed_stays_cordoned_when_its_retry_is_released() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"unproven": True}, initially_cordoned=True)
+    write = node_write(outcome_of(view, why="halted")).applied
+    assert (write.state, write.unschedulable) == (S.UPGRADE_REQUIRED, True)
+    assert write.initially_cordoned
+    assert write.record is not None
+    assert write.record.unproven
+
+
+def test_what_had_failed_is_given_back_when_it_is_proven() -> None:
+    view = proven()
+    assert isinstance(view.record, NodeRecord)
+    view = replace(view, record=replace(view.record, unproven=True))
+    write = node_write(outcome_of(view)).applied
+    assert (write.state, write.unschedulable) == (S.UPGRADE_DONE, None)
+    assert write.record is not None
+    assert not write.record.unproven
+
+
+def test_nobody_who_has_started_is_released() -> None:
+    view = in_flight(S.POD_RESTART_REQUIRED, record={"deadline": NOW + 1800})
+    assert wait_of(outcome_of(view, why="halted")).code == WaitCode.OLD_DRIVER
+
+
+# Failing.
+
+
+def broken(**changes: Any) -> NodeView:
+    parts = {
+        "driver": component(command(Idle(), order=(7, 2))),
+        **{name: component(command(Quiesce(), order=(TOKEN, 1))) for name in QUIET},
+    }
+    pod = driver_pod(NEW, restarts=3)
+    shown: dict[str, Any] = {"components": parts, "driver_pods": (pod,), **changes}
+    return in_flight(S.POD_RESTART_REQUIRED, record={"deadline": NOW + 1800}, **shown)
+
+
+CAUSE = "driver-start: it restarted 3 times"
+
+
+def test_a_failure_is_told_to_the_driver_agent_before_it_is_written() -> None:
+    step = step_of(outcome_of(broken()))
+    assert [type(action) for action in step.actions] == [WriteNode, WriteSlot]
+    record = record_in(step)
+    assert (record.state, record.cause, record.paused) == (S.POD_RESTART_REQUIRED, CAUSE, True)
+    assert node_write(step).applied.lease is not None
+    assert slot_writes(step) == {"driver": Idle()}
+
+
+def test_a_failure_is_written_when_the_driver_agent_has_answered_or_is_silent() -> None:
+    view = run_step(broken(), step_of(outcome_of(broken())))
+    step = step_of(outcome_of(view))
+    assert (step.actions, step.wake_at) == ((), view.components["driver"].silent_at)
+    for ended in (with_results(view, "driver"), silenced(view, "driver")):
+        written = step_of(outcome_of(ended))
+        record = record_in(written)
+        assert (record.state, record.cause) == (S.UPGRADE_FAILED, CAUSE)
+        assert (record.paused, record.started, record.deadline) == (False, True, None)
+        assert record.unproven
+        assert node_write(written).applied.lease is None
+        assert slot_writes(written) == dict.fromkeys(QUIET, Idle())
+
+
+def test_a_failure_that_was_begun_is_finished_though_the_driver_came_up() -> None:
+    view = with_results(run_step(broken(), step_of(outcome_of(broken()))), "driver")
+    view = replace(view, driver_pods=(driver_pod(NEW),))
+    assert record_in(outcome_of(view)).state == S.UPGRADE_FAILED
+
+
+def test_a_new_leader_finishes_a_failure_under_its_own_epoch() -> None:
+    view = with_results(run_step(broken(), step_of(outcome_of(broken()))), "driver")
+    step = step_of(outcome_of(view, epoch=4))
+    assert {action.command.epoch for action in step.actions if isinstance(action, WriteSlot)} == {4}
+    assert not any(isinstance(action, WriteNode) for action in step.actions)
+    assert record_in(outcome_of(run_step(view, step), epoch=4)).epoch == 4
+
+
+def test_a_cause_that_is_written_already_is_not_written_again() -> None:
+    first = step_of(outcome_of(broken()))
+    view = run_step(broken(), replace(first, actions=first.actions[:1]))
+    assert [type(action) for action in step_of(outcome_of(view)).actions] == [WriteSlot]
+
+
+def test_an_idle_that_was_overtaken_is_no_failure_told() -> None:
+    view = run_step(broken(), step_of(outcome_of(broken())))
+    view = with_results(view, "driver", outcome="superseded")
+    assert slot_writes(outcome_of(view)) == {"driver": Idle()}
+
+
+def test_while_nats_is_away_a_failure_waits() -> None:
+    told = run_step(broken(), step_of(outcome_of(broken())))
+    for view in (broken(), told):
+        assert wait_of(outcome_of(view, bus_down_since=NOW - 5)).code == WaitCode.BUS
+
+
+def test_without_a_driver_agent_there_is_nobody_to_tell() -> None:
+    view = broken()
+    parts = {name: part for name, part in view.components.items() if name != "driver"}
+    record = record_in(outcome_of(replace(view, components=parts)))
+    assert (record.state, record.cause) == (S.UPGRADE_FAILED, CAUSE)
+
+
+@pytest.mark.parametrize(
+    ("operation", "owners", "cordoned", "applied"),
+    [
+        (Operation.UPGRADE, (MANAGER,), True, True),
+        (Operation.UPGRADE, (), False, True),
+        (Operation.BRING_UP, (), False, True),
+        (Operation.VALIDATE, (), False, None),
+        (Operation.VALIDATE, (MANAGER,), True, True),
+    ],
+)
+def test_which_failures_are_cordoned(
+    operation: Operation, owners: tuple[str, ...], cordoned: bool, *, applied: bool | None
+) -> None:
+    view = in_flight(
+        S.VALIDATION_REQUIRED,
+        record={
+            "operation": operation,
+            "started": operation is not Operation.VALIDATE,
+            "deadline": NOW - 1,
+            "boot_id": "boot-1",
+        },
+        components={},
+        cordoned=cordoned,
+    )
+    view = replace(view, field_managers={**view.field_managers, NodeField.CORDON: owners})
+    write = node_write(outcome_of(view))
+    assert (write.applied.state, write.applied.unschedulable) == (S.UPGRADE_FAILED, applied)

@@ -1,0 +1,298 @@
+"""Components let go of the devices, and the label moves: steps 5 and 6."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import CommandKind, Idle, Order, Quiesce
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState
+from libs.contracts.reports import Refusal, RefusalCode
+from libs.contracts.waits import WaitCode
+from libs.rollout.decision import NodeOutcome
+from libs.rollout.in_flight import step_in_flight
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView, Readiness
+from tests.unit.rollout.builders import (
+    BOOT,
+    NEW,
+    NOW,
+    OLD,
+    component,
+    driver_pod,
+    granted,
+    instant,
+    label_of,
+    pool,
+    with_build,
+)
+from tests.unit.rollout.in_flight.step_runner import (
+    TOKEN,
+    in_flight,
+    node_write,
+    record_in,
+    run_step,
+    silenced,
+    slot_writes,
+    step_of,
+    wait_of,
+    with_beats,
+    with_component,
+    with_results,
+)
+
+S = UpgradeState
+LOUD = ("plugin", "telemetry", "discovery", "validator")
+LIMIT = 240.0
+
+
+def emptied(**changes: Any) -> NodeView:
+    """No pod is left on it."""
+    return in_flight(S.POD_DELETION_REQUIRED, record={"deadline": NOW + 300}, **changes)
+
+
+def outcome_of(
+    view: NodeView, at: float = NOW, where: PoolView | None = None, **sight: Any
+) -> NodeOutcome:
+    return step_in_flight(view, where or granted(pool(), view), instant(at, **sight))
+
+
+def quiescing(**changes: Any) -> NodeView:
+    view = emptied(**changes)
+    return run_step(view, step_of(outcome_of(view)))
+
+
+def quiet(**changes: Any) -> NodeView:
+    return with_results(quiescing(**changes), *LOUD)
+
+
+def test_every_component_but_the_driver_agent_is_told_to_let_go() -> None:
+    step = step_of(outcome_of(emptied()))
+    assert slot_writes(step) == dict.fromkeys(LOUD, Quiesce())
+    assert step.wait is not None
+    assert (step.wait.code, step.wait.until) == (WaitCode.QUIESCE, NOW + LIMIT)
+    view = run_step(emptied(), step)
+    for name in LOUD:
+        slot = view.components[name].slot
+        assert slot is not None
+        assert (slot.order, slot.deadline) == (Order(TOKEN, 1), NOW + LIMIT)
+        assert (slot.boot_id, slot.epoch, slot.node_uid) == (BOOT, 3, view.uid)
+
+
+def test_components_that_are_not_expected_are_told_nothing() -> None:
+    view = emptied()
+    few = {name: part for name, part in view.components.items() if name in ("driver", "plugin")}
+    assert set(slot_writes(outcome_of(replace(view, components=few)))) == {"plugin"}
+
+
+def test_those_that_have_not_answered_are_named() -> None:
+    view = with_results(quiescing(), "plugin", "validator")
+    wait = wait_of(outcome_of(view, NOW + 10))
+    assert wait.code == WaitCode.QUIESCE
+    assert wait.detail == "telemetry, discovery not let go of the devices yet"
+    assert wait.until == NOW + LIMIT
+
+
+def test_a_silent_component_is_told_and_not_awaited() -> None:
+    view = silenced(emptied(), "telemetry")
+    assert set(slot_writes(outcome_of(view))) == set(LOUD)
+    view = with_results(silenced(quiescing(), "telemetry"), "plugin", "discovery", "validator")
+    assert record_in(outcome_of(view)).state == S.POD_RESTART_REQUIRED
+
+
+def test_one_that_falls_silent_is_looked_at_when_it_counts_as_silent() -> None:
+    view = with_results(quiescing(), "plugin", "discovery", "validator")
+    step = step_of(outcome_of(view))
+    assert (step.actions, step.wake_at) == ((), view.components["telemetry"].silent_at)
+    beats = with_beats(view, NOW + 160)
+    beats = with_component(beats, "telemetry", view.components["telemetry"])
+    assert record_in(outcome_of(beats, NOW + 160)).state == S.POD_RESTART_REQUIRED
+
+
+def test_a_component_that_cannot_let_go_says_why() -> None:
+    view = with_results(quiescing(), "plugin", "discovery", "validator")
+    view = with_results(view, "telemetry", outcome="failed", message="NVML hangs")
+    assert "telemetry could not: NVML hangs" in wait_of(outcome_of(view)).detail
+
+
+def test_a_refusal_is_shown() -> None:
+    view = with_results(quiescing(), "plugin", "discovery", "validator")
+    refusal = Refusal(code=RefusalCode.UNKNOWN_KIND, message="too old", token=TOKEN, op=1)
+    view = with_component(view, "telemetry", replace(view.components["telemetry"], refusal=refusal))
+    assert wait_of(outcome_of(view)).detail == "telemetry: it refused quiesce 8.1: too old"
+
+
+def test_the_limit_for_quiesce_releases_with_a_back_off() -> None:
+    at = NOW + LIMIT
+    view = with_beats(with_results(quiescing(), "plugin", "discovery", "validator"), at)
+    assert wait_of(outcome_of(view, at - 1)).code == WaitCode.QUIESCE
+    step = step_of(outcome_of(view, at))
+    assert slot_writes(step) == dict.fromkeys(LOUD, Idle())
+    released = run_step(view, step)
+    assert wait_of(outcome_of(released, at + 1)).code == WaitCode.QUIESCE
+    record = record_in(outcome_of(with_results(released, *LOUD), at + 2))
+    assert record.state == S.UPGRADE_REQUIRED
+    assert record.cause.startswith("quiesce: ")
+    assert record.back_off_until == at + 2 + 600
+
+
+def test_a_reboot_before_the_start_has_them_told_again() -> None:
+    view = replace(quiet(), boot_id="boot-2")
+    step = step_of(outcome_of(view))
+    assert slot_writes(step) == dict.fromkeys(LOUD, Quiesce())
+    slot = run_step(view, step).components["plugin"].slot
+    assert slot is not None
+    assert (slot.order, slot.boot_id) == (Order(TOKEN, 2), "boot-2")
+
+
+def test_what_another_node_of_that_name_was_told_in_this_boot_does_not_count() -> None:
+    before = quiet()
+    theirs = {
+        name: replace(part, slot=replace(part.slot, node_uid="of-another-node"))
+        for name, part in before.components.items()
+        if part.slot is not None
+    }
+    step = step_of(outcome_of(replace(before, components={**before.components, **theirs})))
+    assert slot_writes(step) == dict.fromkeys(LOUD, Quiesce())
+
+
+def test_while_nats_is_away_nobody_is_told() -> None:
+    wait = wait_of(outcome_of(emptied(), bus_down_since=NOW - 30))
+    assert (wait.code, wait.until) == (WaitCode.BUS, None)
+
+
+# The start.
+
+
+def test_the_start_moves_the_label_and_names_the_old_pod() -> None:
+    write = node_write(outcome_of(quiet()))
+    record = write.applied.record
+    assert record is not None
+    assert (write.applied.driver_label, record.label) == (label_of(NEW), label_of(NEW))
+    assert (record.started, record.old_pod_uid) == (True, f"pod-{OLD}-node-1")
+    assert (record.evidence, record.paused) == (None, True)
+    assert (record.since, record.deadline) == (NOW, NOW + 1800)
+    assert (write.applied.unschedulable, write.lowers_capacity) == (True, False)
+
+
+def test_the_old_pod_is_the_one_that_was_let_in() -> None:
+    view = quiet()
+    late = driver_pod(OLD, uid="late", started=None, ready=False)
+    going = driver_pod(OLD, uid="going", deleting=True)
+    view = replace(view, driver_pods=(going, late, *view.driver_pods))
+    assert record_in(outcome_of(view)).old_pod_uid == f"pod-{OLD}-node-1"
+    assert record_in(outcome_of(replace(view, driver_pods=(going,)))).old_pod_uid == "going"
+    assert record_in(outcome_of(replace(view, driver_pods=()))).old_pod_uid == ""
+
+
+def test_a_pod_in_sync_that_waits_to_load_is_let_load_and_not_swapped() -> None:
+    view = quiet(safe_load=True, driver_pods=(driver_pod(NEW, started=None, ready=False),))
+    view = replace(view, driver_label=label_of(NEW))
+    write = node_write(outcome_of(view))
+    assert write.applied.cleared == (SAFE_LOAD_ANNOTATION,)
+    assert write.applied.record is not None
+    assert write.applied.record.old_pod_uid == ""
+
+
+def placed(view: NodeView, **standing: Any) -> PoolView:
+    where = granted(pool(), view)
+    return replace(where, constraints=replace(where.constraints, **standing))
+
+
+@pytest.mark.parametrize(
+    ("where", "sight", "code"),
+    [
+        ({}, {"ages": {"pods": 91.0}}, WaitCode.STALE),
+        ({}, {"bus_down_since": NOW - 1}, WaitCode.BUS),
+        ({"in_flight": {}}, {}, WaitCode.BUDGET),
+        ({"halted": {NEW: "3 failed"}}, {}, WaitCode.HALTED),
+    ],
+)
+def test_why_a_node_that_is_ready_is_not_started(
+    where: dict[str, Any], sight: dict[str, Any], code: WaitCode
+) -> None:
+    view = quiet()
+    wait = wait_of(outcome_of(view, where=placed(view, **where), **sight))
+    assert (wait.code, wait.until) == (code, None)
+
+
+def test_an_unsettled_target_is_never_moved_to() -> None:
+    view = quiet()
+    where = with_build(granted(pool(), view), readiness=Readiness.UNSETTLED, detail="generation 4")
+    wait = wait_of(outcome_of(view, where=where))
+    assert (wait.code, wait.detail) == (WaitCode.TARGET_UNSETTLED, "generation 4")
+
+
+def test_a_target_that_is_missing_gives_the_node_back() -> None:
+    view = quiet()
+    where = with_build(granted(pool(), view), readiness=Readiness.MISSING)
+    released = run_step(view, step_of(outcome_of(view, where=where)))
+    record = record_in(outcome_of(with_results(released, *LOUD), where=where))
+    assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
+
+
+def test_a_node_of_which_nobody_knows_what_it_needs_is_not_started() -> None:
+    wait = wait_of(outcome_of(quiet(variant="")))
+    assert (wait.code, wait.until) == (WaitCode.TARGET_UNSETTLED, None)
+
+
+def test_nobody_is_started_whose_driver_agent_is_silent() -> None:
+    released = run_step(view := silenced(quiet(), "driver"), step_of(outcome_of(view)))
+    assert slot_writes(outcome_of(view)) == dict.fromkeys(LOUD, Idle())
+    record = record_in(outcome_of(with_results(released, *LOUD)))
+    assert (record.state, record.cause) == (
+        S.UPGRADE_REQUIRED,
+        "agent-silent: its driver agent is silent",
+    )
+
+
+def test_nobody_is_started_who_is_not_ready() -> None:
+    view = quiet(ready=False)
+    wait = wait_of(outcome_of(view))
+    assert (wait.code, wait.until) == (WaitCode.NOT_READY, NOW + 300)
+    view = with_beats(view, NOW + 300)
+    released = run_step(view, step_of(outcome_of(view, NOW + 300)))
+    record = record_in(outcome_of(with_results(released, *LOUD), NOW + 301))
+    assert (record.state, record.cause) == (
+        S.UPGRADE_REQUIRED,
+        "not-ready: the Node did not become Ready in time",
+    )
+
+
+def test_a_removal_is_started_in_a_halt() -> None:
+    view = in_flight(
+        S.POD_DELETION_REQUIRED,
+        record={"operation": Operation.REMOVE, "target": "", "label": ""},
+        excluded=True,
+    )
+    view = with_results(run_step(view, step_of(outcome_of(view))), *LOUD)
+    where = placed(view, halted={"": "no target", NEW: "3 failed"})
+    write = node_write(outcome_of(view, where=where))
+    assert (write.applied.driver_label, write.applied.state) == ("", S.POD_RESTART_REQUIRED)
+
+
+def test_an_op_is_numbered_above_all_that_was_shown_under_its_token() -> None:
+    view = emptied()
+    view = with_component(view, "plugin", component(highest_order=Order(TOKEN, 5)))
+    slot = run_step(view, step_of(outcome_of(view))).components["plugin"].slot
+    assert slot is not None
+    assert (slot.order, slot.kind) == (Order(TOKEN, 6), CommandKind.QUIESCE)
+
+
+def test_a_new_leader_puts_its_epoch_into_the_slots_first() -> None:
+    view = quiescing()
+    step = step_of(step_in_flight(view, granted(pool(), view), instant(epoch=4)))
+    after = run_step(view, step)
+    for name, part in view.components.items():
+        old, new = part.slot, after.components[name].slot
+        assert old is not None
+        assert new == replace(old, epoch=4)
+    assert isinstance(after.record, NodeRecord)
+    wait = wait_of(step_in_flight(after, granted(pool(), after), instant(epoch=4)))
+    assert wait.code == WaitCode.QUIESCE
+
+
+def test_a_new_leader_that_hears_nothing_writes_no_slot() -> None:
+    view = quiescing()
+    now = instant(epoch=4, bus_down_since=NOW - 5)
+    assert wait_of(step_in_flight(view, granted(pool(), view), now)).code == WaitCode.BUS

@@ -1,0 +1,341 @@
+"""Step 8: who resumes when, what is asked of the validator, and which evidence counts."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import Idle, Order, Proven, Quiesce, Swap, Validate
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState
+from libs.contracts.reports import ValidationStep
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import InstallMethod
+from libs.rollout.decision import NodeOutcome
+from libs.rollout.in_flight import step_in_flight
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
+from tests.unit.rollout.builders import (
+    HOUR,
+    KERNEL,
+    NEW,
+    NOW,
+    command,
+    component,
+    driver_pod,
+    granted,
+    install_of,
+    instant,
+    label_of,
+    pool,
+)
+from tests.unit.rollout.in_flight.step_runner import (
+    TOKEN,
+    at_phase,
+    in_flight,
+    node_write,
+    proof,
+    record_in,
+    run_step,
+    silenced,
+    slot_writes,
+    step_of,
+    wait_of,
+    with_beats,
+    with_component,
+    with_results,
+)
+
+S = UpgradeState
+END = NOW + 540
+QUIET = ("plugin", "telemetry", "discovery", "validator")
+POD = f"pod-{NEW}-node-1"
+
+
+def ready(record: dict[str, Any] | None = None, **changes: Any) -> NodeView:
+    """The new driver is ready; the components are still quiet."""
+    swap = Swap(label=label_of(NEW), old_pod_uid="pod-target-old-node-1")
+    parts = {
+        "driver": component(command(swap, order=(TOKEN, 1), deadline=NOW - 90 + 120)),
+        **{name: component(command(Quiesce(), order=(TOKEN, 1))) for name in QUIET},
+    }
+    shown: dict[str, Any] = {"components": parts, **changes}
+    view = in_flight(S.VALIDATION_REQUIRED, record={"deadline": END, **(record or {})}, **shown)
+    return with_results(view, "driver", *QUIET)
+
+
+def outcome_of(
+    view: NodeView, at: float = NOW, where: PoolView | None = None, **sight: Any
+) -> NodeOutcome:
+    return step_in_flight(view, where or granted(pool(), view), instant(at, **sight))
+
+
+def validating(record: dict[str, Any] | None = None, **changes: Any) -> NodeView:
+    view = ready(record, **changes)
+    return run_step(view, step_of(outcome_of(view)))
+
+
+def proven(**changes: Any) -> NodeView:
+    return with_results(proof(validating(), NOW, **changes), "validator")
+
+
+def failing_with(outcome: NodeOutcome, view: NodeView, at: float = NOW) -> NodeRecord:
+    step = step_of(outcome)
+    assert slot_writes(step)["driver"] == Idle()
+    return record_in(outcome_of(with_results(run_step(view, step), "driver"), at))
+
+
+def test_components_resume_and_the_validator_is_asked_about_this_pod() -> None:
+    step = step_of(outcome_of(ready()))
+    assert slot_writes(step) == {
+        "plugin": Idle(),
+        "telemetry": Idle(),
+        "discovery": Idle(),
+        "validator": Validate(
+            label=label_of(NEW), install_digest=install_of(NEW), pod_uid=POD, started=NOW - HOUR
+        ),
+    }
+    slot = run_step(ready(), step).components["validator"].slot
+    assert slot is not None
+    assert (slot.order, slot.deadline) == (Order(TOKEN, 2), END)
+
+
+def bring_up(**changes: Any) -> NodeView:
+    return ready({"operation": Operation.BRING_UP}, cordoned=False, **changes)
+
+
+def test_in_a_bring_up_the_plugin_resumes_when_cuda_works() -> None:
+    view = bring_up()
+    step = step_of(outcome_of(view))
+    assert "plugin" not in slot_writes(step)
+    view = run_step(view, step)
+    assert wait_of(outcome_of(at_phase(view, "validator", "toolkit"))).code == WaitCode.VALIDATION
+    for phase in ("cuda", "plugin"):
+        assert slot_writes(outcome_of(at_phase(view, "validator", phase))) == {"plugin": Idle()}
+
+
+def test_progress_of_another_op_lets_no_plugin_resume() -> None:
+    view = bring_up()
+    view = run_step(view, step_of(outcome_of(view)))
+    stale = at_phase(view, "validator", "cuda")
+    progress = stale.components["validator"].progress
+    assert progress is not None
+    part = replace(stale.components["validator"], progress=replace(progress, op=1))
+    assert wait_of(outcome_of(with_component(stale, "validator", part))).code == WaitCode.VALIDATION
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "detail"),
+    [
+        ("begun", WaitCode.VALIDATION, "cuda: vectorAdd"),
+        ("not begun", WaitCode.VALIDATION, "the validator has not begun"),
+        ("silent", WaitCode.VALIDATION, "the validator is silent"),
+        ("no driver", WaitCode.DRIVER_START, "the driver that is to be validated is not ready"),
+        ("no validator", WaitCode.VALIDATION, "no validator is expected on this node"),
+    ],
+)
+def test_what_validation_waits_for(change: str, code: WaitCode, detail: str) -> None:
+    view = validating()
+    if change == "begun":
+        view = at_phase(view, "validator", "cuda", "vectorAdd")
+    elif change == "silent":
+        view = silenced(view, "validator")
+    elif change == "no driver":
+        view = replace(view, driver_pods=(driver_pod(NEW, ready=False),))
+    elif change == "no validator":
+        parts = {name: part for name, part in view.components.items() if name != "validator"}
+        view = replace(view, components=parts)
+    wait = wait_of(outcome_of(view))
+    assert (wait.code, wait.detail, wait.until) == (code, detail, END)
+
+
+# What counts as evidence, as docs/invariants.md#i3 has it.
+
+
+def test_evidence_that_fits_gives_the_node_back() -> None:
+    view = proven()
+    step = step_of(outcome_of(view))
+    told = Idle(proven=Proven(label=label_of(NEW), kernel=KERNEL))
+    assert slot_writes(step) == {"driver": told, "validator": told}
+    applied = node_write(step).applied
+    assert (applied.state, applied.lease, applied.unschedulable) == (S.UPGRADE_DONE, None, None)
+    assert applied.record is not None
+    assert applied.record.evidence == view.evidence
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"node_uid": "another"},
+        {"boot_id": "boot-0"},
+        {"kernel": "5.15"},
+        {"label": "another"},
+        {"driver_pod_uid": "another"},
+        {"driver_started": NOW - 1e6},
+        {"token": TOKEN - 1},
+        {"op": 1},
+        {"op": 9},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_evidence_that_differs_in_anything_proves_nothing(other: dict[str, Any]) -> None:
+    outcome = outcome_of(proven(**other))
+    written = [a for a in getattr(outcome, "actions", ()) if type(a).__name__ == "WriteNode"]
+    assert not written
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"driver_pods": (driver_pod(NEW, ready=False),)},
+        {"driver_pods": (driver_pod(NEW, deleting=True),)},
+        {"driver_pods": ()},
+        {"driver_pods": (driver_pod(NEW, started=None),)},
+        {"loaded": None},
+    ],
+)
+def test_a_driver_that_is_not_there_any_more_is_not_given_back(change: dict[str, Any]) -> None:
+    wait = wait_of(outcome_of(replace(proven(), **change)))
+    assert wait.code in (WaitCode.DRIVER_START, WaitCode.VALIDATION)
+
+
+def test_a_driver_that_restarted_meanwhile_is_validated_once_more() -> None:
+    view = replace(proven(), driver_pods=(driver_pod(NEW, started=NOW - 5, restarts=1),))
+    step = step_of(outcome_of(view))
+    assert isinstance(slot_writes(step)["validator"], Validate)
+    slot = run_step(view, step).components["validator"].slot
+    assert slot is not None
+    assert slot.order == Order(TOKEN, 3)
+
+
+def test_evidence_without_the_end_of_its_op_is_awaited() -> None:
+    assert wait_of(outcome_of(proof(validating(), NOW))).code == WaitCode.VALIDATION
+
+
+def test_a_swap_that_is_unanswered_keeps_the_node() -> None:
+    view = proven()
+    driver = replace(view.components["driver"], result=None)
+    assert wait_of(outcome_of(with_component(view, "driver", driver))).code == WaitCode.VALIDATION
+
+
+def test_a_release_that_met_a_conflict_is_written_without_telling_again() -> None:
+    view = proven()
+    step = step_of(outcome_of(view))
+    told = replace(step, actions=step.actions[:-1])
+    half = run_step(view, told)
+    again = step_of(outcome_of(half))
+    assert len(again.actions) == 1
+    assert node_write(again).applied.state == S.UPGRADE_DONE
+    rebooted = replace(half, boot_id="boot-2", loaded=None)
+    assert record_in(outcome_of(rebooted)).state == S.POD_RESTART_REQUIRED
+
+
+def test_what_was_accepted_of_another_label_is_not_taken_for_ours() -> None:
+    view = proven()
+    step = step_of(outcome_of(view))
+    half = run_step(view, replace(step, actions=step.actions[:-1]))
+    told = half.components["validator"]
+    slot = told.slot
+    assert slot is not None
+    other = command(Idle(proven=Proven(label="x", kernel=KERNEL)), order=(slot.token, slot.op))
+    half = with_component(half, "validator", replace(told, slot=other))
+    assert isinstance(slot_writes(outcome_of(half))["validator"], Validate)
+
+
+# Failures.
+
+
+@pytest.mark.parametrize(
+    ("steps", "cause"),
+    [
+        (
+            (
+                ValidationStep(name="driver", passed=True),
+                ValidationStep(name="cuda", passed=False, message="no device"),
+            ),
+            "validation: cuda: no device",
+        ),
+        ((ValidationStep(name="cuda", passed=False),), "validation: cuda"),
+        ((), "validation: it did not pass"),
+    ],
+)
+def test_a_check_that_failed_is_the_cause(steps: tuple[ValidationStep, ...], cause: str) -> None:
+    view = proven(passed=False, steps=steps)
+    record = failing_with(outcome_of(view), view)
+    assert (record.state, record.cause) == (S.UPGRADE_FAILED, cause)
+    assert (record.evidence, record.revalidated) == (None, view.driver_pods[0].instance)
+
+
+def test_a_validation_that_ended_without_evidence_fails() -> None:
+    view = with_results(
+        validating(), "validator", outcome="failed", code="crash", message="signal 9"
+    )
+    assert failing_with(outcome_of(view), view).cause == "validation: crash: signal 9"
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ("hangs", "validation: cuda"),
+        ("silent", "validation: the validator is silent"),
+        ("other boot", "validation: it is about boot boot-0"),
+    ],
+)
+def test_the_limit_for_validation_says_what_was_missing(change: str, cause: str) -> None:
+    view = with_beats(validating(), END)
+    if change == "hangs":
+        view = at_phase(view, "validator", "cuda")
+    elif change == "silent":
+        view = silenced(view, "validator")
+    else:
+        view = proof(view, NOW, boot_id="boot-0")
+    assert failing_with(outcome_of(view, END), view, END).cause == cause
+
+
+def test_three_restarts_of_the_driver_fail_a_validation_too() -> None:
+    view = replace(validating(), driver_pods=(driver_pod(NEW, restarts=3),))
+    assert failing_with(outcome_of(view), view).cause == "driver-start: it restarted 3 times"
+
+
+def test_restarts_of_long_ago_do_not_fail_a_mere_validation() -> None:
+    view = validating({"operation": Operation.VALIDATE, "started": False})
+    view = replace(view, driver_pods=(driver_pod(NEW, restarts=7),))
+    assert wait_of(outcome_of(view)).code == WaitCode.VALIDATION
+
+
+# The driver goes while it is validated.
+
+
+def test_a_driver_pod_made_anew_has_to_be_let_in_once_more() -> None:
+    pod = driver_pod(NEW, uid="next", ready=False, started=None)
+    shut = Gate(admitted_pod_uid=POD, waiting_pod_uid="next")
+    view = replace(validating(), driver_pods=(pod,), gate=shut)
+    record = record_in(outcome_of(view))
+    assert (record.state, record.paused) == (S.POD_RESTART_REQUIRED, True)
+    assert (record.since, record.deadline) == (NOW, NOW + 1800)
+    assert record.old_pod_uid == "pod-target-old-node-1"
+    after = run_step(view, step_of(outcome_of(view)))
+    assert slot_writes(outcome_of(after)) == dict.fromkeys(QUIET, Quiesce())
+
+
+def test_a_driver_that_waits_for_our_leave_gets_it() -> None:
+    for pods in ((driver_pod(NEW),), ()):
+        write = node_write(outcome_of(ready(safe_load=True, driver_pods=pods)))
+        assert write.applied.cleared == (SAFE_LOAD_ANNOTATION,)
+
+
+def test_while_nats_is_away_nothing_is_judged() -> None:
+    wait = wait_of(outcome_of(proven(), bus_down_since=NOW - 1))
+    assert (wait.code, wait.until) == (WaitCode.BUS, None)
+
+
+def test_without_a_pod_the_load_of_the_modules_is_what_is_proven() -> None:
+    loaded = LoadedDriver(version="1", loaded_at=NOW - 40)
+    record = {"operation": Operation.VALIDATE, "started": False}
+    view = ready(record, driver_pods=(), loaded=loaded)
+    where = replace(granted(pool(), view), method=InstallMethod.PRE_INSTALLED)
+    view = run_step(view, step_of(outcome_of(view, where=where)))
+    view = with_results(proof(view, NOW), "validator")
+    assert node_write(outcome_of(view, where=where)).applied.state == S.UPGRADE_DONE
+    reloaded = replace(view, loaded=replace(loaded, loaded_at=NOW - 3))
+    assert isinstance(slot_writes(outcome_of(reloaded, where=where))["validator"], Validate)

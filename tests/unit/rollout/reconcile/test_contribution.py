@@ -1,0 +1,211 @@
+"""What becomes of a place in flight (docs/states.md#reconcile): a case for each row of the table.
+
+From the Node's record alone: where a label says otherwise, it is not asked.
+"""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.commands import Order
+from libs.contracts.node import MANAGER, NodeRecord, Operation, UpgradeState
+from libs.contracts.rollout import InFlight
+from libs.rollout.reconcile.contribution import EntryResult, NodeContribution, contribution_of
+from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    POOL,
+    TOKEN,
+    component,
+    done,
+    evidence,
+    failed,
+    in_flight_node,
+    label_of,
+    node,
+    record,
+    required,
+)
+
+ENTRY = InFlight(node="node-1", token=TOKEN, target=NEW, since=NOW - 30)
+NEXT = replace(ENTRY, token=TOKEN + 1)
+JOBS, RESTART = UpgradeState.WAIT_FOR_JOBS_REQUIRED, UpgradeState.POD_RESTART_REQUIRED
+
+
+def borne(given: NodeView, entry: InFlight | None = ENTRY, *, at: float = NOW) -> NodeContribution:
+    return contribution_of(given, entry, POOL, at)
+
+
+def with_record(given: NodeView, **changes: Any) -> NodeView:
+    assert isinstance(given.record, NodeRecord)
+    return replace(given, record=replace(given.record, **changes))
+
+
+FAILED = failed()
+UNCHANGED = with_record(failed(), state=UpgradeState.UPGRADE_REQUIRED, started=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "ending"),
+    [
+        (done(), EntryResult.VALIDATED),
+        (FAILED, EntryResult.FAILED),
+        (replace(FAILED, record=None), EntryResult.FAILED),
+        (replace(FAILED, record=MalformedAnnotation("no JSON")), EntryResult.FAILED),
+        (UNCHANGED, EntryResult.REMOVED),
+        (with_record(FAILED, started=False), EntryResult.REMOVED),
+        (with_record(done(), evidence=evidence(passed=False), started=True), EntryResult.FAILED),
+        (with_record(done(), evidence=evidence(token=TOKEN - 1)), EntryResult.REMOVED),
+        # What the label says is not asked.
+        (replace(FAILED, state=UpgradeState.UPGRADE_DONE), EntryResult.FAILED),
+        (replace(done(), state=UpgradeState.UPGRADE_FAILED), EntryResult.VALIDATED),
+        (replace(FAILED, state=""), EntryResult.FAILED),
+        # A record of a later token than the Rollout knows: an old copy of it was put back.
+        (
+            with_record(done(), token=TOKEN + 3, evidence=evidence(token=TOKEN + 3)),
+            EntryResult.VALIDATED,
+        ),
+    ],
+)
+def test_how_a_place_ended(given: NodeView, ending: EntryResult) -> None:
+    made = borne(given)
+    assert (made.ending, made.entry) == (ending, None)
+    assert made.proved_on == (NEW if ending is EntryResult.VALIDATED else "")
+    assert made.failed_on == (NEW if ending is EntryResult.FAILED else "")
+
+
+@pytest.mark.parametrize("given", [done(), FAILED])
+def test_it_ends_on_what_it_ran_although_its_place_was_moved_meanwhile(given: NodeView) -> None:
+    made = borne(given, replace(ENTRY, target="wanted-since"))
+    assert {made.proved_on, made.failed_on} == {NEW, ""}
+
+
+def test_a_place_outside_the_counts_ends_without_counting() -> None:
+    outside = replace(ENTRY, outside=True)
+    for given in (done(), with_record(FAILED, outside=True)):
+        made = borne(given, outside)
+        assert (made.ending, made.proved_on, made.failed_on) == (EntryResult.REMOVED, "", "")
+
+
+def test_a_removal_ends_with_label_and_record_gone() -> None:
+    removal = replace(ENTRY, target="")
+    assert borne(node(), removal).ending is EntryResult.REMOVED
+    assert borne(done(), replace(removal, token=TOKEN + 1)).ending is None
+
+
+LEFT = {NodeField.CORDON: (MANAGER,), NodeField.DRIVER: (MANAGER,)}
+GIVEN_UP = node(cordoned=True, driver_label=label_of(NEW), field_managers=LEFT)
+
+
+@pytest.mark.parametrize(
+    "given", [node(), required(), with_record(required(), token=TOKEN), GIVEN_UP]
+)
+def test_who_has_not_begun_has_a_minute(given: NodeView) -> None:
+    made = borne(given, NEXT)
+    assert (made.ending, made.entry, made.leased) == (None, NEXT, False)
+    assert (made.counted_targets, made.due) == ((NEW,), NEXT.since + 60)
+    assert borne(given, NEXT, at=NEXT.since + 59.9).ending is None
+    assert borne(given, NEXT, at=NEXT.since + 60).ending is EntryResult.REMOVED
+
+
+def test_what_an_agent_has_heard_of_did_begin() -> None:
+    heard = node(components={"driver": component(highest_order=Order(NEXT.token, 1))})
+    assert borne(heard, NEXT).ending is EntryResult.FAILED
+    before = node(components={"driver": component(highest_order=Order(NEXT.token - 1, 9))})
+    assert borne(before, NEXT).ending is None
+
+
+def test_nobody_is_taken_out_whose_first_write_is_on_its_way() -> None:
+    assert borne(required(write_pending=True), NEXT, at=NEXT.since + 900).ending is None
+
+
+def test_nor_is_anybody_whose_first_write_may_yet_be_carried_out() -> None:
+    sent = NEXT.since + 58
+    made = borne(required(unconfirmed_write_at=sent), NEXT, at=sent + 59)
+    assert (made.ending, made.write_unconfirmed, made.due) == (None, True, sent + 60)
+    made = borne(required(unconfirmed_write_at=sent), NEXT, at=sent + 60)
+    assert (made.ending, made.write_unconfirmed) == (EntryResult.REMOVED, False)
+
+
+def test_a_lease_without_a_place_is_put_back() -> None:
+    made = borne(in_flight_node(JOBS), None)
+    since = NOW - 60
+    assert made.entry == InFlight(node="node-1", token=TOKEN, target=NEW, since=since)
+    assert (made.entry_differs, made.counted_targets, made.started) == (True, (NEW,), False)
+    outside = borne(in_flight_node(JOBS, record={"outside": True}), None)
+    assert outside.entry is not None
+    assert outside.entry.outside
+    assert (outside.counted_targets, outside.is_recovery) == ((), True)
+
+
+def test_a_lease_whose_record_is_lost_stays_and_counts_as_failed() -> None:
+    made = borne(replace(in_flight_node(JOBS), record=None))
+    assert (made.entry, made.ending) == (ENTRY, None)
+    assert (made.counted_targets, made.failed_on) == ((NEW,), NEW)
+    assert borne(replace(in_flight_node(JOBS), record=None), None).entry is None
+
+
+def test_who_started_counts_for_the_target_in_its_record() -> None:
+    made = borne(in_flight_node(RESTART), replace(ENTRY, target=OLD))
+    assert (made.entry, made.entry_differs) == (ENTRY, True)
+    assert made.counted_targets == (NEW,)
+
+
+def test_who_has_not_started_counts_for_both_until_its_record_is_the_new_one() -> None:
+    made = borne(in_flight_node(JOBS), replace(ENTRY, target=OLD))
+    assert (made.entry, made.entry_differs) == (replace(ENTRY, target=OLD), False)
+    assert sorted(made.counted_targets) == [NEW, OLD]
+
+
+def test_a_validation_counts_for_nothing_and_is_never_turned_away() -> None:
+    again = with_record(in_flight_node(JOBS), operation=Operation.VALIDATE, outside=True)
+    made = borne(again, replace(ENTRY, outside=True))
+    assert made.entry == replace(ENTRY, outside=True, validates=True)
+    assert (made.started, made.counted_targets, made.is_recovery) == (True, (), False)
+
+
+def test_what_of_another_pool_it_has_counts_there_alone() -> None:
+    moved = replace(in_flight_node(JOBS), pool="another")
+    made = borne(moved)
+    assert (made.present, made.entry, made.unavailable) == (False, ENTRY, "in an upgrade")
+    there = contribution_of(moved, None, "another", NOW)
+    assert (there.present, there.entry, there.unavailable) == (True, None, "in an upgrade")
+    assert not contribution_of(moved, None, "a-third", NOW).present
+
+
+def test_a_lease_and_record_of_another_node_of_that_name_are_void() -> None:
+    new = replace(in_flight_node(JOBS), uid="uid-new")
+    assert borne(new, None).entry is None
+    assert borne(new, NEXT).leased is False
+
+
+def test_failures_are_read_from_records_of_this_pool() -> None:
+    assert borne(FAILED, None).failed_on == NEW
+    assert borne(with_record(FAILED, outside=True), None).failed_on == ""
+    assert borne(with_record(FAILED, started=False), None).failed_on == ""
+    assert borne(with_record(FAILED, pool="another"), None).failed_on == ""
+    assert borne(done(), None).failed_on == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (node(), False),
+        (
+            replace(
+                node(), state="upgrade-done", field_managers={NodeField.STATE: ("gpu-operator",)}
+            ),
+            False,
+        ),
+        (done(), True),
+        (in_flight_node(JOBS), True),
+        (replace(in_flight_node(JOBS), record=None), True),
+        (with_record(done(), pool="another"), False),
+        (node(record=record(pool="")), False),
+    ],
+)
+def test_who_bears_signs_of_an_earlier_rollout(given: NodeView, expected: bool) -> None:
+    assert borne(given, None).was_managed is expected

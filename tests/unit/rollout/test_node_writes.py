@@ -1,0 +1,143 @@
+"""A write holds everything that is ours on a Node, and a record knows of which Node it is."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from libs.contracts.facts import Gate, LoadedDriver
+from libs.contracts.node import MANAGER, LeaseOwner, Operation, UpgradeState
+from libs.rollout import node_writes
+from libs.rollout.decision import WriteNode, WriteSlot
+from libs.rollout.slots import idle_command
+from libs.rollout.views.machine import DriverPod
+from libs.rollout.views.node import MalformedAnnotation, NodeField
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    SOURCES,
+    done,
+    driver_pod,
+    instant,
+    lease,
+    node,
+    pool,
+    record,
+)
+
+S = UpgradeState
+
+
+def test_record_and_lease_of_another_node_of_that_name_are_void() -> None:
+    assert node_writes.current_record(node(record=record())) == record()
+    assert node_writes.current_record(node(record=record(node_uid="old"))) is None
+    assert node_writes.current_record(node(record=MalformedAnnotation("not JSON"))) is None
+    assert node_writes.current_lease(node(lease=lease())) == lease()
+    assert node_writes.current_lease(node(lease=lease(node_uid="old"))) is None
+    assert node_writes.upgrade_lease(node(lease=lease(owner=LeaseOwner.REPAIR))) is None
+    assert node_writes.upgrade_lease(node(lease=lease())) == lease()
+
+
+def test_a_write_is_guarded_and_whole() -> None:
+    view = done(initially_cordoned=True)
+    step = node_writes.write_step(
+        view, record(), instant(), because="so", lease=lease(), cordon=True
+    )
+    (write,) = step.actions
+    assert isinstance(write, WriteNode)
+    assert (write.uid, write.revision, write.lowers_capacity) == (view.uid, view.revision, False)
+    applied = write.applied
+    assert applied.state == S.WAIT_FOR_JOBS_REQUIRED
+    assert (applied.driver_label, applied.initially_cordoned) == (view.driver_label, True)
+    assert (applied.lease, applied.record, applied.unschedulable) == (lease(), record(), True)
+
+
+def test_a_write_that_lowers_names_what_was_seen() -> None:
+    step = node_writes.write_step(
+        node(), record(), instant(), because="so", lease=lease(), cordon=True, lowers_capacity=True
+    )
+    (write,) = step.actions
+    assert isinstance(write, WriteNode)
+    assert write.applied.record is not None
+    assert write.applied.record.seen == dict.fromkeys(SOURCES, "100")
+
+
+def test_what_has_to_be_done_before_a_write_comes_before_it() -> None:
+    view = done()
+    told = idle_command(view, "plugin", instant(), token=8)
+    step = node_writes.write_step(
+        view, None, instant(), because="so", lease=None, cordon=None, before=(told,)
+    )
+    assert [type(action) for action in step.actions] == [WriteSlot, WriteNode]
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "owners", "kept"),
+    [(True, (MANAGER,), True), (True, ("me",), None), (False, (MANAGER,), None)],
+)
+def test_a_cordon_is_kept_where_it_is_ours(
+    cordoned: bool, owners: tuple[str, ...], kept: bool | None
+) -> None:
+    view = node(cordoned=cordoned, field_managers={NodeField.CORDON: owners})
+    assert node_writes.unchanged_cordon(view) is kept
+
+
+@pytest.mark.parametrize("operation", Operation)
+def test_which_operations_cordon(operation: Operation) -> None:
+    harmless = operation in (Operation.BRING_UP, Operation.VALIDATE)
+    assert node_writes.needs_cordon(record(operation=operation)) != harmless
+
+
+def test_a_state_begins_now_in_this_boot_with_its_limit() -> None:
+    where = pool(standing={"frozen_seconds": 7.0})
+    had = record(deadline_renewed=True, epoch=1, boot_id="boot-0")
+    made = node_writes.record_in_state(
+        S.VALIDATION_REQUIRED, had, node(), where, instant(), paused=False
+    )
+    assert (made.state, made.since, made.deadline) == (S.VALIDATION_REQUIRED, NOW, NOW + 600)
+    assert (made.boot_id, made.epoch, made.frozen_seconds) == ("boot-1", 3, 7.0)
+    assert not made.deadline_renewed
+
+
+GATE = Gate(admitted_pod_uid=f"pod-{OLD}-node-1")
+
+
+@pytest.mark.parametrize(
+    ("pods", "uid"),
+    [
+        ((), ""),
+        ((driver_pod(OLD), driver_pod(NEW)), f"pod-{OLD}-node-1"),
+        ((driver_pod(NEW), driver_pod(OLD)), f"pod-{OLD}-node-1"),
+        ((driver_pod(OLD, deleting=True), driver_pod(NEW)), f"pod-{NEW}-node-1"),
+        ((driver_pod(OLD, deleting=True),), f"pod-{OLD}-node-1"),
+    ],
+)
+def test_which_driver_pod_is_there(pods: tuple[DriverPod, ...], uid: str) -> None:
+    pod = node_writes.current_driver_pod(node(driver_pods=pods, gate=GATE))
+    assert (pod.uid if pod is not None else "") == uid
+
+
+@pytest.mark.parametrize(
+    ("operation", "paused", "loaded", "then"),
+    [
+        (Operation.UPGRADE, False, True, True),
+        (Operation.UPGRADE, False, False, False),
+        (Operation.UPGRADE, True, False, True),
+        (Operation.RESTART, False, True, False),
+        (Operation.BRING_UP, False, True, True),
+    ],
+)
+def test_back_to_the_start_of_the_driver(
+    operation: Operation, paused: bool, loaded: bool, then: bool
+) -> None:
+    driver = LoadedDriver(version="1") if loaded else None
+    view = replace(done(), loaded=driver)
+    had: Any = record(operation=operation, paused=paused, evidence=view.evidence, edits=0)
+    made = node_writes.record_for_restart(view, had, pool(), instant(), edits=1)
+    assert (made.state, made.since, made.deadline) == (S.POD_RESTART_REQUIRED, NOW, NOW + 1800)
+    assert (made.old_pod_uid, made.evidence, made.edits) == (f"pod-{NEW}-node-1", None, 1)
+    assert made.paused == then
+    bare = replace(view, driver_pods=())
+    kept = node_writes.record_for_restart(bare, replace(had, old_pod_uid="was"), pool(), instant())
+    assert kept.old_pod_uid == "was"

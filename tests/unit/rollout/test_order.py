@@ -1,0 +1,99 @@
+"""Whose turn is first (docs/states.md#d-4), and that the order is kept by small changes."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.reports import PodUse, Usage
+from libs.rollout.decision import Candidate
+from libs.rollout.order import NodeReasons, Rank, RankedNodes, rank
+from libs.rollout.views.node import NodeView
+from tests.unit.rollout.builders import node, record
+
+
+def candidate(*, outside: bool = False) -> Candidate:
+    return Candidate(operation=Operation.UPGRADE, target="t", label="l", outside=outside)
+
+
+def uses(name: str, *pods: int) -> NodeView:
+    use = Usage(pods=tuple(PodUse(pod_uid=f"{name}-{n}", gpus=gpus) for n, gpus in enumerate(pods)))
+    return node(name, usage=use)
+
+
+def runs(name: str, version: str) -> NodeView:
+    return node(name, loaded=LoadedDriver(version=version))
+
+
+def before(first: NodeView, second: NodeView) -> bool:
+    return rank(first, candidate()) < rank(second, candidate())
+
+
+def test_each_thing_that_counts_comes_before_all_after_it() -> None:
+    released: NodeRecord = record("b", back_off_seconds=600.0)
+    in_order = [
+        (uses("z", 8, 8, 8), candidate(outside=True)),
+        (runs("y", "550.9.1"), candidate()),
+        (runs("x", "550.10.1"), candidate()),
+        (node("b1", loaded=LoadedDriver(version="580.1")), candidate()),
+        (node("b2", loaded=LoadedDriver(version="580.1")), candidate()),
+        (node("w", usage=Usage(host_processes=1)), candidate()),
+        (uses("v", 8), candidate()),
+        (uses("u", 1, 1), candidate()),
+        (replace(node("b"), record=released), candidate()),
+        (node("a", upgrade_last=True), candidate(outside=True)),
+        (node("a", upgrade_last=True), candidate()),
+    ]
+    ranks = [rank(*one) for one in in_order]
+    assert ranks == sorted(ranks)
+
+
+def test_what_nobody_has_said_is_taken_for_busy() -> None:
+    assert before(node("z"), node("a", usage=None))
+
+
+def test_who_waited_only_before_its_last_start_is_not_behind_others() -> None:
+    again: NodeRecord = record("a", back_off_seconds=0.0)
+    assert before(replace(node("a"), record=again), node("b"))
+
+
+def rank_of(number: int, name: int) -> Rank:
+    return Rank(False, False, True, False, number, (), f"n{name}")
+
+
+changes = st.lists(st.tuples(st.integers(0, 8), st.none() | st.integers(0, 5)), max_size=60)
+
+
+@given(changes, st.lists(st.booleans(), max_size=60))
+def test_a_line_is_what_sorting_would_make_it(
+    changed: list[tuple[int, int | None]], looks: list[bool]
+) -> None:
+    line, known = RankedNodes(), dict[str, Rank]()
+    for at, (name, number) in enumerate(changed):
+        if number is not None:
+            known[f"n{name}"] = rank_of(number, name)
+            line.put(known[f"n{name}"])
+        elif f"n{name}" in known:
+            del known[f"n{name}"]
+            line.drop(f"n{name}")
+        if looks[at : at + 1] == [True]:
+            assert list(line) == sorted(known.values())
+    assert list(line) == sorted(known.values())
+    assert (len(line), sorted(line.names())) == (len(known), sorted(known))
+
+
+@given(changes)
+def test_names_are_told_in_their_order(changed: list[tuple[int, int | None]]) -> None:
+    names, known = NodeReasons(), dict[str, str]()
+    for name, number in changed:
+        if number is not None:
+            known[f"n{name}"] = str(number)
+            names.put(f"n{name}", str(number))
+        elif f"n{name}" in known:
+            del known[f"n{name}"]
+            names.drop(f"n{name}")
+    assert names.all() == known
+    shown = [f"{name} ({known[name]})" for name in sorted(known)]
+    more = f" and {len(shown) - 3} more" if len(shown) > 3 else ""
+    assert names.summary() == ", ".join(shown[:3]) + more

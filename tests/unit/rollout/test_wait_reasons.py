@@ -1,0 +1,45 @@
+"""Each wait code says who can end it, and the page about them lists the same codes."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from libs.contracts.waits import WaitCode
+from libs.rollout.wait_reasons import RESOLVED_BY, first_few, wait
+from tests.unit.rollout.builders import NOW, instant
+
+PAGE = Path(__file__).parents[3] / "docs" / "states.md"
+
+
+def test_every_code_says_who_can_end_it() -> None:
+    assert set(RESOLVED_BY) == set(WaitCode)
+    assert all(RESOLVED_BY.values())
+
+
+def test_the_page_lists_exactly_these_codes() -> None:
+    part = PAGE.read_text().split('<a id="waits"></a>')[1].split('<a id="')[0]
+    assert set(re.findall(r"^\| `([a-z-]+)`", part, re.MULTILINE)) == {
+        code.value for code in WaitCode
+    }
+
+
+@pytest.mark.parametrize("code", WaitCode)
+def test_a_wait_begins_now_and_names_whom_its_code_names(code: WaitCode) -> None:
+    made = wait(code, "why", instant(), NOW + 5)
+    assert (made.code, made.detail, made.since, made.until) == (code, "why", NOW, NOW + 5)
+    assert made.who == RESOLVED_BY[code]
+    assert wait(code, "why", instant(), who="she").who == "she"
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        ([], ""),
+        (["a"], "a"),
+        (list("abcde"), "a, b, c, d, e"),
+        (list("abcdefg"), "a, b, c, d, e and 2 more"),
+    ],
+)
+def test_a_few_of_many(names: list[str], shown: str) -> None:
+    assert first_few(names) == shown

@@ -1,0 +1,184 @@
+"""A Node, field by field, as the engine sees it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.contracts import node as keys
+from libs.contracts.message import encode
+from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, NodeRequest
+from libs.contracts.reports import Preflight
+from libs.rollout.views.node import MalformedAnnotation, NodeView
+from services.scheduler.node_state import NodeState, NodeStates, PendingEviction, PreflightRequest
+from services.scheduler.resources import Node, Pod
+from services.scheduler.snapshot.node_view import NodeContext, node_view
+from services.scheduler.snapshot.pools import PoolAssignment
+from services.scheduler.snapshot.reports import NodeReports
+
+LEASE = NodeLease(node_uid="u", owner=LeaseOwner.UPGRADE, token=3, since=1.0)
+RECORD = NodeRecord(node_uid="u", epoch=1, token=3)
+
+
+def view_of(
+    *,
+    labels: dict[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    spec: Any = None,
+    ready: str = "True",
+    **around: Any,
+) -> NodeView:
+    """From JSON, as from a server."""
+    metadata = {
+        "name": "a",
+        "uid": "u",
+        "resourceVersion": "7",
+        "creationTimestamp": "2027-01-15T08:00:00Z",
+        "labels": labels or {},
+        "annotations": annotations or {},
+    }
+    status = {
+        "conditions": [{"type": "Ready", "status": ready}, {"type": "DiskPressure", "status": "x"}],
+        "nodeInfo": {"bootID": "b1", "kernelVersion": "6.8"},
+        "capacity": {"nvidia.com/gpu": "8", "cpu": "64"},
+    }
+    told = {"metadata": metadata, "spec": spec or {}, "status": status}
+    node = msgspec.json.decode(msgspec.json.encode(told), type=Node)
+    return node_view(node, NodeContext(namespace="gpu-operator", **around))
+
+
+def test_a_plain_node() -> None:
+    view = view_of(assignment=PoolAssignment("p", "v"))
+    assert (view.name, view.uid, view.revision, view.boot_id) == ("a", "u", "7", "b1")
+    assert (view.kernel, view.created, view.gpus) == ("6.8", 1_800_000_000.0, 8)
+    assert (view.pool, view.variant) == ("p", "v")
+    assert view.ready
+    held = (view.cordoned, view.cordon_taint, view.upgrade_last, view.excluded, view.skip)
+    assert not any(held)
+    assert (view.state, view.driver_label, view.lease, view.record) == ("", "", None, None)
+    assert view.pods is None
+    assert not any((view.write_pending, view.modules_reported, view.is_managed))
+
+
+@pytest.mark.parametrize(("ready", "sees"), [("True", True), ("False", False), ("Unknown", False)])
+def test_ready(ready: str, sees: bool) -> None:
+    assert view_of(ready=ready).ready is sees
+
+
+def test_cordon_and_its_taint() -> None:
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    view = view_of(spec={"unschedulable": True, "taints": [taint]})
+    assert (view.cordoned, view.cordon_taint) == (True, True)
+
+
+def test_what_we_wrote() -> None:
+    view = view_of(
+        labels={keys.STATE_LABEL: "upgrade-done", keys.DRIVER_LABEL: "l"},
+        annotations={
+            keys.LEASE_ANNOTATION: encode(LEASE).decode(),
+            keys.RECORD_ANNOTATION: encode(RECORD).decode(),
+            keys.INITIALLY_CORDONED_ANNOTATION: "true",
+        },
+    )
+    assert (view.state, view.driver_label, view.initially_cordoned) == ("upgrade-done", "l", True)
+    assert (view.lease, view.record) == (LEASE, RECORD)
+
+
+def test_what_cannot_be_read_says_why() -> None:
+    broken: dict[str, str] = {keys.LEASE_ANNOTATION: "{", keys.RECORD_ANNOTATION: "{"}
+    view = view_of(annotations=broken)
+    assert isinstance(view.lease, MalformedAnnotation)
+    assert isinstance(view.record, MalformedAnnotation)
+    assert view.record.reason
+
+
+def test_what_people_ask() -> None:
+    view = view_of(
+        labels={keys.SKIP_LABEL: "true", keys.KEEP_CORDONED_LABEL: "true"},
+        annotations={
+            keys.REQUEST_ANNOTATION: "adopt",
+            keys.REQUESTED_ANNOTATION: "true",
+            keys.SAFE_LOAD_ANNOTATION: "true",
+        },
+    )
+    assert (view.skip, view.keep_cordoned) == (True, True)
+    assert (view.request, view.requested, view.safe_load) == (NodeRequest.ADOPT, True, True)
+
+
+def test_what_is_empty_is_absent() -> None:
+    absent: tuple[str, ...] = (
+        keys.REQUEST_ANNOTATION,
+        keys.REQUESTED_ANNOTATION,
+        keys.SAFE_LOAD_ANNOTATION,
+        keys.RECORD_ANNOTATION,
+        keys.LEASE_ANNOTATION,
+    )
+    empty: dict[str, str] = dict.fromkeys(absent, "")
+    view = view_of(annotations=empty)
+    assert (view.request, view.requested, view.safe_load) == (None, False, False)
+    assert (view.record, view.lease) == (None, None)
+
+
+@pytest.mark.parametrize("key", ["driver", "operands"])
+def test_excluded(key: str) -> None:
+    assert view_of(labels={f"nvidia.com/gpu.deploy.{key}": "false"}).excluded
+    assert not view_of(labels={f"nvidia.com/gpu.deploy.{key}": "true"}).excluded
+
+
+def test_who_comes_last() -> None:
+    assert view_of(labels={"node-role.kubernetes.io/control-plane": ""}).upgrade_last
+    assert view_of(runs_control_plane=True).upgrade_last
+
+
+def pod(name: str, **metadata: Any) -> Pod:
+    """One that runs."""
+    told = {"metadata": {"name": name, "namespace": "ml", "uid": name, **metadata}}
+    return msgspec.json.decode(msgspec.json.encode(told), type=Pod)
+
+
+def test_drivers_are_no_tenants() -> None:
+    driver = pod("d", labels={keys.DRIVER_LABEL: "l"})
+    view = view_of(driver_pods=(driver,), pods=(driver, pod("t")))
+    assert [one.uid for one in view.driver_pods] == ["d"]
+    assert view.pods is not None
+    assert [one.uid for one in view.pods] == ["t"]
+
+
+def test_a_pod_that_is_gone_is_not_leaving() -> None:
+    known = NodeState(
+        evictions={"t": PendingEviction(since=1.0, refused="no"), "u": PendingEviction(since=2.0)}
+    )
+    (one,) = view_of(state=known, pods=(pod("t"),)).evictions
+    assert (one.uid, one.since, one.refused) == ("t", 1.0, "no")
+
+
+def test_a_preflight_is_of_one_boot() -> None:
+    asked = PreflightRequest(id="1", boot_id="b1", label="l", at=5.0)
+    view = view_of(state=NodeState(evictions={}, preflight=asked))
+    assert view.preflight is not None
+    assert (view.preflight.label, view.preflight.asked_at, view.preflight.answered_at) == (
+        "l",
+        5.0,
+        None,
+    )
+    other = PreflightRequest(id="1", boot_id="b0", label="l", at=5.0)
+    assert view_of(state=NodeState(evictions={}, preflight=other)).preflight is None
+
+
+def test_only_the_answer_that_was_asked_for_counts_and_once() -> None:
+    memory = NodeStates()
+    known = memory.of_uid("a", "u")
+    known.preflight = PreflightRequest(id="2", boot_id="b1", label="l", at=5.0)
+    memory.record_answer("a", Preflight(check="1", label="l"), at=6.0)
+    assert known.preflight.answered is None
+    memory.record_answer("a", Preflight(check="2", label="l"), at=7.0)
+    memory.record_answer("a", Preflight(check="2", label="l"), at=9.0)
+    assert known.preflight.answered == 7.0
+    assert memory.of_uid("a", "another").preflight is None
+
+
+def test_nothing_said_is_nothing_known() -> None:
+    view = view_of(reports=NodeReports())
+    assert (view.loaded, view.gate, view.evidence, view.usage) == (None, None, None, None)
+    assert dict(view.components) == {}

@@ -1,0 +1,159 @@
+"""Policies, DaemonSets and Nodes as pools and places."""
+
+from typing import Any
+
+import msgspec
+
+from libs.contracts.node import DRIVER_LABEL
+from libs.policy.manifests import parse_manifest
+from libs.policy.wanted import InstallMethod
+from libs.rollout.views.pool import Readiness
+from services.scheduler.resources import DaemonSet
+from services.scheduler.snapshot.pools import PoolMember, PoolSnapshot, snapshot_pools
+from tests.unit.policy.situations import SETTINGS, Situation, cluster_policy, drivers, node
+
+POOL = "clusterpolicy-cluster-policy"
+
+
+def policy(version: str = "580.95.05", **driver: Any) -> dict[str, Any]:
+    """One for the whole cluster."""
+    image = {"repository": "r.example/nvidia", "image": "driver", "version": version}
+    return cluster_policy(driver={**image, **driver})
+
+
+def member(name: str, **told: Any) -> PoolMember:
+    """A node with GPUs."""
+    more = {key: told.pop(key) for key in ("label", "record_pool", "record_label") if key in told}
+    return PoolMember(name=name, labels=node(name, **told).labels, **more)
+
+
+def daemon_sets_of(*policies: dict[str, Any], **status: int) -> list[DaemonSet]:
+    """The DaemonSets that follow, as their controller has seen them."""
+    found: list[DaemonSet] = []
+    for one in policies:
+        for wanted in drivers(
+            Situation([one], [node("a"), node("b", version="24.04")]).rendering(SETTINGS)
+        ):
+            metadata = {**wanted["metadata"], "uid": wanted["metadata"]["name"], "generation": 1}
+            told = {"metadata": metadata, "status": {"observedGeneration": 1, **status}}
+            found.append(msgspec.json.decode(msgspec.json.encode(told), type=DaemonSet))
+    return found
+
+
+def pools_of(
+    wanted: list[dict[str, Any]], members: list[PoolMember], sets: list[DaemonSet], **rollouts: str
+) -> PoolSnapshot:
+    """Of these."""
+    reads = [parse_manifest(one["kind"], one) for one in wanted]
+    return snapshot_pools(reads, members, sets, rollouts=rollouts)
+
+
+def test_a_node_gets_what_its_system_needs() -> None:
+    members = [member("a"), member("b", version="24.04")]
+    found = pools_of([policy()], members, daemon_sets_of(policy()))
+    view = found.pools[POOL]
+    assert view.method is InstallMethod.CONTAINER
+    labels = set[str]()
+    for name in ("a", "b"):
+        at = found.assignments[name]
+        assert at.pool == POOL
+        build = view.build(view.target, at.variant)
+        assert build is not None
+        assert build.readiness is Readiness.SETTLED
+        labels.add(build.label)
+    assert len(labels) == 2
+
+
+def test_without_a_daemon_set_it_is_missing_and_behind_its_controller_unsettled() -> None:
+    members = [member("a")]
+    none = pools_of([policy()], members, [])
+    at = none.assignments["a"].variant
+    build = none.pools[POOL].build(none.pools[POOL].target, at)
+    assert build is not None
+    assert build.readiness is Readiness.MISSING
+    late = pools_of([policy()], members, daemon_sets_of(policy(), observedGeneration=0))
+    build = late.pools[POOL].build(late.pools[POOL].target, at)
+    assert build is not None
+    assert build.readiness is Readiness.UNSETTLED
+
+
+def test_an_earlier_target_is_known_as_long_as_its_daemon_set_is_there() -> None:
+    old, new = policy("570.86.15"), policy()
+    members = [member("a")]
+    before = pools_of([old], members, daemon_sets_of(old)).pools[POOL]
+    found = pools_of([new], members, daemon_sets_of(old, new))
+    view, at = found.pools[POOL], found.assignments["a"].variant
+    assert view.target != before.target
+    assert view.build(before.target, at) == before.build(before.target, at)
+    assert (
+        pools_of([new], members, daemon_sets_of(new)).pools[POOL].build(before.target, at) is None
+    )
+
+
+def test_precompiled_drivers_keep_the_variant_of_the_node() -> None:
+    members = [member("a")]
+    plain = pools_of([policy()], members, [])
+    compiled = pools_of([policy(usePrecompiled=True, version="580")], members, [])
+    assert plain.assignments["a"] == compiled.assignments["a"]
+
+
+def test_a_node_of_unknown_system_has_no_variant() -> None:
+    bare = PoolMember(name="a", labels={"nvidia.com/gpu.present": "true"})
+    assert pools_of([policy()], [bare], []).assignments["a"].variant == ""
+
+
+def test_a_policy_that_is_gone_leaves_its_nodes_in_a_pool_that_is_gone() -> None:
+    (one, *_) = daemon_sets_of(policy())
+    label = one.metadata.labels[DRIVER_LABEL]
+    members = [member("a", label=label, record_pool=POOL, record_label=label)]
+    found = pools_of([], members, [one], **{POOL: "t"})
+    at, view = found.assignments["a"], found.pools[POOL]
+    assert at.pool == POOL
+    assert view.gone
+    target = one.metadata.annotations["sluice.dev/target"]
+    build = view.build(target, at.variant)
+    assert build is not None
+    assert build.label == label
+
+
+def test_a_pool_that_is_gone_is_kept_while_a_record_names_it_wherever_its_node_is_now() -> None:
+    (one, *_) = daemon_sets_of(policy())
+    label = one.metadata.labels[DRIVER_LABEL]
+    other = policy()
+    other["metadata"]["name"] = "another-policy"
+    begun = member("a", label=label, record_pool=POOL, record_label=label)
+    found = pools_of([other], [begun, member("b")], [one])
+    assert {name: at.pool for name, at in found.assignments.items()} == {
+        "a": "clusterpolicy-another-policy",
+        "b": "clusterpolicy-another-policy",
+    }
+    view = found.pools[POOL]
+    assert view.gone
+    build = view.build(
+        one.metadata.annotations["sluice.dev/target"], found.assignments["a"].variant
+    )
+    assert build is not None
+    assert build.label == label
+    assert POOL not in pools_of([other], [member("a"), member("b")], [one]).pools
+
+
+def test_a_pool_that_is_gone_is_kept_while_there_is_a_rollout_of_it() -> None:
+    found = pools_of([], [member("a")], [], **{POOL: "t"})
+    view = found.pools[POOL]
+    assert (view.gone, view.target) == (True, "t")
+    assert found.assignments["a"].pool == ""
+
+
+def test_a_node_that_no_policy_selects_is_in_no_pool() -> None:
+    labels = {"nvidia.com/gpu.present": "false"}
+    other = PoolMember(name="a", labels=labels, record_pool=POOL)
+    found = pools_of([policy()], [other], [])
+    assert found.assignments["a"].pool == ""
+
+
+def test_a_policy_with_errors_wants_what_it_wanted() -> None:
+    wrong = policy(image=None)
+    found = pools_of([wrong], [member("a")], [], **{POOL: "before"})
+    view = found.pools[POOL]
+    assert view.held
+    assert view.target == "before"

@@ -1,0 +1,62 @@
+"""Rollups: what is absent is not zero."""
+
+from typing import Any
+
+import pytest
+
+from libs.contracts.telemetry import GpuSample
+from services.telemetry.cluster.totals import MIB, GpuTotals, node_totals, sum_totals
+
+
+def sampled(index: int = 0, **more: Any) -> GpuSample:
+    return GpuSample(uuid=f"GPU-{index}", index=index, pci="0000:1b:00.0", **more)
+
+
+BUSY = sampled(
+    0,
+    gpu_utilization=90,
+    power_w=600.5,
+    temperature_c=70,
+    framebuffer_used_mib=60_000,
+    framebuffer_free_mib=20_000,
+    framebuffer_reserved_mib=1_559,
+)
+IDLE = sampled(
+    1,
+    gpu_utilization=0,
+    power_w=70.0,
+    temperature_c=30,
+    framebuffer_used_mib=600,
+    framebuffer_free_mib=80_000,
+)
+
+
+def test_of_a_node() -> None:
+    assert node_totals([BUSY, IDLE, sampled(2, xid=79)]) == GpuTotals(
+        gpus=3,
+        mute=1,
+        busy=0.9,
+        busy_of=2,
+        memory_used=60_600 * MIB,
+        memory=162_159 * MIB,
+        power=670.5,
+        hottest=70,
+    )
+
+
+def test_the_mean_is_of_those_that_are_known() -> None:
+    assert node_totals([BUSY, IDLE, sampled(2)]).utilization == pytest.approx(0.45)
+    assert node_totals([IDLE]).utilization == 0.0
+    assert node_totals([sampled()]).utilization is None
+
+
+def test_what_nobody_read_is_absent() -> None:
+    assert node_totals([]) == GpuTotals()
+    assert node_totals([sampled()]) == GpuTotals(gpus=1, mute=1)
+    half = node_totals([sampled(framebuffer_used_mib=5)])
+    assert (half.mute, half.memory_used, half.memory) == (0, None, None)
+
+
+def test_numbers_of_nodes_add_up_to_those_of_their_gpus() -> None:
+    parts = [node_totals([BUSY]), node_totals([IDLE, sampled(2)]), node_totals([])]
+    assert sum_totals(parts) == node_totals([BUSY, IDLE, sampled(2)])

@@ -1,0 +1,103 @@
+"""A story with every fault at once, and its journal: run as a program, it prints it."""
+
+import asyncio
+import sys
+
+import msgspec
+
+from libs.bus.port import BusError, Closable, FromSequence, LastPerSubject
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import Stream
+from libs.testing.bus import BusFaults, LocalBus, LocalServer, TraceRecord
+from libs.testing.simulation import Sim, run
+from tests.component.bus.recorders import RecordingFollower
+
+NODES = ("a", "b", "c", "d")
+OWNER = Identity(writer=Writer.SCHEDULER)
+KEPT = Stream(
+    name="KEPT",
+    subjects=("kept.>",),
+    keeps="what a test stores",
+    per_subject=3,
+    max_message=1024,
+    notify=("kept.>", "poke.>"),
+    max_consumers=16,
+)
+ALL_FAULTS = BusFaults(
+    lost=0.1,
+    repeated=0.1,
+    reordered=0.1,
+    delayed=0.2,
+    delay=(0.0, 3.0),
+    call_lost=0.05,
+    answer_lost=0.05,
+    between_drops=(5.0, 60.0),
+    dropped=(0.5, 20.0),
+)
+
+
+async def main(sim: Sim) -> bytes:
+    """Five connections in a storm for ten minutes; what happened, a line each."""
+    server = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=ALL_FAULTS)
+    journal: list[TraceRecord] = []
+    server.add_tracer(journal.append)
+    owner = server.connect(OWNER)
+    buses = [server.connect(Identity(writer=Writer.DRIVER, node=node)) for node in NODES]
+    readings: list[Closable] = [
+        await owner.follow(KEPT, "kept.>", RecordingFollower(), start=FromSequence()),
+        await owner.follow(KEPT, "kept.>", RecordingFollower(), start=LastPerSubject()),
+    ]
+    async with asyncio.TaskGroup() as group:
+        for bus in buses:
+            group.create_task(_live(sim, bus), name=str(bus.identity))
+        group.create_task(_own(sim, server, owner), name="owner")
+    for reading in readings:
+        await reading.close()
+    return b"\n".join(map(msgspec.json.encode, journal))
+
+
+async def _live(sim: Sim, bus: LocalBus) -> None:
+    """Store, ask, publish and hear, through everything."""
+    random = sim.random_for(str(bus.identity))
+    answers: list[asyncio.Task[None]] = []
+
+    async def answer(reply: str) -> None:
+        try:
+            await bus.publish(reply, bus.identity.node.encode())
+        except BusError:
+            return
+
+    def asked(_subject: str, _data: bytes, reply: str) -> None:
+        answers.append(asyncio.create_task(answer(reply)))
+
+    await bus.subscribe("ask.>", asked, group="all")
+    await bus.subscribe(f"poke.{bus.identity.node}", _ignore)
+    while sim.clock.monotonic() < 600.0:
+        await sim.clock.sleep(random.uniform(0.1, 5.0))
+        try:
+            node = random.choice(NODES)
+            await bus.store(KEPT, f"kept.{node}", b"%d" % random.getrandbits(16))
+            await bus.request(f"ask.{node}", b"?", timeout=2.0)
+        except BusError:
+            continue
+    await asyncio.gather(*answers)
+
+
+def _ignore(_subject: str, _data: bytes, _reply: str) -> None:
+    pass
+
+
+async def _own(sim: Sim, server: LocalServer, owner: LocalBus) -> None:
+    """Keep the stream, and lose it now and then."""
+    random = sim.random_for("owner")
+    while sim.clock.monotonic() < 600.0:
+        try:
+            await owner.ensure(KEPT)
+            await sim.clock.sleep(random.uniform(60.0, 120.0))
+            server.lose_stream(KEPT, remade=random.random() < 0.5)
+        except BusError:
+            await sim.clock.sleep(1.0)
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(run(main, seed=int(sys.argv[1])))

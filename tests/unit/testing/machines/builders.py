@@ -1,0 +1,135 @@
+"""A machine for one test, pods on it, and a kubelet that only writes down what it hears."""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from libs.contracts.node import DRIVER_LABEL
+from libs.forecast.world import SteadyWorld, WorldModel
+from libs.policy.render.rendered import INSTALL_ANNOTATION
+from libs.testing.cluster.kubelet.container_process import ContainerInstance, ContainerProcess
+from libs.testing.cluster.views import Pod
+from libs.testing.machines.machine import SimulatedMachine
+from libs.testing.simulation import Sim
+
+PLUGIN = "nvidia.com/gpu"
+
+
+def machine(
+    sim: Sim, root: Path, *, model: WorldModel | None = None, **more: Any
+) -> SimulatedMachine:
+    """One that is called n1."""
+    return SimulatedMachine(
+        root,
+        name="n1",
+        model=model or SteadyWorld(),
+        clock=sim.clock,
+        ids=sim.ids,
+        random=sim.random_for("n1"),
+        **more,
+    )
+
+
+def driver_pod(
+    name: str, *, label: str = "d-1", digest: str = "i-1", version: str = "580.95.05"
+) -> Pod:
+    """As its DaemonSet makes it; another name is another uid."""
+    containers = ("nvidia-driver-ctr", "nvidia-peermem-ctr")
+    image = f"r.example/nvidia/driver:{version}-ubuntu22.04"
+    return msgspec.convert(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "gpu-operator",
+                "uid": uid(name),
+                "labels": {DRIVER_LABEL: label},
+                "annotations": {INSTALL_ANNOTATION: digest} if digest else {},
+            },
+            "spec": {
+                "nodeName": "n1",
+                "initContainers": [{"name": "gate", "image": "r.example/gate"}],
+                "containers": [{"name": each, "image": image} for each in containers],
+            },
+        },
+        Pod,
+    )
+
+
+def job_pod(name: str, *, gpus: int = 1, policy: str = "Never") -> Pod:
+    """Work that was given GPUs."""
+    needs = {"limits": {PLUGIN: str(gpus)}} if gpus else {}
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "namespace": "default", "uid": uid(name)},
+            "spec": {
+                "nodeName": "n1",
+                "restartPolicy": policy,
+                "initContainers": [{"name": "warm", "image": "x", "resources": needs}],
+                "containers": [
+                    {"name": "main", "image": "x", "resources": needs},
+                    {"name": "logs", "image": "x"},
+                ],
+            },
+        },
+        Pod,
+    )
+
+
+def uid(name: str) -> str:
+    """Of the pod with this name."""
+    text = hashlib.sha256(name.encode()).hexdigest()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:32]))
+
+
+@dataclass
+class RunningContainer:
+    """One start of a container, and what it said."""
+
+    process: ContainerProcess
+    instance: ContainerInstance
+    readiness: list[bool] = field(default_factory=list[bool])
+    exits: list[int] = field(default_factory=list[int])
+
+    def ready(self, ready: bool) -> None:
+        self.readiness.append(ready)
+
+    def exit(self, code: int) -> None:
+        self.exits.append(code)
+
+    def end(self) -> None:
+        """The container is gone."""
+        self.process.end(self.instance)
+
+    def stop(self) -> None:
+        """It is asked to end."""
+        self.process.stop(self.instance)
+
+
+class FakeKubelet:
+    """Starts containers on one machine."""
+
+    def __init__(self, there: SimulatedMachine) -> None:
+        self.there = there
+        self._starts = 0
+
+    def start(
+        self, pod: Pod, container: str, *, attempt: int = 0, boot_id: str = ""
+    ) -> RunningContainer:
+        """Somebody of the machine lives in it, or this fails."""
+        self._starts += 1
+        occupant = self.there.process_for(pod, container)
+        assert occupant is not None
+        instance = ContainerInstance(
+            node="n1",
+            boot_id=boot_id or self.there.boot_id,
+            pod=pod,
+            container=container,
+            container_id=f"containerd://{self._starts:032x}",
+            attempt=attempt,
+        )
+        running = RunningContainer(occupant, instance)
+        occupant.begin(instance, running)
+        return running

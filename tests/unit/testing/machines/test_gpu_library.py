@@ -1,0 +1,191 @@
+"""Simulated GPUs pass the suite of all GPUs, and the validator's look is as the world says."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from libs.forecast.world import SteadyWorld, ValidationEnd, WorldOverride
+from libs.host import modules
+from libs.host.gpus.port import DriverLibrary, Gpus, GpusUnavailable
+from libs.host.holders import holders
+from libs.host.machine import InlineOffload
+from libs.host.machine import Machine as HostMachine
+from libs.host.tree import Tree
+from libs.runtime.clock import SystemClock
+from libs.runtime.ids import RandomIds
+from libs.testing.machines.machine import SimulatedMachine
+from libs.testing.machines.state import InstalledDriver
+from libs.testing.machines.system import System
+from libs.testing.simulation import Sim, run
+from tests.unit.host.gpus_suite import GpusSuite
+from tests.unit.testing.machines.builders import machine
+
+
+class SimulatedBench:
+    """A machine whose driver comes and goes without anybody's doing."""
+
+    def __init__(self, there: SimulatedMachine, *, proves: bool) -> None:
+        self._there = there
+        self._site = there._site  # pyright: ignore[reportPrivateUsage]
+        self.gpus: Gpus = there.host(InlineOffload(), proves=proves).gpus
+
+    def load(self, version: str) -> None:
+        self._site.install(InstalledDriver(version=version))
+
+    def unload(self) -> None:
+        assert self._site.kernel.unload_all() == ""
+
+    def held(self) -> bool:
+        return holders(Tree(self._site.host_tree.root)) != ()
+
+    def fail(self, uuid: str, xid: int) -> None:
+        index = [gpu.uuid for gpu in self._site.gpus].index(uuid)
+        self._there.report(index, xid)
+
+
+@pytest.fixture(params=["agent", "validator"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> SimulatedBench:
+    def now(sim: Sim) -> SimulatedMachine:
+        return machine(sim, tmp_path, gpus=2, system=System(driver="570.86.15"))
+
+    async def main(sim: Sim) -> SimulatedMachine:
+        return now(sim)
+
+    return SimulatedBench(run(main, seed=1), proves=request.param == "validator")
+
+
+class TestSimulatedGpus(GpusSuite):
+    """The suite, on a simulated machine."""
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda"), [("570.86.15", "12.8"), ("580.95.05", "13.0"), ("999.1", "")]
+)
+def test_the_library_names_driver_and_cuda(tmp_path: Path, version: str, cuda: str) -> None:
+    async def main(sim: Sim) -> DriverLibrary:
+        there = machine(sim, tmp_path, system=System(driver=version))
+        return there.host(InlineOffload()).gpus.open()
+
+    assert run(main, seed=1) == DriverLibrary(driver_version=version, cuda=cuda)
+
+
+def proving(
+    tmp_path: Path, verdict: ValidationEnd, *, attempts: int | None = None
+) -> "ValidatorRun":
+    return ValidatorRun(
+        tmp_path,
+        SteadyWorld(overrides=(WorldOverride(validation=verdict, first_attempts=attempts),)),
+    )
+
+
+class ValidatorRun:
+    """Plays a validator on a machine with a driver."""
+
+    def __init__(self, root: Path, model: SteadyWorld) -> None:
+        self._root = root
+        self._model = model
+
+    def run_checks(self, *, times: int = 1) -> list[tuple[float, list[bool] | str]]:
+        """How long each look took, and which GPUs hang then, or why there was no answer."""
+
+        async def main(sim: Sim) -> list[tuple[float, list[bool] | str]]:
+            there = machine(
+                sim, self._root, model=self._model, gpus=2, system=System(driver="580.95.05")
+            )
+            host = there.host(InlineOffload(), proves=True)
+            other = there.host(InlineOffload())
+            return [await self._look(sim, host, other) for _ in range(times)]
+
+        return run(main, seed=1)
+
+    async def _look(
+        self, sim: Sim, host: HostMachine, other: HostMachine
+    ) -> tuple[float, list[bool] | str]:
+        begun = sim.clock.now()
+        found: list[bool] | str
+        try:
+            await host.offload.do(host.gpus.open)
+            await host.offload.do(host.gpus.open)
+            found = [gpu.hung for gpu in await host.offload.do(host.gpus.describe)]
+            await host.offload.do(host.gpus.close)
+        except GpusUnavailable as error:
+            found = str(error)
+        took = sim.clock.now() - begun
+        await other.offload.do(other.gpus.open)
+        assert not any(gpu.hung for gpu in other.gpus.describe())
+        assert sim.clock.now() - begun == took
+        return took, found
+
+
+def test_a_validation_takes_as_long_as_the_world_says(tmp_path: Path) -> None:
+    assert ValidatorRun(tmp_path, SteadyWorld(validation_seconds=45.0)).run_checks() == [
+        (45.0, [False, False])
+    ]
+
+
+def test_a_driver_that_lies_is_found_out_by_the_validator_alone(tmp_path: Path) -> None:
+    assert proving(tmp_path, ValidationEnd(7.0, "cuda")).run_checks() == [(7.0, [True, False])]
+
+
+def test_a_library_that_does_not_fit_refuses(tmp_path: Path) -> None:
+    ((took, found),) = proving(tmp_path, ValidationEnd(7.0, "driver")).run_checks()
+    assert took == 7.0
+    assert "do not go together" in found
+
+
+def test_each_look_is_an_attempt(tmp_path: Path) -> None:
+    looks = proving(tmp_path, ValidationEnd(7.0, "cuda"), attempts=1).run_checks(times=2)
+    assert looks == [(7.0, [True, False]), (10.0, [False, False])]
+
+
+def test_a_validation_can_hang(tmp_path: Path) -> None:
+    async def main(sim: Sim) -> float:
+        model = SteadyWorld(overrides=(WorldOverride(validation=ValidationEnd(None)),))
+        there = machine(sim, tmp_path, model=model, system=System(driver="580.95.05"))
+        host = there.host(InlineOffload(), proves=True)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(600):
+                await host.offload.do(host.gpus.open)
+        return sim.clock.monotonic()
+
+    assert run(main, seed=1) == 600.0
+
+
+def test_a_broken_gpu_is_told_once_to_all_and_hangs_until_the_next_boot(tmp_path: Path) -> None:
+    async def main(sim: Sim) -> None:
+        there = machine(sim, tmp_path, gpus=2, system=System(driver="580.95.05"))
+        closed, host = there.host(InlineOffload()).gpus, there.host(InlineOffload()).gpus
+        host.open()
+        uuid = host.describe()[1].uuid
+        there.break_gpu(1, 48)
+        assert host.errors() == {uuid: (48,)}
+        assert [gpu.hung for gpu in host.describe()] == [False, True]
+        assert [each.temperature_c is None for each in host.sample()] == [False, True]
+        closed.open()
+        assert closed.errors() == {}
+        assert [gpu.hung for gpu in closed.describe()] == [False, True]
+        await there.reboot()
+        anew = there.host(InlineOffload()).gpus
+        anew.open()
+        assert not any(gpu.hung for gpu in anew.describe())
+
+    run(main, seed=1)
+
+
+async def test_it_is_the_same_in_a_process(tmp_path: Path) -> None:
+    import random
+
+    there = SimulatedMachine(
+        tmp_path,
+        name="n1",
+        model=SteadyWorld(validation_seconds=0.01),
+        clock=SystemClock(),
+        ids=RandomIds(),
+        random=random.Random(1),
+        system=System(driver="580.95.05"),
+    )
+    host = there.host(InlineOffload(), proves=True)
+    assert (await host.offload.do(host.gpus.open)).driver_version == "580.95.05"
+    assert modules.DRIVER in modules.loaded(host.tree)
+    there.power_off()

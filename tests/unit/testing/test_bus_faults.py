@@ -1,0 +1,221 @@
+"""What can go wrong on the in-process bus by chance, each alone, in virtual time."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from libs.bus.port import BusUnavailable, FromSequence, LastPerSubject, NoResponders
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import Stream
+from libs.testing.bus import BusFaults, LocalServer
+from libs.testing.simulation import Sim, run
+from tests.component.bus.recorders import RecordingFollower, RecordingHandler
+
+WRITER = Identity(writer=Writer.SCHEDULER)
+READER = Identity(writer=Writer.CTL)
+KEPT = Stream(
+    name="KEPT",
+    subjects=("kept.>",),
+    keeps="what a test stores",
+    per_subject=100_000,
+    max_message=1024,
+    max_consumers=16,
+)
+
+Story = Callable[[Sim, LocalServer], Coroutine[Any, Any, None]]
+
+
+def with_faults(faults: BusFaults, story: Story, *, seed: int = 7) -> None:
+    async def main(sim: Sim) -> None:
+        server = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=faults)
+        await story(sim, server)
+
+    run(main, seed=seed)
+
+
+def heard_with(faults: BusFaults, *, messages: int) -> tuple[list[int], float]:
+    """The numbers that were heard of those that were sent, and when the last one was."""
+    ear = RecordingHandler()
+    last: list[float] = []
+
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader = server.connect(WRITER), server.connect(READER)
+
+        def hear(subject: str, data: bytes, reply: str) -> None:
+            ear(subject, data, reply)
+            last.append(sim.clock.monotonic())
+
+        await reader.subscribe("test.a", hear)
+        begun = sim.clock.monotonic()
+        for number in range(messages):
+            await writer.publish("test.a", b"%d" % number)
+        await sim.clock.sleep(3_600.0)
+        last[:] = [last[-1] - begun]
+
+    with_faults(faults, story)
+    return [int(data) for _, data in ear.received], last[0]
+
+
+def test_without_faults_nothing_takes_time() -> None:
+    assert heard_with(BusFaults(), messages=100) == (list(range(100)), 0.0)
+
+
+def test_core_messages_are_lost() -> None:
+    heard, _ = heard_with(BusFaults(lost=0.3), messages=1_000)
+    assert 600 < len(heard) < 800
+    assert heard == sorted(set(heard))
+
+
+def test_core_messages_are_repeated() -> None:
+    heard, _ = heard_with(BusFaults(repeated=1.0), messages=10)
+    assert heard == [number for number in range(10) for _ in range(2)]
+
+
+def test_what_is_delayed_holds_up_what_is_behind_it() -> None:
+    heard, last = heard_with(BusFaults(delayed=0.2, delay=(1.0, 2.0)), messages=100)
+    assert heard == list(range(100))
+    assert 1.0 <= last <= 4.0
+
+
+def test_a_trip_is_late_there_and_back() -> None:
+    _, last = heard_with(BusFaults(delayed=1.0, delay=(1.0, 1.0)), messages=1)
+    assert last == 2.0
+
+
+def test_core_messages_are_reordered() -> None:
+    heard, _ = heard_with(BusFaults(reordered=0.3), messages=100)
+    assert heard != sorted(heard)
+    assert sorted(heard) == list(range(100))
+
+
+def test_a_stream_is_read_once_and_in_order_whatever_core_messages_suffer() -> None:
+    notes = RecordingFollower()
+
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader = server.connect(WRITER), server.connect(READER)
+        await writer.ensure(KEPT)
+        reading = await reader.follow(KEPT, "kept.>", notes, start=FromSequence())
+        for _ in range(100):
+            await writer.store(KEPT, "kept.a", b"")
+        await sim.clock.sleep(60.0)
+        await reading.close()
+
+    with_faults(BusFaults(lost=0.5, repeated=0.5, reordered=0.5, delayed=0.1), story)
+    assert [message.sequence for message in notes.messages] == list(range(1, 101))
+    assert notes.calls.count("began") == notes.calls.count("caught up") == 1
+
+
+@pytest.mark.parametrize(
+    ("faults", "kept"),
+    [(BusFaults(call_lost=0.5), False), (BusFaults(answer_lost=0.5), True)],
+    ids=["call", "answer"],
+)
+def test_a_writer_without_an_answer_does_not_know(faults: BusFaults, kept: bool) -> None:
+    notes = RecordingFollower()
+    answered: list[str] = []
+    unanswered: list[str] = []
+
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader = server.connect(WRITER), server.connect(READER)
+        while True:
+            try:
+                await writer.ensure(KEPT)
+                break
+            except BusUnavailable:
+                continue
+        reading = await reader.follow(KEPT, "kept.>", notes, start=FromSequence())
+        for number in range(40):
+            begun = sim.clock.monotonic()
+            try:
+                await writer.store(KEPT, "kept.a", b"%d" % number)
+            except BusUnavailable:
+                unanswered.append(str(number))
+                assert sim.clock.monotonic() - begun == 5.0
+            else:
+                answered.append(str(number))
+                assert sim.clock.monotonic() == begun
+        await reading.close()
+
+    with_faults(faults, story)
+    stored = [message.data.decode() for message in notes.messages]
+    assert len(answered) > 5
+    assert len(unanswered) > 5
+    assert stored == (sorted(answered + unanswered, key=int) if kept else answered)
+
+
+def test_a_question_or_its_answer_may_be_lost_but_nobody_there_is_a_word_of_the_server() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        asker, service, asked = server.connect(READER), server.connect(WRITER), RecordingHandler()
+        with pytest.raises(NoResponders):
+            await asker.request("ask.a", b"?")
+        await service.subscribe("ask.a", asked)
+        begun = sim.clock.monotonic()
+        with pytest.raises(BusUnavailable, match="no answer within 9 s"):
+            await asker.request("ask.a", b"?", timeout=9.0)
+        assert sim.clock.monotonic() - begun == 9.0
+        assert asked.received == []
+
+    with_faults(BusFaults(lost=1.0), story)
+
+
+def test_a_second_answer_is_heard_by_nobody() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        asker, service = server.connect(READER), server.connect(WRITER)
+        answers: list[asyncio.Task[None]] = []
+
+        def answer(_subject: str, data: bytes, reply: str) -> None:
+            answers.append(asyncio.create_task(service.publish(reply, b"to " + data)))
+
+        await service.subscribe("ask.a", answer)
+        assert await asker.request("ask.a", b"1") == b"to 1"
+        assert await asker.request("ask.a", b"2") == b"to 2"
+        await sim.clock.sleep(1.0)
+        await asyncio.gather(*answers)
+        assert len(answers) == 4
+
+    with_faults(BusFaults(repeated=1.0), story)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_links_break_and_come_back_and_a_stream_is_read_whole(seed: int) -> None:
+    whole, last = RecordingFollower(), RecordingFollower()
+    ups: list[bool] = []
+
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader = server.connect(WRITER), server.connect(READER)
+        reader.link.watch(ups.append)
+        while not writer.link.is_up:
+            await sim.clock.sleep(1.0)
+        await writer.ensure(KEPT)
+        readings = [
+            await reader.follow(KEPT, "kept.>", whole, start=FromSequence()),
+            await reader.follow(KEPT, "kept.>", last, start=LastPerSubject()),
+        ]
+        number = 0
+        while number < 300:
+            try:
+                await writer.store(KEPT, f"kept.{number % 7}", b"", id=str(number))
+            except BusUnavailable:
+                await sim.clock.sleep(1.0)
+            else:
+                number += 1
+                await sim.clock.sleep(0.5)
+        while not reader.link.is_up or len(whole.messages) < 300:
+            await sim.clock.sleep(1.0)
+        for reading in readings:
+            await reading.close()
+        assert reader.link.down_seconds > 0.0
+
+    faults = BusFaults(
+        between_drops=(1.0, 20.0), dropped=(0.1, 10.0), delayed=0.3, delay=(0.0, 0.5)
+    )
+    with_faults(faults, story, seed=seed)
+    assert [message.sequence for message in whole.messages] == list(range(1, 301))
+    assert whole.calls.count("began") == 1
+    assert ups.count(False) > 5
+    assert ups == [index % 2 == 1 for index in range(len(ups))]
+    assert whole.calls.count("lost") == last.calls.count("lost") == ups.count(False)
+    assert last.calls.count("began") > 5
+    assert last.calls.count("began") <= ups.count(True) + 1

@@ -1,0 +1,284 @@
+"""The trouble that a test makes on the in-process bus, in virtual time."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from libs.bus.port import BusUnavailable, FromSequence, LastPerSubject, StartFrom
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import Stream
+from libs.testing.bus import BusFaults, LocalBus, LocalServer
+from libs.testing.simulation import Sim, run
+from tests.component.bus.recorders import RecordingFollower, RecordingHandler
+
+WRITER = Identity(writer=Writer.SCHEDULER)
+READER = Identity(writer=Writer.CTL)
+KEPT = Stream(
+    name="KEPT",
+    subjects=("kept.>",),
+    keeps="what a test stores",
+    per_subject=10,
+    max_message=1024,
+    max_consumers=16,
+)
+SLOW = BusFaults(delayed=1.0, delay=(1.0, 1.0))
+
+
+def in_virtual_time(
+    story: Callable[[Sim, LocalServer], Coroutine[Any, Any, None]], faults: BusFaults | None = None
+) -> None:
+    async def main(sim: Sim) -> None:
+        server = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=faults)
+        await story(sim, server)
+
+    run(main, seed=7)
+
+
+async def all_away(bus: LocalBus) -> None:
+    """Every call says at once that the bus is away."""
+    for call in (
+        bus.publish("test.a", b""),
+        bus.request("test.a", b""),
+        bus.subscribe("test.a", RecordingHandler()),
+        bus.ensure(KEPT),
+        bus.store(KEPT, "kept.a", b""),
+        bus.last(KEPT, "kept.a"),
+        bus.purge(KEPT, "kept.a"),
+    ):
+        with pytest.raises(BusUnavailable):
+            await call
+
+
+def test_a_cut_is_of_one_identity_and_of_all_its_connections() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader, ear = server.connect(WRITER), server.connect(READER), RecordingHandler()
+        await reader.subscribe("test.a", ear)
+        server.cut(READER)
+        second = server.connect(READER)
+        assert (writer.link.is_up, reader.link.is_up, second.link.is_up) == (True, False, False)
+        await writer.publish("test.a", b"meanwhile")
+        await all_away(reader)
+        await sim.clock.sleep(10.0)
+        server.restore(READER)
+        assert reader.link.is_up
+        assert second.link.is_up
+        assert reader.link.down_seconds == 10.0
+        await writer.publish("test.a", b"after")
+        await sim.clock.sleep(1.0)
+        assert ear.received == [("test.a", b"after")]
+
+    in_virtual_time(story)
+
+
+def test_a_cut_loses_what_is_under_way_and_lets_nobody_wait() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader, ear = server.connect(WRITER), server.connect(READER), RecordingHandler()
+        await writer.ensure(KEPT)
+        await reader.subscribe("test.a", ear)
+        begun = sim.clock.monotonic()
+        await writer.publish("test.a", b"lost")
+        storing = asyncio.create_task(writer.store(KEPT, "kept.a", b"lost"))
+        await sim.clock.sleep(0.5)
+        server.cut(WRITER)
+        with pytest.raises(BusUnavailable, match="broke before the answer"):
+            await storing
+        assert sim.clock.monotonic() - begun == 0.5
+        server.restore(WRITER)
+        await sim.clock.sleep(10.0)
+        assert ear.received == []
+        assert await writer.last(KEPT, "kept.a") is None
+
+    in_virtual_time(story, SLOW)
+
+
+def test_to_start_the_server_does_not_restore_a_cut() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader = server.connect(WRITER), server.connect(READER)
+        server.cut(READER)
+        server.stop()
+        late = server.connect(WRITER)
+        await all_away(writer)
+        assert not late.link.is_up
+        server.start()
+        assert (writer.link.is_up, late.link.is_up, reader.link.is_up) == (True, True, False)
+        server.stop()
+        server.restore(READER)
+        assert not reader.link.is_up
+        server.start()
+        assert reader.link.is_up
+
+    in_virtual_time(story)
+
+
+@pytest.mark.parametrize("remade", [False, True])
+@pytest.mark.parametrize("start", [LastPerSubject(), FromSequence(2)], ids=str)
+def test_a_stream_that_vanishes_is_missed_after_some_silence(
+    remade: bool, start: StartFrom
+) -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader, notes = server.connect(WRITER), server.connect(READER), RecordingFollower()
+        await writer.ensure(KEPT)
+        await writer.store(KEPT, "kept.a", b"x")
+        await writer.store(KEPT, "kept.b", b"y")
+        reading = await reader.follow(KEPT, "kept.b", notes, start=start)
+        await sim.clock.sleep(1.0)
+        assert notes.calls == ["began", "2 y", "caught up"]
+        server.lose_stream(KEPT, remade=remade)
+        assert await writer.store(KEPT, "kept.b", b"anew") == 1
+        await sim.clock.sleep(5.0)
+        assert notes.calls[3:] == []
+        await sim.clock.sleep(2.0)
+        assert notes.calls[3:] == ["lost", "began", "1 anew", "caught up"]
+        await writer.store(KEPT, "kept.b", b"z")
+        await sim.clock.sleep(1.0)
+        assert notes.calls[7:] == ["2 z"]
+        await reading.close()
+
+    in_virtual_time(story)
+
+
+def test_a_lost_stream_is_away_from_who_did_not_make_it_until_it_is_made_again() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader, notes = server.connect(WRITER), server.connect(READER), RecordingFollower()
+        await writer.ensure(KEPT)
+        reading = await reader.follow(KEPT, "kept.>", notes, start=LastPerSubject())
+        await sim.clock.sleep(1.0)
+        server.lose_stream(KEPT)
+        for call in (
+            reader.store(KEPT, "kept.a", b""),
+            reader.last(KEPT, "kept.a"),
+            reader.purge(KEPT, "kept.a"),
+        ):
+            with pytest.raises(BusUnavailable, match="KEPT is not there"):
+                await call
+        await sim.clock.sleep(60.0)
+        assert notes.calls == ["began", "caught up", "lost"]
+        await writer.ensure(KEPT)
+        await sim.clock.sleep(1.0)
+        assert notes.calls == ["began", "caught up", "lost", "began", "caught up"]
+        await reading.close()
+
+    in_virtual_time(story)
+
+
+def test_who_made_a_stream_and_reads_it_makes_it_again() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        owner, notes = server.connect(WRITER), RecordingFollower()
+        await owner.ensure(KEPT)
+        reading = await owner.follow(KEPT, "kept.>", notes, start=FromSequence())
+        await sim.clock.sleep(1.0)
+        server.lose_stream(KEPT)
+        await sim.clock.sleep(7.0)
+        assert notes.calls == ["began", "caught up", "lost", "began", "caught up"]
+        await reading.close()
+
+    in_virtual_time(story)
+
+
+def test_a_link_that_breaks_before_the_silence_is_noticed_reads_anew_at_once() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader, notes = server.connect(WRITER), server.connect(READER), RecordingFollower()
+        await writer.ensure(KEPT)
+        reading = await reader.follow(KEPT, "kept.>", notes, start=FromSequence())
+        await sim.clock.sleep(1.0)
+        server.lose_stream(KEPT, remade=True)
+        server.cut(READER)
+        server.restore(READER)
+        await sim.clock.sleep(60.0)
+        assert notes.calls == ["began", "caught up", "lost", "began", "caught up"]
+        await reading.close()
+
+    in_virtual_time(story)
+
+
+def test_a_reading_that_is_closed_before_it_began_does_not_begin() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        owner, reader, notes = server.connect(WRITER), server.connect(READER), RecordingFollower()
+        await reader.ensure(KEPT)
+        reading = await reader.follow(KEPT, "kept.>", notes, start=FromSequence())
+        server.lose_stream(KEPT)
+        await reading.close()
+        await sim.clock.sleep(60.0)
+        assert notes.calls == []
+        with pytest.raises(BusUnavailable, match="KEPT is not there"):
+            await owner.last(KEPT, "kept.a")
+
+    in_virtual_time(story, SLOW)
+
+
+def test_nothing_that_a_killed_connection_does_reaches_the_server() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        dying, other, ear, notes = (
+            server.connect(WRITER),
+            server.connect(READER),
+            RecordingHandler(),
+            RecordingFollower(),
+        )
+        deaf = RecordingHandler()
+        await other.ensure(KEPT)
+        await other.subscribe("test.>", ear)
+        await dying.subscribe("test.>", deaf)
+        await dying.follow(KEPT, "kept.>", notes, start=FromSequence())
+        await sim.clock.sleep(10.0)
+        told = list(notes.calls)
+        await dying.publish("test.a", b"under way")
+        storing = asyncio.create_task(dying.store(KEPT, "kept.a", b"under way"))
+        await sim.clock.sleep(0.5)
+        dying.kill()
+        with pytest.raises(BusUnavailable):
+            await storing
+        await all_away(dying)
+        server.stop()
+        server.start()
+        server.cut(WRITER)
+        server.restore(WRITER)
+        await all_away(dying)
+        assert not dying.link.is_up
+        successor = server.connect(WRITER)
+        assert successor.link.is_up
+        await successor.publish("test.a", b"alive")
+        await successor.store(KEPT, "kept.a", b"alive", expect=0)
+        await sim.clock.sleep(60.0)
+        assert ear.received == [("test.a", b"alive")]
+        assert deaf.received == []
+        assert notes.calls == told
+
+    in_virtual_time(story, SLOW)
+
+
+def test_a_killed_connection_takes_itself_out_of_its_group() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        dying, other, ear, deaf = (
+            server.connect(READER),
+            server.connect(READER),
+            RecordingHandler(),
+            RecordingHandler(),
+        )
+        await dying.subscribe("test.a", deaf, group="us")
+        await other.subscribe("test.a", ear, group="us")
+        dying.kill()
+        for _ in range(20):
+            await other.publish("test.a", b"")
+        await sim.clock.sleep(1.0)
+        assert len(ear.received) == 20
+        assert deaf.received == []
+
+    in_virtual_time(story)
+
+
+def test_when_it_is_calm_nothing_goes_wrong_by_chance_any_more() -> None:
+    async def story(sim: Sim, server: LocalServer) -> None:
+        writer, reader, ear = server.connect(WRITER), server.connect(READER), RecordingHandler()
+        await reader.subscribe("test.a", ear)
+        server.stop_faults()
+        ups: list[bool] = []
+        reader.link.watch(ups.append)
+        for number in range(50):
+            await writer.publish("test.a", str(number).encode())
+            await sim.clock.sleep(1.0)
+        assert [data for _, data in ear.received] == [str(n).encode() for n in range(50)]
+        assert ups == []
+
+    in_virtual_time(story, BusFaults(lost=0.5, repeated=0.5, between_drops=(1.0, 5.0)))

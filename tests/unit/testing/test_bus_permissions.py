@@ -1,0 +1,84 @@
+"""What an identity may do on the in-process bus: no more than it is given."""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from libs.bus.permissions import Permissions
+from libs.bus.port import LastPerSubject, SubjectForbidden
+from libs.contracts.identities import Identity, Writer
+from libs.contracts.streams import Stream
+from libs.contracts.subjects import direct_get, js_api
+from libs.testing.bus import LocalBus, LocalServer
+from libs.testing.simulation import Sim, run
+from tests.component.bus.recorders import RecordingFollower, RecordingHandler
+
+WRITER = Identity(writer=Writer.SCHEDULER)
+READER = Identity(writer=Writer.CTL)
+KEPT = Stream(
+    name="KEPT",
+    subjects=("kept.>",),
+    keeps="what a test stores",
+    per_subject=10,
+    max_message=1024,
+    max_consumers=16,
+)
+
+
+def in_virtual_time(story: Callable[[Sim, LocalServer], Coroutine[Any, Any, None]]) -> None:
+    async def main(sim: Sim) -> None:
+        await story(sim, LocalServer(clock=sim.clock, random=sim.random_for("bus")))
+
+    run(main, seed=7)
+
+
+def test_an_identity_does_only_what_it_may() -> None:
+    calls: dict[str, Callable[[LocalBus], Awaitable[object]]] = {
+        "test.b": lambda bus: bus.publish("test.b", b""),
+        "ask.b": lambda bus: bus.request("ask.b", b""),
+        "test.>": lambda bus: bus.subscribe("test.>", RecordingHandler()),
+        "kept.b": lambda bus: bus.store(KEPT, "kept.b", b""),
+        direct_get("KEPT", "kept.b"): lambda bus: bus.last(KEPT, "kept.b"),
+        js_api("STREAM", "PURGE", "KEPT"): lambda bus: bus.purge(KEPT, "kept.a"),
+        js_api("STREAM", "INFO", "KEPT"): lambda bus: bus.ensure(KEPT),
+        js_api("CONSUMER", "CREATE", "KEPT"): lambda bus: bus.follow(
+            KEPT, "kept.a", RecordingFollower(), start=LastPerSubject()
+        ),
+    }
+
+    async def story(sim: Sim, server: LocalServer) -> None:
+        owner, ear = server.connect(WRITER), RecordingHandler()
+        await owner.ensure(KEPT)
+        await owner.subscribe(">", ear)
+        may = Permissions(
+            publish=("test.a", "kept.a", direct_get("KEPT", "kept.a")), subscribe=("test.*",)
+        )
+        bus = server.connect(READER, permissions=may)
+        for named, call in calls.items():
+            with pytest.raises(SubjectForbidden) as caught:
+                await call(bus)
+            assert "default/-/ctl may not" in str(caught.value)
+            assert named in str(caught.value)
+        await sim.clock.sleep(1.0)
+        assert ear.received == []
+        mine = RecordingHandler()
+        await bus.subscribe("test.*", mine)
+        await bus.publish("test.a", b"")
+        assert await bus.store(KEPT, "kept.a", b"") == 1
+        assert await bus.last(KEPT, "kept.a") is not None
+        assert mine.received == [("test.a", b"")]
+
+    in_virtual_time(story)
+
+
+def test_who_may_only_look_at_a_stream_does_not_make_it() -> None:
+    async def story(_sim: Sim, server: LocalServer) -> None:
+        looks = Permissions(publish=(js_api("STREAM", "INFO", "*"),), subscribe=())
+        bus, owner = server.connect(READER, permissions=looks), server.connect(WRITER)
+        with pytest.raises(SubjectForbidden, match=r"STREAM\.CREATE\.KEPT"):
+            await bus.ensure(KEPT)
+        await owner.ensure(KEPT)
+        await bus.ensure(KEPT)
+
+    in_virtual_time(story)

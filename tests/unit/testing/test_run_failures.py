@@ -1,0 +1,221 @@
+"""A run that goes wrong ends, at once, and says why and where."""
+
+import asyncio
+
+import pytest
+
+from libs.testing import virtual_loop
+from libs.testing.errors import Deadlock, Livelock, TaskFailed, TaskLeaked, VirtualTimeExceeded
+from libs.testing.simulation import Sim, run
+from libs.testing.virtual_loop import VirtualLoop
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def stubborn() -> None:
+    while True:
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            continue
+
+
+async def fail() -> None:
+    raise ValueError("broken")
+
+
+def test_a_deadlock_names_who_waits_and_where() -> None:
+    async def main(sim: Sim) -> None:
+        queue: asyncio.Queue[int] = asyncio.Queue()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(queue.get(), name="reader")
+            group.create_task(forever(), name="sleeper")
+            await sim.clock.sleep(2)
+
+    with pytest.raises(Deadlock) as caught:
+        run(main, seed=1)
+    text = str(caught.value)
+    assert text.startswith("at 2 s nothing is ready")
+    assert "  reader: not started, or inside asyncio only" in text
+    assert "  sleeper: forever (test_run_failures.py:" in text
+    assert "awaits Event.wait" in text
+    assert "  main: test_a_deadlock_names_who_waits_and_where.<locals>.main (" in text
+
+
+def test_a_cancelled_timer_does_not_hide_a_deadlock() -> None:
+    async def main(sim: Sim) -> None:
+        sim.loop.call_later(5, print).cancel()
+        await forever()
+
+    with pytest.raises(Deadlock, match="at 0 s"):
+        run(main, seed=1)
+
+
+def test_virtual_time_has_a_limit() -> None:
+    async def main(sim: Sim) -> None:
+        while True:
+            await sim.clock.sleep(7)
+
+    with pytest.raises(
+        VirtualTimeExceeded, match=r"next timer is at 105 s.* limit is 100 s"
+    ) as caught:
+        run(main, seed=1, limit=100)
+    assert "main: test_virtual_time_has_a_limit" in str(caught.value)
+
+
+def test_a_livelock_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(virtual_loop, "STEPS_PER_INSTANT", 1_000)
+
+    async def main(sim: Sim) -> None:
+        for _ in range(10):  # many steps are no livelock, where time moves
+            await sim.clock.sleep(1)
+            for _ in range(900):
+                await asyncio.sleep(0)
+        while True:  # the mistake that is to be found
+            await asyncio.sleep(0)
+
+    with pytest.raises(Livelock, match="more than 1000 steps at 10 s") as caught:
+        run(main, seed=1)
+    assert "main: " in str(caught.value)
+
+
+def test_a_leaked_task_fails_the_run_and_is_cancelled() -> None:
+    ended: list[str] = []
+
+    async def leaked() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append("leaked")
+
+    async def main(sim: Sim) -> asyncio.Task[None]:
+        task = asyncio.create_task(leaked(), name="leaked")
+        await asyncio.sleep(1)
+        return task
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run(main, seed=1)
+    (leak,) = caught.value.exceptions
+    assert isinstance(leak, TaskLeaked)
+    assert "1 tasks outlived the program" in str(leak)
+    assert "leaked: " in str(leak)
+    assert "awaits sleep" in str(leak)
+    assert ended == ["leaked"]
+
+
+def test_what_was_cancelled_last_may_still_end() -> None:
+    async def main(sim: Sim) -> asyncio.Task[None]:
+        task = asyncio.create_task(forever())
+        await asyncio.sleep(1)
+        task.cancel()
+        return task
+
+    assert run(main, seed=1).cancelled()
+
+
+def test_a_task_that_will_not_be_cancelled_is_named() -> None:
+    async def main(sim: Sim) -> asyncio.Task[None]:
+        task = asyncio.create_task(stubborn(), name="stubborn")
+        await asyncio.sleep(1)
+        return task
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run(main, seed=1, limit=1_000)
+    leak, refusal = caught.value.exceptions
+    assert isinstance(leak, TaskLeaked)
+    assert isinstance(refusal, VirtualTimeExceeded)
+    assert "stubborn: stubborn (" in str(refusal)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_failure_that_nobody_looked_at_fails_the_run(kept: bool) -> None:
+    tasks: list[asyncio.Task[None]] = []
+
+    async def main(sim: Sim) -> None:
+        task = asyncio.create_task(fail(), name="failing")
+        if kept:
+            tasks.append(task)
+        await asyncio.sleep(1)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run(main, seed=1)
+    (failure,) = caught.value.exceptions
+    assert isinstance(failure, TaskFailed)
+    assert "failing" in str(failure)
+    assert isinstance(failure.__cause__, ValueError)
+
+
+def test_a_failure_that_somebody_looked_at_does_not() -> None:
+    async def main(sim: Sim) -> str:
+        task = asyncio.create_task(fail())
+        await asyncio.wait([task])
+        return repr(task.exception())
+
+    assert run(main, seed=1) == "ValueError('broken')"
+
+
+def test_a_failing_callback_and_future_fail_the_run() -> None:
+    async def main(sim: Sim) -> None:
+        def explode() -> None:
+            raise ValueError("in a callback")
+
+        sim.loop.call_later(1, explode)
+        sim.loop.create_future().set_exception(ValueError("in a future"))
+        await asyncio.sleep(2)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run(main, seed=1)
+    causes = sorted(str(failure.__cause__) for failure in caught.value.exceptions)
+    assert causes == ["in a callback", "in a future"]
+
+
+def test_a_pending_task_that_nobody_holds_fails_the_run() -> None:
+    async def main(sim: Sim) -> None:
+        async def wait_for_nobody() -> None:
+            await sim.loop.create_future()
+
+        asyncio.create_task(wait_for_nobody(), name="lost")  # noqa: RUF006  # the point
+        await asyncio.sleep(1)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        run(main, seed=1)
+    assert "lost" in str(caught.value.exceptions[0])
+
+
+def test_the_programs_own_error_comes_first_with_the_others_as_notes() -> None:
+    async def main(sim: Sim) -> None:
+        beside = asyncio.create_task(fail(), name="beside")
+        left = asyncio.create_task(forever(), name="left")
+        await asyncio.sleep(1)
+        raise KeyError(beside.get_name(), left.get_name())
+
+    with pytest.raises(KeyError) as caught:
+        run(main, seed=1)
+    (note,) = caught.value.__notes__
+    assert "beside" in note
+    assert "ValueError('broken')" in note
+
+
+def test_a_handler_of_the_programs_own_takes_the_complaints() -> None:
+    async def main(sim: Sim) -> list[str]:
+        heard: list[str] = []
+        sim.loop.set_exception_handler(lambda _, context: heard.append(str(context["exception"])))
+        sim.loop.call_soon(lambda: 1 / 0)
+        await asyncio.sleep(0)
+        return heard
+
+    assert run(main, seed=1) == ["division by zero"]
+
+
+def test_asyncios_own_runner_hears_of_failures_too() -> None:
+    async def main() -> asyncio.Task[None]:
+        task = asyncio.create_task(fail())
+        await asyncio.sleep(1)
+        return task
+
+    runner = asyncio.Runner(loop_factory=lambda: VirtualLoop(limit=10))
+    assert runner.run(main()).done()
+    with pytest.raises(ExceptionGroup, match="nobody looked"):
+        runner.close()
