@@ -238,7 +238,7 @@ def test_more_changes_than_the_server_remembers_make_a_new_list() -> None:
             assert fault.hit_count >= 1
             assert v.asked["list"] == 2
 
-    run_story(story, cache_reads=5)
+    run_story(story, remembers=5)
 
 
 def test_a_watch_that_does_not_keep_up_is_ended_and_goes_on(
