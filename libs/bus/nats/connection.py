@@ -179,9 +179,9 @@ class Connection:
                 async with asyncio.timeout(WATCH_SECONDS):
                     await self._closed.wait()
             except TimeoutError:
-                if not self._client.is_connected and not self._client.reconnects:
+                if not self._client.is_connected and not self._client.is_reconnecting:
                     break
-                if self._client.is_connected and not self._client.reads:
+                if self._client.is_connected and not self._client.is_reading:
                     log.warning("nothing reads from NATS at %s any more: reconnecting", self.url)
                     await self._client.force_reconnect()
         if self._failure is not None:
@@ -219,7 +219,7 @@ class Connection:
             )
 
     async def _on_disconnected(self) -> None:
-        self._client.forget_unsent()
+        self._client.discard_unsent()
         if self._opened and not self._closing:
             log.warning("NATS at %s is away: %s", self.url, self._last_error or "connection broken")
         self.link.set(False)
