@@ -14,6 +14,15 @@ from tests.component.kube.servers import real, simulated
 SEARCH = find_binaries(os.environ)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of the real control plane on one worker: it has one for each process."""
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        if "binaries" in names or ("plane" in names and parameters.get("ground") == "real"):
+            item.add_marker(pytest.mark.xdist_group("real control plane"))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Which servers were there to try."""
     terminalreporter.write_line(f"Kubernetes: a simulated API server; {SEARCH.explanation}")
