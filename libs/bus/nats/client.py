@@ -85,7 +85,7 @@ class PatchedClient(Client):
         return task is not None and not task.done()
 
     @property
-    def is_reconnecting(self) -> bool:
+    def has_reconnect_task(self) -> bool:
         """Whether the task that reconnects is there; likewise."""
         task: Any = self._reconnection_task
         return task is not None and not task.done()

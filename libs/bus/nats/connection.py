@@ -179,7 +179,7 @@ class Connection:
                 async with asyncio.timeout(WATCH_SECONDS):
                     await self._closed.wait()
             except TimeoutError:
-                if not self._client.is_connected and not self._client.is_reconnecting:
+                if not self._client.is_connected and not self._client.has_reconnect_task:
                     break
                 if self._client.is_connected and not self._client.is_reading:
                     log.warning("nothing reads from NATS at %s any more: reconnecting", self.url)
