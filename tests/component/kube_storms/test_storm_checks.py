@@ -63,7 +63,7 @@ def test_a_client_that_swallows_an_event_is_found_out(monkeypatch: pytest.Monkey
     async def fine(self: FaultInjector, seconds: float) -> None:
         await self.clock.sleep(seconds)
 
-    monkeypatch.setattr(FaultInjector, "rage", fine)  # in which new lists would mend it
+    monkeypatch.setattr(FaultInjector, "run", fine)  # in which new lists would mend it
 
     def dressed(user: str, wire: Transport) -> Transport:
         if user != READER:
