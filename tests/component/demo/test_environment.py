@@ -29,11 +29,11 @@ NODES = ("node-1",)
 
 PARENT = """
 import asyncio, sys
-from demo.environment import premises
+from demo.environment import demo_environment
 
 async def main():
-    async with premises(["node-1"], seed=1) as up:
-        print(up.nats.pid, up.crew.workers["cluster"].child.pid, flush=True)
+    async with demo_environment(["node-1"], seed=1) as up:
+        print(up.nats.pid, up.processes.processes["cluster"].child.pid, flush=True)
         await asyncio.Event().wait()
 
 asyncio.run(main())

@@ -145,14 +145,14 @@ def test_a_port_that_is_taken_is_one_clear_line(launch: Launch):
 
 
 @pytest.mark.parametrize(
-    "begin", ["ending.watch(); ending.watch()", "os.kill(os.getpid(), signal.SIGTERM)"]
+    "begin", ["handler.start_deadline(); handler.start_deadline()", "os.kill(os.getpid(), signal.SIGTERM)"]
 )
 def test_a_shutdown_that_hangs_is_ended_from_outside_the_loop(begin: str):
     script = (
         "import asyncio, os, signal, threading\n"
-        "from libs.runtime.shutdown import Ending\n"
-        "ending = Ending(patience=0.05)\n"
-        "ending.listen(asyncio.new_event_loop(), print)\n"
+        "from libs.runtime.shutdown import ShutdownHandler\n"
+        "handler = ShutdownHandler(grace_seconds=0.05)\n"
+        "handler.install(asyncio.new_event_loop(), print)\n"
         f"{begin}\n"
         "threading.Event().wait()\n"
     )

@@ -105,8 +105,8 @@ def test_the_same_journal_comes_from_another_process(hash_seed: str) -> None:
     script = (
         "import hashlib\n"
         "from tests.component.testing.cluster.test_cluster import story\n"
-        "from tests.component.testing.cluster.world import play\n"
-        "print(hashlib.sha256(play(story, seed=5)).hexdigest())\n"
+        "from tests.component.testing.cluster.world import run_world\n"
+        "print(hashlib.sha256(run_world(story, seed=5)).hexdigest())\n"
     )
     root = Path(__file__).parents[4]
     found = subprocess.run(
