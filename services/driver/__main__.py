@@ -6,6 +6,7 @@ from pathlib import Path
 
 from libs.bus.connect import connect_bus
 from libs.bus.journal import FileJournal
+from libs.bus.slot_cache import SlotCache
 from libs.contracts.identities import Writer
 from libs.host.gpus.port import UnsupportedGpus
 from libs.host.linux import RealKernelForbidden, RealLinux
@@ -18,7 +19,6 @@ from libs.runtime.program import Role, run_program
 from libs.runtime.service import Service
 from services.driver.cluster import role
 from services.driver.cluster.role import DriverClusterSettings
-from services.driver.cluster.slot_cache import SlotCache
 from services.driver.node import agent, gate_program
 from services.driver.node.agent import DriverAgentSettings
 
@@ -56,7 +56,7 @@ async def run_cluster_role(process: Process[DriverClusterSettings], service: Ser
     await role.run(
         settings,
         kube=kube,
-        commanded_drivers=commanded,
+        commanded_drivers=commanded.commanded_drivers,
         clock=clock,
         random=process.random,
         ids=process.ids,

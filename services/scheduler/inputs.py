@@ -13,6 +13,7 @@ from libs.bus.heartbeats import HeartbeatMonitor
 from libs.bus.port import Bus
 from libs.bus.reports import ReportCache
 from libs.bus.retry import BusRetry
+from libs.bus.slot_cache import SlotCache
 from libs.contracts import streams, subjects
 from libs.kube.client import Kube
 from libs.kube.events import EventRecorder
@@ -25,7 +26,6 @@ from services.scheduler.informers import Informers
 from services.scheduler.leader import WakeSignal
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.pod_cache import PodCache
-from services.scheduler.slot_cache import SlotCache
 from services.scheduler.snapshot.freshness import FreshnessTracker
 
 
@@ -63,7 +63,7 @@ class Inputs:
         self.reports = ReportCache(bus=bus, clock=clock, cluster=cluster)
         self.heartbeats = HeartbeatMonitor(bus=bus, clock=clock, cluster=cluster)
         self._touched: Callable[[str], None] = _ignore
-        self.slot_cache = SlotCache(bus=bus, on_change=self._touch)
+        self.slot_cache = SlotCache(on_change=self._touch)
         self.pod_cache = PodCache(kube, clock=clock, random=random, on_change=self._touch)
         self.freshness = FreshnessTracker(
             informers=self.informers,
@@ -82,7 +82,7 @@ class Inputs:
             await patience.until_success(partial(self.bus.ensure, stream))
         await patience.until_success(lambda: service.enter("beats", self.heartbeats))
         await service.enter("reports", self.reports)
-        await service.enter("slots", self.slot_cache)
+        await service.enter("slots", self.slot_cache.follow(self.bus))
 
     def start(self, service: Service) -> None:
         """Everything that runs until the service stops."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from libs.bus.port import BusError
+from libs.bus.slot_cache import SlotCache
 from libs.bus.slots import SlotOutranked, SlotWriter
 from libs.contracts import subjects
 from libs.contracts.identities import Writer
@@ -35,7 +36,6 @@ from services.scheduler.effects.evictions import Evictions
 from services.scheduler.effects.writes import Writes
 from services.scheduler.events import UpgradeEvents
 from services.scheduler.node_state import NodeStates, PreflightRequest, UnconfirmedWrite
-from services.scheduler.slot_cache import SlotCache
 from services.scheduler.snapshot.tracker import SnapshotTracker
 
 RETRY_FIRST: Final = 0.5

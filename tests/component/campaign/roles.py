@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from libs.bus.permissions import permissions
+from libs.bus.slot_cache import SlotCache
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.queries import PlanAnswer
 from libs.kube.errors import Unavailable
@@ -22,7 +23,6 @@ from services.discovery.cluster import role as discovery_cluster
 from services.discovery.cluster.role import DiscoveryClusterSettings
 from services.driver.cluster import role as driver_cluster
 from services.driver.cluster.role import DriverClusterSettings
-from services.driver.cluster.slot_cache import SlotCache
 from services.scheduler import role as scheduler
 from services.scheduler.role import SchedulerSettings
 from services.telemetry.cluster import role as telemetry_cluster
@@ -142,7 +142,7 @@ def _driver_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
         await driver_cluster.run(
             OPERANDS,
             kube=role.transport,
-            commanded_drivers=commanded,
+            commanded_drivers=commanded.commanded_drivers,
             clock=sim.clock,
             random=sim.random_for(role.name),
             ids=sim.ids,
