@@ -33,15 +33,14 @@ async def run_agent(process: Process[DiscoverySettings], service: Service) -> No
         bus=bus,
         host=Machine(tree=Tree(settings.host_root), offload=access, gpus=UnsupportedGpus()),
         journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
-        clock=process.clock,
-        random=process.random,
+        env=process.env,
         service=service,
     )
 
 
 async def run_cluster_role(process: Process[DiscoveryClusterSettings], service: Service) -> None:
     """The cluster role: its way to the API server, and to what agents report."""
-    settings, clock = process.settings, process.clock
+    settings = process.settings
     kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
     bus = await connect_bus(
         process=process,
@@ -53,10 +52,7 @@ async def run_cluster_role(process: Process[DiscoveryClusterSettings], service: 
         settings,
         kube=kube,
         bus=bus,
-        clock=clock,
-        random=process.random,
-        ids=process.ids,
-        metrics=process.metrics,
+        env=process.env,
         service=service,
     )
 

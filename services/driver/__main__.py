@@ -25,7 +25,7 @@ from services.driver.node.agent import DriverAgentSettings
 
 async def run_agent(process: Process[DriverAgentSettings], service: Service) -> None:
     """The agent: its machine, its journal and its bus."""
-    settings, clock = process.settings, process.clock
+    settings = process.settings
     tree = Tree(settings.host_root)
     try:
         linux = RealLinux(tree, change_this_machine=settings.change_this_machine)
@@ -43,24 +43,20 @@ async def run_agent(process: Process[DriverAgentSettings], service: Service) -> 
         bus=bus,
         host=Machine(tree=tree, offload=access, gpus=UnsupportedGpus(), linux=linux),
         journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
-        clock=clock,
-        random=process.random,
+        env=process.env,
         service=service,
     )
 
 
 async def run_cluster_role(process: Process[DriverClusterSettings], service: Service) -> None:
     """The cluster role: its way to the API server, and then to the bus: operands need only one."""
-    settings, clock, commanded = process.settings, process.clock, SlotCache()
+    settings, commanded = process.settings, SlotCache()
     kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
     await role.run(
         settings,
         kube=kube,
         commanded_drivers=commanded.commanded_drivers,
-        clock=clock,
-        random=process.random,
-        ids=process.ids,
-        metrics=process.metrics,
+        env=process.env,
         service=service,
     )
     bus = await connect_bus(

@@ -11,7 +11,7 @@ from services.scheduler.role import SchedulerSettings, run
 
 async def run_scheduler(process: Process[SchedulerSettings], service: Service) -> None:
     """Both connections, and what lives on them."""
-    settings, clock = process.settings, process.clock
+    settings = process.settings
     kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
     bus = await connect_bus(
         process=process,
@@ -23,10 +23,7 @@ async def run_scheduler(process: Process[SchedulerSettings], service: Service) -
         settings,
         kube=kube,
         bus=bus,
-        clock=clock,
-        ids=process.ids,
-        random=process.random,
-        metrics=process.metrics,
+        env=process.env,
         service=service,
     )
 

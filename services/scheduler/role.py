@@ -1,7 +1,6 @@
 """The scheduler from start to stop: it stands on its ground, and works while it leads."""
 
 import asyncio
-import random as chance
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
@@ -21,10 +20,8 @@ from libs.kube.lease.term import NotLeading, Term
 from libs.kube.transport import Transport
 from libs.rollout.views.fleet import Instant
 from libs.runtime.backoff import jittered
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 from libs.runtime.logs import logger
-from libs.runtime.metrics import Metrics
 from libs.runtime.process import ProcessSettings
 from libs.runtime.service import Service
 from services.scheduler.effects.evictions import Evictions
@@ -69,32 +66,24 @@ async def run(
     *,
     kube: Transport,
     bus: Bus,
-    clock: Clock,
-    ids: Ids,
-    random: chance.Random,
-    metrics: Metrics,
+    env: Env,
     service: Service,
     plan_runner: PlanRunner = run_in_thread,
 ) -> None:
     """Start it."""
-    asking = Kube(kube, manager=MANAGER, clock=clock)
+    asking = Kube(kube, manager=MANAGER, clock=env.clock)
     ground = Inputs(
         asking,
         bus,
         namespace=settings.namespace,
-        clock=clock,
-        ids=ids,
-        random=random,
-        metrics=metrics,
+        env=env,
     )
     lease = LeaderElector(
         kube=asking,
         namespace=settings.namespace,
         name=LEASE,
         identity=settings.pod_name,
-        clock=clock,
-        random=random,
-        ids=ids,
+        env=env,
     )
     await ground.open(service)
     ground.start(service)
@@ -125,7 +114,7 @@ class _Candidate:
                 _log.warning("leads no more", why=str(over))
             except Deposed as over:
                 _log.warning("deposed: stops at once", why=str(over))
-                await ground.clock.sleep(jittered(_AFTER, ground.random))
+                await ground.env.clock.sleep(jittered(_AFTER, ground.env.random))
             finally:
                 ground.metrics.set_leading(False)
 
@@ -134,8 +123,8 @@ class _Candidate:
         rollouts, nodes = ground.informers.rollouts, ground.informers.nodes
         await rollouts.verify_current()
         epoch = next_epoch(rollouts, nodes, in_slots=ground.slot_cache.epoch)
-        fenced = FencedTransport(self._transport, term, clock=ground.clock)
-        kube = Kube(fenced, manager=MANAGER, clock=ground.clock)
+        fenced = FencedTransport(self._transport, term, clock=ground.env.clock)
+        kube = Kube(fenced, manager=MANAGER, clock=ground.env.clock)
         term_of = start_term(
             ground, kube=kube, epoch=epoch, holder=holder, plan_runner=self._plan_runner
         )
@@ -166,8 +155,7 @@ async def start_term(
             publisher=inputs.publisher,
             metrics=inputs.metrics,
             node_states=memory,
-            clock=inputs.clock,
-            ids=inputs.ids,
+            env=inputs.env,
             epoch=epoch,
         )
         reporting.leader_started(holder)
@@ -185,7 +173,7 @@ async def start_term(
             instant=instant,
             slot_epoch=lambda: inputs.slot_cache.epoch,
             wake_signal=inputs.wake_signal,
-            clock=inputs.clock,
+            clock=inputs.env.clock,
         )
         answering = SchedulerQueries(
             tracker=observing,
@@ -209,7 +197,7 @@ def _make_tracker(ground: Inputs, memory: NodeStates) -> SnapshotTracker:
         pod_cache=ground.pod_cache,
         node_states=memory,
         namespace=ground.namespace,
-        clock=ground.clock,
+        clock=ground.env.clock,
         wake=ground.wake_signal.notify,
     )
 
@@ -222,27 +210,23 @@ def _make_executor(
     *,
     kube: Kube,
 ) -> Executor:
-    clock, random = ground.clock, ground.random
     hands = Writes(kube, informers=ground.informers, metrics=ground.metrics)
     evicting = Evictions(
         hands,
         node_states=memory,
-        clock=clock,
-        random=random,
+        env=ground.env,
         on_change=observing.mark_node,
         on_answer=reporting.eviction_answered,
     )
     return Executor(
         hands,
         tracker=observing,
-        slot_writer=SlotWriter(bus=ground.bus, clock=clock),
+        slot_writer=SlotWriter(bus=ground.bus, clock=ground.env.clock),
         slot_cache=ground.slot_cache,
         evictions=evicting,
         events=reporting,
         node_states=memory,
-        clock=clock,
-        random=random,
-        ids=ground.ids,
+        env=ground.env,
         cluster=ground.bus.identity.cluster,
         verify_source=ground.informers.verify_part,
         purge_node=ground.purge_node,
@@ -254,8 +238,7 @@ async def _answer_queries(ground: Inputs, answering: SchedulerQueries) -> AsyncG
     """Who leads answers; while the bus is away nobody can ask."""
     responder = QueryResponder(
         bus=ground.bus,
-        clock=ground.clock,
-        ids=ground.ids,
+        env=ground.env,
         name=Writer.SCHEDULER.value,
         version=version("sluice"),
         handlers=answering.handlers(),

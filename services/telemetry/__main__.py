@@ -37,10 +37,7 @@ async def run_agent(process: Process[TelemetrySettings], service: Service) -> No
         bus=bus,
         host=Machine(tree=Tree(settings.host_root), offload=access, gpus=UnsupportedGpus()),
         journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
-        clock=process.clock,
-        random=process.random,
-        ids=process.ids,
-        metrics=process.metrics,
+        env=process.env,
         service=service,
     )
     exporter = await service.enter("exporter", HttpServer(settings.exporter, pages))
@@ -50,7 +47,7 @@ async def run_agent(process: Process[TelemetrySettings], service: Service) -> No
 
 async def run_cluster_role(process: Process[TelemetryClusterSettings], service: Service) -> None:
     """The cluster role: its way to the API server, and to the batches."""
-    settings, clock = process.settings, process.clock
+    settings = process.settings
     kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
     bus = await connect_bus(
         process=process,
@@ -62,9 +59,7 @@ async def run_cluster_role(process: Process[TelemetryClusterSettings], service: 
         settings,
         kube=kube,
         bus=bus,
-        clock=clock,
-        random=process.random,
-        metrics=process.metrics,
+        env=process.env,
         service=service,
     )
 

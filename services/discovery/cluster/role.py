@@ -1,6 +1,5 @@
 """Discovery's cluster role from start to stop: what it follows, and what it does while it leads."""
 
-import random as chance
 from typing import Final
 
 from libs.bus.connect import NatsSettings
@@ -13,10 +12,8 @@ from libs.kube.lease.fence import FencedTransport
 from libs.kube.lease.term import NotLeading, Term
 from libs.kube.metrics import ControllerMetrics
 from libs.kube.transport import Transport
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 from libs.runtime.logs import logger
-from libs.runtime.metrics import Metrics
 from libs.runtime.process import ProcessSettings
 from libs.runtime.service import Service
 from services.discovery.cluster.controller import NAME, LabelController
@@ -48,17 +45,12 @@ async def run(
     *,
     kube: Transport,
     bus: Bus,
-    clock: Clock,
-    random: chance.Random,
-    ids: Ids,
-    metrics: Metrics,
+    env: Env,
     service: Service,
 ) -> None:
     """Start it."""
-    mirror = ReportCache(bus=bus, clock=clock, cluster=bus.identity.cluster)
-    role = _Role(
-        settings, kube=kube, reports=mirror, clock=clock, random=random, ids=ids, metrics=metrics
-    )
+    mirror = ReportCache(bus=bus, clock=env.clock, cluster=bus.identity.cluster)
+    role = _Role(settings, kube=kube, reports=mirror, env=env)
     await service.enter("reports", mirror)
     role.start(service)
 
@@ -70,28 +62,23 @@ class _Role:
         *,
         kube: Transport,
         reports: ReportCache,
-        clock: Clock,
-        random: chance.Random,
-        ids: Ids,
-        metrics: Metrics,
+        env: Env,
     ) -> None:
-        asking = Kube(kube, manager=MANAGER, clock=clock)
+        asking = Kube(kube, manager=MANAGER, clock=env.clock)
+        self._env = env
         self._transport = kube
         self._mirror = reports
-        self._clock = clock
-        self._ids = ids
-        self._sources = Informers(asking, clock=clock, random=random)
+        self._clock = env.clock
+        self._sources = Informers(asking, env=env)
         self._foreign = GpuOperatorDetector()
-        self._meters = DiscoveryMetrics(metrics)
-        self._controllers = ControllerMetrics(metrics, controllers=[NAME])
+        self._meters = DiscoveryMetrics(env.metrics)
+        self._controllers = ControllerMetrics(env.metrics, controllers=[NAME])
         self._lease = LeaderElector(
             kube=asking,
             namespace=settings.namespace,
             name=LEASE,
             identity=settings.pod_name,
-            clock=clock,
-            random=random,
-            ids=ids,
+            env=env,
         )
 
     def start(self, service: Service) -> None:
@@ -122,6 +109,5 @@ class _Role:
             writes=Writes(kube, informers=self._sources, metrics=self._meters),
             metrics=self._meters,
             controller_metrics=self._controllers,
-            clock=self._clock,
-            ids=self._ids,
+            env=self._env,
         )

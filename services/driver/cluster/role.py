@@ -1,7 +1,5 @@
 """Driver's cluster role from start to stop: what it follows, and what it does while it leads."""
 
-import random as chance
-
 from libs.bus.connect import NatsSettings
 from libs.kube.client import Kube
 from libs.kube.events import EventRecorder
@@ -13,10 +11,8 @@ from libs.kube.metrics import ControllerMetrics
 from libs.kube.transport import Transport
 from libs.policy.kinds.common import EnvVar
 from libs.policy.render.settings import AgentImages, RenderSettings
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 from libs.runtime.logs import logger
-from libs.runtime.metrics import Metrics
 from libs.runtime.process import ProcessSettings
 from libs.runtime.service import Service
 from services.driver.cluster.controller import NAME, OperandController
@@ -68,10 +64,7 @@ async def run(
     *,
     kube: Transport,
     commanded_drivers: CommandedDrivers,
-    clock: Clock,
-    random: chance.Random,
-    ids: Ids,
-    metrics: Metrics,
+    env: Env,
     service: Service,
 ) -> None:
     """Start it. `slots` tells which drivers the commands on the bus name, or None while it cannot:
@@ -81,10 +74,7 @@ async def run(
         settings,
         kube=kube,
         commanded_drivers=commanded_drivers,
-        clock=clock,
-        random=random,
-        ids=ids,
-        metrics=metrics,
+        env=env,
     )
     role.start(service)
 
@@ -96,31 +86,26 @@ class _Role:
         *,
         kube: Transport,
         commanded_drivers: CommandedDrivers,
-        clock: Clock,
-        random: chance.Random,
-        ids: Ids,
-        metrics: Metrics,
+        env: Env,
     ) -> None:
-        asking = Kube(kube, manager=MANAGER, clock=clock)
+        asking = Kube(kube, manager=MANAGER, clock=env.clock)
         namespace = settings.namespace
+        self._env = env
         self._settings = settings
         self._transport = kube
         self._slots = commanded_drivers
-        self._clock = clock
-        self._ids = ids
-        self._sources = Informers(asking, namespace=namespace, clock=clock, random=random)
+        self._clock = env.clock
+        self._sources = Informers(asking, namespace=namespace, env=env)
         self._foreign = GpuOperatorDetector()
-        self._events = EventRecorder(kube=asking, clock=clock, random=random, ids=ids)
-        self._meters = DriverMetrics(metrics, clock=clock)
-        self._controllers = ControllerMetrics(metrics, controllers=[NAME])
+        self._events = EventRecorder(kube=asking, env=env)
+        self._meters = DriverMetrics(env)
+        self._controllers = ControllerMetrics(env.metrics, controllers=[NAME])
         self._lease = LeaderElector(
             kube=asking,
             namespace=namespace,
             name=LEASE,
             identity=settings.pod_name,
-            clock=clock,
-            random=random,
-            ids=ids,
+            env=env,
         )
 
     def start(self, service: Service) -> None:
@@ -164,6 +149,5 @@ class _Role:
             events=PolicyEvents(self._events),
             metrics=self._meters,
             controller_metrics=self._controllers,
-            clock=self._clock,
-            ids=self._ids,
+            env=self._env,
         )

@@ -126,10 +126,7 @@ def _scheduler(ground: RoleEnvironment, role: RoleProcess) -> _Run:
         SchedulerSettings(namespace=NAMESPACE, pod_name=role.name),
         kube=role.transport,
         bus=role.bus,
-        clock=sim.clock,
-        ids=sim.ids,
-        random=sim.random_for(role.name),
-        metrics=role.metrics,
+        env=sim.env(role.name, metrics=role.metrics),
         service=role.service,
         plan_runner=_inline,
     )
@@ -143,10 +140,7 @@ def _driver_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
             OPERANDS,
             kube=role.transport,
             commanded_drivers=commanded.commanded_drivers,
-            clock=sim.clock,
-            random=sim.random_for(role.name),
-            ids=sim.ids,
-            metrics=role.metrics,
+            env=sim.env(role.name, metrics=role.metrics),
             service=role.service,
         )
         await role.service.enter("commands", commanded.follow(role.bus))
@@ -160,10 +154,7 @@ def _discovery_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
         DiscoveryClusterSettings(namespace=NAMESPACE, pod_name=role.name),
         kube=role.transport,
         bus=role.bus,
-        clock=sim.clock,
-        random=sim.random_for(role.name),
-        ids=sim.ids,
-        metrics=role.metrics,
+        env=sim.env(role.name, metrics=role.metrics),
         service=role.service,
     )
 
@@ -174,9 +165,7 @@ def _validator_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
         ValidatorClusterSettings(),
         kube=role.transport,
         bus=role.bus,
-        clock=sim.clock,
-        random=sim.random_for(role.name),
-        metrics=role.metrics,
+        env=sim.env(role.name, metrics=role.metrics),
         service=role.service,
     )
 
@@ -187,9 +176,7 @@ def _telemetry_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
         TelemetryClusterSettings(),
         kube=role.transport,
         bus=role.bus,
-        clock=sim.clock,
-        random=sim.random_for(role.name),
-        metrics=role.metrics,
+        env=sim.env(role.name, metrics=role.metrics),
         service=role.service,
     )
 

@@ -34,7 +34,7 @@ class SlotWorld:
 
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
-        self.server = LocalServer(clock=sim.clock, random=sim.random)
+        self.server = LocalServer(env=sim.env())
         self.writer = self.server.connect(Identity(writer=Writer.SCHEDULER))
         self.changed: list[str] = []
         self.commanded = SlotCache(on_change=self.changed.append)
