@@ -1,4 +1,4 @@
-"""The scheduler from start to stop: it stands on its ground, and works while it leads."""
+"""The scheduler: what it follows, and what it does while it leads."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from typing import Final
 
-from libs.bus.connect import NatsSettings
 from libs.bus.port import Bus, BusError
 from libs.bus.queries import QueryResponder
 from libs.bus.slots import SlotWriter
@@ -14,22 +13,19 @@ from libs.contracts.identities import Writer
 from libs.contracts.node import MANAGER, NodeRecord
 from libs.contracts.queries import PlanAnswer
 from libs.kube.client import Kube
-from libs.kube.lease.election import LeaderElector
-from libs.kube.lease.fence import FencedTransport
-from libs.kube.lease.term import NotLeading, Term
+from libs.kube.leader import Candidate
 from libs.kube.transport import Transport
 from libs.rollout.views.fleet import Instant
-from libs.runtime.backoff import jittered
 from libs.runtime.env import Env
 from libs.runtime.logs import logger
-from libs.runtime.process import ProcessSettings
 from libs.runtime.service import Service
+from services.cluster_role import ClusterSettings
 from services.scheduler.effects.evictions import Evictions
 from services.scheduler.effects.executor import Executor
 from services.scheduler.effects.writes import Writes
 from services.scheduler.events import UpgradeEvents
 from services.scheduler.inputs import Inputs
-from services.scheduler.leader import Deposed, LeaderLoop
+from services.scheduler.leader import LeaderLoop
 from services.scheduler.node_state import NodeStates
 from services.scheduler.queries import PlanRunner, SchedulerQueries
 from services.scheduler.resources import Node, Rollout
@@ -37,12 +33,9 @@ from services.scheduler.snapshot import annotations
 from services.scheduler.snapshot.tracker import SnapshotTracker
 
 
-class SchedulerSettings(ProcessSettings, frozen=True, kw_only=True):
+class SchedulerSettings(ClusterSettings, frozen=True, kw_only=True):
     """Settings of the scheduler."""
 
-    nats: NatsSettings = NatsSettings()
-    kubeconfig: str = ""
-    """Empty: as the environment or the pod says."""
     namespace: str
     """Of the operands, and of the lease."""
     pod_name: str = "scheduler"
@@ -50,8 +43,6 @@ class SchedulerSettings(ProcessSettings, frozen=True, kw_only=True):
 
 
 LEASE: Final = "sluice-scheduler"
-_AFTER: Final = 5.0
-"""Seconds until one that was deposed is a candidate again."""
 
 _log = logger()
 
@@ -64,79 +55,44 @@ async def run_in_thread(work: Callable[[], PlanAnswer]) -> PlanAnswer:
 async def run(
     settings: SchedulerSettings,
     *,
-    kube: Transport,
-    bus: Bus,
     env: Env,
+    bus: Bus,
+    kube: Transport,
     service: Service,
     plan_runner: PlanRunner = run_in_thread,
 ) -> None:
-    """Start it."""
-    asking = Kube(kube, manager=MANAGER, clock=env.clock)
-    ground = Inputs(
-        asking,
-        bus,
+    """Follow the cluster and the bus; upgrade nodes while leading."""
+    candidate = Candidate(
+        kube,
+        manager=MANAGER,
         namespace=settings.namespace,
-        env=env,
-    )
-    lease = LeaderElector(
-        kube=asking,
-        namespace=settings.namespace,
-        name=LEASE,
+        lease=LEASE,
         identity=settings.pod_name,
         env=env,
     )
-    await ground.open(service)
-    ground.start(service)
-    leading = _Candidate(ground, lease, transport=kube, plan_runner=plan_runner)
-    service.run_forever("lead", leading.run())
+    inputs = Inputs(candidate.kube, bus, namespace=settings.namespace, env=env)
+    holder = candidate.holder
 
-
-class _Candidate:
-    """A candidate for ever: from one term to the next."""
-
-    def __init__(
-        self, inputs: Inputs, lease: LeaderElector, *, transport: Transport, plan_runner: PlanRunner
-    ) -> None:
-        self._ground = inputs
-        self._lease = lease
-        self._transport = transport
-        self._plan_runner = plan_runner
-
-    async def run(self) -> None:
-        """Nobody leads before he knows what there is."""
-        ground = self._ground
-        await ground.wait_for_sync()
-        while True:
-            try:
-                async with self._lease.lead() as term:
-                    await self._term(term)
-            except NotLeading as over:
-                _log.warning("leads no more", why=str(over))
-            except Deposed as over:
-                _log.warning("deposed: stops at once", why=str(over))
-                await ground.env.clock.sleep(jittered(_AFTER, ground.env.random))
-            finally:
-                ground.metrics.set_leading(False)
-
-    async def _term(self, term: Term) -> None:
-        ground, holder = self._ground, self._lease.holder
-        rollouts, nodes = ground.informers.rollouts, ground.informers.nodes
+    async def lead(fenced: Kube) -> None:
+        rollouts, nodes = inputs.informers.rollouts, inputs.informers.nodes
         await rollouts.verify_current()
-        epoch = next_epoch(rollouts, nodes, in_slots=ground.slot_cache.epoch)
-        fenced = FencedTransport(self._transport, term, clock=ground.env.clock)
-        kube = Kube(fenced, manager=MANAGER, clock=ground.env.clock)
-        term_of = start_term(
-            ground, kube=kube, epoch=epoch, holder=holder, plan_runner=self._plan_runner
-        )
-        async with term_of as work:
-            ground.metrics.set_leading(True)
+        epoch = next_epoch(rollouts, nodes, in_slots=inputs.slot_cache.epoch)
+        term = start_term(inputs, kube=fenced, epoch=epoch, holder=holder, plan_runner=plan_runner)
+        async with term as loop:
+            inputs.metrics.set_leading(True)
             _log.info("leads", holder=holder, epoch=epoch)
-            await work.run()
+            await loop.run()
+
+    async def wait_and_lead() -> None:
+        await inputs.wait_for_sync()
+        await candidate.run(lead, on_term_end=lambda: inputs.metrics.set_leading(False))
+
+    await inputs.open(service)
+    inputs.start(service)
+    service.run_forever("lead", wait_and_lead())
 
 
 _CONCURRENT_QUERIES: Final = 4
-
-_log = logger()
 
 
 @asynccontextmanager

@@ -3,7 +3,6 @@
 It writes nothing, so any number of them may run: each shows the whole fleet.
 """
 
-from libs.bus.connect import NatsSettings
 from libs.bus.port import Bus
 from libs.bus.retry import BusRetry
 from libs.bus.telemetry import TelemetryCollector
@@ -15,19 +14,16 @@ from libs.kube.transport import Transport
 from libs.policy.kinds import NODE_SELECTING_KINDS
 from libs.policy.pool_index import PoolIndex, nodes_without_recorded_pool
 from libs.runtime.env import Env
-from libs.runtime.process import ProcessSettings
 from libs.runtime.service import Service
+from services.cluster_role import ClusterSettings
 from services.telemetry.cluster.fleet import FleetTelemetry
 from services.telemetry.cluster.metrics import FleetCollector
 from services.telemetry.cluster.resources import NODES, SELECTOR, Node
 
 
-class TelemetryClusterSettings(ProcessSettings, frozen=True, kw_only=True):
+class TelemetryClusterSettings(ClusterSettings, frozen=True, kw_only=True):
     """Settings of telemetry's cluster role."""
 
-    nats: NatsSettings = NatsSettings()
-    kubeconfig: str = ""
-    """Empty: as the environment or the pod says."""
     namespace: str = ""
     pod_name: str = ""
     """Every cluster role is told these two; this one writes nothing, in no namespace."""

@@ -3,7 +3,6 @@
 It writes nothing, so any number of them may run: each shows the whole fleet.
 """
 
-from libs.bus.connect import NatsSettings
 from libs.bus.port import Bus
 from libs.bus.reports import ReportCache
 from libs.kube.cache import Cache
@@ -13,19 +12,16 @@ from libs.kube.transport import Transport
 from libs.policy.kinds import NODE_SELECTING_KINDS
 from libs.policy.pool_index import PoolIndex, nodes_without_recorded_pool
 from libs.runtime.env import Env
-from libs.runtime.process import ProcessSettings
 from libs.runtime.service import Service
+from services.cluster_role import ClusterSettings
 from services.validator.cluster.metrics import ProofCollector
 from services.validator.cluster.proofs import FleetProofs
 from services.validator.cluster.resources import NODES, SELECTOR
 
 
-class ValidatorClusterSettings(ProcessSettings, frozen=True, kw_only=True):
+class ValidatorClusterSettings(ClusterSettings, frozen=True, kw_only=True):
     """Settings of validator's cluster role."""
 
-    nats: NatsSettings = NatsSettings()
-    kubeconfig: str = ""
-    """Empty: as the environment or the pod says."""
     namespace: str = ""
     pod_name: str = ""
     """Every cluster role is told these two; this one writes nothing, in no namespace."""
