@@ -1,7 +1,6 @@
 """Telemetry of a fleet decoded into a table, against an empty callback on the same messages."""
 
 import asyncio
-import random
 import sys
 import time
 
@@ -14,7 +13,7 @@ from libs.contracts import subjects, telemetry
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import MAJOR
 from libs.contracts.telemetry import Batch, GpuSample
-from libs.runtime.clock import SystemClock
+from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 
 TITLE = "8-GPU batches decoded into a table; an empty nats-py callback beside it (CPU seconds)"
@@ -49,7 +48,9 @@ async def _fan_in(server: NatsServer, run_id: str) -> float:
     identity = Identity(writer=Writer.TELEMETRY_CLUSTER)
     async with (
         connect(
-            url=server.url, identity=identity, clock=SystemClock(), random=random.Random(1)
+            url=server.url,
+            identity=identity,
+            env=make_env(),
         ) as bus,
         TelemetryCollector(bus=bus, cluster="default", on_batch=take) as fan_in,
     ):

@@ -9,7 +9,6 @@ drops them as they come. Then it says only `{"synced"}`.
 import asyncio
 import gc
 import json
-import random
 import sys
 import time
 from contextlib import suppress
@@ -24,6 +23,7 @@ from libs.kube.http import HttpTransport, StaticToken
 from libs.kube.resources import NODES
 from libs.kube.views import Node
 from libs.runtime.clock import SystemClock
+from libs.testing.env import make_env
 
 
 class _Meta(msgspec.Struct):
@@ -38,7 +38,7 @@ async def cache_nodes(url: str, token: str) -> None:
     """Cache until stdin ends."""
     async with HttpTransport(url, credentials=StaticToken(token)) as transport:
         kube = Kube(transport, manager="bench", clock=SystemClock())
-        cache = Cache(kube, NODES, clock=SystemClock(), random=random.Random(1))
+        cache = Cache(kube, NODES, env=make_env())
         told = 0
 
         def count(_old: Node | None, _new: Node | None) -> None:

@@ -19,7 +19,7 @@ from libs.bus.port import BusUnavailable
 from libs.bus.server_config import User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
-from libs.runtime.clock import SystemClock
+from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 
 TITLE = "9,500 nkey identities in two processes, back after kill -9 of the server"
@@ -67,8 +67,7 @@ def _connect(
     return connect(
         url=url,
         identity=identity,
-        clock=SystemClock(),
-        random=random.Random(str(identity)),
+        env=make_env(random=random.Random(str(identity))),
         credentials=Credentials(nkey_seed=seed),
         wait=120.0,
         spread=spread,

@@ -19,6 +19,7 @@ from libs.contracts.commands import CommandKind
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.streams import COMMANDS
 from libs.runtime.clock import SystemClock
+from libs.testing.env import make_env
 
 TITLE = "resident memory of a connected process"
 
@@ -52,13 +53,14 @@ async def _component(url: str) -> None:
 
     identity = Identity(writer=Writer.DRIVER, node="gpu-1.example")
     clock, chance = SystemClock(), random.Random(1)
-    async with connect(url=url, identity=identity, clock=clock, random=chance) as bus:
-        reporter = Reporter(bus=bus, clock=clock, random=chance, node_uid="uid-1", boot_id="boot-1")
+    async with connect(url=url, identity=identity, env=make_env(clock=clock, random=chance)) as bus:
+        reporter = Reporter(
+            bus=bus, env=make_env(clock=clock, random=chance), node_uid="uid-1", boot_id="boot-1"
+        )
         with tempfile.TemporaryDirectory() as folder:
             desk = CommandReceiver(
                 bus=bus,
-                clock=clock,
-                random=chance,
+                env=make_env(clock=clock, random=chance),
                 journal=FileJournal(Path(folder) / "journal", run=asyncio.to_thread),
                 reporter=reporter,
                 node_uid="uid-1",

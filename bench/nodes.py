@@ -1,7 +1,6 @@
 """What a client makes of 5,000 nodes: decoded and watched, beside kubernetes_asyncio."""
 
 import asyncio
-import random
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from libs.kube.resources import NODES
 from libs.kube.transport import Request
 from libs.kube.watch.reflector import Changed, Reflector
 from libs.runtime.clock import SystemClock
+from libs.testing.env import make_env
 
 TITLE = "5,000 nodes of 19 KB: decoded and watched, beside kubernetes_asyncio"
 EVENTS = 20_000
@@ -87,7 +87,7 @@ async def _watch(report: BenchReport, url: str) -> None:
 async def _our_watch(url: str) -> float:
     async with HttpTransport(url, credentials=StaticToken()) as transport:
         kube = Kube(transport, manager="bench", clock=SystemClock())
-        watch = Reflector(kube, NODES, clock=SystemClock(), random=random.Random(1))
+        watch = Reflector(kube, NODES, env=make_env())
         seen, began = 0, 0.0
         async with aclosing(watch.updates()) as updates:
             async for update in updates:

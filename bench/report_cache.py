@@ -1,7 +1,6 @@
 """A mirror of 10,000 states after a restart, against a bare ordered consumer."""
 
 import asyncio
-import random
 import time
 from contextlib import AbstractAsyncContextManager
 
@@ -18,6 +17,7 @@ from libs.contracts.reports import PodUse, Usage
 from libs.contracts.reports import Report as StateReport
 from libs.contracts.streams import STATE
 from libs.runtime.clock import SystemClock
+from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 
 TITLE = "10,000 states mirrored; a plain ordered consumer that only reads them beside it"
@@ -43,7 +43,11 @@ async def run(report: BenchReport) -> None:
 
 
 def _bus(server: NatsServer) -> AbstractAsyncContextManager[NatsBus]:
-    return connect(url=server.url, identity=IDENTITY, clock=SystemClock(), random=random.Random(1))
+    return connect(
+        url=server.url,
+        identity=IDENTITY,
+        env=make_env(),
+    )
 
 
 async def _store(bus: NatsBus, n: int) -> None:

@@ -35,6 +35,7 @@ from libs.kube.client import Kube
 from libs.kube.config import open_transport
 from libs.kube.resources import NODES
 from libs.runtime.clock import SystemClock
+from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 
 TITLE = "a scheduler's process that leads 5,000 nodes: its memory"
@@ -88,7 +89,9 @@ async def _fill(nats: NatsServer, kubeconfig: Path) -> None:
         nodes = [one async for one in _nodes(kube)]
     identity = Identity(writer=Writer.SCHEDULER)
     chance = random.Random(1)
-    async with join(url=nats.url, identity=identity, clock=clock, random=chance) as bus:
+    async with join(
+        url=nats.url, identity=identity, env=make_env(clock=clock, random=chance)
+    ) as bus:
         for stream in STREAMS:
             await bus.ensure(stream)
         for first in range(0, len(nodes), 500):

@@ -16,6 +16,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.streams import COMMANDS
 from libs.runtime.clock import SystemClock
+from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 
 TITLE = "10,000 slots written; plain JetStream publishes with the same header beside them"
@@ -31,7 +32,7 @@ async def run(report: BenchReport) -> None:
     identity = Identity(writer=Writer.SCHEDULER)
     async with (
         NatsServer() as server,
-        connect(url=server.url, identity=identity, clock=SystemClock(), random=random_) as bus,
+        connect(url=server.url, identity=identity, env=make_env(random=random_)) as bus,
     ):
         await bus.ensure(COMMANDS)
         client = await nats.connect(server.url)

@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
+
 from demo.paths import DemoPaths
 from libs.forecast.world import SteadyWorld
 from libs.kube.client import Kube
@@ -39,20 +41,22 @@ async def start(process: Process[ClusterSettings], service: Service) -> None:
 
 @asynccontextmanager
 async def _cluster(process: Process[ClusterSettings]) -> AsyncGenerator[None]:
-    settings, clock = process.settings, process.clock
+    settings, clock = process.settings, process.env.clock
     places = DemoPaths(settings.folder)
     random = chance.Random(settings.seed)
     # Each revision is in the file at once: another process reads it when this one has ended.
     with RevisionJournal(spill=places.revisions, keeps=1) as journal:
         server = ApiServer(
-            clock=clock, ids=process.ids, random=random, journal=journal, rules=CEL_RULES
+            clock=clock, ids=process.env.ids, random=random, journal=journal, rules=CEL_RULES
         )
 
         def kube_for(user: str, manager: str) -> Kube:
             return Kube(server.transport(user=user), manager=manager, clock=clock)
 
         cluster = SimulatedCluster(
-            kube_for, model=SteadyWorld(), clock=clock, ids=process.ids, random=random
+            kube_for,
+            model=SteadyWorld(),
+            env=msgspec.structs.replace(process.env, random=random),
         )
         async with serve_http(server) as door:
             for user in settings.users:

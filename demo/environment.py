@@ -25,6 +25,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.kube.client import Kube
 from libs.kube.config import open_transport
 from libs.runtime.clock import Clock, SystemClock
+from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 
 SIMULATOR = "demo.simulator"
@@ -155,8 +156,7 @@ async def bus_client(up: DemoEnvironment, writer: Writer = Writer.CTL) -> AsyncG
     async with join(
         url=up.nats.url,
         identity=identity,
-        clock=up.clock,
-        random=chance.Random(up.seed),
+        env=make_env(clock=up.clock, random=chance.Random(up.seed)),
         credentials=key,
     ) as bus:
         yield bus

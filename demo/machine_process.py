@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
+
 from demo.exporter import GpuExporter
 from demo.node import SimulatedNode
 from demo.paths import KILL_AGENTS_SIGNAL, DemoPaths, kubelet_users
@@ -42,17 +44,17 @@ class MachineSettings(ProcessSettings, frozen=True, kw_only=True):
 
 async def start(process: Process[MachineSettings], service: Service) -> None:
     """Switch the machine on."""
-    settings, clock = process.settings, process.clock
+    settings, clock = process.settings, process.env.clock
     places = DemoPaths(settings.folder)
-    random = chance.Random(f"{settings.seed}/{settings.node}")
+    env = msgspec.structs.replace(
+        process.env, random=chance.Random(f"{settings.seed}/{settings.node}")
+    )
     model = demo_world(settings.seed, bad=places.bad_drivers)
     machine = SimulatedMachine(
         places.machine(settings.node),
         name=settings.node,
         model=model,
-        clock=clock,
-        ids=process.ids,
-        random=random,
+        env=env,
     )
     ways = dict[str, HttpTransport]()
     for user in kubelet_users(settings.node):
@@ -66,8 +68,7 @@ async def start(process: Process[MachineSettings], service: Service) -> None:
         connected = join(
             url=settings.nats_url,
             identity=identity,
-            clock=clock,
-            random=random,
+            env=env,
             credentials=Credentials(nkey_seed_file=str(places.key(identity))),
             wait=_SERVER_WITHIN,
         )
@@ -85,8 +86,7 @@ async def start(process: Process[MachineSettings], service: Service) -> None:
         serve_pages=exporter.serve,
         model=model,
         access=await service.enter("disk", ThreadOffload("disk")),
-        clock=clock,
-        ids=process.ids,
+        env=process.env,
         random_for=lambda name: chance.Random(f"{settings.seed}/{settings.node}/{name}"),
     )
     await service.enter("oddities", _told(machine, places.incidents(settings.node)))

@@ -15,6 +15,8 @@ import asyncio
 import random as chance
 from collections.abc import Callable
 
+import msgspec
+
 from demo.node_agents import (
     AGENT_KINDS,
     AgentContainer,
@@ -30,8 +32,7 @@ from libs.contracts.identities import Writer
 from libs.contracts.journal import Entry
 from libs.forecast.world import WorldModel
 from libs.host.machine import Offload
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 from libs.testing.cluster.kubelet.container_process import ContainerProcess
 from libs.testing.cluster.kubelet.fleet import KubeFor, KubeletFleet
 from libs.testing.cluster.views import Pod
@@ -53,8 +54,7 @@ class SimulatedNode:
         connect: ConnectAgent,
         model: WorldModel,
         access: Offload,
-        clock: Clock,
-        ids: Ids,
+        env: Env,
         random_for: Callable[[str], chance.Random],
         serve_pages: ServePages | None = None,
         cut: Callable[[Bus], None] = _nothing,
@@ -69,9 +69,7 @@ class SimulatedNode:
         self.fleet = KubeletFleet(
             kube_for,
             model=model,
-            clock=clock,
-            ids=ids,
-            random=random_for(f"kubelet of {machine.name}"),
+            env=msgspec.structs.replace(env, random=random_for(f"kubelet of {machine.name}")),
             processes=self._occupant,
         )
         self.kubelet = machine.join(self.fleet)
@@ -81,7 +79,7 @@ class SimulatedNode:
             connect=connect,
             serve_pages=serve_pages,
             cut=cut,
-            clock=clock,
+            clock=env.clock,
             random_for=random_for,
             node_uid=lambda: self.kubelet.node_uid,
             failed=self.failures.append,

@@ -21,6 +21,7 @@ from libs.host.machine import Machine as Host
 from libs.host.machine import Offload
 from libs.policy.render.agents import STATE_DIR
 from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.runtime.fatal import Fatal
 from libs.runtime.ids import SeededIds
 from libs.runtime.metrics import Metrics
@@ -55,8 +56,7 @@ class AgentProgram(Protocol):
         bus: Bus,
         host: Host,
         journal: Journal,
-        clock: Clock,
-        random: chance.Random,
+        env: Env,
         service: Service,
     ) -> telemetry.Pages | None: ...
 
@@ -70,34 +70,10 @@ class AgentKind(msgspec.Struct, frozen=True, kw_only=True):
     proves: bool = False
 
 
-async def _telemetry(
-    settings: TelemetrySettings,
-    *,
-    bus: Bus,
-    host: Host,
-    journal: Journal,
-    clock: Clock,
-    random: chance.Random,
-    service: Service,
-) -> telemetry.Pages:
-    """With counters of its own."""
-    return await telemetry.run(
-        settings,
-        bus=bus,
-        host=host,
-        journal=journal,
-        clock=clock,
-        random=random,
-        ids=SeededIds(random),
-        metrics=Metrics(version=version("sluice")),
-        service=service,
-    )
-
-
 AGENT_KINDS: Final[Mapping[Writer, AgentKind]] = {
     Writer.DISCOVERY: AgentKind(settings=discovery.DiscoverySettings, run=discovery.run),
     Writer.DRIVER: AgentKind(settings=DriverAgentSettings, run=driver.run, changes=True),
-    Writer.TELEMETRY: AgentKind(settings=TelemetrySettings, run=_telemetry),
+    Writer.TELEMETRY: AgentKind(settings=TelemetrySettings, run=telemetry.run),
     Writer.VALIDATOR: AgentKind(
         settings=validator.ValidatorSettings, run=validator.run, proves=True
     ),
@@ -208,13 +184,19 @@ class AgentContainer:
                     cluster=settings.nats_settings.cluster, writer=writer, node=settings.node
                 )
                 self._bus = bus = await ground.connect(service, identity)
+                random = ground.random_for(name)
+                env = Env(
+                    clock=ground.clock,
+                    random=random,
+                    ids=SeededIds(random),
+                    metrics=Metrics(version=version("sluice")),
+                )
                 pages = await self._kind.run(
                     settings,
                     bus=bus,
                     host=host,
                     journal=FileJournal(place, run=host.offload.do),
-                    clock=ground.clock,
-                    random=ground.random_for(name),
+                    env=env,
                     service=service,
                 )
                 if pages is not None and ground.serve_pages is not None:

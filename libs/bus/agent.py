@@ -5,7 +5,6 @@ What the journal keeps of a command, begun, ended or refused, is told as an even
 What it is told to do and asked is done by the handlers that it is given; it knows none of them.
 """
 
-import random as randomness
 from collections.abc import Mapping
 from importlib.metadata import version
 
@@ -21,7 +20,7 @@ from libs.contracts.beats import Beat
 from libs.contracts.commands import CheckKind, CommandKind
 from libs.contracts.events import CommandEvent, EventBody
 from libs.contracts.journal import Entry, EntryPhase
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.runtime.service import Service
 
 
@@ -32,8 +31,7 @@ class Agent:
         self,
         *,
         bus: Bus,
-        clock: Clock,
-        random: randomness.Random,
+        env: Env,
         journal: Journal,
         node_uid: str,
         boot_id: str,
@@ -43,13 +41,10 @@ class Agent:
         self._me = bus.identity
         self._node_uid = node_uid
         self._boot_id = boot_id
-        self.reporter = Reporter(
-            bus=bus, clock=clock, random=random, node_uid=node_uid, boot_id=boot_id
-        )
+        self.reporter = Reporter(bus=bus, env=env, node_uid=node_uid, boot_id=boot_id)
         self.commands = CommandReceiver(
             bus=bus,
-            clock=clock,
-            random=random,
+            env=env,
             journal=journal,
             reporter=self.reporter,
             node_uid=node_uid,
@@ -57,9 +52,9 @@ class Agent:
             handlers=handlers,
             checks=checks,
         )
-        self._telling = EventPublisher(bus=bus, clock=clock, random=random, on_dropped=_nothing)
+        self._telling = EventPublisher(bus=bus, env=env, on_dropped=_nothing)
         self.commands.on_entry(self._kept)
-        self._pulse = Heartbeat(bus=bus, clock=clock, random=random, make_beat=self._beat)
+        self._pulse = Heartbeat(bus=bus, env=env, make_beat=self._beat)
 
     async def open(self) -> CommandKind | None:
         """Read the journal: the command whose effect stands, before the bus is there to say it."""

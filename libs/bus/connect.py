@@ -51,8 +51,7 @@ async def connect_bus(
             connect(
                 url=settings.url,
                 identity=identity,
-                clock=process.clock,
-                random=process.random,
+                env=process.env,
                 credentials=Credentials(
                     nkey_seed_file=settings.nkey_seed_file,
                     token_file=settings.token_file,

@@ -4,8 +4,6 @@ What cannot be sent waits; when too much waits, the oldest goes. What happened i
 """
 
 import asyncio
-import random as chance
-import random as randomness
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -27,8 +25,7 @@ from libs.contracts import message, streams, subjects
 from libs.contracts.events import Event, EventBody
 from libs.contracts.message import decode, encode
 from libs.runtime.backoff import Backoff
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 from libs.runtime.logs import logger
 
 MAX_WAITING: Final = 2_000
@@ -39,12 +36,10 @@ _log = logger()
 class EventPublisher:
     """One writer's events; they are sent while `run` does."""
 
-    def __init__(
-        self, *, bus: Bus, clock: Clock, random: chance.Random, on_dropped: Callable[[], None]
-    ) -> None:
+    def __init__(self, *, bus: Bus, env: Env, on_dropped: Callable[[], None]) -> None:
         self._bus = bus
-        self._clock = clock
-        self._random = random
+        self._clock = env.clock
+        self._random = env.random
         self._dropped = on_dropped
         self._waiting: deque[Event] = deque()
         self._there = asyncio.Event()
@@ -116,15 +111,13 @@ class Chronicle:
         self,
         *,
         bus: Bus,
-        clock: Clock,
-        random: randomness.Random,
-        ids: Ids,
+        env: Env,
         waiting: int = 1_000,
     ) -> None:
         self._bus = bus
-        self._clock = clock
-        self._random = random
-        self._ids = ids
+        self._clock = env.clock
+        self._random = env.random
+        self._ids = env.ids
         self._most = waiting
         self._waiting = 0
 

@@ -5,7 +5,6 @@ whether a beat is of the node uid and the boot that is meant, is decided by who 
 """
 
 import asyncio
-import random as randomness
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +20,7 @@ from libs.contracts.commands import Order
 from libs.contracts.message import MalformedMessage, decode, encode
 from libs.runtime.backoff import jittered
 from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 
 RECONNECT_SPREAD = 2.0
 """Seconds over which a fleet's beats are spread when a server comes back to all of them at once."""
@@ -29,14 +29,12 @@ RECONNECT_SPREAD = 2.0
 class Heartbeat:
     """A component's own beat: every period, and soon after the bus is there again."""
 
-    def __init__(
-        self, *, bus: Bus, clock: Clock, random: randomness.Random, make_beat: Callable[[], Beat]
-    ) -> None:
+    def __init__(self, *, bus: Bus, env: Env, make_beat: Callable[[], Beat]) -> None:
         me = bus.identity
         self._subject = str(subjects.Beat(cluster=me.cluster, node=me.node, component=me.writer))
         self._bus = bus
-        self._clock = clock
-        self._random = random
+        self._clock = env.clock
+        self._random = env.random
         self._beat = make_beat
 
     async def run(self) -> None:

@@ -29,7 +29,7 @@ from libs.contracts.queries import (
     WhyQuery,
 )
 from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 
 log = logging.getLogger("sluice.bus")
 
@@ -53,18 +53,19 @@ class QueryResponder:
         self,
         *,
         bus: Bus,
-        clock: Clock,
-        ids: Ids,
+        env: Env,
         name: str,
         version: str,
         handlers: QueryHandlers,
         concurrent: int,
     ) -> None:
         self._bus = bus
-        self._clock = clock
+        self._clock = env.clock
         self._cluster = bus.identity.cluster
         self._answers = handlers
-        self._service = MicroService(id=ids.new(), name=name, version=version, started=clock.now())
+        self._service = MicroService(
+            id=env.ids.new(), name=name, version=version, started=env.clock.now()
+        )
         self._endpoints = {
             verb: Endpoint(
                 name=verb,

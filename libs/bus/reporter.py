@@ -7,7 +7,6 @@ have lost it. Whether a report is true, or who believes it, is not known here.
 
 import asyncio
 import logging
-import random as randomness
 from collections import deque
 from contextlib import suppress
 
@@ -19,7 +18,7 @@ from libs.contracts.reports import Report, Result, StateBody, StateKind
 from libs.contracts.streams import STATE
 from libs.contracts.subjects import State
 from libs.runtime.backoff import Backoff, jittered
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 
 log = logging.getLogger("sluice.bus")
 
@@ -53,18 +52,17 @@ class Reporter:
         self,
         *,
         bus: Bus,
-        clock: Clock,
-        random: randomness.Random,
+        env: Env,
         node_uid: str,
         boot_id: str,
     ) -> None:
         self._bus = bus
-        self._clock = clock
-        self._random = random
+        self._clock = env.clock
+        self._random = env.random
         self._node_uid = node_uid
         self._boot_id = boot_id
         self._lines: dict[str, _ReportQueue] = {}
-        self._voice = f"{bus.identity}/{random.getrandbits(64):016x}"
+        self._voice = f"{bus.identity}/{env.random.getrandbits(64):016x}"
         self._said = 0
         self._bell = asyncio.Event()
         self._there = asyncio.Event()

@@ -5,13 +5,12 @@ done although no answer came, so it must be something that may be done twice.
 """
 
 import logging
-import random as randomness
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from libs.bus.port import BusUnavailable
 from libs.runtime.backoff import Backoff
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 
 T = TypeVar("T")
 
@@ -21,9 +20,9 @@ log = logging.getLogger("sluice.bus")
 class BusRetry:
     """Of one service; `why` is what it waits for now, in words, and empty when it does not."""
 
-    def __init__(self, *, clock: Clock, random: randomness.Random) -> None:
-        self._clock = clock
-        self._random = random
+    def __init__(self, *, env: Env) -> None:
+        self._clock = env.clock
+        self._random = env.random
         self.reason = ""
 
     async def until_success(self, call: Callable[[], Awaitable[T]]) -> T:

@@ -13,21 +13,20 @@ from libs.bus.port import Bus, BusUnavailable, Closable
 from libs.contracts import subjects, telemetry
 from libs.contracts.message import MAJOR, MalformedMessage
 from libs.contracts.telemetry import Batch, GpuSample
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 
 
 class TelemetrySender:
     """A node's batches, numbered in one run. What cannot be sent now is never sent."""
 
-    def __init__(self, *, bus: Bus, clock: Clock, ids: Ids, node_uid: str, boot_id: str) -> None:
+    def __init__(self, *, bus: Bus, env: Env, node_uid: str, boot_id: str) -> None:
         me = bus.identity
         self._subject = str(subjects.Telemetry(cluster=me.cluster, node=me.node))
         self._bus = bus
-        self._clock = clock
+        self._clock = env.clock
         self._node_uid = node_uid
         self._boot_id = boot_id
-        self._run = ids.new()
+        self._run = env.ids.new()
         self._next = 0
         self.unsent = 0
         """Batches for which the bus was away: a reader counts them as missing."""

@@ -7,7 +7,6 @@ the objects are for.
 
 import asyncio
 import math
-import random as chance
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -19,7 +18,7 @@ from libs.kube.resources import Resource
 from libs.kube.views import Object
 from libs.kube.watch.reflector import Bookmark, Changed, Deleted, Listed, Reflector, Update
 from libs.kube.watch.wire import parse_revision, require_revisions
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.runtime.tasks import bounded
 
 V = TypeVar("V", bound=Object)
@@ -45,8 +44,7 @@ class Cache(Generic[V]):
         kube: Kube,
         resource: Resource[V],
         *,
-        clock: Clock,
-        random: chance.Random,
+        env: Env,
         namespace: str = "",
         labels: str = "",
         fields: str = "",
@@ -54,7 +52,7 @@ class Cache(Generic[V]):
     ) -> None:
         self._kube = kube
         self._resource = resource
-        self._clock = clock
+        self._clock = env.clock
         self._part: Mapping[str, Any] = {
             "namespace": namespace,
             "labels": labels,
@@ -62,7 +60,7 @@ class Cache(Generic[V]):
         }
         self._namespace = namespace
         self._selected = bool(labels or fields)
-        self._watch = Reflector(kube, resource, clock=clock, random=random, **self._part)
+        self._watch = Reflector(kube, resource, env=env, **self._part)
         self._held = IndexedStore[V](indexes or {})
         self._watchers: list[ChangeHandler[V]] = []
         self._synced = asyncio.Event()

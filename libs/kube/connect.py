@@ -18,7 +18,7 @@ async def connect(*, process: Process[Any], service: Service, kubeconfig: str) -
     """The way to the cluster; an empty `kubeconfig`: as the environment or the pod says."""
     try:
         transport = await open_transport(
-            clock=process.clock, kubeconfig=Path(kubeconfig) if kubeconfig else None
+            clock=process.env.clock, kubeconfig=Path(kubeconfig) if kubeconfig else None
         )
     except Misconfigured as error:
         raise Fatal(str(error)) from error

@@ -16,9 +16,8 @@ from structlog.contextvars import bound_contextvars
 from libs.kube.errors import TooManyRequests
 from libs.kube.metrics import AttemptOutcome, ControllerMetrics
 from libs.kube.queue import RETRY_CAP, QueueClosed, WorkQueue
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
-from libs.runtime.ids import Ids
 from libs.runtime.logs import logger
 from libs.runtime.tasks import attempt, bounded
 
@@ -60,8 +59,7 @@ class Controller(Generic[K]):
         concurrency: int,
         timeout: float,
         grace: float,
-        clock: Clock,
-        ids: Ids,
+        env: Env,
         metrics: ControllerMetrics,
     ) -> None:
         self._name = name
@@ -70,8 +68,8 @@ class Controller(Generic[K]):
         self._concurrency = concurrency
         self._timeout = timeout
         self._grace = grace
-        self._clock = clock
-        self._ids = ids
+        self._clock = env.clock
+        self._ids = env.ids
         self._meter = metrics.register(name, queue)
         self._troubles: dict[K, str] = {}
 

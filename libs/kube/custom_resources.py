@@ -1,6 +1,5 @@
 """Custom kinds, as their owners describe them; what people write in them is not known here."""
 
-import random as chance
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -10,7 +9,7 @@ from libs.kube import views
 from libs.kube.client import Kube
 from libs.kube.informer import Informer
 from libs.kube.resources import Resource
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 
 V = TypeVar("V", bound=views.Object)
 
@@ -67,10 +66,7 @@ def custom_resources(kinds: Iterable[CustomKind], view: type[V]) -> Mapping[str,
 
 
 def informers(
-    resources: Mapping[str, Resource[V]], kube: Kube, *, clock: Clock, random: chance.Random
+    resources: Mapping[str, Resource[V]], kube: Kube, *, env: Env
 ) -> Mapping[str, Informer[V]]:
     """The same, to be followed."""
-    return {
-        kind: Informer(kube, resource, clock=clock, random=random)
-        for kind, resource in resources.items()
-    }
+    return {kind: Informer(kube, resource, env=env) for kind, resource in resources.items()}

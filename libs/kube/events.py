@@ -5,7 +5,6 @@ and dropped, and the same thing said again within two minutes is one event with 
 a state was shown at all is never decided by whether an event of it exists.
 """
 
-import random as randomness
 from typing import Any, Literal
 
 import msgspec
@@ -16,8 +15,7 @@ from libs.kube.queue import RETRY_CAP, WorkQueue
 from libs.kube.resources import EVENTS
 from libs.kube.times import format_time
 from libs.runtime.backoff import jittered
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from libs.runtime.tasks import attempt, bounded
 
@@ -86,13 +84,13 @@ class _Event(msgspec.Struct, kw_only=True):
 class EventRecorder:
     """The recorder of one service; `run` is its task."""
 
-    def __init__(self, *, kube: Kube, clock: Clock, random: randomness.Random, ids: Ids) -> None:
+    def __init__(self, *, kube: Kube, env: Env) -> None:
         self.counts = EventCounts()
         self._kube = kube
-        self._clock = clock
-        self._random = random
-        self._ids = ids
-        self._queue: WorkQueue[_Key] = WorkQueue(clock=clock)
+        self._clock = env.clock
+        self._random = env.random
+        self._ids = env.ids
+        self._queue: WorkQueue[_Key] = WorkQueue(clock=env.clock)
         # What was heard last comes last.
         self._events: dict[_Key, _Event] = {}
         self._groups: dict[_Family, set[str]] = {}

@@ -5,7 +5,6 @@ somebody may install its definition later. What is made of the objects is not kn
 """
 
 import math
-import random as chance
 from collections.abc import Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
@@ -16,7 +15,7 @@ from libs.kube.indexed_store import IndexFunc
 from libs.kube.resources import Resource
 from libs.kube.views import Object
 from libs.runtime.backoff import jittered
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 
 SERVED_POLL_INTERVAL: Final = 10.0
 """Seconds between two looks whether a kind is served by now."""
@@ -34,8 +33,7 @@ class Informer(Generic[V]):
         kube: Kube,
         resource: Resource[V],
         *,
-        clock: Clock,
-        random: chance.Random,
+        env: Env,
         namespace: str = "",
         labels: str = "",
         fields: str = "",
@@ -45,8 +43,7 @@ class Informer(Generic[V]):
         self.cache = Cache(
             kube,
             resource,
-            clock=clock,
-            random=random,
+            env=env,
             namespace=namespace,
             labels=labels,
             fields=fields,
@@ -54,8 +51,8 @@ class Informer(Generic[V]):
         )
         self._kube = kube
         self._resource = resource
-        self._clock = clock
-        self._random = random
+        self._clock = env.clock
+        self._random = env.random
         self._follows = False
         self._absent_at: float | None = None
         """When the server said last that it serves no such kind."""

@@ -16,10 +16,11 @@ from prometheus_client import ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from libs.runtime import health
-from libs.runtime.clock import Clock, SystemClock
+from libs.runtime.clock import SystemClock
+from libs.runtime.env import Env
 from libs.runtime.fatal import Fatal
 from libs.runtime.http import HttpServer, HttpSettings, Page
-from libs.runtime.ids import Ids, RandomIds
+from libs.runtime.ids import RandomIds
 from libs.runtime.logs import LogSettings, configure, logger
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service, ServicePhase
@@ -51,20 +52,14 @@ class Process(Generic[S]):
         self,
         settings: S,
         *,
-        clock: Clock,
-        ids: Ids,
-        random: random.Random,
-        metrics: Metrics,
+        env: Env,
         on_drain: Callable[[], None],
     ) -> None:
         self.settings = settings
-        self.clock = clock
-        self.ids = ids
-        self.random = random
-        self.metrics = metrics
+        self.env = env
         self.address = (settings.http.host, settings.http.port)
         self._on_drain = on_drain
-        self._heartbeat = health.LoopWatchdog(clock)
+        self._heartbeat = health.LoopWatchdog(env.clock)
         self._services: list[Service] = []
         self._stopped = ""
         self._failure: Fatal | None = None
@@ -96,11 +91,11 @@ class Process(Generic[S]):
     def _service(self, name: str) -> Service:
         service = Service(
             name,
-            clock=self.clock,
+            clock=self.env.clock,
             drain_seconds=self.settings.drain,
             on_phase=lambda phase: self._moved(name, phase),
         )
-        self.metrics.watch(service)
+        self.env.metrics.watch(service)
         if self._stopped:
             service.stop(self._stopped)
         return service
@@ -131,7 +126,7 @@ class Process(Generic[S]):
         )
 
     def _metrics(self) -> Page:
-        return Page(self.metrics.render(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return Page(self.env.metrics.render(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 Start = Callable[[Process[S], Service], Awaitable[None]]
@@ -147,10 +142,7 @@ def run_process(settings: S, services: Mapping[str, Start[S]]) -> int:
     ProcessCollector(registry=metrics.registry)
     process = Process(
         settings,
-        clock=clock,
-        ids=RandomIds(),
-        random=random.Random(),
-        metrics=metrics,
+        env=Env(clock=clock, ids=RandomIds(), random=random.Random(), metrics=metrics),
         on_drain=ending.start_deadline,
     )
     with asyncio.Runner() as runner:

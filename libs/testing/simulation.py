@@ -10,7 +10,9 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from libs.runtime.env import Env
 from libs.runtime.ids import SeededIds
+from libs.runtime.metrics import Metrics
 from libs.testing.errors import SimError, TaskLeaked
 from libs.testing.task_tracking import describe_waiting
 from libs.testing.virtual_loop import VirtualLoop
@@ -60,6 +62,15 @@ class Sim:
     def random_for(self, name: str) -> random.Random:
         """A source of its own for each name: one who draws more moves nobody else's numbers."""
         return random.Random(f"{self.seed}/{name}")
+
+    def env(self, name: str = "", *, metrics: Metrics | None = None) -> Env:
+        """Build an `Env` of this run, whose random is that of `name`, or else the run's own."""
+        return Env(
+            clock=self.clock,
+            random=self.random_for(name) if name else self.random,
+            ids=self.ids,
+            metrics=metrics or Metrics(version="test"),
+        )
 
 
 def run(

@@ -1,71 +1,21 @@
-"""Discovery's program: wiring only."""
+"""Discovery's program."""
 
-import asyncio
-
-from libs.bus.connect import connect_bus
-from libs.bus.journal import FileJournal
 from libs.contracts.identities import Writer
-from libs.host.gpus.port import UnsupportedGpus
-from libs.host.machine import Machine, ThreadOffload
-from libs.host.tree import Tree
-from libs.kube.connect import connect
-from libs.runtime.process import Process
-from libs.runtime.program import Role, run_program
-from libs.runtime.service import Service
+from libs.runtime.program import run_program
+from services.agent_role import agent_role
+from services.cluster_role import cluster_role
 from services.discovery.cluster import role
 from services.discovery.cluster.role import DiscoveryClusterSettings
 from services.discovery.node import agent
 from services.discovery.node.agent import DiscoverySettings
 
-
-async def run_agent(process: Process[DiscoverySettings], service: Service) -> None:
-    """The agent: its machine, its journal and its bus."""
-    settings = process.settings
-    access = await service.enter("machine", ThreadOffload("machine"))
-    bus = await connect_bus(
-        process=process,
-        service=service,
-        settings=settings.nats_settings,
-        writer=Writer.DISCOVERY,
-    )
-    await agent.run(
-        settings,
-        bus=bus,
-        host=Machine(tree=Tree(settings.host_root), offload=access, gpus=UnsupportedGpus()),
-        journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
-        clock=process.clock,
-        random=process.random,
-        service=service,
-    )
-
-
-async def run_cluster_role(process: Process[DiscoveryClusterSettings], service: Service) -> None:
-    """The cluster role: its way to the API server, and to what agents report."""
-    settings, clock = process.settings, process.clock
-    kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
-    bus = await connect_bus(
-        process=process,
-        service=service,
-        settings=settings.nats,
-        writer=Writer.DISCOVERY_CLUSTER,
-    )
-    await role.run(
-        settings,
-        kube=kube,
-        bus=bus,
-        clock=clock,
-        random=process.random,
-        ids=process.ids,
-        metrics=process.metrics,
-        service=service,
-    )
-
-
 if __name__ == "__main__":
     run_program(
         "discovery",
         {
-            "agent": Role(DiscoverySettings, run_agent),
-            "cluster": Role(DiscoveryClusterSettings, run_cluster_role),
+            "agent": agent_role(DiscoverySettings, agent.run, writer=Writer.DISCOVERY),
+            "cluster": cluster_role(
+                DiscoveryClusterSettings, role.run, writer=Writer.DISCOVERY_CLUSTER
+            ),
         },
     )

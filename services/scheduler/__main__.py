@@ -1,35 +1,11 @@
-"""The scheduler's program: wiring only."""
+"""The scheduler's program."""
 
-from libs.bus.connect import connect_bus
 from libs.contracts.identities import Writer
-from libs.kube.connect import connect
-from libs.runtime.process import Process
-from libs.runtime.program import Role, run_program
-from libs.runtime.service import Service
+from libs.runtime.program import run_program
+from services.cluster_role import cluster_role
 from services.scheduler.role import SchedulerSettings, run
 
-
-async def run_scheduler(process: Process[SchedulerSettings], service: Service) -> None:
-    """Both connections, and what lives on them."""
-    settings, clock = process.settings, process.clock
-    kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
-    bus = await connect_bus(
-        process=process,
-        service=service,
-        settings=settings.nats,
-        writer=Writer.SCHEDULER,
-    )
-    await run(
-        settings,
-        kube=kube,
-        bus=bus,
-        clock=clock,
-        ids=process.ids,
-        random=process.random,
-        metrics=process.metrics,
-        service=service,
-    )
-
-
 if __name__ == "__main__":
-    run_program("scheduler", {"scheduler": Role(SchedulerSettings, run_scheduler)})
+    run_program(
+        "scheduler", {"scheduler": cluster_role(SchedulerSettings, run, writer=Writer.SCHEDULER)}
+    )

@@ -20,8 +20,7 @@ from libs.rollout.decision import Notice, Step, Wait, WriteNode, WriteRollout
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import RESOLVED_BY
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.node_state import NodeStates
 from services.scheduler.resources import ROLLOUTS, Rollout
@@ -44,17 +43,16 @@ class UpgradeEvents:
         publisher: EventPublisher,
         metrics: SchedulerMetrics,
         node_states: NodeStates,
-        clock: Clock,
-        ids: Ids,
+        env: Env,
         epoch: int,
     ) -> None:
         self._events = kube_events
         self._telling = publisher
         self._meters = metrics
         self._memory = node_states
-        self._clock = clock
+        self._clock = env.clock
         self._epoch = epoch
-        self._term = ids.new()[:12]
+        self._term = env.ids.new()[:12]
         self._count = 0
         self._uids: dict[str, str] = {}
         self._pools: dict[str, str] = {}

@@ -1,7 +1,6 @@
 """Everything that the scheduler follows on the API server. What is made of it is not known here."""
 
 import asyncio
-import random as chance
 from typing import TYPE_CHECKING, Any, Final
 
 from libs.contracts.node import DRIVER_LABEL
@@ -12,7 +11,7 @@ from libs.kube.informer import Informer
 from libs.kube.resources import LEASES
 from libs.policy.render.agents import AGENTS
 from libs.rollout.views.fleet import SourceState as Seen
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from services.scheduler import resources
 
 if TYPE_CHECKING:
@@ -29,13 +28,13 @@ def by_node(pod: resources.Pod) -> tuple[str, ...]:
 class Informers:
     """All of them, and how sure we are of each part of the views."""
 
-    def __init__(self, kube: Kube, *, namespace: str, clock: Clock, random: chance.Random) -> None:
-        given: Any = {"clock": clock, "random": random}
+    def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
+        given: Any = {"env": env}
         at_home: Any = {**given, "namespace": namespace}
-        self._clock = clock
+        self._clock = env.clock
         self.nodes = Informer(kube, resources.NODES, **given)
         self.rollouts = Informer(kube, resources.ROLLOUTS, **given)
-        self.policies = informers(resources.POLICIES, kube, clock=clock, random=random)
+        self.policies = informers(resources.POLICIES, kube, env=env)
         self.gpu_clusters = Informer(kube, resources.GPU_CLUSTERS, **given)
         self.daemon_sets = Informer(kube, resources.DAEMON_SETS, labels=DRIVER_LABEL, **at_home)
         self.driver_pods = Informer(

@@ -3,7 +3,6 @@
 Nothing is decided here, and nothing is written but what a deleted Node leaves on the bus.
 """
 
-import random as chance
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -13,19 +12,17 @@ from libs.bus.heartbeats import HeartbeatMonitor
 from libs.bus.port import Bus
 from libs.bus.reports import ReportCache
 from libs.bus.retry import BusRetry
+from libs.bus.slot_cache import SlotCache
 from libs.contracts import streams, subjects
 from libs.kube.client import Kube
 from libs.kube.events import EventRecorder
 from libs.kube.gpu_operator import GpuOperatorDetector
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
-from libs.runtime.metrics import Metrics
+from libs.runtime.env import Env
 from libs.runtime.service import Service
 from services.scheduler.informers import Informers
 from services.scheduler.leader import WakeSignal
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.pod_cache import PodCache
-from services.scheduler.slot_cache import SlotCache
 from services.scheduler.snapshot.freshness import FreshnessTracker
 
 
@@ -38,51 +35,44 @@ class Inputs:
         bus: Bus,
         *,
         namespace: str,
-        clock: Clock,
-        ids: Ids,
-        random: chance.Random,
-        metrics: Metrics,
+        env: Env,
     ) -> None:
         self.bus = bus
-        self.clock = clock
-        self.ids = ids
-        self.random = random
+        self.env = env
         self.namespace = namespace
-        self.wake_signal = WakeSignal(clock)
-        self.informers = Informers(kube, namespace=namespace, clock=clock, random=random)
+        self.wake_signal = WakeSignal(env.clock)
+        self.informers = Informers(kube, namespace=namespace, env=env)
         foreign = GpuOperatorDetector()
         self.informers.leases.cache.on_change(
-            lambda before, after: foreign.observe(before, after, now=clock.monotonic())
+            lambda before, after: foreign.observe(before, after, now=env.clock.monotonic())
         )
-        self.kube_events = EventRecorder(kube=kube, clock=clock, random=random, ids=ids)
-        self.metrics = SchedulerMetrics(metrics)
-        self.publisher = EventPublisher(
-            bus=bus, clock=clock, random=random, on_dropped=self.metrics.event_dropped
-        )
+        self.kube_events = EventRecorder(kube=kube, env=env)
+        self.metrics = SchedulerMetrics(env.metrics)
+        self.publisher = EventPublisher(bus=bus, env=env, on_dropped=self.metrics.event_dropped)
         cluster = bus.identity.cluster
-        self.reports = ReportCache(bus=bus, clock=clock, cluster=cluster)
-        self.heartbeats = HeartbeatMonitor(bus=bus, clock=clock, cluster=cluster)
+        self.reports = ReportCache(bus=bus, clock=env.clock, cluster=cluster)
+        self.heartbeats = HeartbeatMonitor(bus=bus, clock=env.clock, cluster=cluster)
         self._touched: Callable[[str], None] = _ignore
-        self.slot_cache = SlotCache(bus=bus, on_change=self._touch)
-        self.pod_cache = PodCache(kube, clock=clock, random=random, on_change=self._touch)
+        self.slot_cache = SlotCache(on_change=self._touch)
+        self.pod_cache = PodCache(kube, env=env, on_change=self._touch)
         self.freshness = FreshnessTracker(
             informers=self.informers,
             foreign=foreign,
             bus=bus,
             reports=self.reports,
             slot_cache=self.slot_cache,
-            clock=clock,
+            clock=env.clock,
         )
 
     async def open(self, service: Service) -> None:
         """Have the streams there, and follow them from the start on."""
-        patience = BusRetry(clock=self.clock, random=self.random)
+        patience = BusRetry(env=self.env)
         service.ready_when("bus", lambda: patience.reason or None)
         for stream in streams.STREAMS:
             await patience.until_success(partial(self.bus.ensure, stream))
         await patience.until_success(lambda: service.enter("beats", self.heartbeats))
         await service.enter("reports", self.reports)
-        await service.enter("slots", self.slot_cache)
+        await service.enter("slots", self.slot_cache.follow(self.bus))
 
     def start(self, service: Service) -> None:
         """Everything that runs until the service stops."""
@@ -98,7 +88,7 @@ class Inputs:
     async def wait_for_sync(self) -> None:
         """Return once it is known what there is."""
         while self.informers.why_not_synced() or not self.freshness.is_bus_current:
-            await self.clock.sleep(0.05)
+            await self.env.clock.sleep(0.05)
 
     def on_node_change(self, handler: Callable[[str], None]) -> Callable[[], None]:
         """Tell whoever leads which node is another one, until the returned function is called."""

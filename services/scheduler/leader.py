@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from libs.kube.leader import Deposed
 from libs.rollout.decide import Decider
 from libs.rollout.views.fleet import Fleet, Instant
 from libs.runtime.clock import Clock
@@ -20,10 +21,6 @@ RESYNC: Final = 5.0
 """Seconds after which it decides again although nothing told it to: ages and silence grow."""
 MIN_WAIT: Final = 0.001
 """What is due already is not looked at sooner: time has to pass for it to be another one."""
-
-
-class Deposed(Exception):
-    """A later leader has written into a Rollout."""
 
 
 class WakeSignal:

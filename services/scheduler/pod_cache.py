@@ -4,7 +4,6 @@ All pods of a large cluster are gigabytes; of the other nodes the agents say whe
 """
 
 import asyncio
-import random as chance
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -15,7 +14,7 @@ from libs.kube.errors import KubeError
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.runtime.backoff import jittered
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from services.scheduler import resources
 from services.scheduler.node_state import NodeStates
 from services.scheduler.resources import Pod
@@ -40,13 +39,13 @@ class PodCache:
         self,
         kube: Kube,
         *,
-        clock: Clock,
-        random: chance.Random,
+        env: Env,
         on_change: Callable[[str], None],
     ) -> None:
+        self._env = env
         self._kube = kube
-        self._clock = clock
-        self._random = random
+        self._clock = env.clock
+        self._random = env.random
         self._changed = on_change
         self._watched: dict[str, Cache[Pod]] = {}
         self._listed: dict[str, _Listing] = {}
@@ -89,7 +88,7 @@ class PodCache:
         fields = f"spec.nodeName={name}"
         if len(self._watched) < MAX_WATCHED_NODES:
             cache = self._watched[name] = Cache(
-                self._kube, resources.PODS, clock=self._clock, random=self._random, fields=fields
+                self._kube, resources.PODS, env=self._env, fields=fields
             )
             cache.on_change(lambda _before, _after: self._changed(name))
             life = self._watch(name, cache)

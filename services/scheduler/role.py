@@ -1,13 +1,11 @@
-"""The scheduler from start to stop: it stands on its ground, and works while it leads."""
+"""The scheduler: what it follows, and what it does while it leads."""
 
 import asyncio
-import random as chance
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from typing import Final
 
-from libs.bus.connect import NatsSettings
 from libs.bus.port import Bus, BusError
 from libs.bus.queries import QueryResponder
 from libs.bus.slots import SlotWriter
@@ -15,24 +13,19 @@ from libs.contracts.identities import Writer
 from libs.contracts.node import MANAGER, NodeRecord
 from libs.contracts.queries import PlanAnswer
 from libs.kube.client import Kube
-from libs.kube.lease.election import LeaderElector
-from libs.kube.lease.fence import FencedTransport
-from libs.kube.lease.term import NotLeading, Term
+from libs.kube.leader import Candidate
 from libs.kube.transport import Transport
 from libs.rollout.views.fleet import Instant
-from libs.runtime.backoff import jittered
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 from libs.runtime.logs import logger
-from libs.runtime.metrics import Metrics
-from libs.runtime.process import ProcessSettings
 from libs.runtime.service import Service
+from services.cluster_role import ClusterSettings
 from services.scheduler.effects.evictions import Evictions
 from services.scheduler.effects.executor import Executor
 from services.scheduler.effects.writes import Writes
 from services.scheduler.events import UpgradeEvents
 from services.scheduler.inputs import Inputs
-from services.scheduler.leader import Deposed, LeaderLoop
+from services.scheduler.leader import LeaderLoop
 from services.scheduler.node_state import NodeStates
 from services.scheduler.queries import PlanRunner, SchedulerQueries
 from services.scheduler.resources import Node, Rollout
@@ -40,12 +33,9 @@ from services.scheduler.snapshot import annotations
 from services.scheduler.snapshot.tracker import SnapshotTracker
 
 
-class SchedulerSettings(ProcessSettings, frozen=True, kw_only=True):
+class SchedulerSettings(ClusterSettings, frozen=True, kw_only=True):
     """Settings of the scheduler."""
 
-    nats: NatsSettings = NatsSettings()
-    kubeconfig: str = ""
-    """Empty: as the environment or the pod says."""
     namespace: str
     """Of the operands, and of the lease."""
     pod_name: str = "scheduler"
@@ -53,8 +43,6 @@ class SchedulerSettings(ProcessSettings, frozen=True, kw_only=True):
 
 
 LEASE: Final = "sluice-scheduler"
-_AFTER: Final = 5.0
-"""Seconds until one that was deposed is a candidate again."""
 
 _log = logger()
 
@@ -67,87 +55,44 @@ async def run_in_thread(work: Callable[[], PlanAnswer]) -> PlanAnswer:
 async def run(
     settings: SchedulerSettings,
     *,
-    kube: Transport,
+    env: Env,
     bus: Bus,
-    clock: Clock,
-    ids: Ids,
-    random: chance.Random,
-    metrics: Metrics,
+    kube: Transport,
     service: Service,
     plan_runner: PlanRunner = run_in_thread,
 ) -> None:
-    """Start it."""
-    asking = Kube(kube, manager=MANAGER, clock=clock)
-    ground = Inputs(
-        asking,
-        bus,
+    """Follow the cluster and the bus; upgrade nodes while leading."""
+    candidate = Candidate(
+        kube,
+        manager=MANAGER,
         namespace=settings.namespace,
-        clock=clock,
-        ids=ids,
-        random=random,
-        metrics=metrics,
-    )
-    lease = LeaderElector(
-        kube=asking,
-        namespace=settings.namespace,
-        name=LEASE,
+        lease=LEASE,
         identity=settings.pod_name,
-        clock=clock,
-        random=random,
-        ids=ids,
+        env=env,
     )
-    await ground.open(service)
-    ground.start(service)
-    leading = _Candidate(ground, lease, transport=kube, plan_runner=plan_runner)
-    service.run_forever("lead", leading.run())
+    inputs = Inputs(candidate.kube, bus, namespace=settings.namespace, env=env)
+    holder = candidate.holder
 
-
-class _Candidate:
-    """A candidate for ever: from one term to the next."""
-
-    def __init__(
-        self, inputs: Inputs, lease: LeaderElector, *, transport: Transport, plan_runner: PlanRunner
-    ) -> None:
-        self._ground = inputs
-        self._lease = lease
-        self._transport = transport
-        self._plan_runner = plan_runner
-
-    async def run(self) -> None:
-        """Nobody leads before he knows what there is."""
-        ground = self._ground
-        await ground.wait_for_sync()
-        while True:
-            try:
-                async with self._lease.lead() as term:
-                    await self._term(term)
-            except NotLeading as over:
-                _log.warning("leads no more", why=str(over))
-            except Deposed as over:
-                _log.warning("deposed: stops at once", why=str(over))
-                await ground.clock.sleep(jittered(_AFTER, ground.random))
-            finally:
-                ground.metrics.set_leading(False)
-
-    async def _term(self, term: Term) -> None:
-        ground, holder = self._ground, self._lease.holder
-        rollouts, nodes = ground.informers.rollouts, ground.informers.nodes
+    async def lead(fenced: Kube) -> None:
+        rollouts, nodes = inputs.informers.rollouts, inputs.informers.nodes
         await rollouts.verify_current()
-        epoch = next_epoch(rollouts, nodes, in_slots=ground.slot_cache.epoch)
-        fenced = FencedTransport(self._transport, term, clock=ground.clock)
-        kube = Kube(fenced, manager=MANAGER, clock=ground.clock)
-        term_of = start_term(
-            ground, kube=kube, epoch=epoch, holder=holder, plan_runner=self._plan_runner
-        )
-        async with term_of as work:
-            ground.metrics.set_leading(True)
+        epoch = next_epoch(rollouts, nodes, in_slots=inputs.slot_cache.epoch)
+        term = start_term(inputs, kube=fenced, epoch=epoch, holder=holder, plan_runner=plan_runner)
+        async with term as loop:
+            inputs.metrics.set_leading(True)
             _log.info("leads", holder=holder, epoch=epoch)
-            await work.run()
+            await loop.run()
+
+    async def wait_and_lead() -> None:
+        await inputs.wait_for_sync()
+        await candidate.run(lead, on_term_end=lambda: inputs.metrics.set_leading(False))
+
+    await inputs.open(service)
+    inputs.start(service)
+    service.run_forever("lead", wait_and_lead())
 
 
 _CONCURRENT_QUERIES: Final = 4
-
-_log = logger()
 
 
 @asynccontextmanager
@@ -166,8 +111,7 @@ async def start_term(
             publisher=inputs.publisher,
             metrics=inputs.metrics,
             node_states=memory,
-            clock=inputs.clock,
-            ids=inputs.ids,
+            env=inputs.env,
             epoch=epoch,
         )
         reporting.leader_started(holder)
@@ -185,7 +129,7 @@ async def start_term(
             instant=instant,
             slot_epoch=lambda: inputs.slot_cache.epoch,
             wake_signal=inputs.wake_signal,
-            clock=inputs.clock,
+            clock=inputs.env.clock,
         )
         answering = SchedulerQueries(
             tracker=observing,
@@ -209,7 +153,7 @@ def _make_tracker(ground: Inputs, memory: NodeStates) -> SnapshotTracker:
         pod_cache=ground.pod_cache,
         node_states=memory,
         namespace=ground.namespace,
-        clock=ground.clock,
+        clock=ground.env.clock,
         wake=ground.wake_signal.notify,
     )
 
@@ -222,27 +166,23 @@ def _make_executor(
     *,
     kube: Kube,
 ) -> Executor:
-    clock, random = ground.clock, ground.random
     hands = Writes(kube, informers=ground.informers, metrics=ground.metrics)
     evicting = Evictions(
         hands,
         node_states=memory,
-        clock=clock,
-        random=random,
+        env=ground.env,
         on_change=observing.mark_node,
         on_answer=reporting.eviction_answered,
     )
     return Executor(
         hands,
         tracker=observing,
-        slot_writer=SlotWriter(bus=ground.bus, clock=clock),
+        slot_writer=SlotWriter(bus=ground.bus, clock=ground.env.clock),
         slot_cache=ground.slot_cache,
         evictions=evicting,
         events=reporting,
         node_states=memory,
-        clock=clock,
-        random=random,
-        ids=ground.ids,
+        env=ground.env,
         cluster=ground.bus.identity.cluster,
         verify_source=ground.informers.verify_part,
         purge_node=ground.purge_node,
@@ -254,8 +194,7 @@ async def _answer_queries(ground: Inputs, answering: SchedulerQueries) -> AsyncG
     """Who leads answers; while the bus is away nobody can ask."""
     responder = QueryResponder(
         bus=ground.bus,
-        clock=ground.clock,
-        ids=ground.ids,
+        env=ground.env,
         name=Writer.SCHEDULER.value,
         version=version("sluice"),
         handlers=answering.handlers(),

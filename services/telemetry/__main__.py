@@ -1,19 +1,14 @@
-"""Telemetry's program: wiring only."""
+"""Telemetry's program."""
 
-import asyncio
+from typing import Any
 
-from libs.bus.connect import connect_bus
-from libs.bus.journal import FileJournal
 from libs.contracts.identities import Writer
-from libs.host.gpus.port import UnsupportedGpus
-from libs.host.machine import Machine, ThreadOffload
-from libs.host.tree import Tree
-from libs.kube.connect import connect
 from libs.runtime.http import HttpServer
 from libs.runtime.logs import logger
-from libs.runtime.process import Process
-from libs.runtime.program import Role, run_program
+from libs.runtime.program import run_program
 from libs.runtime.service import Service
+from services.agent_role import agent_role
+from services.cluster_role import cluster_role
 from services.telemetry.cluster import role
 from services.telemetry.cluster.role import TelemetryClusterSettings
 from services.telemetry.node import agent
@@ -22,58 +17,21 @@ from services.telemetry.node.agent import TelemetrySettings
 _log = logger()
 
 
-async def run_agent(process: Process[TelemetrySettings], service: Service) -> None:
-    """The agent: its machine, its journal, its bus, and the page that it serves."""
-    settings = process.settings
-    access = await service.enter("machine", ThreadOffload("machine"))
-    bus = await connect_bus(
-        process=process,
-        service=service,
-        settings=settings.nats_settings,
-        writer=Writer.TELEMETRY,
-    )
-    pages = await agent.run(
-        settings,
-        bus=bus,
-        host=Machine(tree=Tree(settings.host_root), offload=access, gpus=UnsupportedGpus()),
-        journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
-        clock=process.clock,
-        random=process.random,
-        ids=process.ids,
-        metrics=process.metrics,
-        service=service,
-    )
+async def run_agent(settings: TelemetrySettings, /, *, service: Service, **ports: Any) -> None:
+    """Run the agent, and serve its pages."""
+    pages = await agent.run(settings, service=service, **ports)
     exporter = await service.enter("exporter", HttpServer(settings.exporter, pages))
     host, port = exporter.address
     _log.info("exporter started", host=host, port=port)
-
-
-async def run_cluster_role(process: Process[TelemetryClusterSettings], service: Service) -> None:
-    """The cluster role: its way to the API server, and to the batches."""
-    settings, clock = process.settings, process.clock
-    kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
-    bus = await connect_bus(
-        process=process,
-        service=service,
-        settings=settings.nats,
-        writer=Writer.TELEMETRY_CLUSTER,
-    )
-    await role.run(
-        settings,
-        kube=kube,
-        bus=bus,
-        clock=clock,
-        random=process.random,
-        metrics=process.metrics,
-        service=service,
-    )
 
 
 if __name__ == "__main__":
     run_program(
         "telemetry",
         {
-            "agent": Role(TelemetrySettings, run_agent),
-            "cluster": Role(TelemetryClusterSettings, run_cluster_role),
+            "agent": agent_role(TelemetrySettings, run_agent, writer=Writer.TELEMETRY),
+            "cluster": cluster_role(
+                TelemetryClusterSettings, role.run, writer=Writer.TELEMETRY_CLUSTER
+            ),
         },
     )

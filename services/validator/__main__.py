@@ -1,70 +1,21 @@
-"""Validator's program: wiring only."""
+"""Validator's program."""
 
-import asyncio
-
-from libs.bus.connect import connect_bus
-from libs.bus.journal import FileJournal
 from libs.contracts.identities import Writer
-from libs.host.gpus.port import UnsupportedGpus
-from libs.host.machine import Machine, ThreadOffload
-from libs.host.tree import Tree
-from libs.kube.connect import connect
-from libs.runtime.process import Process
-from libs.runtime.program import Role, run_program
-from libs.runtime.service import Service
+from libs.runtime.program import run_program
+from services.agent_role import agent_role
+from services.cluster_role import cluster_role
 from services.validator.cluster import role
 from services.validator.cluster.role import ValidatorClusterSettings
 from services.validator.node import agent
 from services.validator.node.agent import ValidatorSettings
 
-
-async def run_agent(process: Process[ValidatorSettings], service: Service) -> None:
-    """The agent: its machine, its journal and its bus."""
-    settings = process.settings
-    access = await service.enter("machine", ThreadOffload("machine"))
-    bus = await connect_bus(
-        process=process,
-        service=service,
-        settings=settings.nats_settings,
-        writer=Writer.VALIDATOR,
-    )
-    await agent.run(
-        settings,
-        bus=bus,
-        host=Machine(tree=Tree(settings.host_root), offload=access, gpus=UnsupportedGpus()),
-        journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
-        clock=process.clock,
-        random=process.random,
-        service=service,
-    )
-
-
-async def run_cluster_role(process: Process[ValidatorClusterSettings], service: Service) -> None:
-    """The cluster role: its way to the API server, and to the evidence."""
-    settings, clock = process.settings, process.clock
-    kube = await connect(process=process, service=service, kubeconfig=settings.kubeconfig)
-    bus = await connect_bus(
-        process=process,
-        service=service,
-        settings=settings.nats,
-        writer=Writer.VALIDATOR_CLUSTER,
-    )
-    await role.run(
-        settings,
-        kube=kube,
-        bus=bus,
-        clock=clock,
-        random=process.random,
-        metrics=process.metrics,
-        service=service,
-    )
-
-
 if __name__ == "__main__":
     run_program(
         "validator",
         {
-            "agent": Role(ValidatorSettings, run_agent),
-            "cluster": Role(ValidatorClusterSettings, run_cluster_role),
+            "agent": agent_role(ValidatorSettings, agent.run, writer=Writer.VALIDATOR),
+            "cluster": cluster_role(
+                ValidatorClusterSettings, role.run, writer=Writer.VALIDATOR_CLUSTER
+            ),
         },
     )

@@ -7,8 +7,7 @@ from libs.contracts import subjects
 from libs.contracts.message import decode, encode
 from libs.contracts.queries import QueryVerb, StatusAnswer, StatusQuery
 from libs.contracts.streams import COMMANDS
-from libs.runtime.clock import SystemClock
-from libs.runtime.ids import RandomIds
+from libs.testing.env import make_env
 from tests.security.identities import (
     B_DRIVER,
     CTL,
@@ -46,8 +45,7 @@ async def stands(_: StatusQuery) -> StatusAnswer:
 def scheduler(world: World) -> QueryResponder:
     return QueryResponder(
         bus=world.scheduler,
-        clock=SystemClock(),
-        ids=RandomIds(),
+        env=make_env(),
         name="scheduler",
         version="1.0.0",
         handlers={QueryVerb.STATUS: stands},

@@ -16,7 +16,7 @@ from libs.bus.server_config import User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.identities import CLUSTER_WRITERS, COMPONENTS, Identity, Writer
 from libs.contracts.streams import STREAMS
-from libs.runtime.clock import SystemClock
+from libs.testing.env import make_env
 from libs.testing.nats import binary
 from tests.security.identities import A_DRIVER, B_DRIVER, CTL, SCHEDULER, state
 from tests.security.world import RawClient, World
@@ -129,8 +129,7 @@ async def test_a_key_that_is_not_known_is_refused_in_words(guarded: World) -> No
         async with connect(
             url=guarded.server.url,
             identity=SCHEDULER,
-            clock=SystemClock(),
-            random=random.Random(1),
+            env=make_env(),
             credentials=Credentials(nkey_seed=new_nkey().seed),
         ):
             pass

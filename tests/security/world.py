@@ -6,7 +6,6 @@ took the same ways later than the attack did, so that nothing waits for time to 
 """
 
 import json
-import random
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NamedTuple, Self
@@ -23,7 +22,7 @@ from libs.bus.server_config import Nkey, User, new_nkey, server_config
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
 from libs.contracts.streams import COMMANDS, EVENTS, STATE, STREAMS
-from libs.runtime.clock import SystemClock
+from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 from tests.security.identities import (
     A_DRIVER,
@@ -168,8 +167,7 @@ class World:
             connect(
                 url=self.server.url,
                 identity=identity,
-                clock=SystemClock(),
-                random=random.Random(1),
+                env=make_env(),
                 credentials=Credentials(nkey_seed=self._keys[identity].seed),
             )
         )

@@ -36,9 +36,7 @@ async def start(process: Process[Settings], service: Service) -> None:
         writer=Writer.SCHEDULER,
     )
     stream = msgspec.structs.replace(STATE, name=process.settings.stream)
-    await BusRetry(clock=process.clock, random=process.random).until_success(
-        lambda: bus.ensure(stream)
-    )
+    await BusRetry(env=process.env).until_success(lambda: bus.ensure(stream))
     stopping = asyncio.Event()
 
     async def why(ask: WhyQuery) -> WhyAnswer:
@@ -50,8 +48,7 @@ async def start(process: Process[Settings], service: Service) -> None:
         "responder",
         QueryResponder(
             bus=bus,
-            clock=process.clock,
-            ids=process.ids,
+            env=process.env,
             name="scheduler",
             version="1.0.0",
             handlers={QueryVerb.WHY: why},

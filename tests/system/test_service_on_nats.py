@@ -1,7 +1,6 @@
 """A whole process on a real server: starting, stopping, failing, as who runs it sees them."""
 
 import asyncio
-import random
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,6 +15,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.queries import WhyAnswer, WhyQuery
 from libs.contracts.streams import STATE
 from libs.runtime.clock import SystemClock
+from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 from tests.support import eventually
 
@@ -87,8 +87,7 @@ async def connected() -> AsyncIterator[Callable[[str], Awaitable[NatsBus]]]:
                 connect(
                     url=url,
                     identity=Identity(writer=Writer.CTL),
-                    clock=SystemClock(),
-                    random=random.Random(1),
+                    env=make_env(),
                 )
             )
 

@@ -55,7 +55,7 @@ class AgentWorld:
         self._start = start
         self.clock = sim.clock
         self.fake_machine = FakeMachine(root)
-        self.server = LocalServer(clock=sim.clock, random=sim.random_for("bus"))
+        self.server = LocalServer(env=sim.env("bus"))
         self.scheduler = self.server.connect(Identity(writer=Writer.SCHEDULER))
         self.slots = SlotWriter(bus=self.scheduler, clock=sim.clock)
         self.entries = list[Entry]()

@@ -6,7 +6,6 @@ that raises is a defect, and ends the component.
 """
 
 import asyncio
-import random as randomness
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TypeAlias
@@ -21,7 +20,7 @@ from libs.contracts.identities import CHECK_SENDERS
 from libs.contracts.message import MalformedMessage
 from libs.contracts.reports import Holders, Preflight, Refusal, RefusalCode
 from libs.runtime.backoff import Backoff
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 
 CheckAnswer: TypeAlias = Holders | Preflight
 CheckHandler: TypeAlias = Callable[[Check, CheckBody], Awaitable[CheckAnswer]]
@@ -34,24 +33,22 @@ class CheckReceiver:
         self,
         *,
         bus: Bus,
-        clock: Clock,
-        random: randomness.Random,
+        env: Env,
         reporter: Reporter,
         node_uid: str,
         boot_id: str,
         handlers: Mapping[CheckKind, CheckHandler],
     ) -> None:
+        self._env = env
         self._bus = bus
-        self._random = random
+        self._random = env.random
         self._reporter = reporter
-        self._clock = clock
+        self._clock = env.clock
         self._node_uid = node_uid
         self._boot_id = boot_id
         self._handlers = handlers
         self._readers = {
-            str(asker): SlotReader(
-                bus=bus, clock=clock, random=random, slot=self._slot(asker), kind=Check
-            )
+            str(asker): SlotReader(bus=bus, env=env, slot=self._slot(asker), kind=Check)
             for asker in CHECK_SENDERS
         }
         self._bells = {str(asker): asyncio.Event() for asker in CHECK_SENDERS}
@@ -75,8 +72,7 @@ class CheckReceiver:
     async def _hear(self) -> None:
         await watch_notifications(
             bus=self._bus,
-            clock=self._clock,
-            random=self._random,
+            env=self._env,
             pattern=subjects.notify(self._slot(subjects.ANY)),
             handler=self._poked,
             on_subscribed=self._ring_all,

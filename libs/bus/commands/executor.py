@@ -4,7 +4,6 @@ Knows which command counts now only by asking; reading and refusing are the desk
 """
 
 import asyncio
-import random as randomness
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -30,7 +29,7 @@ from libs.bus.reporter import Reporter
 from libs.contracts.commands import Command, CommandKind, Order
 from libs.contracts.reports import Outcome, Progress, Refusal, RefusalCode, Result, StateKind
 from libs.runtime.backoff import Backoff
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
 
 
@@ -65,8 +64,7 @@ class OpExecutor:
         self,
         *,
         link: BusLink,
-        clock: Clock,
-        random: randomness.Random,
+        env: Env,
         agent: AgentIdentity,
         source: CommandSource,
         record: OpHistory,
@@ -74,8 +72,8 @@ class OpExecutor:
         handlers: Mapping[CommandKind, CommandHandler],
     ) -> None:
         self._link = link
-        self._clock = clock
-        self._random = random
+        self._clock = env.clock
+        self._random = env.random
         self._place = agent
         self._orders = source
         self._record = record

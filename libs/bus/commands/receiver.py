@@ -6,7 +6,6 @@ What a command does is its handler's business.
 """
 
 import asyncio
-import random as randomness
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -32,7 +31,7 @@ from libs.contracts import subjects
 from libs.contracts.commands import CheckKind, Command, CommandKind, Order
 from libs.contracts.reports import Outcome, Refusal, RefusalCode
 from libs.runtime.backoff import Backoff, jittered
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 
 PERIOD = 60.0
 """Seconds after which the slot is read without a poke, before jitter."""
@@ -53,8 +52,7 @@ class CommandReceiver:
         self,
         *,
         bus: Bus,
-        clock: Clock,
-        random: randomness.Random,
+        env: Env,
         journal: Journal,
         reporter: Reporter,
         node_uid: str,
@@ -63,9 +61,10 @@ class CommandReceiver:
         checks: Mapping[CheckKind, CheckHandler],
     ) -> None:
         me = bus.identity
+        self._env = env
         self._bus = bus
-        self._clock = clock
-        self._random = random
+        self._clock = env.clock
+        self._random = env.random
         self._reporter = reporter
         self._slot = subjects.Command(cluster=me.cluster, node=me.node, component=me.writer)
         self._place = AgentIdentity(
@@ -75,14 +74,11 @@ class CommandReceiver:
             component=me.writer,
             handles=tuple(handlers),
         )
-        self._reader = SlotReader(
-            bus=bus, clock=clock, random=random, slot=self._slot, kind=Command
-        )
-        self._record = OpHistory(journal=journal, clock=clock, agent=self._place)
+        self._reader = SlotReader(bus=bus, env=env, slot=self._slot, kind=Command)
+        self._record = OpHistory(journal=journal, clock=env.clock, agent=self._place)
         self._work = OpExecutor(
             link=bus.link,
-            clock=clock,
-            random=random,
+            env=env,
             agent=self._place,
             source=self,
             record=self._record,
@@ -91,8 +87,7 @@ class CommandReceiver:
         )
         self._checks = CheckReceiver(
             bus=bus,
-            clock=clock,
-            random=random,
+            env=env,
             reporter=reporter,
             node_uid=node_uid,
             boot_id=boot_id,
@@ -180,8 +175,7 @@ class CommandReceiver:
     async def _hear(self) -> None:
         await watch_notifications(
             bus=self._bus,
-            clock=self._clock,
-            random=self._random,
+            env=self._env,
             pattern=subjects.notify(self._slot),
             handler=self._poked,
             on_subscribed=self._bell.set,

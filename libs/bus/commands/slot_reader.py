@@ -4,7 +4,6 @@ A read may be answered by a server that lags behind. What a slot says is not loo
 """
 
 import asyncio
-import random as randomness
 from collections.abc import Callable
 from typing import Generic
 
@@ -12,7 +11,7 @@ from libs.bus.port import Bus, BusUnavailable, MessageHandler
 from libs.bus.slots import Content, SlotValue, read_slot
 from libs.contracts import subjects
 from libs.runtime.backoff import Backoff
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 
 READS = 4
 """How often a slot is read before what is there is believed to be all."""
@@ -21,20 +20,19 @@ READS = 4
 async def watch_notifications(
     *,
     bus: Bus,
-    clock: Clock,
-    random: randomness.Random,
+    env: Env,
     pattern: str,
     handler: MessageHandler,
     on_subscribed: Callable[[], None],
 ) -> None:
     """Hear pokes until cancelled; `began` is called once, when what comes from now on is heard."""
-    backoff = Backoff(random)
+    backoff = Backoff(env.random)
     while True:
         try:
             pokes = await bus.subscribe(pattern, handler)
             break
         except BusUnavailable:
-            await clock.sleep(backoff.next())
+            await env.clock.sleep(backoff.next())
     try:
         on_subscribed()
         await asyncio.Event().wait()
@@ -49,14 +47,13 @@ class SlotReader(Generic[Content]):
         self,
         *,
         bus: Bus,
-        clock: Clock,
-        random: randomness.Random,
+        env: Env,
         slot: subjects.Slot,
         kind: type[Content],
     ) -> None:
         self._bus = bus
-        self._clock = clock
-        self._random = random
+        self._clock = env.clock
+        self._random = env.random
         self._slot = slot
         self._kind: type[Content] = kind
         self._hint: bytes | None = None

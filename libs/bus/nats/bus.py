@@ -1,6 +1,5 @@
 """The bus over NATS: the port's calls, each handed to the module that knows how."""
 
-import random as randomness
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import NoReturn
@@ -14,17 +13,17 @@ from libs.bus.port import BusLink, Closable, Follower, MessageHandler, StartFrom
 from libs.contracts.identities import Identity
 from libs.contracts.streams import Stream
 from libs.runtime.backoff import Backoff
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 
 
 class NatsBus:
     """A `Bus` over one connection to NATS."""
 
-    def __init__(self, *, connection: Connection, clock: Clock, random: randomness.Random) -> None:
+    def __init__(self, *, connection: Connection, env: Env) -> None:
         self._connection = connection
         self._jetstream = JetStream(connection)
-        self._clock = clock
-        self._random = random
+        self._clock = env.clock
+        self._random = env.random
 
     @property
     def identity(self) -> Identity:
@@ -104,8 +103,7 @@ async def connect(
     *,
     url: str,
     identity: Identity,
-    clock: Clock,
-    random: randomness.Random,
+    env: Env,
     credentials: Credentials = Credentials(),  # noqa: B008 - frozen
     wait: float = 10.0,
     spread: float = 0.0,
@@ -118,13 +116,12 @@ async def connect(
     connection = Connection(
         url=url,
         identity=identity,
-        clock=clock,
-        random=random,
+        env=env,
         credentials=credentials,
         spread=spread,
     )
     await connection.open(wait=wait)
     try:
-        yield NatsBus(connection=connection, clock=clock, random=random)
+        yield NatsBus(connection=connection, env=env)
     finally:
         await connection.close()

@@ -8,7 +8,6 @@ waited for. It knows nothing of streams or planes.
 
 import asyncio
 import logging
-import random as randomness
 import re
 import secrets
 from functools import partial
@@ -26,7 +25,7 @@ from libs.bus.port import BusLink, BusMisconfigured, BusUnavailable, NoResponder
 from libs.contracts import subjects
 from libs.contracts.identities import Identity
 from libs.runtime.backoff import Backoff
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
 
 log = logging.getLogger("sluice.bus")
@@ -54,28 +53,25 @@ class Connection:
         *,
         url: str,
         identity: Identity,
-        clock: Clock,
-        random: randomness.Random,
+        env: Env,
         credentials: Credentials,
         spread: float,
     ) -> None:
         self.url = url
         self.identity = identity
-        self.link = BusLink(clock)
+        self.link = BusLink(env.clock)
         self.dropped = 0
         """Messages that nats-py threw away because a subscriber was too slow."""
         self._client: Any = PatchedClient()
-        self.clock = clock
-        self._random = random
+        self.clock = env.clock
+        self._random = env.random
         self._credentials = credentials
         self._spread = spread
-        self._backoff = Backoff(random, first=1.0, cap=30.0)
+        self._backoff = Backoff(env.random, first=1.0, cap=30.0)
         self._inbox = f"{subjects.inbox(identity)}.{secrets.token_hex(11)}"
         self._questions = PendingRequests()
         self._subscriptions = PendingSubscriptions(self)
-        self._opening = ConnectRetry(
-            url=url, identity=identity, clock=clock, random=random, spread=spread
-        )
+        self._opening = ConnectRetry(url=url, identity=identity, env=env, spread=spread)
         self._last_error = ""
         self._refused = False
         self._opened = False

@@ -6,7 +6,6 @@ server did not want us. What a try means is not known here.
 
 import asyncio
 import logging
-import random as randomness
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from libs.bus.nats.client import PatchedClient
 from libs.bus.port import BusUnavailable
 from libs.contracts.identities import Identity
 from libs.runtime.backoff import Backoff
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 
 
 async def dial(client: PatchedClient, options: dict[str, Any], *, within: float) -> bool:
@@ -54,14 +53,13 @@ class ConnectRetry:
         *,
         url: str,
         identity: Identity,
-        clock: Clock,
-        random: randomness.Random,
+        env: Env,
         spread: float,
     ) -> None:
         self._url = url
         self._identity = identity
-        self._clock = clock
-        self._random = random
+        self._clock = env.clock
+        self._random = env.random
         self._spread = spread
 
     async def run(self, attempt: Callable[[float], Awaitable[str]], *, wait: float) -> None:

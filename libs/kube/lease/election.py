@@ -12,7 +12,6 @@ known here.
 """
 
 import asyncio
-import random as randomness
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
@@ -23,8 +22,7 @@ from libs.kube.lease.record import LeaseRecord
 from libs.kube.lease.renewal import LeaseRenewer
 from libs.kube.lease.term import CLOCK_SKEW, LEASE_SECONDS, REQUEST_TIMEOUT, NotLeading, Term
 from libs.runtime.backoff import jittered
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from libs.runtime.tasks import attempt, bounded
 
@@ -44,17 +42,16 @@ class LeaderElector:
         namespace: str,
         name: str,
         identity: str,
-        clock: Clock,
-        random: randomness.Random,
-        ids: Ids,
+        env: Env,
     ) -> None:
         # A name of its own for each process: a record that names us was written by us.
-        self.holder = f"{identity}_{ids.new()[:12]}"
+        self.holder = f"{identity}_{env.ids.new()[:12]}"
+        self._env = env
         self._record = LeaseRecord(
-            kube=kube, namespace=namespace, name=name, holder=self.holder, clock=clock
+            kube=kube, namespace=namespace, name=name, holder=self.holder, clock=env.clock
         )
-        self._clock = clock
-        self._random = random
+        self._clock = env.clock
+        self._random = env.random
         self._trouble = ""
         self._entered = False
 
@@ -82,7 +79,7 @@ class LeaderElector:
         if owner is None:
             raise RuntimeError("a lease is held by a task, which can be cancelled")
         before = owner.cancelling()
-        keeping = LeaseRenewer(self._record, term, version, clock=self._clock, random=self._random)
+        keeping = LeaseRenewer(self._record, term, version, env=self._env)
         keepers = keeping.start(owner)
         try:
             yield term

@@ -5,7 +5,6 @@ that nobody thought of ends the term too: nobody must lead whose renewals have d
 """
 
 import asyncio
-import random as randomness
 from collections.abc import Awaitable, Callable
 
 from libs.kube import views
@@ -13,7 +12,7 @@ from libs.kube.errors import Conflict, KubeError, NotFound
 from libs.kube.lease.record import LeaseRecord
 from libs.kube.lease.term import REQUEST_TIMEOUT, TERM_SECONDS, Term
 from libs.runtime.backoff import jittered
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.runtime.fatal import describe_error
 from libs.runtime.tasks import attempt
 
@@ -39,8 +38,7 @@ class LeaseRenewer:
         term: Term,
         version: str,
         *,
-        clock: Clock,
-        random: randomness.Random,
+        env: Env,
     ) -> None:
         self.version = version
         """Of the record as we wrote it last; empty where that is not certain."""
@@ -48,8 +46,8 @@ class LeaseRenewer:
         """Whether the body was cancelled from here."""
         self._record = record
         self._term = term
-        self._clock = clock
-        self._random = random
+        self._clock = env.clock
+        self._random = env.random
         self._trouble = ""
         # When the renewals of which nothing is known were sent, by the time that they bear.
         self._unanswered: dict[str, float] = {}

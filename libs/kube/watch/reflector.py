@@ -5,7 +5,6 @@ troubles ends it. What is made of the updates (`libs.kube.cache`) is not decided
 """
 
 import logging
-import random as chance
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing
 from typing import Generic, TypeVar
@@ -37,7 +36,7 @@ from libs.kube.watch.wire import (
     require_revisions,
 )
 from libs.runtime.backoff import Backoff
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 
 V = TypeVar("V", bound=Object)
 
@@ -102,23 +101,22 @@ class Reflector(Generic[V]):
         kube: Kube,
         resource: Resource[V],
         *,
-        clock: Clock,
-        random: chance.Random,
+        env: Env,
         namespace: str = "",
         labels: str = "",
         fields: str = "",
     ) -> None:
         self._kube = kube
         self._resource = resource
-        self._clock = clock
-        self._random = random
+        self._clock = env.clock
+        self._random = env.random
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
         self._path = resource.path(namespace=namespace)
         self._tried = f"watch {self._path}"
         self._decoder = event_decoder(resource.view)
-        self._backoff = Backoff(random)
+        self._backoff = Backoff(env.random)
         self._revision = 0
         self._told = 0
         self._list_wanted = True

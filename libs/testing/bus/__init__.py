@@ -6,13 +6,12 @@ does not know what is said on it.
 """
 
 import asyncio
-import random as randomness
 from collections.abc import Callable
 
 from libs.bus.permissions import Permissions
 from libs.contracts.identities import Identity
 from libs.contracts.streams import Stream
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.testing.bus.broker import Broker
 from libs.testing.bus.faults import BusFaults, FaultSampler
 from libs.testing.bus.local_bus import LocalBus
@@ -25,14 +24,12 @@ __all__ = ["BusFaults", "LocalBus", "LocalServer", "TraceRecord"]
 class LocalServer:
     """What every connection meets at, and the switches that make trouble."""
 
-    def __init__(
-        self, *, clock: Clock, random: randomness.Random, faults: BusFaults | None = None
-    ) -> None:
-        self._clock = clock
+    def __init__(self, *, env: Env, faults: BusFaults | None = None) -> None:
+        self._clock = env.clock
         self._faults = faults or BusFaults()
-        self._chance = FaultSampler(self._faults, random)
-        self._tap = BusTrace(clock)
-        self._broker = Broker(clock=clock, random=random)
+        self._chance = FaultSampler(self._faults, env.random)
+        self._tap = BusTrace(env.clock)
+        self._broker = Broker(env=env)
         self._connections: list[LocalBus] = []
         self._connected = 0
         self._stopped = False

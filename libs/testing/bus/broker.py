@@ -3,7 +3,6 @@
 It takes no time and nothing goes wrong in it: ways, waiting and faults are the connections'.
 """
 
-import random as randomness
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import zip_longest
@@ -12,7 +11,7 @@ from typing import Protocol
 from libs.bus.port import BusError, BusMisconfigured, BusUnavailable, StoredMessage
 from libs.contracts.streams import Stream
 from libs.contracts.subjects import matches
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.testing.bus.streams import LocalStream
 
 _REMEMBERED_ROUTES = 4096
@@ -47,9 +46,9 @@ class Consumer(Protocol):
 class Broker:
     """Listeners, readers and streams, all in order of coming: so a seed repeats a run."""
 
-    def __init__(self, *, clock: Clock, random: randomness.Random) -> None:
-        self._clock = clock
-        self._random = random
+    def __init__(self, *, env: Env) -> None:
+        self._clock = env.clock
+        self._random = env.random
         self._streams: dict[str, LocalStream] = {}
         self._lives = 0
         self._listeners: list[Subscriber] = []

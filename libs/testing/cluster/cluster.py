@@ -5,7 +5,6 @@ of the server beyond the clients that it is given.
 """
 
 import asyncio
-import random as chance
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -13,7 +12,7 @@ from typing import Any, Protocol, Self
 from libs.forecast.world import WorldModel
 from libs.kube.client import Kube
 from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 from libs.testing.cluster import disruption, garbage_collector, pod_scheduler
 from libs.testing.cluster.daemonsets import controller as daemonsets
 from libs.testing.cluster.informers import ClusterInformers
@@ -74,29 +73,24 @@ class SimulatedCluster:
         kube_for: KubeFor,
         *,
         model: WorldModel,
-        clock: Clock,
-        ids: Ids,
-        random: chance.Random,
+        env: Env,
         processes: ProcessFactory = no_process,
         controllers: bool = True,
         lease_every: float = 10.0,
     ) -> None:
         self._kube_for = kube_for
-        self._clock = clock
-        self._random = random
+        self._clock = env.clock
         self._controllers = controllers
         self._group = asyncio.TaskGroup()
         self._parts: dict[str, asyncio.Task[None]] = {}
         self.fleet = KubeletFleet(
             kube_for,
             model=model,
-            clock=clock,
-            ids=ids,
-            random=random,
+            env=env,
             processes=processes,
             lease_every=lease_every,
         )
-        self._seen = ClusterInformers(kube_for(INFORMERS_USER, MANAGER), clock=clock, random=random)
+        self._seen = ClusterInformers(kube_for(INFORMERS_USER, MANAGER), env=env)
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()

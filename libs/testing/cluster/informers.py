@@ -1,7 +1,6 @@
 """What the controllers of one process see: a cache of each kind, shared by all of them."""
 
 import asyncio
-import random as chance
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +8,7 @@ from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.resources import CONFIG_MAPS, SERVICE_ACCOUNTS
 from libs.kube.views import Object
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.testing.cluster.kubelet.hardware import LEASES_IN
 from libs.testing.cluster.views import (
     BUDGETS,
@@ -32,8 +31,8 @@ ROOT_CERTIFICATE = "kube-root-ca.crt"
 class ClusterInformers:
     """The caches; a controller asks them and listens to them, and never writes into another's."""
 
-    def __init__(self, kube: Kube, *, clock: Clock, random: chance.Random) -> None:
-        common: dict[str, Any] = {"clock": clock, "random": random}
+    def __init__(self, kube: Kube, *, env: Env) -> None:
+        common: dict[str, Any] = {"env": env}
         owned: dict[str, Any] = {**common, "indexes": {"owner": by_owner}}
         of_pods = {"owner": by_owner, "node": by_node, "namespace": by_namespace}
         self.nodes = Cache(kube, NODES, **common)

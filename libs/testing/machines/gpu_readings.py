@@ -4,12 +4,11 @@ A reading follows from the time, from what computes, and from what it was told i
 """
 
 import math
-import random as chance
 from collections.abc import Callable
 
 from libs.contracts.facts import Gpu
 from libs.contracts.telemetry import GpuSample
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 
 _WAVE = 60.0
 """Seconds of one rise and fall of a load."""
@@ -21,16 +20,15 @@ class GpuReadings:
     def __init__(
         self,
         *,
-        clock: Clock,
-        random: chance.Random,
+        env: Env,
         busy_gpus: Callable[[], frozenset[int]],
         broken: Callable[[Gpu], bool],
     ) -> None:
-        self._clock = clock
-        self._own = [random.random() for _ in range(32)]
+        self._clock = env.clock
+        self._own = [env.random.random() for _ in range(32)]
         self._computing = busy_gpus
         self._broken = broken
-        self._since = clock.monotonic()
+        self._since = env.clock.monotonic()
         self._energy: dict[str, tuple[float, float]] = {}
         """By UUID: when it was last counted, and millijoules until then."""
 

@@ -1,13 +1,12 @@
 """One simulated machine: its tree, its kernel, what lives on it, and its way through boots."""
 
-import random as chance
 from collections.abc import Mapping
 from pathlib import Path
 
 from libs.forecast.world import WorldModel
 from libs.host.machine import Machine as HostMachine
 from libs.host.machine import Offload
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.runtime.ids import Ids
 from libs.testing.cluster.kubelet.container_process import (
     ContainerProcess,
@@ -44,9 +43,7 @@ class SimulatedMachine:
         *,
         name: str,
         model: WorldModel,
-        clock: Clock,
-        ids: Ids,
-        random: chance.Random,
+        env: Env,
         gpus: int = 8,
         system: System = PLAIN,
         cache_reads: bool = False,
@@ -56,7 +53,7 @@ class SimulatedMachine:
         """
         self.name = name
         self.system = system
-        self._ids = ids
+        self._ids = env.ids
         self._kubelet: SimulatedKubelet | None = None
         self._seats: list[tuple[SimulatedAgentProcess, AgentGpus]] = []
         self._on = False
@@ -66,20 +63,19 @@ class SimulatedMachine:
             name=name,
             gpus=there,
             host_tree=ground,
-            kernel=SimulatedKernel(ground, gpus=there, clock=clock),
+            kernel=SimulatedKernel(ground, gpus=there, clock=env.clock),
             model=model,
-            clock=clock,
+            clock=env.clock,
             free=system.free_gib * 1024**3,
             cache_reads=cache_reads,
         )
         self._readings = GpuReadings(
-            clock=clock,
-            random=random,
+            env=env,
             busy_gpus=self._site.kernel.busy_gpus,
             broken=lambda gpu: gpu.index in self._site.broken,
         )
         create_base_files(self._site.host_tree, name=name, system=system, gpus=self._site.gpus)
-        self._boot(_boot_id(ids), system.kernel)
+        self._boot(_boot_id(env.ids), system.kernel)
 
     # What is to be seen of it from above.
 

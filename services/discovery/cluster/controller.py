@@ -22,8 +22,7 @@ from libs.kube.gpu_operator import GpuOperatorDetector
 from libs.kube.metrics import ControllerMetrics
 from libs.kube.queue import WorkQueue
 from libs.kube.views import Lease
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from services.discovery.cluster.decide import (
     ABSENCE_CONFIRMED,
@@ -68,20 +67,19 @@ class LabelController:
         writes: Writes,
         metrics: DiscoveryMetrics,
         controller_metrics: ControllerMetrics,
-        clock: Clock,
-        ids: Ids,
+        env: Env,
     ) -> None:
         self._sources = informers
         self._mirror = reports
         self._foreign = foreign
         self._hands = writes
         self._meters = metrics
-        self._clock = clock
-        self._hearing = ReportReader(reports, clock=clock)
+        self._clock = env.clock
+        self._hearing = ReportReader(reports, clock=env.clock)
         self._wish: LabelPolicy | None = None
         """None: nothing may be done now."""
         self._holding = ""
-        self._queue = WorkQueue[str](clock=clock)
+        self._queue = WorkQueue[str](clock=env.clock)
         self._controller = Controller(
             name=NAME,
             reconcile=self._reconcile,
@@ -89,8 +87,7 @@ class LabelController:
             concurrency=_CONCURRENCY,
             timeout=30.0,
             grace=0.0,
-            clock=clock,
-            ids=ids,
+            env=env,
             metrics=controller_metrics,
         )
 

@@ -1,6 +1,5 @@
 """Everything that this role follows on the API server. What is made of it is not known here."""
 
-import random as chance
 from typing import Any, TypeVar
 
 from libs.kube import gpu_operator
@@ -9,7 +8,7 @@ from libs.kube.custom_resources import informers
 from libs.kube.informer import Informer
 from libs.kube.resources import LEASES, Resource
 from libs.kube.views import Object
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from services.discovery.cluster import resources
 
 V = TypeVar("V", bound=Object)
@@ -18,12 +17,12 @@ V = TypeVar("V", bound=Object)
 class Informers:
     """All of them."""
 
-    def __init__(self, kube: Kube, *, clock: Clock, random: chance.Random) -> None:
+    def __init__(self, kube: Kube, *, env: Env) -> None:
         def of(resource: Resource[V], *, fields: str = "") -> Informer[V]:
-            return Informer(kube, resource, clock=clock, random=random, fields=fields)
+            return Informer(kube, resource, env=env, fields=fields)
 
         self.nodes = of(resources.NODES)
-        self.policies = informers(resources.POLICIES, kube, clock=clock, random=random)
+        self.policies = informers(resources.POLICIES, kube, env=env)
         self.gpu_clusters = of(resources.GPU_CLUSTERS)
         self.leases = of(LEASES, fields=f"metadata.name={gpu_operator.LEASE}")
 

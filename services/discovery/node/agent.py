@@ -1,6 +1,5 @@
 """The discovery agent of a node: what its machine is, said again whenever that has changed."""
 
-import random as randomness
 from collections.abc import Callable
 from typing import Final
 
@@ -17,6 +16,7 @@ from libs.host import pci, system
 from libs.host.gpus.port import GpuHandle, GpusUnavailable
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.runtime.service import Service
 from services.discovery.node.known_facts import KnownFacts
 
@@ -102,8 +102,7 @@ async def run(
     bus: Bus,
     host: Machine,
     journal: Journal,
-    clock: Clock,
-    random: randomness.Random,
+    env: Env,
     service: Service,
 ) -> None:
     """Live as long as the service: one boot of the machine."""
@@ -113,7 +112,7 @@ async def run(
     def changed(facts: tuple[str, ...]) -> None:
         agent.publish_event(
             FactsEvent(changed=facts),
-            id=f"facts/{clock.now():.6f}",
+            id=f"facts/{env.clock.now():.6f}",
             message=f"not as before: {', '.join(facts)}",
         )
 
@@ -128,8 +127,7 @@ async def run(
 
     agent = Agent(
         bus=bus,
-        clock=clock,
-        random=random,
+        env=env,
         journal=journal,
         node_uid=settings.resolve_node_uid(),
         boot_id=boot_id,
@@ -142,7 +140,7 @@ async def run(
         hold=hold if settings.gpu_labels else None,
         reporter=agent.reporter,
         on_change=changed,
-        clock=clock,
+        clock=env.clock,
     )
     agent.start(service)
     service.run_forever("facts", discovery.run())

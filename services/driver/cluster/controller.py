@@ -22,8 +22,7 @@ from libs.kube.queue import WorkQueue
 from libs.kube.resources import PODS
 from libs.kube.views import Lease, Object
 from libs.policy.render.rendered import RenderedObject
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from services.driver.cluster import resources, statuses
 from services.driver.cluster.decide import ApplyOperand, DeleteOperand, OperandAction, RefuseOperand
@@ -74,8 +73,7 @@ class OperandController:
         events: PolicyEvents,
         metrics: DriverMetrics,
         controller_metrics: ControllerMetrics,
-        clock: Clock,
-        ids: Ids,
+        env: Env,
     ) -> None:
         self._kube = kube
         self._namespace = namespace
@@ -84,7 +82,7 @@ class OperandController:
         self._hands = writes
         self._telling = events
         self._meters = metrics
-        self._queue = WorkQueue[ObjectKey](clock=clock)
+        self._queue = WorkQueue[ObjectKey](clock=env.clock)
         self._controller = Controller(
             name=NAME,
             reconcile=self._reconcile,
@@ -92,8 +90,7 @@ class OperandController:
             concurrency=_CONCURRENCY,
             timeout=30.0,
             grace=0.0,
-            clock=clock,
-            ids=ids,
+            env=env,
             metrics=controller_metrics,
         )
         self._refused: dict[ObjectKey, str] = {}

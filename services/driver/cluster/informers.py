@@ -1,7 +1,6 @@
 """Everything that this role follows on the API server. What is made of it is not known here."""
 
 import asyncio
-import random as chance
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -11,7 +10,7 @@ from libs.kube.custom_resources import informers
 from libs.kube.informer import Informer
 from libs.kube.resources import LEASES, Resource
 from libs.kube.views import Lease, Object
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from services.driver.cluster import resources
 
 MAX_AGE: Final = 10.0
@@ -23,18 +22,17 @@ V = TypeVar("V", bound=Object)
 class Informers:
     """All of them."""
 
-    def __init__(self, kube: Kube, *, namespace: str, clock: Clock, random: chance.Random) -> None:
+    def __init__(self, kube: Kube, *, namespace: str, env: Env) -> None:
         def of(resource: Resource[V], *, inside: bool = False, fields: str = "") -> Informer[V]:
             return Informer(
                 kube,
                 resource,
-                clock=clock,
-                random=random,
+                env=env,
                 namespace=namespace if inside else "",
                 fields=fields,
             )
 
-        self.policies = informers(resources.POLICIES, kube, clock=clock, random=random)
+        self.policies = informers(resources.POLICIES, kube, env=env)
         self.gpu_clusters = of(resources.GPU_CLUSTERS)
         self.rollouts = of(resources.ROLLOUTS)
         self.nodes = of(resources.NODES)

@@ -4,8 +4,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from libs.kube.errors import KubeError
-from libs.runtime.clock import Clock
-from libs.runtime.metrics import Metrics
+from libs.runtime.env import Env
 from services.driver.cluster.plan import OperandPlan
 from services.driver.cluster.resources import WRITTEN
 
@@ -16,30 +15,30 @@ _WELL = ("ready", "disabled", "ignored", "")
 class DriverMetrics:
     """Those of one process."""
 
-    def __init__(self, metrics: Metrics, *, clock: Clock) -> None:
-        self._clock = clock
-        self._nodes = metrics.gauge("gpu_operator_gpu_nodes_total", "Number of nodes with GPUs")
-        self._succeeded = metrics.gauge(
+    def __init__(self, env: Env) -> None:
+        self._clock = env.clock
+        self._nodes = env.metrics.gauge("gpu_operator_gpu_nodes_total", "Number of nodes with GPUs")
+        self._succeeded = env.metrics.gauge(
             "gpu_operator_reconciliation_last_success_ts_seconds",
             "Timestamp (in seconds) of the last reconciliation loop success",
         )
-        self._status = metrics.gauge(
+        self._status = env.metrics.gauge(
             "gpu_operator_reconciliation_status",
             "1 if the reconciliation is currently successful, 0 if the operands are not ready,"
             " -1 if the cluster policy is unavailable, -2 if an error occurred within the"
             " operator.",
         )
-        self._total = metrics.counter(
+        self._total = env.metrics.counter(
             "gpu_operator_reconciliation", "Total number of reconciliation"
         )
-        self._failed = metrics.counter(
+        self._failed = env.metrics.counter(
             "gpu_operator_reconciliation_failed", "Number of failed reconciliation"
         )
-        self._features = metrics.gauge(
+        self._features = env.metrics.gauge(
             "gpu_operator_reconciliation_has_nfd_labels",
             "1 if NFD mandatory kernel labels have been found, 0 otherwise",
         )
-        self._writes = metrics.counter(
+        self._writes = env.metrics.counter(
             "sluice_driver_api_writes",
             "Requests that write, by the kind of object and how they ended.",
             kind=WRITTEN,

@@ -1,24 +1,16 @@
-"""Driver's cluster role from start to stop: what it follows, and what it does while it leads."""
+"""Driver's cluster role: what it follows, and what it does while it leads."""
 
-import random as chance
-
-from libs.bus.connect import NatsSettings
 from libs.kube.client import Kube
 from libs.kube.events import EventRecorder
 from libs.kube.gpu_operator import GpuOperatorDetector
-from libs.kube.lease.election import LeaderElector
-from libs.kube.lease.fence import FencedTransport
-from libs.kube.lease.term import NotLeading, Term
+from libs.kube.leader import Candidate
 from libs.kube.metrics import ControllerMetrics
 from libs.kube.transport import Transport
 from libs.policy.kinds.common import EnvVar
 from libs.policy.render.settings import AgentImages, RenderSettings
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
-from libs.runtime.logs import logger
-from libs.runtime.metrics import Metrics
-from libs.runtime.process import ProcessSettings
+from libs.runtime.env import Env
 from libs.runtime.service import Service
+from services.cluster_role import ClusterSettings
 from services.driver.cluster.controller import NAME, OperandController
 from services.driver.cluster.events import PolicyEvents
 from services.driver.cluster.informers import Informers
@@ -27,13 +19,12 @@ from services.driver.cluster.planner import CommandedDrivers, Planner
 from services.driver.cluster.resources import MANAGER
 from services.driver.cluster.writes import Writes
 
+LEASE = "sluice-driver-cluster"
 
-class DriverClusterSettings(ProcessSettings, frozen=True, kw_only=True):
+
+class DriverClusterSettings(ClusterSettings, frozen=True, kw_only=True):
     """Settings of driver's cluster role."""
 
-    nats: NatsSettings = NatsSettings()
-    kubeconfig: str = ""
-    """Empty: as the environment or the pod says."""
     namespace: str
     """Of the operands, and of the lease."""
     pod_name: str = "driver-cluster"
@@ -58,112 +49,58 @@ class DriverClusterSettings(ProcessSettings, frozen=True, kw_only=True):
         )
 
 
-LEASE = "sluice-driver-cluster"
-
-_log = logger()
-
-
 async def run(
     settings: DriverClusterSettings,
     *,
+    env: Env,
     kube: Transport,
     commanded_drivers: CommandedDrivers,
-    clock: Clock,
-    random: chance.Random,
-    ids: Ids,
-    metrics: Metrics,
     service: Service,
 ) -> None:
-    """Start it. `slots` tells which drivers the commands on the bus name, or None while it cannot:
-    nothing is collected then.
+    """Follow policies, Nodes and operands; apply operands while leading.
+
+    Old drivers are collected only while `commanded_drivers` can be told.
     """
-    role = _Role(
-        settings,
-        kube=kube,
-        commanded_drivers=commanded_drivers,
-        clock=clock,
-        random=random,
-        ids=ids,
-        metrics=metrics,
+    namespace = settings.namespace
+    candidate = Candidate(
+        kube,
+        manager=MANAGER,
+        namespace=namespace,
+        lease=LEASE,
+        identity=settings.pod_name,
+        env=env,
     )
-    role.start(service)
+    informers = Informers(candidate.kube, namespace=namespace, env=env)
+    foreign = GpuOperatorDetector()
+    events = EventRecorder(kube=candidate.kube, env=env)
+    metrics = DriverMetrics(env)
+    controller_metrics = ControllerMetrics(env.metrics, controllers=[NAME])
 
-
-class _Role:
-    def __init__(
-        self,
-        settings: DriverClusterSettings,
-        *,
-        kube: Transport,
-        commanded_drivers: CommandedDrivers,
-        clock: Clock,
-        random: chance.Random,
-        ids: Ids,
-        metrics: Metrics,
-    ) -> None:
-        asking = Kube(kube, manager=MANAGER, clock=clock)
-        namespace = settings.namespace
-        self._settings = settings
-        self._transport = kube
-        self._slots = commanded_drivers
-        self._clock = clock
-        self._ids = ids
-        self._sources = Informers(asking, namespace=namespace, clock=clock, random=random)
-        self._foreign = GpuOperatorDetector()
-        self._events = EventRecorder(kube=asking, clock=clock, random=random, ids=ids)
-        self._meters = DriverMetrics(metrics, clock=clock)
-        self._controllers = ControllerMetrics(metrics, controllers=[NAME])
-        self._lease = LeaderElector(
-            kube=asking,
+    async def lead(fenced: Kube) -> None:
+        controller = OperandController(
+            kube=fenced,
             namespace=namespace,
-            name=LEASE,
-            identity=settings.pod_name,
-            clock=clock,
-            random=random,
-            ids=ids,
-        )
-
-    def start(self, service: Service) -> None:
-        """What it follows, it follows also while another leads."""
-        self._sources.leases.cache.on_change(
-            lambda before, after: self._foreign.observe(before, after, now=self._clock.monotonic())
-        )
-        for source in self._sources.all():
-            service.run_forever(f"follow {source.name}", source.run())
-        service.run_forever("events", self._events.run())
-        service.run_forever("lead", self._lead())
-        service.ready_when("sources", lambda: self._sources.why_not_synced() or None)
-
-    async def _lead(self) -> None:
-        while True:
-            try:
-                async with self._lease.lead() as term:
-                    await self._work(term).run()
-            except NotLeading as over:
-                _log.warning("leads no more", why=str(over))
-
-    def _work(self, term: Term) -> OperandController:
-        kube = Kube(
-            FencedTransport(self._transport, term, clock=self._clock),
-            manager=MANAGER,
-            clock=self._clock,
-        )
-        namespace = self._settings.namespace
-        return OperandController(
-            kube=kube,
-            namespace=namespace,
-            informers=self._sources,
+            informers=informers,
             planner=Planner(
-                self._sources,
-                foreign=self._foreign,
-                commanded_drivers=self._slots,
-                settings=self._settings.of_operands(),
-                clock=self._clock,
+                informers,
+                foreign=foreign,
+                commanded_drivers=commanded_drivers,
+                settings=settings.of_operands(),
+                clock=env.clock,
             ),
-            writes=Writes(kube, informers=self._sources, namespace=namespace, metrics=self._meters),
-            events=PolicyEvents(self._events),
-            metrics=self._meters,
-            controller_metrics=self._controllers,
-            clock=self._clock,
-            ids=self._ids,
+            writes=Writes(fenced, informers=informers, namespace=namespace, metrics=metrics),
+            events=PolicyEvents(events),
+            metrics=metrics,
+            controller_metrics=controller_metrics,
+            env=env,
         )
+        await controller.run()
+
+    informers.leases.cache.on_change(
+        lambda before, after: foreign.observe(before, after, now=env.clock.monotonic())
+    )
+    for source in informers.all():
+        service.run_forever(f"follow {source.name}", source.run())
+    service.run_forever("events", events.run())
+    service.run_forever("lead", candidate.run(lead))
+    service.ready_when("sources", lambda: informers.why_not_synced() or None)

@@ -3,8 +3,6 @@
 It is the only one who changes the machine's driver, and does so by command alone.
 """
 
-import random as randomness
-
 from libs.bus.agent import Agent
 from libs.bus.agent_settings import AgentSettings
 from libs.bus.commands.op import CommandHandler, Op, OpDone, OpFailed
@@ -13,7 +11,7 @@ from libs.bus.port import Bus
 from libs.contracts.commands import CheckKind, CommandKind
 from libs.host import driver_files, system
 from libs.host.machine import Machine
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.runtime.fatal import Fatal
 from libs.runtime.service import Service
 from services.driver.node.checks import Checks
@@ -45,8 +43,7 @@ async def run(
     bus: Bus,
     host: Machine,
     journal: Journal,
-    clock: Clock,
-    random: randomness.Random,
+    env: Env,
     service: Service,
 ) -> None:
     """Live as long as the service: one boot of the machine."""
@@ -54,7 +51,9 @@ async def run(
         raise Fatal("the driver agent was given no kernel: it cannot unload a driver")
     boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
     checks = Checks(machine=host)
-    swapping = SwapHandler(machine=host, linux=host.linux, clock=clock, root=settings.driver_dir)
+    swapping = SwapHandler(
+        machine=host, linux=host.linux, clock=env.clock, root=settings.driver_dir
+    )
     handlers: dict[CommandKind, CommandHandler] = {
         CommandKind.QUIESCE: _at_rest,
         CommandKind.IDLE: _at_rest,
@@ -68,16 +67,17 @@ async def run(
     handlers[CommandKind.SWAP] = swap
     agent = Agent(
         bus=bus,
-        clock=clock,
-        random=random,
+        env=env,
         journal=journal,
         node_uid=settings.resolve_node_uid(),
         boot_id=boot_id,
         handlers=handlers,
         checks={CheckKind.PREFLIGHT: checks.preflight, CheckKind.HOLDERS: checks.holders},
     )
-    keeper = GateKeeper(machine=host, desk=agent.commands, clock=clock)
-    saying = DriverReporter(machine=host, reporter=agent.reporter, gate_keeper=keeper, clock=clock)
+    keeper = GateKeeper(machine=host, desk=agent.commands, clock=env.clock)
+    saying = DriverReporter(
+        machine=host, reporter=agent.reporter, gate_keeper=keeper, clock=env.clock
+    )
     await agent.open()
     agent.start(service)
     service.run_forever("gate", keeper.run())

@@ -5,7 +5,6 @@ one which is refused holds up no other. Which pods these are is decided elsewher
 """
 
 import asyncio
-import random as chance
 from collections.abc import Callable
 from typing import Final
 
@@ -15,7 +14,7 @@ from libs.kube.lease.term import NotLeading
 from libs.kube.responses import BlockedByBudget, Evicted, PodGone
 from libs.rollout.decision import EvictPods, PodRef
 from libs.runtime.backoff import Backoff
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from services.scheduler.effects.writes import Writes
 from services.scheduler.node_state import NodeStates, PendingEviction
 
@@ -32,15 +31,14 @@ class Evictions:
         writes: Writes,
         *,
         node_states: NodeStates,
-        clock: Clock,
-        random: chance.Random,
+        env: Env,
         on_change: Callable[[str], None],
         on_answer: Callable[[str, str, Told], None],
     ) -> None:
         self._hands = writes
         self._memory = node_states
-        self._clock = clock
-        self._random = random
+        self._clock = env.clock
+        self._random = env.random
         self._changed = on_change
         self._told = on_answer
         self._tasks: dict[str, dict[str, asyncio.Task[None]]] = {}

@@ -5,11 +5,11 @@ on anew. Nothing is tried twice here. What is decided is not known here.
 """
 
 import asyncio
-import random as chance
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from libs.bus.port import BusError
+from libs.bus.slot_cache import SlotCache
 from libs.bus.slots import SlotOutranked, SlotWriter
 from libs.contracts import subjects
 from libs.contracts.identities import Writer
@@ -28,14 +28,12 @@ from libs.rollout.decision import (
     WriteSlot,
 )
 from libs.runtime.backoff import Backoff
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 from libs.runtime.logs import logger
 from services.scheduler.effects.evictions import Evictions
 from services.scheduler.effects.writes import Writes
 from services.scheduler.events import UpgradeEvents
 from services.scheduler.node_state import NodeStates, PreflightRequest, UnconfirmedWrite
-from services.scheduler.slot_cache import SlotCache
 from services.scheduler.snapshot.tracker import SnapshotTracker
 
 RETRY_FIRST: Final = 0.5
@@ -62,9 +60,7 @@ class Executor:
         evictions: Evictions,
         events: UpgradeEvents,
         node_states: NodeStates,
-        clock: Clock,
-        random: chance.Random,
-        ids: Ids,
+        env: Env,
         cluster: str,
         verify_source: Callable[[str], Coroutine[Any, Any, None]],
         purge_node: Callable[[str], Coroutine[Any, Any, None]],
@@ -76,9 +72,9 @@ class Executor:
         self._evicting = evictions
         self._reporting = events
         self._memory = node_states
-        self._clock = clock
-        self._random = random
-        self._ids = ids
+        self._clock = env.clock
+        self._random = env.random
+        self._ids = env.ids
         self._cluster = cluster
         self._prove = verify_source
         self._forget = purge_node

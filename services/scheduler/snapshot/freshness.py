@@ -2,11 +2,11 @@
 
 from libs.bus.port import Bus
 from libs.bus.reports import ReportCache
+from libs.bus.slot_cache import SlotCache
 from libs.kube.gpu_operator import GpuOperatorDetector
 from libs.rollout.views.fleet import Instant, Visibility
 from libs.runtime.clock import Clock
 from services.scheduler.informers import Informers
-from services.scheduler.slot_cache import SlotCache
 
 _KEPT = 100
 

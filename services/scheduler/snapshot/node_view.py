@@ -9,6 +9,7 @@ import msgspec
 
 from libs.bus.heartbeats import HeartbeatMonitor
 from libs.bus.reports import ReportCache
+from libs.bus.slot_cache import SlotCache
 from libs.contracts import node as keys
 from libs.contracts.node import DRIVER_LABEL, NodeRecord
 from libs.contracts.rollout import FINALIZER
@@ -23,7 +24,6 @@ from services.scheduler.informers import Informers
 from services.scheduler.node_state import NodeState, NodeStates
 from services.scheduler.pod_cache import PodCache
 from services.scheduler.resources import GPU, Node, Pod, Rollout
-from services.scheduler.slot_cache import SlotCache
 from services.scheduler.snapshot import annotations
 from services.scheduler.snapshot.pods import driver_pod, is_of_daemon_set, is_over, work_pod
 from services.scheduler.snapshot.pools import (

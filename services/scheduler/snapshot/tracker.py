@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from libs.bus.heartbeats import HeartbeatMonitor
 from libs.bus.reports import ReportCache
+from libs.bus.slot_cache import SlotCache
 from libs.contracts.identities import Writer
 from libs.contracts.message import MalformedMessage
 from libs.contracts.node import DRIVER_LABEL
@@ -24,7 +25,6 @@ from services.scheduler.informers import Informers
 from services.scheduler.node_state import NodeStates
 from services.scheduler.pod_cache import FollowedNodes, PodCache
 from services.scheduler.resources import DaemonSet, Node, Pod, Rollout
-from services.scheduler.slot_cache import SlotCache
 from services.scheduler.snapshot.node_view import (
     NodeViews,
     is_tracked,

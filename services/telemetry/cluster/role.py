@@ -3,9 +3,6 @@
 It writes nothing, so any number of them may run: each shows the whole fleet.
 """
 
-import random as chance
-
-from libs.bus.connect import NatsSettings
 from libs.bus.port import Bus
 from libs.bus.retry import BusRetry
 from libs.bus.telemetry import TelemetryCollector
@@ -16,21 +13,17 @@ from libs.kube.custom_resources import CustomObject, custom_resources, informers
 from libs.kube.transport import Transport
 from libs.policy.kinds import NODE_SELECTING_KINDS
 from libs.policy.pool_index import PoolIndex, nodes_without_recorded_pool
-from libs.runtime.clock import Clock
-from libs.runtime.metrics import Metrics
-from libs.runtime.process import ProcessSettings
+from libs.runtime.env import Env
 from libs.runtime.service import Service
+from services.cluster_role import ClusterSettings
 from services.telemetry.cluster.fleet import FleetTelemetry
 from services.telemetry.cluster.metrics import FleetCollector
 from services.telemetry.cluster.resources import NODES, SELECTOR, Node
 
 
-class TelemetryClusterSettings(ProcessSettings, frozen=True, kw_only=True):
+class TelemetryClusterSettings(ClusterSettings, frozen=True, kw_only=True):
     """Settings of telemetry's cluster role."""
 
-    nats: NatsSettings = NatsSettings()
-    kubeconfig: str = ""
-    """Empty: as the environment or the pod says."""
     namespace: str = ""
     pod_name: str = ""
     """Every cluster role is told these two; this one writes nothing, in no namespace."""
@@ -44,21 +37,17 @@ async def run(
     *,
     kube: Transport,
     bus: Bus,
-    clock: Clock,
-    random: chance.Random,
-    metrics: Metrics,
+    env: Env,
     service: Service,
 ) -> None:
     """Live as long as the service."""
-    asking = Kube(kube, manager=MANAGER, clock=clock)
-    nodes = Cache(asking, NODES, clock=clock, random=random, labels=SELECTOR)
-    written = informers(
-        custom_resources(NODE_SELECTING_KINDS, CustomObject), asking, clock=clock, random=random
-    )
+    asking = Kube(kube, manager=MANAGER, clock=env.clock)
+    nodes = Cache(asking, NODES, env=env, labels=SELECTOR)
+    written = informers(custom_resources(NODE_SELECTING_KINDS, CustomObject), asking, env=env)
     belonging = PoolIndex(policies=written, nodes=lambda: nodes_without_recorded_pool(nodes))
     for cache in (nodes, *(source.cache for source in written.values())):
         cache.on_change(belonging.invalidate)
-    fleet = FleetTelemetry(nodes, belonging=belonging, clock=clock)
+    fleet = FleetTelemetry(nodes, belonging=belonging, clock=env.clock)
 
     def take(batch: Batch) -> None:
         if not fleet.add(batch):
@@ -71,8 +60,8 @@ async def run(
 
     fan_in = TelemetryCollector(bus=bus, cluster=settings.nats.cluster, on_batch=take)
     nodes.on_change(changed)
-    metrics.registry.register(FleetCollector(fleet, fan_in))
-    patience = BusRetry(clock=clock, random=random)
+    env.metrics.registry.register(FleetCollector(fleet, fan_in))
+    patience = BusRetry(env=env)
     service.ready_when("bus", lambda: patience.reason or None)
     await patience.until_success(lambda: service.enter("batches", fan_in))
     service.run_forever("follow nodes", nodes.run())

@@ -3,7 +3,6 @@
 It changes nothing, and holds the driver only while it may.
 """
 
-import random as randomness
 from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
@@ -20,9 +19,8 @@ from libs.host import system
 from libs.host.gpus.port import GpuHandle
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.runtime.http import HttpSettings, Page
-from libs.runtime.ids import Ids
-from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
 from services.telemetry.node.metrics import TelemetryMetrics
 from services.telemetry.node.page import exporter_page
@@ -90,10 +88,7 @@ async def run(
     bus: Bus,
     host: Machine,
     journal: Journal,
-    clock: Clock,
-    random: randomness.Random,
-    ids: Ids,
-    metrics: Metrics,
+    env: Env,
     service: Service,
 ) -> Pages:
     """Live as long as the service, in one boot of the machine. The pages are those that dashboards
@@ -101,14 +96,13 @@ async def run(
     """
     boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
     node_uid = settings.resolve_node_uid()
-    hold, meters = GpuHandle(host.gpus), TelemetryMetrics(metrics)
-    sampler = Sampler(machine=host, hold=hold, clock=clock, metrics=meters)
-    sender = TelemetrySender(bus=bus, clock=clock, ids=ids, node_uid=node_uid, boot_id=boot_id)
-    telemetry = SweepPublisher(sampler=sampler, sender=sender, clock=clock, metrics=meters)
+    hold, meters = GpuHandle(host.gpus), TelemetryMetrics(env.metrics)
+    sampler = Sampler(machine=host, hold=hold, clock=env.clock, metrics=meters)
+    sender = TelemetrySender(bus=bus, env=env, node_uid=node_uid, boot_id=boot_id)
+    telemetry = SweepPublisher(sampler=sampler, sender=sender, clock=env.clock, metrics=meters)
     agent = Agent(
         bus=bus,
-        clock=clock,
-        random=random,
+        env=env,
         journal=journal,
         node_uid=node_uid,
         boot_id=boot_id,

@@ -3,9 +3,6 @@
 It writes nothing, so any number of them may run: each shows the whole fleet.
 """
 
-import random as chance
-
-from libs.bus.connect import NatsSettings
 from libs.bus.port import Bus
 from libs.bus.reports import ReportCache
 from libs.kube.cache import Cache
@@ -14,21 +11,17 @@ from libs.kube.custom_resources import CustomObject, custom_resources, informers
 from libs.kube.transport import Transport
 from libs.policy.kinds import NODE_SELECTING_KINDS
 from libs.policy.pool_index import PoolIndex, nodes_without_recorded_pool
-from libs.runtime.clock import Clock
-from libs.runtime.metrics import Metrics
-from libs.runtime.process import ProcessSettings
+from libs.runtime.env import Env
 from libs.runtime.service import Service
+from services.cluster_role import ClusterSettings
 from services.validator.cluster.metrics import ProofCollector
 from services.validator.cluster.proofs import FleetProofs
 from services.validator.cluster.resources import NODES, SELECTOR
 
 
-class ValidatorClusterSettings(ProcessSettings, frozen=True, kw_only=True):
+class ValidatorClusterSettings(ClusterSettings, frozen=True, kw_only=True):
     """Settings of validator's cluster role."""
 
-    nats: NatsSettings = NatsSettings()
-    kubeconfig: str = ""
-    """Empty: as the environment or the pod says."""
     namespace: str = ""
     pod_name: str = ""
     """Every cluster role is told these two; this one writes nothing, in no namespace."""
@@ -42,22 +35,18 @@ async def run(
     *,
     kube: Transport,
     bus: Bus,
-    clock: Clock,
-    random: chance.Random,
-    metrics: Metrics,
+    env: Env,
     service: Service,
 ) -> None:
     """Live as long as the service."""
-    asking = Kube(kube, manager=MANAGER, clock=clock)
-    nodes = Cache(asking, NODES, clock=clock, random=random, labels=SELECTOR)
-    mirror = ReportCache(bus=bus, clock=clock, cluster=settings.nats.cluster)
-    written = informers(
-        custom_resources(NODE_SELECTING_KINDS, CustomObject), asking, clock=clock, random=random
-    )
+    asking = Kube(kube, manager=MANAGER, clock=env.clock)
+    nodes = Cache(asking, NODES, env=env, labels=SELECTOR)
+    mirror = ReportCache(bus=bus, clock=env.clock, cluster=settings.nats.cluster)
+    written = informers(custom_resources(NODE_SELECTING_KINDS, CustomObject), asking, env=env)
     belonging = PoolIndex(policies=written, nodes=lambda: nodes_without_recorded_pool(nodes))
     for cache in (nodes, *(source.cache for source in written.values())):
         cache.on_change(belonging.invalidate)
-    metrics.registry.register(ProofCollector(FleetProofs(nodes, mirror, belonging=belonging)))
+    env.metrics.registry.register(ProofCollector(FleetProofs(nodes, mirror, belonging=belonging)))
     await service.enter("reports", mirror)
     service.run_forever("follow nodes", nodes.run())
     for source in written.values():

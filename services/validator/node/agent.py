@@ -4,7 +4,6 @@ Its word lets a node return to service (docs/invariants.md#i3). It changes nothi
 and holds nothing between two validations.
 """
 
-import random as randomness
 from typing import Final
 
 from libs.bus.agent import Agent
@@ -19,6 +18,7 @@ from libs.contracts.reports import Evidence, ValidationStep
 from libs.host import driver_files, system
 from libs.host.machine import Machine
 from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.runtime.service import Service
 from services.validator.node import driver_check
 
@@ -103,14 +103,13 @@ async def run(
     bus: Bus,
     host: Machine,
     journal: Journal,
-    clock: Clock,
-    random: randomness.Random,
+    env: Env,
     service: Service,
 ) -> None:
     """Live as long as the service: one boot of the machine."""
     boot_id = await host.offload.do(lambda: system.require_boot_id(host.tree))
     node_uid = settings.resolve_node_uid()
-    validation = ValidateHandler(machine=host, node_uid=node_uid, boot_id=boot_id, clock=clock)
+    validation = ValidateHandler(machine=host, node_uid=node_uid, boot_id=boot_id, clock=env.clock)
 
     async def validate(op: Op) -> OpDone | OpFailed:
         asked = op.body
@@ -127,8 +126,7 @@ async def run(
 
     agent = Agent(
         bus=bus,
-        clock=clock,
-        random=random,
+        env=env,
         journal=journal,
         node_uid=node_uid,
         boot_id=boot_id,

@@ -27,7 +27,7 @@ from libs.contracts.reports import Report, Result, StateKind, Usage
 from libs.contracts.streams import COMMANDS, STREAMS
 from libs.contracts.subjects import State
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import RandomIds
+from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 from libs.testing.proxy import Proxy
 from tests.support import eventually
@@ -105,7 +105,10 @@ class NatsCampaign:
 
     async def _connect(self, stack: AsyncExitStack, url: str, identity: Identity) -> NatsBus:
         connection = connect(
-            url=url, identity=identity, clock=SystemClock(), random=self.chance, wait=WITHIN
+            url=url,
+            identity=identity,
+            env=make_env(random=self.chance),
+            wait=WITHIN,
         )
         return await stack.enter_async_context(connection)
 
@@ -123,13 +126,15 @@ class NatsCampaign:
         stack = AsyncExitStack()
         bus = await self._connect(stack, self.proxy.url, AGENT)
         reporter = Reporter(
-            bus=bus, clock=SystemClock(), random=self.chance, node_uid=UID, boot_id=BOOT
+            bus=bus,
+            env=make_env(random=self.chance),
+            node_uid=UID,
+            boot_id=BOOT,
         )
         kinds = (CommandKind.QUIESCE, CommandKind.IDLE, CommandKind.SWAP)
         desk = CommandReceiver(
             bus=bus,
-            clock=SystemClock(),
-            random=self.chance,
+            env=make_env(random=self.chance),
             journal=FileJournal(self.journal, run=asyncio.to_thread),
             reporter=reporter,
             node_uid=UID,
@@ -138,7 +143,7 @@ class NatsCampaign:
             checks={},
         )
 
-        chronicle = Chronicle(bus=bus, clock=SystemClock(), random=self.chance, ids=RandomIds())
+        chronicle = Chronicle(bus=bus, env=make_env(random=self.chance))
 
         async def tell() -> None:
             for number in itertools.count(self.numbers):

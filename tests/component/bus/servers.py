@@ -9,8 +9,8 @@ from libs.bus.nats.bus import connect
 from libs.bus.port import Bus
 from libs.contracts.identities import Identity
 from libs.contracts.streams import Stream
-from libs.runtime.clock import SystemClock
 from libs.testing.bus import LocalServer
+from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 
 MakeBus: TypeAlias = Callable[[Identity], Awaitable[Bus]]
@@ -38,7 +38,7 @@ class LocalBusServer:
     """The in-process bus, in real time and without faults."""
 
     def __init__(self) -> None:
-        self._server = LocalServer(clock=SystemClock(), random=random.Random(1))
+        self._server = LocalServer(env=make_env())
 
     async def connect(self, identity: Identity) -> Bus:
         return self._server.connect(identity)
@@ -66,7 +66,9 @@ class NatsBusServer:
     async def connect(self, identity: Identity) -> Bus:
         return await self._connections.enter_async_context(
             connect(
-                url=self._server.url, identity=identity, clock=SystemClock(), random=self._random
+                url=self._server.url,
+                identity=identity,
+                env=make_env(random=self._random),
             )
         )
 

@@ -1,7 +1,6 @@
 """Events on both implementations: acknowledged is kept, and read again in order."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 
 from libs.bus.events import (
@@ -19,7 +18,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.streams import EVENTS
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import RandomIds
+from libs.testing.env import make_env
 from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually
 
@@ -29,7 +28,7 @@ READER = Identity(writer=Writer.CTL)
 
 
 def chronicle_of(bus: Bus) -> Chronicle:
-    return Chronicle(bus=bus, clock=SystemClock(), random=random.Random(1), ids=RandomIds())
+    return Chronicle(bus=bus, env=make_env())
 
 
 async def publish(chronicle: Chronicle, epoch: int) -> None:

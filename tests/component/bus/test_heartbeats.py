@@ -1,6 +1,5 @@
 """Beats on both implementations: heard once sent, and again after the server was away."""
 
-import random
 
 from libs.bus.heartbeats import Heartbeat, HeartbeatMonitor
 from libs.bus.port import Bus
@@ -8,6 +7,7 @@ from libs.contracts.beats import Beat
 from libs.contracts.identities import Identity, Writer
 from libs.runtime.clock import SystemClock
 from libs.runtime.tasks import Tasks
+from libs.testing.env import make_env
 from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually
 
@@ -24,7 +24,7 @@ def pulse(bus: Bus, boot: str) -> Heartbeat:
         token=3,
         op=4,
     )
-    return Heartbeat(bus=bus, clock=SystemClock(), random=random.Random(1), make_beat=lambda: beat)
+    return Heartbeat(bus=bus, env=make_env(), make_beat=lambda: beat)
 
 
 async def test_a_beat_is_heard_and_one_more_after_the_server_was_away(

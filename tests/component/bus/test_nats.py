@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import random
 import subprocess
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,7 +19,7 @@ from libs.bus.port import BusMisconfigured, BusUnavailable, SubjectForbidden
 from libs.contracts import subjects
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.streams import COMMANDS, STATE
-from libs.runtime.clock import SystemClock
+from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 from libs.testing.proxy import Proxy
 from tests.support import eventually
@@ -46,8 +45,7 @@ async def connected() -> AsyncIterator[Connect]:
             arguments = {
                 "url": url,
                 "identity": SCHEDULER,
-                "clock": SystemClock(),
-                "random": random.Random(1),
+                "env": make_env(),
                 **options,
             }
             return await stack.enter_async_context(connect(**arguments))  # pyright: ignore[reportArgumentType]
@@ -194,7 +192,9 @@ async def test_nothing_is_sent_after_a_reconnect_that_was_said_before(
 
 async def test_closing_while_the_server_is_gone_is_quick_and_quiet(server: NatsServer) -> None:
     async with connect(
-        url=server.url, identity=SCHEDULER, clock=SystemClock(), random=random.Random(1)
+        url=server.url,
+        identity=SCHEDULER,
+        env=make_env(),
     ) as bus:
         await server.kill()
         await eventually(lambda: not bus.link.is_up)
@@ -217,7 +217,9 @@ async def test_closing_in_the_middle_of_a_reconnect_leaves_nothing_at_work(
         await original(client)
 
     async with connect(
-        url=server.url, identity=SCHEDULER, clock=SystemClock(), random=random.Random(1)
+        url=server.url,
+        identity=SCHEDULER,
+        env=make_env(),
     ) as bus:
         monkeypatch.setattr(PatchedClient, "_process_connect_init", met)
         await server.restart()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,7 +17,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import decode, encode
 from libs.contracts.queries import QueryError, QueryErrorCode, QueryVerb, WhyAnswer, WhyQuery
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import RandomIds
+from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually
@@ -44,8 +43,7 @@ class Scheduler:
     def responder(self, bus: Bus, *, concurrent: int = 16) -> QueryResponder:
         return QueryResponder(
             bus=bus,
-            clock=SystemClock(),
-            ids=RandomIds(),
+            env=make_env(),
             name="scheduler",
             version="1.2.3",
             handlers={QueryVerb.WHY: self.why},
@@ -158,9 +156,7 @@ async def server() -> AsyncIterator[NatsServer]:
 
 @pytest.fixture
 async def bus(server: NatsServer) -> AsyncIterator[NatsBus]:
-    async with connect(
-        url=server.url, identity=SERVICE, clock=SystemClock(), random=random.Random(1)
-    ) as connected:
+    async with connect(url=server.url, identity=SERVICE, env=make_env()) as connected:
         yield connected
 
 

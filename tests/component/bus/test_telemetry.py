@@ -4,8 +4,7 @@ from libs.bus.port import Bus
 from libs.bus.telemetry import TelemetryCollector, TelemetrySender
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.telemetry import Batch, GpuSample
-from libs.runtime.clock import SystemClock
-from libs.runtime.ids import RandomIds
+from libs.testing.env import make_env
 from tests.component.bus.servers import MakeBus, ServerControl
 from tests.support import eventually
 
@@ -18,9 +17,7 @@ def agent_of(node: str) -> Identity:
 
 
 def sender_of(bus: Bus) -> TelemetrySender:
-    return TelemetrySender(
-        bus=bus, clock=SystemClock(), ids=RandomIds(), node_uid="uid", boot_id="boot"
-    )
+    return TelemetrySender(bus=bus, env=make_env(), node_uid="uid", boot_id="boot")
 
 
 async def test_batches_of_many_nodes_come_in_order_and_none_is_missing(make_bus: MakeBus) -> None:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from libs.bus.permissions import permissions
+from libs.bus.slot_cache import SlotCache
 from libs.contracts.identities import Identity, Writer
 from libs.contracts.queries import PlanAnswer
 from libs.kube.errors import Unavailable
@@ -22,7 +23,6 @@ from services.discovery.cluster import role as discovery_cluster
 from services.discovery.cluster.role import DiscoveryClusterSettings
 from services.driver.cluster import role as driver_cluster
 from services.driver.cluster.role import DriverClusterSettings
-from services.driver.cluster.slot_cache import SlotCache
 from services.scheduler import role as scheduler
 from services.scheduler.role import SchedulerSettings
 from services.telemetry.cluster import role as telemetry_cluster
@@ -126,10 +126,7 @@ def _scheduler(ground: RoleEnvironment, role: RoleProcess) -> _Run:
         SchedulerSettings(namespace=NAMESPACE, pod_name=role.name),
         kube=role.transport,
         bus=role.bus,
-        clock=sim.clock,
-        ids=sim.ids,
-        random=sim.random_for(role.name),
-        metrics=role.metrics,
+        env=sim.env(role.name, metrics=role.metrics),
         service=role.service,
         plan_runner=_inline,
     )
@@ -142,11 +139,8 @@ def _driver_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
         await driver_cluster.run(
             OPERANDS,
             kube=role.transport,
-            commanded_drivers=commanded,
-            clock=sim.clock,
-            random=sim.random_for(role.name),
-            ids=sim.ids,
-            metrics=role.metrics,
+            commanded_drivers=commanded.commanded_drivers,
+            env=sim.env(role.name, metrics=role.metrics),
             service=role.service,
         )
         await role.service.enter("commands", commanded.follow(role.bus))
@@ -160,10 +154,7 @@ def _discovery_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
         DiscoveryClusterSettings(namespace=NAMESPACE, pod_name=role.name),
         kube=role.transport,
         bus=role.bus,
-        clock=sim.clock,
-        random=sim.random_for(role.name),
-        ids=sim.ids,
-        metrics=role.metrics,
+        env=sim.env(role.name, metrics=role.metrics),
         service=role.service,
     )
 
@@ -174,9 +165,7 @@ def _validator_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
         ValidatorClusterSettings(),
         kube=role.transport,
         bus=role.bus,
-        clock=sim.clock,
-        random=sim.random_for(role.name),
-        metrics=role.metrics,
+        env=sim.env(role.name, metrics=role.metrics),
         service=role.service,
     )
 
@@ -187,9 +176,7 @@ def _telemetry_cluster(ground: RoleEnvironment, role: RoleProcess) -> _Run:
         TelemetryClusterSettings(),
         kube=role.transport,
         bus=role.bus,
-        clock=sim.clock,
-        random=sim.random_for(role.name),
-        metrics=role.metrics,
+        env=sim.env(role.name, metrics=role.metrics),
         service=role.service,
     )
 

@@ -54,14 +54,12 @@ class CampaignWorld(CampaignAdmin):
         self.server = ApiServer(
             clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), rules=CEL_RULES
         )
-        self.bus = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=faults)
+        self.bus = LocalServer(env=sim.env("bus"), faults=faults)
         super().__init__(self._kube_for("person", "kubectl"), self.server.transport(user="person"))
         self.cluster = SimulatedCluster(
             self._kube_for,
             model=model,
-            clock=sim.clock,
-            ids=sim.ids,
-            random=sim.random_for("cluster"),
+            env=sim.env("cluster"),
         )
         self.nodes: dict[str, SimulatedNode] = {}
         self.roles: list[RoleProcess] = []
@@ -86,9 +84,7 @@ class CampaignWorld(CampaignAdmin):
             self.root / name,
             name=name,
             model=self.model,
-            clock=sim.clock,
-            ids=sim.ids,
-            random=sim.random_for(name),
+            env=sim.env(name),
             cache_reads=True,
         )
         station = self.nodes[name] = SimulatedNode(
@@ -98,8 +94,7 @@ class CampaignWorld(CampaignAdmin):
             cut=_cut,
             model=self.model,
             access=InlineOffload(),
-            clock=sim.clock,
-            ids=sim.ids,
+            env=sim.env(),
             random_for=sim.random_for,
         )
         self._tasks.append(asyncio.create_task(station.run(), name=f"machine {name}"))

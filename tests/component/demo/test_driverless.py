@@ -86,7 +86,7 @@ def test_until_everybody_has_heard_a_report_it_is_in_doubt() -> None:
 
 def test_it_hears_what_is_reported_on_the_bus() -> None:
     async def main(sim: Sim) -> list[tuple[float, set[str]]]:
-        server = LocalServer(clock=sim.clock, random=sim.random)
+        server = LocalServer(env=sim.env())
         scheduler = server.connect(Identity(writer=Writer.SCHEDULER))
         for stream in STREAMS:
             await scheduler.ensure(stream)
@@ -94,9 +94,7 @@ def test_it_hears_what_is_reported_on_the_bus() -> None:
         reader = server.connect(
             Identity(writer=READER), permissions=permissions(Identity(writer=READER))
         )
-        voice = Reporter(
-            bus=agent, clock=sim.clock, random=sim.random, node_uid="uid-a", boot_id="b"
-        )
+        voice = Reporter(bus=agent, env=sim.env(), node_uid="uid-a", boot_id="b")
         tasks = Tasks("test", failed=lambda _: None)
         tasks.forever("voice", voice.run())
         witness = DriverlessNodes(pool="p", max_unavailable=1)

@@ -4,7 +4,6 @@ installation gives, and nothing more.
 
 import asyncio
 import contextlib
-import random
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
@@ -25,10 +24,10 @@ from libs.kube.transport import Transport
 from libs.policy.crds import crd_manifests
 from libs.policy.installation.objects import installation_objects
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import RandomIds
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
 from libs.testing.bus import LocalServer
+from libs.testing.env import make_env
 from services.discovery.cluster import resources
 from services.discovery.cluster.role import LEASE, DiscoveryClusterSettings, run
 from tests.component.kube.sandbox import ADMIN, Sandbox, ServerUnderTest
@@ -63,7 +62,7 @@ class Installation:
         self.wire = server.wire(ADMIN)
         self.kube = place.kube(manager="kubectl")
         self.clock = SystemClock()
-        self.bus = LocalServer(clock=self.clock, random=random.Random(1))
+        self.bus = LocalServer(env=make_env(clock=self.clock))
 
     async def install(self, *, real: bool) -> None:
         """As whoever installs Sluice does it."""
@@ -91,10 +90,7 @@ class Installation:
                         DiscoveryClusterSettings(namespace=self.namespace),
                         kube=transport,
                         bus=bus,
-                        clock=self.clock,
-                        random=random.Random(1),
-                        ids=RandomIds(),
-                        metrics=Metrics(version="1"),
+                        env=make_env(clock=self.clock, metrics=Metrics(version="1")),
                         service=service,
                     )
 

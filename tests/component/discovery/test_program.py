@@ -20,6 +20,7 @@ from libs.runtime.ids import SeededIds
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.child_process import ChildProcess
+from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 from services.discovery.cluster import resources
 from services.discovery.cluster.role import LEASE
@@ -98,8 +99,7 @@ async def test_what_an_agent_sees_becomes_labels(programs: Programs) -> None:
         scheduler = connect(
             url=programs.nats.url,
             identity=Identity(writer=Writer.SCHEDULER),
-            clock=SystemClock(),
-            random=random.Random(1),
+            env=make_env(),
         )
         async with scheduler as bus:
             for stream in STREAMS:

@@ -81,10 +81,7 @@ class RoleProcess:
                 ROLE_SETTINGS,
                 kube=self.transport,
                 bus=self.bus,
-                clock=sim.clock,
-                random=sim.random_for("role"),
-                ids=sim.ids,
-                metrics=self.metrics,
+                env=sim.env("role", metrics=self.metrics),
                 service=service,
             )
 
@@ -108,7 +105,7 @@ class World:
         self.server = ApiServer(
             clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), rules=CEL_RULES
         )
-        self.bus = LocalServer(clock=sim.clock, random=sim.random_for("bus"))
+        self.bus = LocalServer(env=sim.env("bus"))
         self.kube = Kube(self.server.transport(user="person"), manager="kubectl", clock=sim.clock)
         self.roles: list[RoleProcess] = []
 

@@ -21,6 +21,7 @@ from libs.runtime.ids import SeededIds
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.child_process import ChildProcess
+from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 from services.driver.cluster import resources
 from services.driver.cluster.role import LEASE
@@ -116,8 +117,7 @@ async def test_operands_do_not_wait_for_the_bus_and_being_ready_does(town: Progr
     async with connect(
         url=town.nats.url,
         identity=Identity(writer=Writer.SCHEDULER),
-        clock=SystemClock(),
-        random=random.Random(1),
+        env=make_env(),
     ) as bus:
         for stream in STREAMS:
             await bus.ensure(stream)

@@ -19,6 +19,7 @@ from libs.testing.apiserver.server import ApiServer
 from libs.testing.auditlog import AuditLogConverter
 from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.kubelet.fleet import KubeletFleet
+from libs.testing.env import make_env
 from libs.testing.realkube.cluster import RealKube
 from tests.component.kube import widgets
 from tests.component.kube.sandbox import ADMIN, KUBELET, ServerUnderTest
@@ -74,9 +75,7 @@ class RealServer:
         async with SimulatedCluster(
             kube_for,
             model=AT_ONCE,
-            clock=clock,
-            ids=SeededIds(random.Random(3)),
-            random=random.Random(4),
+            env=make_env(clock=clock, ids=SeededIds(random.Random(3)), random=random.Random(4)),
             controllers=False,
         ) as cluster:
             yield cluster.fleet
@@ -166,7 +165,9 @@ async def simulated() -> AsyncGenerator[ServerUnderTest]:
         return Kube(server.transport(user=user), manager=manager, clock=clock)
 
     cluster = SimulatedCluster(
-        inside, model=AT_ONCE, clock=clock, ids=SeededIds(random.Random(3)), random=source
+        inside,
+        model=AT_ONCE,
+        env=make_env(clock=clock, ids=SeededIds(random.Random(3)), random=source),
     )
     async with AsyncExitStack() as all_of_it:
         door = await all_of_it.enter_async_context(serve_http(server))

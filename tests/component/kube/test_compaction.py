@@ -1,7 +1,6 @@
 """What a client meets when the server forgets or starts anew, and that its cache comes through."""
 
 import asyncio
-import random
 from contextlib import suppress
 
 import pytest
@@ -11,7 +10,7 @@ from libs.kube.client import Kube
 from libs.kube.errors import Gone
 from libs.kube.resources import CONFIG_MAPS
 from libs.kube.views import Object
-from libs.runtime.clock import SystemClock
+from libs.testing.env import make_env
 from tests.component.kube.builders import config_map
 from tests.component.kube.raw_requests import patch, raw_watch
 from tests.component.kube.sandbox import Sandbox
@@ -59,8 +58,7 @@ def cache_of(place: Sandbox, kube: Kube) -> Cache[Object]:
     return Cache(
         kube,
         CONFIG_MAPS,
-        clock=SystemClock(),
-        random=random.Random(1),
+        env=make_env(),
         namespace=place.namespace,
     )
 

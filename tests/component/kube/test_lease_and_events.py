@@ -8,8 +8,7 @@ from libs.kube.client import Kube
 from libs.kube.events import EventRecorder, InvolvedObject
 from libs.kube.lease.election import LeaderElector
 from libs.kube.resources import CONFIG_MAPS, EVENTS, LEASES
-from libs.runtime.clock import SystemClock
-from libs.runtime.ids import RandomIds
+from libs.testing.env import make_env
 from tests.component.kube.builders import config_map
 from tests.component.kube.raw_requests import get_json
 from tests.component.kube.sandbox import Sandbox
@@ -27,9 +26,7 @@ async def test_candidates_lead_one_after_the_other(place: Sandbox, kube: Kube) -
             namespace=place.namespace,
             name="leader",
             identity=name,
-            clock=SystemClock(),
-            random=random.Random(name),
-            ids=RandomIds(),
+            env=make_env(random=random.Random(name)),
         )
         async with candidate.lead():
             leading.append(name)
@@ -51,7 +48,7 @@ async def test_candidates_lead_one_after_the_other(place: Sandbox, kube: Kube) -
 
 async def test_what_is_said_twice_is_one_event_with_a_count(place: Sandbox, kube: Kube) -> None:
     target = await kube.create(CONFIG_MAPS, config_map("a"), namespace=place.namespace)
-    events = EventRecorder(kube=kube, clock=SystemClock(), random=random.Random(1), ids=RandomIds())
+    events = EventRecorder(kube=kube, env=make_env())
     about = InvolvedObject(
         api_version="v1",
         kind="ConfigMap",

@@ -18,6 +18,7 @@ from libs.kube.client import Kube
 from libs.kube.errors import Unavailable
 from libs.kube.resources import CONFIG_MAPS
 from libs.kube.views import Object
+from libs.testing.env import make_env
 from libs.testing.simulation import START_TIME, VirtualClock
 from libs.testing.virtual_loop import VirtualLoop
 from tests.unit.kube.fake_api_server import (
@@ -62,8 +63,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.cache = Cache(
             Kube(self.server, manager="test", clock=self.clock),
             CONFIG_MAPS,
-            clock=self.clock,
-            random=random.Random(2),
+            env=make_env(clock=self.clock, random=random.Random(2)),
             indexes={"initial": lambda each: [each.metadata.uid[-1]]},
         )
         self.cache.on_change(self._replay)

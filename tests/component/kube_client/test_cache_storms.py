@@ -59,8 +59,7 @@ class World:
         return Cache(
             self.us,
             CONFIG_MAPS,
-            clock=self.sim.clock,
-            random=self.sim.random_for(name),
+            env=self.sim.env(name),
             namespace="default",
             labels=labels,
         )

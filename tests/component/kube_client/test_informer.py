@@ -40,7 +40,7 @@ class World:
         self.server = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random)
         self.kube = Kube(self.server.transport(user="person"), manager="kubectl", clock=sim.clock)
         reader = Kube(self.server.transport(user="reader"), manager="reader", clock=sim.clock)
-        self.source = Informer(reader, ROLLOUTS, clock=sim.clock, random=sim.random)
+        self.source = Informer(reader, ROLLOUTS, env=sim.env())
 
     async def install(self) -> None:
         """The kind is served from now on."""

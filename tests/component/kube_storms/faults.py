@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.testing.apiserver.faults import (
     ActiveFault,
     Cut,
@@ -102,13 +102,12 @@ class FaultInjector:
         server: ApiServer,
         *,
         hurry: Callable[[], Awaitable[None]],
-        clock: Clock,
-        random: chance.Random,
+        env: Env,
     ) -> None:
         self._server = server
         self._hurry = hurry
-        self.clock = clock
-        self._random = random
+        self.clock = env.clock
+        self._random = env.random
         self._deck: list[str] = []
         self._spells: list[tuple[float, str, ActiveFault]] = []
         self.injected: Counter[str] = Counter()

@@ -8,6 +8,7 @@ from libs.kube.client import Kube
 from libs.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, PODS
 from libs.kube.transport import Transport
 from libs.runtime.tasks import Tasks
+from libs.testing.env import make_env
 from libs.testing.simulation import Sim
 from tests.component.kube import widgets
 from tests.component.kube.widgets import WIDGETS
@@ -111,8 +112,7 @@ class Storm:
         self.faults = FaultInjector(
             self.server,
             hurry=lambda: self.bystanders.write_burst(40),
-            clock=sim.clock,
-            random=sim.random_for("weather"),
+            env=sim.env("weather"),
         )
         self.violations: list[str] = []
         self.failed: list[Fatal] = []
@@ -128,8 +128,7 @@ class Storm:
         cache = Cache(
             self.kube(user),
             part.resource,
-            clock=self.clock,
-            random=self.sim.random_for(part.name),
+            env=make_env(clock=self.clock, random=self.sim.random_for(part.name)),
             namespace=part.namespace,
             labels=part.labels,
             fields=part.fields,

@@ -9,6 +9,7 @@ from libs.kube.queue import WorkQueue
 from libs.kube.resources import NODES
 from libs.kube.views import Node
 from libs.runtime.metrics import Metrics
+from libs.testing.env import make_env
 from libs.testing.simulation import Sim, run
 from tests.component.kube_storms.faults import WRITER
 from tests.component.kube_storms.state_history import CacheSelection
@@ -44,8 +45,7 @@ class MirrorController:
             concurrency=3,
             timeout=10.0,
             grace=0.0,
-            clock=clock,
-            ids=storm.sim.ids,
+            env=make_env(clock=clock, ids=storm.sim.ids),
             metrics=ControllerMetrics(Metrics(version="test"), controllers=[KEEPER]),
         )
 

@@ -24,6 +24,7 @@ from libs.testing.apiserver.faults import (
 )
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
+from libs.testing.env import make_env
 from libs.testing.ports import ReservedPort
 from tests.component.kube_storms.world import (
     CLIENT,
@@ -61,8 +62,7 @@ class World:
         self.cache = Cache(
             self.kube,
             CONFIG_MAP_VIEWS,
-            clock=self.clock,
-            random=ShortPauses(3),
+            env=make_env(clock=self.clock, random=ShortPauses(3)),
             namespace=NAMESPACE,
         )
         inside = self.server.transport(user="bystander")

@@ -73,8 +73,7 @@ class World:
         self.cache = Cache(
             self.kube,
             CONFIG_MAP_VIEWS,
-            clock=sim.clock,
-            random=sim.random_for("cache"),
+            env=sim.env("cache"),
             namespace=NAMESPACE,
         )
         self._bystander = Kube(

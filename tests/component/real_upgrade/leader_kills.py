@@ -1,7 +1,6 @@
 """The scheduler that leads dies in each state of an upgrade, and another one goes on."""
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 
@@ -11,6 +10,7 @@ from libs.contracts.node import STATE_LABEL, UpgradeState
 from libs.kube.cache import Cache
 from libs.kube.resources import NODES
 from libs.kube.views import Node
+from libs.testing.env import make_env
 from tests.component.real_upgrade.installation import Installation
 from tests.support import eventually
 
@@ -64,7 +64,7 @@ class LeaderKiller:
     async def watch_nodes(self) -> AsyncGenerator[None]:
         """What nodes show from now on is seen at once."""
         clock = self._site.up.clock
-        cache = Cache(self._site.kube, NODES, clock=clock, random=random.Random(1))
+        cache = Cache(self._site.kube, NODES, env=make_env(clock=clock))
         following = asyncio.create_task(cache.run(), name="follow nodes")
         try:
             await cache.wait_synced()

@@ -9,10 +9,10 @@ from structlog.testing import capture_logs
 
 from libs.runtime.fatal import Fatal
 from libs.runtime.http import HttpSettings
-from libs.runtime.ids import RandomIds
 from libs.runtime.metrics import Metrics
 from libs.runtime.process import Process, ProcessSettings
 from libs.runtime.service import Service
+from libs.testing.env import make_env
 
 
 class StoppedClock:
@@ -45,10 +45,7 @@ async def test_a_process_that_failed_or_is_stuck_is_not_live():
     drains: list[float] = []
     process = Process(
         ProcessSettings(http=HttpSettings(host="127.0.0.1", port=0)),
-        clock=clock,
-        ids=RandomIds(),
-        random=random.Random(0),
-        metrics=Metrics(version="1"),
+        env=make_env(clock=clock, random=random.Random(0), metrics=Metrics(version="1")),
         on_drain=lambda: drains.append(clock.at),
     )
     answers: list[tuple[int, str]] = []

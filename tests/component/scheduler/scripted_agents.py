@@ -39,6 +39,7 @@ from libs.testing.cluster.kubelet.container_process import (
 )
 from libs.testing.cluster.kubelet.hardware import KERNEL
 from libs.testing.cluster.views import Pod
+from libs.testing.env import make_env
 from libs.testing.simulation import Sim
 
 DRIVER_CONTAINER = "nvidia-driver-ctr"
@@ -182,8 +183,7 @@ class ScriptedAgents:
             script = AgentScript(machine, self._sim.clock)
             agent = Agent(
                 bus=bus,
-                clock=self._sim.clock,
-                random=random,
+                env=make_env(clock=self._sim.clock, random=random),
                 journal=journal,
                 node_uid=machine.uid,
                 boot_id=machine.boot_id,

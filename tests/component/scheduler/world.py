@@ -106,10 +106,7 @@ class SchedulerProcess:
                 self._settings,
                 kube=self.transport,
                 bus=self.bus,
-                clock=sim.clock,
-                ids=sim.ids,
-                random=sim.random_for(self._settings.pod_name),
-                metrics=self.metrics,
+                env=sim.env(self._settings.pod_name, metrics=self.metrics),
                 service=service,
                 plan_runner=run_inline,
             )
@@ -144,14 +141,12 @@ class World:
         self.server = ApiServer(
             clock=sim.clock, ids=sim.ids, random=sim.random_for("server"), rules=CEL_RULES
         )
-        self.bus = LocalServer(clock=sim.clock, random=sim.random_for("bus"))
+        self.bus = LocalServer(env=sim.env("bus"))
         self.agents = ScriptedAgents(sim, self.bus)
         self.cluster = SimulatedCluster(
             self._kube_for,
             model=SteadyWorld(),
-            clock=sim.clock,
-            ids=sim.ids,
-            random=sim.random_for("cluster"),
+            env=sim.env("cluster"),
             processes=self.agents.occupants,
         )
         self.kube = self._kube_for("person", "kubectl")

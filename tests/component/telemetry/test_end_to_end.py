@@ -37,7 +37,7 @@ def test_eight_gpus_are_measured_shown_and_let_go(tmp_path: Path) -> None:
     async def main(sim: Sim) -> None:
         there = machine(sim, tmp_path, system=System(driver="570.86.15"))
         api = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random_for("api"))
-        server = LocalServer(clock=sim.clock, random=sim.random_for("bus"))
+        server = LocalServer(env=sim.env("bus"))
         scheduler = server.connect(Identity(writer=Writer.SCHEDULER))
         for stream in STREAMS:
             await scheduler.ensure(stream)
@@ -58,10 +58,7 @@ def test_eight_gpus_are_measured_shown_and_let_go(tmp_path: Path) -> None:
                     bus=agent_bus,
                     host=there.host(InlineOffload(), comm=COMM),
                     journal=MemoryJournal([], pause=lambda: sim.clock.sleep(0.001)),
-                    clock=sim.clock,
-                    random=sim.random_for("agent"),
-                    ids=sim.ids,
-                    metrics=Metrics(version="0"),
+                    env=sim.env("agent", metrics=Metrics(version="0")),
                     service=service,
                 )
 
@@ -71,9 +68,7 @@ def test_eight_gpus_are_measured_shown_and_let_go(tmp_path: Path) -> None:
                     TelemetryClusterSettings(),
                     kube=api.transport(user="telemetry-cluster"),
                     bus=role_bus,
-                    clock=sim.clock,
-                    random=sim.random_for("role"),
-                    metrics=fleet,
+                    env=sim.env("role", metrics=fleet),
                     service=service,
                 )
 

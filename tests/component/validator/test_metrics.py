@@ -40,7 +40,7 @@ class World:
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
         self.server = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random_for("server"))
-        self.bus = LocalServer(clock=sim.clock, random=sim.random_for("bus"))
+        self.bus = LocalServer(env=sim.env("bus"))
         self.kube = Kube(self.server.transport(user="person"), manager="kubectl", clock=sim.clock)
         self.metrics = Metrics(version="1")
         self.service = Service("validator-cluster", clock=sim.clock)
@@ -60,9 +60,7 @@ class World:
                 ValidatorClusterSettings(),
                 kube=self.server.transport(user=USER),
                 bus=self.bus.connect(ME),
-                clock=self.sim.clock,
-                random=self.sim.random_for("role"),
-                metrics=self.metrics,
+                env=self.sim.env("role", metrics=self.metrics),
                 service=service,
             )
 

@@ -24,6 +24,7 @@ from libs.runtime.ids import SeededIds
 from libs.testing.apiserver.http import serve_http
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.child_process import ChildProcess
+from libs.testing.env import make_env
 from libs.testing.nats import NatsServer
 from tests.support import eventually
 
@@ -70,7 +71,9 @@ async def test_what_a_validator_proved_is_on_the_page(tmp_path: Path) -> None:
             for writer, node in ((Writer.SCHEDULER, ""), (Writer.VALIDATOR, "a")):
                 identity = Identity(writer=writer, node=node)
                 joining = connect(
-                    url=nats.url, identity=identity, clock=clock, random=random.Random(1)
+                    url=nats.url,
+                    identity=identity,
+                    env=make_env(clock=clock),
                 )
                 async with joining as bus:
                     if not node:

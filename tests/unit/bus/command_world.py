@@ -33,6 +33,7 @@ from libs.runtime.clock import Clock
 from libs.runtime.fatal import Fatal
 from libs.runtime.tasks import Tasks
 from libs.testing.bus import BusFaults, LocalServer, TraceRecord
+from libs.testing.env import make_env
 from libs.testing.simulation import Sim, run
 
 NODE = "a.example"
@@ -64,12 +65,11 @@ class AgentProcess:
         self.bus = server.connect(AGENT)
         self.journal = journal
         self.reporter = Reporter(
-            bus=self.bus, clock=sim.clock, random=chance, node_uid=uid, boot_id=boot
+            bus=self.bus, env=make_env(clock=sim.clock, random=chance), node_uid=uid, boot_id=boot
         )
         self.desk = CommandReceiver(
             bus=self.bus,
-            clock=sim.clock,
-            random=chance,
+            env=make_env(clock=sim.clock, random=chance),
             journal=journal,
             reporter=self.reporter,
             node_uid=uid,
@@ -122,7 +122,7 @@ class World:
     def __init__(self, sim: Sim, faults: BusFaults | None = None) -> None:
         self.sim = sim
         self.clock = sim.clock
-        self.server = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=faults)
+        self.server = LocalServer(env=sim.env("bus"), faults=faults)
         self.writer = self.server.connect(SCHEDULER)
         self.slots = SlotWriter(bus=self.writer, clock=sim.clock)
         self.kept = list[Entry]()

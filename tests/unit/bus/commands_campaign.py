@@ -63,9 +63,7 @@ class CommandsCampaign:
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
         self.chance = sim.random_for("chaos")
-        self.server = LocalServer(
-            clock=sim.clock, random=sim.random_for("bus"), faults=faults(self.chance)
-        )
+        self.server = LocalServer(env=sim.env("bus"), faults=faults(self.chance))
         self.observer = ResultObserver()
         self.failures = list[Fatal]()
         self.effects: list[Effect] = []

@@ -23,14 +23,12 @@ class World:
     """A server with EVENTS, a writer and a reader."""
 
     def __init__(self, sim: Sim, faults: BusFaults | None = None, *, waiting: int = 1_000) -> None:
-        self.server = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=faults)
+        self.server = LocalServer(env=sim.env("bus"), faults=faults)
         self.owner: LocalBus = self.server.connect(Identity(writer=Writer.DISCOVERY_CLUSTER))
         self.reader: LocalBus = self.server.connect(READER)
         self.chronicle = Chronicle(
             bus=self.server.connect(WRITER),
-            clock=sim.clock,
-            random=sim.random_for("back-off"),
-            ids=sim.ids,
+            env=sim.env("back-off"),
             waiting=waiting,
         )
 

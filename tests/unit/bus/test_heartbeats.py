@@ -14,6 +14,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.runtime.tasks import Tasks
 from libs.testing.bus import BusFaults, LocalBus, LocalServer
+from libs.testing.env import make_env
 from libs.testing.simulation import Sim, run
 
 READER = Identity(writer=Writer.SCHEDULER)
@@ -39,7 +40,7 @@ class World:
     def __init__(self, sim: Sim, faults: BusFaults | None = None) -> None:
         self.sim = sim
         self.clock = sim.clock
-        self.server = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=faults)
+        self.server = LocalServer(env=sim.env("bus"), faults=faults)
         self.reader = self.server.connect(READER)
         self.pulses = HeartbeatMonitor(bus=self.reader, clock=sim.clock, cluster="default")
         self.sent: list[float] = []
@@ -52,8 +53,7 @@ class World:
         bus = self.server.connect(identity)
         pulse = Heartbeat(
             bus=bus,
-            clock=self.clock,
-            random=self.sim.random_for(str(identity)),
+            env=make_env(clock=self.clock, random=self.sim.random_for(str(identity))),
             make_beat=lambda: beat(identity, **of),
         )
         self.tasks.forever(str(identity), pulse.run())

@@ -36,7 +36,7 @@ class World:
 
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
-        self.server = LocalServer(clock=sim.clock, random=sim.random_for("bus"))
+        self.server = LocalServer(env=sim.env("bus"))
         self.asker: LocalBus = self.server.connect(ASKER)
         self.running = 0
         self.most = 0
@@ -65,8 +65,7 @@ class World:
         answers: QueryHandlers = {QueryVerb.WHY: self.why}
         async with QueryResponder(
             bus=self.server.connect(SERVICE),
-            clock=self.sim.clock,
-            ids=self.sim.ids,
+            env=self.sim.env(),
             name="scheduler",
             version="1.2.3",
             handlers=answers,
@@ -277,8 +276,7 @@ def test_what_nobody_could_find_is_refused(name: str, version: str) -> None:
         with pytest.raises(ValueError, match="service"):
             QueryResponder(
                 bus=w.server.connect(SERVICE),
-                clock=w.sim.clock,
-                ids=w.sim.ids,
+                env=w.sim.env(),
                 name=name,
                 version=version,
                 handlers={},

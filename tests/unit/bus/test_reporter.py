@@ -12,6 +12,7 @@ from libs.contracts.reports import Holders, Outcome, Report, Result, StateBody, 
 from libs.contracts.streams import STATE
 from libs.runtime.tasks import Tasks
 from libs.testing.bus import BusFaults
+from libs.testing.env import make_env
 from tests.unit.bus.command_world import AGENT, BOOT, NODE, UID, World, in_world
 
 
@@ -28,8 +29,7 @@ class RunningReporter:
         self.bus = world.server.connect(AGENT)
         self.reporter = Reporter(
             bus=self.bus,
-            clock=world.clock,
-            random=world.sim.random_for("voice"),
+            env=make_env(clock=world.clock, random=world.sim.random_for("voice")),
             node_uid=UID,
             boot_id=BOOT,
         )

@@ -43,7 +43,7 @@ class World:
 
     def __init__(self, sim: Sim, faults: BusFaults | None) -> None:
         self.clock = sim.clock
-        self.server = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=faults)
+        self.server = LocalServer(env=sim.env("bus"), faults=faults)
         self.writer: LocalBus = self.server.connect(AGENT)
         self.mirror = ReportCache(
             bus=self.server.connect(READER), clock=sim.clock, cluster="default"
@@ -85,7 +85,7 @@ def in_virtual_time(story: Callable[[Sim], Coroutine[Any, Any, None]]) -> None:
 
 def test_age_and_away_grow_while_it_is_not_current() -> None:
     async def story(sim: Sim) -> None:
-        server = LocalServer(clock=sim.clock, random=sim.random)
+        server = LocalServer(env=sim.env())
         bus = server.connect(READER)
         await bus.ensure(STATE)
         server.stop()

@@ -31,7 +31,7 @@ def test_it_is_tried_until_it_is_done_and_why_it_waits_is_said_once(
     server = FlakyServer(answers_from=6, error=BusUnavailable("EVENTS: no answer within 5 s"))
 
     async def main(sim: Sim) -> None:
-        patience = BusRetry(clock=sim.clock, random=sim.random)
+        patience = BusRetry(env=sim.env())
         reasons = list[str]()
 
         async def noted() -> str:
@@ -54,7 +54,7 @@ def test_what_a_person_has_to_mend_is_not_waited_for() -> None:
     server = FlakyServer(answers_from=6, error=BusMisconfigured("stream EVENTS cannot be created"))
 
     async def main(sim: Sim) -> None:
-        patience = BusRetry(clock=sim.clock, random=sim.random)
+        patience = BusRetry(env=sim.env())
         with pytest.raises(BusMisconfigured, match="cannot be created"):
             await patience.until_success(server.call)
 

@@ -24,7 +24,7 @@ class World:
 
     def __init__(self, sim: Sim, faults: BusFaults | None, group: str) -> None:
         self.sim = sim
-        self.server = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=faults)
+        self.server = LocalServer(env=sim.env("bus"), faults=faults)
         self.agent: LocalBus = self.server.connect(AGENT)
         self.taken: list[Batch] = []
         self.fanin = TelemetryCollector(
@@ -35,9 +35,7 @@ class World:
         )
 
     def sender(self) -> TelemetrySender:
-        return TelemetrySender(
-            bus=self.agent, clock=self.sim.clock, ids=self.sim.ids, node_uid="uid", boot_id="boot"
-        )
+        return TelemetrySender(bus=self.agent, env=self.sim.env(), node_uid="uid", boot_id="boot")
 
     async def send(self, *seqs: int, run: str = "one", node: str = "a.example") -> None:
         subject = str(subjects.Telemetry(cluster="default", node="a.example"))

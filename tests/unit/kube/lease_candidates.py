@@ -18,6 +18,7 @@ from libs.kube.lease.fence import FencedTransport
 from libs.kube.lease.term import NotLeading, Term
 from libs.kube.resources import CONFIG_MAPS
 from libs.kube.transport import Request, Response, Transport
+from libs.testing.env import make_env
 from libs.testing.simulation import Sim
 from tests.unit.kube.fake_lease_server import LEASE, NAMESPACE
 
@@ -80,9 +81,7 @@ class LeaseCandidate:
             namespace=NAMESPACE,
             name=LEASE,
             identity=name,
-            clock=self.machine,
-            random=self.random,
-            ids=sim.ids,
+            env=make_env(clock=self.machine, random=self.random, ids=sim.ids),
         )
         self.terms: list[Term] = []
         self.stays: list[Tenure] = []

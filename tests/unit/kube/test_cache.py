@@ -45,8 +45,7 @@ class World:
         self.cache = Cache(
             Kube(self.server, manager="test", clock=sim.clock),
             MAPS,
-            clock=sim.clock,
-            random=sim.random_for("cache"),
+            env=sim.env("cache"),
             indexes={"app": lambda view: view.data.get("app", "").split()},
             **part,
         )
@@ -610,7 +609,7 @@ def test_who_is_cancelled_leaves_nothing_behind_at_whichever_step(what: str) -> 
                 server.put(f"n{number}")
             way = CountingTransport(server)
             kube = Kube(way, manager="test", clock=sim.clock)
-            cache = Cache(kube, MAPS, clock=sim.clock, random=sim.random)
+            cache = Cache(kube, MAPS, env=sim.env())
             doing = {
                 "follow": cache.run,
                 "list": lambda kube=kube: kube.list_all(MAPS, limit=5),
@@ -650,7 +649,7 @@ def test_the_kind_by_metadata_alone_is_enough() -> None:
         server = FakeApiServer(sim.clock)
         server.put("a")
         kube = Kube(server, manager="test", clock=sim.clock)
-        cache = Cache(kube, CONFIG_MAPS, clock=sim.clock, random=sim.random)
+        cache = Cache(kube, CONFIG_MAPS, env=sim.env())
         following = asyncio.create_task(cache.run())
         await cache.wait_synced()
         following.cancel()

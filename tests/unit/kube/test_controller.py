@@ -70,8 +70,7 @@ class World:
             concurrency=concurrency,
             timeout=TIMEOUT,
             grace=grace,
-            clock=self.sim.clock,
-            ids=self.sim.ids,
+            env=self.sim.env(),
             metrics=self.meters,
         )
         self.tasks.forever("nodes", controller.run())

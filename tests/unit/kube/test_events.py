@@ -48,9 +48,7 @@ class World:
         self.clock = sim.clock
         self.server = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random_for("server"))
         self.kube = Kube(self.server.transport(user="us"), manager="sluice", clock=sim.clock)
-        self.events = EventRecorder(
-            kube=self.kube, clock=sim.clock, random=sim.random_for("events"), ids=sim.ids
-        )
+        self.events = EventRecorder(kube=self.kube, env=sim.env("events"))
         self.failures: list[Fatal] = []
         self.tasks = Tasks("service", failed=self.failures.append)
         self.tasks.forever("events", self.events.run())

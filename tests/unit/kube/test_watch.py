@@ -30,9 +30,7 @@ class World:
         self.clock = sim.clock
         self.server = FakeApiServer(sim.clock)
         kube = Kube(self.server, manager="test", clock=sim.clock)
-        self.watch = Reflector(
-            kube, resource, clock=sim.clock, random=sim.random_for("watch"), **part
-        )
+        self.watch = Reflector(kube, resource, env=sim.env("watch"), **part)
         self._updates = self.watch.updates()
 
     async def next(self) -> Update[Object]:

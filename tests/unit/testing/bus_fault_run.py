@@ -38,7 +38,7 @@ ALL_FAULTS = BusFaults(
 
 async def main(sim: Sim) -> bytes:
     """Five connections in a storm for ten minutes; what happened, a line each."""
-    server = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=ALL_FAULTS)
+    server = LocalServer(env=sim.env("bus"), faults=ALL_FAULTS)
     journal: list[TraceRecord] = []
     server.add_tracer(journal.append)
     owner = server.connect(OWNER)

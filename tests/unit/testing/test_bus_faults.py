@@ -29,7 +29,7 @@ Story = Callable[[Sim, LocalServer], Coroutine[Any, Any, None]]
 
 def with_faults(faults: BusFaults, story: Story, *, seed: int = 7) -> None:
     async def main(sim: Sim) -> None:
-        server = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=faults)
+        server = LocalServer(env=sim.env("bus"), faults=faults)
         await story(sim, server)
 
     run(main, seed=seed)

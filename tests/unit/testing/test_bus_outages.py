@@ -30,7 +30,7 @@ def in_virtual_time(
     story: Callable[[Sim, LocalServer], Coroutine[Any, Any, None]], faults: BusFaults | None = None
 ) -> None:
     async def main(sim: Sim) -> None:
-        server = LocalServer(clock=sim.clock, random=sim.random_for("bus"), faults=faults)
+        server = LocalServer(env=sim.env("bus"), faults=faults)
         await story(sim, server)
 
     run(main, seed=7)

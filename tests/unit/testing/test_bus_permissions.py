@@ -28,7 +28,7 @@ KEPT = Stream(
 
 def in_virtual_time(story: Callable[[Sim, LocalServer], Coroutine[Any, Any, None]]) -> None:
     async def main(sim: Sim) -> None:
-        await story(sim, LocalServer(clock=sim.clock, random=sim.random_for("bus")))
+        await story(sim, LocalServer(env=sim.env("bus")))
 
     run(main, seed=7)
 

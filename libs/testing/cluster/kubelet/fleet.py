@@ -6,7 +6,6 @@ Nothing here is a task per machine: heartbeats and the next event of each pod ar
 
 import asyncio
 import itertools
-import random as chance
 from collections.abc import Callable, Iterator
 
 from libs.forecast.world import WorldModel
@@ -14,8 +13,7 @@ from libs.kube.cache import Cache
 from libs.kube.client import Kube
 from libs.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from libs.runtime.backoff import jittered
-from libs.runtime.clock import Clock
-from libs.runtime.ids import Ids
+from libs.runtime.env import Env
 from libs.testing.cluster.controller_loop import ControllerLoop
 from libs.testing.cluster.informers import by_node
 from libs.testing.cluster.kubelet import hardware as hw
@@ -47,28 +45,27 @@ class KubeletFleet:
         kube_for: KubeFor,
         *,
         model: WorldModel,
-        clock: Clock,
-        ids: Ids,
-        random: chance.Random,
+        env: Env,
         processes: ProcessFactory = no_process,
         lease_every: float = LEASE_EVERY,
     ) -> None:
+        self._env = env
         self._kube_for = kube_for
         self._model = model
-        self._clock = clock
-        self._ids = ids
-        self._random = random
+        self._clock = env.clock
+        self._random = env.random
         self._occupants = processes
         self._lease_every = lease_every
         self._kubelets: dict[str, SimulatedKubelet] = {}
         self._pods = Cache(
             kube_for("system:kubelets", MANAGER),
             PODS,
-            clock=clock,
-            random=random,
+            env=env,
             indexes={"node": by_node},
         )
-        self._work = ControllerLoop[_Key]("kubelets", self._reconcile, clock=clock, workers=WORKERS)
+        self._work = ControllerLoop[_Key](
+            "kubelets", self._reconcile, clock=env.clock, workers=WORKERS
+        )
         self._addresses = _addresses()
 
     def add(self, name: str, hardware: hw.Hardware = PLAIN) -> SimulatedKubelet:
@@ -83,8 +80,7 @@ class KubeletFleet:
             kube=self._kube_for(f"system:node:{name}", MANAGER),
             model=self._model,
             processes=self._occupants,
-            clock=self._clock,
-            ids=self._ids,
+            env=self._env,
             on_change=self._stirred,
             list_pods=lambda node: self._pods.by_index("node", node),
         )

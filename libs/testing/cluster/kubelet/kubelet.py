@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from libs.forecast.world import WorldModel
 from libs.kube.client import Kube
-from libs.runtime.clock import Clock
+from libs.runtime.env import Env
 from libs.runtime.ids import Ids
 from libs.testing.cluster.kubelet.container_process import ProcessFactory
 from libs.testing.cluster.kubelet.hardware import Hardware
@@ -31,8 +31,7 @@ class SimulatedKubelet:
         kube: Kube,
         model: WorldModel,
         processes: ProcessFactory,
-        clock: Clock,
-        ids: Ids,
+        env: Env,
         on_change: OnChange,
         list_pods: Callable[[str], list[Pod]],
     ) -> None:
@@ -50,18 +49,18 @@ class SimulatedKubelet:
         self.pods: dict[str, PodLifecycle] = {}
         self._offered: dict[str, int] = {}
         self._boots = 0
-        self._clock = clock
-        self._ids = ids
+        self._clock = env.clock
+        self._ids = env.ids
         self._stirred = on_change
         self._present = list_pods
         self._machine = PodHost(
             node=name,
             ip=self.ip,
             addresses=addresses,
-            boot_id=_boot_id(ids),
+            boot_id=_boot_id(env.ids),
             model=model,
-            clock=clock,
-            ids=ids,
+            clock=env.clock,
+            ids=env.ids,
             processes=processes,
         )
 

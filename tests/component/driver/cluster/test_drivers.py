@@ -8,7 +8,6 @@ import pytest
 from libs.contracts.node import DRIVER_LABEL
 from libs.kube.errors import Conflict
 from libs.policy.render.rendered import TARGET_ANNOTATION
-from libs.runtime.metrics import Metrics
 from libs.testing.apiserver.faults import Fault, Hang, RefuseRequest
 from services.driver.cluster import garbage_collection, resources
 from services.driver.cluster.decide import delete_operand
@@ -254,9 +253,9 @@ def test_a_delete_that_the_server_does_not_take_is_tried_again() -> None:
 def test_one_that_changed_since_it_was_looked_at_is_not_deleted() -> None:
     async def story(world: World) -> None:
         old = await begun(world)
-        clock, namespace = world.sim.clock, ROLE_SETTINGS.namespace
-        meters = DriverMetrics(Metrics(version="1"), clock=clock)
-        sources = Informers(world.kube, namespace=namespace, clock=clock, random=world.sim.random)
+        env, namespace = world.sim.env(), ROLE_SETTINGS.namespace
+        meters = DriverMetrics(env)
+        sources = Informers(world.kube, namespace=namespace, env=env)
         hands = Writes(world.kube, informers=sources, namespace=namespace, metrics=meters)
         there = (await world.daemon_sets())[old]
         await world.patch(resources.DAEMON_SETS, old, {"metadata": {"labels": {"new": "1"}}})

@@ -4,7 +4,6 @@ installation gives, and nothing more.
 
 import asyncio
 import contextlib
-import random
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
@@ -20,9 +19,9 @@ from libs.kube.transport import Transport
 from libs.policy.crds import crd_manifests
 from libs.policy.installation.objects import installation_objects
 from libs.runtime.clock import SystemClock
-from libs.runtime.ids import RandomIds
 from libs.runtime.metrics import Metrics
 from libs.runtime.service import Service
+from libs.testing.env import make_env
 from services.driver.cluster import resources
 from services.driver.cluster.role import LEASE, DriverClusterSettings, run
 from tests.component.kube.sandbox import ADMIN, Sandbox, ServerUnderTest
@@ -62,10 +61,7 @@ class Installation:
                         said,
                         kube=transport,
                         commanded_drivers=dict,
-                        clock=clock,
-                        random=random.Random(1),
-                        ids=RandomIds(),
-                        metrics=Metrics(version="1"),
+                        env=make_env(clock=clock, metrics=Metrics(version="1")),
                         service=service,
                     )
 

@@ -91,10 +91,7 @@ class RoleProcess:
                 ROLE_SETTINGS,
                 kube=self.transport,
                 commanded_drivers=lambda: self._world.commanded,
-                clock=sim.clock,
-                random=sim.random_for("role"),
-                ids=sim.ids,
-                metrics=self.metrics,
+                env=sim.env("role", metrics=self.metrics),
                 service=service,
             )
 
@@ -125,9 +122,7 @@ class World:
         self.cluster = SimulatedCluster(
             self._kube_for,
             model=SteadyWorld(overrides=oddities),
-            clock=sim.clock,
-            ids=sim.ids,
-            random=sim.random_for("cluster"),
+            env=sim.env("cluster"),
             lease_every=60.0,
         )
         self.kube = self._kube_for("person", "kubectl")

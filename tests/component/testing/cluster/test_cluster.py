@@ -20,6 +20,7 @@ from libs.testing.apiserver.server import FIRST_NAMESPACES, ApiServer
 from libs.testing.cluster.cluster import CONTROLLERS, INFORMERS, KUBELETS, SimulatedCluster
 from libs.testing.cluster.kubelet.hardware import Hardware
 from libs.testing.cluster.views import DAEMON_SETS, NODES, PODS, REPLICA_SETS
+from libs.testing.env import make_env
 from libs.testing.simulation import Sim
 from tests.component.testing.cluster.builders import daemon_set, replica_set
 from tests.component.testing.cluster.world import NAMESPACE, ClusterWorld, cluster_world, run_world
@@ -193,9 +194,7 @@ def test_a_part_that_fails_ends_the_block() -> None:
         there.cluster = SimulatedCluster(
             there.kube_for,
             model=SteadyWorld(),
-            clock=sim.clock,
-            ids=sim.ids,
-            random=sim.random,
+            env=sim.env(),
             processes=broken,
         )
         async with there.cluster:
@@ -221,7 +220,7 @@ async def test_it_runs_on_a_real_loop_as_well() -> None:
     kube = kube_for("person", "kubectl")
     model = SteadyWorld(pull_seconds=0.0, ready_seconds=0.02, stop_seconds=0.0)
     async with SimulatedCluster(
-        kube_for, model=model, clock=clock, ids=ids, random=source
+        kube_for, model=model, env=make_env(clock=clock, ids=ids, random=source)
     ) as cluster:
         for number in range(3):
             cluster.fleet.add(f"n{number}")

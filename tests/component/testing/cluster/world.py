@@ -39,9 +39,7 @@ class ClusterWorld:
         self.cluster = SimulatedCluster(
             self.kube_for,
             model=model,
-            clock=sim.clock,
-            ids=sim.ids,
-            random=sim.random_for("cluster"),
+            env=sim.env("cluster"),
             processes=processes,
             lease_every=lease_every,
         )

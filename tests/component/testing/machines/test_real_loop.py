@@ -19,6 +19,7 @@ from libs.runtime.ids import RandomIds
 from libs.testing.apiserver.server import ApiServer
 from libs.testing.cluster.cluster import SimulatedCluster
 from libs.testing.cluster.views import NODES, PODS
+from libs.testing.env import make_env
 from libs.testing.machines.machine import SimulatedMachine, process_factory
 from tests.component.policy.strict_writes import apply
 from tests.component.testing.machines.world import OLD, account, driver_sets
@@ -69,9 +70,14 @@ async def test_a_driver_comes_goes_and_leaves_its_modules_to_the_agent(tmp_path:
         return Kube(server.transport(user=user), manager=manager, clock=SystemClock())
 
     cluster = SimulatedCluster(
-        kube_for, model=QUICK, processes=process_factory(machines), **given(2)
+        kube_for,
+        model=QUICK,
+        processes=process_factory(machines),
+        env=make_env(random=random.Random(2)),
     )
-    machines["n1"] = there = SimulatedMachine(tmp_path, name="n1", model=QUICK, **given(3))
+    machines["n1"] = there = SimulatedMachine(
+        tmp_path, name="n1", model=QUICK, env=make_env(random=random.Random(3))
+    )
     kube, wire = kube_for("person", "kubectl"), server.transport(user="person")
     made, threads = driver_sets()[OLD], ThreadOffload("disk")
 

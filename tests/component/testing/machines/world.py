@@ -165,8 +165,7 @@ async def machine_world(
     machines: dict[str, SimulatedMachine] = {}
     model = model or SteadyWorld()
     town = ClusterWorld(sim, model=model, processes=process_factory(machines))
-    given: dict[str, Any] = {"model": model, "clock": sim.clock, "ids": sim.ids}
-    machines["n1"] = SimulatedMachine(root, name="n1", random=sim.random_for("n1"), **given)
+    machines["n1"] = SimulatedMachine(root, name="n1", model=model, env=sim.env("n1"))
     sets = driver_sets(**more)
     wire = town.server.transport(user="person")
     async with town.cluster:

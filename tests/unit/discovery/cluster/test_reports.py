@@ -1,6 +1,5 @@
 """Since when a machine has had no GPUs, as far as anybody was heard meanwhile."""
 
-import random
 
 import msgspec
 
@@ -12,6 +11,7 @@ from libs.contracts.identities import Identity, Writer
 from libs.contracts.message import encode
 from libs.contracts.reports import Report
 from libs.testing.bus import LocalServer
+from libs.testing.env import make_env
 from libs.testing.simulation import Sim, run
 from services.discovery.cluster.decide import ReportedFacts
 from services.discovery.cluster.reports import ReportReader
@@ -32,7 +32,7 @@ def report_of(facts: Facts, **changed: str) -> StoredMessage:
 
 def test_only_time_in_which_it_was_heard_counts() -> None:
     async def story(sim: Sim) -> None:
-        server = LocalServer(clock=sim.clock, random=random.Random(1))
+        server = LocalServer(env=make_env(clock=sim.clock))
         bus = server.connect(Identity(writer=Writer.DISCOVERY_CLUSTER))
         mirror = ReportCache(bus=bus, clock=sim.clock, cluster="default")
         hearing = ReportReader(mirror, clock=sim.clock)

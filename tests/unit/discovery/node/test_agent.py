@@ -7,6 +7,7 @@ from libs.contracts.identities import Writer
 from libs.contracts.telemetry import GpuSample
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.port import DriverLibrary
+from libs.testing.env import make_env
 from services.discovery.node import agent
 from services.discovery.node.agent import DiscoverySettings
 from tests.unit import agent_world
@@ -40,8 +41,7 @@ def play(story: Story, driver: FakeDriver, *, gpu_labels: bool = True) -> None:
             bus=given.bus,
             host=agent_world.with_gpus(given.host, driver.gpus),
             journal=given.journal,
-            clock=given.clock,
-            random=given.random,
+            env=make_env(clock=given.clock, random=given.random),
             service=given.service,
         )
 

@@ -1,6 +1,7 @@
 """Stories of the driver agent."""
 
 from libs.contracts.identities import Writer
+from libs.testing.env import make_env
 from services.driver.node import agent
 from services.driver.node.agent import DriverAgentSettings
 from tests.unit import agent_world
@@ -20,7 +21,6 @@ async def _start(given: AgentContext) -> None:
         bus=given.bus,
         host=given.host,
         journal=given.journal,
-        clock=given.clock,
-        random=given.random,
+        env=make_env(clock=given.clock, random=given.random),
         service=given.service,
     )

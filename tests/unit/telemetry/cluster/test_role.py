@@ -62,7 +62,7 @@ class World:
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
         self.server = ApiServer(clock=sim.clock, ids=sim.ids, random=sim.random_for("server"))
-        self.bus = LocalServer(clock=sim.clock, random=sim.random_for("bus"))
+        self.bus = LocalServer(env=sim.env("bus"))
         self.person = Kube(self.server.transport(user="p"), manager="kubectl", clock=sim.clock)
         self.metrics = Metrics(version="0")
 
@@ -85,9 +85,7 @@ class World:
     def sender(self, name: str, uid: str) -> TelemetrySender:
         """Of one process of the agent there."""
         bus = self.bus.connect(Identity(writer=Writer.TELEMETRY, node=name))
-        return TelemetrySender(
-            bus=bus, clock=self.sim.clock, ids=self.sim.ids, node_uid=uid, boot_id="boot"
-        )
+        return TelemetrySender(bus=bus, env=self.sim.env(), node_uid=uid, boot_id="boot")
 
     async def send(self, sender: TelemetrySender, *temperatures: int, xids: int = 0) -> None:
         driver = "580.95.05" if temperatures else ""
@@ -107,9 +105,7 @@ class World:
                     TelemetryClusterSettings(),
                     kube=self.server.transport(user="telemetry-cluster"),
                     bus=bus,
-                    clock=self.sim.clock,
-                    random=self.sim.random_for("role"),
-                    metrics=self.metrics,
+                    env=self.sim.env("role", metrics=self.metrics),
                     service=service,
                 )
 

@@ -16,6 +16,7 @@ from libs.host.gpus.port import DriverLibrary, GpusUnavailable
 from libs.runtime.http import Page
 from libs.runtime.ids import SeededIds
 from libs.runtime.metrics import Metrics
+from libs.testing.env import make_env
 from services.telemetry.node import agent
 from services.telemetry.node.agent import TelemetrySettings
 from tests.unit import agent_world
@@ -79,10 +80,12 @@ class GpuWorld:
             bus=given.bus,
             host=agent_world.with_gpus(given.host, self.gpus),
             journal=given.journal,
-            clock=given.clock,
-            random=given.random,
-            ids=SeededIds(self._chance),
-            metrics=self.metrics,
+            env=make_env(
+                clock=given.clock,
+                random=given.random,
+                ids=SeededIds(self._chance),
+                metrics=self.metrics,
+            ),
             service=given.service,
         )
 

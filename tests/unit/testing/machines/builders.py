@@ -26,9 +26,7 @@ def machine(
         root,
         name="n1",
         model=model or SteadyWorld(),
-        clock=sim.clock,
-        ids=sim.ids,
-        random=sim.random_for("n1"),
+        env=sim.env("n1"),
         **more,
     )
 

@@ -1,7 +1,6 @@
 """Time that the kernel takes, and agents that are killed."""
 
 import asyncio
-import random
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,7 @@ from libs.host.holders import holders
 from libs.host.linux import InUse, NotLoaded, Unloaded
 from libs.host.machine import InlineOffload, ThreadOffload
 from libs.host.machine import Machine as HostMachine
-from libs.runtime.clock import SystemClock
-from libs.runtime.ids import RandomIds
+from libs.testing.env import make_env
 from libs.testing.machines.agent_process import AgentKilled
 from libs.testing.machines.incidents import IncidentKind
 from libs.testing.machines.machine import SimulatedMachine
@@ -174,9 +172,7 @@ async def test_in_a_process_the_work_is_done_in_threads(tmp_path: Path) -> None:
         tmp_path,
         name="n1",
         model=SteadyWorld(unload_seconds=0.01),
-        clock=SystemClock(),
-        ids=RandomIds(),
-        random=random.Random(1),
+        env=make_env(),
         system=DRIVEN,
     )
     async with ThreadOffload("disk") as threads:

@@ -12,8 +12,7 @@ from libs.host.holders import holders
 from libs.host.machine import InlineOffload
 from libs.host.machine import Machine as HostMachine
 from libs.host.tree import Tree
-from libs.runtime.clock import SystemClock
-from libs.runtime.ids import RandomIds
+from libs.testing.env import make_env
 from libs.testing.machines.machine import SimulatedMachine
 from libs.testing.machines.state import InstalledDriver
 from libs.testing.machines.system import System
@@ -174,15 +173,12 @@ def test_a_broken_gpu_is_told_once_to_all_and_hangs_until_the_next_boot(tmp_path
 
 
 async def test_it_is_the_same_in_a_process(tmp_path: Path) -> None:
-    import random
 
     there = SimulatedMachine(
         tmp_path,
         name="n1",
         model=SteadyWorld(validation_seconds=0.01),
-        clock=SystemClock(),
-        ids=RandomIds(),
-        random=random.Random(1),
+        env=make_env(),
         system=System(driver="580.95.05"),
     )
     host = there.host(InlineOffload(), proves=True)

@@ -2,6 +2,7 @@ import random
 from collections.abc import Callable
 
 from libs.contracts.telemetry import GpuSample
+from libs.testing.env import make_env
 from libs.testing.machines.gpu_readings import GpuReadings
 from libs.testing.machines.system import PLAIN, gpus
 from libs.testing.simulation import Sim, run
@@ -11,8 +12,7 @@ CARDS = gpus("n1", 3, PLAIN.gpu)
 
 def readings(sim: Sim, *, seed: int = 1, busy: Callable[[], frozenset[int]]) -> GpuReadings:
     return GpuReadings(
-        clock=sim.clock,
-        random=random.Random(seed),
+        env=make_env(clock=sim.clock, random=random.Random(seed)),
         busy_gpus=busy,
         broken=lambda gpu: gpu.index == 2,
     )

@@ -14,6 +14,7 @@ from libs.contracts.telemetry import GpuSample
 from libs.host import driver_files
 from libs.host.gpus.memory import MemoryGpus
 from libs.host.gpus.port import DriverLibrary
+from libs.testing.env import make_env
 from services.validator.node import agent
 from services.validator.node.agent import ValidatorSettings
 from tests.unit import agent_world
@@ -82,8 +83,7 @@ def play(story: Story, node: MachineFixture) -> None:
             bus=given.bus,
             host=agent_world.with_gpus(given.host, node.gpus),
             journal=given.journal,
-            clock=given.clock,
-            random=given.random,
+            env=make_env(clock=given.clock, random=given.random),
             service=given.service,
         )
 

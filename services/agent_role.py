@@ -1,0 +1,70 @@
+"""The main of a node agent: its machine, its journal and its bus."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from libs.bus.agent_settings import AgentSettings
+from libs.bus.connect import connect_bus
+from libs.bus.journal import FileJournal, Journal
+from libs.bus.port import Bus
+from libs.contracts.identities import Writer
+from libs.host.gpus.port import UnsupportedGpus
+from libs.host.linux import Linux
+from libs.host.machine import Machine, ThreadOffload
+from libs.host.tree import Tree
+from libs.runtime.env import Env
+from libs.runtime.process import Process
+from libs.runtime.program import Role
+from libs.runtime.service import Service
+
+S = TypeVar("S", bound=AgentSettings)
+S_contra = TypeVar("S_contra", bound=AgentSettings, contravariant=True)
+
+
+class RunAgent(Protocol[S_contra]):
+    """The `run` of an agent: start it in `service`, and return."""
+
+    async def __call__(
+        self,
+        settings: S_contra,
+        /,
+        *,
+        env: Env,
+        bus: Bus,
+        host: Machine,
+        journal: Journal,
+        service: Service,
+    ) -> object: ...
+
+
+def agent_role(
+    kind: type[S],
+    run: RunAgent[S],
+    *,
+    writer: Writer,
+    make_linux: Callable[[S, Tree], Linux | None] = lambda _settings, _tree: None,
+) -> Role[S]:
+    """Return the role of a program that runs `run` on the machine under its host root.
+
+    `make_linux` gives the agent the kernel, where it may change that.
+    """
+
+    async def start(process: Process[S], service: Service) -> None:
+        settings = process.settings
+        tree = Tree(settings.host_root)
+        linux = make_linux(settings, tree)
+        offload = await service.enter("machine", ThreadOffload("machine"))
+        bus = await connect_bus(
+            process=process, service=service, settings=settings.nats_settings, writer=writer
+        )
+        await run(
+            settings,
+            env=process.env,
+            bus=bus,
+            host=Machine(tree=tree, offload=offload, gpus=UnsupportedGpus(), linux=linux),
+            journal=FileJournal(settings.state_dir / "journal", run=asyncio.to_thread),
+            service=service,
+        )
+
+    return Role(kind, start)
