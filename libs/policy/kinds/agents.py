@@ -1,4 +1,4 @@
-"""The sections of ClusterPolicy whose work our own agents do."""
+"""The sections of ClusterPolicy that Sluice's own agents carry out."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -19,7 +19,7 @@ NO_GPU_CLIENTS = "the driver agent finds out itself who holds a GPU"
 
 
 class MigStrategy(StrEnum):
-    """How the slices of a GPU are offered to pods."""
+    """How MIG devices are offered to pods."""
 
     NONE = "none"
     SINGLE = "single"
@@ -86,7 +86,7 @@ class ExporterService(PolicyStruct, frozen=True, kw_only=True):
 
 
 class HpcJobMapping(PolicyStruct, frozen=True, kw_only=True):
-    """Which job a GPU works for, told by files."""
+    """Mapping of GPUs to HPC jobs, read from files."""
 
     enabled: Annotated[bool, About("Whether files are read.", absent=True)] = False
     directory: Annotated[
@@ -95,7 +95,7 @@ class HpcJobMapping(PolicyStruct, frozen=True, kw_only=True):
 
 
 class DcgmExporter(AgentSection, frozen=True, kw_only=True):
-    """Measurements of GPUs for Prometheus."""
+    """GPU metrics for Prometheus."""
 
     enabled: Annotated[
         bool,
@@ -137,7 +137,7 @@ class DcgmExporter(AgentSection, frozen=True, kw_only=True):
 
 
 class Gfd(AgentSection, frozen=True, kw_only=True):
-    """Labels that say what GPUs a node has."""
+    """GPU feature discovery: labels that describe a node's GPUs."""
 
     enabled: Annotated[
         bool,
@@ -149,7 +149,7 @@ class Gfd(AgentSection, frozen=True, kw_only=True):
 
 
 class MigSection(PolicyStruct, frozen=True, kw_only=True):
-    """Slices of GPUs."""
+    """MIG settings."""
 
     strategy: Annotated[
         MigStrategy | None,
@@ -162,7 +162,7 @@ class MigSection(PolicyStruct, frozen=True, kw_only=True):
 
 
 class MigManagerConfig(PolicyStruct, frozen=True, kw_only=True):
-    """Which layouts of slices there are."""
+    """The available MIG layouts."""
 
     name: Annotated[
         str,
@@ -184,13 +184,13 @@ class MigManagerConfig(PolicyStruct, frozen=True, kw_only=True):
 
 
 class GpuClientsConfig(PolicyStruct, frozen=True, kw_only=True):
-    """Services of the host that must let go of GPUs."""
+    """Host services that must release GPUs before MIG changes."""
 
     name: Annotated[str, About("The ConfigMap with their names.")] = ""
 
 
 class MigManager(AgentSection, frozen=True, kw_only=True):
-    """Changes of the slices on a node, which the driver agent makes."""
+    """MIG changes on nodes, made by the driver agent."""
 
     enabled: Annotated[
         bool,
@@ -215,7 +215,7 @@ class ValidatorCheck(PolicyStruct, frozen=True, kw_only=True):
 
 
 class Validator(AgentSection, frozen=True, kw_only=True):
-    """The checks that tell whether a node's driver works."""
+    """The checks that prove that a node's driver works."""
 
     plugin: Annotated[ValidatorCheck, About("The check of the device plugin.")] = ValidatorCheck()
     toolkit: Annotated[ValidatorCheck, About("The check of the toolkit.")] = ValidatorCheck()

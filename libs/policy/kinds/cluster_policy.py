@@ -1,4 +1,4 @@
-"""ClusterPolicy (`nvidia.com/v1`): one object that says everything for the whole cluster."""
+"""ClusterPolicy (`nvidia.com/v1`): driver and operands of the whole cluster."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -48,7 +48,7 @@ NO_PSA = "whoever installs Sluice makes the namespace, with its pod security lab
 
 
 class UpdateStrategy(StrEnum):
-    """How pods of our agents are replaced."""
+    """How pods of Sluice's agents are replaced."""
 
     ROLLING_UPDATE = "RollingUpdate"
     ON_DELETE = "OnDelete"
@@ -152,7 +152,7 @@ class Daemonsets(PolicyStruct, frozen=True, kw_only=True):
 
 
 class Cdi(PolicyStruct, frozen=True, kw_only=True):
-    """How containers get their GPUs."""
+    """The Container Device Interface."""
 
     enabled: Annotated[
         bool,
@@ -191,7 +191,7 @@ class Psa(PolicyStruct, frozen=True, kw_only=True):
 
 
 class HostPaths(PolicyStruct, frozen=True, kw_only=True):
-    """Where things are on the host."""
+    """Paths on the host."""
 
     root_fs: Annotated[
         str,
@@ -215,24 +215,22 @@ class HostPaths(PolicyStruct, frozen=True, kw_only=True):
     ] = "/var/lib/kubelet"
 
 
-def _needed(says: str, moot: str = "") -> About:
-    return About(says, no_effect_because=moot, required=True)
+def _required(description: str, moot: str = "") -> About:
+    return About(description, no_effect_because=moot, required=True)
 
 
 class ClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
-    """What people want of the whole cluster."""
-
-    operator: Annotated[Operator, _needed("The operator itself.")] = Operator()
-    daemonsets: Annotated[Daemonsets, _needed("Common to all DaemonSets.")] = Daemonsets()
-    driver: Annotated[DriverSection, _needed("The driver.")] = DriverSection()
-    toolkit: Annotated[Toolkit, _needed("The container toolkit.")] = Toolkit()
-    device_plugin: Annotated[DevicePlugin, _needed("The device plugin.")] = DevicePlugin()
-    dcgm_exporter: Annotated[DcgmExporter, _needed("Measurements.")] = DcgmExporter()
-    dcgm: Annotated[Dcgm, _needed("The DCGM host engine.", NO_DCGM)] = Dcgm()
+    operator: Annotated[Operator, _required("The operator itself.")] = Operator()
+    daemonsets: Annotated[Daemonsets, _required("Common to all DaemonSets.")] = Daemonsets()
+    driver: Annotated[DriverSection, _required("The driver.")] = DriverSection()
+    toolkit: Annotated[Toolkit, _required("The container toolkit.")] = Toolkit()
+    device_plugin: Annotated[DevicePlugin, _required("The device plugin.")] = DevicePlugin()
+    dcgm_exporter: Annotated[DcgmExporter, _required("Measurements.")] = DcgmExporter()
+    dcgm: Annotated[Dcgm, _required("The DCGM host engine.", NO_DCGM)] = Dcgm()
     node_status_exporter: Annotated[
-        NodeStatusExporter, _needed("Metrics of validation.", NO_NODE_STATUS)
+        NodeStatusExporter, _required("Metrics of validation.", NO_NODE_STATUS)
     ] = NodeStatusExporter()
-    gfd: Annotated[Gfd, _needed("Labels of GPUs.")] = Gfd()
+    gfd: Annotated[Gfd, _required("Labels of GPUs.")] = Gfd()
     mig: Annotated[MigSection, About("Slices of GPUs.")] = MigSection()
     mig_manager: Annotated[
         MigManager,
@@ -274,8 +272,6 @@ class PolicyState(StrEnum):
 
 
 class ClusterPolicyStatus(PolicyStruct, frozen=True, kw_only=True):
-    """How it stands."""
-
     state: Annotated[PolicyState, About("In one word.", required=True)] = PolicyState.NOT_READY
     namespace: Annotated[str, About("Where the operands are.")] = ""
     conditions: Conditions = ()

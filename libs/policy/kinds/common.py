@@ -1,4 +1,4 @@
-"""What the sections of several kinds have in common: images, environment, probes, conditions."""
+"""Parts that several kinds share: images, environment, probes, conditions."""
 
 from typing import Annotated
 
@@ -27,7 +27,7 @@ class EnvVar(PolicyStruct, frozen=True, kw_only=True):
 
 
 class ResourceRequirements(PolicyStruct, frozen=True, kw_only=True):
-    """What a container may use and is promised."""
+    """Resource limits and requests of a container."""
 
     limits: Annotated[
         dict[str, IntOrString],
@@ -42,7 +42,7 @@ class ResourceRequirements(PolicyStruct, frozen=True, kw_only=True):
 class Image(PolicyStruct, frozen=True, kw_only=True):
     """The image of a container, and how it is pulled.
 
-    All of repository, image and version, or a whole path in `image` alone, or nothing.
+    Set repository, image and version, or only `image` with a full path, or nothing.
     """
 
     repository: Annotated[
@@ -77,7 +77,7 @@ class Image(PolicyStruct, frozen=True, kw_only=True):
 
 
 class ContainerSection(Image, frozen=True, kw_only=True):
-    """A container that is run as it is told to."""
+    """A container whose fields take effect as written."""
 
     resources: Annotated[ResourceRequirements, About("What its container may use.")] = (
         ResourceRequirements()
@@ -92,7 +92,7 @@ class ContainerSection(Image, frozen=True, kw_only=True):
 
 
 class AgentSection(PolicyStruct, frozen=True, kw_only=True):
-    """An operand whose work an agent of ours does."""
+    """An operand that one of Sluice's agents carries out."""
 
     repository: Annotated[
         str, About("Registry and path of the image.", no_effect_because=OUR_IMAGE)
@@ -124,7 +124,7 @@ class AgentSection(PolicyStruct, frozen=True, kw_only=True):
 
 
 class Probe(PolicyStruct, frozen=True, kw_only=True):
-    """How often a container is asked how it is. What is not set stays as Sluice has it."""
+    """Timing of a container's probe. Unset fields keep Sluice's defaults."""
 
     initial_delay_seconds: Annotated[
         int | None,
@@ -149,7 +149,7 @@ class Probe(PolicyStruct, frozen=True, kw_only=True):
 
 
 class Toleration(PolicyStruct, frozen=True, kw_only=True):
-    """A taint that pods put up with."""
+    """A taint that pods tolerate."""
 
     key: Annotated[str, About("The taint's key; empty for all, with Exists.")] = ""
     operator: Annotated[str, About("Exists or Equal.")] = ""
@@ -167,7 +167,7 @@ class ConfigName(PolicyStruct, frozen=True, kw_only=True):
 
 
 class ServiceMonitor(PolicyStruct, frozen=True, kw_only=True):
-    """How Prometheus is told to scrape."""
+    """Settings of a Prometheus ServiceMonitor."""
 
     enabled: Annotated[bool, About("Whether there is a ServiceMonitor.", absent=True)] = False
     interval: Annotated[str, About("Time between two scrapes.")] = ""
@@ -177,7 +177,7 @@ class ServiceMonitor(PolicyStruct, frozen=True, kw_only=True):
 
 
 class Condition(PolicyStruct, frozen=True, kw_only=True):
-    """One statement about an object, in the form that all of Kubernetes uses."""
+    """A Kubernetes status condition."""
 
     type: Annotated[str, About("What it is about.", required=True)] = ""
     status: Annotated[
@@ -192,7 +192,7 @@ class Condition(PolicyStruct, frozen=True, kw_only=True):
 
 
 class Metadata(PolicyStruct, frozen=True, kw_only=True):
-    """Of an object's metadata what decides between objects."""
+    """The metadata fields that decide precedence between objects."""
 
     name: str = ""
     uid: str = ""
@@ -202,12 +202,11 @@ class Metadata(PolicyStruct, frozen=True, kw_only=True):
 
     @property
     def age(self) -> tuple[str, str]:
-        """Sorts the oldest first; of two of the same second the smaller name."""
+        """Return a sort key: oldest first, then by name."""
         return self.creation_timestamp, self.name
 
     @property
     def deleting(self) -> bool:
-        """Whether somebody asked for its deletion."""
         return bool(self.deletion_timestamp)
 
 

@@ -1,4 +1,4 @@
-"""The driver as ClusterPolicy and NVIDIADriver both have it: the parts of its pod."""
+"""Driver fields that ClusterPolicy and NVIDIADriver share."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -22,7 +22,7 @@ class KernelModuleType(StrEnum):
 
 
 class DriverManager(PolicyStruct, frozen=True, kw_only=True):
-    """The init container that, in the GPU Operator, makes room for a new driver."""
+    """The GPU Operator's init container that removes the old driver."""
 
     repository: Annotated[
         str, About("Registry and path of its image.", no_effect_because=NO_MANAGER)
@@ -45,7 +45,7 @@ class DriverManager(PolicyStruct, frozen=True, kw_only=True):
 
 
 class Rdma(PolicyStruct, frozen=True, kw_only=True):
-    """GPUDirect RDMA: network cards reach GPU memory."""
+    """GPUDirect RDMA: network cards access GPU memory."""
 
     enabled: Annotated[
         bool,
@@ -61,7 +61,7 @@ class Rdma(PolicyStruct, frozen=True, kw_only=True):
 
 
 class Gds(ContainerSection, frozen=True, kw_only=True):
-    """GPUDirect Storage: disks reach GPU memory."""
+    """GPUDirect Storage: disks access GPU memory."""
 
     enabled: Annotated[
         bool, About("Whether nvidia-fs is loaded.", effect="adds nvidia-fs-ctr to the pod")
@@ -122,7 +122,7 @@ class Licensing(PolicyStruct, frozen=True, kw_only=True):
 
 
 class DriverBase(ContainerSection, frozen=True, kw_only=True):
-    """The driver container: what both kinds say of it under the same names."""
+    """Fields of the driver container that have the same name in both kinds."""
 
     use_precompiled: Annotated[
         bool,

@@ -1,4 +1,4 @@
-"""GPUClusterPolicy (`gpu.nvidia.com/v1`): the short way, with drivers on the host itself."""
+"""GPUClusterPolicy (`gpu.nvidia.com/v1`): a short cluster-wide policy with host drivers."""
 
 from typing import Annotated
 
@@ -28,7 +28,7 @@ class HostDriver(PolicyStruct, frozen=True, kw_only=True):
 
 
 class Cuda(PolicyStruct, frozen=True, kw_only=True):
-    """The CUDA that containers may count on."""
+    """The CUDA version that containers rely on."""
 
     enabled: Annotated[
         bool,
@@ -52,7 +52,7 @@ class HostDevicePlugin(PolicyStruct, frozen=True, kw_only=True):
 
 
 class HostMigManager(PolicyStruct, frozen=True, kw_only=True):
-    """Changes of the slices on a node."""
+    """MIG changes on nodes."""
 
     enabled: Annotated[
         bool,
@@ -64,8 +64,6 @@ class HostMigManager(PolicyStruct, frozen=True, kw_only=True):
 
 
 class GpuClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
-    """What people want of the whole cluster, in short."""
-
     driver: Annotated[HostDriver, About("The driver.")] = HostDriver()
     cuda: Annotated[Cuda, About("The CUDA version.")] = Cuda()
     device_plugin: Annotated[HostDevicePlugin, About("The device plugin.")] = HostDevicePlugin()
@@ -73,8 +71,6 @@ class GpuClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
 
 
 class GpuClusterPolicyStatus(PolicyStruct, frozen=True, kw_only=True):
-    """How it stands."""
-
     state: Annotated[PolicyState, About("In one word.", required=True)] = PolicyState.NOT_READY
     conditions: Conditions = ()
 

@@ -20,7 +20,7 @@ NO_SELECTOR_OF_DEFAULT = "!self.default || !has(self.nodeSelector) || size(self.
 
 
 class DriverType(StrEnum):
-    """What a driver is for."""
+    """The purpose of a driver."""
 
     GPU = "gpu"
     VGPU = "vgpu"
@@ -36,8 +36,6 @@ class DriverLicensing(PolicyStruct, frozen=True, kw_only=True):
 
 
 class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
-    """What people want of one pool."""
-
     default: Annotated[
         bool,
         About(
@@ -125,8 +123,6 @@ class DriverState(StrEnum):
 
 
 class NvidiaDriverStatus(PolicyStruct, frozen=True, kw_only=True):
-    """How it stands."""
-
     state: Annotated[DriverState, About("In one word.", required=True)] = DriverState.NOT_READY
     namespace: Annotated[str, About("Where its DaemonSets are.")] = ""
     conditions: Conditions = ()

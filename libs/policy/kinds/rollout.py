@@ -1,6 +1,6 @@
-"""Rollout (`sluice.dev/v1alpha1`): where a pool's rollout stands, with people's brake and release.
+"""Rollout (`sluice.dev/v1alpha1`): the state of a pool's rollout, and its brake and release.
 
-Its fields are the contracts'; their words for the schema and the page are here.
+The fields are declared in `libs.contracts.rollout`; their descriptions are here.
 """
 
 from libs.contracts import rollout
@@ -73,7 +73,7 @@ _DESCRIPTIONS: FieldDescriptions = {
 
 
 class Rollout(PolicyStruct, frozen=True, kw_only=True):
-    """People's part of a rollout."""
+    """The part of a Rollout that people write."""
 
     metadata: Metadata = Metadata()
     spec: rollout.RolloutSpec = rollout.RolloutSpec()

@@ -1,4 +1,4 @@
-"""RolloutStrategy (`sluice.dev/v1alpha1`): how much may go wrong in a pool, and what then."""
+"""RolloutStrategy (`sluice.dev/v1alpha1`): how a pool's rollout handles failures and timeouts."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -10,14 +10,14 @@ from libs.policy.shapes import About, IntOrString, PolicyStruct, Rule
 
 
 class OnJobTimeout(StrEnum):
-    """What becomes of a node whose jobs did not end in time."""
+    """What to do with a node whose jobs did not end in time."""
 
     EVICT = "Evict"
     DEFER = "Defer"
 
 
 class OnEvictionTimeout(StrEnum):
-    """What becomes of a node whose pods did not leave in time."""
+    """What to do with a node whose pods did not leave in time."""
 
     FAIL = "Fail"
     RELEASE = "Release"
@@ -25,15 +25,13 @@ class OnEvictionTimeout(StrEnum):
 
 
 class CordonedNodes(StrEnum):
-    """What becomes of a node that a person cordoned."""
+    """What to do with a node that a person cordoned."""
 
     UPGRADE = "Upgrade"
     SKIP = "Skip"
 
 
 class StrategySpec(PolicyStruct, frozen=True, kw_only=True):
-    """How much may go wrong, and what then."""
-
     pool: Annotated[
         str,
         About(
@@ -92,8 +90,6 @@ class StrategySpec(PolicyStruct, frozen=True, kw_only=True):
 
 
 class StrategyStatus(PolicyStruct, frozen=True, kw_only=True):
-    """How it stands."""
-
     conditions: Conditions = ()
 
 

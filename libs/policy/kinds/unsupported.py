@@ -1,4 +1,4 @@
-"""The sections of ClusterPolicy for parts that do not exist here: accepted, and said."""
+"""The sections of ClusterPolicy for features that Sluice lacks: accepted, with findings."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from libs.policy.shapes import About, PolicyStruct
 
 
 class Dcgm(ContainerSection, frozen=True, kw_only=True):
-    """The host engine of DCGM."""
+    """The DCGM host engine."""
 
     enabled: Annotated[bool, About("Whether the host engine runs.", absent=True)] = True
     host_port: Annotated[int | None, About("Its port on the host.", bits=32)] = None
@@ -45,7 +45,7 @@ class VgpuManager(ContainerSection, frozen=True, kw_only=True):
 
 
 class VgpuDevicesConfig(PolicyStruct, frozen=True, kw_only=True):
-    """Which vGPU devices are made."""
+    """Layouts of vGPU devices."""
 
     name: Annotated[str, About("The ConfigMap with layouts.")] = ""
     default: Annotated[str, About("The layout of a node that names none.", stored=True)] = "default"
@@ -59,7 +59,7 @@ class VgpuDeviceManager(ContainerSection, frozen=True, kw_only=True):
 
 
 class KataArtifacts(PolicyStruct, frozen=True, kw_only=True):
-    """Where the kernel and image of a Kata class come from."""
+    """The source of a Kata class's kernel and image."""
 
     url: Annotated[str, About("The image that holds them.", required=True)] = ""
     pull_secret: Annotated[str, About("The Secret for its registry.")] = ""
@@ -103,7 +103,7 @@ class CcManager(ContainerSection, frozen=True, kw_only=True):
 NO_VMS = "GPUs for virtual machines are not built: nodes for them are left alone"
 CONTAINERS = "container"
 WORKLOADS = (CONTAINERS, "vm-passthrough", "vm-vgpu")
-"""What the GPUs of a node may be for."""
+"""What the GPUs of a node can be used for."""
 
 
 class SandboxWorkloads(PolicyStruct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""`upgradePolicy`: how the nodes of a pool may be moved to another driver."""
+"""`upgradePolicy`: how the nodes of a pool are upgraded to another driver."""
 
 from typing import Annotated
 
@@ -36,7 +36,7 @@ class PodDeletion(PolicyStruct, frozen=True, kw_only=True):
 
 
 class Drain(PodDeletion, frozen=True, kw_only=True):
-    """Whether and how every pod leaves the node."""
+    """Whether and how the node is drained."""
 
     enable: Annotated[
         bool,
@@ -52,7 +52,7 @@ class Drain(PodDeletion, frozen=True, kw_only=True):
 
 
 class WaitForCompletion(PolicyStruct, frozen=True, kw_only=True):
-    """Which jobs are waited for before pods are evicted."""
+    """The jobs that must complete before pods are evicted."""
 
     pod_selector: Annotated[
         str,
@@ -70,7 +70,7 @@ class WaitForCompletion(PolicyStruct, frozen=True, kw_only=True):
 
 
 class UpgradePolicy(PolicyStruct, frozen=True, kw_only=True):
-    """How many nodes at a time, and what becomes of the pods on them."""
+    """How many nodes are upgraded at a time, and how their pods are removed."""
 
     auto_upgrade: Annotated[
         bool,
@@ -109,7 +109,7 @@ class UpgradePolicy(PolicyStruct, frozen=True, kw_only=True):
 
 
 class AutoUpgradePolicy(UpgradePolicy, frozen=True, kw_only=True):
-    """The same, where nodes move unless it is forbidden."""
+    """An upgrade policy with automatic upgrades on by default."""
 
     auto_upgrade: Annotated[
         bool,
