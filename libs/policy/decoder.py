@@ -21,8 +21,8 @@ _TYPE_ERRORS: Final = {
     JsonType.BOOLEAN: ("is not true or false", "write true or false, without quotes"),
     JsonType.INTEGER: ("is not a whole number", "write a whole number, without quotes"),
     JsonType.NUMBER: ("is not a number", "write a number, without quotes"),
-    JsonType.TEXT: ("is not a text", "write a text, in quotes if it looks like a number"),
-    JsonType.INT_OR_STRING: ("is neither a number nor a text", "write a number or a text"),
+    JsonType.TEXT: ("is not a string", "write a string; quote it if it looks like a number"),
+    JsonType.INT_OR_STRING: ("is neither a number nor a string", "write a number or a string"),
     JsonType.LIST: ("is not a list", "write a list"),
     JsonType.MAP: ("is not an object", "write keys with their values"),
     JsonType.OBJECT: ("is not an object", "write fields with their values"),
@@ -98,12 +98,12 @@ class PolicyDecoder:
         if decoded is INVALID or reason is None:
             return decoded
         if field.about.absent and decoded is True:
-            problem = f"is switched on, but {reason}"
+            problem = f"is enabled, but {reason}"
             self.add_finding(path, "true", problem, "set it to false", Severity.WARNING)
         elif decoded != field.default and (reason or field.about.deprecated):
             problem = "is deprecated" if field.about.deprecated else "is accepted"
             problem += f" and has no effect here, because {reason}" if reason else ""
-            remedy = field.about.deprecated or "leave it out, or know that it does nothing"
+            remedy = field.about.deprecated or "remove it, or keep it knowing that it has no effect"
             self.add_finding(path, quote_value(value), problem, remedy, Severity.NOTE)
         return decoded
 
@@ -114,8 +114,8 @@ class PolicyDecoder:
         """
         name, value = field.about.alias, quote_value(given[field.name])
         is_used = given.get(name) is None
-        problem = f"is an old spelling of {name}, "
-        problem += "and is read as that" if is_used else "which is set too and holds"
+        problem = f"is an old spelling of {name}"
+        problem += "" if is_used else ", which is also set and takes precedence"
         self.add_finding(
             path, value, problem, f"write {name}" if is_used else "remove it", Severity.WARNING
         )
@@ -127,8 +127,8 @@ class PolicyDecoder:
                 self.add_finding(
                     f"{path}.{printable(str(name))}",
                     quote_value(value),
-                    "is no field of this kind",
-                    "look for a slip of the pen, or remove it",
+                    "is not a field of this kind",
+                    "check the spelling, or remove it",
                     Severity.WARNING,
                 )
 
@@ -174,12 +174,12 @@ class PolicyDecoder:
         if shape.choices and value not in shape.choices:
             words = ", ".join(f'"{word}"' for word in shape.choices)
             self.add_finding(
-                path, quote_value(value), "is not a word for this field", f"write one of {words}"
+                path, quote_value(value), "is not an allowed value", f"write one of {words}"
             )
             return INVALID
         if about.pattern and value and not re.search(about.pattern, value):
             self.add_finding(
-                path, quote_value(value), "has a wrong form", f"it must match {about.pattern}"
+                path, quote_value(value), "has the wrong format", f"it must match {about.pattern}"
             )
             return INVALID
         if about.int_or_percent and value and not is_int_or_percent(value):
@@ -204,7 +204,7 @@ class PolicyDecoder:
             path,
             quote_value(value),
             "is neither a number from 0 up nor a percentage from 0% to 100%",
-            'write a number like 2, or a text like "25%"',
+            'write a number like 2, or a string like "25%"',
         )
         return INVALID
 
@@ -228,8 +228,8 @@ class PolicyDecoder:
                 self.add_finding(
                     entry_path,
                     quote_value(key_value),
-                    "has a key that is not a text",
-                    "write another key",
+                    "has a key that is not a string",
+                    "use a string as the key",
                 )
                 continue
             decoded_value = self._value(key_value, shape.items, about, entry_path)
@@ -244,7 +244,7 @@ class PolicyDecoder:
             return msgspec.json.decode(msgspec.json.encode(value))
         except (TypeError, ValueError, OverflowError, RecursionError):
             self.add_finding(
-                path, "", "holds what JSON cannot say", "write texts, numbers, lists, objects"
+                path, "", "cannot be written as JSON", "use strings, numbers, lists and objects"
             )
             return INVALID
 

@@ -36,19 +36,19 @@ def variant_image(image: Image, variant: Variant) -> str | MissingImage:
     if not path:
         return MissingImage(
             problem="names no image to run",
-            remedy="set repository, image and version, or the whole path in image",
+            remedy="set repository, image and version, or a full path in image",
         )
     if "@" in path:
         if not variant.kernel:
             return path
         return MissingImage(
-            problem="is a digest: it names one image, and precompiled drivers have one per kernel",
+            problem="is a digest, which names one image; precompiled drivers need one per kernel",
             remedy="set version to a tag",
         )
     if ":" not in path.rpartition("/")[2]:
         return MissingImage(
-            problem="names no version: the tag of the image says which driver it is",
-            remedy="set repository, image and version, or a whole path with a tag in image",
+            problem="has no tag: the tag determines the driver version",
+            remedy="set repository, image and version, or a full path with a tag in image",
         )
     kernel = f"-{variant.kernel}" if variant.kernel else ""
     return f"{path}{kernel}-{variant.os_tag}"

@@ -110,7 +110,7 @@ def _match_nodes(
 
 def _name_conflicts(drivers: Sequence[NvidiaDriver]) -> list[tuple[str, Finding]]:
     problem = f"is longer than {MAX_NAME_LENGTH} characters: a node's label cannot hold it"
-    remedy = "make the object under a shorter name; until then no node changes hands"
+    remedy = "recreate the object with a shorter name; until then nodes keep their owners"
     names = [driver.metadata.name for driver in drivers]
     return [
         (
@@ -129,9 +129,9 @@ def _default_conflicts(drivers: Sequence[NvidiaDriver]) -> list[tuple[str, Findi
     finding = Finding(
         field="spec.default",
         value=quote_value(True),
-        problem="is so in several",
+        problem="is true in several NVIDIADrivers",
         quoted=f"multiple default NVIDIADrivers found: [{' '.join(names)}]",
-        remedy="leave one, set it to false in the others; until then no node changes hands",
+        remedy="keep one and set it to false in the others; until then nodes keep their owners",
     )
     return [(name, finding) for name in names]
 
@@ -140,7 +140,7 @@ def _selection_conflict(names: Sequence[str], nodes: Sequence[str]) -> Finding:
     more = f" on {len(nodes)} nodes" if len(nodes) > 1 else ""
     return Finding(
         field="spec.nodeSelector",
-        problem=f"contradicts another{more}",
+        problem=f"conflicts with another NVIDIADriver{more}",
         quoted=f"multiple NVIDIADrivers match the same node {nodes[0]}: [{' '.join(names)}]",
-        remedy="select by labels that no node of the other has; until then no node changes hands",
+        remedy="select by labels that the other's nodes lack; until then nodes keep their owners",
     )

@@ -249,7 +249,7 @@ class _Assembly:
             return
         more = f" and {len(uncovered) - 1} more" if len(uncovered) > 1 else ""
         problem = f"leaves GPU nodes without a driver: no NVIDIADriver selects {uncovered[0]}{more}"
-        remedy = "make one that selects them, or one with spec.default true"
+        remedy = "create one that selects them, or one with spec.default true"
         found = warning("spec.driver.useNvidiaDriverCRD", "true", problem, remedy)
         self._collector.add_findings(parsed, found)
 
@@ -260,8 +260,8 @@ class _Assembly:
             )
         elif ownership.conflicts:
             others = " ".join(ownership.conflicts)
-            problem = f"keeps the nodes that it has: NVIDIADrivers [{others}] are in conflict"
-            remedy = "mend those; new nodes get their driver then"
+            problem = f"keeps its current nodes: NVIDIADrivers [{others}] conflict"
+            remedy = "resolve their conflict; new nodes then get their driver"
             self._collector.add_findings(
                 parsed, warning("metadata.name", quote_value(name), problem, remedy)
             )
@@ -274,9 +274,9 @@ class _Assembly:
             pool = self._pools.get(key)
             if pool is None:
                 known = ", ".join(sorted(self._pools)) or "there are none"
-                problem, remedy = "names no pool", f"name one of these pools: {known}"
+                problem, remedy = "is not the key of a pool", f"use one of these: {known}"
             elif key in first:
-                problem = f'names a pool for which RolloutStrategy "{first[key]}" is older'
+                problem = f'names a pool to which the older RolloutStrategy "{first[key]}" applies'
                 remedy = f'delete this one, or "{first[key]}"'
             else:
                 first[key] = name

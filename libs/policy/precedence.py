@@ -39,7 +39,7 @@ def live_policies(
         if not parsed.policy or not parsed.policy.metadata.deleting:
             live.append(parsed)
             continue
-        problem = "is set: the object is being deleted, and decides nothing any more"
+        problem = "is set: the object is being deleted and no longer takes effect"
         deleted_at = parsed.policy.metadata.deletion_timestamp
         found = warning("metadata.deletionTimestamp", deleted_at, problem)
         collector.set_acceptance(parsed, Acceptance.DELETING, found)
@@ -59,8 +59,8 @@ def deciding_policy(
         first, oldest = candidates[0]
         name = policy.metadata.name
         problem = (
-            f'is ignored: {first.kind} "{oldest.metadata.name}" is older, and one policy'
-            " decides for the whole cluster"
+            f'is ignored: {first.kind} "{oldest.metadata.name}" is older, and only one'
+            " cluster-wide policy takes effect"
         )
         remedy = f'delete this one, or {first.kind} "{oldest.metadata.name}"'
         found = warning("metadata.name", quote_value(name), problem, remedy)
@@ -76,7 +76,7 @@ def gpu_cluster_conflicts(
         Finding(
             field="metadata.name",
             value=quote_value(parsed.policy.metadata.name if parsed.policy else ""),
-            problem="is not followed",
+            problem="does not take effect",
             quoted=(
                 f'conflicting GPUCluster resource "{name}" detected;'
                 f" {parsed.kind} and GPUCluster cannot co-exist"
@@ -102,11 +102,11 @@ def disable_drivers(
         quoted = "useNvidiaDriverCRD is not enabled in ClusterPolicy"
         remedy = "set spec.driver.useNvidiaDriverCRD of the ClusterPolicy to true, or delete it"
     else:
-        because = f': {parsed.kind} "{cluster.metadata.name}" names the driver'
+        because = f': {parsed.kind} "{cluster.metadata.name}" determines the driver'
         remedy = f'delete this one, or {parsed.kind} "{cluster.metadata.name}"'
     for one, driver in drivers:
         name = quote_value(driver.metadata.name)
-        found = warning("metadata.name", name, f"is not asked{because}", remedy, quoted)
+        found = warning("metadata.name", name, f"is not used{because}", remedy, quoted)
         collector.set_acceptance(one, Acceptance.DISABLED, found)
 
 
@@ -118,8 +118,8 @@ def report_unrequested_drivers(
         found = Finding(
             field="metadata.name",
             value=quote_value(driver.metadata.name),
-            problem="is not followed: no ClusterPolicy asks for NVIDIADrivers",
-            remedy="make one with spec.driver.useNvidiaDriverCRD true, or delete this",
+            problem="does not take effect: no ClusterPolicy enables NVIDIADrivers",
+            remedy="create one with spec.driver.useNvidiaDriverCRD true, or delete this object",
         )
         collector.add_findings(parsed, found)
 

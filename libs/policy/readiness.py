@@ -64,7 +64,7 @@ def pool_problems(
             continue
         if name in variants.unknown:
             missing = variants.unknown[name]
-            cause = f"its system is not known: it has no label {missing}"
+            cause = f"its operating system is unknown: label {missing} is missing"
             problems.append(ReadinessProblem(operand=Operand.DRIVER, node=name, cause=cause))
             continue
         problem = _node_problem(name, node, wanted.get(variants.nodes[name], ""))
@@ -72,7 +72,7 @@ def pool_problems(
             problems.append(problem)
     if problems and pool.held:
         errors = "; ".join(str(finding) for finding in pool.held)
-        cause = f"nothing new starts until somebody mends this: {errors}"
+        cause = f"nothing new starts until this is fixed: {errors}"
         problems.insert(0, ReadinessProblem(operand=Operand.DRIVER, cause=cause, failed=True))
     return problems
 
@@ -96,9 +96,9 @@ def _node_problem(name: str, node: ObservedNode, label: str) -> ReadinessProblem
     failed = node.state == UpgradeState.UPGRADE_FAILED
     if node.state == UpgradeState.UPGRADE_DONE and (not label or node.label == label):
         return None
-    cause = node.cause or node.state or "no driver has been brought up yet"
+    cause = node.cause or node.state or "no driver is running yet"
     if node.state == UpgradeState.UPGRADE_DONE and not node.cause:
-        cause = "has another driver than its policy wants"
+        cause = "has a different driver than its policy wants"
     return ReadinessProblem(operand=Operand.DRIVER, node=name, cause=cause, failed=failed)
 
 
@@ -112,10 +112,10 @@ def _object_problems(rendered: RenderedObject, observed: Observation) -> Iterato
         return
     daemon_set = observed.daemon_sets.get(rendered.name)
     if daemon_set is None:
-        yield ReadinessProblem(operand=rendered.operand, cause=f"{key} is not there yet")
+        yield ReadinessProblem(operand=rendered.operand, cause=f"{key} does not exist yet")
         return
     if daemon_set.observed_generation < daemon_set.generation:
-        cause = f"{key} has changed, and its controller has not seen it yet"
+        cause = f"{key} has changed, and its controller has not observed the change yet"
         yield ReadinessProblem(operand=rendered.operand, cause=cause)
         return
     known = [problem for problem in observed.pod_problems if problem.daemon_set == rendered.name]
@@ -130,5 +130,5 @@ def _object_problems(rendered: RenderedObject, observed: Observation) -> Iterato
     rolling = rendered.object["spec"]["updateStrategy"]["type"] == "RollingUpdate"
     if rolling and daemon_set.updated < daemon_set.desired:
         old = daemon_set.desired - daemon_set.updated
-        cause = f"{old} of {daemon_set.desired} pods of {key} are of an older version"
+        cause = f"{old} of {daemon_set.desired} pods of {key} run an older version"
         yield ReadinessProblem(operand=rendered.operand, cause=cause)

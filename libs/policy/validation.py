@@ -72,7 +72,7 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
         yield Finding(
             field="spec.daemonsets.rollingUpdate.maxUnavailable",
             value=quote_value(at_a_time),
-            problem="would never replace a pod: 1 at a time is replaced",
+            problem="would never replace a pod; 1 is used instead",
             remedy="set it to 1 or more, or updateStrategy to OnDelete",
             severity=Severity.WARNING,
         )
@@ -80,7 +80,7 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
         yield Finding(
             field="spec.cdi.nriPluginEnabled",
             value="true",
-            problem="does not go with spec.cdi.enabled false",
+            problem="requires spec.cdi.enabled to be true",
             quoted="the NRI Plugin cannot be enabled when CDI is disabled",
             remedy="set spec.cdi.enabled to true, or this to false",
         )
@@ -88,7 +88,7 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
         yield Finding(
             field="spec.cdi.nriPluginEnabled",
             value="true",
-            problem="does not go with spec.toolkit.enabled false",
+            problem="requires spec.toolkit.enabled to be true",
             quoted="the NRI Plugin cannot be enabled when the Container Toolkit is disabled",
             remedy="set spec.toolkit.enabled to true, or this to false",
         )
@@ -100,8 +100,8 @@ def _nvidia_driver(policy: NvidiaDriver) -> Iterator[Finding]:
         yield Finding(
             field="spec.driverType",
             value=quote_value(spec.driver_type.value),
-            problem="asks for vGPU, which is not built",
-            remedy="make another with driverType gpu: the type of this one cannot be changed",
+            problem="asks for vGPU, which Sluice does not support",
+            remedy="create another object with driverType gpu: the type cannot be changed",
         )
     if spec.default and spec.node_selector:
         yield Finding(
@@ -121,7 +121,7 @@ def _nvidia_driver(policy: NvidiaDriver) -> Iterator[Finding]:
         yield Finding(
             field="spec.nodeAffinity",
             value=quote_value(spec.node_affinity),
-            problem="is not read here, and nodes that it excludes would get the driver",
+            problem="is not supported: nodes that it excludes would get the driver",
             remedy="select nodes by spec.nodeSelector, and remove it",
         )
     yield from _driver(spec, spec.gds, spec.gdrcopy, path="spec", parent="spec")
@@ -134,14 +134,14 @@ def _gpu_cluster_policy(policy: GpuClusterPolicy) -> Iterator[Finding]:
         yield Finding(
             field="spec.driver.version",
             problem="is not set: there is no version to install",
-            remedy="name one, or set spec.driver.enabled to false",
+            remedy="set it, or set spec.driver.enabled to false",
         )
     cuda = policy.spec.cuda
     if cuda.enabled and cuda.version and not _CUDA.fullmatch(cuda.version):
         yield Finding(
             field="spec.cuda.version",
             value=quote_value(cuda.version),
-            problem="is no version of CUDA: no driver could be held against it",
+            problem="is not a CUDA version",
             remedy="write one like 13.0, or set spec.cuda.enabled to false",
         )
 
@@ -159,8 +159,8 @@ def _directories(spec: ClusterPolicySpec) -> Iterator[Finding]:
             yield Finding(
                 field=field,
                 value=quote_value(directory),
-                problem="is no place on the host: it is not told from the root",
-                remedy="write the whole path, from / and without ..",
+                problem="is not an absolute path without ..",
+                remedy="write an absolute path without ..",
             )
 
 
@@ -175,7 +175,7 @@ def _upgrades(policy: UpgradePolicy, path: str) -> Iterator[Finding]:
             yield Finding(
                 field=field,
                 value=quote_value(selector),
-                problem="is no label selector: no pod could be found by it",
+                problem="is not a valid label selector",
                 remedy='write one like "app=train" or "app in (train, tune), tier!=test"',
             )
 
@@ -193,7 +193,7 @@ def _driver(
             yield Finding(
                 field=f"{parent}.{name}.enabled",
                 value="true",
-                problem="does not go with precompiled drivers",
+                problem="cannot be combined with precompiled drivers",
                 remedy=f"set it to false, or {path}.usePrecompiled",
             )
     needs_open = gds.enabled and _needs_open_modules(gds.version)
@@ -201,8 +201,8 @@ def _driver(
         yield Finding(
             field=f"{parent}.gds.version",
             value=quote_value(gds.version),
-            problem="of GPUDirect Storage works with open kernel modules alone",
-            remedy=f"set {path}.kernelModuleType to open, or an older version than v2.17.5",
+            problem="of GPUDirect Storage works only with open kernel modules",
+            remedy=f"set {path}.kernelModuleType to open, or use a version older than v2.17.5",
         )
 
 

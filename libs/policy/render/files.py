@@ -64,11 +64,11 @@ def _problem(
 ) -> tuple[str, str] | None:
     """Return why a ConfigMap cannot be mounted and the remedy, or None."""
     if not folder:
-        place = f"has no place in the driver image of {variant.system}"
-        return place, "remove it for the pool with such nodes"
+        place = f"is not supported by the driver image of {variant.system}"
+        return place, "remove it from the policy of the pool with such nodes"
     if not config_maps.get(name):
-        there = "is empty" if name in config_maps else "is not there"
-        remedy = "make it in the namespace of the operands, a key for each file"
+        there = "is empty" if name in config_maps else "does not exist"
+        remedy = "create it in the operands' namespace, with one key per file"
         return f"names a ConfigMap that {there}", remedy
     return None
 

@@ -50,7 +50,7 @@ def test_an_image_is_named_as_people_know_it(image: Image, variant: Variant, pat
     [
         (Image(), V22, "names no image"),
         (Image(repository="r", version="1"), V22, "names no image"),
-        (Image(image="r.example:5000/d"), V22, "names no version"),
+        (Image(image="r.example:5000/d"), V22, "has no tag"),
         (Image(image="r/d@sha256:a"), Variant(system="u", version="1", kernel="5"), "is a digest"),
     ],
 )

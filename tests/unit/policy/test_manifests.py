@@ -87,7 +87,7 @@ def test_of_two_spellings_the_new_one_holds() -> None:
     deletion = result.policy.spec.driver.upgrade_policy.pod_deletion
     assert deletion == PodDeletion(timeout_seconds=9)
     assert [found.problem for found in result.findings] == [
-        "is an old spelling of podDeletion, which is set too and holds"
+        "is an old spelling of podDeletion, which is also set and takes precedence"
     ]
 
 

@@ -89,8 +89,8 @@ def test_the_oldest_decides_then_the_name_and_the_others_are_told() -> None:
     for name in ("b", "younger"):
         assert verdict_of(result, name).acceptance is Acceptance.IGNORED
         assert problems(result, name) == (
-            f'metadata.name ("{name}") is ignored: ClusterPolicy "a" is older, and one policy'
-            ' decides for the whole cluster: delete this one, or ClusterPolicy "a"'
+            f'metadata.name ("{name}") is ignored: ClusterPolicy "a" is older, and only one'
+            ' cluster-wide policy takes effect: delete this one, or ClusterPolicy "a"'
         )
 
 
@@ -170,8 +170,8 @@ def test_without_a_policy_of_the_cluster_no_node_moves(crd: bool, there: bool) -
     assert result.owner_labels is None
     (held,) = result.pools[0].held
     assert str(held) == (
-        'metadata.name ("x") is not followed: no ClusterPolicy asks for NVIDIADrivers: make one'
-        " with spec.driver.useNvidiaDriverCRD true, or delete this"
+        'metadata.name ("x") does not take effect: no ClusterPolicy enables NVIDIADrivers:'
+        " create one with spec.driver.useNvidiaDriverCRD true, or delete this object"
     )
     assert verdict_of(result, "x").errors == result.pools[0].held
 
@@ -182,7 +182,7 @@ def test_until_there_is_a_first_driver_no_node_is_left() -> None:
     assert result.owner_labels is None
     assert problems(result, "cp") == (
         "spec.driver.useNvidiaDriverCRD (true) leaves GPU nodes without a driver: no NVIDIADriver"
-        " selects a and 1 more: make one that selects them, or one with spec.default true"
+        " selects a and 1 more: create one that selects them, or one with spec.default true"
     )
 
 
@@ -190,7 +190,7 @@ def test_nodes_that_no_driver_selects_are_told_of() -> None:
     reads = [CRD_MODE, driver("x", nodeSelector={"rack": "1"})]
     result = assemble_pools(reads, [node("a", rack="1"), node("b")])
     assert (result.unowned, result.undecided) == (("b",), ())
-    assert "no NVIDIADriver selects b: make one" in problems(result, "cp")
+    assert "no NVIDIADriver selects b: create one" in problems(result, "cp")
     assert problems(assemble_pools(reads, [node("a", rack="1")]), "cp") == ""
 
 
@@ -237,8 +237,8 @@ def test_drivers_are_not_asked_unless_the_cluster_policy_says_so() -> None:
     result = assemble_pools([obj("GPUClusterPolicy", "g"), driver("x")], [node("n")])
     assert verdict_of(result, "x").acceptance is Acceptance.DISABLED
     assert problems(result, "x") == (
-        'metadata.name ("x") is not asked: GPUClusterPolicy "g" names the driver: delete this one,'
-        ' or GPUClusterPolicy "g"'
+        'metadata.name ("x") is not used: GPUClusterPolicy "g" determines the driver:'
+        ' delete this one, or GPUClusterPolicy "g"'
     )
 
 
@@ -265,15 +265,15 @@ def test_two_drivers_for_one_node_change_nobodys_hands_and_hold_both() -> None:
     }
     assert (result.unowned, result.undecided) == ((), ("c", "d", "e"))
     words = (
-        "spec.nodeSelector contradicts another on 2 nodes:"
-        " multiple NVIDIADrivers match the same node a: [x y]: select by labels that no node of"
-        " the other has; until then no node changes hands"
+        "spec.nodeSelector conflicts with another NVIDIADriver on 2 nodes:"
+        " multiple NVIDIADrivers match the same node a: [x y]: select by labels that"
+        " the other's nodes lack; until then nodes keep their owners"
     )
     for name in ("x", "y"):
         assert verdict_of(result, name).acceptance is Acceptance.CONFLICTING
         assert problems(result, name) == words
     assert verdict_of(result, "z").acceptance is Acceptance.ACTIVE
-    assert "NVIDIADrivers [x y] are in conflict" in problems(result, "z")
+    assert "NVIDIADrivers [x y] conflict" in problems(result, "z")
     assert [len(pool.held) for pool in result.pools] == [1, 1, 0]
 
 
@@ -418,8 +418,8 @@ def test_the_oldest_strategy_of_a_pool_holds() -> None:
     assert pool.strategy == StrategySpec(pool="clusterpolicy-c", on_job_timeout=OnJobTimeout.DEFER)
     assert verdict_of(result, "old").acceptance is Acceptance.ACTIVE
     assert verdict_of(result, "new").acceptance is Acceptance.IGNORED
-    assert 'for which RolloutStrategy "old" is older' in problems(result, "new")
-    assert "name one of these pools: clusterpolicy-c" in problems(result, "lost")
+    assert 'to which the older RolloutStrategy "old" applies' in problems(result, "new")
+    assert "use one of these: clusterpolicy-c" in problems(result, "lost")
 
 
 def test_a_strategy_that_cannot_be_read_holds_its_pool() -> None:

@@ -208,19 +208,19 @@ def without_digest_fields(rendering: RenderResult) -> list[Object]:
             ],
             FILES,
             "spec.image",
-            "names no version",
+            "has no tag",
         ),
         (
             [cluster_policy(gds={"enabled": True, "image": "r/fs"})],
             FILES,
             "spec.gds.image",
-            "names no version",
+            "has no tag",
         ),
         (
             [crd_mode_policy(), nvidia_driver("a", repoConfig={"name": "apt-sources"})],
             {},
             "spec.repoConfig",
-            "names a ConfigMap that is not there",
+            "names a ConfigMap that does not exist",
         ),
         (
             [cluster_policy(driver={**DRIVER, "certConfig": {"name": "registry-ca"}})],
@@ -249,7 +249,7 @@ def test_files_go_where_the_system_looks_for_them() -> None:
         assert f"{folder}/ubuntu.list" in [mount["mountPath"] for mount in mounts]
     strange = node("z", system="plan9", version="4")
     (one,) = Situation([cluster_policy(driver=spec)], [strange]).rendering().failures
-    assert "has no place in the driver image of plan9" in str(one.finding)
+    assert "is not supported by the driver image of plan9" in str(one.finding)
 
 
 def test_with_errors_in_the_cluster_s_policy_everything_stays_as_it_is() -> None:

@@ -119,11 +119,11 @@ def test_a_node_that_failed_makes_it_degraded() -> None:
 @pytest.mark.parametrize(
     ("seen", "cause"),
     [
-        (ObservedNode(), "no driver has been brought up yet"),
+        (ObservedNode(), "no driver is running yet"),
         (ObservedNode(state="upgrade-required"), "upgrade-required"),
         (
             ObservedNode(state="upgrade-done", label="other"),
-            "has another driver than its policy wants",
+            "has a different driver than its policy wants",
         ),
     ],
 )
@@ -144,8 +144,8 @@ def test_a_node_whose_system_is_not_known_is_named() -> None:
     labels = {"nvidia.com/gpu.present": "true", "kubernetes.io/arch": "amd64"}
     bare = Situation([cluster_policy()], [NodeLabels(name="a", labels=labels)])
     assert condition_of(only_status(bare), "Error").message == (
-        f"{NOT_READY}state-driver on a: its system is not known: it has no label"
-        " feature.node.kubernetes.io/system-os_release.ID"
+        f"{NOT_READY}state-driver on a: its operating system is unknown: label"
+        " feature.node.kubernetes.io/system-os_release.ID is missing"
     )
 
 
@@ -162,10 +162,10 @@ def test_operands_that_are_missing_old_or_in_trouble_are_named() -> None:
         "ClusterPolicy is not ready; states not ready: [state-device-plugin state-dcgm-exporter"
         " gpu-feature-discovery]; state-device-plugin on c: ImagePullBackOff; state-device-plugin:"
         " 3 of 4 pods of DaemonSet/nvidia-device-plugin-daemonset are not available;"
-        " state-device-plugin: 1 of 4 pods of DaemonSet/nvidia-device-plugin-daemonset are of an"
-        " older version; state-dcgm-exporter: DaemonSet/nvidia-dcgm-exporter is not there yet;"
+        " state-device-plugin: 1 of 4 pods of DaemonSet/nvidia-device-plugin-daemonset run an"
+        " older version; state-dcgm-exporter: DaemonSet/nvidia-dcgm-exporter does not exist yet;"
         " gpu-feature-discovery: DaemonSet/gpu-feature-discovery has changed, and its controller"
-        " has not seen it yet"
+        " has not observed the change yet"
     )
 
 
@@ -225,7 +225,7 @@ def test_what_the_api_server_refused_is_said() -> None:
 def test_more_than_can_be_read_is_counted() -> None:
     many = Situation([cluster_policy()], [node(f"n{number}") for number in range(9)])
     message = condition_of(only_status(many, nodes={}), "Error").message
-    assert message.count("no driver has been brought up yet") == 5
+    assert message.count("no driver is running yet") == 5
     assert message.endswith("; and 4 more")
 
 
@@ -266,7 +266,7 @@ def test_warnings_are_listed_and_notes_are_counted() -> None:
     )
     accepted = condition_of(only_status(Situation([policy])), "Accepted")
     assert (accepted.status, accepted.reason) == (True, "Warnings")
-    assert "spec.nodeStatusExporter.enabled (true) is switched on, but" in accepted.message
+    assert "spec.nodeStatusExporter.enabled (true) is enabled, but" in accepted.message
     assert accepted.message.endswith("; 2 fields that are set have no effect here")
     assert "spec.toolkit" not in accepted.message
 
@@ -290,8 +290,8 @@ def test_the_younger_policy_is_ignored_in_words() -> None:
     second = statuses(Situation(objects))["second"]
     assert second.state == "ignored"
     assert condition_of(second, "Ready").message == (
-        'metadata.name ("second") is ignored: ClusterPolicy "first" is older, and one policy'
-        ' decides for the whole cluster: delete this one, or ClusterPolicy "first"'
+        'metadata.name ("second") is ignored: ClusterPolicy "first" is older, and only one'
+        ' cluster-wide policy takes effect: delete this one, or ClusterPolicy "first"'
     )
     assert true_conditions(second) == ["NotReady", "Accepted"]
 
@@ -329,7 +329,8 @@ def test_a_policy_beside_a_gpu_cluster_says_so_first() -> None:
     assert (status.state, error.reason) == ("notReady", "ReconcileFailed")
     assert error.message == (
         'conflicting GPUCluster resource "gpu-cluster" detected; ClusterPolicy and GPUCluster'
-        ' cannot co-exist; metadata.name ("cluster-policy") is not followed: delete one of the two'
+        ' cannot co-exist; metadata.name ("cluster-policy") does not'
+        " take effect: delete one of the two"
     )
 
 
@@ -391,7 +392,7 @@ def test_a_strategy_with_an_error_holds_its_pool_and_says_so() -> None:
     strategy = made["s"]
     assert (strategy.state, [one.type for one in strategy.conditions]) == ("", ["Accepted"])
     assert "spec.retries" in condition_of(strategy, "Accepted").message
-    words = "nothing new starts until somebody mends this: spec.retries of RolloutStrategy"
+    words = "nothing new starts until this is fixed: spec.retries of RolloutStrategy"
     assert words in condition_of(made["cluster-policy"], "Error").message
 
 

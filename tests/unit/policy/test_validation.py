@@ -49,7 +49,7 @@ def test_an_image_of_what_is_off_is_not_looked_at() -> None:
 
 @pytest.mark.parametrize("part", ["gds", "gdrcopy"])
 def test_precompiled_drivers_go_without_gds_and_gdrcopy(part: str) -> None:
-    wanted = [(f"spec.{part}.enabled", "does not go with precompiled drivers")]
+    wanted = [(f"spec.{part}.enabled", "cannot be combined with precompiled drivers")]
     on = {part: {"enabled": True}}
     assert errors("NVIDIADriver", usePrecompiled=True, **on) == wanted
     assert errors("ClusterPolicy", driver={"usePrecompiled": True}, **on) == wanted
@@ -98,7 +98,7 @@ def test_the_nri_plugin_needs_cdi_and_the_toolkit(without: str, words: str) -> N
 @pytest.mark.parametrize("kind", ["vgpu", "vgpu-host-manager"])
 def test_vgpu_drivers_are_not_built(kind: str) -> None:
     assert errors("NVIDIADriver", driverType=kind) == [
-        ("spec.driverType", "asks for vGPU, which is not built")
+        ("spec.driverType", "asks for vGPU, which Sluice does not support")
     ]
 
 
@@ -193,4 +193,4 @@ def test_agents_of_which_none_may_be_replaced(said: str, warned: bool) -> None:
 def test_an_open_object_holds_what_json_can_say(value: dict[str, Any]) -> None:
     ((field, problem),) = errors("ClusterPolicy", daemonsets__podSecurityContext=value)
     assert field == "spec.daemonsets.podSecurityContext"
-    assert problem == "holds what JSON cannot say"
+    assert problem == "cannot be written as JSON"
