@@ -63,7 +63,7 @@ def crd_manifest(kind: Kind) -> Data:
 def crd_schema(kind: Kind) -> Data:
     """Return the structural schema of a kind's objects."""
     spec = _object(kind.spec_shape)
-    spec["description"] = "What people want."
+    spec["description"] = "The wanted configuration."
     if kind.rules:
         spec["x-kubernetes-validations"] = [_rule(rule) for rule in kind.rules]
     root: Data = {
@@ -74,7 +74,10 @@ def crd_schema(kind: Kind) -> Data:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": spec,
-            "status": {"description": "What Sluice says of it.", **_object(kind.status_shape)},
+            "status": {
+                "description": "The status that Sluice writes.",
+                **_object(kind.status_shape),
+            },
         },
     }
     if kind.spec_required:
