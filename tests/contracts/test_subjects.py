@@ -126,9 +126,9 @@ def test_a_poke_names_its_slot(kind: type[Any], wild: bool, data: st.DataObject)
         subjects.slot_of(str(slot))
 
 
-def test_only_a_slot_is_poked_about() -> None:
+def test_only_slots_have_notifications() -> None:
     state = subjects.State(cluster="default", node="a", component="driver", kind="facts")
-    with pytest.raises(NotASubject, match="not a poke"):
+    with pytest.raises(NotASubject, match="not a notification of a slot"):
         subjects.slot_of(subjects.notify(state))  # pyright: ignore[reportArgumentType]
 
 
