@@ -1,4 +1,4 @@
-"""Parse one object from the API server or a file into a policy, and convert it back.
+"""Parse one object from the API server or a file into a policy, and values back into JSON.
 
 Parsing never raises: every problem becomes a finding. Relations between several objects are in
 `libs.policy.pools`.
@@ -100,17 +100,6 @@ def parse_manifest(kind: str, obj: object) -> ParsedPolicy:
         policy=policy,
         findings=(*soften_findings(policy, decoder.findings), *validate(policy)),
     )
-
-
-def to_manifest(policy: Policy) -> dict[str, Any]:
-    """Return the policy as a manifest; fields at their defaults only if required."""
-    kind = next(kind for kind in KINDS.values() if isinstance(policy, kind.object_type))
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.name,
-        "metadata": msgspec.to_builtins(policy.metadata),
-        "spec": to_json(policy.spec, kind.spec_shape),
-    }
 
 
 def to_json(value: Any, shape: Shape | None) -> Any:

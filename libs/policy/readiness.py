@@ -123,9 +123,9 @@ def _object_problems(rendered: RenderedObject, observed: Observation) -> Iterato
         ReadinessProblem(operand=rendered.operand, node=problem.node, cause=problem.cause)
         for problem in known
     )
-    missing = daemon_set.desired - daemon_set.available
-    if missing > len(known):
-        cause = f"{missing} of {daemon_set.desired} pods of {key} are not available"
+    unavailable = daemon_set.desired - daemon_set.available
+    if unavailable > len(known):
+        cause = f"{unavailable} of {daemon_set.desired} pods of {key} are not available"
         yield ReadinessProblem(operand=rendered.operand, cause=cause)
     rolling = rendered.object["spec"]["updateStrategy"]["type"] == "RollingUpdate"
     if rolling and daemon_set.updated < daemon_set.desired:

@@ -67,10 +67,13 @@ def driver_agent(policy: ClusterPolicy, operands: Operands, settings: RenderSett
     """
     spec = policy.spec
     volumes, mounts = _host(policy, read_only=False)
-    resources, listed = _pod_resources(policy)
+    resources, pod_resources_mount = _pod_resources(policy)
     optional: JsonObject = {"name": settings.artefacts, "optional": True}
     extra_volumes: list[JsonObject] = [resources, {"name": "artefacts", "configMap": optional}]
-    extra_mounts = [listed, volume_mount("artefacts", "/etc/sluice/artefacts", read_only=True)]
+    extra_mounts = [
+        pod_resources_mount,
+        volume_mount("artefacts", "/etc/sluice/artefacts", read_only=True),
+    ]
     if spec.mig_manager.config.name:
         layouts: JsonObject = {"name": spec.mig_manager.config.name, "optional": True}
         extra_volumes.append({"name": "mig-layouts", "configMap": layouts})
@@ -130,7 +133,7 @@ def validator(policy: ClusterPolicy, operands: Operands, settings: RenderSetting
     }
     checks_env = {name: values for name, values in env.items() if values}
     volumes, mounts = _host(policy, read_only=True)
-    resources, listed = _pod_resources(policy)
+    resources, pod_resources_mount = _pod_resources(policy)
     return AgentPod(
         image=settings.images.validator,
         sections=(checks,),
@@ -144,19 +147,19 @@ def validator(policy: ClusterPolicy, operands: Operands, settings: RenderSetting
             "SLUICE_DRIVER_DIR": install_dir(policy),
         },
         volumes=(*volumes, resources, host_volume("validations", VALIDATIONS, "DirectoryOrCreate")),
-        mounts=(*mounts, listed, volume_mount("validations", VALIDATIONS)),
+        mounts=(*mounts, pod_resources_mount, volume_mount("validations", VALIDATIONS)),
     )
 
 
 def telemetry(policy: ClusterPolicy, _operands: Operands, settings: RenderSettings) -> AgentPod:
     """Return the pod of the telemetry agent, which measures GPUs per pod."""
     volumes, mounts = _host(policy, read_only=True)
-    resources, listed = _pod_resources(policy)
+    resources, pod_resources_mount = _pod_resources(policy)
     return AgentPod(
         image=settings.images.telemetry,
         sections=(policy.spec.dcgm_exporter,),
         volumes=(*volumes, resources),
-        mounts=(*mounts, listed),
+        mounts=(*mounts, pod_resources_mount),
         annotations=policy.spec.dcgm_exporter.annotations,
         ports=({"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},),
     )

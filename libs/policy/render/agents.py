@@ -203,12 +203,16 @@ def _container(
     )
 
 
-def _resources(said: Iterable[ResourceRequirements]) -> ResourceRequirements:
-    """For each resource the first that says something of it."""
-    both = list(said)[::-1]
+def _resources(sections: Iterable[ResourceRequirements]) -> ResourceRequirements:
+    """Merge requirements; for each resource, the first section that sets it takes precedence."""
+    by_precedence = list(sections)[::-1]
     return ResourceRequirements(
-        limits={name: amount for one in both for name, amount in one.limits.items()},
-        requests={name: amount for one in both for name, amount in one.requests.items()},
+        limits={
+            name: amount for section in by_precedence for name, amount in section.limits.items()
+        },
+        requests={
+            name: amount for section in by_precedence for name, amount in section.requests.items()
+        },
     )
 
 

@@ -52,13 +52,13 @@ class ResolvedImages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve_images(
-    wanted: WantedDriver, identity: DriverIdentity
+    driver: WantedDriver, identity: DriverIdentity
 ) -> ResolvedImages | tuple[str, Image, MissingImage]:
     """Return the images, or the part without an image and the reason."""
     found: dict[str, str] = {}
-    images = {"driver": wanted.image}
-    images |= {"gds": wanted.gds} if wanted.gds.enabled else {}
-    images |= {"gdrcopy": wanted.gdrcopy} if wanted.gdrcopy.enabled else {}
+    images = {"driver": driver.image}
+    images |= {"gds": driver.gds} if driver.gds.enabled else {}
+    images |= {"gdrcopy": driver.gdrcopy} if driver.gdrcopy.enabled else {}
     for part, image in images.items():
         path = variant_image(image, identity.variant)
         if isinstance(path, MissingImage):
@@ -68,7 +68,7 @@ def resolve_images(
 
 
 def init_containers(
-    wanted: WantedDriver, identity: DriverIdentity, settings: RenderSettings, image: str
+    driver: WantedDriver, identity: DriverIdentity, settings: RenderSettings, image: str
 ) -> list[JsonObject]:
     """Return the init containers.
 
@@ -77,7 +77,7 @@ def init_containers(
     pull = {
         "name": "image-pull",
         "image": image,
-        "imagePullPolicy": wanted.image.image_pull_policy or DEFAULT_PULL_POLICY,
+        "imagePullPolicy": driver.image.image_pull_policy or DEFAULT_PULL_POLICY,
         "command": ["true"],
         "securityContext": _UNPRIVILEGED,
     }
@@ -87,7 +87,7 @@ def init_containers(
         "imagePullPolicy": settings.pull_policy,
         "args": ["gate"],
         "env": [
-            *env_fields(merge_env(wanted.manager_env, below=rdma_env(wanted))),
+            *env_fields(merge_env(driver.manager_env, below=rdma_env(driver))),
             *downward_api_env(
                 NODE_NAME="spec.nodeName",
                 POD_NAME="metadata.name",
@@ -109,7 +109,7 @@ def init_containers(
 
 
 def containers(
-    wanted: WantedDriver,
+    driver: WantedDriver,
     identity: DriverIdentity,
     images: ResolvedImages,
     volumes: DriverVolumes,
@@ -117,47 +117,47 @@ def containers(
 ) -> list[JsonObject]:
     """Return the containers that start once the gate is open."""
     mounts = [*volumes.driver, *files.mounts, *files.modules]
-    result = [_driver(wanted, identity, images.driver, mounts)]
+    result = [_driver(driver, identity, images.driver, mounts)]
     mounts = list(volumes.modules)
-    if wanted.rdma.enabled:
-        result.append(_peermem(wanted, images.driver, [*mounts, *files.modules]))
+    if driver.rdma.enabled:
+        result.append(_peermem(driver, images.driver, [*mounts, *files.modules]))
     if images.gds:
-        result.append(_module_container(wanted.gds, "nvidia-fs", "nvidia_fs", images.gds, mounts))
+        result.append(_module_container(driver.gds, "nvidia-fs", "nvidia_fs", images.gds, mounts))
     if images.gdrcopy:
         result.append(
-            _module_container(wanted.gdrcopy, "nvidia-gdrcopy", "gdrdrv", images.gdrcopy, mounts)
+            _module_container(driver.gdrcopy, "nvidia-gdrcopy", "gdrdrv", images.gdrcopy, mounts)
         )
     return result
 
 
 def _driver(
-    wanted: WantedDriver, identity: DriverIdentity, image: str, mounts: Sequence[JsonObject]
+    driver: WantedDriver, identity: DriverIdentity, image: str, mounts: Sequence[JsonObject]
 ) -> JsonObject:
     container = {
         "name": "nvidia-driver-ctr",
         "image": image,
-        "imagePullPolicy": wanted.image.image_pull_policy or DEFAULT_PULL_POLICY,
+        "imagePullPolicy": driver.image.image_pull_policy or DEFAULT_PULL_POLICY,
         "command": ["nvidia-driver"],
-        "args": list(wanted.args or DEFAULT_ARGUMENTS),
-        "env": _environment(wanted, identity),
-        "envFrom": [{"secretRef": {"name": wanted.secret_env}}] if wanted.secret_env else [],
-        "resources": resource_fields(wanted.resources),
+        "args": list(driver.args or DEFAULT_ARGUMENTS),
+        "env": _environment(driver, identity),
+        "envFrom": [{"secretRef": {"name": driver.secret_env}}] if driver.secret_env else [],
+        "resources": resource_fields(driver.resources),
         "securityContext": _PRIVILEGED,
         "volumeMounts": list(mounts),
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", _PRE_STOP]}}},
     }
     driver_probes = probes.driver_probes(
-        wanted.startup_probe, wanted.liveness_probe, wanted.readiness_probe
+        driver.startup_probe, driver.liveness_probe, driver.readiness_probe
     )
     return drop_empty({**container, **driver_probes})
 
 
-def _environment(wanted: WantedDriver, identity: DriverIdentity) -> list[JsonObject]:
+def _environment(driver: WantedDriver, identity: DriverIdentity) -> list[JsonObject]:
     """Return the driver's environment: the policy's variables over the defaults.
 
     The driver writes the digest into its state file.
     """
-    variables = merge_env(wanted.env, below=driver_env(wanted))
+    variables = merge_env(driver.env, below=driver_env(driver))
     names = {variable.name for variable in variables}
     node = {"NODE_NAME": "spec.nodeName", "NODE_IP": "status.hostIP"}
     return [
@@ -167,15 +167,15 @@ def _environment(wanted: WantedDriver, identity: DriverIdentity) -> list[JsonObj
     ]
 
 
-def _peermem(wanted: WantedDriver, image: str, mounts: list[JsonObject]) -> JsonObject:
+def _peermem(driver: WantedDriver, image: str, mounts: list[JsonObject]) -> JsonObject:
     return {
         "name": "nvidia-peermem-ctr",
         "image": image,
-        "imagePullPolicy": wanted.image.image_pull_policy or DEFAULT_PULL_POLICY,
+        "imagePullPolicy": driver.image.image_pull_policy or DEFAULT_PULL_POLICY,
         "command": ["nvidia-driver"],
         "args": ["reload_nvidia_peermem"],
         # These variables say where the network driver is that the container waits for.
-        "env": env_fields(rdma_env(wanted)),
+        "env": env_fields(rdma_env(driver)),
         "securityContext": _PRIVILEGED,
         "volumeMounts": mounts,
         **probes.module_probes("nvidia_peermem"),

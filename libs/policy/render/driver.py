@@ -51,9 +51,9 @@ def render_driver(
     pool: Pool, variant: Variant, settings: RenderSettings, config_maps: ConfigMaps
 ) -> RenderedObject | RenderFailure:
     """Render the DaemonSet, or return why it cannot be rendered."""
-    wanted = normalize(pool.driver)
+    driver = normalize(pool.driver)
     identity = driver_identity(pool.uid, pool.driver, variant)
-    images = resolve_images(wanted, identity)
+    images = resolve_images(driver, identity)
     if not isinstance(images, ResolvedImages):
         part, image, no_image = images
         finding = Finding(
@@ -64,30 +64,30 @@ def render_driver(
             severity=Severity.ERROR,
         )
         return RenderFailure(pool=pool.key, identity=identity, finding=finding)
-    files = config_files(wanted, variant, config_maps)
+    files = config_files(driver, variant, config_maps)
     if isinstance(files, Finding):
         field = f"{_field(pool, 'driver')}.{files.field}"
         finding = msgspec.structs.replace(files, field=field)
         return RenderFailure(pool=pool.key, identity=identity, finding=finding)
-    volumes = driver_volumes(wanted)
+    volumes = driver_volumes(driver)
     pod = {
         "hostPID": True,
-        "hostNetwork": wanted.host_network or None,
+        "hostNetwork": driver.host_network or None,
         "serviceAccountName": DRIVER_ACCOUNT,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "nodeSelector": {DRIVER_LABEL: identity.label},
-        "tolerations": pod_tolerations(wanted.pods.tolerations),
-        "priorityClassName": wanted.pods.priority_class_name or DEFAULT_PRIORITY_CLASS,
-        "securityContext": wanted.pods.security_context,
+        "tolerations": pod_tolerations(driver.pods.tolerations),
+        "priorityClassName": driver.pods.priority_class_name or DEFAULT_PRIORITY_CLASS,
+        "securityContext": driver.pods.security_context,
         "imagePullSecrets": name_references(
-            unique((*wanted.image.image_pull_secrets, *settings.pull_secrets))
+            unique((*driver.image.image_pull_secrets, *settings.pull_secrets))
         ),
-        "initContainers": init_containers(wanted, identity, settings, images.driver),
-        "containers": containers(wanted, identity, images, volumes, files),
+        "initContainers": init_containers(driver, identity, settings, images.driver),
+        "containers": containers(driver, identity, images, volumes, files),
         "volumes": [*volumes.pod, *files.volumes],
     }
-    daemon_set = _daemon_set(pool, wanted, identity, settings, drop_empty(pod))
+    daemon_set = _daemon_set(pool, driver, identity, settings, drop_empty(pod))
     return RenderedObject(operand=Operand.DRIVER, pool=pool.key, driver=identity, object=daemon_set)
 
 
@@ -108,22 +108,22 @@ def startup_probe_script(settings: RenderSettings) -> RenderedObject:
 
 def _daemon_set(
     pool: Pool,
-    wanted: WantedDriver,
+    driver: WantedDriver,
     identity: DriverIdentity,
     settings: RenderSettings,
     pod: JsonObject,
 ) -> JsonObject:
     labels = {
-        **wanted.pods.labels,
+        **driver.pods.labels,
         **COMMON_LABELS,
         "app": APP,
         "app.kubernetes.io/component": COMPONENT,
-        "nvidia.com/precompiled": "true" if wanted.use_precompiled else "false",
+        "nvidia.com/precompiled": "true" if driver.use_precompiled else "false",
         "nvidia.com/node.os-version": identity.variant.os_tag,
         DRIVER_LABEL: identity.label,
     }
     annotations = {
-        **wanted.pods.annotations,
+        **driver.pods.annotations,
         DRIVER_LABEL: identity.label,
         POOL_ANNOTATION: pool.key,
         TARGET_ANNOTATION: identity.target,

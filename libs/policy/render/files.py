@@ -34,14 +34,14 @@ def config_files(
     driver: WantedDriver, variant: Variant, config_maps: ConfigMaps
 ) -> ConfigFiles | Finding:
     """Return the volumes and mounts, or a finding about a ConfigMap that cannot be mounted."""
-    wanted = {
+    sources = {
         "repoConfig": (driver.repo_config, "repo-config", _repositories(variant)),
         "certConfig": (driver.cert_config, "cert-config", _certificates(variant)),
         "kernelModuleConfig": (driver.kernel_module_config, _MODULES, "/drivers"),
     }
     volumes: list[JsonObject] = []
     mounts: list[JsonObject] = []
-    for field, (name, volume, folder) in wanted.items():
+    for field, (name, volume, folder) in sources.items():
         if not name:
             continue
         if refusal := _problem(name, folder, variant, config_maps):

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+import msgspec
+
+from libs.policy.kinds import KINDS
+from libs.policy.manifests import Policy, to_json
+
 Object = dict[str, Any]
 
 
@@ -94,6 +99,17 @@ PROBE = {
 POD_DELETION: Object = {"force": True, "timeoutSeconds": 30, "deleteEmptyDir": True}
 WITH_IMAGE = ("repository", "image", "version")
 TOLERATIONS = [{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3}]
+
+
+def to_manifest(policy: Policy) -> dict[str, Any]:
+    """Return the policy as a manifest; fields at their defaults only if required."""
+    kind = next(kind for kind in KINDS.values() if isinstance(policy, kind.object_type))
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "metadata": msgspec.to_builtins(policy.metadata),
+        "spec": to_json(policy.spec, kind.spec_shape),
+    }
 
 
 def minimal_object(kind: str) -> Object:

@@ -6,10 +6,10 @@ import pytest
 
 from libs.policy.findings import Severity
 from libs.policy.kinds import KINDS
-from libs.policy.manifests import parse_manifest, to_manifest
+from libs.policy.manifests import parse_manifest
 from libs.policy.shapes import JsonType, Shape
 from tests.unit.policy.crd_schemas import admit
-from tests.unit.policy.fields import ExpectedFinding, FieldCase, cases, get
+from tests.unit.policy.fields import ExpectedFinding, FieldCase, cases, get, to_manifest
 
 CASES = list(cases())
 

@@ -14,9 +14,9 @@ from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import Metadata
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
 from libs.policy.kinds.upgrade_policy import PodDeletion
-from libs.policy.manifests import ParsedPolicy, parse_manifest, to_manifest
+from libs.policy.manifests import ParsedPolicy, parse_manifest
 from tests.unit.policy.crd_schemas import admit, corpus
-from tests.unit.policy.fields import cases, get, minimal_object, put
+from tests.unit.policy.fields import cases, get, minimal_object, put, to_manifest
 
 Object = dict[str, Any]
 
