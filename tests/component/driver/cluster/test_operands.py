@@ -243,7 +243,7 @@ def test_a_changed_file_of_people_reaches_the_driver() -> None:
         role = await world.lead()
         assert await world.drivers() == []
         said = await world.conditions("ClusterPolicy", POLICY)
-        assert "names a ConfigMap that is not there" in said["Error"]["message"]
+        assert "names a ConfigMap that does not exist" in said["Error"]["message"]
         config = {"metadata": {"name": "ca"}, "data": {"ca.crt": "x"}}
         await world.kube.create(resources.CONFIGS, config, namespace=ROLE_SETTINGS.namespace)
         await world.sleep(10)
