@@ -1,4 +1,4 @@
-"""Alive, and with what it can do. Silence is measured by the receiver's clock."""
+"""Heartbeats of components. Silence is measured by the receiver's clock."""
 
 from libs.contracts.message import Message
 
@@ -6,18 +6,18 @@ PERIOD = 60.0
 """Seconds between beats, before jitter."""
 
 SILENT_AFTER = 3 * PERIOD
-"""A component without a beat for so long is silent."""
+"""Seconds without a beat after which a component counts as silent."""
 
 
 class Beat(Message, frozen=True, kw_only=True):
-    """Alive, with the kinds of command and check it knows and the highest order it has seen."""
+    """A heartbeat: the command and check kinds a component knows, and the highest order it saw."""
 
     node: str
     node_uid: str
     boot_id: str
     component: str
     release: str = ""
-    """The version of Sluice that it runs."""
+    """The component's version of Sluice."""
     knows: tuple[str, ...] = ()
     epoch: int = 0
     token: int = 0

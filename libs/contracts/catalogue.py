@@ -1,8 +1,6 @@
-"""Everything that has a form on the wire or at rest, listed once.
+"""Catalogue of every message and every stored record.
 
-docs/wire.md is written from this list, and the golden tests walk over it: what is missing here has
-no page, and what is here without a golden file fails the tests. It knows which writers and readers
-a plane is for, not what a server is told to permit.
+docs/wire.md is generated from it, and every form in it needs a golden file.
 """
 
 from collections.abc import Mapping
@@ -27,39 +25,38 @@ from libs.contracts.identities import CHECK_SENDERS, CLUSTER_WRITERS, COMPONENTS
 from libs.contracts.message import Bodies
 
 SERVICES = tuple(writer for writer in CLUSTER_WRITERS if writer is not Writer.CTL)
-"""The cluster roles."""
 
 
 class MessageForm(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that has bytes: an envelope with one kind of body, or a message without one."""
+    """An encoded form: an envelope with one kind of body, or a message without a body."""
 
     name: str
-    """Of its golden file too."""
+    """Also the name of the golden file."""
     message: type[Any]
     body: type[Any] | None = None
     kind: str = ""
     parties: tuple[Writer, ...] = ()
-    """Of the plane's components or writers, those that this kind is for; empty means all."""
+    """The components or writers of the plane that use this kind; empty means all."""
 
     @property
     def is_binary(self) -> bool:
-        """Whether it is msgpack; everything else is JSON."""
+        """Whether the form is msgpack; all others are JSON."""
         return self.message is telemetry.Batch
 
     @property
     def content(self) -> type[Any]:
-        """The struct that tells this form from the others of its plane."""
+        """The struct that distinguishes this form from the others of its plane."""
         return self.body or self.message
 
 
 class Plane(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of subject: who writes it, who reads it, what carries it, and what it carries."""
+    """One kind of subject, with its writers, readers, stream and message forms."""
 
     subject: type[subjects.Subject]
     writers: tuple[Writer, ...]
     readers: tuple[Writer, ...]
     stream: streams.Stream | None = None
-    """None: core NATS, nothing is kept."""
+    """None means core NATS: messages are not stored."""
     means: str
     forms: tuple[MessageForm, ...]
 
@@ -70,7 +67,7 @@ class Plane(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shape(self) -> str:
-        """The subject with a word in angle brackets for each part; what may be left out, in [ ]."""
+        """The subject with a placeholder for each part; optional parts are in brackets."""
         return f"{subjects.ROOT}.{self.name}.{_parts(self.subject)}"
 
 
@@ -100,19 +97,19 @@ def _forms(
     )
 
 
-_COMMANDED = {
+_COMMAND_READERS = {
     commands.CommandKind.SWAP: (Writer.DRIVER,),
     commands.CommandKind.INSTALL: (Writer.DRIVER,),
     commands.CommandKind.VALIDATE: (Writer.VALIDATOR,),
 }
-_CHECKED = dict.fromkeys(commands.CheckKind, (Writer.DRIVER,))
-_REPORTED = {
+_CHECK_READERS = dict.fromkeys(commands.CheckKind, (Writer.DRIVER,))
+_REPORT_WRITERS = {
     reports.StateKind.HOLDERS: (Writer.DRIVER,),
     reports.StateKind.PREFLIGHT: (Writer.DRIVER,),
     reports.StateKind.USAGE: (Writer.DRIVER,),
     reports.StateKind.EVIDENCE: (Writer.VALIDATOR,),
 }
-_HAPPENED = dict.fromkeys(
+_EVENT_WRITERS = dict.fromkeys(
     (
         events.EventKind.STEP,
         events.EventKind.WAIT,
@@ -126,7 +123,7 @@ _HAPPENED = dict.fromkeys(
 )
 
 
-def _asked() -> tuple[MessageForm, ...]:
+def _query_forms() -> tuple[MessageForm, ...]:
     forms: list[MessageForm] = []
     for verb, (question, answer) in queries.QUERIES.items():
         forms.append(
@@ -142,37 +139,37 @@ PLANES = (
         writers=(Writer.SCHEDULER,),
         readers=(*COMPONENTS, Writer.SCHEDULER, Writer.DRIVER_CLUSTER),
         stream=streams.COMMANDS,
-        means="the slot: what this component of this node must do now",
-        forms=_forms("command", commands.Command, commands.COMMANDS, _COMMANDED),
+        means="the slot: the current command of one component of one node",
+        forms=_forms("command", commands.Command, commands.COMMANDS, _COMMAND_READERS),
     ),
     Plane(
         subject=subjects.Check,
         writers=CHECK_SENDERS,
         readers=(*COMPONENTS, Writer.SCHEDULER),
         stream=streams.COMMANDS,
-        means="a read-only question to a component; the answer is a report that names its id",
-        forms=_forms("check", commands.Check, commands.CHECKS, _CHECKED),
+        means="a read-only question to a component; the answer is a report with the check's id",
+        forms=_forms("check", commands.Check, commands.CHECKS, _CHECK_READERS),
     ),
     Plane(
         subject=subjects.State,
         writers=COMPONENTS,
         readers=SERVICES,
         stream=streams.STATE,
-        means="the last report of a kind; the answer to a check ends in its asker",
-        forms=_forms("state", reports.Report, reports.REPORTS, _REPORTED),
+        means="the last report of each kind; answers to a check end with its sender",
+        forms=_forms("state", reports.Report, reports.REPORTS, _REPORT_WRITERS),
     ),
     Plane(
         subject=subjects.Beat,
         writers=COMPONENTS,
         readers=SERVICES,
-        means="alive, and with which kinds it knows; silence is judged by the receiver's clock",
+        means="heartbeats with the known kinds; silence is measured by the receiver's clock",
         forms=(MessageForm(name="beat", message=beats.Beat),),
     ),
     Plane(
         subject=subjects.Telemetry,
         writers=(Writer.TELEMETRY,),
         readers=(Writer.TELEMETRY_CLUSTER,),
-        means="measurements in numbered batches, not acknowledged; gaps are counted",
+        means="metrics in numbered batches without acknowledgement; gaps are counted",
         forms=(MessageForm(name="telemetry", message=telemetry.Batch),),
     ),
     Plane(
@@ -180,32 +177,32 @@ PLANES = (
         writers=(*COMPONENTS, *SERVICES),
         readers=(Writer.CTL, Writer.SCHEDULER),
         stream=streams.EVENTS,
-        means="what happened: for people, audits and replay; nothing is decided from it",
-        forms=_forms("event", events.Event, events.EVENTS, _HAPPENED),
+        means="events for people, audits and replay; no decision depends on them",
+        forms=_forms("event", events.Event, events.EVENTS, _EVENT_WRITERS),
     ),
     Plane(
         subject=subjects.Query,
         writers=(Writer.CTL,),
         readers=SERVICES,
-        means="a read-only question to a service, answered into the asker's inbox",
-        forms=_asked(),
+        means="a read-only question to a service, answered to the sender's inbox",
+        forms=_query_forms(),
     ),
 )
-"""Every plane that anybody publishes on."""
+"""Every plane that clients publish on."""
 
 NOTIFY_SHAPES = tuple(
     f"{subjects.NOTIFY_TO.removesuffix('$1.>')}{subject.plane}.{_parts(subject)}"
     for subject in (subjects.Command, subjects.Check)
 )
-"""Where nats-server pokes: it alone writes there, and the content is never acted on."""
+"""Subjects of slot notifications. Only nats-server publishes them; their content is ignored."""
 
 
 class StoredForm(msgspec.Struct, frozen=True, kw_only=True):
-    """What is no message but is read by other processes and later versions all the same."""
+    """A stored record that other processes and later versions read."""
 
     form: MessageForm
     kept: str
-    """Where, for people."""
+    """A description of where the record is stored."""
 
 
 STORED_FORMS = (
@@ -227,14 +224,14 @@ STORED_FORMS = (
     ),
     StoredForm(
         form=MessageForm(name="journal.revision", message=journal.Revision),
-        kept="the audit's journal of the API server, one line each",
+        kept="the audit's journal of the API server, one record per line",
     ),
     StoredForm(
         form=MessageForm(name="journal.entry", message=journal.Entry),
-        kept="the journal of an agent on its node, one line each",
+        kept="the journal of an agent on its node, one record per line",
     ),
 )
-"""Everything else that has a golden file."""
+"""Stored records; they have golden files too."""
 
 FORMS = (*(form for plane in PLANES for form in plane.forms), *(item.form for item in STORED_FORMS))
-"""Everything that has a golden file."""
+"""All forms that have a golden file."""

@@ -1,8 +1,8 @@
-"""What a component is told to do (commands) and asked (checks).
+"""Commands and checks for components.
 
-Commands are desired state: the slot of a component holds the one that counts now. Order and
-identity are in the command, (node uid, token, op), never in the stream that carries it: a slot
-which differs only by a newer epoch is the same op, adopted by a new leader, and not run again.
+Commands are desired state: a component's slot holds its current command. A command identifies its
+op by (node uid, token, op), independent of the stream. A slot that differs only by a newer epoch is
+the same op, adopted by a new leader, and is not run again.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from libs.contracts.message import Bodies, Data, Message, OpenEnum, raw
 
 
 class Order(NamedTuple):
-    """Where an op stands among all ops for one node uid and component. Later is greater."""
+    """The order of an op among all ops of one node uid and component; later ops are greater."""
 
     token: int
     op: int
@@ -23,7 +23,7 @@ class Order(NamedTuple):
 
 
 class CommandKind(OpenEnum):
-    """The closed vocabulary of commands. A kind outside it is refused in words."""
+    """The kinds of command. Unknown kinds are refused."""
 
     QUIESCE = "quiesce"
     IDLE = "idle"
@@ -33,35 +33,35 @@ class CommandKind(OpenEnum):
 
 
 class Proven(Data, frozen=True, kw_only=True):
-    """What the driver agent may open its gate for outside an op."""
+    """A validated driver, for which the driver agent may open its gate outside an op."""
 
     label: str
     kernel: str
 
 
 class Quiesce(Data, frozen=True, kw_only=True):
-    """Close NVML, let go of devices, say so, stay up; holds until the next command."""
+    """Close NVML, release devices and report it; stay running until the next command."""
 
 
 class Idle(Data, frozen=True, kw_only=True):
-    """Nothing to do. To the driver agent and the validator: with what is proven, if anything is."""
+    """Do nothing. For the driver agent and the validator, `proven` names the validated driver."""
 
     proven: Proven | None = None
 
 
 class Swap(Data, frozen=True, kw_only=True):
-    """Wait for the old containers to go, unload, clear the root, open the gate to the label."""
+    """Wait for the old containers to exit, unload, clear the root, open the gate for the label."""
 
     label: str
-    """Empty: nothing comes after; the driver is removed."""
+    """The next driver; empty means that the driver is removed."""
     install_digest: str = ""
     old_pod_uid: str = ""
     keep: bool = False
-    """The modules stay loaded: only the pod changes."""
+    """Whether the kernel modules stay loaded and only the pod changes."""
 
 
 class Install(Data, frozen=True, kw_only=True):
-    """Host method: install the artefact with this digest. No path and no URL travels here."""
+    """Host method: install the artefact with this digest. The command has no path and no URL."""
 
     label: str
     artefact_digest: str = ""
@@ -69,15 +69,15 @@ class Install(Data, frozen=True, kw_only=True):
 
 
 class Validate(Data, frozen=True, kw_only=True):
-    """Prove this driver, on this instance of it."""
+    """Validate this driver and this instance of it."""
 
     label: str
     install_digest: str = ""
     pod_uid: str = ""
     started: float = 0.0
-    """Start of the driver's container, as Kubernetes has it: this run is to be proven."""
+    """When Kubernetes started the driver's container; identifies the run to validate."""
     steps: tuple[str, ...] = ()
-    """Which steps of the chain; empty means all of them."""
+    """The validation steps to run; empty means all."""
 
 
 CommandBody = Quiesce | Idle | Swap | Install | Validate
@@ -106,7 +106,7 @@ class Command(Message, frozen=True, kw_only=True):
     kind: CommandKind
     body: msgspec.Raw
     deadline: float
-    """Unix seconds. After it the op is not begun."""
+    """Unix seconds after which the op is not started."""
 
     @classmethod
     def of(
@@ -120,7 +120,6 @@ class Command(Message, frozen=True, kw_only=True):
         order: Order,
         deadline: float,
     ) -> "Command":
-        """A command with this body; its kind follows from the body."""
         return cls(
             node=node,
             node_uid=node_uid,
@@ -135,33 +134,32 @@ class Command(Message, frozen=True, kw_only=True):
 
     @property
     def order(self) -> Order:
-        """Its place among the ops of its node uid and component."""
         return Order(self.token, self.op)
 
     def open(self) -> CommandBody:
-        """The typed body, or `Unreadable`."""
+        """Return the typed body, or raise `MalformedMessage`."""
         return COMMANDS.open(self.kind, self.body)
 
 
 class CheckKind(OpenEnum):
-    """Questions to a component that change nothing."""
+    """The kinds of check: read-only questions to a component."""
 
     PREFLIGHT = "preflight"
     HOLDERS = "holders"
 
 
 class PreflightCheck(Data, frozen=True, kw_only=True):
-    """Could this driver be brought up here, and what would stand in the way?"""
+    """Check whether a driver could be installed on the node, and report obstacles."""
 
     label: str
     install_digest: str = ""
     artefact_digest: str = ""
     removes_pods: tuple[str, ...] = ()
-    """Uids of the pods that the plan will remove: as holders they are no obstacle."""
+    """UIDs of pods that the upgrade removes; GPU use by them is not an obstacle."""
 
 
 class HoldersCheck(Data, frozen=True, kw_only=True):
-    """Who holds the devices now?"""
+    """List the processes that hold GPU devices open."""
 
 
 CheckBody = PreflightCheck | HoldersCheck
@@ -174,7 +172,7 @@ CHECK_VALID_SECONDS = 60.0
 
 
 class Check(Message, frozen=True, kw_only=True):
-    """A read-only question: no lease, no token; valid for a minute and for one boot."""
+    """A read-only question without lease or token, valid for one minute and one boot."""
 
     id: str
     node: str
@@ -188,7 +186,7 @@ class Check(Message, frozen=True, kw_only=True):
     def of(
         cls, body: CheckBody, *, id: str, node: str, node_uid: str, boot_id: str, now: float
     ) -> "Check":
-        """A question with this body, valid from `now` on for `CHECK_VALID_SECONDS`."""
+        """Return a check that expires `CHECK_VALID_SECONDS` after `now`."""
         return cls(
             id=id,
             node=node,
@@ -200,5 +198,5 @@ class Check(Message, frozen=True, kw_only=True):
         )
 
     def open(self) -> CheckBody:
-        """The typed body, or `Unreadable`."""
+        """Return the typed body, or raise `MalformedMessage`."""
         return CHECKS.open(self.kind, self.body)

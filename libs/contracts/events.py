@@ -1,4 +1,4 @@
-"""What happened, for people, audits and replay. Nothing is ever decided from it."""
+"""Events for people, audits and replay. No decision depends on them."""
 
 import msgspec
 
@@ -7,9 +7,9 @@ from libs.contracts.waits import WaitCode
 
 
 class EventKind(OpenEnum):
-    """The kinds of event, by who writes them."""
+    """The kinds of event."""
 
-    # scheduler
+    # written by the scheduler
     STEP = "step"
     WAIT = "wait"
     GRANT = "grant"
@@ -17,7 +17,7 @@ class EventKind(OpenEnum):
     EVICTION = "eviction"
     EDIT = "edit"
     LEADER = "leader"
-    # components, and the cluster roles that watch them
+    # written by components and cluster roles
     COMMAND = "command"
     FACTS = "facts"
     HEALTH = "health"
@@ -26,7 +26,7 @@ class EventKind(OpenEnum):
 
 
 class StepEvent(Data, frozen=True, kw_only=True):
-    """A node went from one state to the next."""
+    """A node changed its upgrade state."""
 
     pool: str
     token: int
@@ -39,7 +39,7 @@ class StepEvent(Data, frozen=True, kw_only=True):
 
 
 class WaitEvent(Data, frozen=True, kw_only=True):
-    """The reason for which a node waits is another one now. An empty code: it waits no more."""
+    """The reason why a node waits changed. Without a code, the node no longer waits."""
 
     pool: str
     code: WaitCode | None = None
@@ -50,7 +50,7 @@ class WaitEvent(Data, frozen=True, kw_only=True):
 
 
 class GrantEvent(Data, frozen=True, kw_only=True):
-    """Starts were granted: these nodes, on this target, within this budget."""
+    """The upgrade of nodes to a target was granted within the budget."""
 
     pool: str
     target: str
@@ -61,21 +61,21 @@ class GrantEvent(Data, frozen=True, kw_only=True):
 
 
 class RolloutEvent(Data, frozen=True, kw_only=True):
-    """A rollout changed its phase, or somebody its brake or its release."""
+    """A rollout's phase changed, or a person changed its brake or release."""
 
     pool: str
     target: str
     before: str
     after: str
     because: str = ""
-    """Why its phase is another; or what it is that somebody set: `brake`, `release`."""
+    """Why the phase changed, or the field that a person set: `brake` or `release`."""
     failed: int = 0
     done: int = 0
     total: int = 0
 
 
 class EvictionEvent(Data, frozen=True, kw_only=True):
-    """A pod was asked to leave, and what was answered."""
+    """A pod's eviction was requested, and the API server answered."""
 
     namespace: str
     pod: str
@@ -85,7 +85,7 @@ class EvictionEvent(Data, frozen=True, kw_only=True):
 
 
 class EditEvent(Data, frozen=True, kw_only=True):
-    """Somebody else edited what is ours, and what was done about it."""
+    """Another manager edited a field of Sluice, and how Sluice reacted."""
 
     field: str
     manager: str
@@ -95,14 +95,14 @@ class EditEvent(Data, frozen=True, kw_only=True):
 
 
 class LeaderEvent(Data, frozen=True, kw_only=True):
-    """A new leader began."""
+    """A new leader took over."""
 
     holder: str
     epoch: int
 
 
 class CommandEvent(Data, frozen=True, kw_only=True):
-    """A command was begun, ended or refused on the node."""
+    """A command was started, finished or refused on the node."""
 
     epoch: int
     token: int
@@ -114,13 +114,13 @@ class CommandEvent(Data, frozen=True, kw_only=True):
 
 
 class FactsEvent(Data, frozen=True, kw_only=True):
-    """A node is not what it was: which facts changed."""
+    """Facts of a node changed."""
 
     changed: tuple[str, ...]
 
 
 class HealthEvent(Data, frozen=True, kw_only=True):
-    """A health rule fired or cleared."""
+    """A health rule started or stopped firing."""
 
     rule: str
     gpu: str = ""
@@ -129,7 +129,7 @@ class HealthEvent(Data, frozen=True, kw_only=True):
 
 
 class OperandEvent(Data, frozen=True, kw_only=True):
-    """An operand was applied, orphaned or collected."""
+    """An operand was applied, orphaned or deleted."""
 
     kind: str
     name: str
@@ -138,7 +138,7 @@ class OperandEvent(Data, frozen=True, kw_only=True):
 
 
 class EvidenceEvent(Data, frozen=True, kw_only=True):
-    """A validation ended."""
+    """A validation finished."""
 
     token: int
     op: int
@@ -185,14 +185,14 @@ class Event(Message, frozen=True, kw_only=True):
     """The envelope of every event."""
 
     id: str
-    """The same event sent twice has the same id."""
+    """Repeated deliveries of an event have the same id."""
     at: float
     writer: str
     node: str = ""
     node_uid: str = ""
     kind: EventKind
     message: str
-    """One sentence for a person."""
+    """One sentence for people."""
     body: msgspec.Raw
 
     @classmethod
@@ -207,7 +207,6 @@ class Event(Message, frozen=True, kw_only=True):
         node: str = "",
         node_uid: str = "",
     ) -> "Event":
-        """An event with this body; its kind follows from the body."""
         return cls(
             id=id,
             at=at,
@@ -220,5 +219,5 @@ class Event(Message, frozen=True, kw_only=True):
         )
 
     def open(self) -> EventBody:
-        """The typed body, or `Unreadable`."""
+        """Return the typed body, or raise `MalformedMessage`."""
         return EVENTS.open(self.kind, self.body)

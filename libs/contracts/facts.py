@@ -1,4 +1,4 @@
-"""What a node is and has, as its components see it. Each fills in the sections that it sees."""
+"""Facts about a node. Each component reports the sections that it can observe."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from libs.contracts.message import Data
 
 
 class PciDevice(Data, frozen=True, kw_only=True):
-    """One device, as the kernel's PCI tree shows it: hexadecimal, without 0x."""
+    """A PCI device as in sysfs; numbers are hexadecimal without 0x."""
 
     address: str
     vendor: str
@@ -28,11 +28,11 @@ class Kernel(Data, frozen=True, kw_only=True):
     secure_boot: bool = False
     config: dict[str, str] = {}
     modules: tuple[str, ...] = ()
-    """Of the loaded modules, those that anybody here asks about."""
+    """The loaded modules that Sluice uses."""
 
 
 class OperatingSystem(Data, frozen=True, kw_only=True):
-    """From os-release."""
+    """The operating system, from os-release."""
 
     id: str
     version_id: str = ""
@@ -53,7 +53,7 @@ class Cpu(Data, frozen=True, kw_only=True):
 
 
 class Memory(Data, frozen=True, kw_only=True):
-    """Memory of the machine."""
+    """The memory of the machine."""
 
     bytes: int
     numa_nodes: int = 1
@@ -84,12 +84,12 @@ class Gpu(Data, frozen=True, kw_only=True):
     mig_mode: bool = False
     migs: tuple[Mig, ...] = ()
     fabric: str = ""
-    """`<cluster uuid>.<clique id>` once the fabric manager is done."""
+    """`<cluster uuid>.<clique id>` once the fabric manager has finished."""
     hung: bool = False
 
 
 class LoadedDriver(Data, frozen=True, kw_only=True):
-    """The driver that is in the kernel now."""
+    """The driver that is loaded into the kernel."""
 
     version: str
     loaded_at: float = 0.0
@@ -100,7 +100,7 @@ class LoadedDriver(Data, frozen=True, kw_only=True):
 
 
 class Gate(Data, frozen=True, kw_only=True):
-    """Where the driver pod's gate stands, as its keeper sees it."""
+    """The state of the driver pod's gate, reported by the driver agent."""
 
     admitted_pod_uid: str = ""
     admitted_label: str = ""
@@ -110,7 +110,7 @@ class Gate(Data, frozen=True, kw_only=True):
 
 
 class Facts(Data, frozen=True, kw_only=True):
-    """What a node is and has. A section that the component does not see is absent, not empty."""
+    """Facts about a node. Sections that a component cannot observe are absent, not empty."""
 
     pci: tuple[PciDevice, ...] | None = None
     kernel: Kernel | None = None

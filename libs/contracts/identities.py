@@ -1,4 +1,4 @@
-"""Who speaks on the bus. An identity is a writer, and on a node the node it belongs to."""
+"""Identities on the bus: a writer and, for components, its node."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Writer(StrEnum):
-    """Everybody who may write anything. The first five live on nodes, once per node."""
+    """Every client that may publish. The first five run on nodes, once per node."""
 
     DISCOVERY = "discovery"
     DRIVER = "driver"
@@ -19,7 +19,7 @@ class Writer(StrEnum):
     TELEMETRY_CLUSTER = "telemetry-cluster"
     SCHEDULER = "scheduler"
     CTL = "ctl"
-    """People. They ask and read events; what they want changed they write to Kubernetes."""
+    """People. They send queries and read events; they make changes through Kubernetes."""
 
 
 COMPONENTS = (
@@ -29,21 +29,21 @@ COMPONENTS = (
     Writer.VALIDATOR,
     Writer.TELEMETRY,
 )
-"""The writers that live on nodes."""
+"""The writers that run on nodes."""
 
 CLUSTER_WRITERS = tuple(writer for writer in Writer if writer not in COMPONENTS)
 
 CHECK_SENDERS = (Writer.SCHEDULER, Writer.DRIVER_CLUSTER, Writer.VALIDATOR_CLUSTER)
-"""Who may put a read-only check to a component."""
+"""The writers that may send checks to components."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """One connection's name."""
+    """The identity of one connection."""
 
     cluster: str = "default"
     writer: Writer
     node: str = ""
-    """The node's name for a component, empty for everybody else."""
+    """The node's name for components; empty for all other writers."""
 
     def __post_init__(self) -> None:
         if (self.writer in COMPONENTS) != bool(self.node):

@@ -1,4 +1,4 @@
-"""What the audit reads: the API server's revisions, and the agents' entries."""
+"""Journal records that the audit reads: revisions of the API server and entries of agents."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from libs.contracts.reports import Result
 
 
 class Verb(OpenEnum):
-    """What a request did to an object."""
+    """The action of a request on an object."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -19,7 +19,7 @@ class Verb(OpenEnum):
 
 
 class Revision(Data, frozen=True, kw_only=True):
-    """One request that wrote, or tried to, as the API server saw it."""
+    """One write request to the API server, successful or not."""
 
     revision: int
     time: float
@@ -27,17 +27,17 @@ class Revision(Data, frozen=True, kw_only=True):
     manager: str = ""
     verb: Verb
     code: int
-    """The HTTP status: a 409 is a revision too, of nothing."""
+    """The HTTP status. Failed requests, such as a 409, are recorded with no changes."""
     kind: str
     namespace: str = ""
     name: str
     uid: str = ""
     changed: dict[str, tuple[Any, Any]] = {}
-    """Path to (before, after); what was not there is None."""
+    """Path to (before, after); None means absent."""
 
 
 class EntryPhase(OpenEnum):
-    """What an agent did about an op."""
+    """The phase of an op in an agent's journal."""
 
     STARTED = "started"
     STEP = "step"
@@ -60,9 +60,8 @@ class Entry(Data, frozen=True, kw_only=True):
     time: float
     detail: str = ""
     result: Result | None = None
-    """Of a finished op, so that it can be reported again."""
+    """The result of a finished op, kept so that it can be reported again."""
 
     @property
     def order(self) -> Order:
-        """The op it is about."""
         return Order(self.token, self.op)

@@ -1,8 +1,8 @@
-"""How a message is written and read: the rules that every other module of this package follows.
+"""Encoding and decoding of messages.
 
-A message is a frozen struct whose JSON begins with its major version. Within a major version it
-only grows: a new field has a default, a reader ignores fields it does not know, and a word it does
-not know stays that word (`OpenWord`). A message of another major version is refused, with a reason.
+A message is a frozen struct whose JSON begins with its major version. Within a major version,
+messages only grow: new fields have defaults, readers ignore unknown fields, and unknown enum values
+are kept (`OpenEnum`). Messages of another major version are refused with a reason.
 """
 
 from enum import StrEnum
@@ -11,19 +11,19 @@ from typing import Any, Generic, Self, TypeVar
 import msgspec
 
 MAJOR = 1
-"""The version of the wire: in every subject and in every message."""
+"""The major version of the wire format, in every subject and message."""
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A part of a message. What is at its default is not written."""
+    """A part of a message. Fields at their defaults are not encoded."""
 
 
 class Message(Data, frozen=True, kw_only=True, omit_defaults=True, tag_field="v", tag=MAJOR):
-    """A whole message: it says its version first."""
+    """A complete message, which begins with its version."""
 
 
 class OpenEnum(StrEnum):
-    """A list of words that may grow: a word from a newer sender is kept as it came."""
+    """An enum that may grow: unknown values from newer senders are kept unchanged."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -36,12 +36,12 @@ class OpenEnum(StrEnum):
 
     @property
     def is_known(self) -> bool:
-        """Whether this reader's version of the list has the word."""
+        """Whether this version of the enum defines the value."""
         return self._name_ in type(self).__members__
 
 
 class MalformedMessage(Exception):
-    """Bytes that are not the message they should be. The text says why, for a person."""
+    """Raised for data that is not the expected message, with a reason for people."""
 
 
 class _Version(msgspec.Struct):
@@ -57,17 +57,16 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def encode(message: Data) -> bytes:
-    """The message as JSON."""
     return _encode.encode(message)
 
 
 def raw(body: Data) -> msgspec.Raw:
-    """A body on its way into an envelope."""
+    """Encode a body for its envelope."""
     return msgspec.Raw(_encode.encode(body))
 
 
 def decode(kind: type[M], data: bytes | msgspec.Raw) -> M:
-    """Read `data` as a message of type `kind`, or raise `Unreadable`."""
+    """Decode `data` as a message of type `kind`, or raise `MalformedMessage`."""
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
@@ -89,7 +88,7 @@ def _reason(kind: type[Any], data: bytes | msgspec.Raw, error: Exception) -> str
 
 
 def version_mismatch(name: str, version: int) -> str:
-    """Why a message of another major version is not read."""
+    """Return the reason for refusing a message of another major version."""
     return (
         f"{name} of version {version}; this process reads version {MAJOR}:"
         f" upgrade whichever of sender and reader is older"
@@ -97,7 +96,7 @@ def version_mismatch(name: str, version: int) -> str:
 
 
 class Bodies(Generic[K, B]):
-    """Which body travels under which kind. An envelope has one of these for what it carries."""
+    """The body type of each kind of an envelope."""
 
     def __init__(self, carrier: str, kinds: dict[K, type[B]]) -> None:
         self.carrier = carrier
@@ -105,11 +104,11 @@ class Bodies(Generic[K, B]):
         self._kind_of = {body: kind for kind, body in kinds.items()}
 
     def kind_of(self, body: B | type[B]) -> K:
-        """The kind under which this body travels."""
+        """Return the kind of a body."""
         return self._kind_of[body if isinstance(body, type) else type(body)]
 
     def open(self, kind: K, body: msgspec.Raw) -> B:
-        """The typed body, or `Unreadable`: a kind that is not known here is that too."""
+        """Return the typed body, or raise `MalformedMessage`, also for unknown kinds."""
         known = self.kinds.get(kind)
         if known is None:
             raise MalformedMessage(

@@ -1,7 +1,7 @@
-"""What we write on a Node: its keys, the states of an upgrade, the lease and the record.
+"""Labels and annotations of Nodes: keys, upgrade states, the lease and the record.
 
 They change together with the cordon, in one apply (docs/states.md). Keys under nvidia.com are those
-that operators of the NVIDIA GPU Operator already select by.
+of the NVIDIA GPU Operator, which existing tools select by.
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ from libs.contracts.message import Message, OpenEnum
 from libs.contracts.reports import Evidence
 
 MANAGER = "sluice-scheduler"
-"""The field manager of every write of the scheduler to a Node."""
+"""The field manager of the scheduler's writes to Nodes."""
 
 STATE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
 SKIP_LABEL = "nvidia.com/gpu-driver-upgrade.skip"
@@ -26,7 +26,7 @@ INITIALLY_CORDONED_ANNOTATION = "nvidia.com/gpu-driver-upgrade.node-initial-stat
 
 
 class UpgradeState(StrEnum):
-    """The public label's values. An unknown one was written by somebody else, and is text."""
+    """Values of the public upgrade label. Others are foreign edits and are kept as text."""
 
     UNKNOWN = ""
     UPGRADE_REQUIRED = "upgrade-required"
@@ -44,7 +44,7 @@ class UpgradeState(StrEnum):
 
 
 class LeaseOwner(OpenEnum):
-    """Who may change a node while it is leased."""
+    """The owner of a node's lease, which alone may change the node."""
 
     UPGRADE = "upgrade"
     REPAIR = "repair"
@@ -53,7 +53,7 @@ class LeaseOwner(OpenEnum):
 
 
 class NodeLease(Message, frozen=True, kw_only=True):
-    """One owner of a node. It is ended by its owner or by a person, never by a clock."""
+    """A node's lease. Its owner or a person ends it; it never expires."""
 
     node_uid: str
     owner: LeaseOwner
@@ -62,7 +62,7 @@ class NodeLease(Message, frozen=True, kw_only=True):
 
 
 class Operation(OpenEnum):
-    """What is done to a node: each has its own path through the states."""
+    """The kind of operation on a node; each has its own path through the states."""
 
     UPGRADE = "upgrade"
     RESTART = "restart"
@@ -75,7 +75,7 @@ class Operation(OpenEnum):
 
 
 class NodeRequest(OpenEnum):
-    """What a person asks for once, by annotation."""
+    """A one-time request that a person makes by annotation."""
 
     ADOPT = "adopt"
     FORGET = "forget"
@@ -83,7 +83,7 @@ class NodeRequest(OpenEnum):
 
 
 class NodeRecord(Message, frozen=True, kw_only=True):
-    """Where a node stands. Everything that a crash would forget is here."""
+    """The progress of a node. It holds everything that must survive a crash."""
 
     node_uid: str
     epoch: int
@@ -96,39 +96,39 @@ class NodeRecord(Message, frozen=True, kw_only=True):
     label_before: str = ""
     state: str = ""
     since: float = 0.0
-    """When it came into this state."""
+    """When the node entered this state."""
     boot_id: str = ""
-    """The boot in which it came into this state."""
+    """The boot in which the node entered this state."""
     started: bool = False
-    """Whether the first irreversible step was taken: the driver label moved."""
+    """Whether the first irreversible step was taken: the driver label changed."""
     old_pod_uid: str = ""
     attempt: int = 0
     cause: str = ""
-    """Why the last attempt failed, or why this one was begun."""
+    """Why the last attempt failed, or why this one was started."""
     outside: bool = False
-    """What becomes of it counts for and against no target: it had failed on an earlier one, or is
-    merely validated again."""
+    """Whether the result counts neither for nor against the target: the node had failed on an
+    earlier target, or is only validated again."""
     unproven: bool = False
-    """It failed since it was last validated: it is not given back before it is validated anew."""
+    """Whether the node failed since its last validation; it must be validated before release."""
     asked: bool = False
-    """A person asked for this attempt: it is made although nothing is wrong with the evidence."""
+    """Whether a person requested this attempt, which then runs even if the evidence is valid."""
     cordon_adopted: bool = False
-    """The cordon was set by the upgrade that was taken over, not by a person: it ends with ours."""
+    """Whether the cordon came from an upgrade that Sluice took over; it is removed at the end."""
     deadline: float | None = None
-    """When the state ends by itself, in unix seconds; None: never."""
+    """When the state times out, in Unix seconds; None means never."""
     deadline_renewed: bool = False
-    """A reboot starts a state's deadline anew, once."""
+    """Whether the deadline was restarted after a reboot, which happens once per state."""
     paused: bool = False
-    """Discovery pauses what is not ours while this holds."""
+    """Whether discovery pauses operands that do not belong to Sluice."""
     frozen_seconds: float = 0.0
     back_off_until: float = 0.0
     back_off_seconds: float = 0.0
     edits: int = 0
-    """How often somebody else's edit was taken back in this attempt."""
+    """How many foreign edits were reverted in this attempt."""
     revalidated: str = ""
     """The driver instance for which a failed node was validated again."""
     restarts: tuple[float, ...] = ()
     """When the driver of a done node restarted, within the last hour."""
     evidence: Evidence | None = None
     seen: dict[str, str] = {}
-    """The revision of each source on which the last lowering write was decided."""
+    """The revision of each source that the last write lowering availability was based on."""

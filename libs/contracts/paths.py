@@ -1,7 +1,7 @@
-"""The paths of `Revision.changed`, and objects put together from them.
+"""Paths of `Revision.changed`, and objects rebuilt from them.
 
-A path is keys joined by dots, a key with punctuation in brackets and quotes, an item of a list by
-what identifies it: `status.conditions[type=Ready].status`. Pure.
+A path is a sequence of keys joined by dots. Keys with punctuation are quoted in brackets, and list
+items are selected by identifying fields: `status.conditions[type=Ready].status`.
 """
 
 import json
@@ -18,23 +18,23 @@ _SEGMENT = re.compile(
 _PAIRS = re.compile(rf'([^\s=\[\],"]+)=({_STRING}|[^\[\]=,"\s]+)')
 
 Item = tuple[tuple[str, str], ...]
-"""What identifies an item of a list: fields with their values."""
+"""The fields and values that identify a list item."""
 Segment = str | Item
 
 
 @lru_cache(maxsize=4096)
 def segments(path: str) -> tuple[Segment, ...]:
-    """The parts of a path."""
-    found: list[Segment] = []
+    """Split a path into keys and list items."""
+    result: list[Segment] = []
     for match in _SEGMENT.finditer(path):
         if (plain := match["plain"]) is not None:
-            found.append(plain)
+            result.append(plain)
         elif (quoted := match["quoted"]) is not None:
-            found.append(json.loads(quoted))
+            result.append(json.loads(quoted))
         else:
             pairs = _PAIRS.findall(match["item"])
-            found.append(tuple((name, _unquoted(value)) for name, value in pairs))
-    return tuple(found)
+            result.append(tuple((name, _unquoted(value)) for name, value in pairs))
+    return tuple(result)
 
 
 def _unquoted(value: str) -> str:
@@ -42,35 +42,33 @@ def _unquoted(value: str) -> str:
 
 
 def label_path(key: str) -> str:
-    """The path of a label whose key holds punctuation, as all of ours do."""
     return f"metadata.labels[{json.dumps(key)}]"
 
 
 def annotation_path(key: str) -> str:
-    """The path of such an annotation."""
     return f"metadata.annotations[{json.dumps(key)}]"
 
 
 @lru_cache(maxsize=4096)
 def metadata_key(path: str) -> tuple[str, str] | None:
-    """Which map of the metadata a path is in, and its key there."""
+    """Return "labels" or "annotations" and the key, if the path is in one of these maps."""
     parts = segments(path)
     if len(parts) != 3 or parts[0] != "metadata" or parts[1] not in ("labels", "annotations"):
         return None
     return cast(str, parts[1]), cast(str, parts[2])
 
 
-def set_path(whole: dict[str, Any], path: str, value: Any) -> None:
-    """Set what stands at a path of an object; None takes it away, and what is empty then."""
-    _put(whole, segments(path), value)
+def set_path(obj: dict[str, Any], path: str, value: Any) -> None:
+    """Set the value at a path; None removes it, and the parents that become empty."""
+    _put(obj, segments(path), value)
 
 
-def _put(place: Any, parts: tuple[Segment, ...], value: Any) -> None:
+def _put(container: Any, parts: tuple[Segment, ...], value: Any) -> None:
     first, rest = parts[0], parts[1:]
     if isinstance(first, tuple):
-        _put_item(cast(list[Any], place), first, rest, value)
+        _put_item(cast(list[Any], container), first, rest, value)
         return
-    tree = cast(dict[str, Any], place)
+    tree = cast(dict[str, Any], container)
     if not rest:
         if value is None:
             tree.pop(first, None)
@@ -87,27 +85,27 @@ def _put(place: Any, parts: tuple[Segment, ...], value: Any) -> None:
         del tree[first]
 
 
-def _put_item(items: list[Any], which: Item, rest: tuple[Segment, ...], value: Any) -> None:
+def _put_item(items: list[Any], identity: Item, rest: tuple[Segment, ...], value: Any) -> None:
     for item in items:
-        if all(item.get(name) == wanted for name, wanted in which):
+        if all(item.get(name) == wanted for name, wanted in identity):
             break
     else:
         if value is None:
             return
-        item = dict(which)
+        item = dict(identity)
         items.append(item)
     if rest:
         _put(item, rest, value)
-    if value is None and any(name not in item for name, _ in which):
+    if value is None and any(name not in item for name, _ in identity):
         items.remove(item)
 
 
 def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every path of an object's maps, with what stands there; a list is one leaf."""
+    """Yield the path and value of each leaf of an object's maps; a list is one leaf."""
     for key, value in tree.items():
         part = f".{key}" if re.fullmatch(r'[^.\[\]/=,"\s]+', key) else f"[{json.dumps(key)}]"
-        here = (path + part).removeprefix(".")
+        leaf_path = (path + part).removeprefix(".")
         if isinstance(value, Mapping) and value:
-            yield from leaves(cast("Mapping[str, Any]", value), here)
+            yield from leaves(cast("Mapping[str, Any]", value), leaf_path)
         else:
-            yield here, value
+            yield leaf_path, value

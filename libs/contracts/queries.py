@@ -8,7 +8,7 @@ from libs.contracts.waits import WaitCode
 
 
 class QueryVerb(StrEnum):
-    """What may be asked."""
+    """The kinds of query."""
 
     STATUS = "status"
     WHY = "why"
@@ -16,7 +16,7 @@ class QueryVerb(StrEnum):
 
 
 class QueryErrorCode(OpenEnum):
-    """Why there is no answer."""
+    """Why a query failed."""
 
     UNREADABLE = "unreadable"
     NOT_FOUND = "not-found"
@@ -25,20 +25,20 @@ class QueryErrorCode(OpenEnum):
 
 
 class QueryError(Message, frozen=True, kw_only=True):
-    """Instead of an answer: what was wrong, and what to do."""
+    """The reply to a query that failed: the problem and the remedy."""
 
     code: QueryErrorCode
     message: str
 
 
 class StatusQuery(Message, frozen=True, kw_only=True):
-    """How do the pools stand? An empty pool means all of them."""
+    """Asks for the status of a pool; an empty name means all pools."""
 
     pool: str = ""
 
 
 class PoolStatus(Data, frozen=True, kw_only=True):
-    """One pool."""
+    """The status of one pool."""
 
     pool: str
     target: str = ""
@@ -47,28 +47,28 @@ class PoolStatus(Data, frozen=True, kw_only=True):
     brake: str = ""
     counts: Counts = Counts()
     waits: dict[str, int] = {}
-    """How many nodes wait for what."""
+    """The number of waiting nodes by wait code."""
 
 
 class StatusAnswer(Message, frozen=True, kw_only=True):
-    """The pools, and how fresh the answer is."""
+    """The pools, and the freshness of the answer."""
 
     at: float
     leader: str = ""
     epoch: int = 0
     sources: dict[str, float] = {}
-    """Seconds since each source last proved itself."""
+    """Seconds since each source was last known to be up to date."""
     pools: tuple[PoolStatus, ...] = ()
 
 
 class WhyQuery(Message, frozen=True, kw_only=True):
-    """Why is this node not where its policy wants it?"""
+    """Asks why a node is not in its wanted state."""
 
     node: str
 
 
 class WaitReason(Data, frozen=True, kw_only=True):
-    """A reason, since when, until when or for ever, and who can end it."""
+    """Why a node waits, since and until when (None: no limit), and who can end the wait."""
 
     code: WaitCode
     detail: str
@@ -78,7 +78,7 @@ class WaitReason(Data, frozen=True, kw_only=True):
 
 
 class WhyAnswer(Message, frozen=True, kw_only=True):
-    """What is known of a node's upgrade."""
+    """The state of a node's upgrade."""
 
     node: str
     node_uid: str = ""
@@ -86,13 +86,13 @@ class WhyAnswer(Message, frozen=True, kw_only=True):
     state: str = ""
     target: str = ""
     in_place: bool = False
-    """It is where its policy wants it; then there is no wait."""
+    """Whether the node is in its wanted state; then there is no wait."""
     wait: WaitReason | None = None
     history: tuple[str, ...] = ()
 
 
 class PlanQuery(Message, frozen=True, kw_only=True):
-    """What would happen? With nothing given: to what is wanted now."""
+    """Asks for a forecast of a pool's rollout; without fields, of the current policy."""
 
     pool: str
     driver_version: str = ""
@@ -103,7 +103,7 @@ class PlanQuery(Message, frozen=True, kw_only=True):
 
 
 class PlannedNode(Data, frozen=True, kw_only=True):
-    """One node's place in a plan. Times are seconds from now; None is unknown."""
+    """The forecast for one node. Times are seconds from now; None means unknown."""
 
     node: str
     start_p50: float | None = None
@@ -117,7 +117,7 @@ class PlannedNode(Data, frozen=True, kw_only=True):
 
 
 class PlanAnswer(Message, frozen=True, kw_only=True):
-    """A forecast."""
+    """The forecast of a pool's rollout."""
 
     pool: str
     target: str
@@ -136,4 +136,4 @@ QUERIES: dict[QueryVerb, tuple[type[Message], type[Message]]] = {
     QueryVerb.WHY: (WhyQuery, WhyAnswer),
     QueryVerb.PLAN: (PlanQuery, PlanAnswer),
 }
-"""Each question and its answer."""
+"""Query and answer types by verb."""

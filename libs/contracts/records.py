@@ -1,7 +1,6 @@
-"""The journal that is audited: what each source recorded, and what no source can show.
+"""The journal that is audited: records of each source, and facts that no source records.
 
-Written by the simulations, the demo and, on a cluster, from the API server's audit log. What the
-journal must contain for which invariant is said at the field that brings it.
+Simulations, the demo, and the API server's audit log of a real cluster produce it.
 """
 
 from collections.abc import Mapping
@@ -14,41 +13,42 @@ from libs.contracts.journal import Entry, Revision
 
 
 class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for a pool from a moment on, where no policy object in the journal says it.
+    """Facts about a pool from a time on, where the journal has no policy object for it.
 
-    Several of one key follow each other by `since`; for that key policy objects are not asked.
+    Entries with the same key replace each other in order of `since`. Policy objects are ignored for
+    that key.
     """
 
     key: str
     since: float = 0.0
     members: frozenset[str] | None = None
-    """Node uids; None: the nodes whose records name the pool, at whatever time they do."""
+    """Node UIDs; None means the nodes whose records name the pool at that time."""
     max_unavailable: int | str = "25%"
     failure_threshold: int | str = "5%"
     base: int | None = None
-    """None: as the status of its Rollout says, else the nodes that are there."""
+    """None means the base in the Rollout's status, else the number of existing nodes."""
     accepted: Mapping[str, int] = {}
-    """Failures that people accept by target, where there is no Rollout in the journal to say it."""
+    """Accepted failures by target, where the journal has no Rollout that records them."""
     driverless: frozenset[str] = frozenset()
-    """Node uids on which no driver is loaded, as no revision shows: those that should have one are
-    unavailable."""
+    """UIDs of nodes without a loaded driver, which no revision shows. Those that should have one
+    count as unavailable."""
     doubtful: frozenset[str] = frozenset()
-    """Node uids of which nobody can say whether whoever decided knew already that they have no
-    driver, or have one again: they cost nobody anything, and nothing by themselves."""
+    """UIDs of nodes whose driver state changed so recently that the scheduler may or may not have
+    known it when it decided. Checks of the budget do not count them."""
 
 
 class DeviceHold(msgspec.Struct, frozen=True, kw_only=True):
-    """A process had a GPU's device file open; only a simulated machine knows all of them."""
+    """A process held a GPU's device file open. Only simulated machines record all of these."""
 
     node_uid: str
     since: float
     until: float | None = None
-    """None: still."""
+    """None means that the file is still open."""
     holder: str = ""
 
 
 class LostJournal(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent lost its journal: what its slot still says it may do once more."""
+    """An agent lost its journal, so it may run the command in its slot once more."""
 
     node_uid: str
     component: str
@@ -56,16 +56,16 @@ class LostJournal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditJournal(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened, by source; of a source that is None nothing is known."""
+    """All records by source; None means that the source was not recorded."""
 
     revisions: tuple[Revision, ...] | None = None
     """In the order of the API server. Nodes, Pods, Rollouts, policies and strategies are replayed;
-    of Kubernetes Events the creations are counted."""
+    creations of Kubernetes Events are counted."""
     entries: tuple[Entry, ...] | None = None
-    """Of all agents, those of one component of one node in the order in which it wrote them."""
+    """Entries of all agents; those of one component on one node are in the order written."""
     events: tuple[Event, ...] | None = None
     start: tuple[Mapping[str, Any], ...] = ()
-    """Whole objects, with their kind, as they were before the first revision."""
+    """Complete objects, with their kind, as they were before the first revision."""
     pools: tuple[PoolFacts, ...] = ()
     device_holds: tuple[DeviceHold, ...] = ()
     lost_journals: tuple[LostJournal, ...] = ()

@@ -1,8 +1,7 @@
-"""What a component says of itself: the last word of each kind counts.
+"""Reports of components; the last report of each kind is current.
 
-Reports carry node uid and boot id; a reader ignores those of another node uid or boot than the
-Node's. Only that component of that node can write them, so the subject says who speaks, and a
-report that names somebody else in its envelope is not one.
+Readers ignore reports whose node uid or boot id differs from the Node's. Only the component itself
+can publish on its subject, so a report whose envelope names another sender is invalid.
 """
 
 import msgspec
@@ -25,11 +24,11 @@ class StateKind(OpenEnum):
     USAGE = "usage"
 
 
-# What became of commands.
+# Results of commands.
 
 
 class Progress(Data, frozen=True, kw_only=True):
-    """An op under way: which sub-step, and what it waits for."""
+    """A running op: its phase and what it waits for."""
 
     epoch: int
     token: int
@@ -41,7 +40,6 @@ class Progress(Data, frozen=True, kw_only=True):
 
     @property
     def order(self) -> Order:
-        """The op it is about."""
         return Order(self.token, self.op)
 
 
@@ -54,7 +52,7 @@ class Outcome(OpenEnum):
 
 
 class Result(Data, frozen=True, kw_only=True):
-    """The terminal report of an op: exactly one per op that was begun."""
+    """The final report of an op; exactly one per started op."""
 
     epoch: int
     token: int
@@ -69,12 +67,11 @@ class Result(Data, frozen=True, kw_only=True):
 
     @property
     def order(self) -> Order:
-        """The op it is about."""
         return Order(self.token, self.op)
 
 
 class RefusalCode(OpenEnum):
-    """Why a command or check was not taken."""
+    """Why a command or check was refused."""
 
     OTHER_NODE = "other-node"
     OTHER_BOOT = "other-boot"
@@ -89,7 +86,7 @@ class RefusalCode(OpenEnum):
 
 
 class Refusal(Data, frozen=True, kw_only=True):
-    """A command or check that was not taken, in words."""
+    """The refusal of a command or check."""
 
     code: RefusalCode
     message: str
@@ -101,11 +98,10 @@ class Refusal(Data, frozen=True, kw_only=True):
 
     @property
     def order(self) -> Order:
-        """The op it is about."""
         return Order(self.token, self.op)
 
 
-# Answers to checks, and what the engine rests on.
+# Answers to checks, and inputs of the engine.
 
 
 class Holder(Data, frozen=True, kw_only=True):
@@ -119,14 +115,14 @@ class Holder(Data, frozen=True, kw_only=True):
 
 
 class Holders(Data, frozen=True, kw_only=True):
-    """Who holds the devices."""
+    """The processes that hold GPU devices open."""
 
     check: str
     holders: tuple[Holder, ...] = ()
 
 
 class Finding(Data, frozen=True, kw_only=True):
-    """One thing that stands in the way, and the way out."""
+    """An obstacle to a driver change, and its remedy."""
 
     code: str
     message: str
@@ -134,7 +130,7 @@ class Finding(Data, frozen=True, kw_only=True):
 
 
 class Preflight(Data, frozen=True, kw_only=True):
-    """Whether a driver could be brought up here. Empty findings: it could."""
+    """Whether a driver could be installed on the node: it could if there are no findings."""
 
     check: str
     label: str
@@ -151,7 +147,7 @@ class ValidationStep(Data, frozen=True, kw_only=True):
 
 
 class Evidence(Data, frozen=True, kw_only=True):
-    """The validator's proof: it names exactly what was proven, and nothing else counts."""
+    """The result of a validation, which applies exactly to the driver instance it names."""
 
     epoch: int
     token: int
@@ -173,7 +169,6 @@ class Evidence(Data, frozen=True, kw_only=True):
 
     @property
     def order(self) -> Order:
-        """The validation op that produced it."""
         return Order(self.token, self.op)
 
 
@@ -186,7 +181,7 @@ class PodUse(Data, frozen=True, kw_only=True):
 
 
 class Usage(Data, frozen=True, kw_only=True):
-    """Who computes on this node."""
+    """The use of the node's GPUs by pods and host processes."""
 
     pods: tuple[PodUse, ...] = ()
     host_processes: int = 0
@@ -218,14 +213,13 @@ class Report(Message, frozen=True, kw_only=True):
     component: str
     kind: StateKind
     at: float
-    """When it was made, by the sender's clock: for people. Silence is measured by the reader's."""
+    """Time of the report by the sender's clock, for people only; readers use their own clocks."""
     body: msgspec.Raw
 
     @classmethod
     def of(
         cls, body: StateBody, *, node: str, node_uid: str, boot_id: str, component: str, at: float
     ) -> "Report":
-        """A report with this body; its kind follows from the body."""
         return cls(
             node=node,
             node_uid=node_uid,
@@ -237,5 +231,5 @@ class Report(Message, frozen=True, kw_only=True):
         )
 
     def open(self) -> StateBody:
-        """The typed body, or `Unreadable`."""
+        """Return the typed body, or raise `MalformedMessage`."""
         return REPORTS.open(self.kind, self.body)

@@ -1,7 +1,7 @@
-"""`Rollout`, one object per pool: where its rollout stands, and people's brake and release.
+"""The fields of `Rollout`, one object per pool with the rollout's state, brake and release.
 
-`spec` is for people's hands; `status` is written by the scheduler alone, by compare-and-set. These
-are its Kubernetes fields, so names are in camel case on the wire.
+People write `spec`; only the scheduler writes `status`, by compare-and-set. Names are camel case
+on the wire, as in Kubernetes.
 """
 
 import msgspec
@@ -20,7 +20,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
 
 class Brake(OpenEnum):
-    """Pause: nothing starts, what is in flight finishes. Freeze: nothing moves, clocks stop."""
+    """Pause: no node starts; nodes in flight finish. Freeze: no node moves, and timeouts stop."""
 
     NONE = "None"
     PAUSE = "Pause"
@@ -28,7 +28,7 @@ class Brake(OpenEnum):
 
 
 class RolloutPhase(OpenEnum):
-    """Where a rollout stands."""
+    """The phase of a rollout."""
 
     PROVING = "Proving"
     PROVEN = "Proven"
@@ -37,53 +37,53 @@ class RolloutPhase(OpenEnum):
 
 
 class Release(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A person accepts so many failures of this target; a halt ends by it."""
+    """A person's acceptance of failures of a target, which ends the target's halt."""
 
     target: str
     failures: int
 
 
 class RolloutSpec(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """People's part."""
+    """The part of a Rollout that people write."""
 
     brake: Brake = Brake.NONE
     release: Release | None = None
 
 
 class InFlight(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A node that was granted and has not ended."""
+    """A node whose upgrade was granted and has not ended."""
 
     node: str
     token: int
     target: str
     since: float
-    """When it was granted."""
+    """When the upgrade was granted."""
     outside: bool = False
-    """Outside the counts of bounded harm and of `maxParallelUpgrades`."""
+    """Whether the node counts neither for its target nor toward `maxParallelUpgrades`."""
     validates: bool = False
-    """It is merely validated again: nothing is taken from it."""
+    """Whether the node is only validated again and stays available."""
 
 
 class TargetRecord(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What a pool knows of one target; kept until it is proven and complete."""
+    """The history of one target in a pool, kept until the target is proven and complete."""
 
     threshold: int
-    """T: so many nodes prove it, and so many failures halt it."""
+    """How many validated nodes prove the target, and how many failures halt it (T)."""
     accepted: int = 0
     failed: tuple[str, ...] = ()
-    """Node uids that were healthy and failed on it. Sticky."""
+    """UIDs of nodes that were healthy and failed on the target. Never removed."""
     validated: tuple[str, ...] = ()
-    """Node uids with evidence, up to T."""
+    """UIDs of nodes that were validated, up to T."""
     proven: bool = False
     proven_at: float = 0.0
-    """When it was proven last: the newest is the last-good."""
+    """When the target was last proven; the most recent one is the last-good target."""
     complete: bool = False
-    """It was proven and complete when the pool last wanted it: kept only while it is last-good."""
+    """Whether the target was proven and complete when last wanted; kept only while last-good."""
     halted_because: str = ""
 
 
 class Counts(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The pool's nodes, by where they are."""
+    """Counts of the pool's nodes by state."""
 
     total: int = 0
     done: int = 0
@@ -97,20 +97,20 @@ class Counts(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel
 
 
 class RolloutStatus(_Part, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The scheduler's part: starts are granted here before any node is touched."""
+    """The part that the scheduler writes; starts are granted here before any node changes."""
 
     target: str = ""
     phase: RolloutPhase = RolloutPhase.PROVING
     because: str = ""
     epoch: int = 0
     base: int = 0
-    """Nodes of the pool at the first grant: the budget's percentages are of it."""
+    """The pool's number of nodes at the first grant, to which percentages refer."""
     last_good: str = ""
     frozen_since: float | None = None
     frozen_seconds: float = 0.0
     in_flight: dict[str, InFlight] = {}
     """By node uid."""
     targets: dict[str, TargetRecord] = {}
-    """By target: every one that is open, halted or last-good."""
+    """All targets that are open, halted or last-good, by target."""
     counts: Counts = Counts()
     observed_generation: int = 0

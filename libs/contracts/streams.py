@@ -1,4 +1,4 @@
-"""The streams, as data. `libs.bus` makes a server agree with this page."""
+"""The JetStream streams as data; `libs.bus` configures the server accordingly."""
 
 import msgspec
 
@@ -9,31 +9,31 @@ DAY = 86_400.0
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream: what it keeps, how much of it, and what nobody may do to it."""
+    """The configuration of one stream."""
 
     name: str
     subjects: tuple[str, ...]
     keeps: str
-    """For people: what is in it."""
+    """A description of the content."""
     per_subject: int
-    """How many messages of one subject are kept; the oldest goes."""
+    """Maximum number of messages per subject; the oldest are discarded."""
     max_message: int
     max_bytes: int = -1
     max_age: float = 0.0
     compressed: bool = False
     deny_purge: bool = False
     fences: bool = False
-    """Its sequences are remembered by writers, and must not come again if it is lost."""
+    """Whether writers remember sequence numbers, which must not repeat if the stream is lost."""
     notify: tuple[str, str] | None = None
-    """Copy what is stored from the first pattern to the second."""
+    """Republish stored messages from the first pattern to the second."""
     max_consumers: int
-    """Explicit, because the server has a default of its own (1,000) which is no promise."""
+    """Set explicitly, because the server's default (1,000) may change."""
 
 
 COMMANDS = Stream(
     name="COMMANDS",
     subjects=(everything(Command), everything(Check)),
-    keeps="the slots: what each component must do now, and the questions put to it",
+    keeps="the slots: the current command of each component, and checks sent to it",
     per_subject=1,
     max_message=64 * 1024,
     fences=True,
@@ -53,7 +53,7 @@ STATE = Stream(
 EVENTS = Stream(
     name="EVENTS",
     subjects=(everything(Event),),
-    keeps="what happened: for people, audits and replay; nothing is ever decided from it",
+    keeps="events for people, audits and replay; no decision depends on them",
     per_subject=1_000,
     max_message=64 * 1024,
     max_bytes=1024**3,

@@ -1,8 +1,8 @@
-"""Every subject on the bus: built here, parsed here, spelt nowhere else.
+"""The subjects of the bus. No other module builds or parses subjects.
 
-`str(State(cluster="default", node="a.example", component="driver", kind="facts"))` is the subject;
-`parse` is its inverse. A field that is `ANY` makes a pattern. Tokens are lower-case; a node's name
-travels with `_` for each dot (a name has no `_` of its own), and `-` stands where no node is meant.
+`str(State(cluster="default", node="a.example", component="driver", kind="facts"))` is a subject;
+`parse` is the inverse. A field that is `ANY` makes a pattern. Tokens are lower-case. In a node's
+name, `_` replaces each dot (node names contain no `_`); `-` means no node.
 """
 
 import re
@@ -22,7 +22,7 @@ _NODE = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 class NotASubject(ValueError):
-    """Text that is no subject of ours, or a part that cannot be in one."""
+    """Raised for text that is not a subject of Sluice, or for an invalid part of one."""
 
 
 def _token(field: str, value: str) -> str:
@@ -48,7 +48,7 @@ def _node_name(token: str) -> str:
 class _Subject(msgspec.Struct, frozen=True, kw_only=True):
     plane: ClassVar[str]
     may_lack: ClassVar[str] = ""
-    """A last part that may be left out."""
+    """The name of the last part, if it is optional."""
 
     def __str__(self) -> str:
         tokens = [
@@ -74,7 +74,7 @@ class _Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(_Subject, frozen=True, kw_only=True):
-    """The slot: what this component of this node must do now."""
+    """The slot: the current command of one component of one node."""
 
     plane = "command"
     cluster: str
@@ -83,7 +83,7 @@ class Command(_Subject, frozen=True, kw_only=True):
 
 
 class Check(_Subject, frozen=True, kw_only=True):
-    """A read-only question to a component, answered in its state."""
+    """A read-only question to a component, answered on its state subject."""
 
     plane = "check"
     cluster: str
@@ -93,7 +93,7 @@ class Check(_Subject, frozen=True, kw_only=True):
 
 
 class State(_Subject, frozen=True, kw_only=True):
-    """The last report of a kind; the answer to a check names its asker too."""
+    """The last report of a kind; the answer to a check also names its sender."""
 
     plane = "state"
     may_lack = "asker"
@@ -105,7 +105,7 @@ class State(_Subject, frozen=True, kw_only=True):
 
 
 class Beat(_Subject, frozen=True, kw_only=True):
-    """Alive."""
+    """Heartbeats."""
 
     plane = "beat"
     cluster: str
@@ -114,7 +114,7 @@ class Beat(_Subject, frozen=True, kw_only=True):
 
 
 class Telemetry(_Subject, frozen=True, kw_only=True):
-    """Batches of measurements."""
+    """Batches of metrics."""
 
     plane = "telemetry"
     cluster: str
@@ -122,8 +122,6 @@ class Telemetry(_Subject, frozen=True, kw_only=True):
 
 
 class Event(_Subject, frozen=True, kw_only=True):
-    """What happened."""
-
     plane = "event"
     cluster: str
     node: str
@@ -148,7 +146,7 @@ _BY_PLANE = {kind.plane: kind for kind in PLANES}
 
 
 def parse(subject: str) -> Subject:
-    """The parts of a subject, or `NotASubject`. Anything that is accepted prints as it came."""
+    """Parse a subject, or raise `NotASubject`. The result's `str` equals the input."""
     head, _, rest = subject.partition(f"{ROOT}.")
     plane, *tokens = rest.split(".")
     kind = _BY_PLANE.get(plane)
@@ -160,7 +158,7 @@ def parse(subject: str) -> Subject:
     return parsed
 
 
-# The notify plane: the server's copy of what is written to a slot.
+# The notify plane: the server republishes writes to slots.
 
 NOTIFY_FROM = f"{ROOT}.*.>"
 NOTIFY_TO = f"{ROOT}.notify.$1.>"
@@ -169,50 +167,50 @@ _NOTIFY = f"{ROOT}.notify."
 
 
 def notify(slot: Slot) -> str:
-    """Where the server pokes the owner of `slot` when it is written."""
+    """Return the subject on which the server announces a write to `slot`."""
     return _NOTIFY + str(slot).removeprefix(f"{ROOT}.")
 
 
 def slot_of(notified: str) -> Slot:
-    """The slot that a poke is about."""
+    """Return the slot that a notification subject refers to."""
     slot = parse(f"{ROOT}.{notified.removeprefix(_NOTIFY)}")
     if not notified.startswith(_NOTIFY) or not isinstance(slot, Command | Check):
-        raise NotASubject(f"{notified!r}: not a poke")
+        raise NotASubject(f"{notified!r}: not a notification of a slot")
     return slot
 
 
 def everything(plane: type[Subject]) -> str:
-    """The whole of a plane, of all clusters."""
+    """Return the pattern of a plane in all clusters."""
     return f"{ROOT}.{plane.plane}.>"
 
 
 def of_cluster(plane: type[Subject], cluster: str) -> str:
-    """The whole of a plane in one cluster."""
+    """Return the pattern of a plane in one cluster."""
     return f"{ROOT}.{plane.plane}.{_token('cluster', cluster)}.>"
 
 
-# Where answers go: a prefix of its own for each identity, so that nobody hears another's.
+# Inboxes: each identity has its own prefix, so that no client can read another's answers.
 
 _INBOX = "_INBOX_sluice"
 
 
 def inbox(identity: Identity) -> str:
-    """The prefix of every subject to which answers for this identity are sent."""
+    """Return the prefix of an identity's reply subjects."""
     node = _node_token("node", identity.node)
     return f"{_INBOX}.{_token('cluster', identity.cluster)}.{node}.{identity.writer}"
 
 
 def querier_inboxes(cluster: str) -> str:
-    """The inboxes of everybody who may ask a service: no component of a node among them."""
+    """Return the pattern of all inboxes that may query services; components are excluded."""
     return f"{_INBOX}.{_token('cluster', cluster)}.-.>"
 
 
 def is_allowed_reply(reply: str, cluster: str) -> bool:
-    """Whether a reply subject lies in the inbox of somebody who may ask."""
+    """Report whether a reply subject is in an inbox that may query services."""
     return reply.startswith(querier_inboxes(cluster).removesuffix(">"))
 
 
-# What nats-server and its conventions listen on.
+# Subjects of nats-server and its conventions.
 
 JS_API = "$JS.API"
 JS_ACK = "$JS.ACK"
@@ -220,27 +218,26 @@ SERVICE_ROOT = "$SRV"
 
 
 def direct_get(stream: str, subject: str) -> str:
-    """Read the last message of one subject of a stream."""
+    """Return the subject of a direct get of a subject's last message."""
     return f"{JS_API}.DIRECT.GET.{stream}.{subject}"
 
 
 def js_api(*tokens: str) -> str:
-    """A call of JetStream's API."""
     return ".".join((JS_API, *tokens))
 
 
 def flow_control(stream: str) -> str:
-    """Where readers of a stream tell the server that they keep pace."""
+    """Return the pattern of flow control replies of a stream's readers."""
     return f"$JS.FC.{stream}.>"
 
 
 def service(verb: str, *tokens: str) -> str:
-    """A discovery subject of a service (ADR-32): PING, INFO or STATS, then name, then instance."""
+    """Return a service discovery subject (ADR-32): PING, INFO or STATS, then name and instance."""
     return ".".join((SERVICE_ROOT, verb, *tokens))
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Whether a subject is in a pattern, by the rules of NATS."""
+    """Report whether a subject matches a pattern, by the rules of NATS."""
     want, have = pattern.split("."), subject.split(".")
     for index, token in enumerate(want):
         if token == ">":

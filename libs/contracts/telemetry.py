@@ -1,4 +1,4 @@
-"""Measurements on their way: msgpack arrays, because there are many. Fields are appended only."""
+"""Telemetry batches, encoded as msgpack arrays to save space. New fields are only appended."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from libs.contracts.message import MAJOR, MalformedMessage, version_mismatch
 
 
 class GpuSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One GPU at one moment. What could not be read is None, never 0."""
+    """The metrics of one GPU at one time. Values that could not be read are None, never 0."""
 
     uuid: str
     index: int
@@ -41,21 +41,21 @@ class GpuSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """All GPUs of a node at one moment."""
+    """The metrics of all GPUs of a node at one time."""
 
     v: int
     node: str
     node_uid: str
     boot_id: str
     run: str
-    """Drawn anew at each start of the agent: `seq` counts within it."""
+    """A random id of the agent's run, within which `seq` counts."""
     seq: int
     at: float
     driver_version: str
     gpus: list[GpuSample]
-    """Empty while they cannot be measured: no driver, or told to let go."""
+    """Empty while there is no driver, or while the agent has released the GPUs on command."""
     xids: int = 0
-    """Errors of all GPUs in this run: it only grows, so that a lost batch loses none of them."""
+    """Total Xid errors of all GPUs in this run; cumulative, so that lost batches lose none."""
 
 
 class _Head(msgspec.Struct, array_like=True):
@@ -68,12 +68,11 @@ _head = msgspec.msgpack.Decoder(_Head)
 
 
 def encode(batch: Batch) -> bytes:
-    """The batch as msgpack."""
     return _encoder.encode(batch)
 
 
 def decode(data: bytes) -> Batch:
-    """Read a batch, or raise `Unreadable`."""
+    """Decode a batch, or raise `MalformedMessage`."""
     try:
         batch = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,15 +1,15 @@
-"""Why a node is not where its policy wants it: the closed list of codes.
+"""Codes for why a node is not in its wanted state.
 
-What each means, and who can end it, is in docs/states.md.
+docs/states.md describes each code and who can end the wait.
 """
 
 from libs.contracts.message import OpenEnum
 
 
 class WaitCode(OpenEnum):
-    """Closed for us: we write no other. Open for readers, who may be older than the writer."""
+    """The wait codes. Older readers may receive codes that they do not know."""
 
-    # before anything is done to the node
+    # before the node is changed
     BUDGET = "budget"
     PROOF = "proof"
     HALTED = "halted"
@@ -22,7 +22,7 @@ class WaitCode(OpenEnum):
     NOT_READY = "not-ready"
     TARGET_UNSETTLED = "target-unsettled"
     TARGET_MISSING = "target-missing"
-    # on the way
+    # during the upgrade
     JOBS = "jobs"
     EVICTION = "eviction"
     PDB = "pdb"
@@ -33,14 +33,14 @@ class WaitCode(OpenEnum):
     GATE = "gate"
     DRIVER_START = "driver-start"
     VALIDATION = "validation"
-    # somebody has to look
+    # a person has to act
     FAILED = "failed"
     LABEL_EDITED = "label-edited"
     RECORD_LOST = "record-lost"
     DRIVER_RESTARTING = "driver-restarting"
     FOREIGN_OPERATOR = "foreign-operator"
     POLICY_GONE = "policy-gone"
-    # we cannot see, or not write
+    # the scheduler cannot read or write
     STALE = "stale"
     BUS = "bus"
     REFUSED = "refused"

@@ -1,6 +1,5 @@
-"""What people want, as one model, and what follows from it for the cluster.
+"""The policy model: structs, defaults, validation, digests, and rendering of operands.
 
-Here may live: the policies' structs, defaults, validation in words, digests, the rendering of
-operands as plain data, and the text of CRD rules beside their predicates. Here must not live: I/O,
-clocks, or anything about *when* a node moves; that is `libs.rollout`. Pure; imports contracts.
+Pure: no I/O and no clocks; imports `libs.contracts` only. Nothing here decides *when* a node
+moves; that is `libs.rollout`.
 """

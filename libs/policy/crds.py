@@ -1,7 +1,4 @@
-"""The CustomResourceDefinition of each kind, as plain data, made from the model.
-
-Unknown fields are pruned, as everywhere in Kubernetes. Knows nothing of files.
-"""
+"""Generate the CustomResourceDefinition of each kind from the model, as plain data."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -24,17 +21,17 @@ _TYPES: Final[Mapping[JsonType, str]] = {
     JsonType.OBJECT: "object",
     JsonType.FREE_FORM: "object",
 }
-_UNTOLD: Final = About("")
+_NO_DETAILS: Final = About("")
 
 
 def crd_manifests() -> dict[str, Data]:
-    """Every definition, by the name of its CRD."""
-    made = [crd_manifest(kind) for kind in KINDS.values()]
-    return {crd["metadata"]["name"]: crd for crd in made}
+    """Return every definition by CRD name."""
+    manifests = [crd_manifest(kind) for kind in KINDS.values()]
+    return {crd["metadata"]["name"]: crd for crd in manifests}
 
 
 def crd_manifest(kind: Kind) -> Data:
-    """What the API server is told of this kind."""
+    """Return the CustomResourceDefinition of a kind."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -64,9 +61,9 @@ def crd_manifest(kind: Kind) -> Data:
 
 
 def crd_schema(kind: Kind) -> Data:
-    """The structural schema of its objects."""
+    """Return the structural schema of a kind's objects."""
     spec = _object(kind.spec_shape)
-    spec["description"] = "What people want."
+    spec["description"] = "The wanted configuration."
     if kind.rules:
         spec["x-kubernetes-validations"] = [_rule(rule) for rule in kind.rules]
     root: Data = {
@@ -77,7 +74,10 @@ def crd_schema(kind: Kind) -> Data:
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": spec,
-            "status": {"description": "What Sluice says of it.", **_object(kind.status_shape)},
+            "status": {
+                "description": "The status that Sluice writes.",
+                **_object(kind.status_shape),
+            },
         },
     }
     if kind.spec_required:
@@ -99,28 +99,29 @@ def _rule(rule: Rule) -> Data:
 
 
 def _object(shape: Shape) -> Data:
-    made: Data = {
+    schema: Data = {
         "type": "object",
         "properties": {field.name: _field(field) for field in shape.fields},
     }
-    # What the server fills in need not be asked for: clients that check know no defaults.
+    # A field whose default the API server stores is not required: clients that validate objects
+    # do not apply defaults.
     required = [
         field.name for field in shape.fields if field.about.required and not field.about.stored
     ]
     if required:
-        made["required"] = required
-    return made
+        schema["required"] = required
+    return schema
 
 
 def _field(field: Field) -> Data:
     about = field.about
     words = [about.description, *([f"Deprecated: {about.deprecated}."] if about.deprecated else [])]
-    made: Data = {"description": " ".join(words), **_value(field.shape, about)}
+    schema: Data = {"description": " ".join(words), **_value(field.shape, about)}
     if about.stored:
-        made["default"] = to_json(field.default, field.shape)
+        schema["default"] = to_json(field.default, field.shape)
     if about.rules:
-        made["x-kubernetes-validations"] = [_rule(rule) for rule in about.rules]
-    return made
+        schema["x-kubernetes-validations"] = [_rule(rule) for rule in about.rules]
+    return schema
 
 
 def _value(shape: Shape, about: About) -> Data:
@@ -128,46 +129,48 @@ def _value(shape: Shape, about: About) -> Data:
         return {**_object(shape), **({"x-kubernetes-map-type": "atomic"} if about.atomic else {})}
     if shape.type is JsonType.INT_OR_STRING:
         return _amount(about)
-    made: Data = {"type": _TYPES[shape.type]}
+    schema: Data = {"type": _TYPES[shape.type]}
     if shape.type is JsonType.FREE_FORM:
-        made["x-kubernetes-preserve-unknown-fields"] = True
+        schema["x-kubernetes-preserve-unknown-fields"] = True
     if shape.type is JsonType.LIST and shape.items is not None:
-        made["items"] = _value(shape.items, _UNTOLD)
+        schema["items"] = _value(shape.items, _NO_DETAILS)
         if about.keys:
-            made["x-kubernetes-list-type"] = "map"
-            made["x-kubernetes-list-map-keys"] = list(about.keys)
+            schema["x-kubernetes-list-type"] = "map"
+            schema["x-kubernetes-list-map-keys"] = list(about.keys)
         else:
-            made["x-kubernetes-list-type"] = "atomic"
+            schema["x-kubernetes-list-type"] = "atomic"
     if shape.type is JsonType.MAP and shape.items is not None:
-        made["additionalProperties"] = _value(shape.items, about if about.pattern else _UNTOLD)
+        schema["additionalProperties"] = _value(
+            shape.items, about if about.pattern else _NO_DETAILS
+        )
         if about.atomic:
-            made["x-kubernetes-map-type"] = "atomic"
-        return made
+            schema["x-kubernetes-map-type"] = "atomic"
+        return schema
     if shape.type is JsonType.TEXT:
-        made |= {"enum": list(shape.choices)} if shape.choices else {}
-        made |= {"pattern": about.pattern} if about.pattern else {}
+        schema |= {"enum": list(shape.choices)} if shape.choices else {}
+        schema |= {"pattern": about.pattern} if about.pattern else {}
     if shape.type is JsonType.INTEGER:
-        made |= _numbers(about)
-    return made
+        schema |= _numbers(about)
+    return schema
 
 
 def _amount(about: About) -> Data:
-    made: Data = {
+    schema: Data = {
         "anyOf": [{"type": "integer"}, {"type": "string"}],
         "x-kubernetes-int-or-string": True,
     }
-    made |= {"pattern": about.pattern} if about.pattern else {}
-    return made | ({} if about.minimum is None else {"minimum": about.minimum})
+    schema |= {"pattern": about.pattern} if about.pattern else {}
+    return schema | ({} if about.minimum is None else {"minimum": about.minimum})
 
 
 def _numbers(about: About) -> Data:
-    made: Data = {"format": f"int{about.bits}"}
-    made |= {} if about.minimum is None else {"minimum": about.minimum}
-    return made | ({} if about.maximum is None else {"maximum": about.maximum})
+    schema: Data = {"format": f"int{about.bits}"}
+    schema |= {} if about.minimum is None else {"minimum": about.minimum}
+    return schema | ({} if about.maximum is None else {"maximum": about.maximum})
 
 
 RulePredicate = Callable[[Any, Any], bool]
-"""Whether a value keeps the rule; the second is what it was before, or None."""
+"""Report whether a value satisfies the rule; the arguments are the new and old value (or None)."""
 
 
 def _unchanged(value: Any, old: Any) -> bool:
@@ -182,4 +185,4 @@ CEL_RULES: Final[Mapping[str, RulePredicate]] = {
     IMMUTABLE: _unchanged,
     NO_SELECTOR_OF_DEFAULT: _default_selects_nothing,
 }
-"""Every rule of every CRD, by its text."""
+"""The predicate of every CEL rule, by the rule's text."""

@@ -1,7 +1,7 @@
-"""JSON of any shape against the shape that a field should have: what fits, and what is to be said.
+"""Decode JSON of any shape into policy structs and collect findings.
 
-Every field is looked at on its own, so that everything comes at once; a value that does not fit
-is an error, and its field keeps the default. Nothing raises. Knows no kind and no field by name.
+Each field is decoded on its own, so one pass reports every problem. A value that does not fit is an
+error, and its field keeps the default. Decoding never raises.
 """
 
 import re
@@ -15,14 +15,14 @@ from libs.policy.int_or_string import is_int_or_percent
 from libs.policy.shapes import About, Field, JsonType, Shape
 
 INVALID: Final = object()
-"""In place of a value that does not fit."""
+"""Returned instead of a value that does not fit."""
 
-_WANTED: Final = {
+_TYPE_ERRORS: Final = {
     JsonType.BOOLEAN: ("is not true or false", "write true or false, without quotes"),
     JsonType.INTEGER: ("is not a whole number", "write a whole number, without quotes"),
     JsonType.NUMBER: ("is not a number", "write a number, without quotes"),
-    JsonType.TEXT: ("is not a text", "write a text, in quotes if it looks like a number"),
-    JsonType.INT_OR_STRING: ("is neither a number nor a text", "write a number or a text"),
+    JsonType.TEXT: ("is not a string", "write a string; quote it if it looks like a number"),
+    JsonType.INT_OR_STRING: ("is neither a number nor a string", "write a number or a string"),
     JsonType.LIST: ("is not a list", "write a list"),
     JsonType.MAP: ("is not an object", "write keys with their values"),
     JsonType.OBJECT: ("is not an object", "write fields with their values"),
@@ -31,46 +31,52 @@ _WANTED: Final = {
 
 
 class PolicyDecoder:
-    """Collects what is to be said of one object while its values are converted."""
+    """Decode the values of one object and collect the findings about them."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
-        self._forms: Mapping[JsonType, Callable[[Any, Shape, About, str], Any]] = {
+        self._decoders: Mapping[JsonType, Callable[[Any, Shape, About, str], Any]] = {
             JsonType.BOOLEAN: self._boolean,
             JsonType.INTEGER: self._integer,
             JsonType.NUMBER: self._number,
             JsonType.TEXT: self._text,
-            JsonType.INT_OR_STRING: self._amount,
+            JsonType.INT_OR_STRING: self._int_or_string,
             JsonType.LIST: self._list,
             JsonType.MAP: self._map,
-            JsonType.FREE_FORM: self._open,
+            JsonType.FREE_FORM: self._free_form,
         }
 
     def decode_struct(self, value: Any, shape: Shape, path: str, moot: str | None = "") -> Any:
-        """The struct of this shape; `moot` is why nothing follows from it, None: say nothing."""
+        """Decode an object into the struct of `shape`, or return `INVALID`.
+
+        `moot` is the reason why the object has no effect here; with None, no notes about fields
+        without effect are added.
+        """
         if not isinstance(value, Mapping):
-            return self._unfit(value, JsonType.OBJECT, path)
+            return self._type_error(value, JsonType.OBJECT, path)
         given = cast("Mapping[Any, Any]", value)
         known = {field.name: field for field in shape.fields}
         self._unknown(given, known, path)
-        made: dict[str, Any] = {}
+        decoded: dict[str, Any] = {}
         for field in shape.fields:
-            at = f"{path}.{field.name}"
-            below = given.get(field.name)
-            into = known[field.about.alias] if field.about.alias else field
-            if below is None and field.about.required and not field.about.stored:
-                self.add_finding(at, "", "is required", "set it")
-            if below is None or (into is not field and not self._alias(field, given, at)):
+            field_path = f"{path}.{field.name}"
+            field_value = given.get(field.name)
+            target = known[field.about.alias] if field.about.alias else field
+            if field_value is None and field.about.required and not field.about.stored:
+                self.add_finding(field_path, "", "is required", "set it")
+            if field_value is None or (
+                target is not field and not self._alias(field, given, field_path)
+            ):
                 continue
-            fit = self._field(below, into, at, moot)
-            if fit is not INVALID:
-                made[into.attribute] = fit
+            decoded_value = self._field(field_value, target, field_path, moot)
+            if decoded_value is not INVALID:
+                decoded[target.attribute] = decoded_value
         if any(
-            field.default is msgspec.NODEFAULT and field.attribute not in made
+            field.default is msgspec.NODEFAULT and field.attribute not in decoded
             for field in shape.fields
         ):
             return INVALID
-        return shape.python_type(**made)
+        return shape.python_type(**decoded)
 
     def add_finding(
         self,
@@ -80,38 +86,40 @@ class PolicyDecoder:
         remedy: str = "",
         severity: Severity = Severity.ERROR,
     ) -> None:
-        """One more finding."""
         self.findings.append(
             Finding(field=field, value=value, problem=problem, remedy=remedy, severity=severity)
         )
 
     def _field(self, value: Any, field: Field, path: str, moot: str | None) -> Any:
-        because = moot if moot is None else field.about.no_effect_because or moot
+        reason = moot if moot is None else field.about.no_effect_because or moot
         if field.shape.type is JsonType.OBJECT:
-            return self.decode_struct(value, field.shape, path, because)
-        fit = self._value(value, field.shape, field.about, path)
-        if fit is INVALID or because is None:
-            return fit
-        if field.about.absent and fit is True:
-            problem = f"is switched on, but {because}"
+            return self.decode_struct(value, field.shape, path, reason)
+        decoded = self._value(value, field.shape, field.about, path)
+        if decoded is INVALID or reason is None:
+            return decoded
+        if field.about.absent and decoded is True:
+            problem = f"is enabled, but {reason}"
             self.add_finding(path, "true", problem, "set it to false", Severity.WARNING)
-        elif fit != field.default and (because or field.about.deprecated):
+        elif decoded != field.default and (reason or field.about.deprecated):
             problem = "is deprecated" if field.about.deprecated else "is accepted"
-            problem += f" and has no effect here, because {because}" if because else ""
-            remedy = field.about.deprecated or "leave it out, or know that it does nothing"
+            problem += f" and has no effect here, because {reason}" if reason else ""
+            remedy = field.about.deprecated or "remove it, or keep it knowing that it has no effect"
             self.add_finding(path, quote_value(value), problem, remedy, Severity.NOTE)
-        return fit
+        return decoded
 
     def _alias(self, field: Field, given: Mapping[Any, Any], path: str) -> bool:
-        """Whether an old spelling is read: not where the new one says something itself."""
+        """Report an old spelling and return whether its value is used.
+
+        It is not used where the new spelling is set too.
+        """
         name, value = field.about.alias, quote_value(given[field.name])
-        holds = given.get(name) is None
-        problem = f"is an old spelling of {name}, "
-        problem += "and is read as that" if holds else "which is set too and holds"
+        is_used = given.get(name) is None
+        problem = f"is an old spelling of {name}"
+        problem += "" if is_used else ", which is also set and takes precedence"
         self.add_finding(
-            path, value, problem, f"write {name}" if holds else "remove it", Severity.WARNING
+            path, value, problem, f"write {name}" if is_used else "remove it", Severity.WARNING
         )
-        return holds
+        return is_used
 
     def _unknown(self, given: Mapping[Any, Any], known: Mapping[str, Field], path: str) -> None:
         for name, value in given.items():
@@ -119,29 +127,29 @@ class PolicyDecoder:
                 self.add_finding(
                     f"{path}.{printable(str(name))}",
                     quote_value(value),
-                    "is no field of this kind",
-                    "look for a slip of the pen, or remove it",
+                    "is not a field of this kind",
+                    "check the spelling, or remove it",
                     Severity.WARNING,
                 )
 
     def _value(self, value: Any, shape: Shape, about: About, path: str) -> Any:
         if shape.type is JsonType.OBJECT:
             return self.decode_struct(value, shape, path, None)
-        return self._forms[shape.type](value, shape, about, path)
+        return self._decoders[shape.type](value, shape, about, path)
 
-    def _unfit(self, value: Any, form: JsonType, path: str) -> Any:
-        problem, remedy = _WANTED[form]
+    def _type_error(self, value: Any, form: JsonType, path: str) -> Any:
+        problem, remedy = _TYPE_ERRORS[form]
         self.add_finding(path, quote_value(value), problem, remedy)
         return INVALID
 
     def _boolean(self, value: Any, _shape: Shape, _about: About, path: str) -> Any:
-        return value if isinstance(value, bool) else self._unfit(value, JsonType.BOOLEAN, path)
+        return value if isinstance(value, bool) else self._type_error(value, JsonType.BOOLEAN, path)
 
     def _integer(self, value: Any, _shape: Shape, about: About, path: str) -> Any:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
-            return self._unfit(value, JsonType.INTEGER, path)
+            return self._type_error(value, JsonType.INTEGER, path)
         bound = 2 ** (about.bits - 1)
         least = -bound if about.minimum is None else about.minimum
         most = bound - 1 if about.maximum is None else about.maximum
@@ -154,86 +162,94 @@ class PolicyDecoder:
 
     def _number(self, value: Any, _shape: Shape, _about: About, path: str) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            return self._unfit(value, JsonType.NUMBER, path)
+            return self._type_error(value, JsonType.NUMBER, path)
         try:
             return float(value)
         except OverflowError:
-            return self._unfit(value, JsonType.NUMBER, path)
+            return self._type_error(value, JsonType.NUMBER, path)
 
     def _text(self, value: Any, shape: Shape, about: About, path: str) -> Any:
-        if not isinstance(value, str) or not _encodes(value):
-            return self._unfit(value, JsonType.TEXT, path)
+        if not isinstance(value, str) or not _is_valid_unicode(value):
+            return self._type_error(value, JsonType.TEXT, path)
         if shape.choices and value not in shape.choices:
             words = ", ".join(f'"{word}"' for word in shape.choices)
             self.add_finding(
-                path, quote_value(value), "is not a word for this field", f"write one of {words}"
+                path, quote_value(value), "is not an allowed value", f"write one of {words}"
             )
             return INVALID
         if about.pattern and value and not re.search(about.pattern, value):
             self.add_finding(
-                path, quote_value(value), "has a wrong form", f"it must match {about.pattern}"
+                path, quote_value(value), "has the wrong format", f"it must match {about.pattern}"
             )
             return INVALID
         if about.int_or_percent and value and not is_int_or_percent(value):
-            return self._no_amount(value, path)
+            return self._not_int_or_percent(value, path)
         return shape.python_type(value) if shape.python_type else value
 
-    def _amount(self, value: Any, shape: Shape, about: About, path: str) -> Any:
+    def _int_or_string(self, value: Any, shape: Shape, about: About, path: str) -> Any:
         if isinstance(value, str):
-            return self._text(value, shape, about, path) if value else self._no_amount(value, path)
+            return (
+                self._text(value, shape, about, path)
+                if value
+                else self._not_int_or_percent(value, path)
+            )
         if isinstance(value, bool) or not isinstance(value, int):
-            return self._unfit(value, JsonType.INT_OR_STRING, path)
+            return self._type_error(value, JsonType.INT_OR_STRING, path)
         if not -(2**31) <= value < 2**31 or (about.int_or_percent and not is_int_or_percent(value)):
-            return self._no_amount(value, path)
+            return self._not_int_or_percent(value, path)
         return value
 
-    def _no_amount(self, value: Any, path: str) -> Any:
+    def _not_int_or_percent(self, value: Any, path: str) -> Any:
         self.add_finding(
             path,
             quote_value(value),
             "is neither a number from 0 up nor a percentage from 0% to 100%",
-            'write a number like 2, or a text like "25%"',
+            'write a number like 2, or a string like "25%"',
         )
         return INVALID
 
     def _list(self, value: Any, shape: Shape, about: About, path: str) -> Any:
         if not isinstance(value, list | tuple) or shape.items is None:
-            return self._unfit(value, JsonType.LIST, path)
+            return self._type_error(value, JsonType.LIST, path)
         items = cast("list[Any]", value)
-        fits = [
-            self._value(item, shape.items, about, f"{path}[{at}]") for at, item in enumerate(items)
+        decoded_items = [
+            self._value(item, shape.items, about, f"{path}[{index}]")
+            for index, item in enumerate(items)
         ]
-        return tuple(fit for fit in fits if fit is not INVALID)
+        return tuple(item for item in decoded_items if item is not INVALID)
 
     def _map(self, value: Any, shape: Shape, about: About, path: str) -> Any:
         if not isinstance(value, Mapping) or shape.items is None:
-            return self._unfit(value, JsonType.MAP, path)
-        made: dict[str, Any] = {}
-        for key, given in cast("Mapping[Any, Any]", value).items():
-            at = f"{path}[{printable(str(key))}]"
-            if not isinstance(key, str) or not _encodes(key):
+            return self._type_error(value, JsonType.MAP, path)
+        decoded: dict[str, Any] = {}
+        for key, key_value in cast("Mapping[Any, Any]", value).items():
+            entry_path = f"{path}[{printable(str(key))}]"
+            if not isinstance(key, str) or not _is_valid_unicode(key):
                 self.add_finding(
-                    at, quote_value(given), "has a key that is not a text", "write another key"
+                    entry_path,
+                    quote_value(key_value),
+                    "has a key that is not a string",
+                    "use a string as the key",
                 )
                 continue
-            fit = self._value(given, shape.items, about, at)
-            if fit is not INVALID:
-                made[key] = fit
-        return made
+            decoded_value = self._value(key_value, shape.items, about, entry_path)
+            if decoded_value is not INVALID:
+                decoded[key] = decoded_value
+        return decoded
 
-    def _open(self, value: Any, _shape: Shape, _about: About, path: str) -> Any:
+    def _free_form(self, value: Any, _shape: Shape, _about: About, path: str) -> Any:
         if not isinstance(value, Mapping):
-            return self._unfit(value, JsonType.FREE_FORM, path)
+            return self._type_error(value, JsonType.FREE_FORM, path)
         try:
             return msgspec.json.decode(msgspec.json.encode(value))
         except (TypeError, ValueError, OverflowError, RecursionError):
             self.add_finding(
-                path, "", "holds what JSON cannot say", "write texts, numbers, lists, objects"
+                path, "", "cannot be written as JSON", "use strings, numbers, lists and objects"
             )
             return INVALID
 
 
-def _encodes(text: str) -> bool:
+def _is_valid_unicode(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,8 +1,9 @@
-"""The digests of a wanted driver: target, driver label, install digest. Computed here alone.
+"""The digests of a wanted driver: target, driver label and install digest.
 
-A digest must come out the same for the same wish in every release, whatever fields the model has
-grown: it is made of what is not at its default, by the names that people write. What goes into
-each is `normal` and the lists below; a change of either makes every fleet restart its drivers.
+The same driver must have the same digest in every release, even after the model gains fields.
+Digests therefore cover only fields that differ from their defaults, under their JSON names.
+`normalize` and the lists below decide what goes in; changing either restarts the drivers of every
+fleet.
 """
 
 import hashlib
@@ -19,10 +20,11 @@ from libs.policy.variants import Variant
 from libs.policy.wanted import WantedDriver
 
 DIGEST_LENGTH: Final = 32
-"""Hexadecimal digits of each: 128 bits; with room for a name before it in 63 characters."""
+"""Hexadecimal digits of a digest: 128 bits, short enough for a name with a prefix (63 characters).
+"""
 
 _SHAPE: Final = shape_of(WantedDriver, {})
-_INSTALLED: Final = (
+_INSTALL_FIELDS: Final = (
     "method",
     "version",
     "usePrecompiled",
@@ -37,13 +39,13 @@ _INSTALLED: Final = (
     "hostRoot",
     "installDir",
 )
-"""Fields that an installation depends on, beside the images."""
-_OF_PART: Final = ("args", "env")
-"""The same of a container beside the driver's."""
+"""Fields that an installation depends on, besides the images."""
+_MODULE_FIELDS: Final = ("args", "env")
+"""Fields of GDS and GDRCopy containers that an installation depends on."""
 
 
 class DriverIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """One driver on the nodes of one variant of one pool."""
+    """Identifies one driver on the nodes of one variant of one pool."""
 
     target: str
     variant: Variant
@@ -53,42 +55,46 @@ class DriverIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def driver_identity(pool_uid: str, driver: WantedDriver, variant: Variant) -> DriverIdentity:
-    """All digests of a driver at once."""
-    wanted = target_digest(driver)
+    target = target_digest(driver)
     return DriverIdentity(
-        target=wanted,
+        target=target,
         variant=variant,
-        label=driver_label(pool_uid, wanted, variant),
+        label=driver_label(pool_uid, target, variant),
         install_digest=install_digest(driver, variant),
     )
 
 
 def target_digest(driver: WantedDriver) -> str:
-    """What is wanted, the same for all nodes of a pool."""
+    """Return the digest of the wanted driver; it is the same for all nodes of a pool."""
     return _digest("target", to_json(normalize(driver), _SHAPE))
 
 
 def driver_label(pool_uid: str, target: str, variant: Variant) -> str:
-    """What a node is told to run; driver pods are selected by it alone."""
+    """Return the value of the label `sluice.dev/driver`, which selects the driver's pods."""
     return _digest("label", [pool_uid, target, msgspec.to_builtins(variant)])
 
 
 def install_digest(driver: WantedDriver, variant: Variant) -> str:
-    """What the installation depends on: with the same digest a loaded driver may stay loaded."""
+    """Return the digest of what an installation depends on.
+
+    A loaded driver may stay loaded while this digest does not change.
+    """
     wanted = normalize(driver)
-    said: dict[str, Any] = to_json(wanted, _SHAPE)
-    material: dict[str, Any] = {name: said[name] for name in _INSTALLED if name in said}
+    fields: dict[str, Any] = to_json(wanted, _SHAPE)
+    material: dict[str, Any] = {name: fields[name] for name in _INSTALL_FIELDS if name in fields}
     material["system"] = msgspec.to_builtins(variant)
     material["image"] = _image(wanted.image, variant)
     for name, part in (("gds", wanted.gds), ("gdrcopy", wanted.gdrcopy)):
         if part.enabled:
-            fields = {field: said[name][field] for field in _OF_PART if field in said[name]}
-            material[name] = {"image": _image(part, variant), **fields}
+            chosen = {
+                field: fields[name][field] for field in _MODULE_FIELDS if field in fields[name]
+            }
+            material[name] = {"image": _image(part, variant), **chosen}
     return _digest("install", material)
 
 
 def _image(image: Image, variant: Variant) -> list[str]:
-    """Its path; what was said, where that makes none."""
+    """Return the image's path, or its fields where they do not form a path."""
     path = variant_image(image, variant)
     if isinstance(path, MissingImage):
         return [image.repository, image.image, image.version]

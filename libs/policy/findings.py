@@ -1,4 +1,4 @@
-"""What is to be said to people about what they wrote: field, value, problem, remedy."""
+"""Findings: problems in policies, each with field, value, problem and remedy."""
 
 from enum import StrEnum
 from typing import Any
@@ -6,30 +6,28 @@ from typing import Any
 import msgspec
 
 MAX_VALUE_LENGTH = 80
-"""Characters of a value that are shown."""
+"""Maximum number of characters of a value in a finding."""
 
 
 class Severity(StrEnum):
-    """How bad it is."""
-
     ERROR = "error"
-    """It cannot be done: nothing new starts in this object's pool until it is mended."""
+    """The object cannot be carried out: nothing new starts in its pool until this is fixed."""
     WARNING = "warning"
-    """Something that was asked for will not happen, or not as it was meant."""
+    """Something in the object will not happen, or not as intended."""
     NOTE = "note"
-    """Accepted, and nothing follows from it here."""
+    """The field is accepted but has no effect here."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that is to be said about one field."""
+    """One problem with one field."""
 
     field: str
-    """Where, from the top of the object: `spec.driver.version`."""
+    """Path from the top of the object: `spec.driver.version`."""
     value: str = ""
-    """What stands there, short; empty where nothing does."""
+    """The field's value, shortened; empty where the field is not set."""
     problem: str
     quoted: str = ""
-    """The problem in the very words of the GPU Operator, which people's scripts look for."""
+    """The problem in the exact words of the GPU Operator, which scripts match."""
     remedy: str = ""
     severity: Severity = Severity.ERROR
 
@@ -38,7 +36,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def for_scripts(self) -> str:
-        """The same, with the words that scripts look for first."""
+        """The finding with the quoted words first, where scripts look for them."""
         ours = ": ".join(filter(None, (self._where, self.remedy)))
         return "; ".join(filter(None, (self.quoted, ours)))
 
@@ -49,7 +47,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def quote_value(value: Any) -> str:
-    """A value as people see it in a finding, whatever it is."""
+    """Return a value of any type as text for a finding."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list | tuple):
@@ -64,7 +62,7 @@ def quote_value(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Text that can be shown and sent: without halves of characters and line ends, not too long."""
+    """Return text that is safe to show: shortened, valid Unicode, no control characters."""
     short = text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 1]}…"
     clean = short.encode("utf-8", "replace").decode()
     return "".join(letter if letter.isprintable() else "?" for letter in clean)

@@ -1,6 +1,6 @@
-"""Which image a container runs: repository, name and version as people give them, or a whole path.
+"""Image paths of containers, by the rules of the GPU Operator.
 
-The rules are those that people know from the GPU Operator. No registry is named here.
+An image is given as repository, name and version, or as a full path in `image`.
 """
 
 import msgspec
@@ -10,43 +10,45 @@ from libs.policy.variants import Variant
 
 
 class MissingImage(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is none, and what to do."""
+    """Why no image path can be formed, and what to do."""
 
     problem: str
     remedy: str
 
 
 def image_path(image: Image) -> str:
-    """The path without what a variant adds; empty where none can be made of it."""
+    """Return the path without the variant's suffix; empty if the fields do not form one."""
     if not image.repository and not image.version:
         return image.image
     if not (image.repository and image.image and image.version):
         return ""
-    between = "@" if image.version.startswith("sha256:") else ":"
-    return f"{image.repository}/{image.image}{between}{image.version}"
+    separator = "@" if image.version.startswith("sha256:") else ":"
+    return f"{image.repository}/{image.image}{separator}{image.version}"
 
 
 def variant_image(image: Image, variant: Variant) -> str | MissingImage:
-    """The path for nodes of this variant: its system, and a precompiled driver's kernel, end the
-    tag. A digest stays as it is.
+    """Return the path for nodes of this variant.
+
+    The tag ends with the operating system, after the kernel if the driver is precompiled. A digest
+    has no suffix.
     """
     path = image_path(image)
     if not path:
         return MissingImage(
             problem="names no image to run",
-            remedy="set repository, image and version, or the whole path in image",
+            remedy="set repository, image and version, or a full path in image",
         )
     if "@" in path:
         if not variant.kernel:
             return path
         return MissingImage(
-            problem="is a digest: it names one image, and precompiled drivers have one per kernel",
+            problem="is a digest, which names one image; precompiled drivers need one per kernel",
             remedy="set version to a tag",
         )
     if ":" not in path.rpartition("/")[2]:
         return MissingImage(
-            problem="names no version: the tag of the image says which driver it is",
-            remedy="set repository, image and version, or a whole path with a tag in image",
+            problem="has no tag: the tag determines the driver version",
+            remedy="set repository, image and version, or a full path with a tag in image",
         )
     kernel = f"-{variant.kernel}" if variant.kernel else ""
     return f"{path}{kernel}-{variant.os_tag}"

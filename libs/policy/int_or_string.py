@@ -1,4 +1,4 @@
-"""Numbers and percentages of a pool, as people write them: `2`, `"2"`, `"25%"`."""
+"""Numbers and percentages as Kubernetes' IntOrString: `2`, `"2"`, `"25%"`."""
 
 import re
 from typing import Final
@@ -9,7 +9,7 @@ _TEXT: Final = re.compile(r"([0-9]{1,9})(%?)", re.ASCII)
 
 
 def is_int_or_percent(value: IntOrString) -> bool:
-    """Whether it is a number from 0 up or a percentage from 0 to 100."""
+    """Report whether a value is a number from 0 up or a percentage from 0 to 100."""
     if isinstance(value, int):
         return value >= 0
     found = _TEXT.fullmatch(value)
@@ -17,7 +17,10 @@ def is_int_or_percent(value: IntOrString) -> bool:
 
 
 def scaled_value(amount: IntOrString, total: int) -> int:
-    """So many of `total`: a percentage is rounded up. The amount must be one (`is_amount`)."""
+    """Return the amount out of `total`, a percentage rounded up.
+
+    The amount must satisfy `is_int_or_percent`.
+    """
     if isinstance(amount, int):
         return amount
     found = _TEXT.fullmatch(amount)

@@ -1,7 +1,7 @@
-"""From an object as it came from the API server or a file to a policy, and back.
+"""Parse one object from the API server or a file into a policy, and values back into JSON.
 
-Whatever it gets, it does not raise: what cannot be read is said, field by field, and all at once.
-Knows one object at a time; what follows from several together is `libs.policy.pools`.
+Parsing never raises: every problem becomes a finding. Relations between several objects are in
+`libs.policy.pools`.
 """
 
 from collections.abc import Mapping
@@ -25,21 +25,21 @@ Policy: TypeAlias = ClusterPolicy | NvidiaDriver | GpuClusterPolicy | RolloutStr
 
 
 class ParsedPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What one object says."""
+    """A parsed object and the findings about it."""
 
     kind: str
     policy: Policy | None
-    """None: there was nothing to read it from."""
+    """None if the kind is unknown or the manifest is not an object."""
     findings: tuple[Finding, ...] = ()
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """What keeps it from being carried out."""
+        """Return the findings that keep the object from being carried out."""
         return tuple(found for found in self.findings if found.severity is Severity.ERROR)
 
 
 class PolicyMetadata(Protocol):
-    """What of an object's metadata counts here."""
+    """The metadata fields that a policy is parsed from."""
 
     @property
     def name(self) -> str: ...
@@ -54,66 +54,56 @@ class PolicyMetadata(Protocol):
 
 
 def parse_object(kind: str, *, metadata: PolicyMetadata, spec: object) -> ParsedPolicy:
-    """A policy that is there already, from the parts of its object; otherwise as `read`."""
-    told = {
+    fields = {
         "name": metadata.name,
         "uid": metadata.uid,
         "generation": metadata.generation,
         "creationTimestamp": metadata.creation_timestamp,
         "deletionTimestamp": metadata.deletion_timestamp,
     }
-    return parse_manifest(kind, {"kind": kind, "metadata": told, "spec": spec})
+    return parse_manifest(kind, {"kind": kind, "metadata": fields, "spec": spec})
 
 
 def parse_manifest(kind: str, obj: object) -> ParsedPolicy:
-    """The object as a policy of this kind. A field that does not fit keeps its default: an error
-    among the findings says so, and a policy with errors is not to be carried out.
+    """Parse an object as a policy of this kind.
+
+    A field that does not fit keeps its default and adds an error. A policy with errors must not be
+    carried out.
     """
     known = KINDS.get(kind)
-    converter = PolicyDecoder()
+    decoder = PolicyDecoder()
     if known is None:
         names = ", ".join(KINDS)
-        converter.add_finding(
+        decoder.add_finding(
             "kind", quote_value(kind), "is not a kind of policy", f"write one of {names}"
         )
-        return ParsedPolicy(kind=kind, policy=None, findings=tuple(converter.findings))
+        return ParsedPolicy(kind=kind, policy=None, findings=tuple(decoder.findings))
     if not isinstance(obj, Mapping):
-        converter.add_finding(
+        decoder.add_finding(
             known.name, quote_value(obj), "is not an object", "write metadata and spec"
         )
-        return ParsedPolicy(kind=kind, policy=None, findings=tuple(converter.findings))
-    given = cast("Mapping[Any, Any]", obj)
+        return ParsedPolicy(kind=kind, policy=None, findings=tuple(decoder.findings))
+    manifest = cast("Mapping[Any, Any]", obj)
     for field, wanted in (("apiVersion", known.api_version), ("kind", known.name)):
-        if given.get(field) not in (None, wanted):
-            converter.add_finding(
-                field, quote_value(given[field]), f"is not {wanted}", f"write {wanted}"
+        if manifest.get(field) not in (None, wanted):
+            decoder.add_finding(
+                field, quote_value(manifest[field]), f"is not {wanted}", f"write {wanted}"
             )
-    metadata = _metadata(given.get("metadata"))
-    spec = given.get("spec")
-    made = converter.decode_struct({} if spec is None else spec, known.spec_shape, "spec")
+    metadata = _metadata(manifest.get("metadata"))
+    spec = manifest.get("spec")
+    decoded_spec = decoder.decode_struct({} if spec is None else spec, known.spec_shape, "spec")
     policy: Policy = known.object_type(
-        metadata=metadata, spec=known.spec() if made is INVALID else made
+        metadata=metadata, spec=known.spec() if decoded_spec is INVALID else decoded_spec
     )
     return ParsedPolicy(
         kind=kind,
         policy=policy,
-        findings=(*soften_findings(policy, converter.findings), *validate(policy)),
+        findings=(*soften_findings(policy, decoder.findings), *validate(policy)),
     )
 
 
-def to_manifest(policy: Policy) -> dict[str, Any]:
-    """The policy as an object that can be written; what is at its default only if it must be."""
-    kind = next(kind for kind in KINDS.values() if isinstance(policy, kind.object_type))
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.name,
-        "metadata": msgspec.to_builtins(policy.metadata),
-        "spec": to_json(policy.spec, kind.spec_shape),
-    }
-
-
 def to_json(value: Any, shape: Shape | None) -> Any:
-    """A value of this shape as JSON has it."""
+    """Return a value of this shape as JSON data."""
     if shape is None or shape.type is JsonType.FREE_FORM:
         return value
     if shape.type is JsonType.LIST:
@@ -124,14 +114,14 @@ def to_json(value: Any, shape: Shape | None) -> Any:
         return value.value if shape.python_type else value
     fields: dict[str, Any] = {}
     for field in shape.fields:
-        given = getattr(value, field.attribute)
-        if given is not None and (given != field.default or field.about.required):
-            fields[field.name] = to_json(given, field.shape)
+        field_value = getattr(value, field.attribute)
+        if field_value is not None and (field_value != field.default or field.about.required):
+            fields[field.name] = to_json(field_value, field.shape)
     return fields
 
 
 def _metadata(given: Any) -> Metadata:
-    """What is there of it; the API server sees to it that it is right."""
+    """Return the metadata fields that have the right type; the API server validates the rest."""
     if not isinstance(given, Mapping):
         return Metadata()
     entries = cast("Mapping[Any, Any]", given)

@@ -1,7 +1,7 @@
-"""A wanted driver without what makes no difference: two of one normal form are the same wish.
+"""Reduce a wanted driver to its normal form, so that equivalent drivers compare equal.
 
-Digests and rendering both begin here, so that what changes a pod changes its digest, and what does
-not change the one does not change the other.
+Digests and rendering both start from the normal form: whatever changes a pod changes its digest,
+and nothing else does.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,17 +22,17 @@ from libs.policy.kinds.driver import Gdrcopy, Gds, KernelModuleType, Rdma
 from libs.policy.wanted import InstallMethod, PodOverrides, WantedDriver
 
 DIGEST_VARIABLE: Final = "DRIVER_CONFIG_DIGEST"
-"""The install digest, in the driver's container and at its gate; ours to say."""
+"""Holds the install digest in the driver's container and in the gate; people cannot override it."""
 
 GATE_VARIABLES: Final = frozenset(
     (DIGEST_VARIABLE, "NODE_NAME", "POD_NAME", "POD_UID", "SLUICE_DRIVER_LABEL")
 )
-"""What the gate is told by us, whatever people say."""
+"""Variables of the gate that people cannot override."""
 
 GPU_TAINT: Final = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
-"""What every pod of a GPU node puts up with."""
+"""Tolerated by every pod that runs on GPU nodes."""
 
-_OURS: Final = frozenset(
+_RESERVED_LABELS: Final = frozenset(
     (
         "app",
         "app.kubernetes.io/component",
@@ -42,20 +42,17 @@ _OURS: Final = frozenset(
         "nvidia.com/precompiled",
     )
 )
-_PREFIX: Final = "sluice.dev/"
+_RESERVED_PREFIX: Final = "sluice.dev/"
 DEFAULT_PULL_POLICY: Final = "IfNotPresent"
-"""When an image is pulled, where nobody says it."""
 
 DEFAULT_PRIORITY_CLASS: Final = "system-node-critical"
-"""Of pods, where nobody says it."""
 
 DEFAULT_ARGUMENTS: Final = ("init",)
-"""Of the driver's container, where nobody says it."""
 
 STARTUP_PROBE: Final = Probe(
     initial_delay_seconds=60, timeout_seconds=60, period_seconds=10, failure_threshold=120
 )
-"""When a driver counts as started. What people do not say of a probe is as it is here."""
+"""Default startup probe of the driver. Fields that a policy leaves out are taken from here."""
 LIVENESS_PROBE: Final = Probe(
     initial_delay_seconds=30, timeout_seconds=10, period_seconds=30, failure_threshold=3
 )
@@ -63,17 +60,17 @@ READINESS_PROBE: Final = Probe(timeout_seconds=5, period_seconds=10, failure_thr
 
 _MODULE_TYPE: Final = "KERNEL_MODULE_TYPE"
 
-O = TypeVar("O", bound=ContainerSection)  # noqa: E741 - of an operand
+SectionT = TypeVar("SectionT", bound=ContainerSection)
 
 
 def normalize(driver: WantedDriver) -> WantedDriver:
-    """The same wish, said in one way only."""
+    """Return the normal form of a driver."""
     if driver.method is InstallMethod.PRE_INSTALLED:
         return WantedDriver(method=driver.method, cuda=driver.cuda)
     if driver.method is InstallMethod.HOST:
         return WantedDriver(method=driver.method, version=driver.version, cuda=driver.cuda)
     parts = [part for part in (driver.gds, driver.gdrcopy) if part.enabled]
-    secrets = [name for one in (driver.image, *parts) for name in one.image_pull_secrets]
+    secrets = [name for section in (driver.image, *parts) for name in section.image_pull_secrets]
     module_type, env = _module_type(driver)
     return msgspec.structs.replace(
         driver,
@@ -82,57 +79,61 @@ def normalize(driver: WantedDriver) -> WantedDriver:
         image=_image(driver.image, secrets),
         kernel_module_type=module_type,
         args=() if driver.args == DEFAULT_ARGUMENTS else driver.args,
-        env=_new(env, driver_env(driver)),
-        manager_env=_new(merge_env(driver.manager_env, without=GATE_VARIABLES), rdma_env(driver)),
+        env=_without_defaults(env, driver_env(driver)),
+        manager_env=_without_defaults(
+            merge_env(driver.manager_env, without=GATE_VARIABLES), rdma_env(driver)
+        ),
         resources=normalize_quantities(driver.resources),
         host_network=driver.host_network or any(part.host_network for part in parts),
-        startup_probe=_without(driver.startup_probe, STARTUP_PROBE),
-        liveness_probe=_with(driver.liveness_probe, LIVENESS_PROBE),
-        readiness_probe=_with(driver.readiness_probe, READINESS_PROBE),
+        startup_probe=_non_default_probe(driver.startup_probe, STARTUP_PROBE),
+        liveness_probe=_optional_probe(driver.liveness_probe, LIVENESS_PROBE),
+        readiness_probe=_optional_probe(driver.readiness_probe, READINESS_PROBE),
         rdma=driver.rdma if driver.rdma.enabled else Rdma(),
-        gds=_part(driver.gds) if driver.gds.enabled else Gds(),
-        gdrcopy=_part(driver.gdrcopy) if driver.gdrcopy.enabled else Gdrcopy(),
+        gds=_module_container(driver.gds) if driver.gds.enabled else Gds(),
+        gdrcopy=_module_container(driver.gdrcopy) if driver.gdrcopy.enabled else Gdrcopy(),
         pods=_pods(driver.pods),
     )
 
 
 def rdma_env(driver: WantedDriver) -> tuple[EnvVar, ...]:
-    """What the driver and its gate are told of RDMA, unless people say it themselves."""
+    """Return the RDMA defaults for the environment of the driver and its gate."""
     if not driver.rdma.enabled:
         return ()
-    said = ["GPU_DIRECT_RDMA_ENABLED"]
-    said += ["USE_HOST_MOFED"] if driver.rdma.use_host_mofed else []
-    return tuple(EnvVar(name=name, value="true") for name in said)
+    names = ["GPU_DIRECT_RDMA_ENABLED"]
+    names += ["USE_HOST_MOFED"] if driver.rdma.use_host_mofed else []
+    return tuple(EnvVar(name=name, value="true") for name in names)
 
 
 def driver_env(driver: WantedDriver) -> tuple[EnvVar, ...]:
-    """What the driver is told, unless people say it themselves."""
+    """Return the defaults for the driver's environment."""
     parts = {"GDS_ENABLED": driver.gds.enabled, "GDRCOPY_ENABLED": driver.gdrcopy.enabled}
-    said = {name: "true" for name, enabled in parts.items() if enabled}
+    flags = {name: "true" for name, enabled in parts.items() if enabled}
     if driver.kernel_module_type is not KernelModuleType.AUTO:
-        said[_MODULE_TYPE] = driver.kernel_module_type.value
-    return (*rdma_env(driver), *(EnvVar(name=name, value=value) for name, value in said.items()))
+        flags[_MODULE_TYPE] = driver.kernel_module_type.value
+    return (*rdma_env(driver), *(EnvVar(name=name, value=value) for name, value in flags.items()))
 
 
 def merge_env(
     given: Iterable[EnvVar], *, without: Iterable[str] = (), below: Iterable[EnvVar] = ()
 ) -> tuple[EnvVar, ...]:
-    """Each name once, the last holds; `below` holds where nothing is given. By name, but where
-    one value refers to another: then the order is theirs.
+    """Merge variables so that each name occurs once; the last value wins, over those in `below`.
+
+    The result is sorted by name, unless a value refers to another variable: then the given order
+    is kept, because Kubernetes expands in order.
     """
-    left = frozenset(without)
-    said: dict[str, EnvVar] = {}
+    excluded = frozenset(without)
+    merged: dict[str, EnvVar] = {}
     for variable in (*below, *given):
-        if variable.name and variable.name not in left:
-            said.pop(variable.name, None)
-            said[variable.name] = variable
-    if _refers(said.values()):
-        return tuple(said.values())
-    return tuple(said[name] for name in sorted(said))
+        if variable.name and variable.name not in excluded:
+            merged.pop(variable.name, None)
+            merged[variable.name] = variable
+    if _has_references(merged.values()):
+        return tuple(merged.values())
+    return tuple(merged[name] for name in sorted(merged))
 
 
 def normalize_quantities(resources: ResourceRequirements) -> ResourceRequirements:
-    """Numbers as the texts that Kubernetes makes of them."""
+    """Return the quantities as strings, as Kubernetes writes numbers."""
     return ResourceRequirements(
         limits={name: str(amount) for name, amount in resources.limits.items()},
         requests={name: str(amount) for name, amount in resources.requests.items()},
@@ -140,27 +141,33 @@ def normalize_quantities(resources: ResourceRequirements) -> ResourceRequirement
 
 
 def unique(names: Iterable[str]) -> tuple[str, ...]:
-    """Each name once, in order; no empty ones."""
+    """Return each non-empty name once, in order."""
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-def user_labels(words: Mapping[str, str]) -> dict[str, str]:
-    """Those whose keys are not ours to say."""
-    return {key: value for key, value in user_annotations(words).items() if key not in _OURS}
+def user_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels without reserved keys."""
+    return {
+        key: value for key, value in user_annotations(labels).items() if key not in _RESERVED_LABELS
+    }
 
 
-def user_annotations(words: Mapping[str, str]) -> dict[str, str]:
-    """Those whose keys are not ours to say."""
-    return {key: value for key, value in words.items() if not key.startswith(_PREFIX)}
+def user_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations without reserved keys."""
+    return {
+        key: value for key, value in annotations.items() if not key.startswith(_RESERVED_PREFIX)
+    }
 
 
 def user_tolerations(given: Iterable[Toleration]) -> tuple[Toleration, ...]:
-    """What people add to ours, each once."""
-    said = (
-        msgspec.structs.replace(one, operator="") if one.operator == "Equal" else one
-        for one in given
+    """Return the distinct tolerations that are added to `GPU_TAINT`."""
+    normalized = (
+        msgspec.structs.replace(toleration, operator="")
+        if toleration.operator == "Equal"
+        else toleration
+        for toleration in given
     )
-    return tuple(one for one in dict.fromkeys(said) if one != GPU_TAINT)
+    return tuple(toleration for toleration in dict.fromkeys(normalized) if toleration != GPU_TAINT)
 
 
 def _image(image: Image, secrets: Iterable[str]) -> Image:
@@ -176,8 +183,8 @@ def _image(image: Image, secrets: Iterable[str]) -> Image:
     )
 
 
-def _part(part: O) -> O:
-    """A container beside the driver's; what it says of the whole pod is the driver's already."""
+def _module_container(part: SectionT) -> SectionT:
+    """Normalize a GDS or GDRCopy container; pod-wide fields are already part of the driver."""
     image = _image(part, ())
     return msgspec.structs.replace(
         part,
@@ -193,44 +200,55 @@ def _part(part: O) -> O:
 
 
 def _module_type(driver: WantedDriver) -> tuple[KernelModuleType, tuple[EnvVar, ...]]:
-    """The field alone, where a variable says the same; the variable alone, where it says more."""
+    """Return the kernel module type and the environment, with the type in only one of the two.
+
+    A variable that equals a value of the field moves into the field; any other value stays a
+    variable and overrides the field.
+    """
     env = merge_env(driver.env, without=(DIGEST_VARIABLE,))
-    said = {one.name: one.value for one in env}.get(_MODULE_TYPE)
-    if said is None:
+    value = {variable.name: variable.value for variable in env}.get(_MODULE_TYPE)
+    if value is None:
         return driver.kernel_module_type, env
-    if said in (KernelModuleType.OPEN, KernelModuleType.PROPRIETARY) and not _refers(env):
-        return KernelModuleType(said), tuple(one for one in env if one.name != _MODULE_TYPE)
+    if value in (KernelModuleType.OPEN, KernelModuleType.PROPRIETARY) and not _has_references(env):
+        return KernelModuleType(value), tuple(
+            variable for variable in env if variable.name != _MODULE_TYPE
+        )
     return KernelModuleType.AUTO, env
 
 
-def _new(env: tuple[EnvVar, ...], ours: tuple[EnvVar, ...]) -> tuple[EnvVar, ...]:
-    """Without what only repeats ours."""
-    return env if _refers(env) else tuple(one for one in env if one not in ours)
+def _without_defaults(env: tuple[EnvVar, ...], ours: tuple[EnvVar, ...]) -> tuple[EnvVar, ...]:
+    """Drop variables that repeat a default."""
+    return (
+        env if _has_references(env) else tuple(variable for variable in env if variable not in ours)
+    )
 
 
-def _refers(env: Iterable[EnvVar]) -> bool:
-    """Whether one value refers to another: then the order matters."""
+def _has_references(env: Iterable[EnvVar]) -> bool:
+    """Report whether a value refers to another variable, so that the order matters."""
     return any("$(" in variable.value for variable in env)
 
 
-def _with(probe: Probe | None, ours: Probe) -> Probe | None:
-    """The same of a probe that is there only if people say anything of it: one number tells."""
+def _optional_probe(probe: Probe | None, ours: Probe) -> Probe | None:
+    """Normalize a probe that exists only if a policy sets one of its fields.
+
+    `success_threshold` is set in the result, so that it differs from no probe at all.
+    """
     if probe in (None, Probe()):
         return None
-    said = _without(probe, ours) or Probe()
-    return msgspec.structs.replace(said, success_threshold=said.success_threshold or 1)
+    normalized = _non_default_probe(probe, ours) or Probe()
+    return msgspec.structs.replace(normalized, success_threshold=normalized.success_threshold or 1)
 
 
-def _without(probe: Probe | None, ours: Probe) -> Probe | None:
-    """What a probe says beyond ours, and beyond what Kubernetes takes anyway."""
-    known = {**msgspec.structs.asdict(ours), "success_threshold": 1}
-    made = Probe(**{name: value for name, value in _said(probe).items() if value != known[name]})
-    return None if made == Probe() else made
-
-
-def _said(probe: Probe | None) -> dict[str, int]:
-    fields = msgspec.structs.asdict(probe) if probe else {}
-    return {name: number for name, number in fields.items() if number is not None}
+def _non_default_probe(probe: Probe | None, ours: Probe) -> Probe | None:
+    """Return the probe's fields that differ from Sluice's and from Kubernetes' defaults."""
+    if probe is None:
+        return None
+    defaults = {**msgspec.structs.asdict(ours), "success_threshold": 1}
+    fields = msgspec.structs.asdict(probe)
+    normalized = Probe(
+        **{name: value for name, value in fields.items() if value not in (None, defaults[name])}
+    )
+    return None if normalized == Probe() else normalized
 
 
 def _pods(pods: PodOverrides) -> PodOverrides:

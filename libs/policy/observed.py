@@ -1,4 +1,4 @@
-"""How operands and nodes stand, as data: what status is made of, whoever read it and where."""
+"""Observed state of operands and nodes, from which statuses are computed."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class ObservedDaemonSet(msgspec.Struct, frozen=True, kw_only=True):
-    """A DaemonSet as its controller sees it."""
+    """The status of a DaemonSet, as its controller reports it."""
 
     generation: int = 1
     observed_generation: int = 1
@@ -16,20 +16,20 @@ class ObservedDaemonSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObservedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node of a pool, as its labels and its record say it."""
+    """A node of a pool, from its labels and its record."""
 
     state: str = ""
     """The value of the public upgrade label."""
     label: str = ""
-    """Of `sluice.dev/driver`."""
+    """The value of the label `sluice.dev/driver`."""
     cause: str = ""
-    """Why it is not where its policy wants it."""
+    """Why the node is not in its wanted state."""
     skipped: bool = False
-    """A person took it out."""
+    """Whether a person excluded the node."""
 
 
 class PodProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with the pod of a DaemonSet on a node."""
+    """A problem of a DaemonSet's pod on a node."""
 
     daemon_set: str
     node: str
@@ -37,14 +37,14 @@ class PodProblem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, at one moment."""
+    """Everything that statuses are computed from, at one moment."""
 
     daemon_sets: Mapping[str, ObservedDaemonSet] = {}
-    """By name, those that are there."""
+    """Existing DaemonSets, by name."""
     nodes: Mapping[str, ObservedNode] = {}
     """By name."""
     pod_problems: tuple[PodProblem, ...] = ()
     refused: Mapping[str, str] = {}
-    """By kind and name, `DaemonSet/a`: why the API server did not take what was rendered."""
+    """Why the API server refused a rendered object, by kind and name (`DaemonSet/a`)."""
     feature_labels: bool = True
-    """Whether any node has labels of node feature discovery."""
+    """Whether any node has labels of Node Feature Discovery."""

@@ -1,7 +1,7 @@
-"""Which NVIDIADriver has which node. When they contradict each other, no node changes hands.
+"""Assign GPU nodes to NVIDIADrivers, as the GPU Operator does.
 
-Every node is looked at before anything is said, as the GPU Operator does it: the one driver that
-selects it, else the default one, else none.
+A node belongs to the one driver that selects it, else to the default driver, else to none. While
+any drivers conflict, all nodes keep their owners.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ from libs.policy.kinds.unsupported import CONTAINERS, WORKLOADS
 from libs.policy.validation import OWNER_LABEL
 
 MAX_NAME_LENGTH = 63
-"""Characters of a label's value: an owner's name must fit into one."""
+"""Maximum length of a label value, which holds an owner's name."""
 
 WORKLOAD_LABEL = "nvidia.com/gpu.workload.config"
-"""A person's: what the GPUs of a node are for."""
+"""Set by people: what the GPUs of a node are used for."""
 
 
 class NodeLabels(msgspec.Struct, frozen=True, kw_only=True):
-    """What selects a node."""
+    """A node's name and the labels by which policies select it."""
 
     name: str
     uid: str = ""
@@ -30,28 +30,25 @@ class NodeLabels(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ownership(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has what."""
-
     owners: Mapping[str, str]
-    """Names of NVIDIADrivers by names of nodes; a node that nobody has is not in it."""
+    """NVIDIADriver names by node name; nodes without an owner are absent."""
     conflicts: Mapping[str, tuple[Finding, ...]]
-    """By name of a NVIDIADriver: how it contradicts another. Empty: owners are as they should be;
-    else they are as they were.
-    """
+    """Conflicts by NVIDIADriver name. While there are any, `owners` are the previous owners."""
 
 
 def is_for_containers(node: NodeLabels, cluster: ClusterPolicy) -> bool:
-    """Whether a GPU node is not for virtual machines, as the cluster's policy reads its label."""
+    """Report whether a GPU node runs containers rather than virtual machines."""
     workloads = cluster.spec.sandbox_workloads
-    said = node.labels.get(WORKLOAD_LABEL, "")
-    wanted = said if said in WORKLOADS else workloads.default_workload
-    return not workloads.enabled or wanted == CONTAINERS
+    workload = node.labels.get(WORKLOAD_LABEL, "")
+    if workload not in WORKLOADS:
+        workload = workloads.default_workload
+    return not workloads.enabled or workload == CONTAINERS
 
 
 def current_owners(
     drivers: Sequence[NvidiaDriver], nodes: Sequence[NodeLabels]
 ) -> Mapping[str, str]:
-    """Who has which of these nodes already, as their labels say it."""
+    """Return the owners that the nodes' labels record, as far as these still exist."""
     live = {driver.metadata.name for driver in drivers}
     owners = {node.name: node.labels.get(OWNER_LABEL, "") for node in nodes}
     return {node: owner for node, owner in owners.items() if owner in live}
@@ -63,20 +60,22 @@ def assign_owners(
     *,
     unfit: Mapping[str, Sequence[Finding]],
 ) -> Ownership:
-    """Who has which of these GPU nodes. `drivers` are live ones, each name once; `unfit` says by
-    name what is wrong with a selection, which then cannot be told.
+    """Assign owners to GPU nodes.
+
+    `drivers` are not being deleted and have distinct names. `unfit` holds, by name, the errors that
+    make a driver's node selection unusable.
     """
     conflicts: dict[str, list[Finding]] = {name: list(found) for name, found in unfit.items()}
-    for name, finding in [*_too_long(drivers), *_defaults(drivers)]:
+    for name, finding in [*_name_conflicts(drivers), *_default_conflicts(drivers)]:
         conflicts.setdefault(name, []).append(finding)
     fit = sorted(
         (driver for driver in drivers if driver.metadata.name not in unfit),
         key=lambda driver: driver.metadata.name,
     )
-    owners, clashes = _selected(fit, nodes)
+    owners, clashes = _match_nodes(fit, nodes)
     for names, where in clashes.items():
         for name in names:
-            conflicts.setdefault(name, []).append(_clash(names, where))
+            conflicts.setdefault(name, []).append(_selection_conflict(names, where))
     if not conflicts:
         return Ownership(owners=owners, conflicts={})
     return Ownership(
@@ -85,10 +84,10 @@ def assign_owners(
     )
 
 
-def _selected(
+def _match_nodes(
     drivers: Sequence[NvidiaDriver], nodes: Sequence[NodeLabels]
 ) -> tuple[dict[str, str], dict[tuple[str, ...], list[str]]]:
-    """Owners by node, and the nodes that several drivers select, by those."""
+    """Return owners by node, and the nodes that several drivers select by those drivers' names."""
     specific = [
         (driver.metadata.name, driver.spec.node_selector.items())
         for driver in drivers
@@ -109,9 +108,9 @@ def _selected(
     return owners, clashes
 
 
-def _too_long(drivers: Sequence[NvidiaDriver]) -> list[tuple[str, Finding]]:
+def _name_conflicts(drivers: Sequence[NvidiaDriver]) -> list[tuple[str, Finding]]:
     problem = f"is longer than {MAX_NAME_LENGTH} characters: a node's label cannot hold it"
-    remedy = "make the object under a shorter name; until then no node changes hands"
+    remedy = "recreate the object with a shorter name; until then nodes keep their owners"
     names = [driver.metadata.name for driver in drivers]
     return [
         (
@@ -123,25 +122,25 @@ def _too_long(drivers: Sequence[NvidiaDriver]) -> list[tuple[str, Finding]]:
     ]
 
 
-def _defaults(drivers: Sequence[NvidiaDriver]) -> list[tuple[str, Finding]]:
+def _default_conflicts(drivers: Sequence[NvidiaDriver]) -> list[tuple[str, Finding]]:
     names = sorted(driver.metadata.name for driver in drivers if driver.spec.default)
     if len(names) < 2:
         return []
     finding = Finding(
         field="spec.default",
         value=quote_value(True),
-        problem="is so in several",
+        problem="is true in several NVIDIADrivers",
         quoted=f"multiple default NVIDIADrivers found: [{' '.join(names)}]",
-        remedy="leave one, set it to false in the others; until then no node changes hands",
+        remedy="keep one and set it to false in the others; until then nodes keep their owners",
     )
     return [(name, finding) for name in names]
 
 
-def _clash(names: Sequence[str], nodes: Sequence[str]) -> Finding:
+def _selection_conflict(names: Sequence[str], nodes: Sequence[str]) -> Finding:
     more = f" on {len(nodes)} nodes" if len(nodes) > 1 else ""
     return Finding(
         field="spec.nodeSelector",
-        problem=f"contradicts another{more}",
+        problem=f"conflicts with another NVIDIADriver{more}",
         quoted=f"multiple NVIDIADrivers match the same node {nodes[0]}: [{' '.join(names)}]",
-        remedy="select by labels that no node of the other has; until then no node changes hands",
+        remedy="select by labels that the other's nodes lack; until then nodes keep their owners",
     )

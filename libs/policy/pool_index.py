@@ -1,6 +1,6 @@
-"""Which pool a node is in: as its record says, its owner, or the policies that select it. Pure.
+"""Find the pool of a node: from its record, else its owner label, else the policies.
 
-Policies that nobody could read yet say nothing: such a node is in no pool as yet.
+A node is in no pool while its policy has not been read yet.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +16,7 @@ from libs.policy.validation import OWNER_LABEL
 
 
 class NodeMetadata(Protocol):
-    """What of a Node's metadata says its pool."""
+    """The metadata fields of a Node from which its pool is read."""
 
     @property
     def name(self) -> str: ...
@@ -27,7 +27,7 @@ class NodeMetadata(Protocol):
 
 
 class NodeWithPool(Protocol):
-    """A Node, as far as its pool is said on it."""
+    """A Node and the pool recorded on it, if any."""
 
     @property
     def metadata(self) -> NodeMetadata: ...
@@ -36,7 +36,7 @@ class NodeWithPool(Protocol):
 
 
 def recorded_pool(metadata: NodeMetadata) -> str:
-    """As the node's record says it; where there is none yet, by the owner that selected it."""
+    """Return the pool named by the node's record, else by its owner label, else ""."""
     try:
         record = decode(NodeRecord, metadata.annotations.get(RECORD_ANNOTATION, "").encode())
     except MalformedMessage:
@@ -48,16 +48,15 @@ def recorded_pool(metadata: NodeMetadata) -> str:
 
 
 def nodes_without_recorded_pool(nodes: Iterable[NodeWithPool]) -> list[NodeLabels]:
-    """Those of which neither record nor owner says the pool."""
     return [
-        NodeLabels(name=one.metadata.name, labels=one.metadata.labels)
-        for one in nodes
-        if not one.pool
+        NodeLabels(name=node.metadata.name, labels=node.metadata.labels)
+        for node in nodes
+        if not node.pool
     ]
 
 
 class StoredPolicy(Protocol):
-    """A policy, as people wrote it."""
+    """A policy object as stored."""
 
     @property
     def metadata(self) -> PolicyMetadata: ...
@@ -66,7 +65,7 @@ class StoredPolicy(Protocol):
 
 
 class PoolIndex:
-    """Brings policies and nodes together when somebody asks, and again once either has changed."""
+    """Look up pools of nodes that have none recorded; computed lazily until invalidated."""
 
     def __init__(
         self,
@@ -74,22 +73,22 @@ class PoolIndex:
         policies: Mapping[str, Iterable[StoredPolicy]],
         nodes: Callable[[], Iterable[NodeLabels]],
     ) -> None:
-        """`policies` by kind; `nodes` are those of which nothing else says their pool."""
+        """`policies` are by kind; `nodes` returns the nodes without a recorded pool."""
         self._policies = policies
         self._nodes = nodes
         self._owners: Mapping[str, str] | None = None
 
     def pool_of(self, node: str) -> str:
-        """The key of the pool of one of these nodes; empty: none is known."""
+        """Return the key of a node's pool; empty if it is not known."""
         if self._owners is None:
-            reads = [
-                parse_object(kind, metadata=one.metadata, spec=one.spec)
-                for kind, found in self._policies.items()
-                for one in found
+            policies = [
+                parse_object(kind, metadata=policy.metadata, spec=policy.spec)
+                for kind, stored in self._policies.items()
+                for policy in stored
             ]
-            self._owners = assemble_pools(reads, self._nodes()).owners
+            self._owners = assemble_pools(policies, self._nodes()).owners
         return self._owners.get(node, "")
 
     def invalidate(self, *_: object) -> None:
-        """A policy or a node is another than it was."""
+        """Recompute on the next lookup, because a policy or a node changed."""
         self._owners = None

@@ -1,7 +1,7 @@
-"""From everything that people wrote to pools: which policy has which nodes, and what each is told.
+"""Assemble pools from all policies: which policy has which nodes, and a verdict on each policy.
 
-Pure and deterministic: the same objects and nodes give the same pools in the same order. Where
-policies contradict each other, no node changes hands.
+Pure and deterministic: the same objects and nodes give the same pools in the same order. While
+policies conflict, all nodes keep their owners.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,10 +46,10 @@ from libs.policy.wanted import (
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """One policy with the nodes that it has."""
+    """One policy and the nodes that belong to it."""
 
     key: str
-    """`<kind>-<name>` in lower case: names its Rollout."""
+    """`<kind>-<name>` in lower case; also the name of its Rollout."""
     kind: str
     name: str
     uid: str
@@ -58,123 +58,134 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     upgrade: UpgradePolicy
     strategy: StrategySpec
     nodes: tuple[str, ...]
-    """Names, in order."""
+    """Sorted by name."""
     held: tuple[Finding, ...] = ()
-    """Why nothing new starts here until somebody mends it."""
+    """Errors that keep anything new from starting in this pool."""
 
 
 class Pools(msgspec.Struct, frozen=True, kw_only=True):
-    """What all policies together want."""
+    """The pools of all policies."""
 
     pools: tuple[Pool, ...]
-    """By key."""
+    """Sorted by key."""
     owners: Mapping[str, str]
-    """Keys of pools by names of nodes."""
+    """Pool keys by node name."""
     unowned: tuple[str, ...]
-    """GPU nodes that nobody wants: a driver of ours on one is to go."""
+    """GPU nodes that no policy selects: a driver that Sluice installed there is removed."""
     undecided: tuple[str, ...]
-    """GPU nodes of which it cannot be told who wants them: nothing is to happen to them."""
+    """GPU nodes whose owner cannot be determined: they are left as they are."""
     owner_labels: Mapping[str, str] | None
-    """What the owner label of each node should be, and of others absent; None: leave them all."""
+    """Wanted owner labels by node; other nodes must have none. None: change no owner label."""
     cluster: ClusterPolicy | GpuClusterPolicy | None
-    """The one policy that decides for the whole cluster."""
+    """The cluster-wide policy that takes effect."""
     verdicts: tuple[PolicyVerdict, ...]
-    """By kind and name."""
+    """Sorted by kind and name."""
 
 
 def pool_key(kind: str, name: str) -> str:
-    """The key of the pool of a policy."""
+    """Return the key of a policy's pool."""
     return f"{kind}-{name}".lower()
 
 
 def assemble_pools(
-    reads: Iterable[ParsedPolicy], nodes: Iterable[NodeLabels], *, gpu_clusters: Sequence[str] = ()
+    policies: Iterable[ParsedPolicy],
+    nodes: Iterable[NodeLabels],
+    *,
+    gpu_clusters: Sequence[str] = (),
 ) -> Pools:
-    """What all policies together want. `gpu_clusters` are the names of GPUCluster objects, which
-    belong to a GPU Operator that must not be at work beside a policy for the whole cluster.
+    """Assemble the pools of all policies.
+
+    `gpu_clusters` are the names of GPUCluster objects. They belong to a GPU Operator, which
+    conflicts with a cluster-wide policy.
     """
-    return _Assembly(reads, nodes, gpu_clusters).made()
+    return _Assembly(policies, nodes, gpu_clusters).assemble()
 
 
 class _Assembly:
     def __init__(
         self,
-        reads: Iterable[ParsedPolicy],
+        policies: Iterable[ParsedPolicy],
         nodes: Iterable[NodeLabels],
         gpu_clusters: Sequence[str],
     ) -> None:
-        self._ledger = VerdictCollector()
-        self._reads = [read for read in reads if read.policy and read.kind != ROLLOUT.name]
-        self._reads.sort(key=lambda read: read.policy.metadata.age if read.policy else ("", ""))
-        self._present = sorted(
+        self._collector = VerdictCollector()
+        self._policies = [
+            parsed for parsed in policies if parsed.policy and parsed.kind != ROLLOUT.name
+        ]
+        self._policies.sort(
+            key=lambda parsed: parsed.policy.metadata.age if parsed.policy else ("", "")
+        )
+        self._gpu_nodes = sorted(
             (node for node in nodes if node.labels.get(PRESENT_LABEL) == "true"),
             key=lambda node: node.name,
         )
-        self._nodes = self._present
+        self._nodes = self._gpu_nodes
         self._gpu_clusters = sorted(gpu_clusters)
         self._pools: dict[str, Pool] = {}
         self._owner_labels: Mapping[str, str] | None = {}
         self._undecided = False
 
-    def made(self) -> Pools:
-        for read in self._reads:
-            self._ledger.add_policy(read)
-        self._reads = live_policies(self._reads, self._ledger)
-        drivers = of_kind(self._reads, NVIDIA_DRIVER.name, NvidiaDriver)
-        whole = deciding_policy(self._reads, self._ledger)
-        if whole is None:
-            self._alone(drivers)
+    def assemble(self) -> Pools:
+        for parsed in self._policies:
+            self._collector.add_policy(parsed)
+        self._policies = live_policies(self._policies, self._collector)
+        drivers = of_kind(self._policies, NVIDIA_DRIVER.name, NvidiaDriver)
+        deciding = deciding_policy(self._policies, self._collector)
+        if deciding is None:
+            self._without_cluster_policy(drivers)
         else:
-            self._under(*whole, drivers)
+            self._with_cluster_policy(*deciding, drivers)
         self._strategies()
-        return self._sum(whole[1] if whole else None)
+        return self._result(deciding[1] if deciding else None)
 
-    def _alone(self, drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]]) -> None:
-        """Pools without a policy of the whole cluster. Whether it was deleted by mistake or is yet
-        to come: drivers that it did not ask for, or paths that it does not say, move no node.
+    def _without_cluster_policy(self, drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]]) -> None:
+        """Build pools without a cluster-wide policy.
+
+        That policy may have been deleted by mistake or may still be created, so no node changes
+        its owner, and no driver changes because default paths apply.
         """
         if not self._gpu_clusters:
-            report_unrequested_drivers(drivers, self._ledger)
-        self._by_drivers(drivers, None, (), settled=bool(self._gpu_clusters))
+            report_unrequested_drivers(drivers, self._collector)
+        self._driver_pools(drivers, None, (), settled=bool(self._gpu_clusters))
 
-    def _under(
+    def _with_cluster_policy(
         self,
-        read: ParsedPolicy,
+        parsed: ParsedPolicy,
         cluster: ClusterWidePolicy,
         drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]],
     ) -> None:
-        """Pools as the policy of the whole cluster wants them."""
-        beside = gpu_cluster_conflicts(read, self._gpu_clusters, self._ledger)
-        self._owner_labels = None if beside else {}
+        """Build the pools that the cluster-wide policy asks for."""
+        conflicts = gpu_cluster_conflicts(parsed, self._gpu_clusters, self._collector)
+        self._owner_labels = None if conflicts else {}
         if isinstance(cluster, GpuClusterPolicy):
-            disable_drivers(drivers, read, cluster, self._ledger)
-            self._whole(read, cluster, host_driver(cluster), AutoUpgradePolicy())
+            disable_drivers(drivers, parsed, cluster, self._collector)
+            self._cluster_pool(parsed, cluster, host_driver(cluster), AutoUpgradePolicy())
             return
         self._nodes = [node for node in self._nodes if is_for_containers(node, cluster)]
         if cluster.spec.driver.use_nvidia_driver_crd:
-            paths = [one for one in read.errors if one.field.startswith("spec.hostPaths")]
-            # Until there is a first one nobody has said what nodes should have.
-            self._by_drivers(
-                drivers, cluster, (*beside, *paths), settled=bool(drivers) and not beside
+            paths = [found for found in parsed.errors if found.field.startswith("spec.hostPaths")]
+            # Without any NVIDIADriver it is not known yet which driver the nodes should have.
+            self._driver_pools(
+                drivers, cluster, (*conflicts, *paths), settled=bool(drivers) and not conflicts
             )
-            self._tell_without(read, drivers)
+            self._report_uncovered_nodes(parsed, drivers)
             return
-        disable_drivers(drivers, read, cluster, self._ledger)
+        disable_drivers(drivers, parsed, cluster, self._collector)
         upgrade = cluster.spec.driver.upgrade_policy
-        self._whole(read, cluster, driver_of_cluster(cluster), upgrade)
+        self._cluster_pool(parsed, cluster, driver_of_cluster(cluster), upgrade)
 
-    def _whole(
+    def _cluster_pool(
         self,
-        read: ParsedPolicy,
+        parsed: ParsedPolicy,
         policy: ClusterWidePolicy,
         driver: WantedDriver,
         upgrade: UpgradePolicy,
     ) -> None:
-        """A policy that has every GPU node."""
-        key = pool_key(read.kind, policy.metadata.name)
+        """Build the pool of a policy that has every GPU node."""
+        key = pool_key(parsed.kind, policy.metadata.name)
         self._pools[key] = Pool(
             key=key,
-            kind=read.kind,
+            kind=parsed.kind,
             name=policy.metadata.name,
             uid=policy.metadata.uid,
             driver=driver,
@@ -182,10 +193,10 @@ class _Assembly:
             upgrade=upgrade,
             strategy=StrategySpec(pool=key),
             nodes=tuple(node.name for node in self._nodes),
-            held=self._ledger.errors(read),
+            held=self._collector.errors(parsed),
         )
 
-    def _by_drivers(
+    def _driver_pools(
         self,
         drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]],
         cluster: ClusterPolicy | None,
@@ -193,10 +204,17 @@ class _Assembly:
         *,
         settled: bool,
     ) -> None:
-        """Every NVIDIADriver has the nodes that it selects; unless `settled`, those it has."""
+        """Build a pool for each NVIDIADriver, with the nodes that it selects.
+
+        Unless `settled`, nodes keep their current owners.
+        """
         live = [driver for _, driver in drivers]
-        unfit = {driver.metadata.name: found for read, driver in drivers if (found := _unfit(read))}
-        ownership = assign_owners(live, self._nodes, unfit=unfit)
+        selection_errors = {
+            driver.metadata.name: found
+            for parsed, driver in drivers
+            if (found := _selection_errors(parsed))
+        }
+        ownership = assign_owners(live, self._nodes, unfit=selection_errors)
         settled = settled and not ownership.conflicts
         owners = ownership.owners if settled else current_owners(live, self._nodes)
         self._owner_labels = owners if settled else None
@@ -204,13 +222,13 @@ class _Assembly:
         nodes: dict[str, list[str]] = {driver.metadata.name: [] for driver in live}
         for node, owner in owners.items():
             nodes[owner].append(node)
-        for read, driver in drivers:
+        for parsed, driver in drivers:
             name = driver.metadata.name
-            self._tell_owner(read, name, ownership)
-            key = pool_key(read.kind, name)
+            self._report_conflicts(parsed, name, ownership)
+            key = pool_key(parsed.kind, name)
             self._pools[key] = Pool(
                 key=key,
-                kind=read.kind,
+                kind=parsed.kind,
                 name=name,
                 uid=driver.metadata.uid,
                 driver=driver_of_pool(driver, cluster),
@@ -218,78 +236,82 @@ class _Assembly:
                 upgrade=driver.spec.upgrade_policy,
                 strategy=StrategySpec(pool=key),
                 nodes=tuple(nodes[name]),
-                held=(*held, *self._ledger.errors(read)),
+                held=(*held, *self._collector.errors(parsed)),
             )
 
-    def _tell_without(
-        self, read: ParsedPolicy, drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]]
+    def _report_uncovered_nodes(
+        self, parsed: ParsedPolicy, drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]]
     ) -> None:
-        """The policy of the whole cluster is told of nodes that no driver selects."""
+        """Warn on the cluster-wide policy about nodes that no driver selects."""
         owned = {node for pool in self._pools.values() for node in pool.nodes}
-        without = [node.name for node in self._nodes if node.name not in owned]
-        if not without or (drivers and self._undecided):
+        uncovered = [node.name for node in self._nodes if node.name not in owned]
+        if not uncovered or (drivers and self._undecided):
             return
-        more = f" and {len(without) - 1} more" if len(without) > 1 else ""
-        problem = f"leaves GPU nodes without a driver: no NVIDIADriver selects {without[0]}{more}"
-        remedy = "make one that selects them, or one with spec.default true"
+        more = f" and {len(uncovered) - 1} more" if len(uncovered) > 1 else ""
+        problem = f"leaves GPU nodes without a driver: no NVIDIADriver selects {uncovered[0]}{more}"
+        remedy = "create one that selects them, or one with spec.default true"
         found = warning("spec.driver.useNvidiaDriverCRD", "true", problem, remedy)
-        self._ledger.add_findings(read, found)
+        self._collector.add_findings(parsed, found)
 
-    def _tell_owner(self, read: ParsedPolicy, name: str, ownership: Ownership) -> None:
+    def _report_conflicts(self, parsed: ParsedPolicy, name: str, ownership: Ownership) -> None:
         if name in ownership.conflicts:
-            self._ledger.set_acceptance(read, Acceptance.CONFLICTING, *ownership.conflicts[name])
+            self._collector.set_acceptance(
+                parsed, Acceptance.CONFLICTING, *ownership.conflicts[name]
+            )
         elif ownership.conflicts:
             others = " ".join(ownership.conflicts)
-            problem = f"keeps the nodes that it has: NVIDIADrivers [{others}] are in conflict"
-            remedy = "mend those; new nodes get their driver then"
-            self._ledger.add_findings(
-                read, warning("metadata.name", quote_value(name), problem, remedy)
+            problem = f"keeps its current nodes: NVIDIADrivers [{others}] conflict"
+            remedy = "resolve their conflict; new nodes then get their driver"
+            self._collector.add_findings(
+                parsed, warning("metadata.name", quote_value(name), problem, remedy)
             )
 
     def _strategies(self) -> None:
-        """The oldest strategy that names a pool holds for it; one that cannot be read holds it."""
+        """Apply the oldest strategy that names a pool; its errors hold the pool."""
         first: dict[str, str] = {}
-        for read, strategy in of_kind(self._reads, ROLLOUT_STRATEGY.name, RolloutStrategy):
+        for parsed, strategy in of_kind(self._policies, ROLLOUT_STRATEGY.name, RolloutStrategy):
             key, name = strategy.spec.pool, strategy.metadata.name
             pool = self._pools.get(key)
             if pool is None:
                 known = ", ".join(sorted(self._pools)) or "there are none"
-                problem, remedy = "names no pool", f"name one of these pools: {known}"
+                problem, remedy = "is not the key of a pool", f"use one of these: {known}"
             elif key in first:
-                problem = f'names a pool for which RolloutStrategy "{first[key]}" is older'
+                problem = f'names a pool to which the older RolloutStrategy "{first[key]}" applies'
                 remedy = f'delete this one, or "{first[key]}"'
             else:
                 first[key] = name
-                held = tuple(_of_strategy(name, found) for found in read.errors)
+                held = tuple(_with_strategy_name(name, found) for found in parsed.errors)
                 self._pools[key] = msgspec.structs.replace(
                     pool, strategy=strategy.spec, held=(*pool.held, *held)
                 )
                 continue
             found = warning("spec.pool", quote_value(key), problem, remedy)
-            self._ledger.set_acceptance(read, Acceptance.IGNORED, found)
+            self._collector.set_acceptance(parsed, Acceptance.IGNORED, found)
 
-    def _sum(self, cluster: ClusterWidePolicy | None) -> Pools:
-        made = tuple(self._pools[key] for key in sorted(self._pools))
-        owners = {node: pool.key for pool in made for node in pool.nodes}
-        among = {node.name for node in self._nodes} if self._undecided else set[str]()
-        without = [node.name for node in self._present if node.name not in owners]
+    def _result(self, cluster: ClusterWidePolicy | None) -> Pools:
+        pools = tuple(self._pools[key] for key in sorted(self._pools))
+        owners = {node: pool.key for pool in pools for node in pool.nodes}
+        undecided = {node.name for node in self._nodes} if self._undecided else set[str]()
+        unowned = [node.name for node in self._gpu_nodes if node.name not in owners]
         return Pools(
-            pools=made,
+            pools=pools,
             owners=owners,
-            unowned=tuple(name for name in without if name not in among),
-            undecided=tuple(name for name in without if name in among),
+            unowned=tuple(name for name in unowned if name not in undecided),
+            undecided=tuple(name for name in unowned if name in undecided),
             owner_labels=self._owner_labels,
             cluster=cluster,
-            verdicts=self._ledger.verdicts(),
+            verdicts=self._collector.verdicts(),
         )
 
 
-def _unfit(read: ParsedPolicy) -> tuple[Finding, ...]:
-    """Why it cannot be told which nodes a driver selects."""
+def _selection_errors(parsed: ParsedPolicy) -> tuple[Finding, ...]:
+    """Return the errors that make a driver's node selection unusable."""
     return tuple(
-        one for one in read.errors if one.field.startswith(("spec.nodeSelector", "spec.default"))
+        found
+        for found in parsed.errors
+        if found.field.startswith(("spec.nodeSelector", "spec.default"))
     )
 
 
-def _of_strategy(name: str, found: Finding) -> Finding:
+def _with_strategy_name(name: str, found: Finding) -> Finding:
     return msgspec.structs.replace(found, field=f'{found.field} of RolloutStrategy "{name}"')

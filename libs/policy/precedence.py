@@ -1,6 +1,6 @@
-"""Which of several objects decides, and what the others are told.
+"""Decide which of several policy objects takes effect, and report the others.
 
-Knows kinds, ages and deletions; which nodes anybody has is `libs.policy.pools`.
+Only kinds, ages and deletions count here; nodes are assigned in `libs.policy.pools`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,110 +20,111 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def of_kind(
-    reads: Iterable[ParsedPolicy], kind: str, made: type[S]
+    policies: Iterable[ParsedPolicy], kind: str, struct: type[S]
 ) -> list[tuple[ParsedPolicy, S]]:
-    """The objects of one kind, in the order in which they come."""
+    """Return the policies of one kind, in the given order."""
     return [
-        (read, read.policy) for read in reads if read.kind == kind and isinstance(read.policy, made)
+        (parsed, parsed.policy)
+        for parsed in policies
+        if parsed.kind == kind and isinstance(parsed.policy, struct)
     ]
 
 
-def live_policies(reads: Iterable[ParsedPolicy], ledger: VerdictCollector) -> list[ParsedPolicy]:
-    """Those that nobody deletes; the others are told that they decide nothing any more."""
-    return [read for read in reads if not _deleting(read, ledger)]
-
-
-def _deleting(read: ParsedPolicy, ledger: VerdictCollector) -> bool:
-    if not read.policy or not read.policy.metadata.deleting:
-        return False
-    problem = "is set: the object is being deleted, and decides nothing any more"
-    at = read.policy.metadata.deletion_timestamp
-    ledger.set_acceptance(
-        read, Acceptance.DELETING, warning("metadata.deletionTimestamp", at, problem)
-    )
-    return True
+def live_policies(
+    policies: Iterable[ParsedPolicy], collector: VerdictCollector
+) -> list[ParsedPolicy]:
+    """Return the policies that are not being deleted, and report those that are."""
+    live: list[ParsedPolicy] = []
+    for parsed in policies:
+        if not parsed.policy or not parsed.policy.metadata.deleting:
+            live.append(parsed)
+            continue
+        problem = "is set: the object is being deleted and no longer takes effect"
+        deleted_at = parsed.policy.metadata.deletion_timestamp
+        found = warning("metadata.deletionTimestamp", deleted_at, problem)
+        collector.set_acceptance(parsed, Acceptance.DELETING, found)
+    return live
 
 
 def deciding_policy(
-    reads: Sequence[ParsedPolicy], ledger: VerdictCollector
+    policies: Sequence[ParsedPolicy], collector: VerdictCollector
 ) -> tuple[ParsedPolicy, ClusterWidePolicy] | None:
-    """The oldest policy for the whole cluster; the others are told that they are ignored."""
-    whole: list[tuple[ParsedPolicy, ClusterWidePolicy]] = [
-        *of_kind(reads, CLUSTER_POLICY.name, ClusterPolicy),
-        *of_kind(reads, GPU_CLUSTER_POLICY.name, GpuClusterPolicy),
+    """Return the oldest cluster-wide policy, and report the others as ignored."""
+    candidates: list[tuple[ParsedPolicy, ClusterWidePolicy]] = [
+        *of_kind(policies, CLUSTER_POLICY.name, ClusterPolicy),
+        *of_kind(policies, GPU_CLUSTER_POLICY.name, GpuClusterPolicy),
     ]
-    whole.sort(key=lambda one: (*one[1].metadata.age, one[0].kind))
-    for read, policy in whole[1:]:
-        first, oldest = whole[0]
+    candidates.sort(key=lambda candidate: (*candidate[1].metadata.age, candidate[0].kind))
+    for parsed, policy in candidates[1:]:
+        first, oldest = candidates[0]
         name = policy.metadata.name
         problem = (
-            f'is ignored: {first.kind} "{oldest.metadata.name}" is older, and one policy'
-            " decides for the whole cluster"
+            f'is ignored: {first.kind} "{oldest.metadata.name}" is older, and only one'
+            " cluster-wide policy takes effect"
         )
         remedy = f'delete this one, or {first.kind} "{oldest.metadata.name}"'
         found = warning("metadata.name", quote_value(name), problem, remedy)
-        ledger.set_acceptance(read, Acceptance.IGNORED, found)
-    return whole[0] if whole else None
+        collector.set_acceptance(parsed, Acceptance.IGNORED, found)
+    return candidates[0] if candidates else None
 
 
 def gpu_cluster_conflicts(
-    read: ParsedPolicy, gpu_clusters: Sequence[str], ledger: VerdictCollector
+    parsed: ParsedPolicy, gpu_clusters: Sequence[str], collector: VerdictCollector
 ) -> tuple[Finding, ...]:
-    """Objects of a GPU Operator that work on the same nodes."""
+    """Report GPUCluster objects, whose GPU Operator would manage the same nodes."""
     found = tuple(
         Finding(
             field="metadata.name",
-            value=quote_value(read.policy.metadata.name if read.policy else ""),
-            problem="is not followed",
+            value=quote_value(parsed.policy.metadata.name if parsed.policy else ""),
+            problem="does not take effect",
             quoted=(
                 f'conflicting GPUCluster resource "{name}" detected;'
-                f" {read.kind} and GPUCluster cannot co-exist"
+                f" {parsed.kind} and GPUCluster cannot co-exist"
             ),
             remedy="delete one of the two",
         )
         for name in gpu_clusters
     )
     if found:
-        ledger.set_acceptance(read, Acceptance.CONFLICTING, *found)
+        collector.set_acceptance(parsed, Acceptance.CONFLICTING, *found)
     return found
 
 
 def disable_drivers(
     drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]],
-    read: ParsedPolicy,
+    parsed: ParsedPolicy,
     cluster: ClusterWidePolicy,
-    ledger: VerdictCollector,
+    collector: VerdictCollector,
 ) -> None:
-    """Drivers for which the policy of the whole cluster does not ask."""
+    """Report NVIDIADrivers that the cluster-wide policy makes ineffective."""
     because = quoted = ""
     if isinstance(cluster, ClusterPolicy):
         quoted = "useNvidiaDriverCRD is not enabled in ClusterPolicy"
         remedy = "set spec.driver.useNvidiaDriverCRD of the ClusterPolicy to true, or delete it"
     else:
-        because = f': {read.kind} "{cluster.metadata.name}" names the driver'
-        remedy = f'delete this one, or {read.kind} "{cluster.metadata.name}"'
+        because = f': {parsed.kind} "{cluster.metadata.name}" determines the driver'
+        remedy = f'delete this one, or {parsed.kind} "{cluster.metadata.name}"'
     for one, driver in drivers:
         name = quote_value(driver.metadata.name)
-        found = warning("metadata.name", name, f"is not asked{because}", remedy, quoted)
-        ledger.set_acceptance(one, Acceptance.DISABLED, found)
+        found = warning("metadata.name", name, f"is not used{because}", remedy, quoted)
+        collector.set_acceptance(one, Acceptance.DISABLED, found)
 
 
 def report_unrequested_drivers(
-    drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]], ledger: VerdictCollector
+    drivers: Sequence[tuple[ParsedPolicy, NvidiaDriver]], collector: VerdictCollector
 ) -> None:
-    """Drivers while there is no policy for the whole cluster."""
-    for read, driver in drivers:
+    """Report NVIDIADrivers while there is no cluster-wide policy."""
+    for parsed, driver in drivers:
         found = Finding(
             field="metadata.name",
             value=quote_value(driver.metadata.name),
-            problem="is not followed: no ClusterPolicy asks for NVIDIADrivers",
-            remedy="make one with spec.driver.useNvidiaDriverCRD true, or delete this",
+            problem="does not take effect: no ClusterPolicy enables NVIDIADrivers",
+            remedy="create one with spec.driver.useNvidiaDriverCRD true, or delete this object",
         )
-        ledger.add_findings(read, found)
+        collector.add_findings(parsed, found)
 
 
 def warning(field: str, value: str, problem: str, remedy: str = "", quoted: str = "") -> Finding:
-    """Something that will not happen."""
     return Finding(
         field=field,
         value=value,

@@ -1,4 +1,4 @@
-"""What keeps a policy from being ready: operand, node and cause, each."""
+"""Problems that keep a policy from being ready, each with operand, node and cause."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -13,120 +13,122 @@ from libs.policy.variants import NodeVariants, Variant
 from libs.policy.wanted import InstallMethod
 
 MAX_LISTED = 5
-"""So many are named; the others are counted."""
+"""Number of problems that are listed; the others are counted."""
 
 
 class ReadinessProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as it should be."""
+    """One reason why an operand is not ready."""
 
     operand: Operand
     node: str = ""
-    """Empty: it concerns no node by itself."""
+    """Empty if no single node is affected."""
     cause: str
     failed: bool = False
-    """It will not mend itself."""
+    """Whether a person has to fix it."""
 
     def __str__(self) -> str:
         where = f" on {self.node}" if self.node else ""
         return f"{self.operand.value}{where}: {self.cause}"
 
 
-def summarize(lacks: Sequence[ReadinessProblem]) -> str:
-    """The first of them in words, and how many more there are."""
-    words = [str(lack) for lack in lacks[:MAX_LISTED]]
-    more = len(lacks) - len(words)
+def summarize(problems: Sequence[ReadinessProblem]) -> str:
+    """List the first problems and count the rest."""
+    words = [str(problem) for problem in problems[:MAX_LISTED]]
+    more = len(problems) - len(words)
     return "; ".join([*words, f"and {more} more"] if more else words)
 
 
-def agent_problems(rendering: RenderResult, seen: Observation) -> list[ReadinessProblem]:
-    """What is wrong with the operands that the cluster has once."""
-    shared = [made for made in rendering.objects if not made.pool]
-    return [lack for made in shared for lack in _object(made, seen)]
+def agent_problems(rendering: RenderResult, observed: Observation) -> list[ReadinessProblem]:
+    """Return the problems of the operands that no pool owns."""
+    shared = [rendered for rendered in rendering.objects if not rendered.pool]
+    return [problem for rendered in shared for problem in _object_problems(rendered, observed)]
 
 
 def pool_problems(
-    pool: Pool, placement: NodeVariants, rendering: RenderResult, seen: Observation
+    pool: Pool, variants: NodeVariants, rendering: RenderResult, observed: Observation
 ) -> list[ReadinessProblem]:
-    """What is wrong with the driver of a pool, the nodes with it last."""
-    lacks = [
-        ReadinessProblem(operand=Operand.DRIVER, cause=str(one.finding), failed=True)
-        for one in rendering.failures
-        if one.pool == pool.key
+    """Return the problems of a pool's driver; problems of single nodes come last."""
+    problems = [
+        ReadinessProblem(operand=Operand.DRIVER, cause=str(failure.finding), failed=True)
+        for failure in rendering.failures
+        if failure.pool == pool.key
     ]
-    own = [made for made in rendering.objects if made.pool == pool.key]
-    lacks += [lack for made in own for lack in _object(made, seen)]
-    named = {lack.node for lack in lacks if lack.node}
-    wanted = _labels(pool, placement)
+    own = [rendered for rendered in rendering.objects if rendered.pool == pool.key]
+    problems += [problem for rendered in own for problem in _object_problems(rendered, observed)]
+    reported = {problem.node for problem in problems if problem.node}
+    wanted = _driver_labels(pool, variants)
     for name in pool.nodes:
-        node = seen.nodes.get(name, ObservedNode())
+        node = observed.nodes.get(name, ObservedNode())
         failed = node.state == UpgradeState.UPGRADE_FAILED
-        if node.skipped or (name in named and not failed):
+        if node.skipped or (name in reported and not failed):
             continue
-        if name in placement.unknown:
-            missing = placement.unknown[name]
-            cause = f"its system is not known: it has no label {missing}"
-            lacks.append(ReadinessProblem(operand=Operand.DRIVER, node=name, cause=cause))
+        if name in variants.unknown:
+            missing = variants.unknown[name]
+            cause = f"its operating system is unknown: label {missing} is missing"
+            problems.append(ReadinessProblem(operand=Operand.DRIVER, node=name, cause=cause))
             continue
-        lack = _node(name, node, wanted.get(placement.nodes[name], ""))
-        lacks += [lack] if lack else []
-    if lacks and pool.held:
-        words = "; ".join(str(finding) for finding in pool.held)
-        cause = f"nothing new starts until somebody mends this: {words}"
-        lacks.insert(0, ReadinessProblem(operand=Operand.DRIVER, cause=cause, failed=True))
-    return lacks
+        problem = _node_problem(name, node, wanted.get(variants.nodes[name], ""))
+        if problem:
+            problems.append(problem)
+    if problems and pool.held:
+        errors = "; ".join(str(finding) for finding in pool.held)
+        cause = f"nothing new starts until this is fixed: {errors}"
+        problems.insert(0, ReadinessProblem(operand=Operand.DRIVER, cause=cause, failed=True))
+    return problems
 
 
-def ready_node_count(pool: Pool, lacks: Iterable[ReadinessProblem]) -> int:
-    """How many nodes of a pool are where it wants them, of which these are the lacks."""
-    return len(pool.nodes) - len({lack.node for lack in lacks if lack.node})
+def ready_node_count(pool: Pool, problems: Iterable[ReadinessProblem]) -> int:
+    """Return how many nodes of a pool have none of these problems."""
+    return len(pool.nodes) - len({problem.node for problem in problems if problem.node})
 
 
-def _labels(pool: Pool, placement: NodeVariants) -> Mapping[Variant, str]:
-    """The label of each variant; none where a driver is only validated."""
+def _driver_labels(pool: Pool, variants: NodeVariants) -> Mapping[Variant, str]:
+    """Return the wanted driver label of each variant; none for pre-installed drivers."""
     if pool.driver.method is InstallMethod.PRE_INSTALLED:
         return {}
-    wanted = target_digest(pool.driver)
+    target = target_digest(pool.driver)
     return {
-        variant: driver_label(pool.uid, wanted, variant) for variant in placement.pools[pool.key]
+        variant: driver_label(pool.uid, target, variant) for variant in variants.pools[pool.key]
     }
 
 
-def _node(name: str, node: ObservedNode, label: str) -> ReadinessProblem | None:
+def _node_problem(name: str, node: ObservedNode, label: str) -> ReadinessProblem | None:
     failed = node.state == UpgradeState.UPGRADE_FAILED
     if node.state == UpgradeState.UPGRADE_DONE and (not label or node.label == label):
         return None
-    cause = node.cause or node.state or "no driver has been brought up yet"
+    cause = node.cause or node.state or "no driver is running yet"
     if node.state == UpgradeState.UPGRADE_DONE and not node.cause:
-        cause = "has another driver than its policy wants"
+        cause = "has a different driver than its policy wants"
     return ReadinessProblem(operand=Operand.DRIVER, node=name, cause=cause, failed=failed)
 
 
-def _object(made: RenderedObject, seen: Observation) -> Iterator[ReadinessProblem]:
-    key = f"{made.kind}/{made.name}"
-    if key in seen.refused:
-        cause = f"the API server refused {key}: {seen.refused[key]}"
-        yield ReadinessProblem(operand=made.operand, cause=cause, failed=True)
+def _object_problems(rendered: RenderedObject, observed: Observation) -> Iterator[ReadinessProblem]:
+    key = f"{rendered.kind}/{rendered.name}"
+    if key in observed.refused:
+        cause = f"the API server refused {key}: {observed.refused[key]}"
+        yield ReadinessProblem(operand=rendered.operand, cause=cause, failed=True)
         return
-    if made.kind != "DaemonSet":
+    if rendered.kind != "DaemonSet":
         return
-    there = seen.daemon_sets.get(made.name)
-    if there is None:
-        yield ReadinessProblem(operand=made.operand, cause=f"{key} is not there yet")
+    daemon_set = observed.daemon_sets.get(rendered.name)
+    if daemon_set is None:
+        yield ReadinessProblem(operand=rendered.operand, cause=f"{key} does not exist yet")
         return
-    if there.observed_generation < there.generation:
-        cause = f"{key} has changed, and its controller has not seen it yet"
-        yield ReadinessProblem(operand=made.operand, cause=cause)
+    if daemon_set.observed_generation < daemon_set.generation:
+        cause = f"{key} has changed, and its controller has not observed the change yet"
+        yield ReadinessProblem(operand=rendered.operand, cause=cause)
         return
-    known = [one for one in seen.pod_problems if one.daemon_set == made.name]
+    known = [problem for problem in observed.pod_problems if problem.daemon_set == rendered.name]
     yield from (
-        ReadinessProblem(operand=made.operand, node=one.node, cause=one.cause) for one in known
+        ReadinessProblem(operand=rendered.operand, node=problem.node, cause=problem.cause)
+        for problem in known
     )
-    missing = there.desired - there.available
-    if missing > len(known):
-        cause = f"{missing} of {there.desired} pods of {key} are not available"
-        yield ReadinessProblem(operand=made.operand, cause=cause)
-    rolling = made.object["spec"]["updateStrategy"]["type"] == "RollingUpdate"
-    if rolling and there.updated < there.desired:
-        old = there.desired - there.updated
-        cause = f"{old} of {there.desired} pods of {key} are of an older version"
-        yield ReadinessProblem(operand=made.operand, cause=cause)
+    unavailable = daemon_set.desired - daemon_set.available
+    if unavailable > len(known):
+        cause = f"{unavailable} of {daemon_set.desired} pods of {key} are not available"
+        yield ReadinessProblem(operand=rendered.operand, cause=cause)
+    rolling = rendered.object["spec"]["updateStrategy"]["type"] == "RollingUpdate"
+    if rolling and daemon_set.updated < daemon_set.desired:
+        old = daemon_set.desired - daemon_set.updated
+        cause = f"{old} of {daemon_set.desired} pods of {key} run an older version"
+        yield ReadinessProblem(operand=rendered.operand, cause=cause)

@@ -1,6 +1,6 @@
-"""Label selectors as people write them in one text: `app=train,tier in (a, b)`.
+"""Label selectors in text form: `app=train,tier in (a, b)`.
 
-Says whether an API server would take one, so that no node is cordoned for a slip of the pen.
+Syntax is checked as the API server would, so that a typo is found before any node is cordoned.
 """
 
 import re
@@ -13,13 +13,13 @@ _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _PART: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _KEY: Final = rf"(?:{_PART}(?:\.{_PART})*/)?{_NAME}"
 _VALUES: Final = rf"\( ?(?:{_NAME})?(?: ?, ?(?:{_NAME})?)* ?\)"
-_OF_KEY: Final = rf" ?(?:=|==|!=) ?(?:{_NAME})?| (?:in|notin) ?{_VALUES}| ?[<>] ?[0-9]+"
-_REQUIREMENT: Final = rf" ?(?:! ?{_KEY}|{_KEY}(?:{_OF_KEY})?) ?"
+_CONDITION: Final = rf" ?(?:=|==|!=) ?(?:{_NAME})?| (?:in|notin) ?{_VALUES}| ?[<>] ?[0-9]+"
+_REQUIREMENT: Final = rf" ?(?:! ?{_KEY}|{_KEY}(?:{_CONDITION})?) ?"
 _SELECTOR: Final = re.compile(rf" ?|{_REQUIREMENT}(?:,{_REQUIREMENT})*", re.ASCII)
 
 
 def is_valid_selector(text: str) -> bool:
-    """Whether it is one; an empty text selects everything."""
+    """Report whether the API server would accept the selector; an empty one selects everything."""
     return _SELECTOR.fullmatch(_SPACE.sub(" ", text)) is not None
 
 
@@ -27,13 +27,13 @@ Labels = Mapping[str, str]
 _Term = Callable[[Labels], bool]
 
 _SET: Final = re.compile(r"(?P<key>\S+)\s+(?P<how>in|notin)\s*\((?P<values>[^)]*)\)")
-_SAME: Final = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<how>==|=|!=)\s*(?P<value>\S*)")
-_SIZE: Final = re.compile(r"(?P<key>[^\s<>]+)\s*(?P<how>[<>])\s*(?P<value>[0-9]+)")
+_EQUALITY: Final = re.compile(r"(?P<key>[^\s=!]+)\s*(?P<how>==|=|!=)\s*(?P<value>\S*)")
+_COMPARISON: Final = re.compile(r"(?P<key>[^\s<>]+)\s*(?P<how>[<>])\s*(?P<value>[0-9]+)")
 _COMMA: Final = re.compile(r",(?![^(]*\))")
 
 
 def selects(selector: str, labels: Labels) -> bool:
-    """Whether it does; an empty selector selects everything."""
+    """Report whether labels match a selector; an empty selector matches everything."""
     return all(term(labels) for term in _terms(selector))
 
 
@@ -49,9 +49,9 @@ def _term(text: str) -> _Term:
         key, inside = found["key"], found["how"] == "in"
         values = frozenset(value.strip() for value in found["values"].split(","))
         return _set_term(key, values, inside=inside)
-    if found := _SIZE.fullmatch(text):
-        return _size_term(found["key"], int(found["value"]), above=found["how"] == ">")
-    if found := _SAME.fullmatch(text):
+    if found := _COMPARISON.fullmatch(text):
+        return _comparison_term(found["key"], int(found["value"]), above=found["how"] == ">")
+    if found := _EQUALITY.fullmatch(text):
         return _set_term(found["key"], frozenset({found["value"]}), inside=found["how"] != "!=")
     if text.startswith("!"):
         absent = text[1:].strip()
@@ -60,13 +60,13 @@ def _term(text: str) -> _Term:
 
 
 def _set_term(key: str, values: frozenset[str], *, inside: bool) -> _Term:
-    """A label that is not there is in no set, and so not in this one."""
+    """Match a label against a set of values; an absent label is in no set."""
     if inside:
         return lambda labels: labels.get(key) in values
     return lambda labels: labels.get(key) not in values
 
 
-def _size_term(key: str, than: int, *, above: bool) -> _Term:
+def _comparison_term(key: str, than: int, *, above: bool) -> _Term:
     def holds(labels: Labels) -> bool:
         value = labels.get(key, "")
         if not value.isdecimal():

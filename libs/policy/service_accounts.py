@@ -1,13 +1,12 @@
-"""Under which ServiceAccounts our pods run: the bus and RBAC know them by these names."""
+"""Names of the ServiceAccounts of Sluice's pods; the bus and RBAC identify pods by them."""
 
 from typing import Final
 
 from libs.contracts.identities import Writer
 
 DRIVER_ACCOUNT: Final = "nvidia-driver"
-"""Of the vendor's driver container, under the name that people know; it may do nothing."""
+"""The account of driver pods, named as in the GPU Operator. It has no permissions."""
 
 
 def service_account_of(writer: Writer) -> str:
-    """A service's or an agent's."""
     return f"sluice-{writer.value}"

@@ -1,8 +1,8 @@
-"""How a policy's fields are told once: struct, words, limits and effect in one place.
+"""Policy fields described once: type, default, limits, description and effect.
 
-A field is an annotated struct field: its type and default are Python's, and an `About` beside the
-type says the rest. `shape` turns a struct into plain data, from which the schema of its CRD, the
-reading of what people wrote, and the page for people are made. Knows no kind and no field.
+A field is an annotated struct field: Python gives its type and default, and an `About` in the
+annotation gives the rest. `shape_of` turns a struct into plain data, from which the CRD schema, the
+decoder and the documentation page are derived.
 """
 
 import types
@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final, Union, cast, get_args, get_origin
 import msgspec
 
 IntOrString = int | str
-"""A number, or a text that holds a number or a percentage."""
+"""A number, or a string that holds a number or a percentage."""
 
 FreeForm = dict[str, Any]
-"""An object of Kubernetes that is handed on as it is."""
+"""A Kubernetes object that is passed through unchanged."""
 
 
 class PolicyStruct(
@@ -26,55 +26,54 @@ class PolicyStruct(
     omit_defaults=True,
     rename="camel",
 ):
-    """A part of a policy: what is at its default means the same as what is not there."""
+    """A part of a policy. A field at its default means the same as an absent field."""
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """A rule that the API server holds an object to."""
+    """A validation rule that the API server enforces."""
 
     text: str
-    """In CEL; its predicate stands in `libs.policy.crds`."""
+    """The rule in CEL. Its Python predicate is in `libs.policy.crds.CEL_RULES`."""
     message: str
 
 
 class About(msgspec.Struct, frozen=True):
-    """What the type of a field does not say."""
+    """The description of a field, and the limits that its type does not express."""
 
     description: str
-    """A sentence for people."""
     effect: str = ""
-    """What follows from it here."""
+    """What the field does in Sluice."""
     no_effect_because: str = ""
-    """Why nothing follows from it here, nor from anything below it: completes "because"."""
+    """Why the field and its subfields have no effect in Sluice: completes "because"."""
     absent: bool = False
-    """It switches on a part that does not exist here."""
+    """Whether the field switches on a feature that Sluice does not have."""
     deprecated: str = ""
-    """What to do instead."""
+    """What to use instead."""
     alias: str = ""
-    """An old spelling of the field beside it that has this name in JSON."""
+    """Marks an old spelling: the JSON name of the sibling field that replaces this one."""
     unset: str = ""
-    """What holds where it is not set, if the default is not that."""
+    """The value that applies when the field is unset, if it is not the default."""
     stored: bool = False
-    """The API server writes the default into objects that do not say it."""
+    """Whether the API server stores the default in objects that leave the field out."""
     required: bool = False
     choices: tuple[str, ...] = ()
-    """What a text may be, where that is no enum of ours."""
+    """Allowed values of a string field that is not an enum."""
     pattern: str = ""
     minimum: int | None = None
     maximum: int | None = None
     bits: int = 64
-    """Of an integer."""
+    """Size of an integer."""
     int_or_percent: bool = False
-    """A text that must be a number or a percentage."""
+    """Whether a string must be a number or a percentage."""
     rules: tuple[Rule, ...] = ()
     atomic: bool = False
-    """One owner for the whole map or list."""
+    """Whether the whole map or list has one field manager."""
     keys: tuple[str, ...] = ()
-    """A list whose items are told apart by these."""
+    """The fields that identify the items of a list."""
 
 
 class JsonType(Enum):
-    """What a value looks like in JSON."""
+    """The type of a value in JSON."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"
@@ -92,20 +91,20 @@ class Shape(msgspec.Struct, frozen=True):
 
     type: JsonType
     choices: tuple[str, ...] = ()
-    """What a text may be; empty means any."""
+    """Allowed values of a string; empty means any."""
     items: "Shape | None" = None
-    """Of a list's items or a map's values."""
+    """The shape of a list's items or of a map's values."""
     fields: tuple["Field", ...] = ()
-    """Of an object."""
+    """The fields of an object."""
     python_type: Any = None
-    """The struct of an object, the enum of a text."""
+    """The struct of an object, or the enum of a string."""
 
 
 class Field(msgspec.Struct, frozen=True):
     """One field of an object."""
 
     name: str
-    """In JSON."""
+    """The name in JSON."""
     attribute: str
     shape: Shape
     about: About
@@ -118,23 +117,26 @@ _PLAIN: Final[Mapping[Any, JsonType]] = {
     float: JsonType.NUMBER,
     str: JsonType.TEXT,
 }
-_UNTOLD: Final = About("")
+_NO_DETAILS: Final = About("")
 
 
 def shape_of(
     struct: type[msgspec.Struct], descriptions: Mapping[type[msgspec.Struct], Mapping[str, About]]
 ) -> Shape:
-    """The struct as data. What is `told` beside it, by attribute, is for one declared elsewhere."""
+    """Return the shape of a struct.
+
+    `descriptions` holds the fields' `About` for structs that carry none, by struct and attribute.
+    """
     return _object(struct, descriptions)
 
 
 def _object(
-    struct: type[msgspec.Struct], told: Mapping[type[msgspec.Struct], Mapping[str, About]]
+    struct: type[msgspec.Struct], descriptions: Mapping[type[msgspec.Struct], Mapping[str, About]]
 ) -> Shape:
     fields: list[Field] = []
-    beside = told.get(struct, {})
+    described = descriptions.get(struct, {})
     for field in msgspec.structs.fields(struct):
-        plain, said = _said(field.type)
+        plain, about = _split_annotation(field.type)
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()
@@ -142,25 +144,25 @@ def _object(
             Field(
                 name=field.encode_name,
                 attribute=field.name,
-                shape=_shape(plain, said, told),
-                about=beside.get(field.name, said),
+                shape=_shape(plain, about, descriptions),
+                about=described.get(field.name, about),
                 default=default,
             )
         )
     return Shape(type=JsonType.OBJECT, fields=tuple(fields), python_type=struct)
 
 
-def _said(annotation: Any) -> tuple[Any, About]:
+def _split_annotation(annotation: Any) -> tuple[Any, About]:
     if get_origin(annotation) is Annotated:
-        plain, *beside = get_args(annotation)
-        return plain, next((word for word in beside if isinstance(word, About)), _UNTOLD)
-    return annotation, _UNTOLD
+        plain, *metadata = get_args(annotation)
+        return plain, next((part for part in metadata if isinstance(part, About)), _NO_DETAILS)
+    return annotation, _NO_DETAILS
 
 
 def _shape(
     annotation: Any,
-    said: About,
-    told: Mapping[type[msgspec.Struct], Mapping[str, About]],
+    about: About,
+    descriptions: Mapping[type[msgspec.Struct], Mapping[str, About]],
 ) -> Shape:
     if annotation == IntOrString:
         return Shape(type=JsonType.INT_OR_STRING)
@@ -169,14 +171,14 @@ def _shape(
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
         rest = [word for word in arguments if word is not type(None)]
-        return _shape(Union[tuple(rest)], said, told)  # noqa: UP007 - made, not written
+        return _shape(Union[tuple(rest)], about, descriptions)  # noqa: UP007 - made, not written
     if origin is tuple:
-        return Shape(type=JsonType.LIST, items=_shape(arguments[0], _UNTOLD, told))
+        return Shape(type=JsonType.LIST, items=_shape(arguments[0], _NO_DETAILS, descriptions))
     if origin is dict:
-        return Shape(type=JsonType.MAP, items=_shape(arguments[1], _UNTOLD, told))
+        return Shape(type=JsonType.MAP, items=_shape(arguments[1], _NO_DETAILS, descriptions))
     if isinstance(annotation, EnumType):
         words = tuple(str(word.value) for word in cast("type[StrEnum]", annotation))
         return Shape(type=JsonType.TEXT, choices=words, python_type=annotation)
     if annotation in _PLAIN:
-        return Shape(type=_PLAIN[annotation], choices=said.choices)
-    return _object(annotation, told)
+        return Shape(type=_PLAIN[annotation], choices=about.choices)
+    return _object(annotation, descriptions)

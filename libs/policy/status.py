@@ -1,7 +1,7 @@
-"""The status of each policy: its state in one word, and conditions that say why.
+"""The status of each policy: its state and conditions.
 
-Words and reasons are those that people's scripts know from the GPU Operator; what it does not say
-(which operand, which node, what to do) follows behind them.
+States, reasons and messages begin as in the GPU Operator, because scripts match them. Details that
+the GPU Operator lacks (operand, node, remedy) follow.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ _INCOMPLETE: Final = (
 
 
 class StatusCondition(msgspec.Struct, frozen=True, kw_only=True):
-    """One condition, without its times."""
+    """One condition without its transition time."""
 
     type: str
     status: bool
@@ -42,110 +42,122 @@ class StatusCondition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What one object is to say of itself."""
+    """The wanted status of one policy object."""
 
     kind: str
     name: str
     uid: str
     generation: int
     state: str
-    """Empty for a kind that has none."""
+    """Empty for a kind without `status.state`."""
     conditions: tuple[StatusCondition, ...]
 
 
-class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class _Summary(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     ready: bool
     reason: str
     message: str = ""
     degraded: str = ""
-    """Why it is; empty: it is not."""
+    """The message of the condition Degraded; empty if it is false."""
     upgrading: str = ""
+    """The message of the condition Upgrading; empty if it is false."""
 
 
 def policy_statuses(
-    pools: Pools, placement: NodeVariants, rendering: RenderResult, seen: Observation
+    pools: Pools, variants: NodeVariants, rendering: RenderResult, observed: Observation
 ) -> tuple[PolicyStatus, ...]:
-    """Of every object that is not being deleted, by kind and name."""
-    own = {pool.key: pool_problems(pool, placement, rendering, seen) for pool in pools.pools}
-    of_key = {pool.key: pool for pool in pools.pools}
-    made: list[PolicyStatus] = []
-    for told in pools.verdicts:
-        if told.acceptance is Acceptance.DELETING:
+    """Return the status of every object that is not being deleted, by kind and name."""
+    problems_by_pool = {
+        pool.key: pool_problems(pool, variants, rendering, observed) for pool in pools.pools
+    }
+    pools_by_key = {pool.key: pool for pool in pools.pools}
+    statuses: list[PolicyStatus] = []
+    for verdict in pools.verdicts:
+        if verdict.acceptance is Acceptance.DELETING:
             continue
-        if told.kind == ROLLOUT_STRATEGY.name:
-            made.append(_made(told, "", (_accepted(told),)))
+        if verdict.kind == ROLLOUT_STRATEGY.name:
+            statuses.append(_policy_status(verdict, "", (_accepted(verdict),)))
             continue
-        key = pool_key(told.kind, told.name)
-        pool, lacks = of_key.get(key), own.get(key, [])
-        if told.acceptance is not Acceptance.ACTIVE:
-            verdict = _inactive(told)
-        elif told.errors:
-            verdict = _failed(told.errors, pool)
-        elif told.kind == NVIDIA_DRIVER.name:
-            verdict = _driver(pool, lacks)
+        key = pool_key(verdict.kind, verdict.name)
+        pool, problems = pools_by_key.get(key), problems_by_pool.get(key, [])
+        if verdict.acceptance is not Acceptance.ACTIVE:
+            summary = _inactive_summary(verdict)
+        elif verdict.errors:
+            summary = _invalid_summary(verdict.errors, pool)
+        elif verdict.kind == NVIDIA_DRIVER.name:
+            summary = _driver_summary(pool, problems)
         else:
-            lacks = [*agent_problems(rendering, seen), *lacks]
-            behind: list[ReadinessProblem] = []
+            problems = [*agent_problems(rendering, observed), *problems]
+            driver_problems: list[ReadinessProblem] = []
             if pool is None:
-                behind = [lack for found in own.values() for lack in found]
-            verdict = _cluster(told, pool, lacks, behind) or _idle(told, pools, seen)
-        made.append(_made(told, verdict.state, _said(told, verdict)))
-    return tuple(made)
+                driver_problems = [
+                    problem for found in problems_by_pool.values() for problem in found
+                ]
+            summary = _cluster_not_ready_summary(
+                verdict, pool, problems, driver_problems
+            ) or _cluster_ready_summary(verdict, pools, observed)
+        statuses.append(_policy_status(verdict, summary.state, _conditions(verdict, summary)))
+    return tuple(statuses)
 
 
 def updated_conditions(
     before: Sequence[Condition], status: PolicyStatus, *, now: str
 ) -> tuple[Condition, ...]:
-    """As they are to be written at `now`; one that says the same as before keeps its time."""
-    since = {(one.type, one.status): one.last_transition_time for one in before}
-    made: list[Condition] = []
-    for said in status.conditions:
-        word = "True" if said.status else "False"
-        made.append(
+    """Return the conditions to write at `now`.
+
+    A condition whose status did not change keeps its transition time.
+    """
+    since = {
+        (condition.type, condition.status): condition.last_transition_time for condition in before
+    }
+    conditions: list[Condition] = []
+    for condition in status.conditions:
+        status_text = "True" if condition.status else "False"
+        conditions.append(
             Condition(
-                type=said.type,
-                status=word,
+                type=condition.type,
+                status=status_text,
                 observed_generation=status.generation,
-                last_transition_time=since.get((said.type, word)) or now,
-                reason=said.reason,
-                message=said.message,
+                last_transition_time=since.get((condition.type, status_text)) or now,
+                reason=condition.reason,
+                message=condition.message,
             )
         )
-    return tuple(made)
+    return tuple(conditions)
 
 
-def _inactive(told: PolicyVerdict) -> _Verdict:
-    """One that is not followed, whatever the cluster is like."""
-    words = _words(told.reasons)
-    if told.acceptance is Acceptance.DISABLED:
-        return _Verdict(state="disabled", ready=False, reason="Reconciled", message=words)
-    if told.acceptance is Acceptance.IGNORED:
-        return _Verdict(state="ignored", ready=False, reason="Ignored", message=words)
-    selectors = any(found.field.startswith("spec.nodeSelector") for found in told.reasons)
+def _inactive_summary(verdict: PolicyVerdict) -> _Summary:
+    """Return the state of a policy that does not take effect."""
+    message = _list_findings(verdict.reasons)
+    if verdict.acceptance is Acceptance.DISABLED:
+        return _Summary(state="disabled", ready=False, reason="Reconciled", message=message)
+    if verdict.acceptance is Acceptance.IGNORED:
+        return _Summary(state="ignored", ready=False, reason="Ignored", message=message)
+    selectors = any(found.field.startswith("spec.nodeSelector") for found in verdict.reasons)
     reason = "ConflictingNodeSelector" if selectors else "ReconcileFailed"
-    return _Verdict(state="notReady", ready=False, reason=reason, message=words)
+    return _Summary(state="notReady", ready=False, reason=reason, message=message)
 
 
-def _failed(errors: Sequence[Finding], pool: Pool | None) -> _Verdict:
-    words = _words(errors)
-    harmed = words if pool and pool.nodes else ""
-    return _Verdict(
-        state="notReady", ready=False, reason="ReconcileFailed", message=words, degraded=harmed
+def _invalid_summary(errors: Sequence[Finding], pool: Pool | None) -> _Summary:
+    message = _list_findings(errors)
+    harmed = message if pool and pool.nodes else ""
+    return _Summary(
+        state="notReady", ready=False, reason="ReconcileFailed", message=message, degraded=harmed
     )
 
 
-def _driver(pool: Pool | None, lacks: Sequence[ReadinessProblem]) -> _Verdict:
-    if lacks:
-        return _Verdict(
+def _driver_summary(pool: Pool | None, problems: Sequence[ReadinessProblem]) -> _Summary:
+    if problems:
+        return _Summary(
             state="notReady",
             ready=False,
             reason="DriverNotReady",
-            message=f"Waiting for driver pod to be ready; {summarize(lacks)}",
-            degraded=_degraded(lacks),
-            upgrading=_upgrading(pool, lacks),
+            message=f"Waiting for driver pod to be ready; {summarize(problems)}",
+            degraded=_degraded(problems),
+            upgrading=_upgrading(pool, problems),
         )
-    return _Verdict(
+    return _Summary(
         state="ready",
         ready=True,
         reason="Reconciled",
@@ -153,52 +165,57 @@ def _driver(pool: Pool | None, lacks: Sequence[ReadinessProblem]) -> _Verdict:
     )
 
 
-def _cluster(
-    told: PolicyVerdict,
+def _cluster_not_ready_summary(
+    verdict: PolicyVerdict,
     pool: Pool | None,
-    lacks: Sequence[ReadinessProblem],
-    behind: Sequence[ReadinessProblem],
-) -> _Verdict | None:
-    """What keeps the whole cluster from being ready; `behind` is what its NVIDIADrivers lack."""
-    every = [*lacks, *behind]
-    if not every:
+    problems: Sequence[ReadinessProblem],
+    driver_problems: Sequence[ReadinessProblem],
+) -> _Summary | None:
+    """Return the state of a cluster-wide policy with problems, or None if there are none.
+
+    `driver_problems` are those of the cluster's NVIDIADrivers.
+    """
+    all_problems = [*problems, *driver_problems]
+    if not all_problems:
         return None
-    parts = [f"{told.kind} is not ready"]
-    if lacks:
-        lacking = {lack.operand for lack in lacks}
+    parts = [f"{verdict.kind} is not ready"]
+    if problems:
+        lacking = {problem.operand for problem in problems}
         names = [operand.value for operand in Operand if operand in lacking]
         parts[0] += f"; states not ready: [{' '.join(names)}]"
-    parts += [_INCOMPLETE] if behind else []
-    return _Verdict(
+    parts += [_INCOMPLETE] if driver_problems else []
+    return _Summary(
         state="notReady",
         ready=False,
         reason="OperandNotReady",
-        message="; ".join([*parts, summarize(every)]),
-        degraded=_degraded(every),
-        upgrading=_upgrading(pool, lacks),
+        message="; ".join([*parts, summarize(all_problems)]),
+        degraded=_degraded(all_problems),
+        upgrading=_upgrading(pool, problems),
     )
 
 
-def _idle(told: PolicyVerdict, pools: Pools, seen: Observation) -> _Verdict:
-    """Nothing is to be done, and why that may be."""
+def _cluster_ready_summary(verdict: PolicyVerdict, pools: Pools, observed: Observation) -> _Summary:
+    """Return the state of a cluster-wide policy without problems."""
     reason = "Reconciled"
-    words = f"{told.kind} is ready as all resources have been successfully reconciled"
+    message = f"{verdict.kind} is ready as all resources have been successfully reconciled"
     if not (pools.owners or pools.unowned):
         reason = "NoGPUNodes"
-        words = "No GPU node found, watching for new nodes to join the cluster."
-        if not seen.feature_labels:
-            reason, words = "NFDLabelsMissing", "No NFD labels found"
-    return _Verdict(state="ready", ready=True, reason=reason, message=words)
+        message = "No GPU node found, watching for new nodes to join the cluster."
+        if not observed.feature_labels:
+            reason, message = "NFDLabelsMissing", "No NFD labels found"
+    return _Summary(state="ready", ready=True, reason=reason, message=message)
 
 
-def _degraded(lacks: Sequence[ReadinessProblem]) -> str:
-    return summarize([lack for lack in lacks if lack.failed])
+def _degraded(problems: Sequence[ReadinessProblem]) -> str:
+    return summarize([problem for problem in problems if problem.failed])
 
 
-def _upgrading(pool: Pool | None, lacks: Sequence[ReadinessProblem]) -> str:
-    """How far the nodes are, while any is on its way."""
-    drivers = [lack for lack in lacks if lack.operand is Operand.DRIVER and lack.node]
-    on_the_way = [lack for lack in drivers if not lack.failed]
+def _upgrading(pool: Pool | None, problems: Sequence[ReadinessProblem]) -> str:
+    """Describe the progress while any node is being upgraded."""
+    drivers = [
+        problem for problem in problems if problem.operand is Operand.DRIVER and problem.node
+    ]
+    on_the_way = [problem for problem in drivers if not problem.failed]
     if pool is None or not on_the_way:
         return ""
     return (
@@ -207,41 +224,43 @@ def _upgrading(pool: Pool | None, lacks: Sequence[ReadinessProblem]) -> str:
     )
 
 
-def _said(told: PolicyVerdict, verdict: _Verdict) -> tuple[StatusCondition, ...]:
-    disabled, ready = verdict.state == "disabled", verdict.ready
-    error = not ready and verdict.state != "ignored"
-    word = verdict.reason
+def _conditions(verdict: PolicyVerdict, summary: _Summary) -> tuple[StatusCondition, ...]:
+    disabled, ready = summary.state == "disabled", summary.ready
+    error = not ready and summary.state != "ignored"
+    reason = summary.reason
     return (
         StatusCondition(
             type="Ready",
             status=ready,
-            reason="Error" if error else word,
-            message="" if error else verdict.message,
+            reason="Error" if error else reason,
+            message="" if error else summary.message,
         ),
         StatusCondition(
             type="Error",
             status=error,
-            reason="Ready" if ready else word,
-            message=verdict.message if error else "",
+            reason="Ready" if ready else reason,
+            message=summary.message if error else "",
         ),
-        StatusCondition(type="NotReady", status=not ready, reason=word),
-        _lifecycle("Upgrading", verdict.upgrading, yes="NodesOnTheirWay", no="NoNodeOnItsWay"),
-        _lifecycle("Degraded", verdict.degraded, yes="Failed", no="NothingFailed"),
+        StatusCondition(type="NotReady", status=not ready, reason=reason),
+        _lifecycle("Upgrading", summary.upgrading, yes="NodesOnTheirWay", no="NoNodeOnItsWay"),
+        _lifecycle("Degraded", summary.degraded, yes="Failed", no="NothingFailed"),
         StatusCondition(
             type="Disabled", status=disabled, reason="NotAsked" if disabled else "InUse"
         ),
-        _accepted(told),
+        _accepted(verdict),
     )
 
 
-def _made(told: PolicyVerdict, state: str, said: tuple[StatusCondition, ...]) -> PolicyStatus:
+def _policy_status(
+    verdict: PolicyVerdict, state: str, conditions: tuple[StatusCondition, ...]
+) -> PolicyStatus:
     return PolicyStatus(
-        kind=told.kind,
-        name=told.name,
-        uid=told.uid,
-        generation=told.generation,
+        kind=verdict.kind,
+        name=verdict.name,
+        uid=verdict.uid,
+        generation=verdict.generation,
         state=state,
-        conditions=said,
+        conditions=conditions,
     )
 
 
@@ -251,20 +270,20 @@ def _lifecycle(kind: str, because: str, *, yes: str, no: str) -> StatusCondition
     )
 
 
-def _accepted(told: PolicyVerdict) -> StatusCondition:
-    """What is to be said about the fields; what has no effect is counted."""
-    warnings = [one for one in told.findings if one.severity is Severity.WARNING]
-    notes = sum(one.severity is Severity.NOTE for one in told.findings)
+def _accepted(verdict: PolicyVerdict) -> StatusCondition:
+    """Return the condition Accepted: errors and warnings are listed, notes are counted."""
+    warnings = [finding for finding in verdict.findings if finding.severity is Severity.WARNING]
+    notes = sum(finding.severity is Severity.NOTE for finding in verdict.findings)
     counted = f"{notes} fields that are set have no effect here" if notes else ""
-    message = "; ".join(filter(None, [_words([*told.errors, *warnings]), counted]))
-    if told.errors:
+    message = "; ".join(filter(None, [_list_findings([*verdict.errors, *warnings]), counted]))
+    if verdict.errors:
         return StatusCondition(type="Accepted", status=False, reason="Invalid", message=message)
     reason = "Warnings" if warnings else "Accepted"
     return StatusCondition(type="Accepted", status=True, reason=reason, message=message)
 
 
-def _words(findings: Sequence[Finding]) -> str:
-    """All that can be read at once, and how many more there are."""
+def _list_findings(findings: Sequence[Finding]) -> str:
+    """List the first findings and count the rest."""
     most = 10
     more = len(findings) - most
     words = [found.for_scripts for found in findings[:most]]

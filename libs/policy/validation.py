@@ -1,7 +1,4 @@
-"""What cannot be seen on one field alone: fields of one object that do not go together.
-
-Pure; each check reads a policy as it was converted, and says what a person has to change.
-"""
+"""Checks across the fields of one policy object, beyond those of single fields."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -20,15 +17,15 @@ from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.selectors import is_valid_selector
 
 OWNER_LABEL: Final = "nvidia.com/gpu-operator.driver.owner"
-"""Which NVIDIADriver a node has; written by us alone."""
+"""Names the NVIDIADriver that owns a node; written by Sluice only."""
 
 PRESENT_LABEL: Final = "nvidia.com/gpu.present"
 _OPEN_ONLY_FROM: Final = (2, 17, 5)
-"""From this version GPUDirect Storage works with open kernel modules alone."""
+"""From this version, GPUDirect Storage works with open kernel modules only."""
 
 _CUDA: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){0,2}", re.ASCII)
 
-_OF_MACHINES: Final = frozenset(
+_SANDBOX_SECTIONS: Final = frozenset(
     (
         "ccManager",
         "kataManager",
@@ -39,22 +36,22 @@ _OF_MACHINES: Final = frozenset(
         "vgpuManager",
     )
 )
-"""Sections that count only where sandboxWorkloads is switched on."""
+"""Sections that have an effect only if sandboxWorkloads is enabled."""
 
 
 def soften_findings(policy: Any, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """The findings, lighter where a switch would change nothing in the GPU Operator either."""
+    """Turn warnings into notes where the switch has no effect in the GPU Operator either."""
     idle = isinstance(policy, ClusterPolicy) and not policy.spec.sandbox_workloads.enabled
     for found in findings:
         section = found.field.split(".")[1:2]
-        if idle and found.severity is Severity.WARNING and _OF_MACHINES.intersection(section):
+        if idle and found.severity is Severity.WARNING and _SANDBOX_SECTIONS.intersection(section):
             yield msgspec.structs.replace(found, severity=Severity.NOTE)
         else:
             yield found
 
 
 def validate(policy: Any) -> tuple[Finding, ...]:
-    """Everything that does not go together."""
+    """Return the findings about fields that contradict each other."""
     if isinstance(policy, ClusterPolicy):
         return tuple(_cluster_policy(policy))
     if isinstance(policy, NvidiaDriver):
@@ -67,7 +64,7 @@ def validate(policy: Any) -> tuple[Finding, ...]:
 def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
     spec = policy.spec
     if spec.driver.enabled and not spec.driver.use_nvidia_driver_crd:
-        yield from _driver(spec.driver, spec.gds, spec.gdrcopy, at="spec.driver", beside="spec")
+        yield from _driver(spec.driver, spec.gds, spec.gdrcopy, path="spec.driver", parent="spec")
         yield from _upgrades(spec.driver.upgrade_policy, "spec.driver.upgradePolicy")
     yield from _directories(spec)
     at_a_time = spec.daemonsets.rolling_update.max_unavailable
@@ -75,7 +72,7 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
         yield Finding(
             field="spec.daemonsets.rollingUpdate.maxUnavailable",
             value=quote_value(at_a_time),
-            problem="would never replace a pod: 1 at a time is replaced",
+            problem="would never replace a pod; 1 is used instead",
             remedy="set it to 1 or more, or updateStrategy to OnDelete",
             severity=Severity.WARNING,
         )
@@ -83,7 +80,7 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
         yield Finding(
             field="spec.cdi.nriPluginEnabled",
             value="true",
-            problem="does not go with spec.cdi.enabled false",
+            problem="requires spec.cdi.enabled to be true",
             quoted="the NRI Plugin cannot be enabled when CDI is disabled",
             remedy="set spec.cdi.enabled to true, or this to false",
         )
@@ -91,7 +88,7 @@ def _cluster_policy(policy: ClusterPolicy) -> Iterator[Finding]:
         yield Finding(
             field="spec.cdi.nriPluginEnabled",
             value="true",
-            problem="does not go with spec.toolkit.enabled false",
+            problem="requires spec.toolkit.enabled to be true",
             quoted="the NRI Plugin cannot be enabled when the Container Toolkit is disabled",
             remedy="set spec.toolkit.enabled to true, or this to false",
         )
@@ -103,8 +100,8 @@ def _nvidia_driver(policy: NvidiaDriver) -> Iterator[Finding]:
         yield Finding(
             field="spec.driverType",
             value=quote_value(spec.driver_type.value),
-            problem="asks for vGPU, which is not built",
-            remedy="make another with driverType gpu: the type of this one cannot be changed",
+            problem="asks for vGPU, which Sluice does not support",
+            remedy="create another object with driverType gpu: the type cannot be changed",
         )
     if spec.default and spec.node_selector:
         yield Finding(
@@ -124,10 +121,10 @@ def _nvidia_driver(policy: NvidiaDriver) -> Iterator[Finding]:
         yield Finding(
             field="spec.nodeAffinity",
             value=quote_value(spec.node_affinity),
-            problem="is not read here, and nodes that it excludes would get the driver",
+            problem="is not supported: nodes that it excludes would get the driver",
             remedy="select nodes by spec.nodeSelector, and remove it",
         )
-    yield from _driver(spec, spec.gds, spec.gdrcopy, at="spec", beside="spec")
+    yield from _driver(spec, spec.gds, spec.gdrcopy, path="spec", parent="spec")
     yield from _upgrades(spec.upgrade_policy, "spec.upgradePolicy")
 
 
@@ -137,104 +134,104 @@ def _gpu_cluster_policy(policy: GpuClusterPolicy) -> Iterator[Finding]:
         yield Finding(
             field="spec.driver.version",
             problem="is not set: there is no version to install",
-            remedy="name one, or set spec.driver.enabled to false",
+            remedy="set it, or set spec.driver.enabled to false",
         )
     cuda = policy.spec.cuda
     if cuda.enabled and cuda.version and not _CUDA.fullmatch(cuda.version):
         yield Finding(
             field="spec.cuda.version",
             value=quote_value(cuda.version),
-            problem="is no version of CUDA: no driver could be held against it",
+            problem="is not a CUDA version",
             remedy="write one like 13.0, or set spec.cuda.enabled to false",
         )
 
 
 def _directories(spec: ClusterPolicySpec) -> Iterator[Finding]:
-    """Places of the host; one that says nothing is where it is by default."""
-    places = {
+    """Check paths on the host; an empty one means the default."""
+    directories = {
         "spec.hostPaths.rootFS": spec.host_paths.root_fs,
         "spec.hostPaths.driverInstallDir": spec.host_paths.driver_install_dir,
         "spec.hostPaths.kubeletRootDir": spec.host_paths.kubelet_root_dir,
         "spec.toolkit.installDir": spec.toolkit.install_dir,
     }
-    for field, place in places.items():
-        if place and (not place.startswith("/") or ".." in place.split("/")):
+    for field, directory in directories.items():
+        if directory and (not directory.startswith("/") or ".." in directory.split("/")):
             yield Finding(
                 field=field,
-                value=quote_value(place),
-                problem="is no place on the host: it is not told from the root",
-                remedy="write the whole path, from / and without ..",
+                value=quote_value(directory),
+                problem="is not an absolute path without ..",
+                remedy="write an absolute path without ..",
             )
 
 
-def _upgrades(policy: UpgradePolicy, at: str) -> Iterator[Finding]:
-    """What would be found out only when a node is cordoned already."""
+def _upgrades(policy: UpgradePolicy, path: str) -> Iterator[Finding]:
+    """Check pod selectors, whose errors would otherwise show only after a node is cordoned."""
     selectors = {
-        f"{at}.waitForCompletion.podSelector": policy.wait_for_completion.pod_selector,
-        f"{at}.drain.podSelector": policy.drain.pod_selector,
+        f"{path}.waitForCompletion.podSelector": policy.wait_for_completion.pod_selector,
+        f"{path}.drain.podSelector": policy.drain.pod_selector,
     }
     for field, selector in selectors.items():
         if not is_valid_selector(selector):
             yield Finding(
                 field=field,
                 value=quote_value(selector),
-                problem="is no label selector: no pod could be found by it",
+                problem="is not a valid label selector",
                 remedy='write one like "app=train" or "app in (train, tune), tier!=test"',
             )
 
 
 def _driver(
-    driver: DriverBase, gds: Gds, gdrcopy: Gdrcopy, *, at: str, beside: str
+    driver: DriverBase, gds: Gds, gdrcopy: Gdrcopy, *, path: str, parent: str
 ) -> Iterator[Finding]:
-    yield from _image(driver, at)
-    yield from _probes(driver, at)
+    yield from _image(driver, path)
+    yield from _probes(driver, path)
     for name, part in (("gds", gds), ("gdrcopy", gdrcopy)):
         if not part.enabled:
             continue
-        yield from _image(part, f"{beside}.{name}")
+        yield from _image(part, f"{parent}.{name}")
         if driver.use_precompiled:
             yield Finding(
-                field=f"{beside}.{name}.enabled",
+                field=f"{parent}.{name}.enabled",
                 value="true",
-                problem="does not go with precompiled drivers",
-                remedy=f"set it to false, or {at}.usePrecompiled",
+                problem="cannot be combined with precompiled drivers",
+                remedy=f"set it to false, or {path}.usePrecompiled",
             )
     needs_open = gds.enabled and _needs_open_modules(gds.version)
     if needs_open and driver.kernel_module_type is not KernelModuleType.OPEN:
         yield Finding(
-            field=f"{beside}.gds.version",
+            field=f"{parent}.gds.version",
             value=quote_value(gds.version),
-            problem="of GPUDirect Storage works with open kernel modules alone",
-            remedy=f"set {at}.kernelModuleType to open, or an older version than v2.17.5",
+            problem="of GPUDirect Storage works only with open kernel modules",
+            remedy=f"set {path}.kernelModuleType to open, or use a version older than v2.17.5",
         )
 
 
-def _probes(driver: DriverBase, at: str) -> Iterator[Finding]:
-    """What the API server would refuse a DaemonSet for."""
+def _probes(driver: DriverBase, path: str) -> Iterator[Finding]:
+    """Check for probes that the API server would refuse in a DaemonSet."""
     probes = {"startupProbe": driver.startup_probe, "livenessProbe": driver.liveness_probe}
     for name, probe in probes.items():
         if probe and probe.success_threshold not in (None, 1):
             yield Finding(
-                field=f"{at}.{name}.successThreshold",
+                field=f"{path}.{name}.successThreshold",
                 value=quote_value(probe.success_threshold),
                 problem="is not 1: Kubernetes takes nothing else for this probe",
                 remedy="set it to 1, or leave it out",
             )
 
 
-def _image(image: Image, at: str) -> Iterator[Finding]:
-    """All three, or a whole path in `image`, or nothing."""
-    said = {"repository": image.repository, "image": image.image, "version": image.version}
-    missing = [name for name, value in said.items() if not value]
+def _image(image: Image, path: str) -> Iterator[Finding]:
+    """Check that an image has all three parts, or a full path in `image`, or nothing."""
+    parts = {"repository": image.repository, "image": image.image, "version": image.version}
+    missing = [name for name, value in parts.items() if not value]
     if missing and (image.repository or image.version):
         yield Finding(
-            field=f"{at}.{missing[0]}",
+            field=f"{path}.{missing[0]}",
             problem=(
                 "is missing: invalid image specification: repository, image and version must all"
                 f' be set (repository "{image.repository}", image "{image.image}",'
                 f' version "{image.version}")'
             ),
-            remedy=f"set {' and '.join(f'{at}.{name}' for name in missing)}",
+            remedy=f"set {' and '.join(f'{path}.{name}' for name in missing)}",
         )
 
 

@@ -1,6 +1,6 @@
-"""What makes one wanted driver render differently on two nodes, read from the nodes' labels.
+"""Driver variants: what makes one wanted driver render differently on two nodes.
 
-Knows what a node's labels say of its system; which driver a node should have is said by pools.
+Variants are computed from the labels that describe a node's system.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,40 +19,40 @@ KERNEL_LABEL: Final = "feature.node.kubernetes.io/kernel-version.full"
 ARCHITECTURE_LABEL: Final = "kubernetes.io/arch"
 
 _BY_MAJOR: Final = frozenset(("ol", "rhel", "rocky"))
-"""Systems whose drivers are built once for each major version."""
+"""Operating systems whose drivers are built once per major version."""
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True, order=True, omit_defaults=True):
-    """Nodes of one variant get the same pod, or the same artefact."""
+    """Nodes of one variant get the same driver pod, or the same driver artefact."""
 
     system: str = ""
-    """Its ID, as /etc/os-release says it."""
+    """The operating system's ID from /etc/os-release."""
     version: str = ""
-    """Of the system; the major one alone where drivers do not tell the others apart."""
+    """The system's version; only the major version where drivers are built per major version."""
     kernel: str = ""
-    """Of precompiled drivers alone."""
+    """Set for precompiled drivers only."""
     architecture: str = ""
-    """Of drivers on the host itself alone: an image brings every architecture with it."""
+    """Set for the host method only: images cover every architecture."""
 
     @property
     def os_tag(self) -> str:
-        """The system as the tags of driver images end."""
+        """Return the suffix of driver image tags for the system."""
         return f"{self.system}{self.version}"
 
 
 class NodeVariants(msgspec.Struct, frozen=True, kw_only=True):
-    """Of which variant every node is."""
+    """The variants of nodes and pools."""
 
     nodes: Mapping[str, Variant]
-    """By name, of the nodes whose system is known."""
+    """Variants by node name, for nodes whose system is known."""
     pools: Mapping[str, tuple[Variant, ...]]
-    """Those of each pool, by its key, in order."""
+    """The sorted variants of each pool, by pool key."""
     unknown: Mapping[str, str]
-    """By name of a node: the label without which its variant cannot be told."""
+    """By node name, the missing label without which the variant is unknown."""
 
 
 def variant_of(driver: WantedDriver, labels: Mapping[str, str]) -> Variant | str:
-    """The variant of a node with these labels; a text is the label that it lacks."""
+    """Return the variant of a node with these labels, or the name of a label that is missing."""
     if driver.method is InstallMethod.PRE_INSTALLED:
         return Variant()
     system = labels.get(OS_LABEL, "")
@@ -72,11 +72,11 @@ def variant_of(driver: WantedDriver, labels: Mapping[str, str]) -> Variant | str
 
 
 def assign_variants(pools: Pools, nodes: Iterable[NodeLabels]) -> NodeVariants:
-    """The variant of every node that is in a pool."""
+    """Return the variants of all nodes that are in pools."""
     drivers = {pool.key: pool.driver for pool in pools.pools}
     variants: dict[str, Variant] = {}
     unknown: dict[str, str] = {}
-    among: dict[str, set[Variant]] = {key: set() for key in drivers}
+    by_pool: dict[str, set[Variant]] = {key: set() for key in drivers}
     for node in nodes:
         key = pools.owners.get(node.name)
         if key is None:
@@ -86,43 +86,46 @@ def assign_variants(pools: Pools, nodes: Iterable[NodeLabels]) -> NodeVariants:
             unknown[node.name] = found
         else:
             variants[node.name] = found
-            among[key].add(found)
+            by_pool[key].add(found)
     return NodeVariants(
         nodes=variants,
-        pools={key: tuple(sorted(among[key])) for key in among},
+        pools={key: tuple(sorted(by_pool[key])) for key in by_pool},
         unknown=unknown,
     )
 
 
-_SYSTEM: Final = (OS_LABEL, OS_VERSION_LABEL, KERNEL_LABEL, ARCHITECTURE_LABEL)
+_SYSTEM_LABELS: Final = (OS_LABEL, OS_VERSION_LABEL, KERNEL_LABEL, ARCHITECTURE_LABEL)
 _ANY: Final = "any"
-"""The variant of every node where the driver is there already."""
+"""The variant key of every node with a pre-installed driver."""
 
 
 def variant_key(driver: WantedDriver, labels: Mapping[str, str]) -> str:
-    """The word for a node that is to have this driver; empty where its system is not known."""
+    """Return a string for the node's variant; empty if its system is not known."""
     if driver.method is InstallMethod.PRE_INSTALLED:
         return _ANY
     return "" if known_variant(driver, labels) is None else system_key(labels)
 
 
 def known_variant(driver: WantedDriver, labels: Mapping[str, str]) -> Variant | None:
-    """Of this driver, for nodes with these labels."""
+    """Return the variant, or None if a label is missing."""
     found = variant_of(driver, labels)
     return None if isinstance(found, str) else found
 
 
 def system_key(labels: Mapping[str, str]) -> str:
-    """All that any driver may tell nodes apart by: so it stays when another driver is wanted."""
+    """Return a string of all labels that any driver's variants depend on.
+
+    It therefore stays the same when the wanted driver changes.
+    """
     if not labels.get(OS_LABEL):
         return ""
-    return "/".join(labels.get(key, "") for key in _SYSTEM)
+    return "/".join(labels.get(key, "") for key in _SYSTEM_LABELS)
 
 
 def labels_of_key(word: str) -> Mapping[str, str]:
-    """The way back; the major version is a part of the version."""
+    """Return the labels that a variant key was made from, including the major version."""
     if word == _ANY:
         return {}
-    labels: dict[str, str] = dict(zip(_SYSTEM, word.split("/"), strict=False))
+    labels: dict[str, str] = dict(zip(_SYSTEM_LABELS, word.split("/"), strict=False))
     labels[f"{OS_VERSION_LABEL}.major"] = labels.get(OS_VERSION_LABEL, "").partition(".")[0]
     return {key: value for key, value in labels.items() if value}

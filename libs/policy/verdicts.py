@@ -1,4 +1,4 @@
-"""What each object is told: where it stands among the others, and every finding about it."""
+"""The verdict on each policy object: whether it takes effect, and all findings about it."""
 
 from enum import StrEnum
 
@@ -9,85 +9,84 @@ from libs.policy.manifests import ParsedPolicy
 
 
 class Acceptance(StrEnum):
-    """Where an object stands among the others."""
+    """Whether a policy object takes effect."""
 
     ACTIVE = "active"
     IGNORED = "ignored"
-    """Another one decides."""
+    """Another object takes precedence."""
     DISABLED = "disabled"
-    """Its kind is not asked."""
+    """Objects of its kind are not used."""
     CONFLICTING = "conflicting"
-    """It contradicts another one, and neither is followed."""
+    """It conflicts with another object, and neither takes effect."""
     DELETING = "deleting"
 
 
 class PolicyVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What one object is told."""
-
     kind: str
     name: str
     uid: str
     generation: int
     acceptance: Acceptance
     reasons: tuple[Finding, ...] = ()
-    """Why it stands there; empty for one that is active."""
+    """Why the object is not active; empty if it is."""
     findings: tuple[Finding, ...] = ()
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """What keeps it from being carried out."""
+        """Return the findings that keep the object from being carried out."""
         return tuple(found for found in self.findings if found.severity is Severity.ERROR)
 
 
 class VerdictCollector:
-    """Collects standings and findings of the objects of one kind after the other."""
+    """Collect the acceptance of policy objects and the findings about them."""
 
     def __init__(self) -> None:
-        self._reads: dict[tuple[str, str], ParsedPolicy] = {}
-        self._standings: dict[tuple[str, str], Acceptance] = {}
-        self._because: dict[tuple[str, str], list[Finding]] = {}
+        self._policies: dict[tuple[str, str], ParsedPolicy] = {}
+        self._acceptance: dict[tuple[str, str], Acceptance] = {}
+        self._reasons: dict[tuple[str, str], list[Finding]] = {}
         self._findings: dict[tuple[str, str], list[Finding]] = {}
 
-    def add_policy(self, read: ParsedPolicy) -> None:
-        """An object that is there, with what its reading said."""
-        key = _key(read)
-        self._reads[key] = read
-        self._standings[key] = Acceptance.ACTIVE
-        self._because[key] = []
-        self._findings[key] = list(read.findings)
+    def add_policy(self, parsed: ParsedPolicy) -> None:
+        """Add an object as active, with the findings of its parsing."""
+        key = _key(parsed)
+        self._policies[key] = parsed
+        self._acceptance[key] = Acceptance.ACTIVE
+        self._reasons[key] = []
+        self._findings[key] = list(parsed.findings)
 
-    def set_acceptance(self, read: ParsedPolicy, acceptance: Acceptance, *because: Finding) -> None:
-        """It stands so, for these reasons."""
-        key = _key(read)
-        self._standings[key] = acceptance
-        self._because[key].extend(because)
-        self._findings[key].extend(one for one in because if one not in self._findings[key])
+    def set_acceptance(
+        self, parsed: ParsedPolicy, acceptance: Acceptance, *reasons: Finding
+    ) -> None:
+        key = _key(parsed)
+        self._acceptance[key] = acceptance
+        self._reasons[key].extend(reasons)
+        known = self._findings[key]
+        known.extend(reason for reason in reasons if reason not in known)
 
-    def add_findings(self, read: ParsedPolicy, *findings: Finding) -> None:
-        """More to say of it, wherever it stands."""
-        self._findings[_key(read)].extend(findings)
+    def add_findings(self, parsed: ParsedPolicy, *findings: Finding) -> None:
+        self._findings[_key(parsed)].extend(findings)
 
-    def errors(self, read: ParsedPolicy) -> tuple[Finding, ...]:
-        """What keeps it from being carried out, as far as it is known."""
-        found = self._findings[_key(read)]
-        return tuple(one for one in found if one.severity is Severity.ERROR)
+    def errors(self, parsed: ParsedPolicy) -> tuple[Finding, ...]:
+        """Return the errors found so far."""
+        findings = self._findings[_key(parsed)]
+        return tuple(found for found in findings if found.severity is Severity.ERROR)
 
     def verdicts(self) -> tuple[PolicyVerdict, ...]:
-        """What everybody is told, by kind and name."""
-        return tuple(self._told(key) for key in sorted(self._reads))
+        """Return the verdicts, sorted by kind and name."""
+        return tuple(self._verdict(key) for key in sorted(self._policies))
 
-    def _told(self, key: tuple[str, str]) -> PolicyVerdict:
-        policy = self._reads[key].policy
+    def _verdict(self, key: tuple[str, str]) -> PolicyVerdict:
+        policy = self._policies[key].policy
         return PolicyVerdict(
             kind=key[0],
             name=key[1],
             uid=policy.metadata.uid if policy else "",
             generation=policy.metadata.generation if policy else 0,
-            acceptance=self._standings[key],
-            reasons=tuple(self._because[key]),
+            acceptance=self._acceptance[key],
+            reasons=tuple(self._reasons[key]),
             findings=tuple(self._findings[key]),
         )
 
 
-def _key(read: ParsedPolicy) -> tuple[str, str]:
-    return read.kind, read.policy.metadata.name if read.policy else ""
+def _key(parsed: ParsedPolicy) -> tuple[str, str]:
+    return parsed.kind, parsed.policy.metadata.name if parsed.policy else ""

@@ -1,7 +1,4 @@
-"""What is wanted of the nodes of a pool, in one form whichever kind it was said in.
-
-Knows the kinds and how they differ; which nodes a pool has is `libs.policy.pools`.
-"""
+"""The wanted driver and operands of a pool, in one form for all kinds of policy."""
 
 from enum import StrEnum
 
@@ -17,42 +14,45 @@ INSTALL_DIR = "/run/nvidia/driver"
 
 
 class InstallMethod(StrEnum):
-    """How a driver gets onto a node."""
+    """How a driver is installed on a node."""
 
     CONTAINER = "container"
-    """A DaemonSet with the vendor's image."""
+    """A DaemonSet runs the vendor's driver image."""
     HOST = "host"
-    """The driver agent installs an artefact."""
+    """The driver agent installs an artefact on the host."""
     PRE_INSTALLED = "pre-installed"
-    """It is there; it is validated, never changed."""
+    """The driver exists already; it is validated and never changed."""
 
 
 class PodOverrides(PolicyStruct, frozen=True, kw_only=True):
-    """What driver pods get beside what is in them."""
+    """Pod fields that a policy adds to driver pods."""
 
     labels: Labels = {}
     annotations: Labels = {}
     tolerations: tuple[Toleration, ...] = ()
     priority_class_name: str = ""
-    """Empty: as Sluice has it."""
+    """Empty means Sluice's default."""
     security_context: FreeForm = {}
 
 
 class WantedDriver(PolicyStruct, frozen=True, kw_only=True):
-    """One driver. With the host method `version` and `cuda` count, pre-installed `cuda` alone."""
+    """A wanted driver.
+
+    The host method uses only `version` and `cuda`; pre-installed drivers use only `cuda`.
+    """
 
     method: InstallMethod
     version: str = ""
-    """With the host method; with a container the image says it."""
+    """Set with the host method only; otherwise the image determines the version."""
     cuda: str = ""
-    """The CUDA version that it must support; empty: any."""
+    """The CUDA version that the driver must support; empty means any."""
     image: Image = Image()
     use_precompiled: bool = False
     kernel_module_type: KernelModuleType = KernelModuleType.AUTO
     args: tuple[str, ...] = ()
     env: tuple[EnvVar, ...] = ()
     manager_env: tuple[EnvVar, ...] = ()
-    """Settings of the vendor's driver manager, whose steps the driver agent does."""
+    """Settings of the vendor's driver manager; the driver agent performs its steps."""
     secret_env: str = ""
     resources: ResourceRequirements = ResourceRequirements()
     host_network: bool = False
@@ -71,7 +71,7 @@ class WantedDriver(PolicyStruct, frozen=True, kw_only=True):
 
 
 class Operands(PolicyStruct, frozen=True, kw_only=True):
-    """Which operands a pool's nodes have beside the driver."""
+    """Which operands run on a pool's nodes besides the driver."""
 
     toolkit: bool = True
     device_plugin: bool = True
@@ -81,7 +81,7 @@ class Operands(PolicyStruct, frozen=True, kw_only=True):
 
 
 def driver_of_cluster(policy: ClusterPolicy) -> WantedDriver:
-    """The one driver that a ClusterPolicy names."""
+    """Return the driver that a ClusterPolicy describes."""
     spec, driver = policy.spec, policy.spec.driver
     pods = PodOverrides(
         labels=spec.daemonsets.labels,
@@ -92,7 +92,7 @@ def driver_of_cluster(policy: ClusterPolicy) -> WantedDriver:
     )
     if not driver.enabled:
         return WantedDriver(method=InstallMethod.PRE_INSTALLED, pods=pods)
-    return _container(
+    return _container_driver(
         driver,
         gds=spec.gds,
         gdrcopy=spec.gdrcopy,
@@ -103,9 +103,9 @@ def driver_of_cluster(policy: ClusterPolicy) -> WantedDriver:
 
 
 def driver_of_pool(policy: NvidiaDriver, cluster: ClusterPolicy | None) -> WantedDriver:
-    """The driver that a NVIDIADriver names; paths of the host are the cluster's."""
+    """Return the driver that an NVIDIADriver describes; host paths come from the ClusterPolicy."""
     spec = policy.spec
-    return _container(
+    return _container_driver(
         spec,
         gds=spec.gds,
         gdrcopy=spec.gdrcopy,
@@ -122,7 +122,7 @@ def driver_of_pool(policy: NvidiaDriver, cluster: ClusterPolicy | None) -> Wante
 
 
 def host_driver(policy: GpuClusterPolicy) -> WantedDriver:
-    """The driver that a GPUClusterPolicy names."""
+    """Return the driver that a GPUClusterPolicy describes."""
     spec = policy.spec
     cuda = spec.cuda.version if spec.cuda.enabled else ""
     if not spec.driver.enabled:
@@ -131,7 +131,7 @@ def host_driver(policy: GpuClusterPolicy) -> WantedDriver:
 
 
 def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
-    """What the policy of the whole cluster switches on; all, if there is none."""
+    """Return the operands that the cluster-wide policy enables; all if there is no such policy."""
     if isinstance(cluster, ClusterPolicy):
         spec = cluster.spec
         return Operands(
@@ -149,7 +149,7 @@ def operands_of(cluster: ClusterPolicy | GpuClusterPolicy | None) -> Operands:
     return Operands()
 
 
-def _container(
+def _container_driver(
     driver: DriverBase,
     *,
     gds: Gds,
@@ -191,15 +191,15 @@ def _container(
 
 
 def host_root(policy: ClusterPolicy) -> str:
-    """The host's root, as containers mount it."""
+    """Return the host's root directory, which containers mount."""
     return normalize_directory(policy.spec.host_paths.root_fs, HOST_ROOT)
 
 
 def install_dir(policy: ClusterPolicy) -> str:
-    """The root of the installed driver, on the host."""
+    """Return the root of the installed driver on the host."""
     return normalize_directory(policy.spec.host_paths.driver_install_dir, INSTALL_DIR)
 
 
-def normalize_directory(said: str, otherwise: str) -> str:
-    """A directory in one spelling; one that nobody names is the other."""
-    return (said.rstrip("/") or "/") if said else otherwise
+def normalize_directory(directory: str, default: str) -> str:
+    """Return a directory without trailing slashes, or the default if it is empty."""
+    return (directory.rstrip("/") or "/") if directory else default

@@ -1,10 +1,10 @@
-"""What an example is: a message, and the body that is in it, if it is an envelope."""
+"""Examples of messages, with their bodies if they are envelopes."""
 
 from typing import Any, NamedTuple
 
 
 class Example(NamedTuple):
-    """What the bytes of a golden file must turn into."""
+    """The decoded content of a golden file."""
 
     message: Any
     body: Any = None
@@ -25,5 +25,5 @@ JOB_POD = "0f5b7a0e-3333-4c1d-8f2e-0a1b2c3d4e03"
 KERNEL = "6.8.0-48-generic"
 GPU = "GPU-5d0a1c9e-7f3b-4a21-b9d4-1e2f3a4b5c6d"
 T0 = 1793530800.0
-"""The moment at which the story begins, in unix seconds."""
+"""The time of the first example, in Unix seconds."""
 EPOCH, TOKEN, OP = 7, 12, 3

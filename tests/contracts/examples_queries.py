@@ -1,4 +1,4 @@
-"""Examples of questions and answers."""
+"""Examples of queries and answers."""
 
 from libs.contracts.queries import (
     PlanAnswer,

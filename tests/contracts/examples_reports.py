@@ -1,4 +1,4 @@
-"""Examples of reports: what a component says of itself."""
+"""Examples of reports."""
 
 from libs.contracts.facts import (
     Cpu,

@@ -1,4 +1,4 @@
-"""Examples of what is no message: what is on a Node, in a Rollout and in the journals."""
+"""Examples of stored records: on Nodes, in Rollouts and in journals."""
 
 import msgspec
 

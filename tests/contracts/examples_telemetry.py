@@ -1,4 +1,4 @@
-"""Examples of telemetry. An older sender's arrays are shorter: they stay readable."""
+"""Examples of telemetry. The shorter arrays of older senders stay readable."""
 
 import msgspec
 

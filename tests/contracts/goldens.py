@@ -1,8 +1,8 @@
-"""The golden files: the bytes of every form of version 1, which every later reader must read.
+"""The golden files: encoded examples of every form, which every later version must read.
 
-A golden file is written once and never again: `python -m tests.contracts.goldens` adds what is
-missing and touches nothing that is there. A form that grows a field gets one more example, named
-`<form>@<what is new>`; the old file stays, because old senders stay.
+`python -m tests.contracts.goldens` writes missing files and never changes existing ones. A form
+that gains a field gets another example, named `<form>@<what is new>`; the old file stays, because
+old senders stay.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ from tests.contracts.examples import Example
 
 GOLDEN = Path(__file__).parent / "golden" / f"v{message.MAJOR}"
 REQUIRED = GOLDEN / "required.json"
-"""Which fields of version 1 have no default, frozen: there will never be more."""
+"""The required fields of version 1. The list is frozen except for new structs."""
 
 EXAMPLES: dict[str, Example] = {
     **examples_commands.EXAMPLES,
@@ -34,23 +34,22 @@ EXAMPLES: dict[str, Example] = {
     **examples_queries.EXAMPLES,
     **examples_stored.EXAMPLES,
 }
-"""By the name of the golden file."""
+"""Examples by the name of the golden file."""
 
 _FORM = {form.name: form for form in FORMS}
 
 
 def form_of(name: str) -> MessageForm:
-    """The form that a golden file shows."""
+    """Return the form of a golden file."""
     return _FORM[name.partition("@")[0]]
 
 
 def path_of(name: str) -> Path:
-    """Where a golden file is."""
     return GOLDEN / f"{name}.{'msgpack' if form_of(name).is_binary else 'json'}"
 
 
 def read(form: MessageForm, data: bytes) -> Example:
-    """Read bytes as this form, body and all, or raise `Unreadable`."""
+    """Decode a message of this form and its body, or raise `MalformedMessage`."""
     if form.is_binary:
         return Example(telemetry.decode(data))
     whole = message.decode(form.message, data)
@@ -58,12 +57,11 @@ def read(form: MessageForm, data: bytes) -> Example:
 
 
 def write(form: MessageForm, whole: Any) -> bytes:
-    """The bytes of a message of this form."""
     return telemetry.encode(whole) if form.is_binary else msgspec.json.encode(whole)
 
 
 def write_missing() -> list[str]:
-    """Write the golden files that are not there yet."""
+    """Write the missing golden files and return their names."""
     written = [name for name in EXAMPLES if not path_of(name).exists()]
     for name in written:
         path_of(name).write_bytes(write(form_of(name), EXAMPLES[name].message))

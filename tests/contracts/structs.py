@@ -1,4 +1,4 @@
-"""What the tests ask of structs in general: which there are, and what is required of them."""
+"""Introspection of all structs in messages, for tests."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from libs.contracts.catalogue import FORMS
 
 
 def structs() -> set[type[Any]]:
-    """Every struct that is in any form, however deep."""
+    """Return every struct of any form, at any depth."""
     found: set[type[Any]] = set()
     for form in FORMS:
         found |= _within(inspect.type_info(form.message))
@@ -35,7 +35,7 @@ def _within(info: Any) -> set[type[Any]]:
 
 
 def instances(value: Any) -> Iterator[msgspec.Struct]:
-    """Every struct in a value, itself included."""
+    """Yield every struct in a value, including the value."""
     if isinstance(value, msgspec.Struct):
         yield value
         for name in value.__struct_fields__:
@@ -49,12 +49,12 @@ def instances(value: Any) -> Iterator[msgspec.Struct]:
 
 
 def name_of(struct: type[Any]) -> str:
-    """Short, and the same for nobody else."""
+    """Return a short, unique name of a struct."""
     return f"{struct.__module__.rpartition('.')[2]}.{struct.__name__}"
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:
-    """What a field is when nobody writes it; `NODEFAULT` if somebody must."""
+    """Return a field's default, or `NODEFAULT` if the field is required."""
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()
     return field.default

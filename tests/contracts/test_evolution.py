@@ -1,4 +1,4 @@
-"""Within a major version messages only grow; between two of them nobody guesses."""
+"""Compatibility of messages: they only grow within a major version; other versions are refused."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -25,7 +25,7 @@ def _tree(name: str) -> Any:
 
 
 def _objects_of_structs(tree: Any, struct: Any) -> Iterator[dict[str, Any]]:
-    """The JSON objects that are structs, beside the structs: maps from words to values are not."""
+    """Yield the JSON objects that correspond to structs; plain maps are skipped."""
     if isinstance(struct, msgspec.Struct):
         yield tree
         for field in msgspec.structs.fields(struct):
@@ -55,31 +55,33 @@ def test_unknown_fields_are_ignored_in_envelope_body_and_parts(name: str) -> Non
         assert msgspec.structs.replace(read.message, body=whole.body) == whole
 
 
-def _with_new_words(value: Any) -> Any:
-    """The same, with each word of an open list replaced by one that this version has not."""
+def _with_unknown_values(value: Any) -> Any:
+    """Return the value with each member of an open enum replaced by an unknown one."""
     if isinstance(value, OpenEnum):
         return type(value)(NEW)
     if isinstance(value, msgspec.Struct):
-        parts = {name: _with_new_words(getattr(value, name)) for name in value.__struct_fields__}
+        parts = {
+            name: _with_unknown_values(getattr(value, name)) for name in value.__struct_fields__
+        }
         return msgspec.structs.replace(value, **parts)
     if isinstance(value, dict):
-        return {key: _with_new_words(inner) for key, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        return {key: _with_unknown_values(inner) for key, inner in value.items()}  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, tuple | list):
-        return type(value)(map(_with_new_words, value))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return type(value)(map(_with_unknown_values, value))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return value
 
 
 @pytest.mark.parametrize("name", JSON)
-def test_unknown_words_survive_reading_and_writing(name: str) -> None:
+def test_unknown_enum_values_survive_decoding_and_encoding(name: str) -> None:
     form, (whole, body) = form_of(name), EXAMPLES[name]
     structs: list[msgspec.Struct] = [part for part in (whole, body) if part is not None]
     for struct in structs:
-        newer = msgspec.json.encode(_with_new_words(struct))
+        newer = msgspec.json.encode(_with_unknown_values(struct))
         read = message.decode(type(struct), newer)
         assert goldens.write(form, read) == newer
 
 
-def test_an_unknown_word_stays_that_word() -> None:
+def test_an_unknown_enum_value_is_kept() -> None:
     word = WaitCode(NEW)
     assert (word, str(word), word.value, word.is_known) == (NEW, NEW, NEW, False)
     assert word == WaitCode(NEW)
@@ -88,7 +90,7 @@ def test_an_unknown_word_stays_that_word() -> None:
     assert all(code.is_known for code in WaitCode)
 
 
-def test_every_list_of_words_in_a_message_is_open() -> None:
+def test_every_enum_in_a_message_is_open() -> None:
     closed = {
         type(value).__name__
         for example in EXAMPLES.values()
@@ -101,7 +103,7 @@ def test_every_list_of_words_in_a_message_is_open() -> None:
 
 
 @pytest.mark.parametrize("name", ENVELOPES)
-def test_a_kind_that_is_not_known_is_refused_in_words(name: str) -> None:
+def test_an_unknown_kind_is_refused_with_a_message(name: str) -> None:
     form, whole = form_of(name), EXAMPLES[name].message
     odd = msgspec.structs.replace(whole, kind=type(whole.kind)(NEW))
     envelope = message.decode(form.message, message.encode(odd))
@@ -128,7 +130,7 @@ def test_another_major_version_of_telemetry_is_refused_with_the_reason() -> None
             telemetry.decode(msgspec.msgpack.encode(other))
 
 
-def test_telemetry_of_an_older_sender_is_shorter_and_read() -> None:
+def test_shorter_telemetry_of_an_older_sender_is_decoded() -> None:
     batch = EXAMPLES["telemetry"].message
     *head, (sample,) = msgspec.msgpack.decode(path_of("telemetry").read_bytes())
     fields = msgspec.structs.fields(telemetry.GpuSample)
@@ -141,17 +143,17 @@ def test_telemetry_of_an_older_sender_is_shorter_and_read() -> None:
         telemetry.decode(msgspec.msgpack.encode([*head, [sample[: required - 1]]]))
 
 
-def test_telemetry_of_a_newer_sender_is_longer_and_read() -> None:
+def test_longer_telemetry_of_a_newer_sender_is_decoded() -> None:
     *head, (sample,), xids = msgspec.msgpack.decode(path_of("telemetry@xids").read_bytes())
     newer = msgspec.msgpack.encode([*head, [[*sample, 1, {"x": []}]], xids, "new", [None]])
     assert telemetry.decode(newer) == EXAMPLES["telemetry@xids"].message
 
 
 @pytest.mark.parametrize("verb", queries.QUERIES)
-def test_a_problem_is_not_taken_for_an_answer_nor_an_answer_for_a_problem(
+def test_query_errors_and_answers_are_not_confused(
     verb: queries.QueryVerb,
 ) -> None:
-    """Nothing else tells them apart: neither has a kind."""
+    """Required fields distinguish them, because neither has a kind."""
     _, answer = queries.QUERIES[verb]
     with pytest.raises(MalformedMessage):
         message.decode(answer, path_of("ask.problem").read_bytes())
@@ -159,7 +161,7 @@ def test_a_problem_is_not_taken_for_an_answer_nor_an_answer_for_a_problem(
         message.decode(queries.QueryError, path_of(f"ask.{verb.value}.answer").read_bytes())
 
 
-def test_what_is_at_its_default_is_not_written() -> None:
+def test_fields_at_their_defaults_are_not_encoded() -> None:
     for struct in shapes.structs():
         if struct.__struct_config__.array_like:
             continue

@@ -1,4 +1,4 @@
-"""The bytes of version 1 are what they were, and every kind has some."""
+"""The bytes of version 1 never change, and every kind has a golden file."""
 
 import json
 from typing import Any
@@ -13,19 +13,19 @@ from tests.contracts.goldens import EXAMPLES, REQUIRED, form_of, path_of
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_golden_file_is_read_as_it_was_meant_and_written_as_it_was(name: str) -> None:
+def test_a_golden_file_decodes_to_its_example_and_encodes_to_the_same_bytes(name: str) -> None:
     form, data = form_of(name), path_of(name).read_bytes()
     assert goldens.read(form, data) == EXAMPLES[name]
     written = goldens.write(form, EXAMPLES[name].message)
     if form.is_binary:
-        # An array has a place for each field, also at its default: what it grew is at its end.
+        # Arrays also encode fields at their defaults; new fields are appended at the end.
         before = msgspec.msgpack.decode(data)
         data = msgspec.msgpack.encode([*before, *msgspec.msgpack.decode(written)[len(before) :]])
     assert written == data
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if form.body], ids=lambda form: form.name)
-def test_the_kind_in_an_envelope_follows_from_its_body(form: Any) -> None:
+def test_the_kind_of_an_envelope_follows_from_its_body(form: Any) -> None:
     assert EXAMPLES[form.name].message.kind == form.kind
 
 
@@ -35,7 +35,7 @@ def test_every_form_has_a_golden_file_and_every_golden_file_an_example() -> None
     assert there == {path_of(name).name for name in EXAMPLES}
 
 
-def test_nothing_is_written_over() -> None:
+def test_no_golden_file_is_missing() -> None:
     assert goldens.write_missing() == []
 
 
@@ -49,12 +49,12 @@ def test_nothing_is_written_over() -> None:
         (queries.QueryVerb, queries.QUERIES),
     ],
 )
-def test_every_kind_has_a_body_and_its_own(words: Any, bodies: dict[Any, Any]) -> None:
+def test_every_kind_has_its_own_body_type(words: Any, bodies: dict[Any, Any]) -> None:
     assert set(bodies) == set(words)
     assert len(set(bodies.values())) == len(bodies)
 
 
-def test_the_catalogue_has_every_plane_and_every_kind_once() -> None:
+def test_the_catalogue_lists_every_plane_and_kind_once() -> None:
     assert [plane.subject for plane in PLANES] == list(subjects.PLANES)
     names = [form.name for form in FORMS]
     assert len(set(names)) == len(names)
@@ -65,7 +65,7 @@ def test_the_catalogue_has_every_plane_and_every_kind_once() -> None:
     assert set(kinds["event"]) == {kind.value for kind in events.EventKind}
 
 
-def test_the_examples_fill_every_field() -> None:
+def test_the_examples_set_every_field() -> None:
     filled: dict[str, set[str]] = {}
     for message, body in EXAMPLES.values():
         for struct in (*structs.instances(message), *structs.instances(body)):
@@ -82,7 +82,7 @@ def test_the_examples_fill_every_field() -> None:
     assert {name: fields for name, fields in empty.items() if fields} == {}
 
 
-def test_no_field_is_required_that_was_not_from_the_start() -> None:
+def test_new_fields_have_defaults() -> None:
     frozen = json.loads(REQUIRED.read_bytes())
     now = {
         structs.name_of(struct): [

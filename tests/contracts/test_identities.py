@@ -1,11 +1,11 @@
-"""Who speaks: components belong to a node, everybody else to none."""
+"""Identities: components have a node, all other writers have none."""
 
 import pytest
 
 from libs.contracts.identities import CHECK_SENDERS, CLUSTER_WRITERS, COMPONENTS, Identity, Writer
 
 
-def test_the_writers_are_split_into_components_and_the_rest() -> None:
+def test_every_writer_is_either_a_component_or_a_cluster_writer() -> None:
     assert set(COMPONENTS) | set(CLUSTER_WRITERS) == set(Writer)
     assert not set(COMPONENTS) & set(CLUSTER_WRITERS)
     assert set(CHECK_SENDERS) < set(CLUSTER_WRITERS)

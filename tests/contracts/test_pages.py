@@ -1,4 +1,4 @@
-"""Generated pages: stale ones are named, and written by the same command without `--check`."""
+"""Generated pages: `--check` names stale ones, and the command without it rewrites them."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A checkout with nothing in it but what the pages are made of."""
+    """A checkout that contains only the sources of the pages."""
     for place in ("tools", "docs", "tests/contracts/golden"):
         shutil.copytree(REPOSITORY / place, tmp_path / place)
     return tmp_path
@@ -23,12 +23,12 @@ def _pages(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_the_pages_are_fresh() -> None:
+def test_the_generated_pages_are_up_to_date() -> None:
     checked = _pages(REPOSITORY, "--check")
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_a_stale_page_is_named_with_the_remedy_and_mended_by_it(copy: Path) -> None:
+def test_a_stale_page_is_reported_and_the_remedy_fixes_it(copy: Path) -> None:
     page = copy / "docs/wire.md"
     fresh = page.read_text()
     page.write_text(fresh.replace("| `install_digest` |", "| `digest` |"))
@@ -40,19 +40,19 @@ def test_a_stale_page_is_named_with_the_remedy_and_mended_by_it(copy: Path) -> N
     assert _pages(copy, "--check").returncode == 0
 
 
-def test_a_page_keeps_its_own_words(copy: Path) -> None:
+def test_handwritten_parts_of_a_page_are_kept(copy: Path) -> None:
     page = copy / "docs/wire.md"
     page.write_text(page.read_text().replace("# The wire", "# Our wire"))
     assert _pages(copy, "--check").returncode == 0
 
 
-def test_an_example_is_the_golden_file(copy: Path) -> None:
+def test_examples_are_the_golden_files(copy: Path) -> None:
     golden = copy / "tests/contracts/golden/v1/beat.json"
     golden.write_text(golden.read_text().replace('"driver"', '"plugin"'))
     assert _pages(copy, "--check").returncode == 1
 
 
-def test_a_page_without_its_marks_is_refused(copy: Path) -> None:
+def test_a_page_without_markers_is_refused(copy: Path) -> None:
     page = copy / "docs/wire.md"
     page.write_text(page.read_text().replace("<!-- made: parts -->", ""))
     checked = _pages(copy)

@@ -1,4 +1,4 @@
-"""Three streams: each keeps what is its own, and its limits are explicit."""
+"""The three streams have disjoint subjects and explicit limits."""
 
 from itertools import combinations
 
@@ -20,7 +20,7 @@ def _subjects_of(plane: Plane) -> list[str]:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Whether some subject is in both patterns; both end in `>` or are spelt out."""
+    """Report whether a subject matches both patterns, which are literal or end in `>`."""
     left, right = one.removesuffix(".>").split("."), other.removesuffix(".>").split(".")
     return all("*" in pair or len(set(pair)) == 1 for pair in zip(left, right, strict=False))
 
@@ -36,23 +36,23 @@ def test_subjects_of_different_streams_are_disjoint() -> None:
 
 
 @pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane.name)
-def test_a_plane_is_in_its_stream_and_in_no_other(plane: Plane) -> None:
+def test_a_plane_is_stored_in_its_stream_only(plane: Plane) -> None:
     for subject in _subjects_of(plane):
-        keepers = [
+        streams_of_subject = [
             stream
             for stream in STREAMS
             if any(matches(pattern, subject) for pattern in stream.subjects)
         ]
-        assert keepers == ([plane.stream] if plane.stream else [])
+        assert streams_of_subject == ([plane.stream] if plane.stream else [])
 
 
-def test_every_stream_carries_something_and_nothing_else() -> None:
+def test_a_stream_has_exactly_the_subjects_of_its_planes() -> None:
     for stream in STREAMS:
         carried = [plane.subject for plane in PLANES if plane.stream is stream]
         assert stream.subjects == tuple(subjects.everything(subject) for subject in carried)
 
 
-def test_a_poke_is_not_stored_again() -> None:
+def test_notifications_are_not_stored() -> None:
     assert COMMANDS.notify is not None
     _, to = COMMANDS.notify
     for pattern in (pattern for stream in STREAMS for pattern in stream.subjects):
@@ -72,7 +72,7 @@ def test_limits_are_explicit(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_examples_fit_their_stream_many_times(name: str) -> None:
+def test_examples_are_far_below_the_message_limit(name: str) -> None:
     form = form_of(name)
     for plane in PLANES:
         if form in plane.forms and plane.stream:

@@ -1,4 +1,4 @@
-"""A subject is built and parsed in one place, and means the same both ways."""
+"""Subjects: building, parsing, patterns, notifications and inboxes."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from libs.contracts.catalogue import NOTIFY_SHAPES, PLANES
 from libs.contracts.identities import COMPONENTS, Identity, Writer
 from libs.contracts.subjects import ANY, NO_NODE, ROOT, NotASubject, matches, parse
 
-some = settings(deadline=None, max_examples=60)
+limited = settings(deadline=None, max_examples=60)
 
 _label = st.from_regex(r"[a-z0-9](?:[a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 tokens = st.from_regex(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", fullmatch=True)
@@ -21,19 +21,19 @@ planes = st.sampled_from(subjects.PLANES)
 
 
 def _subject(kind: type[Any], draw: Any, *, wild: bool) -> Any:
-    """A subject of this plane, with `ANY` in some of its parts where that is wanted."""
+    """Draw a subject of this plane, with some parts `ANY` if `wild`."""
     parts: dict[str, str] = {}
     for field in msgspec.structs.fields(kind):
-        here = nodes | st.just(NO_NODE) if field.name == "node" else tokens
+        part = nodes | st.just(NO_NODE) if field.name == "node" else tokens
         if not field.required:
-            here = here | st.just("")
-        parts[field.name] = draw(here | st.just(ANY) if wild else here, field.name)
+            part = part | st.just("")
+        parts[field.name] = draw(part | st.just(ANY) if wild else part, field.name)
     return kind(**parts)
 
 
-@some
+@limited
 @given(planes, st.booleans(), st.data())
-def test_what_is_printed_is_parsed_to_the_same(
+def test_a_printed_subject_parses_to_itself(
     kind: type[Any], wild: bool, data: st.DataObject
 ) -> None:
     subject = _subject(kind, data.draw, wild=wild)
@@ -43,9 +43,9 @@ def test_what_is_printed_is_parsed_to_the_same(
     assert ">" not in str(subject)
 
 
-@some
+@limited
 @given(planes, nodes, st.data())
-def test_a_nodes_name_is_one_token_whatever_dots_it_has(
+def test_a_node_name_with_dots_is_one_token(
     kind: type[Any], node: str, data: st.DataObject
 ) -> None:
     assume("node" in kind.__struct_fields__)
@@ -55,9 +55,9 @@ def test_a_nodes_name_is_one_token_whatever_dots_it_has(
     assert parse(str(subject)).node == node  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
 
-@some
+@limited
 @given(st.text(max_size=60) | st.text("abc-_.*>$ ", max_size=40).map(f"{ROOT}.state.".__add__))
-def test_what_is_parsed_is_printed_to_the_same(text: str) -> None:
+def test_a_parsed_subject_prints_to_itself(text: str) -> None:
     try:
         subject = parse(text)
     except NotASubject:
@@ -69,7 +69,7 @@ def test_what_is_parsed_is_printed_to_the_same(text: str) -> None:
     "bad",
     ["", " ", "A", "a.b", "a_b", "a b", "-a", "a-", "ä", "a\n", ">", "a*", "$JS", "a" * 64, "\x00"],
 )
-def test_a_bad_token_is_refused_by_name(bad: str) -> None:
+def test_an_invalid_token_is_refused_with_its_field(bad: str) -> None:
     for kind in subjects.PLANES:
         good = dict.fromkeys(kind.__struct_fields__, "a")
         for field in msgspec.structs.fields(kind):
@@ -82,7 +82,7 @@ def test_a_bad_token_is_refused_by_name(bad: str) -> None:
 @pytest.mark.parametrize(
     "bad", [" ", "A", "a_b", ".a", "a.", "a..b", "-a", "a-", "ä", "a\n", ">", "*.a", "a" * 254]
 )
-def test_a_bad_node_name_is_refused(bad: str) -> None:
+def test_an_invalid_node_name_is_refused(bad: str) -> None:
     with pytest.raises(NotASubject, match="not the name of a Kubernetes node"):
         str(subjects.Command(cluster="default", node=bad, component="driver"))
 
@@ -108,34 +108,38 @@ def test_a_bad_node_name_is_refused(bad: str) -> None:
         f"{ROOT}.state.default.a.driver.facts.",
     ],
 )
-def test_what_is_no_subject_is_refused(text: str) -> None:
+def test_an_invalid_subject_is_refused(text: str) -> None:
     with pytest.raises(NotASubject):
         parse(text)
 
 
-@some
+@limited
 @given(st.sampled_from((subjects.Command, subjects.Check)), st.booleans(), st.data())
-def test_a_poke_names_its_slot(kind: type[Any], wild: bool, data: st.DataObject) -> None:
+def test_a_notification_identifies_its_slot(
+    kind: type[Any], wild: bool, data: st.DataObject
+) -> None:
     slot = _subject(kind, data.draw, wild=wild)
-    poke = subjects.notify(slot)
-    assert subjects.slot_of(poke) == slot
-    assert not matches(subjects.everything(kind), poke)
+    notification = subjects.notify(slot)
+    assert subjects.slot_of(notification) == slot
+    assert not matches(subjects.everything(kind), notification)
     with pytest.raises(NotASubject):
-        parse(poke)
+        parse(notification)
     with pytest.raises(NotASubject):
         subjects.slot_of(str(slot))
 
 
-def test_only_a_slot_is_poked_about() -> None:
+def test_only_slots_have_notifications() -> None:
     state = subjects.State(cluster="default", node="a", component="driver", kind="facts")
-    with pytest.raises(NotASubject, match="not a poke"):
+    with pytest.raises(NotASubject, match="not a notification of a slot"):
         subjects.slot_of(subjects.notify(state))  # pyright: ignore[reportArgumentType]
 
 
-@some
+@limited
 @given(st.sampled_from((subjects.Command, subjects.Check)), st.data())
-def test_the_server_pokes_where_the_component_listens(kind: type[Any], data: st.DataObject) -> None:
-    """The server's own rule: the first wildcard goes to $1, the rest to the rest."""
+def test_the_server_republishes_to_the_notification_subject(
+    kind: type[Any], data: st.DataObject
+) -> None:
+    """The server maps the first wildcard to $1 and the rest of the subject to the rest."""
     slot = _subject(kind, data.draw, wild=False)
     assert matches(subjects.NOTIFY_FROM, str(slot))
     plane, rest = str(slot).removeprefix(f"{ROOT}.").split(".", 1)
@@ -143,9 +147,9 @@ def test_the_server_pokes_where_the_component_listens(kind: type[Any], data: st.
     assert sent_to == subjects.notify(slot)
 
 
-@some
+@limited
 @given(planes, st.data())
-def test_a_pattern_matches_what_agrees_in_every_named_part(
+def test_a_pattern_matches_subjects_with_equal_fixed_parts(
     kind: type[Any], data: st.DataObject
 ) -> None:
     pattern = _subject(kind, data.draw, wild=True)
@@ -184,7 +188,7 @@ def test_patterns_match_by_the_rules_of_nats(pattern: str, subject: str, is_in: 
     assert matches(pattern, subject) is is_in
 
 
-def test_the_whole_of_a_plane_and_of_a_cluster() -> None:
+def test_patterns_of_a_plane_and_of_a_cluster() -> None:
     here = subjects.Beat(cluster="east", node="a.b", component="driver")
     assert matches(subjects.everything(subjects.Beat), str(here))
     assert matches(subjects.of_cluster(subjects.Beat, "east"), str(here))
@@ -192,7 +196,7 @@ def test_the_whole_of_a_plane_and_of_a_cluster() -> None:
     assert not matches(subjects.everything(subjects.State), str(here))
 
 
-def test_shapes_of_the_catalogue_are_those_that_are_printed() -> None:
+def test_catalogue_shapes_equal_printed_subjects() -> None:
     for plane in PLANES:
         parts = {name: name for name in plane.subject.__struct_fields__}
         printed = str(plane.subject(**parts))
@@ -213,18 +217,20 @@ identities = st.builds(
 )
 
 
-@some
+@limited
 @given(identities, identities, tokens)
-def test_nobody_hears_the_answers_of_another(one: Identity, other: Identity, tail: str) -> None:
+def test_inboxes_of_different_identities_are_disjoint(
+    one: Identity, other: Identity, tail: str
+) -> None:
     pattern = f"{subjects.inbox(one)}.>"
     assert matches(pattern, f"{subjects.inbox(one)}.{tail}")
     assert matches(pattern, f"{subjects.inbox(other)}.{tail}") == (one == other)
     assert not any(matches(subjects.everything(plane), pattern) for plane in subjects.PLANES)
 
 
-@some
+@limited
 @given(identities, tokens, st.sampled_from(("default", "east")))
-def test_a_service_answers_those_who_may_ask_and_no_component(
+def test_services_reply_to_cluster_writers_but_not_to_components(
     asker: Identity, tail: str, cluster: str
 ) -> None:
     reply = f"{subjects.inbox(asker)}.{tail}"

@@ -1,5 +1,5 @@
-"""What must be there before Sluice runs: its namespace, its accounts, their rights.
+"""Objects that must exist before Sluice runs: namespace, ServiceAccounts and RBAC.
 
-A set of its own, applied by whoever installs Sluice and never by a service of ours: a service that
-can grant rights has them all.
+They are applied by the person who installs Sluice, never by a service: a service that can grant
+permissions effectively has all of them.
 """

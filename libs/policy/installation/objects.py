@@ -1,4 +1,4 @@
-"""All objects of an installation, in the order in which they are applied."""
+"""All objects of an installation, in the order of application."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -15,11 +15,11 @@ _LABELS: Final = {"app.kubernetes.io/managed-by": MANAGED_BY}
 _PRIVILEGED: Final = {
     f"pod-security.kubernetes.io/{mode}": "privileged" for mode in ("enforce", "audit", "warn")
 }
-"""Agents and drivers change the machine that they run on."""
+"""Agents and drivers change the host, so their namespace must allow privileged pods."""
 
 
 def installation_objects(namespace: str) -> tuple[Object, ...]:
-    """Namespace, accounts, roles and bindings."""
+    """Return the namespace, ServiceAccounts, roles and bindings."""
     return (
         {
             "apiVersion": "v1",
@@ -28,15 +28,15 @@ def installation_objects(namespace: str) -> tuple[Object, ...]:
         },
         *(_account(name, namespace) for name in _accounts()),
         *(
-            made
+            role
             for writer, rights in RBAC_RULES.items()
-            for made in _roles(service_account_of(writer), namespace, rights)
+            for role in _roles(service_account_of(writer), namespace, rights)
         ),
     )
 
 
 def _accounts() -> Iterator[str]:
-    """Whoever has a pod; people have accounts of their own."""
+    """Yield the account of every pod; people use their own accounts."""
     yield DRIVER_ACCOUNT
     yield from (service_account_of(writer) for writer in COMPONENTS)
     yield from (
@@ -45,7 +45,7 @@ def _accounts() -> Iterator[str]:
 
 
 def _account(name: str, namespace: str) -> Object:
-    """None mounts a token by itself: a pod that needs one says so."""
+    """Return a ServiceAccount without automatic tokens: a pod that needs one mounts it."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -54,28 +54,33 @@ def _account(name: str, namespace: str) -> Object:
     }
 
 
-def _roles(account: str, namespace: str, rights: tuple[RbacRule, ...]) -> Iterator[Object]:
-    for reach, role in ((RbacScope.CLUSTER, "ClusterRole"), (RbacScope.NAMESPACE, "Role")):
-        rules = [_rule(right) for right in rights if right.scope is reach]
+def _roles(
+    account: str, namespace: str, rules_of_account: tuple[RbacRule, ...]
+) -> Iterator[Object]:
+    for scope, kind in ((RbacScope.CLUSTER, "ClusterRole"), (RbacScope.NAMESPACE, "Role")):
+        rules = [_rule(permission) for permission in rules_of_account if permission.scope is scope]
         if not rules:
             continue
-        # What is the cluster's own is told apart by namespace: there may be two installations.
-        wide = reach is RbacScope.CLUSTER
-        metadata = {"name": f"{namespace}:{account}" if wide else account, "labels": _LABELS}
-        if not wide:
+        # Names of cluster-wide objects contain the namespace, so that installations can coexist.
+        is_cluster_wide = scope is RbacScope.CLUSTER
+        metadata = {
+            "name": f"{namespace}:{account}" if is_cluster_wide else account,
+            "labels": _LABELS,
+        }
+        if not is_cluster_wide:
             metadata["namespace"] = namespace
         api = f"{_RBAC}/v1"
-        yield {"apiVersion": api, "kind": role, "metadata": metadata, "rules": rules}
+        yield {"apiVersion": api, "kind": kind, "metadata": metadata, "rules": rules}
         yield {
             "apiVersion": api,
-            "kind": f"{role}Binding",
+            "kind": f"{kind}Binding",
             "metadata": metadata,
-            "roleRef": {"apiGroup": _RBAC, "kind": role, "name": metadata["name"]},
+            "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": metadata["name"]},
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
         }
 
 
-def _rule(right: RbacRule) -> Object:
-    made: Object = {"apiGroups": [right.group], "resources": list(right.resources)}
-    made |= {"resourceNames": list(right.names)} if right.names else {}
-    return made | {"verbs": list(right.verbs)}
+def _rule(permission: RbacRule) -> Object:
+    rule: Object = {"apiGroups": [permission.group], "resources": list(permission.resources)}
+    rule |= {"resourceNames": list(permission.names)} if permission.names else {}
+    return rule | {"verbs": list(permission.verbs)}

@@ -1,7 +1,6 @@
-"""What each of our services may do in the cluster, as data: nothing that it does not do.
+"""The Kubernetes permissions of each service, as RBAC rules.
 
-Agents are not here: they have no rights at all. One row is one rule of RBAC, in the words of
-Kubernetes; where it says `namespace`, the right ends at the namespace of the operands.
+Agents have no permissions. Rules of scope `NAMESPACE` apply to the operands' namespace only.
 """
 
 from collections.abc import Mapping
@@ -18,20 +17,17 @@ OWNER_VERBS: Final = (*APPLY_VERBS, "delete")
 
 
 class RbacScope(Enum):
-    """How far a right reaches."""
-
     CLUSTER = "cluster"
     NAMESPACE = "namespace"
 
 
 class RbacRule(msgspec.Struct, frozen=True, kw_only=True):
-    """Verbs on kinds of object."""
-
     group: str
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
     names: tuple[str, ...] = ()
-    """Of the only objects; empty: all. To list or watch one is to name it in a field selector."""
+    """Object names; empty means all. Clients that list or watch must name the object in a field
+    selector."""
     scope: RbacScope = RbacScope.CLUSTER
 
 
@@ -52,7 +48,7 @@ _READ_DRIVER_POLICIES: Final = (
     RbacRule(group="nvidia.com", resources=("clusterpolicies", "nvidiadrivers"), verbs=READ_VERBS),
     RbacRule(group="gpu.nvidia.com", resources=("gpuclusterpolicies",), verbs=READ_VERBS),
 )
-"""Which policy selects which nodes."""
+"""Policies that select nodes."""
 _READ_ROLLOUTS: Final = RbacRule(group="sluice.dev", resources=("rollouts",), verbs=READ_VERBS)
 _FOREIGN_LEASE: Final = RbacRule(
     group="coordination.k8s.io",
@@ -60,19 +56,21 @@ _FOREIGN_LEASE: Final = RbacRule(
     verbs=READ_VERBS,
     names=("53822513.nvidia.com",),
 )
-"""That of a GPU Operator, in whatever namespace it is."""
+"""The leader lease of a GPU Operator, in any namespace."""
 
 _WRITE_EVENTS: Final = RbacRule(group="", resources=("events",), verbs=("create", "patch"))
 _READ_NODES: Final = RbacRule(group="", resources=("nodes",), verbs=READ_VERBS)
 _WRITE_NODES: Final = RbacRule(group="", resources=("nodes",), verbs=(*READ_VERBS, "patch"))
 
 
-def _here(group: str, resources: tuple[str, ...], verbs: tuple[str, ...]) -> RbacRule:
+def _namespace_rule(group: str, resources: tuple[str, ...], verbs: tuple[str, ...]) -> RbacRule:
     return RbacRule(group=group, resources=resources, verbs=verbs, scope=RbacScope.NAMESPACE)
 
 
-_LEAD: Final = _here("coordination.k8s.io", ("leases",), ("get", "create", "patch"))
-"""Of several processes one leads."""
+_LEADER_LEASE: Final = _namespace_rule(
+    "coordination.k8s.io", ("leases",), ("get", "create", "patch")
+)
+"""For leader election."""
 
 
 RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
@@ -80,7 +78,7 @@ RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
         *_READ_POLICIES,
         _FOREIGN_LEASE,
         _WRITE_NODES,
-        _LEAD,
+        _LEADER_LEASE,
     ),
     Writer.DRIVER_CLUSTER: (
         *_READ_POLICIES,
@@ -92,11 +90,11 @@ RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
             for group, resources in _STATUSES
         ),
         RbacRule(group="node.k8s.io", resources=("runtimeclasses",), verbs=OWNER_VERBS),
-        _here("apps", ("daemonsets",), OWNER_VERBS),
-        _here("", ("configmaps",), OWNER_VERBS),
-        _here("", ("pods",), READ_VERBS),
+        _namespace_rule("apps", ("daemonsets",), OWNER_VERBS),
+        _namespace_rule("", ("configmaps",), OWNER_VERBS),
+        _namespace_rule("", ("pods",), READ_VERBS),
         _WRITE_EVENTS,
-        _LEAD,
+        _LEADER_LEASE,
     ),
     Writer.SCHEDULER: (
         *_READ_POLICIES,
@@ -108,11 +106,12 @@ RBAC_RULES: Final[Mapping[Writer, tuple[RbacRule, ...]]] = {
         RbacRule(group="sluice.dev", resources=("rollouts/status",), verbs=("update",)),
         RbacRule(group="", resources=("pods",), verbs=READ_VERBS),
         RbacRule(group="", resources=("pods/eviction",), verbs=("create",)),
-        _here("", ("pods",), ("delete",)),
-        _here("apps", ("daemonsets",), READ_VERBS),
-        _LEAD,
+        _namespace_rule("", ("pods",), ("delete",)),
+        _namespace_rule("apps", ("daemonsets",), READ_VERBS),
+        _LEADER_LEASE,
     ),
     Writer.VALIDATOR_CLUSTER: (_READ_NODES, *_READ_DRIVER_POLICIES),
     Writer.TELEMETRY_CLUSTER: (_READ_NODES, *_READ_DRIVER_POLICIES),
 }
-"""By service. Pods of people are evicted, whatever the grace period: nobody may delete them."""
+"""Rules by service. Pods outside the operands' namespace are evicted, never deleted, even when they
+are removed without a grace period."""

@@ -1,8 +1,4 @@
-"""Every kind in which people say what they want, a module each.
-
-Here may live: fields with their types, defaults, limits and effects. Here must not live: what
-follows from several objects together.
-"""
+"""The policy kinds, one module each: fields with types, defaults, limits and effects."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -18,15 +14,15 @@ KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
     for kind in (CLUSTER_POLICY, NVIDIA_DRIVER, GPU_CLUSTER_POLICY, ROLLOUT_STRATEGY, ROLLOUT)
 }
-"""By the name that objects say."""
+"""Kinds by name."""
 
 NODE_SELECTING_KINDS: Final = (CLUSTER_POLICY, NVIDIA_DRIVER, GPU_CLUSTER_POLICY)
-"""By these nodes are selected."""
+"""Kinds that select nodes."""
 
 POLICY_KINDS: Final = (*NODE_SELECTING_KINDS, ROLLOUT_STRATEGY)
-"""In these people say what they want."""
+"""Kinds in which people state what they want; a Rollout only reports."""
 
 GPU_CLUSTER: Final = ForeignKind(
     name="GPUCluster", group="nvidia.com", version="v1alpha1", plural="gpuclusters"
 )
-"""The GPU Operator's own: where there is one, policies beside it are in conflict."""
+"""A kind of the GPU Operator; policies conflict with any object of it."""

@@ -1,4 +1,4 @@
-"""The sections of ClusterPolicy whose work our own agents do."""
+"""The sections of ClusterPolicy that Sluice's own agents carry out."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -8,18 +8,18 @@ import msgspec
 from libs.policy.kinds.common import AgentSection, EnvVar, Labels, ServiceMonitor
 from libs.policy.shapes import About, PolicyStruct
 
-NO_MPS = "sharing by MPS is not built"
-NO_PLUGIN_CONFIG = "the device plugin has one configuration: time slicing is not built"
+NO_MPS = "Sluice does not support sharing by MPS"
+NO_PLUGIN_CONFIG = "the device plugin has one configuration: Sluice does not support time slicing"
 NO_EXPORTER_CONFIG = "the telemetry agent has its own list of measurements"
-NO_SERVICE = "the telemetry agent's Service comes with Sluice's manifests"
-NO_MONITOR = "a ServiceMonitor comes with Sluice's manifests, if at all"
+NO_SERVICE = "Sluice's manifests create the telemetry agent's Service"
+NO_MONITOR = "Sluice's manifests create the ServiceMonitor, if one is wanted"
 NO_POD_LABELS = "the telemetry agent does not read pods"
 NO_JOB_MAPPING = "the telemetry agent does not map jobs"
-NO_GPU_CLIENTS = "the driver agent finds out itself who holds a GPU"
+NO_GPU_CLIENTS = "the driver agent itself finds the processes that use a GPU"
 
 
 class MigStrategy(StrEnum):
-    """How the slices of a GPU are offered to pods."""
+    """How MIG devices are offered to pods."""
 
     NONE = "none"
     SINGLE = "single"
@@ -39,8 +39,8 @@ class Toolkit(AgentSection, frozen=True, kw_only=True):
     install_dir: Annotated[
         str,
         About(
-            "Where on the host.",
-            effect="the directory that the driver agent installs into",
+            "The installation directory on the host.",
+            effect="the driver agent installs into this directory",
             stored=True,
         ),
     ] = "/usr/local/nvidia"
@@ -49,14 +49,14 @@ class Toolkit(AgentSection, frozen=True, kw_only=True):
 class PluginConfig(PolicyStruct, frozen=True, kw_only=True):
     """Configurations of the device plugin, by node."""
 
-    name: Annotated[str, About("The ConfigMap with configurations.")] = ""
-    default: Annotated[str, About("The configuration of a node that names none.")] = ""
+    name: Annotated[str, About("The ConfigMap that holds the configurations.")] = ""
+    default: Annotated[str, About("The configuration of nodes that do not select one.")] = ""
 
 
 class Mps(PolicyStruct, frozen=True, kw_only=True):
     """Sharing of a GPU by the CUDA multi-process service."""
 
-    root: Annotated[str, About("Where on the host.", stored=True)] = "/run/nvidia/mps"
+    root: Annotated[str, About("The MPS directory on the host.", stored=True)] = "/run/nvidia/mps"
 
 
 class DevicePlugin(AgentSection, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class DevicePlugin(AgentSection, frozen=True, kw_only=True):
         About("Whether GPUs are offered to pods.", effect="deploys the device plugin"),
     ] = True
     config: Annotated[
-        PluginConfig, About("Configurations by node.", no_effect_because=NO_PLUGIN_CONFIG)
+        PluginConfig, About("Per-node configurations.", no_effect_because=NO_PLUGIN_CONFIG)
     ] = PluginConfig()
     mps: Annotated[Mps, About("Sharing by MPS.", no_effect_because=NO_MPS)] = Mps()
 
@@ -75,108 +75,116 @@ class DevicePlugin(AgentSection, frozen=True, kw_only=True):
 class ExporterConfig(PolicyStruct, frozen=True, kw_only=True):
     """Which measurements are exported."""
 
-    name: Annotated[str, About("The ConfigMap with the list.")] = ""
+    name: Annotated[str, About("The ConfigMap that lists the metrics.")] = ""
 
 
 class ExporterService(PolicyStruct, frozen=True, kw_only=True):
     """The Service in front of the exporter."""
 
-    type: Annotated[str, About("Its type.")] = ""
-    internal_traffic_policy: Annotated[str, About("Where traffic in the cluster goes.")] = ""
+    type: Annotated[str, About("The type of the Service.")] = ""
+    internal_traffic_policy: Annotated[str, About("The internalTrafficPolicy of the Service.")] = ""
 
 
 class HpcJobMapping(PolicyStruct, frozen=True, kw_only=True):
-    """Which job a GPU works for, told by files."""
+    """Mapping of GPUs to HPC jobs, read from files."""
 
-    enabled: Annotated[bool, About("Whether files are read.", absent=True)] = False
+    enabled: Annotated[bool, About("Whether job mapping files are read.", absent=True)] = False
     directory: Annotated[
-        str, About("Where they are.", unset="/var/lib/dcgm-exporter/job-mapping")
+        str,
+        About("The directory with the files.", unset="/var/lib/dcgm-exporter/job-mapping"),
     ] = ""
 
 
 class DcgmExporter(AgentSection, frozen=True, kw_only=True):
-    """Measurements of GPUs for Prometheus."""
+    """GPU metrics for Prometheus."""
 
     enabled: Annotated[
         bool,
-        About("Whether GPUs are measured.", effect="deploys the telemetry agent"),
+        About("Whether GPU metrics are collected.", effect="deploys the telemetry agent"),
     ] = True
     annotations: Annotated[
-        Labels, About("Annotations of its pods.", effect="as in the telemetry agent's pods")
+        Labels, About("Annotations of its pods.", effect="set on the telemetry agent's pods")
     ] = {}
     config: Annotated[
-        ExporterConfig, About("Which measurements.", no_effect_because=NO_EXPORTER_CONFIG)
+        ExporterConfig, About("Which metrics are exported.", no_effect_because=NO_EXPORTER_CONFIG)
     ] = ExporterConfig()
     service_monitor: Annotated[
-        ServiceMonitor, About("How Prometheus is told.", no_effect_because=NO_MONITOR)
+        ServiceMonitor, About("The ServiceMonitor for Prometheus.", no_effect_because=NO_MONITOR)
     ] = ServiceMonitor()
     service: Annotated[
-        ExporterService, About("The Service in front of it.", no_effect_because=NO_SERVICE)
+        ExporterService, About("The Service of the exporter.", no_effect_because=NO_SERVICE)
     ] = ExporterService()
     host_pid: Annotated[
         bool,
         About(
-            "Whether it sees the host's processes.",
-            no_effect_because="the telemetry agent learns processes from the driver agent",
+            "Whether the pod shares the host's process namespace.",
+            no_effect_because="the telemetry agent gets processes from the driver agent",
         ),
     ] = msgspec.field(name="hostPID", default=False)
     enable_pod_labels: Annotated[
         bool,
-        About("Whether pods' labels are exported.", no_effect_because=NO_POD_LABELS, absent=True),
+        About(
+            "Whether metrics carry the labels of pods.",
+            no_effect_because=NO_POD_LABELS,
+            absent=True,
+        ),
     ] = False
     enable_pod_uid: Annotated[
         bool,
-        About("Whether pods' uids are exported.", no_effect_because=NO_POD_LABELS, absent=True),
+        About(
+            "Whether metrics carry the UIDs of pods.", no_effect_because=NO_POD_LABELS, absent=True
+        ),
     ] = msgspec.field(name="enablePodUID", default=False)
     pod_label_allowlist_regex: Annotated[
-        tuple[str, ...], About("Which labels are exported.", no_effect_because=NO_POD_LABELS)
+        tuple[str, ...],
+        About("Regular expressions for the pod labels to export.", no_effect_because=NO_POD_LABELS),
     ] = ()
     hpc_job_mapping: Annotated[
-        HpcJobMapping, About("Which job a GPU works for.", no_effect_because=NO_JOB_MAPPING)
+        HpcJobMapping, About("Mapping of GPUs to HPC jobs.", no_effect_because=NO_JOB_MAPPING)
     ] = HpcJobMapping()
 
 
 class Gfd(AgentSection, frozen=True, kw_only=True):
-    """Labels that say what GPUs a node has."""
+    """GPU feature discovery: labels that describe a node's GPUs."""
 
     enabled: Annotated[
         bool,
         About(
-            "Whether nodes get labels of their GPUs.",
+            "Whether nodes get labels that describe their GPUs.",
             effect="the discovery agent reports GPUs, and discovery writes the labels",
         ),
     ] = True
 
 
 class MigSection(PolicyStruct, frozen=True, kw_only=True):
-    """Slices of GPUs."""
+    """MIG settings."""
 
     strategy: Annotated[
         MigStrategy | None,
         About(
-            "How slices are offered to pods.",
-            effect="names of the device plugin's resources and of the GPUs' labels",
+            "How MIG devices are offered to pods.",
+            effect="determines the names of the device plugin's resources and of the GPU labels",
             unset="none",
         ),
     ] = None
 
 
 class MigManagerConfig(PolicyStruct, frozen=True, kw_only=True):
-    """Which layouts of slices there are."""
+    """The available MIG layouts."""
 
     name: Annotated[
         str,
         About(
-            "The ConfigMap with layouts.",
-            effect="the driver agent reads layouts there",
-            unset="layouts that come with Sluice",
+            "The ConfigMap that holds the MIG layouts.",
+            effect="the driver agent reads the layouts from it",
+            unset="the layouts that come with Sluice",
         ),
     ] = ""
     default: Annotated[
         str,
         About(
-            "The layout of a node that names none.",
-            effect="all-disabled: written to nodes without one",
+            "The layout of nodes that do not select one.",
+            effect="all-disabled is written to nodes without a layout",
             stored=True,
             choices=("all-disabled", ""),
         ),
@@ -184,24 +192,24 @@ class MigManagerConfig(PolicyStruct, frozen=True, kw_only=True):
 
 
 class GpuClientsConfig(PolicyStruct, frozen=True, kw_only=True):
-    """Services of the host that must let go of GPUs."""
+    """Host services that must release GPUs before MIG changes."""
 
-    name: Annotated[str, About("The ConfigMap with their names.")] = ""
+    name: Annotated[str, About("The ConfigMap with the names of the services.")] = ""
 
 
 class MigManager(AgentSection, frozen=True, kw_only=True):
-    """Changes of the slices on a node, which the driver agent makes."""
+    """MIG changes on nodes, made by the driver agent."""
 
     enabled: Annotated[
         bool,
         About(
-            "Whether slices are changed as nodes ask for it.",
-            effect="the driver agent obeys nvidia.com/mig.config",
+            "Whether MIG layouts are applied to nodes.",
+            effect="the driver agent applies the layout in the label nvidia.com/mig.config",
         ),
     ] = True
-    config: Annotated[MigManagerConfig, About("Layouts.")] = MigManagerConfig()
+    config: Annotated[MigManagerConfig, About("The MIG layouts.")] = MigManagerConfig()
     gpu_clients_config: Annotated[
-        GpuClientsConfig, About("Services of the host.", no_effect_because=NO_GPU_CLIENTS)
+        GpuClientsConfig, About("Host services that use GPUs.", no_effect_because=NO_GPU_CLIENTS)
     ] = GpuClientsConfig()
 
 
@@ -210,24 +218,26 @@ class ValidatorCheck(PolicyStruct, frozen=True, kw_only=True):
 
     env: Annotated[
         tuple[EnvVar, ...],
-        About("Environment variables.", effect="settings of this check of the validator agent"),
+        About("Environment variables.", effect="settings of this check in the validator agent"),
     ] = ()
 
 
 class Validator(AgentSection, frozen=True, kw_only=True):
-    """The checks that tell whether a node's driver works."""
+    """The checks that prove that a node's driver works."""
 
     plugin: Annotated[ValidatorCheck, About("The check of the device plugin.")] = ValidatorCheck()
     toolkit: Annotated[ValidatorCheck, About("The check of the toolkit.")] = ValidatorCheck()
     driver: Annotated[ValidatorCheck, About("The check of the driver.")] = ValidatorCheck()
     cuda: Annotated[ValidatorCheck, About("The check of CUDA.")] = ValidatorCheck()
     vfio_pci: Annotated[
-        ValidatorCheck, About("The check of VFIO.", no_effect_because="VFIO is not built")
+        ValidatorCheck,
+        About("The check of VFIO.", no_effect_because="Sluice does not support VFIO"),
     ] = msgspec.field(name="vfioPCI", default=ValidatorCheck())
     vgpu_manager: Annotated[
         ValidatorCheck,
-        About("The check of the vGPU manager.", no_effect_because="vGPU is not built"),
+        About("The check of the vGPU manager.", no_effect_because="Sluice does not support vGPU"),
     ] = ValidatorCheck()
     vgpu_devices: Annotated[
-        ValidatorCheck, About("The check of vGPU devices.", no_effect_because="vGPU is not built")
+        ValidatorCheck,
+        About("The check of vGPU devices.", no_effect_because="Sluice does not support vGPU"),
     ] = ValidatorCheck()

@@ -1,4 +1,4 @@
-"""ClusterPolicy (`nvidia.com/v1`): one object that says everything for the whole cluster."""
+"""ClusterPolicy (`nvidia.com/v1`): driver and operands of the whole cluster."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -35,20 +35,20 @@ from libs.policy.kinds.unsupported import (
 )
 from libs.policy.shapes import About, FreeForm, PolicyStruct
 
-NO_DCGM = "there is no DCGM host engine: the telemetry agent measures by NVML"
-NO_NODE_STATUS = "the telemetry service exports what it would"
-NO_VFIO = "VFIO is not built"
-NO_VGPU = "vGPU is not built"
-NO_KATA = "Kata is not built"
-NO_CC = "confidential computing is not built"
-NO_OPENSHIFT = "OpenShift's driver toolkit is not used"
-NO_NRI = "the NRI plugin is not built: containers get GPUs by CDI"
-NO_PSP = "Kubernetes has no pod security policies any more"
-NO_PSA = "whoever installs Sluice makes the namespace, with its pod security labels"
+NO_DCGM = "Sluice runs no DCGM host engine: the telemetry agent reads metrics from NVML"
+NO_NODE_STATUS = "the telemetry service exports the same metrics"
+NO_VFIO = "Sluice does not support VFIO"
+NO_VGPU = "Sluice does not support vGPU"
+NO_KATA = "Sluice does not support Kata"
+NO_CC = "Sluice does not support confidential computing"
+NO_OPENSHIFT = "Sluice does not use OpenShift's driver toolkit"
+NO_NRI = "Sluice has no NRI plugin: containers get GPUs through CDI"
+NO_PSP = "Kubernetes no longer has pod security policies"
+NO_PSA = "the namespace and its pod security labels are created when Sluice is installed"
 
 
 class UpdateStrategy(StrEnum):
-    """How pods of our agents are replaced."""
+    """How pods of Sluice's agents are replaced."""
 
     ROLLING_UPDATE = "RollingUpdate"
     ON_DELETE = "OnDelete"
@@ -69,7 +69,7 @@ class Operator(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The RuntimeClass for pods with GPUs.",
-            effect="the RuntimeClass is made under this name",
+            effect="the RuntimeClass is created with this name",
             stored=True,
         ),
     ] = "nvidia"
@@ -77,7 +77,7 @@ class Operator(PolicyStruct, frozen=True, kw_only=True):
         InitContainer,
         About(
             "The init container of operands.",
-            no_effect_because="no operand has it any more",
+            no_effect_because="operands no longer have one",
             deprecated="leave it out",
         ),
     ] = InitContainer()
@@ -106,8 +106,8 @@ class RollingUpdate(PolicyStruct, frozen=True, kw_only=True):
     max_unavailable: Annotated[
         str,
         About(
-            "How many at a time, as text.",
-            effect="as in the agents' DaemonSets",
+            "How many pods may be unavailable at a time: a number or a percentage.",
+            effect="set on the agents' DaemonSets",
             unset="1",
             int_or_percent=True,
         ),
@@ -121,44 +121,46 @@ class Daemonsets(PolicyStruct, frozen=True, kw_only=True):
         Labels,
         About(
             "Labels.",
-            effect="on each DaemonSet and its pods, but for keys of ours, like app and"
+            effect="set on each DaemonSet and its pods, except reserved keys such as app and"
             " app.kubernetes.io/part-of",
         ),
     ] = {}
     annotations: Annotated[
-        Labels, About("Annotations.", effect="on each DaemonSet and its pods")
+        Labels, About("Annotations.", effect="set on each DaemonSet and its pods")
     ] = {}
     tolerations: Annotated[
-        tuple[Toleration, ...], About("Taints that pods put up with.", effect="added to ours")
+        tuple[Toleration, ...], About("Tolerations of pods.", effect="added to Sluice's own")
     ] = ()
     priority_class_name: Annotated[
         str,
-        About("The priority of pods.", effect="as in the pods", unset="system-node-critical"),
+        About(
+            "The priority class of pods.", effect="set on the pods", unset="system-node-critical"
+        ),
     ] = ""
     update_strategy: Annotated[
         UpdateStrategy,
         About(
             "How pods are replaced.",
-            effect="as in the agents' DaemonSets; the driver's is always OnDelete",
+            effect="set on the agents' DaemonSets; the driver's is always OnDelete",
             stored=True,
         ),
     ] = UpdateStrategy.ROLLING_UPDATE
-    rolling_update: Annotated[RollingUpdate, About("How many at a time, with RollingUpdate.")] = (
-        RollingUpdate()
-    )
+    rolling_update: Annotated[
+        RollingUpdate, About("Settings of the update strategy RollingUpdate.")
+    ] = RollingUpdate()
     pod_security_context: Annotated[
-        FreeForm, About("The security context of pods.", effect="as in the pods")
+        FreeForm, About("The security context of pods.", effect="set on the pods")
     ] = {}
 
 
 class Cdi(PolicyStruct, frozen=True, kw_only=True):
-    """How containers get their GPUs."""
+    """The Container Device Interface."""
 
     enabled: Annotated[
         bool,
         About(
-            "Whether by the Container Device Interface.",
-            effect="the driver agent writes CDI specs, the device plugin names them",
+            "Whether containers get GPUs through the Container Device Interface.",
+            effect="the driver agent writes CDI specs, and the device plugin refers to them",
             stored=True,
         ),
     ] = True
@@ -166,7 +168,7 @@ class Cdi(PolicyStruct, frozen=True, kw_only=True):
         bool,
         About(
             "Whether CDI is the runtime's default.",
-            no_effect_because="enabled says it",
+            no_effect_because="cdi.enabled decides it",
             deprecated="use cdi.enabled",
             stored=True,
         ),
@@ -186,22 +188,24 @@ class Psa(PolicyStruct, frozen=True, kw_only=True):
     """Pod security labels of the namespace."""
 
     enabled: Annotated[
-        bool, About("Whether they are written.", no_effect_because=NO_PSA, absent=True)
+        bool, About("Whether the labels are written.", no_effect_because=NO_PSA, absent=True)
     ] = False
 
 
 class HostPaths(PolicyStruct, frozen=True, kw_only=True):
-    """Where things are on the host."""
+    """Paths on the host."""
 
     root_fs: Annotated[
         str,
-        About("The host's root.", effect="what containers mount as the host's root", unset="/"),
+        About(
+            "The host's root directory.", effect="containers mount it as the host's root", unset="/"
+        ),
     ] = msgspec.field(name="rootFS", default="")
     driver_install_dir: Annotated[
         str,
         About(
-            "The root of the installed driver.",
-            effect="what containers mount as the driver's root",
+            "The root directory of the installed driver.",
+            effect="containers mount it as the driver's root",
             unset="/run/nvidia/driver",
         ),
     ] = ""
@@ -209,41 +213,44 @@ class HostPaths(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "The kubelet's directory.",
-            effect="where the device plugin's and the pod-resources sockets are",
+            effect="the device plugin's and the pod-resources sockets are in it",
             stored=True,
         ),
     ] = "/var/lib/kubelet"
 
 
-def _needed(says: str, moot: str = "") -> About:
-    return About(says, no_effect_because=moot, required=True)
+def _required(description: str, moot: str = "") -> About:
+    return About(description, no_effect_because=moot, required=True)
 
 
 class ClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
-    """What people want of the whole cluster."""
-
-    operator: Annotated[Operator, _needed("The operator itself.")] = Operator()
-    daemonsets: Annotated[Daemonsets, _needed("Common to all DaemonSets.")] = Daemonsets()
-    driver: Annotated[DriverSection, _needed("The driver.")] = DriverSection()
-    toolkit: Annotated[Toolkit, _needed("The container toolkit.")] = Toolkit()
-    device_plugin: Annotated[DevicePlugin, _needed("The device plugin.")] = DevicePlugin()
-    dcgm_exporter: Annotated[DcgmExporter, _needed("Measurements.")] = DcgmExporter()
-    dcgm: Annotated[Dcgm, _needed("The DCGM host engine.", NO_DCGM)] = Dcgm()
+    operator: Annotated[Operator, _required("The operator itself.")] = Operator()
+    daemonsets: Annotated[Daemonsets, _required("Settings of all DaemonSets.")] = Daemonsets()
+    driver: Annotated[DriverSection, _required("The driver.")] = DriverSection()
+    toolkit: Annotated[Toolkit, _required("The container toolkit.")] = Toolkit()
+    device_plugin: Annotated[DevicePlugin, _required("The device plugin.")] = DevicePlugin()
+    dcgm_exporter: Annotated[DcgmExporter, _required("GPU metrics.")] = DcgmExporter()
+    dcgm: Annotated[Dcgm, _required("The DCGM host engine.", NO_DCGM)] = Dcgm()
     node_status_exporter: Annotated[
-        NodeStatusExporter, _needed("Metrics of validation.", NO_NODE_STATUS)
+        NodeStatusExporter, _required("Metrics of node validation.", NO_NODE_STATUS)
     ] = NodeStatusExporter()
-    gfd: Annotated[Gfd, _needed("Labels of GPUs.")] = Gfd()
-    mig: Annotated[MigSection, About("Slices of GPUs.")] = MigSection()
+    gfd: Annotated[Gfd, _required("GPU feature discovery: labels that describe GPUs.")] = Gfd()
+    mig: Annotated[MigSection, About("MIG settings.")] = MigSection()
     mig_manager: Annotated[
         MigManager,
-        About("Changes of slices. Its agent is the toolkit's, whose section holds over this one."),
+        About(
+            "MIG changes. The toolkit's agent carries them out, and the toolkit section takes"
+            " precedence over this one."
+        ),
     ] = MigManager()
     psp: Annotated[Psp, About("Pod security policies.", no_effect_because=NO_PSP)] = Psp()
     psa: Annotated[Psa, About("Pod security labels.")] = Psa()
-    validator: Annotated[Validator, About("The checks.")] = Validator()
+    validator: Annotated[Validator, About("The validator's checks.")] = Validator()
     gds: Annotated[Gds, About("GPUDirect Storage.")] = Gds()
     gdrcopy: Annotated[Gdrcopy, About("GDRCopy.")] = Gdrcopy()
-    sandbox_workloads: Annotated[SandboxWorkloads, About("Virtual machines.")] = SandboxWorkloads()
+    sandbox_workloads: Annotated[SandboxWorkloads, About("GPUs for virtual machines.")] = (
+        SandboxWorkloads()
+    )
     vfio_manager: Annotated[VfioManager, About("VFIO.", no_effect_because=NO_VFIO)] = VfioManager()
     sandbox_device_plugin: Annotated[
         SandboxDevicePlugin, About("GPUs for virtual machines.", no_effect_because=NO_VMS)
@@ -274,10 +281,10 @@ class PolicyState(StrEnum):
 
 
 class ClusterPolicyStatus(PolicyStruct, frozen=True, kw_only=True):
-    """How it stands."""
-
-    state: Annotated[PolicyState, About("In one word.", required=True)] = PolicyState.NOT_READY
-    namespace: Annotated[str, About("Where the operands are.")] = ""
+    state: Annotated[PolicyState, About("The state in one word.", required=True)] = (
+        PolicyState.NOT_READY
+    )
+    namespace: Annotated[str, About("The namespace of the operands.")] = ""
     conditions: Conditions = ()
 
 

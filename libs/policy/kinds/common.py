@@ -1,4 +1,4 @@
-"""What the sections of several kinds have in common: images, environment, probes, conditions."""
+"""Parts that several kinds share: images, environment, probes, conditions."""
 
 from typing import Annotated
 
@@ -9,12 +9,12 @@ QUANTITY_PATTERN = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
     r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
 )
-OUR_IMAGE = "Sluice's own agent does this work, in the image of Sluice's release"
-OUR_ARGUMENTS = "Sluice's own agent does this work, and has other arguments"
-OUR_NETWORK = "Sluice's own agent does this work, and settles its network itself"
-NO_OPERATOR = "there is no operator pod: Sluice's services come with their own manifests"
-IN_CONTAINER = "in the environment of the container"
-IN_AGENT = "in the environment of the agent that does this work"
+OUR_IMAGE = "one of Sluice's agents does this, with the image of the Sluice release"
+OUR_ARGUMENTS = "one of Sluice's agents does this, with its own arguments"
+OUR_NETWORK = "one of Sluice's agents does this, with its own network settings"
+NO_OPERATOR = "Sluice has no operator pod; its services have their own manifests"
+IN_CONTAINER = "set in the container"
+IN_AGENT = "set in the agent that does this"
 
 Labels = dict[str, str]
 
@@ -23,38 +23,38 @@ class EnvVar(PolicyStruct, frozen=True, kw_only=True):
     """An environment variable with a literal value."""
 
     name: Annotated[str, About("The name of the variable.", required=True)] = ""
-    value: Annotated[str, About("Its value.")] = ""
+    value: Annotated[str, About("The value of the variable.")] = ""
 
 
 class ResourceRequirements(PolicyStruct, frozen=True, kw_only=True):
-    """What a container may use and is promised."""
+    """Resource limits and requests of a container."""
 
     limits: Annotated[
         dict[str, IntOrString],
-        About("The most that it may use.", effect="as in the pod", pattern=QUANTITY_PATTERN),
+        About("Resource limits.", effect="set on the container", pattern=QUANTITY_PATTERN),
     ] = {}
     requests: Annotated[
         dict[str, IntOrString],
-        About("What it is promised.", effect="as in the pod", pattern=QUANTITY_PATTERN),
+        About("Resource requests.", effect="set on the container", pattern=QUANTITY_PATTERN),
     ] = {}
 
 
 class Image(PolicyStruct, frozen=True, kw_only=True):
     """The image of a container, and how it is pulled.
 
-    All of repository, image and version, or a whole path in `image` alone, or nothing.
+    Set repository, image and version, or only `image` with a full path, or nothing.
     """
 
     repository: Annotated[
         str,
-        About("Registry and path before the image's name.", effect="part of the image's path"),
+        About("Registry and path in front of the image's name.", effect="part of the image's path"),
     ] = ""
     image: Annotated[
         str,
         About(
-            "The image's name, or its whole path when repository and version are not set.",
+            "The image's name, or its full path if repository and version are not set.",
             effect="part of the image's path",
-            unset="none: what is run must be named",
+            unset="none: an image must be given",
             pattern=IMAGE_PATTERN,
         ),
     ] = ""
@@ -65,34 +65,35 @@ class Image(PolicyStruct, frozen=True, kw_only=True):
     image_pull_policy: Annotated[
         str,
         About(
-            "When the kubelet pulls it.",
-            effect="as in the pod",
+            "When the kubelet pulls the image.",
+            effect="set on the container",
             unset="IfNotPresent",
         ),
     ] = ""
     image_pull_secrets: Annotated[
         tuple[str, ...],
-        About("Names of the Secrets for its registry.", effect="as in the pod"),
+        About("Names of the pull Secrets of the registry.", effect="set on the pod"),
     ] = ()
 
 
 class ContainerSection(Image, frozen=True, kw_only=True):
-    """A container that is run as it is told to."""
+    """A container whose fields take effect as written."""
 
-    resources: Annotated[ResourceRequirements, About("What its container may use.")] = (
-        ResourceRequirements()
-    )
+    resources: Annotated[
+        ResourceRequirements, About("Resource limits and requests of the container.")
+    ] = ResourceRequirements()
     args: Annotated[
-        tuple[str, ...], About("Arguments of its container.", effect="replace its arguments")
+        tuple[str, ...],
+        About("Arguments of the container.", effect="replace the default arguments"),
     ] = ()
     env: Annotated[tuple[EnvVar, ...], About("Environment variables.", effect=IN_CONTAINER)] = ()
     host_network: Annotated[
-        bool, About("Whether it shares the host's network.", effect="as in the pod")
+        bool, About("Whether the pod uses the host's network.", effect="set on the pod")
     ] = False
 
 
 class AgentSection(PolicyStruct, frozen=True, kw_only=True):
-    """An operand whose work an agent of ours does."""
+    """An operand that one of Sluice's agents carries out."""
 
     repository: Annotated[
         str, About("Registry and path of the image.", no_effect_because=OUR_IMAGE)
@@ -105,58 +106,58 @@ class AgentSection(PolicyStruct, frozen=True, kw_only=True):
         str,
         About(
             "When the kubelet pulls the image.",
-            effect="as in the agent's pod",
+            effect="set on the agent's container",
             unset="IfNotPresent",
         ),
     ] = ""
     image_pull_secrets: Annotated[
         tuple[str, ...],
-        About("Names of the Secrets for its registry.", effect="as in the agent's pod"),
+        About("Names of the pull Secrets of the registry.", effect="set on the agent's pod"),
     ] = ()
-    resources: Annotated[ResourceRequirements, About("What its container may use.")] = (
-        ResourceRequirements()
-    )
+    resources: Annotated[
+        ResourceRequirements, About("Resource limits and requests of the container.")
+    ] = ResourceRequirements()
     args: Annotated[tuple[str, ...], About("Arguments.", no_effect_because=OUR_ARGUMENTS)] = ()
     env: Annotated[tuple[EnvVar, ...], About("Environment variables.", effect=IN_AGENT)] = ()
     host_network: Annotated[
-        bool, About("Whether it shares the host's network.", no_effect_because=OUR_NETWORK)
+        bool, About("Whether the pod uses the host's network.", no_effect_because=OUR_NETWORK)
     ] = False
 
 
 class Probe(PolicyStruct, frozen=True, kw_only=True):
-    """How often a container is asked how it is. What is not set stays as Sluice has it."""
+    """Timing of a container's probe. Unset fields keep Sluice's defaults."""
 
     initial_delay_seconds: Annotated[
         int | None,
-        About("Seconds before the first time.", effect="as in the probe", bits=32),
+        About("Seconds before the first probe.", effect="set on the probe", bits=32),
     ] = None
     timeout_seconds: Annotated[
         int | None,
-        About("Seconds until an answer is too late.", effect="as in the probe", minimum=1, bits=32),
+        About("Seconds until a probe times out.", effect="set on the probe", minimum=1, bits=32),
     ] = None
     period_seconds: Annotated[
         int | None,
-        About("Seconds between two times.", effect="as in the probe", minimum=1, bits=32),
+        About("Seconds between two probes.", effect="set on the probe", minimum=1, bits=32),
     ] = None
     success_threshold: Annotated[
         int | None,
-        About("Good answers in a row that count.", effect="as in the probe", minimum=1, bits=32),
+        About("Consecutive successes required.", effect="set on the probe", minimum=1, bits=32),
     ] = None
     failure_threshold: Annotated[
         int | None,
-        About("Bad answers in a row that count.", effect="as in the probe", minimum=1, bits=32),
+        About("Consecutive failures required.", effect="set on the probe", minimum=1, bits=32),
     ] = None
 
 
 class Toleration(PolicyStruct, frozen=True, kw_only=True):
-    """A taint that pods put up with."""
+    """A taint that pods tolerate."""
 
-    key: Annotated[str, About("The taint's key; empty for all, with Exists.")] = ""
+    key: Annotated[str, About("The taint's key; empty, with Exists, means all taints.")] = ""
     operator: Annotated[str, About("Exists or Equal.")] = ""
     value: Annotated[str, About("The taint's value.")] = ""
-    effect: Annotated[str, About("The taint's effect; empty for all.")] = ""
+    effect: Annotated[str, About("The taint's effect; empty means all effects.")] = ""
     toleration_seconds: Annotated[
-        int | None, About("For how long, with NoExecute; unset for ever.")
+        int | None, About("How long a NoExecute taint is tolerated; unset means forever.")
     ] = None
 
 
@@ -167,32 +168,34 @@ class ConfigName(PolicyStruct, frozen=True, kw_only=True):
 
 
 class ServiceMonitor(PolicyStruct, frozen=True, kw_only=True):
-    """How Prometheus is told to scrape."""
+    """Settings of a Prometheus ServiceMonitor."""
 
-    enabled: Annotated[bool, About("Whether there is a ServiceMonitor.", absent=True)] = False
-    interval: Annotated[str, About("Time between two scrapes.")] = ""
-    honor_labels: Annotated[bool, About("Whether scraped labels win.")] = False
-    additional_labels: Annotated[Labels, About("More labels of the ServiceMonitor.")] = {}
-    relabelings: Annotated[tuple[FreeForm, ...], About("How labels are rewritten.")] = ()
+    enabled: Annotated[bool, About("Whether a ServiceMonitor is created.", absent=True)] = False
+    interval: Annotated[str, About("The scrape interval.")] = ""
+    honor_labels: Annotated[bool, About("Whether labels of scraped metrics take precedence.")] = (
+        False
+    )
+    additional_labels: Annotated[Labels, About("Additional labels of the ServiceMonitor.")] = {}
+    relabelings: Annotated[tuple[FreeForm, ...], About("Relabeling rules.")] = ()
 
 
 class Condition(PolicyStruct, frozen=True, kw_only=True):
-    """One statement about an object, in the form that all of Kubernetes uses."""
+    """A Kubernetes status condition."""
 
-    type: Annotated[str, About("What it is about.", required=True)] = ""
+    type: Annotated[str, About("The type of the condition.", required=True)] = ""
     status: Annotated[
         str, About("True, False or Unknown.", required=True, choices=("True", "False", "Unknown"))
     ] = ""
     observed_generation: Annotated[
-        int | None, About("The generation of spec that it speaks of.", minimum=0)
+        int | None, About("The generation of spec that the condition refers to.", minimum=0)
     ] = None
     last_transition_time: Annotated[str, About("When status last changed.", required=True)] = ""
-    reason: Annotated[str, About("Why, in one word.", required=True)] = ""
-    message: Annotated[str, About("Why, in words.", required=True)] = ""
+    reason: Annotated[str, About("The reason in one word.", required=True)] = ""
+    message: Annotated[str, About("The reason in a sentence.", required=True)] = ""
 
 
 class Metadata(PolicyStruct, frozen=True, kw_only=True):
-    """Of an object's metadata what decides between objects."""
+    """The metadata fields that decide precedence between objects."""
 
     name: str = ""
     uid: str = ""
@@ -202,13 +205,14 @@ class Metadata(PolicyStruct, frozen=True, kw_only=True):
 
     @property
     def age(self) -> tuple[str, str]:
-        """Sorts the oldest first; of two of the same second the smaller name."""
+        """Return a sort key: oldest first, then by name."""
         return self.creation_timestamp, self.name
 
     @property
     def deleting(self) -> bool:
-        """Whether somebody asked for its deletion."""
         return bool(self.deletion_timestamp)
 
 
-Conditions = Annotated[tuple[Condition, ...], About("What is so, and why.", keys=("type",))]
+Conditions = Annotated[
+    tuple[Condition, ...], About("The conditions of the object.", keys=("type",))
+]

@@ -1,4 +1,4 @@
-"""The driver as ClusterPolicy and NVIDIADriver both have it: the parts of its pod."""
+"""Driver fields that ClusterPolicy and NVIDIADriver share."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -9,8 +9,8 @@ from libs.policy.kinds.common import ContainerSection, EnvVar, Probe
 from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.policy.shapes import About, PolicyStruct
 
-NO_VGPU = "vGPU is not built"
-NO_MANAGER = "the vendor's driver manager does not run: its steps are the driver agent's"
+NO_VGPU = "Sluice does not support vGPU"
+NO_MANAGER = "the vendor's driver manager does not run: the driver agent performs its steps"
 
 
 class KernelModuleType(StrEnum):
@@ -22,7 +22,7 @@ class KernelModuleType(StrEnum):
 
 
 class DriverManager(PolicyStruct, frozen=True, kw_only=True):
-    """The init container that, in the GPU Operator, makes room for a new driver."""
+    """The GPU Operator's init container that removes the old driver."""
 
     repository: Annotated[
         str, About("Registry and path of its image.", no_effect_because=NO_MANAGER)
@@ -30,10 +30,11 @@ class DriverManager(PolicyStruct, frozen=True, kw_only=True):
     image: Annotated[str, About("Its image's name.", no_effect_because=NO_MANAGER)] = ""
     version: Annotated[str, About("Its image's tag or digest.", no_effect_because=NO_MANAGER)] = ""
     image_pull_policy: Annotated[
-        str, About("When the kubelet pulls it.", no_effect_because=NO_MANAGER)
+        str, About("When the kubelet pulls its image.", no_effect_because=NO_MANAGER)
     ] = ""
     image_pull_secrets: Annotated[
-        tuple[str, ...], About("Secrets for its registry.", no_effect_because=NO_MANAGER)
+        tuple[str, ...],
+        About("Names of the pull Secrets of the registry.", no_effect_because=NO_MANAGER),
     ] = ()
     env: Annotated[
         tuple[EnvVar, ...],
@@ -45,7 +46,7 @@ class DriverManager(PolicyStruct, frozen=True, kw_only=True):
 
 
 class Rdma(PolicyStruct, frozen=True, kw_only=True):
-    """GPUDirect RDMA: network cards reach GPU memory."""
+    """GPUDirect RDMA: network cards access GPU memory."""
 
     enabled: Annotated[
         bool,
@@ -55,13 +56,13 @@ class Rdma(PolicyStruct, frozen=True, kw_only=True):
         bool,
         About(
             "Whether the network driver is the one installed on the host.",
-            effect="mounts the host's into the containers",
+            effect="mounts the host's network driver into the containers",
         ),
     ] = False
 
 
 class Gds(ContainerSection, frozen=True, kw_only=True):
-    """GPUDirect Storage: disks reach GPU memory."""
+    """GPUDirect Storage: disks access GPU memory."""
 
     enabled: Annotated[
         bool, About("Whether nvidia-fs is loaded.", effect="adds nvidia-fs-ctr to the pod")
@@ -118,22 +119,28 @@ class Licensing(PolicyStruct, frozen=True, kw_only=True):
         str, About("The ConfigMap with the licence.", deprecated="use secretName")
     ] = ""
     secret_name: Annotated[str, About("The Secret with the licence.")] = ""
-    nls_enabled: Annotated[bool, About("Whether the licence comes from NLS.")] = False
+    nls_enabled: Annotated[
+        bool, About("Whether the licence comes from the NVIDIA License System (NLS).")
+    ] = False
 
 
 class DriverBase(ContainerSection, frozen=True, kw_only=True):
-    """The driver container: what both kinds say of it under the same names."""
+    """Fields of the driver container that have the same name in both kinds."""
 
     use_precompiled: Annotated[
         bool,
         About(
-            "Whether kernel modules come precompiled, in an image per kernel.",
-            effect="the image's tag names the kernel: one driver DaemonSet per kernel",
+            "Whether the driver uses precompiled kernel modules, with one image per kernel.",
+            effect="the image's tag contains the kernel: one driver DaemonSet per kernel",
         ),
     ] = False
     kernel_module_type: Annotated[
         KernelModuleType,
-        About("Which kernel modules.", effect="KERNEL_MODULE_TYPE of the container", stored=True),
+        About(
+            "Which kernel modules are used.",
+            effect="sets KERNEL_MODULE_TYPE of the container",
+            stored=True,
+        ),
     ] = KernelModuleType.AUTO
     use_open_kernel_modules: Annotated[
         bool,
@@ -152,7 +159,7 @@ class DriverBase(ContainerSection, frozen=True, kw_only=True):
         str,
         About(
             "The Secret whose entries become environment variables.",
-            effect="envFrom of the driver container",
+            effect="set as envFrom of the driver container",
         ),
     ] = ""
     cert_config: Annotated[CertConfig, About("Certificates for repositories.")] = CertConfig()
@@ -168,14 +175,14 @@ class DriverSection(DriverBase, frozen=True, kw_only=True):
         bool,
         About(
             "Whether the driver is installed.",
-            effect="false: nodes count as pre-installed, which are validated and never changed",
+            effect="false: drivers count as pre-installed; they are validated and never changed",
         ),
     ] = True
     use_nvidia_driver_crd: Annotated[
         bool,
         About(
-            "Whether NVIDIADriver objects say which driver a node has.",
-            effect="true: this section names no driver, nodes belong to NVIDIADrivers",
+            "Whether NVIDIADriver objects determine which driver a node has.",
+            effect="true: this section is not used, and nodes belong to NVIDIADrivers",
         ),
     ] = msgspec.field(name="useNvidiaDriverCRD", default=False)
     upgrade_policy: Annotated[UpgradePolicy, About("How nodes are upgraded.")] = UpgradePolicy()

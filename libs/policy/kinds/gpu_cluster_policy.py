@@ -1,4 +1,4 @@
-"""GPUClusterPolicy (`gpu.nvidia.com/v1`): the short way, with drivers on the host itself."""
+"""GPUClusterPolicy (`gpu.nvidia.com/v1`): a short cluster-wide policy with host drivers."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ class HostDriver(PolicyStruct, frozen=True, kw_only=True):
         bool,
         About(
             "Whether the driver is installed.",
-            effect="false: nodes count as pre-installed, which are validated and never changed",
+            effect="false: drivers count as pre-installed; they are validated and never changed",
         ),
     ] = True
     version: Annotated[
@@ -28,17 +28,18 @@ class HostDriver(PolicyStruct, frozen=True, kw_only=True):
 
 
 class Cuda(PolicyStruct, frozen=True, kw_only=True):
-    """The CUDA that containers may count on."""
+    """The CUDA version that containers rely on."""
 
     enabled: Annotated[
         bool,
-        About("Whether a CUDA version is asked for.", effect="false: version is not looked at"),
+        About("Whether a CUDA version is required.", effect="false: version has no effect"),
     ] = True
     version: Annotated[
         str,
         About(
             "The CUDA version that the driver must support.",
-            effect="a driver that supports less fails validation; nothing is installed for it",
+            effect="a driver that only supports older versions fails validation; CUDA itself is"
+            " not installed",
         ),
     ] = ""
 
@@ -52,30 +53,28 @@ class HostDevicePlugin(PolicyStruct, frozen=True, kw_only=True):
 
 
 class HostMigManager(PolicyStruct, frozen=True, kw_only=True):
-    """Changes of the slices on a node."""
+    """MIG changes on nodes."""
 
     enabled: Annotated[
         bool,
         About(
-            "Whether slices are changed as nodes ask for it.",
-            effect="the driver agent obeys nvidia.com/mig.config",
+            "Whether MIG layouts are applied to nodes.",
+            effect="the driver agent applies the layout in the label nvidia.com/mig.config",
         ),
     ] = True
 
 
 class GpuClusterPolicySpec(PolicyStruct, frozen=True, kw_only=True):
-    """What people want of the whole cluster, in short."""
-
     driver: Annotated[HostDriver, About("The driver.")] = HostDriver()
     cuda: Annotated[Cuda, About("The CUDA version.")] = Cuda()
     device_plugin: Annotated[HostDevicePlugin, About("The device plugin.")] = HostDevicePlugin()
-    mig_manager: Annotated[HostMigManager, About("Changes of slices.")] = HostMigManager()
+    mig_manager: Annotated[HostMigManager, About("MIG changes.")] = HostMigManager()
 
 
 class GpuClusterPolicyStatus(PolicyStruct, frozen=True, kw_only=True):
-    """How it stands."""
-
-    state: Annotated[PolicyState, About("In one word.", required=True)] = PolicyState.NOT_READY
+    state: Annotated[PolicyState, About("The state in one word.", required=True)] = (
+        PolicyState.NOT_READY
+    )
     conditions: Conditions = ()
 
 
@@ -92,7 +91,7 @@ GPU_CLUSTER_POLICY = Kind(
     version="v1",
     plural="gpuclusterpolicies",
     singular="gpuclusterpolicy",
-    description="One driver, installed on the host itself, for every GPU node of the cluster.",
+    description="One driver, installed on the host, for every GPU node of the cluster.",
     spec=GpuClusterPolicySpec,
     status=GpuClusterPolicyStatus,
     object_type=GpuClusterPolicy,

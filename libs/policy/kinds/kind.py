@@ -1,4 +1,4 @@
-"""What a kind is besides its fields: names, and what `kubectl get` shows of it."""
+"""Definitions of kinds: names, printer columns, spec and status structs."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,7 +8,7 @@ import msgspec
 from libs.policy.shapes import About, Rule, Shape, shape_of
 
 _SHAPES: Final[dict[type[msgspec.Struct], Shape]] = {}
-"""What was worked out once: a struct belongs to one kind."""
+"""Cache of shapes; a struct belongs to one kind, so descriptions need not be part of the key."""
 
 FieldDescriptions = Mapping[type[msgspec.Struct], Mapping[str, About]]
 
@@ -27,7 +27,7 @@ AGE = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
 
 
 class ForeignKind(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of somebody else, of which we only ask whether there is any."""
+    """A kind of another project; Sluice only checks whether objects of it exist."""
 
     name: str
     group: str
@@ -36,8 +36,6 @@ class ForeignKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of object that people write."""
-
     name: str
     group: str
     version: str
@@ -48,32 +46,29 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     spec: type[msgspec.Struct]
     status: type[msgspec.Struct]
     object_type: Any
-    """What the object is once it is read; None: only its spec is."""
+    """The struct that objects of the kind are parsed into."""
     columns: tuple[PrinterColumn, ...] = (AGE,)
     rules: tuple[Rule, ...] = ()
-    """Of spec as a whole."""
+    """Rules for the whole spec."""
     spec_required: bool = False
     descriptions: FieldDescriptions = {}
-    """Words for structs that are declared elsewhere."""
+    """Field descriptions of structs that are declared elsewhere."""
 
     @property
     def api_version(self) -> str:
-        """Group and version, as an object says them."""
         return f"{self.group}/{self.version}"
 
     @property
     def spec_shape(self) -> Shape:
-        """What people write, as data."""
         return _shape(self.spec, self.descriptions)
 
     @property
     def status_shape(self) -> Shape:
-        """What we write, as data."""
         return _shape(self.status, self.descriptions)
 
 
-def _shape(struct: type[msgspec.Struct], told: FieldDescriptions) -> Shape:
+def _shape(struct: type[msgspec.Struct], descriptions: FieldDescriptions) -> Shape:
     known = _SHAPES.get(struct)
     if known is None:
-        known = _SHAPES[struct] = shape_of(struct, told)
+        known = _SHAPES[struct] = shape_of(struct, descriptions)
     return known

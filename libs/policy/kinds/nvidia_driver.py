@@ -20,7 +20,7 @@ NO_SELECTOR_OF_DEFAULT = "!self.default || !has(self.nodeSelector) || size(self.
 
 
 class DriverType(StrEnum):
-    """What a driver is for."""
+    """The purpose of a driver."""
 
     GPU = "gpu"
     VGPU = "vgpu"
@@ -32,17 +32,17 @@ class DriverLicensing(PolicyStruct, frozen=True, kw_only=True):
 
     name: Annotated[str, About("The ConfigMap with the licence.", deprecated="use secretName")] = ""
     secret_name: Annotated[str, About("The Secret with the licence.")] = ""
-    nls_enabled: Annotated[bool, About("Whether the licence comes from NLS.")] = True
+    nls_enabled: Annotated[
+        bool, About("Whether the licence comes from the NVIDIA License System (NLS).")
+    ] = True
 
 
 class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
-    """What people want of one pool."""
-
     default: Annotated[
         bool,
         About(
-            "Whether nodes that no other driver selects are this one's.",
-            effect="one at most may be; it has no nodeSelector",
+            "Whether the driver applies to nodes that no other driver selects.",
+            effect="at most one driver is the default, and it has no nodeSelector",
             stored=True,
             required=True,
         ),
@@ -50,8 +50,8 @@ class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
     driver_type: Annotated[
         DriverType,
         About(
-            "What the driver is for; cannot be changed.",
-            effect="gpu alone is built: another type is refused in words, and installs nothing",
+            "The purpose of the driver; cannot be changed.",
+            effect="only gpu is supported; other types cause an error and install nothing",
             stored=True,
             required=True,
             rules=(Rule(IMMUTABLE, "driverType is an immutable field"),),
@@ -60,15 +60,16 @@ class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
     use_precompiled: Annotated[
         bool,
         About(
-            "Whether kernel modules come precompiled, in an image per kernel; cannot be changed.",
-            effect="the image's tag names the kernel: one driver DaemonSet per kernel",
+            "Whether the driver uses precompiled kernel modules, with one image per kernel;"
+            " cannot be changed.",
+            effect="the image's tag contains the kernel: one driver DaemonSet per kernel",
             rules=(Rule(IMMUTABLE, "usePrecompiled is an immutable field"),),
         ),
     ] = False
     image: Annotated[
         str,
         About(
-            "The image's name, or its whole path when repository and version are not set.",
+            "The image's name, or its full path if repository and version are not set.",
             effect="part of the image's path",
             stored=True,
             required=True,
@@ -82,7 +83,7 @@ class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
     node_selector: Annotated[
         Labels,
         About(
-            "Which nodes, by labels that all must be there.",
+            "The labels that a node must have to get this driver.",
             effect="selects among GPU nodes",
             unset="nvidia.com/gpu.present=true",
         ),
@@ -90,21 +91,27 @@ class NvidiaDriverSpec(DriverBase, frozen=True, kw_only=True):
     node_affinity: Annotated[
         FreeForm,
         About(
-            "Which nodes, by rules.",
-            effect="refused in words: use nodeSelector",
+            "Rules that select nodes.",
+            effect="causes an error: use nodeSelector",
         ),
     ] = {}
     tolerations: Annotated[
-        tuple[Toleration, ...], About("Taints that its pods put up with.", effect="added to ours")
+        tuple[Toleration, ...], About("Tolerations of the pods.", effect="added to Sluice's own")
     ] = ()
-    labels: Annotated[Labels, About("Labels.", effect="on its DaemonSets and pods")] = {}
-    annotations: Annotated[Labels, About("Annotations.", effect="on its DaemonSets and pods")] = {}
+    labels: Annotated[Labels, About("Labels.", effect="set on the DaemonSets and pods")] = {}
+    annotations: Annotated[
+        Labels, About("Annotations.", effect="set on the DaemonSets and pods")
+    ] = {}
     priority_class_name: Annotated[
         str,
-        About("The priority of its pods.", effect="as in the pods", unset="system-node-critical"),
+        About(
+            "The priority class of the pods.",
+            effect="set on the pods",
+            unset="system-node-critical",
+        ),
     ] = ""
     pod_security_context: Annotated[
-        FreeForm, About("The security context of its pods.", effect="as in the pods")
+        FreeForm, About("The security context of the pods.", effect="set on the pods")
     ] = {}
     repo_config: Annotated[ConfigName, About("Package repositories.")] = ConfigName()
     licensing_config: Annotated[
@@ -125,10 +132,10 @@ class DriverState(StrEnum):
 
 
 class NvidiaDriverStatus(PolicyStruct, frozen=True, kw_only=True):
-    """How it stands."""
-
-    state: Annotated[DriverState, About("In one word.", required=True)] = DriverState.NOT_READY
-    namespace: Annotated[str, About("Where its DaemonSets are.")] = ""
+    state: Annotated[DriverState, About("The state in one word.", required=True)] = (
+        DriverState.NOT_READY
+    )
+    namespace: Annotated[str, About("The namespace of the DaemonSets.")] = ""
     conditions: Conditions = ()
 
 

@@ -1,6 +1,6 @@
-"""Rollout (`sluice.dev/v1alpha1`): where a pool's rollout stands, with people's brake and release.
+"""Rollout (`sluice.dev/v1alpha1`): the state of a pool's rollout, and its brake and release.
 
-Its fields are the contracts'; their words for the schema and the page are here.
+The fields are declared in `libs.contracts.rollout`; their descriptions are here.
 """
 
 from libs.contracts import rollout
@@ -11,69 +11,76 @@ from libs.policy.shapes import About, PolicyStruct
 _DESCRIPTIONS: FieldDescriptions = {
     rollout.RolloutSpec: {
         "brake": About(
-            "Pause: nothing starts. Freeze: nothing moves, and clocks stop.",
-            effect="Pause finishes what is in flight; Freeze holds everything",
+            "Pause: no node starts an upgrade. Freeze: no node changes state, and timeouts stop.",
+            effect="with Pause, nodes in flight finish; with Freeze, they stay where they are",
             stored=True,
         ),
-        "release": About("A person accepts failures of a target; a halt ends by it."),
+        "release": About("Accepts failures of a halted target, which ends the halt."),
     },
     rollout.Release: {
         "target": About("The halted target.", effect="the halt of this target ends", required=True),
         "failures": About(
-            "How many of its failures are accepted.",
-            effect="so many failures are forgiven; halted again when the threshold is reached anew",
+            "How many failures of the target are accepted.",
+            effect="this many failures no longer count; the target is halted again when further"
+            " failures reach the threshold",
             required=True,
             minimum=0,
         ),
     },
     rollout.RolloutStatus: {
         "target": About("The digest of the wanted driver."),
-        "phase": About("Where it stands."),
-        "because": About("Why, when it is halted."),
-        "epoch": About("Of the scheduler that wrote last."),
-        "base": About("The pool's nodes at the first grant: percentages are of it."),
-        "last_good": About("The newest target that was proven and is not halted."),
-        "frozen_since": About("When it was frozen, in unix seconds."),
-        "frozen_seconds": About("How long it was frozen before."),
-        "in_flight": About("Nodes that were granted and have not ended, by uid.", atomic=True),
-        "targets": About("Every target that is open, halted or last-good.", atomic=True),
-        "counts": About("The pool's nodes, by where they are.", atomic=True),
-        "observed_generation": About("The generation of spec that it speaks of."),
+        "phase": About("The phase of the rollout."),
+        "because": About("Why the rollout is halted."),
+        "epoch": About("The epoch of the scheduler that wrote last."),
+        "base": About("The number of nodes at the first grant, to which percentages refer."),
+        "last_good": About("The most recently proven target that is not halted."),
+        "frozen_since": About("When the rollout was frozen, in Unix seconds."),
+        "frozen_seconds": About("Total seconds of earlier freezes."),
+        "in_flight": About(
+            "Nodes whose upgrade was granted and has not ended, by UID.", atomic=True
+        ),
+        "targets": About("All targets that are open, halted or last-good.", atomic=True),
+        "counts": About("Counts of the pool's nodes by state.", atomic=True),
+        "observed_generation": About("The generation of spec that the status refers to."),
     },
     rollout.InFlight: {
         "node": About("The node's name.", required=True),
-        "token": About("Of the operation.", required=True),
-        "target": About("What it moves to.", required=True),
-        "since": About("When it was granted, in unix seconds.", required=True),
-        "outside": About("Whether it counts for and against no target, and takes no place."),
-        "validates": About("Whether it is merely validated again."),
+        "token": About("The token of the operation.", required=True),
+        "target": About("The target of the upgrade.", required=True),
+        "since": About("When the upgrade was granted, in Unix seconds.", required=True),
+        "outside": About(
+            "Whether the node counts neither for its target nor toward maxParallelUpgrades."
+        ),
+        "validates": About("Whether the node is only validated again."),
     },
     rollout.TargetRecord: {
-        "threshold": About("So many nodes prove it, and so many failures halt it.", required=True),
-        "accepted": About("Failures that a person accepted."),
-        "failed": About("Uids of nodes that were healthy and failed on it.", atomic=True),
-        "validated": About("Uids of nodes with evidence, up to the threshold.", atomic=True),
-        "proven": About("Whether enough nodes proved it."),
-        "proven_at": About("When they had, in unix seconds."),
-        "complete": About("Whether it was proven and complete when it was wanted last."),
-        "halted_because": About("Why nothing starts on it."),
+        "threshold": About(
+            "How many nodes prove the target, and how many failures halt it.", required=True
+        ),
+        "accepted": About("How many failures a person accepted."),
+        "failed": About("UIDs of nodes that were healthy and failed on the target.", atomic=True),
+        "validated": About("UIDs of nodes that were validated, up to the threshold.", atomic=True),
+        "proven": About("Whether enough nodes proved the target."),
+        "proven_at": About("When the target was last proven, in Unix seconds."),
+        "complete": About("Whether the target was proven and complete when it was last wanted."),
+        "halted_because": About("Why no node starts on the target."),
     },
     rollout.Counts: {
         "total": About("All nodes of the pool."),
         "done": About("Nodes with the wanted driver, validated."),
         "in_flight": About("Nodes that are in an upgrade."),
         "failed": About("Nodes that failed."),
-        "skipped": About("Nodes that a person excepted."),
-        "excluded": About("Nodes that cannot take part."),
+        "skipped": About("Nodes that a person excluded."),
+        "excluded": About("Nodes that cannot be upgraded."),
         "waiting": About("Nodes that wait."),
-        "unavailable": About("Nodes that are unavailable, for whatever reason."),
-        "limit": About("How many may be."),
+        "unavailable": About("Nodes that are unavailable for any reason."),
+        "limit": About("How many nodes may be unavailable."),
     },
 }
 
 
 class Rollout(PolicyStruct, frozen=True, kw_only=True):
-    """People's part of a rollout."""
+    """The part of a Rollout that people write."""
 
     metadata: Metadata = Metadata()
     spec: rollout.RolloutSpec = rollout.RolloutSpec()
@@ -85,7 +92,7 @@ ROLLOUT = Kind(
     version=rollout.VERSION,
     plural=rollout.PLURAL,
     singular="rollout",
-    description="Where the rollout of a pool stands. Named by the pool's key; made by Sluice.",
+    description="The state of a pool's rollout. Created by Sluice and named by the pool's key.",
     spec=rollout.RolloutSpec,
     status=rollout.RolloutStatus,
     object_type=Rollout,

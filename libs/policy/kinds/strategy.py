@@ -1,4 +1,4 @@
-"""RolloutStrategy (`sluice.dev/v1alpha1`): how much may go wrong in a pool, and what then."""
+"""RolloutStrategy (`sluice.dev/v1alpha1`): how a pool's rollout handles failures and timeouts."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -10,14 +10,14 @@ from libs.policy.shapes import About, IntOrString, PolicyStruct, Rule
 
 
 class OnJobTimeout(StrEnum):
-    """What becomes of a node whose jobs did not end in time."""
+    """What to do with a node whose jobs did not end in time."""
 
     EVICT = "Evict"
     DEFER = "Defer"
 
 
 class OnEvictionTimeout(StrEnum):
-    """What becomes of a node whose pods did not leave in time."""
+    """What to do with a node whose pods did not leave in time."""
 
     FAIL = "Fail"
     RELEASE = "Release"
@@ -25,21 +25,19 @@ class OnEvictionTimeout(StrEnum):
 
 
 class CordonedNodes(StrEnum):
-    """What becomes of a node that a person cordoned."""
+    """What to do with a node that a person cordoned."""
 
     UPGRADE = "Upgrade"
     SKIP = "Skip"
 
 
 class StrategySpec(PolicyStruct, frozen=True, kw_only=True):
-    """How much may go wrong, and what then."""
-
     pool: Annotated[
         str,
         About(
             "The pool: kind and name of its policy in lower case, with a dash between;"
             " cannot be changed.",
-            effect="the strategy holds for this pool; of several, the oldest",
+            effect="the strategy applies to this pool; of several, the oldest applies",
             required=True,
             pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
             rules=(Rule("self == oldSelf", "pool cannot be changed: make another strategy"),),
@@ -48,7 +46,7 @@ class StrategySpec(PolicyStruct, frozen=True, kw_only=True):
     failure_threshold: Annotated[
         IntOrString,
         About(
-            "So many nodes, or so much of the pool, may fail on a driver until it is halted.",
+            "How many nodes, or which share of the pool, may fail before a driver is halted.",
             effect="a percentage is rounded up; at least 1",
             stored=True,
             pattern=r"^([0-9]+|[0-9]{1,2}%|100%)$",
@@ -59,7 +57,7 @@ class StrategySpec(PolicyStruct, frozen=True, kw_only=True):
     retries: Annotated[
         int,
         About(
-            "How often a node that failed is tried again by itself.",
+            "How often the upgrade of a failed node is retried automatically.",
             effect="only while the driver is not halted",
             stored=True,
             minimum=0,
@@ -68,32 +66,31 @@ class StrategySpec(PolicyStruct, frozen=True, kw_only=True):
     on_job_timeout: Annotated[
         OnJobTimeout,
         About(
-            "When waitForCompletion ran out.",
-            effect="Evict goes on; Defer releases the node, and takes it up again later",
+            "What happens when waitForCompletion times out.",
+            effect="Evict evicts the pods; Defer releases the node and tries again later",
             stored=True,
         ),
     ] = OnJobTimeout.EVICT
     on_eviction_timeout: Annotated[
         OnEvictionTimeout,
         About(
-            "When podDeletion or drain ran out.",
-            effect="Fail fails the node; Release gives it back; ForceDelete evicts without grace",
+            "What happens when podDeletion or drain times out.",
+            effect="Fail fails the node; Release gives it back; ForceDelete evicts pods without a"
+            " grace period",
             stored=True,
         ),
     ] = OnEvictionTimeout.FAIL
     cordoned_nodes: Annotated[
         CordonedNodes,
         About(
-            "Nodes that a person cordoned.",
-            effect="Upgrade takes them along, and they stay cordoned; Skip leaves them alone",
+            "What happens to nodes that a person cordoned.",
+            effect="Upgrade upgrades them, and they stay cordoned; Skip leaves them alone",
             stored=True,
         ),
     ] = CordonedNodes.UPGRADE
 
 
 class StrategyStatus(PolicyStruct, frozen=True, kw_only=True):
-    """How it stands."""
-
     conditions: Conditions = ()
 
 
@@ -110,7 +107,7 @@ ROLLOUT_STRATEGY = Kind(
     version=rollout.VERSION,
     plural="rolloutstrategies",
     singular="rolloutstrategy",
-    description="How much may go wrong in the rollout of a pool, and what then.",
+    description="How the rollout of a pool handles failures, timeouts and cordoned nodes.",
     spec=StrategySpec,
     status=StrategyStatus,
     object_type=RolloutStrategy,

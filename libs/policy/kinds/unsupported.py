@@ -1,4 +1,4 @@
-"""The sections of ClusterPolicy for parts that do not exist here: accepted, and said."""
+"""The sections of ClusterPolicy for features that Sluice lacks: accepted, with findings."""
 
 from typing import Annotated
 
@@ -8,17 +8,19 @@ from libs.policy.shapes import About, PolicyStruct
 
 
 class Dcgm(ContainerSection, frozen=True, kw_only=True):
-    """The host engine of DCGM."""
+    """The DCGM host engine."""
 
     enabled: Annotated[bool, About("Whether the host engine runs.", absent=True)] = True
-    host_port: Annotated[int | None, About("Its port on the host.", bits=32)] = None
+    host_port: Annotated[int | None, About("The port on the host.", bits=32)] = None
 
 
 class NodeStatusExporter(ContainerSection, frozen=True, kw_only=True):
     """Metrics of each node's validation."""
 
     enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
-    service_monitor: Annotated[ServiceMonitor, About("How Prometheus is told.")] = ServiceMonitor()
+    service_monitor: Annotated[ServiceMonitor, About("The ServiceMonitor for Prometheus.")] = (
+        ServiceMonitor()
+    )
 
 
 class VfioManager(ContainerSection, frozen=True, kw_only=True):
@@ -45,10 +47,12 @@ class VgpuManager(ContainerSection, frozen=True, kw_only=True):
 
 
 class VgpuDevicesConfig(PolicyStruct, frozen=True, kw_only=True):
-    """Which vGPU devices are made."""
+    """Layouts of vGPU devices."""
 
-    name: Annotated[str, About("The ConfigMap with layouts.")] = ""
-    default: Annotated[str, About("The layout of a node that names none.", stored=True)] = "default"
+    name: Annotated[str, About("The ConfigMap that holds the layouts.")] = ""
+    default: Annotated[str, About("The layout of nodes that do not select one.", stored=True)] = (
+        "default"
+    )
 
 
 class VgpuDeviceManager(ContainerSection, frozen=True, kw_only=True):
@@ -59,18 +63,18 @@ class VgpuDeviceManager(ContainerSection, frozen=True, kw_only=True):
 
 
 class KataArtifacts(PolicyStruct, frozen=True, kw_only=True):
-    """Where the kernel and image of a Kata class come from."""
+    """The source of a Kata class's kernel and image."""
 
-    url: Annotated[str, About("The image that holds them.", required=True)] = ""
-    pull_secret: Annotated[str, About("The Secret for its registry.")] = ""
+    url: Annotated[str, About("The image that holds the artifacts.", required=True)] = ""
+    pull_secret: Annotated[str, About("The pull Secret of the registry.")] = ""
 
 
 class KataClass(PolicyStruct, frozen=True, kw_only=True):
     """A RuntimeClass for Kata."""
 
-    name: Annotated[str, About("Its name.", required=True)] = ""
-    node_selector: Annotated[Labels, About("Its nodes.")] = {}
-    artifacts: Annotated[KataArtifacts, About("What it is made of.", required=True)] = (
+    name: Annotated[str, About("The name of the RuntimeClass.", required=True)] = ""
+    node_selector: Annotated[Labels, About("The nodes of the RuntimeClass.")] = {}
+    artifacts: Annotated[KataArtifacts, About("The artifacts of the class.", required=True)] = (
         KataArtifacts()
     )
 
@@ -78,9 +82,9 @@ class KataClass(PolicyStruct, frozen=True, kw_only=True):
 class KataConfig(PolicyStruct, frozen=True, kw_only=True):
     """What Kata runs."""
 
-    artifacts_dir: Annotated[str, About("Where on the host.", stored=True)] = (
-        "/opt/nvidia-gpu-operator/artifacts/runtimeclasses"
-    )
+    artifacts_dir: Annotated[
+        str, About("The directory of the artifacts on the host.", stored=True)
+    ] = "/opt/nvidia-gpu-operator/artifacts/runtimeclasses"
     runtime_classes: Annotated[tuple[KataClass, ...], About("RuntimeClasses.")] = ()
 
 
@@ -96,27 +100,28 @@ class CcManager(ContainerSection, frozen=True, kw_only=True):
 
     enabled: Annotated[bool, About("Whether it runs.", absent=True)] = False
     default_mode: Annotated[
-        str, About("The mode of a node that names none.", choices=("on", "off", "devtools"))
+        str, About("The mode of nodes that do not select one.", choices=("on", "off", "devtools"))
     ] = ""
 
 
-NO_VMS = "GPUs for virtual machines are not built: nodes for them are left alone"
+NO_VMS = "Sluice does not support GPUs for virtual machines and leaves such nodes alone"
 CONTAINERS = "container"
 WORKLOADS = (CONTAINERS, "vm-passthrough", "vm-vgpu")
-"""What the GPUs of a node may be for."""
+"""What the GPUs of a node can be used for."""
 
 
 class SandboxWorkloads(PolicyStruct, frozen=True, kw_only=True):
     """GPUs for virtual machines."""
 
     enabled: Annotated[
-        bool, About("Whether nodes may be for them.", no_effect_because=NO_VMS, absent=True)
+        bool,
+        About("Whether nodes may run virtual machines.", no_effect_because=NO_VMS, absent=True),
     ] = False
     default_workload: Annotated[
         str,
         About(
-            "What a node is for that has no label nvidia.com/gpu.workload.config.",
-            effect="where enabled is true, nodes that are not for containers are in no pool",
+            "The workload of nodes without the label nvidia.com/gpu.workload.config.",
+            effect="if enabled is true, nodes that do not run containers are in no pool",
             stored=True,
             choices=WORKLOADS,
         ),
@@ -124,7 +129,7 @@ class SandboxWorkloads(PolicyStruct, frozen=True, kw_only=True):
     mode: Annotated[
         str,
         About(
-            "Which virtual machines.",
+            "The kind of virtual machines.",
             no_effect_because=NO_VMS,
             stored=True,
             choices=("kubevirt", "kata"),
@@ -135,9 +140,9 @@ class SandboxWorkloads(PolicyStruct, frozen=True, kw_only=True):
 class Psp(PolicyStruct, frozen=True, kw_only=True):
     """Pod security policies, which Kubernetes no longer has."""
 
-    enabled: Annotated[bool, About("Whether they are made.", absent=True, deprecated="use psa")] = (
-        False
-    )
+    enabled: Annotated[
+        bool, About("Whether the policies are created.", absent=True, deprecated="use psa")
+    ] = False
 
 
 class InitContainer(Image, frozen=True, kw_only=True):
@@ -147,4 +152,6 @@ class InitContainer(Image, frozen=True, kw_only=True):
 class OperatorMetrics(PolicyStruct, frozen=True, kw_only=True):
     """Metrics of the operator."""
 
-    service_monitor: Annotated[ServiceMonitor, About("How Prometheus is told.")] = ServiceMonitor()
+    service_monitor: Annotated[ServiceMonitor, About("The ServiceMonitor for Prometheus.")] = (
+        ServiceMonitor()
+    )

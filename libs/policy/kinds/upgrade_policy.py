@@ -1,4 +1,4 @@
-"""`upgradePolicy`: how the nodes of a pool may be moved to another driver."""
+"""`upgradePolicy`: how the nodes of a pool are upgraded to another driver."""
 
 from typing import Annotated
 
@@ -11,16 +11,16 @@ class PodDeletion(PolicyStruct, frozen=True, kw_only=True):
     force: Annotated[
         bool,
         About(
-            "Whether pods that nobody would make anew are evicted too.",
-            effect="without it such a pod is found by the preflight, before the cordon",
+            "Whether pods that no controller would recreate are evicted too.",
+            effect="if false, the preflight check reports such a pod before the node is cordoned",
             stored=True,
         ),
     ] = False
     timeout_seconds: Annotated[
         int,
         About(
-            "Seconds until an eviction is given up; 0 is for ever.",
-            effect="then the strategy's onEvictionTimeout holds",
+            "Seconds until evictions time out; 0 means never.",
+            effect="then the strategy's onEvictionTimeout applies",
             stored=True,
             minimum=0,
         ),
@@ -28,41 +28,47 @@ class PodDeletion(PolicyStruct, frozen=True, kw_only=True):
     delete_empty_dir: Annotated[
         bool,
         About(
-            "Whether pods with an emptyDir may lose it.",
-            effect="without it such a pod is found by the preflight, before the cordon",
+            "Whether pods with an emptyDir volume may be evicted, which deletes its data.",
+            effect="if false, the preflight check reports such a pod before the node is cordoned",
             stored=True,
         ),
     ] = False
 
 
 class Drain(PodDeletion, frozen=True, kw_only=True):
-    """Whether and how every pod leaves the node."""
+    """Whether and how the node is drained."""
 
     enable: Annotated[
         bool,
         About(
-            "Whether the node is drained after its GPU pods are gone.",
+            "Whether the node is drained after its GPU pods have left.",
             effect="adds the state drain-required",
             stored=True,
         ),
     ] = False
     pod_selector: Annotated[
-        str, About("Which pods leave; empty means all.", effect="evicts only these in the drain")
+        str,
+        About(
+            "Which pods are drained; empty means all.", effect="the drain evicts only these pods"
+        ),
     ] = ""
 
 
 class WaitForCompletion(PolicyStruct, frozen=True, kw_only=True):
-    """Which jobs are waited for before pods are evicted."""
+    """The jobs that must complete before pods are evicted."""
 
     pod_selector: Annotated[
         str,
-        About("The pods of the jobs; empty means that none is waited for.", effect="as it says"),
+        About(
+            "Selects the pods of jobs; empty means not to wait for any.",
+            effect="the upgrade waits for these pods before it evicts any",
+        ),
     ] = ""
     timeout_seconds: Annotated[
         int,
         About(
-            "Seconds until waiting ends; 0 is for ever.",
-            effect="then the strategy's onJobTimeout holds",
+            "Seconds until the wait times out; 0 means never.",
+            effect="then the strategy's onJobTimeout applies",
             stored=True,
             minimum=0,
         ),
@@ -70,21 +76,21 @@ class WaitForCompletion(PolicyStruct, frozen=True, kw_only=True):
 
 
 class UpgradePolicy(PolicyStruct, frozen=True, kw_only=True):
-    """How many nodes at a time, and what becomes of the pods on them."""
+    """How many nodes are upgraded at a time, and how their pods are removed."""
 
     auto_upgrade: Annotated[
         bool,
         About(
-            "Whether nodes move to a new driver by themselves.",
-            effect="off is a pause: nothing starts, what is in flight finishes",
+            "Whether nodes are upgraded to a new driver automatically.",
+            effect="false is a pause: no node starts, and nodes in flight finish",
             stored=True,
         ),
     ] = False
     max_parallel_upgrades: Annotated[
         int,
         About(
-            "How many nodes may be in an upgrade at a time; 0 is as many as maxUnavailable allows.",
-            effect="each start costs 1",
+            "How many nodes may be upgraded at a time; 0 means as many as maxUnavailable allows.",
+            effect="each started node counts as 1",
             stored=True,
             minimum=0,
         ),
@@ -92,30 +98,30 @@ class UpgradePolicy(PolicyStruct, frozen=True, kw_only=True):
     max_unavailable: Annotated[
         IntOrString,
         About(
-            "How many of the pool's nodes may be unavailable, for whatever reason.",
-            effect="a percentage is rounded up, to at least 1; 0: nothing available starts",
+            "How many of the pool's nodes may be unavailable, for any reason.",
+            effect="a percentage is rounded up, to at least 1; with 0, no available node starts",
             stored=True,
             int_or_percent=True,
         ),
     ] = "25%"
     pod_deletion: Annotated[PodDeletion, About("How GPU pods are evicted.")] = PodDeletion()
     gpu_pod_deletion: Annotated[
-        PodDeletion | None, About("As podDeletion.", alias="podDeletion")
+        PodDeletion | None, About("Same as podDeletion.", alias="podDeletion")
     ] = None
-    wait_for_completion: Annotated[WaitForCompletion, About("Which jobs are waited for.")] = (
-        WaitForCompletion()
-    )
+    wait_for_completion: Annotated[
+        WaitForCompletion, About("Which jobs the upgrade waits for.")
+    ] = WaitForCompletion()
     drain: Annotated[Drain, About("Whether and how the node is drained.")] = Drain()
 
 
 class AutoUpgradePolicy(UpgradePolicy, frozen=True, kw_only=True):
-    """The same, where nodes move unless it is forbidden."""
+    """An upgrade policy with automatic upgrades on by default."""
 
     auto_upgrade: Annotated[
         bool,
         About(
-            "Whether nodes move to a new driver by themselves.",
-            effect="off is a pause: nothing starts, what is in flight finishes",
+            "Whether nodes are upgraded to a new driver automatically.",
+            effect="false is a pause: no node starts, and nodes in flight finish",
             stored=True,
         ),
     ] = True

@@ -1,7 +1,7 @@
-"""The DaemonSets of our agents: one each for the whole cluster, as its policy words them.
+"""The DaemonSets of Sluice's agents, one each for the whole cluster.
 
-Agents have no credentials of Kubernetes: what they show the bus is a token for our audience alone.
-They start on any node that they are for, with or without driver, RuntimeClass or bus.
+Agents have no Kubernetes credentials: their token is valid for the bus only. They start on every
+selected node, with or without driver, RuntimeClass or bus.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -39,11 +39,11 @@ from libs.policy.service_accounts import service_account_of
 from libs.policy.wanted import Operands
 
 AUDIENCE: Final = "sluice"
-"""Whom an agent's token is for: the bus, never the API server."""
+"""The audience of agents' tokens: the bus, never the API server."""
 
 TOKEN_DIR: Final = "/var/run/secrets/sluice"
 STATE_DIR: Final = "/var/lib/sluice"
-"""Where an agent keeps its journal, on the host: it outlives the pod, and a reboot."""
+"""The host directory of an agent's journal, which survives the pod and reboots."""
 
 _TOKEN_SECONDS: Final = 3600
 _POD: Final = {
@@ -54,7 +54,7 @@ _POD: Final = {
 
 
 class AgentDaemonSet(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent: what people select it by, where it runs, and what it does there."""
+    """One agent: its names, node selector and pod."""
 
     component: Writer
     operand: Operand
@@ -105,27 +105,27 @@ AGENTS: Final = (
 def render_agents(
     policy: ClusterPolicy, operands: Operands, settings: RenderSettings
 ) -> Iterator[RenderedObject]:
-    """Those that are switched on."""
-    on = {Writer.PLUGIN: operands.device_plugin, Writer.TELEMETRY: operands.telemetry}
+    """Render the agents that are enabled."""
+    enabled = {Writer.PLUGIN: operands.device_plugin, Writer.TELEMETRY: operands.telemetry}
     for agent in AGENTS:
-        if on.get(agent.component, True):
-            made = _daemon_set(agent, policy, operands, settings)
-            yield RenderedObject(operand=agent.operand, object=made)
+        if enabled.get(agent.component, True):
+            daemon_set = _daemon_set(agent, policy, operands, settings)
+            yield RenderedObject(operand=agent.operand, object=daemon_set)
 
 
 def _daemon_set(
     agent: AgentDaemonSet, policy: ClusterPolicy, operands: Operands, settings: RenderSettings
 ) -> JsonObject:
-    common, does = policy.spec.daemonsets, agent.pod(policy, operands, settings)
-    named = {**user_labels(common.labels), **COMMON_LABELS, "app": agent.app}
-    said = user_annotations(common.annotations)
+    common, parts = policy.spec.daemonsets, agent.pod(policy, operands, settings)
+    labels = {**user_labels(common.labels), **COMMON_LABELS, "app": agent.app}
+    annotations = user_annotations(common.annotations)
     metadata = {
         "name": agent.app,
         "namespace": settings.namespace,
-        "labels": named,
-        "annotations": said,
+        "labels": labels,
+        "annotations": annotations,
     }
-    pod = {"labels": named, "annotations": {**said, **user_annotations(does.annotations)}}
+    pod = {"labels": labels, "annotations": {**annotations, **user_annotations(parts.annotations)}}
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -135,67 +135,67 @@ def _daemon_set(
             "updateStrategy": _strategy(common),
             "template": {
                 "metadata": drop_empty(pod),
-                "spec": _pod(agent, does, common, settings),
+                "spec": _pod(agent, parts, common, settings),
             },
         },
     }
 
 
 def _pod(
-    agent: AgentDaemonSet, does: agent_pods.AgentPod, common: Daemonsets, settings: RenderSettings
+    agent: AgentDaemonSet, parts: agent_pods.AgentPod, common: Daemonsets, settings: RenderSettings
 ) -> JsonObject:
-    secrets = [name for section in does.sections for name in section.image_pull_secrets]
+    secrets = [name for section in parts.sections for name in section.image_pull_secrets]
     key, value = agent.selector
-    everywhere = (
-        [{"operator": "Exists"}] if does.tolerates_all else pod_tolerations(common.tolerations)
+    tolerations = (
+        [{"operator": "Exists"}] if parts.tolerates_all else pod_tolerations(common.tolerations)
     )
     return drop_empty(
         {
-            "hostPID": does.host_pid or None,
+            "hostPID": parts.host_pid or None,
             "serviceAccountName": service_account_of(agent.component),
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "nodeSelector": {key: value},
-            "tolerations": everywhere,
+            "tolerations": tolerations,
             "priorityClassName": common.priority_class_name or DEFAULT_PRIORITY_CLASS,
             "securityContext": common.pod_security_context,
             "imagePullSecrets": name_references(unique((*secrets, *settings.pull_secrets))),
-            "containers": [_container(agent, does, settings)],
-            "volumes": [*does.volumes, _state(agent), _token()],
+            "containers": [_container(agent, parts, settings)],
+            "volumes": [*parts.volumes, _state(agent), _token()],
         }
     )
 
 
 def _container(
-    agent: AgentDaemonSet, does: agent_pods.AgentPod, settings: RenderSettings
+    agent: AgentDaemonSet, parts: agent_pods.AgentPod, settings: RenderSettings
 ) -> JsonObject:
-    policies = [section.image_pull_policy for section in does.sections]
-    given = [one for section in reversed(does.sections) for one in section.env]
-    ours = [EnvVar(name=name, value=value) for name, value in does.env.items()]
+    policies = [section.image_pull_policy for section in parts.sections]
+    section_env = [variable for section in reversed(parts.sections) for variable in section.env]
+    defaults = [EnvVar(name=name, value=value) for name, value in parts.env.items()]
     paths = {
         "SLUICE_HOST_ROOT": agent_pods.HOST,
         "SLUICE_STATE_DIR": STATE_DIR,
         "SLUICE_TOKEN_FILE": f"{TOKEN_DIR}/token",
     }
-    said = merge_env(given, without=(*_POD, *paths), below=(*settings.env, *ours))
+    merged = merge_env(section_env, without=(*_POD, *paths), below=(*settings.env, *defaults))
     fixed = [EnvVar(name=name, value=value) for name, value in paths.items()]
     return drop_empty(
         {
             "name": f"sluice-{agent.component.value}",
-            "image": does.image,
+            "image": parts.image,
             "imagePullPolicy": next(filter(None, policies), settings.pull_policy),
-            "args": list(does.args),
-            "env": [*downward_api_env(**_POD), *env_fields(fixed), *env_fields(said)],
-            "ports": list(does.ports),
+            "args": list(parts.args),
+            "env": [*downward_api_env(**_POD), *env_fields(fixed), *env_fields(merged)],
+            "ports": list(parts.ports),
             "resources": resource_fields(
-                _resources([section.resources for section in does.sections])
+                _resources([section.resources for section in parts.sections])
             ),
-            # The device files of GPUs are not given to us by anybody: we are who gives them.
+            # Agents run before the device plugin, so no plugin grants them GPU device files.
             "securityContext": {"privileged": True, "readOnlyRootFilesystem": True},
             # The host's /dev is mounted over the place where Kubernetes would put it.
             "terminationMessagePath": "/run/termination-log",
             "volumeMounts": [
-                *does.mounts,
+                *parts.mounts,
                 volume_mount("state", STATE_DIR),
                 volume_mount("bus-token", TOKEN_DIR, read_only=True),
             ],
@@ -203,17 +203,21 @@ def _container(
     )
 
 
-def _resources(said: Iterable[ResourceRequirements]) -> ResourceRequirements:
-    """For each resource the first that says something of it."""
-    both = list(said)[::-1]
+def _resources(sections: Iterable[ResourceRequirements]) -> ResourceRequirements:
+    """Merge requirements; for each resource, the first section that sets it takes precedence."""
+    by_precedence = list(sections)[::-1]
     return ResourceRequirements(
-        limits={name: amount for one in both for name, amount in one.limits.items()},
-        requests={name: amount for one in both for name, amount in one.requests.items()},
+        limits={
+            name: amount for section in by_precedence for name, amount in section.limits.items()
+        },
+        requests={
+            name: amount for section in by_precedence for name, amount in section.requests.items()
+        },
     )
 
 
 def _state(agent: AgentDaemonSet) -> JsonObject:
-    """Each has its own: a journal belongs to one process."""
+    """Return the volume of the agent's own state directory: a journal belongs to one process."""
     return host_volume("state", f"{STATE_DIR}/{agent.component.value}", "DirectoryOrCreate")
 
 
@@ -225,7 +229,7 @@ def _token() -> JsonObject:
 def _strategy(common: Daemonsets) -> JsonObject:
     if common.update_strategy is UpdateStrategy.ON_DELETE:
         return {"type": common.update_strategy.value}
-    said = common.rolling_update.max_unavailable or "1"
-    # None at a time would replace nothing, and is refused.
-    most = max(1, int(said)) if said.isdigit() else said if scaled_value(said, 100) else 1
+    amount = common.rolling_update.max_unavailable or "1"
+    # The API server refuses 0, with which no pod would ever be replaced.
+    most = max(1, int(amount)) if amount.isdigit() else amount if scaled_value(amount, 100) else 1
     return {"type": common.update_strategy.value, "rollingUpdate": {"maxUnavailable": most}}

@@ -1,4 +1,4 @@
-"""The containers of a driver pod: its image pulled, the gate, the driver, and extra modules."""
+"""The containers of a driver pod: image pull, gate, driver and extra kernel modules."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -44,7 +44,7 @@ _PRE_STOP: Final = f"rm -f {probes.READY_FILE} {probes.DAEMONS_FILE}"
 
 
 class ResolvedImages(msgspec.Struct, frozen=True, kw_only=True):
-    """The images of one driver on one variant; empty: that container is not wanted."""
+    """Image paths of one driver on one variant; empty for containers that are not wanted."""
 
     driver: str
     gds: str = ""
@@ -52,13 +52,13 @@ class ResolvedImages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def resolve_images(
-    wanted: WantedDriver, identity: DriverIdentity
+    driver: WantedDriver, identity: DriverIdentity
 ) -> ResolvedImages | tuple[str, Image, MissingImage]:
-    """All its images; else which part has none, and why."""
+    """Return the images, or the part without an image and the reason."""
     found: dict[str, str] = {}
-    images = {"driver": wanted.image}
-    images |= {"gds": wanted.gds} if wanted.gds.enabled else {}
-    images |= {"gdrcopy": wanted.gdrcopy} if wanted.gdrcopy.enabled else {}
+    images = {"driver": driver.image}
+    images |= {"gds": driver.gds} if driver.gds.enabled else {}
+    images |= {"gdrcopy": driver.gdrcopy} if driver.gdrcopy.enabled else {}
     for part, image in images.items():
         path = variant_image(image, identity.variant)
         if isinstance(path, MissingImage):
@@ -68,13 +68,16 @@ def resolve_images(
 
 
 def init_containers(
-    wanted: WantedDriver, identity: DriverIdentity, settings: RenderSettings, image: str
+    driver: WantedDriver, identity: DriverIdentity, settings: RenderSettings, image: str
 ) -> list[JsonObject]:
-    """The driver's image is pulled while the old driver still runs; then the gate waits."""
+    """Return the init containers.
+
+    The driver's image is pulled while the old driver still runs; then the gate waits.
+    """
     pull = {
         "name": "image-pull",
         "image": image,
-        "imagePullPolicy": wanted.image.image_pull_policy or DEFAULT_PULL_POLICY,
+        "imagePullPolicy": driver.image.image_pull_policy or DEFAULT_PULL_POLICY,
         "command": ["true"],
         "securityContext": _UNPRIVILEGED,
     }
@@ -84,7 +87,7 @@ def init_containers(
         "imagePullPolicy": settings.pull_policy,
         "args": ["gate"],
         "env": [
-            *env_fields(merge_env(wanted.manager_env, below=rdma_env(wanted))),
+            *env_fields(merge_env(driver.manager_env, below=rdma_env(driver))),
             *downward_api_env(
                 NODE_NAME="spec.nodeName",
                 POD_NAME="metadata.name",
@@ -93,7 +96,7 @@ def init_containers(
             ),
             {"name": DIGEST_VARIABLE, "value": identity.install_digest},
         ],
-        # Whatever people say of the pod, it writes into a directory of the host and root's.
+        # The gate writes into a host directory owned by root, whatever the pod's security context.
         "securityContext": {
             **_UNPRIVILEGED,
             "runAsUser": 0,
@@ -106,89 +109,94 @@ def init_containers(
 
 
 def containers(
-    wanted: WantedDriver,
+    driver: WantedDriver,
     identity: DriverIdentity,
     images: ResolvedImages,
     volumes: DriverVolumes,
     files: ConfigFiles,
 ) -> list[JsonObject]:
-    """What runs once the gate is open."""
+    """Return the containers that start once the gate is open."""
     mounts = [*volumes.driver, *files.mounts, *files.modules]
-    made = [_driver(wanted, identity, images.driver, mounts)]
-    mounts = list(volumes.beside)
-    if wanted.rdma.enabled:
-        made.append(_peermem(wanted, images.driver, [*mounts, *files.modules]))
+    result = [_driver(driver, identity, images.driver, mounts)]
+    mounts = list(volumes.modules)
+    if driver.rdma.enabled:
+        result.append(_peermem(driver, images.driver, [*mounts, *files.modules]))
     if images.gds:
-        made.append(_beside(wanted.gds, "nvidia-fs", "nvidia_fs", images.gds, mounts))
+        result.append(_module_container(driver.gds, "nvidia-fs", "nvidia_fs", images.gds, mounts))
     if images.gdrcopy:
-        made.append(_beside(wanted.gdrcopy, "nvidia-gdrcopy", "gdrdrv", images.gdrcopy, mounts))
-    return made
+        result.append(
+            _module_container(driver.gdrcopy, "nvidia-gdrcopy", "gdrdrv", images.gdrcopy, mounts)
+        )
+    return result
 
 
 def _driver(
-    wanted: WantedDriver, identity: DriverIdentity, image: str, mounts: Sequence[JsonObject]
+    driver: WantedDriver, identity: DriverIdentity, image: str, mounts: Sequence[JsonObject]
 ) -> JsonObject:
-    made = {
+    container = {
         "name": "nvidia-driver-ctr",
         "image": image,
-        "imagePullPolicy": wanted.image.image_pull_policy or DEFAULT_PULL_POLICY,
+        "imagePullPolicy": driver.image.image_pull_policy or DEFAULT_PULL_POLICY,
         "command": ["nvidia-driver"],
-        "args": list(wanted.args or DEFAULT_ARGUMENTS),
-        "env": _environment(wanted, identity),
-        "envFrom": [{"secretRef": {"name": wanted.secret_env}}] if wanted.secret_env else [],
-        "resources": resource_fields(wanted.resources),
+        "args": list(driver.args or DEFAULT_ARGUMENTS),
+        "env": _environment(driver, identity),
+        "envFrom": [{"secretRef": {"name": driver.secret_env}}] if driver.secret_env else [],
+        "resources": resource_fields(driver.resources),
         "securityContext": _PRIVILEGED,
         "volumeMounts": list(mounts),
         "lifecycle": {"preStop": {"exec": {"command": ["/bin/sh", "-c", _PRE_STOP]}}},
     }
     driver_probes = probes.driver_probes(
-        wanted.startup_probe, wanted.liveness_probe, wanted.readiness_probe
+        driver.startup_probe, driver.liveness_probe, driver.readiness_probe
     )
-    return drop_empty({**made, **driver_probes})
+    return drop_empty({**container, **driver_probes})
 
 
-def _environment(wanted: WantedDriver, identity: DriverIdentity) -> list[JsonObject]:
-    """Ours, with people's over it; the digest is what the driver writes into its state file."""
-    said = merge_env(wanted.env, below=driver_env(wanted))
-    given = {variable.name for variable in said}
+def _environment(driver: WantedDriver, identity: DriverIdentity) -> list[JsonObject]:
+    """Return the driver's environment: the policy's variables over the defaults.
+
+    The driver writes the digest into its state file.
+    """
+    variables = merge_env(driver.env, below=driver_env(driver))
+    names = {variable.name for variable in variables}
     node = {"NODE_NAME": "spec.nodeName", "NODE_IP": "status.hostIP"}
     return [
-        *downward_api_env(**{name: path for name, path in node.items() if name not in given}),
+        *downward_api_env(**{name: path for name, path in node.items() if name not in names}),
         {"name": DIGEST_VARIABLE, "value": identity.install_digest},
-        *env_fields(said),
+        *env_fields(variables),
     ]
 
 
-def _peermem(wanted: WantedDriver, image: str, mounts: list[JsonObject]) -> JsonObject:
+def _peermem(driver: WantedDriver, image: str, mounts: list[JsonObject]) -> JsonObject:
     return {
         "name": "nvidia-peermem-ctr",
         "image": image,
-        "imagePullPolicy": wanted.image.image_pull_policy or DEFAULT_PULL_POLICY,
+        "imagePullPolicy": driver.image.image_pull_policy or DEFAULT_PULL_POLICY,
         "command": ["nvidia-driver"],
         "args": ["reload_nvidia_peermem"],
-        # It waits for the network driver where these say that it is.
-        "env": env_fields(rdma_env(wanted)),
+        # These variables say where the network driver is that the container waits for.
+        "env": env_fields(rdma_env(driver)),
         "securityContext": _PRIVILEGED,
         "volumeMounts": mounts,
         **probes.module_probes("nvidia_peermem"),
     }
 
 
-def _beside(
+def _module_container(
     part: ContainerSection, name: str, module: str, image: str, mounts: list[JsonObject]
 ) -> JsonObject:
-    """A container that loads one module more, from an image of its own."""
+    """Return a container that loads an extra module from its own image."""
     command = "nvidia-gds-driver" if module == "nvidia_fs" else "nvidia-gdrcopy-driver"
-    waits = _AFTER_DRIVER.format(command=f"{command} install")
-    made = {
+    script = _AFTER_DRIVER.format(command=f"{command} install")
+    container = {
         "name": f"{name}-ctr",
         "image": image,
         "imagePullPolicy": part.image_pull_policy or DEFAULT_PULL_POLICY,
         "command": ["bash", "-c"],
-        "args": list(part.args) or [waits],
+        "args": list(part.args) or [script],
         "env": env_fields(part.env),
         "resources": resource_fields(part.resources),
         "securityContext": _PRIVILEGED,
         "volumeMounts": mounts,
     }
-    return drop_empty({**made, **probes.module_probes(module)})
+    return drop_empty({**container, **probes.module_probes(module)})

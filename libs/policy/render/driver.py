@@ -1,4 +1,4 @@
-"""The DaemonSet of one driver: of one target, for one pool, on nodes of one variant."""
+"""The DaemonSet of one driver, for one target, pool and variant."""
 
 import msgspec
 
@@ -43,17 +43,17 @@ _FIELDS = {"driver": "spec.driver", "gds": "spec.gds", "gdrcopy": "spec.gdrcopy"
 
 
 def daemon_set_name(label: str) -> str:
-    """Of the driver with this label value; another value has another DaemonSet."""
+    """Return the name of the DaemonSet for a driver label value."""
     return f"{APP}-{label}"
 
 
 def render_driver(
     pool: Pool, variant: Variant, settings: RenderSettings, config_maps: ConfigMaps
 ) -> RenderedObject | RenderFailure:
-    """The DaemonSet; or why there can be none."""
-    wanted = normalize(pool.driver)
-    known = driver_identity(pool.uid, pool.driver, variant)
-    images = resolve_images(wanted, known)
+    """Render the DaemonSet, or return why it cannot be rendered."""
+    driver = normalize(pool.driver)
+    identity = driver_identity(pool.uid, pool.driver, variant)
+    images = resolve_images(driver, identity)
     if not isinstance(images, ResolvedImages):
         part, image, no_image = images
         finding = Finding(
@@ -63,37 +63,37 @@ def render_driver(
             remedy=no_image.remedy,
             severity=Severity.ERROR,
         )
-        return RenderFailure(pool=pool.key, identity=known, finding=finding)
-    given = config_files(wanted, variant, config_maps)
-    if isinstance(given, Finding):
-        field = f"{_field(pool, 'driver')}.{given.field}"
-        finding = msgspec.structs.replace(given, field=field)
-        return RenderFailure(pool=pool.key, identity=known, finding=finding)
-    of_host = driver_volumes(wanted)
+        return RenderFailure(pool=pool.key, identity=identity, finding=finding)
+    files = config_files(driver, variant, config_maps)
+    if isinstance(files, Finding):
+        field = f"{_field(pool, 'driver')}.{files.field}"
+        finding = msgspec.structs.replace(files, field=field)
+        return RenderFailure(pool=pool.key, identity=identity, finding=finding)
+    volumes = driver_volumes(driver)
     pod = {
         "hostPID": True,
-        "hostNetwork": wanted.host_network or None,
+        "hostNetwork": driver.host_network or None,
         "serviceAccountName": DRIVER_ACCOUNT,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "nodeSelector": {DRIVER_LABEL: known.label},
-        "tolerations": pod_tolerations(wanted.pods.tolerations),
-        "priorityClassName": wanted.pods.priority_class_name or DEFAULT_PRIORITY_CLASS,
-        "securityContext": wanted.pods.security_context,
+        "nodeSelector": {DRIVER_LABEL: identity.label},
+        "tolerations": pod_tolerations(driver.pods.tolerations),
+        "priorityClassName": driver.pods.priority_class_name or DEFAULT_PRIORITY_CLASS,
+        "securityContext": driver.pods.security_context,
         "imagePullSecrets": name_references(
-            unique((*wanted.image.image_pull_secrets, *settings.pull_secrets))
+            unique((*driver.image.image_pull_secrets, *settings.pull_secrets))
         ),
-        "initContainers": init_containers(wanted, known, settings, images.driver),
-        "containers": containers(wanted, known, images, of_host, given),
-        "volumes": [*of_host.pod, *given.volumes],
+        "initContainers": init_containers(driver, identity, settings, images.driver),
+        "containers": containers(driver, identity, images, volumes, files),
+        "volumes": [*volumes.pod, *files.volumes],
     }
-    made = _daemon_set(pool, wanted, known, settings, drop_empty(pod))
-    return RenderedObject(operand=Operand.DRIVER, pool=pool.key, driver=known, object=made)
+    daemon_set = _daemon_set(pool, driver, identity, settings, drop_empty(pod))
+    return RenderedObject(operand=Operand.DRIVER, pool=pool.key, driver=identity, object=daemon_set)
 
 
 def startup_probe_script(settings: RenderSettings) -> RenderedObject:
-    """The ConfigMap that the startup probe of every driver runs."""
-    made = {
+    """Render the ConfigMap with the startup probe's script, which all drivers share."""
+    script = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
@@ -103,43 +103,43 @@ def startup_probe_script(settings: RenderSettings) -> RenderedObject:
         },
         "data": {SCRIPT.rpartition("/")[2]: SCRIPT_TEXT},
     }
-    return RenderedObject(operand=Operand.DRIVER, object=made)
+    return RenderedObject(operand=Operand.DRIVER, object=script)
 
 
 def _daemon_set(
     pool: Pool,
-    wanted: WantedDriver,
-    known: DriverIdentity,
+    driver: WantedDriver,
+    identity: DriverIdentity,
     settings: RenderSettings,
     pod: JsonObject,
 ) -> JsonObject:
     labels = {
-        **wanted.pods.labels,
+        **driver.pods.labels,
         **COMMON_LABELS,
         "app": APP,
         "app.kubernetes.io/component": COMPONENT,
-        "nvidia.com/precompiled": "true" if wanted.use_precompiled else "false",
-        "nvidia.com/node.os-version": known.variant.os_tag,
-        DRIVER_LABEL: known.label,
+        "nvidia.com/precompiled": "true" if driver.use_precompiled else "false",
+        "nvidia.com/node.os-version": identity.variant.os_tag,
+        DRIVER_LABEL: identity.label,
     }
     annotations = {
-        **wanted.pods.annotations,
-        DRIVER_LABEL: known.label,
+        **driver.pods.annotations,
+        DRIVER_LABEL: identity.label,
         POOL_ANNOTATION: pool.key,
-        TARGET_ANNOTATION: known.target,
-        INSTALL_ANNOTATION: known.install_digest,
+        TARGET_ANNOTATION: identity.target,
+        INSTALL_ANNOTATION: identity.install_digest,
     }
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
         "metadata": {
-            "name": daemon_set_name(known.label),
+            "name": daemon_set_name(identity.label),
             "namespace": settings.namespace,
             "labels": labels,
             "annotations": annotations,
         },
         "spec": {
-            "selector": {"matchLabels": {"app": APP, DRIVER_LABEL: known.label}},
+            "selector": {"matchLabels": {"app": APP, DRIVER_LABEL: identity.label}},
             "updateStrategy": {"type": "OnDelete"},
             "template": {
                 "metadata": {"labels": labels, "annotations": annotations},
@@ -150,6 +150,6 @@ def _daemon_set(
 
 
 def _field(pool: Pool, part: str) -> str:
-    """Where the pool's policy says it: a NVIDIADriver is all about the driver."""
+    """Return the path of a driver's part in the pool's policy."""
     field = _FIELDS[part]
     return field if part != "driver" or pool.kind == "ClusterPolicy" else "spec"

@@ -1,4 +1,4 @@
-"""Files that people give a driver container by ConfigMap: repositories, certificates, modules."""
+"""Files mounted into the driver from ConfigMaps: repositories, certificates, module parameters."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -17,37 +17,36 @@ _SUSES: Final = frozenset(("sl-micro", "sles"))
 _MODULES: Final = "kernel-module-config"
 
 ConfigMaps = Mapping[str, Collection[str]]
-"""The keys of each ConfigMap of the operands' namespace, by its name."""
+"""Keys of the ConfigMaps in the operands' namespace, by ConfigMap name."""
 
 
 class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Volumes, and a mount for each file: a whole directory would hide what the image has there."""
+    """Volumes and one mount per file: mounting a directory would hide the image's files there."""
 
     volumes: tuple[JsonObject, ...]
     mounts: tuple[JsonObject, ...]
-    """What the driver's container alone reads."""
+    """Mounts of the driver container only."""
     modules: tuple[JsonObject, ...]
-    """Parameters, for whoever loads a kernel module of the driver's."""
+    """Module parameters, mounted by every container that loads one of the driver's modules."""
 
 
 def config_files(
     driver: WantedDriver, variant: Variant, config_maps: ConfigMaps
 ) -> ConfigFiles | Finding:
-    """All of them; else what one is missing."""
-    wanted = {
+    """Return the volumes and mounts, or a finding about a ConfigMap that cannot be mounted."""
+    sources = {
         "repoConfig": (driver.repo_config, "repo-config", _repositories(variant)),
         "certConfig": (driver.cert_config, "cert-config", _certificates(variant)),
         "kernelModuleConfig": (driver.kernel_module_config, _MODULES, "/drivers"),
     }
     volumes: list[JsonObject] = []
     mounts: list[JsonObject] = []
-    for field, (name, volume, folder) in wanted.items():
+    for field, (name, volume, folder) in sources.items():
         if not name:
             continue
-        problem = _problem(name, folder, variant, config_maps)
-        if problem:
-            what, remedy = problem
-            return Finding(field=field, value=quote_value(name), problem=what, remedy=remedy)
+        if refusal := _problem(name, folder, variant, config_maps):
+            problem, remedy = refusal
+            return Finding(field=field, value=quote_value(name), problem=problem, remedy=remedy)
         volumes.append({"name": volume, "configMap": {"name": name}})
         mounts += [
             {"name": volume, "mountPath": f"{folder}/{key}", "subPath": key, "readOnly": True}
@@ -63,13 +62,13 @@ def config_files(
 def _problem(
     name: str, folder: str, variant: Variant, config_maps: ConfigMaps
 ) -> tuple[str, str] | None:
-    """Why a ConfigMap cannot be mounted, and what to do."""
+    """Return why a ConfigMap cannot be mounted and the remedy, or None."""
     if not folder:
-        place = f"has no place in the driver image of {variant.system}"
-        return place, "remove it for the pool with such nodes"
+        place = f"is not supported by the driver image of {variant.system}"
+        return place, "remove it from the policy of the pool with such nodes"
     if not config_maps.get(name):
-        there = "is empty" if name in config_maps else "is not there"
-        remedy = "make it in the namespace of the operands, a key for each file"
+        there = "is empty" if name in config_maps else "does not exist"
+        remedy = "create it in the operands' namespace, with one key per file"
         return f"names a ConfigMap that {there}", remedy
     return None
 

@@ -1,7 +1,7 @@
-"""All operands that pools want, as plain objects, in an order that stays.
+"""Render all operands of all pools in a stable order.
 
-Driver DaemonSets belong to pools and outlive them; agents and RuntimeClasses are there once. What
-is switched off is not rendered; what is wanted and cannot be built is said.
+Each driver DaemonSet belongs to a pool; agents and RuntimeClasses exist once per cluster. Disabled
+operands are not rendered; drivers that cannot be rendered are returned as failures.
 """
 
 from collections.abc import Iterator
@@ -27,47 +27,51 @@ from libs.policy.variants import NodeVariants
 from libs.policy.wanted import InstallMethod, operands_of
 
 _ORDER: Final = {operand: at for at, operand in enumerate(Operand)}
-_UNSAID: Final = ClusterPolicy(spec=ClusterPolicySpec(mig=MigSection(strategy=MigStrategy.SINGLE)))
-"""What agents are told where no ClusterPolicy says it."""
+_DEFAULT_POLICY: Final = ClusterPolicy(
+    spec=ClusterPolicySpec(mig=MigSection(strategy=MigStrategy.SINGLE))
+)
+"""The settings of agents without a ClusterPolicy."""
 
 
 def render_operands(
     pools: Pools, placement: NodeVariants, settings: RenderSettings, *, config_maps: ConfigMaps
 ) -> RenderResult:
-    """Everything that is wanted. `config_maps` are those of the operands' namespace, with their
-    keys, as far as policies name them.
+    """Render all wanted operands.
+
+    `config_maps` are the ConfigMaps of the operands' namespace that policies name.
     """
-    held = _held(pools)
-    objects: list[RenderedObject] = [] if held else list(_common(pools, settings))
-    unrendered: list[RenderFailure] = []
+    is_held = _is_held(pools)
+    objects: list[RenderedObject] = [] if is_held else list(_cluster_operands(pools, settings))
+    failures: list[RenderFailure] = []
     for pool in pools.pools:
         if pool.held or pool.driver.method is not InstallMethod.CONTAINER:
             continue
         for variant in placement.pools[pool.key]:
-            made = render_driver(pool, variant, settings, config_maps)
-            if isinstance(made, RenderedObject):
-                objects.append(made)
+            rendered = render_driver(pool, variant, settings, config_maps)
+            if isinstance(rendered, RenderedObject):
+                objects.append(rendered)
             else:
-                unrendered.append(made)
-    # Drivers outlive their pools, and start again: what they mount stays, whoever wants one now.
+                failures.append(rendered)
+    # Driver pods outlive their pools and may restart, so the ConfigMap that they mount stays.
     objects.append(startup_probe_script(settings))
-    objects.sort(key=lambda made: (_ORDER[made.operand], made.kind, made.name))
-    return RenderResult(objects=tuple(objects), failures=tuple(unrendered), is_held=held)
+    objects.sort(key=lambda rendered: (_ORDER[rendered.operand], rendered.kind, rendered.name))
+    return RenderResult(objects=tuple(objects), failures=tuple(failures), is_held=is_held)
 
 
-def _held(pools: Pools) -> bool:
-    """Whether the policy of the whole cluster says what cannot be carried out."""
+def _is_held(pools: Pools) -> bool:
+    """Report whether the cluster-wide policy has errors."""
     if pools.cluster is None:
         return False
     of_gpus = isinstance(pools.cluster, GpuClusterPolicy)
-    known = ((GPU_CLUSTER_POLICY if of_gpus else CLUSTER_POLICY).name, pools.cluster.metadata.name)
-    return any(told.errors for told in pools.verdicts if (told.kind, told.name) == known)
+    kind = (GPU_CLUSTER_POLICY if of_gpus else CLUSTER_POLICY).name
+    key = (kind, pools.cluster.metadata.name)
+    return any(verdict.errors for verdict in pools.verdicts if (verdict.kind, verdict.name) == key)
 
 
-def _common(pools: Pools, settings: RenderSettings) -> Iterator[RenderedObject]:
-    """What the cluster has once; where no policy says something, as it is by default."""
+def _cluster_operands(pools: Pools, settings: RenderSettings) -> Iterator[RenderedObject]:
+    """Render the operands that exist once per cluster."""
     cluster = pools.cluster
-    policy = cluster if isinstance(cluster, ClusterPolicy) else _UNSAID
+    policy = cluster if isinstance(cluster, ClusterPolicy) else _DEFAULT_POLICY
     yield from _runtime_classes(policy)
     yield from render_agents(policy, operands_of(cluster), settings)
 
@@ -77,7 +81,7 @@ def _runtime_classes(policy: ClusterPolicy) -> Iterator[RenderedObject]:
     if policy.spec.cdi.enabled:
         names |= {"nvidia-cdi", "nvidia-legacy"}
     for name in sorted(names):
-        made = {
+        runtime_class_object = {
             "apiVersion": "node.k8s.io/v1",
             "kind": "RuntimeClass",
             "metadata": {
@@ -89,4 +93,4 @@ def _runtime_classes(policy: ClusterPolicy) -> Iterator[RenderedObject]:
             },
             "handler": name,
         }
-        yield RenderedObject(operand=Operand.PREREQUISITES, object=made)
+        yield RenderedObject(operand=Operand.PREREQUISITES, object=runtime_class_object)

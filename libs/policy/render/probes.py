@@ -1,4 +1,4 @@
-"""When a driver's containers count as started, alive and ready; people's numbers over ours."""
+"""Probes of a driver's containers; fields of the policy override the defaults."""
 
 from typing import Final
 
@@ -40,7 +40,7 @@ END
 mv {READY_FILE}.new {READY_FILE}
 """
 
-_MODULE: Final = Probe(
+_MODULE_PROBE: Final = Probe(
     initial_delay_seconds=10, timeout_seconds=10, period_seconds=10, failure_threshold=120
 )
 
@@ -48,8 +48,10 @@ _MODULE: Final = Probe(
 def driver_probes(
     startup: Probe | None, liveness: Probe | None, readiness: Probe | None
 ) -> JsonObject:
-    """The driver container's. Liveness and readiness only where people ask for them: a driver
-    that is restarted is an interruption.
+    """Return the probes of the driver container.
+
+    Liveness and readiness probes exist only if the policy sets them: restarting a driver
+    interrupts its users.
     """
     probes = {"startupProbe": _probe(["sh", "-c", SCRIPT], STARTUP_PROBE, startup)}
     if liveness:
@@ -62,16 +64,16 @@ def driver_probes(
 
 
 def module_probes(module: str) -> JsonObject:
-    """Those of a container that loads one module more."""
+    """Return the probes of a container that loads an extra module."""
     command = ["test", "-d", f"/sys/module/{module}"]
     return {
-        "startupProbe": _probe(command, _MODULE, None),
+        "startupProbe": _probe(command, _MODULE_PROBE, None),
         "livenessProbe": _probe(command, LIVENESS_PROBE, None),
     }
 
 
-def _probe(command: list[str], ours: Probe, given: Probe | None) -> JsonObject:
-    numbers: JsonObject = {**msgspec.to_builtins(ours)}
+def _probe(command: list[str], defaults: Probe, given: Probe | None) -> JsonObject:
+    fields: JsonObject = {**msgspec.to_builtins(defaults)}
     if given:
-        numbers |= msgspec.to_builtins(given)
-    return {"exec": {"command": command}, **numbers}
+        fields |= msgspec.to_builtins(given)
+    return {"exec": {"command": command}, **fields}

@@ -1,4 +1,4 @@
-"""What rendering gives: objects with what they are for, and what could not be rendered."""
+"""Results of rendering: objects with their operand and pool, and failures."""
 
 from enum import StrEnum
 from typing import Any
@@ -15,12 +15,12 @@ INSTALL_ANNOTATION = "sluice.dev/install-digest"
 
 
 class Operand(StrEnum):
-    """The parts of the stack, by the names that people know from status and logs."""
+    """The parts of the stack, named as in the GPU Operator's status and logs."""
 
     PREREQUISITES = "pre-requisites"
     DRIVER = "state-driver"
     TOOLKIT = "state-container-toolkit"
-    """The driver agent, which does toolkit, CDI and MIG too."""
+    """The driver agent, which also handles toolkit, CDI and MIG."""
     VALIDATION = "state-operator-validation"
     DEVICE_PLUGIN = "state-device-plugin"
     TELEMETRY = "state-dcgm-exporter"
@@ -28,29 +28,25 @@ class Operand(StrEnum):
 
 
 class RenderedObject(msgspec.Struct, frozen=True, kw_only=True):
-    """One object."""
-
     operand: Operand
     pool: str = ""
-    """The key of the pool that it is for; empty: for all."""
+    """Key of the pool that the object belongs to; empty for objects of the whole cluster."""
     driver: DriverIdentity | None = None
-    """Of a driver's DaemonSet: which driver it is."""
+    """Set for driver DaemonSets."""
     object: dict[str, Any]
-    """To be read, never changed: objects share their parts."""
+    """Must not be modified: objects share parts."""
 
     @property
     def name(self) -> str:
-        """The object's."""
         return self.object["metadata"]["name"]
 
     @property
     def kind(self) -> str:
-        """The object's."""
         return self.object["kind"]
 
 
 class RenderFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """A driver that is wanted and could not be rendered."""
+    """A wanted driver that could not be rendered."""
 
     pool: str
     identity: DriverIdentity
@@ -58,12 +54,10 @@ class RenderFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RenderResult(msgspec.Struct, frozen=True, kw_only=True):
-    """All operands that are wanted."""
-
     objects: tuple[RenderedObject, ...]
-    """By operand, then by name."""
+    """Sorted by operand, kind and name."""
     failures: tuple[RenderFailure, ...] = ()
     is_held: bool = False
-    """The policy of the whole cluster has errors: of operands without a pool nothing is said here,
-    and what is there stays as it is.
+    """Whether the cluster-wide policy has errors. Then operands without a pool are not rendered,
+    and existing ones must stay unchanged.
     """

@@ -1,4 +1,4 @@
-"""What whoever runs Sluice says of the operands: where they go and where our images are."""
+"""Settings of the installation that apply to all operands: namespace, images, bus address."""
 
 import msgspec
 
@@ -7,24 +7,22 @@ from libs.policy.normalize import DEFAULT_PULL_POLICY
 
 
 class AgentImages(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole path of each of our images."""
+    """Full paths of Sluice's images."""
 
     discovery: str
     driver: str
-    """Of the driver agent, the device plugin and the gate."""
+    """The image of the driver agent, the device plugin and the gate."""
     validator: str
     telemetry: str
 
 
 class RenderSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Given once, for all operands."""
-
     namespace: str
     images: AgentImages
     pull_policy: str = DEFAULT_PULL_POLICY
     pull_secrets: tuple[str, ...] = ()
-    """For every pod, beside what people name for one."""
+    """Added to every pod."""
     env: tuple[EnvVar, ...] = ()
-    """For every agent: how it reaches the bus."""
+    """Variables of every agent, such as the address of the bus."""
     artefacts: str = "sluice-driver-artefacts"
-    """The ConfigMap that names the artefacts of drivers on the host itself."""
+    """The ConfigMap that lists the driver artefacts of the host method."""

@@ -1,4 +1,4 @@
-"""Where a driver's containers meet the host."""
+"""Host volumes of driver pods."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ FROM_HOST: Final = "HostToContainer"
 GATE_DIR: Final = "/run/sluice/gate"
 _MOFED: Final = "/run/mellanox/drivers"
 
-_OWN: Final = (
+_DRIVER_MOUNTS: Final = (
     volume_mount("run-nvidia-fabricmanager", "/run/nvidia-fabricmanager"),
     volume_mount("run-nvidia-topologyd", "/run/nvidia-topologyd"),
     volume_mount("host-os-release", "/host-etc/os-release", read_only=True),
@@ -27,20 +27,20 @@ _OWN: Final = (
         "readOnly": True,
     },
 )
-"""What the driver's container alone sees."""
+"""Mounts of the driver container only."""
 
 
 class DriverVolumes(msgspec.Struct, frozen=True, kw_only=True):
-    """The pod's volumes, and what each container sees of them."""
+    """The pod's volumes and each container's mounts."""
 
     pod: tuple[JsonObject, ...]
     driver: tuple[JsonObject, ...]
-    beside: tuple[JsonObject, ...]
-    """Of the containers that load one module more."""
+    modules: tuple[JsonObject, ...]
+    """Mounts of the containers that load extra modules."""
 
 
 def driver_volumes(driver: WantedDriver) -> DriverVolumes:
-    """Those that no ConfigMap of people's is behind."""
+    """Return the volumes that do not come from the policy's ConfigMaps."""
     root = driver.host_root
     script = {"name": SCRIPT_CONFIG_MAP, "defaultMode": 0o755}
     pod = [
@@ -66,13 +66,13 @@ def driver_volumes(driver: WantedDriver) -> DriverVolumes:
     mofed_volumes, mofed = _mofed(driver)
     return DriverVolumes(
         pod=(*pod, *mofed_volumes),
-        driver=(*shared, *logs, *_OWN, *mofed),
-        beside=(*shared, *logs, *mofed),
+        driver=(*shared, *logs, *_DRIVER_MOUNTS, *mofed),
+        modules=(*shared, *logs, *mofed),
     )
 
 
 def _mofed(driver: WantedDriver) -> tuple[list[JsonObject], list[JsonObject]]:
-    """The network driver's sources, against which nvidia-peermem is built."""
+    """Return volumes and mounts of the network driver's sources, which nvidia-peermem needs."""
     if not driver.rdma.enabled:
         return [], []
     sources = volume_mount("mlnx-ofed-usr-src", f"{_MOFED}/usr/src", propagation=FROM_HOST)

@@ -1,4 +1,4 @@
-"""An API server to write to as somebody who may do everything."""
+"""An API server connection with full permissions."""
 
 import pytest
 

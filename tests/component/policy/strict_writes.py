@@ -1,4 +1,4 @@
-"""Writes that a server takes only if it knows every field of them."""
+"""Writes with strict field validation."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ Object = dict[str, Any]
 
 
 def object_path(obj: Object, *, named: bool = True) -> str:
-    """Where an object is applied, or else created."""
+    """Return the path of an object, or of its collection if not `named`."""
     api, kind, metadata = obj["apiVersion"], obj["kind"], obj["metadata"]
     root = f"/apis/{api}" if "/" in api else f"/api/{api}"
     within = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
@@ -32,7 +32,7 @@ async def send(
     content: str = JSON,
     **query: str,
 ) -> tuple[int, list[str], Any]:
-    """Status, warnings and answer."""
+    """Return status, warnings and body of the response."""
     request = Request(
         method=method,
         path=path,
@@ -47,13 +47,13 @@ async def send(
 
 
 async def is_served(wire: Transport, path: str) -> bool:
-    """Whether there is a list; where there is none yet, the answer need not be JSON."""
+    """Report whether a list succeeds; before the kind is served, the response need not be JSON."""
     async with wire.open(Request(method="GET", path=path)) as answer:
         return answer.status == 200
 
 
 async def apply(wire: Transport, obj: Object) -> Object:
-    """Ours is what holds, as when a service does it."""
+    """Apply with force, as services do."""
     path = object_path(obj)
     status, warnings, answer = await send(
         wire, "PATCH", path, obj, content=APPLY_PATCH, force="true"
@@ -63,7 +63,7 @@ async def apply(wire: Transport, obj: Object) -> Object:
 
 
 async def create(wire: Transport, obj: Object, **query: str) -> Object:
-    """As a person does it; nothing is warned of."""
+    """Create as a person would, without warnings."""
     path = object_path(obj, named=False)
     status, warnings, answer = await send(wire, "POST", path, obj, **query)
     assert (status, warnings) == (201, []), answer

@@ -1,4 +1,4 @@
-"""A server that has our CRDs takes what people write, completes it, and refuses what it should."""
+"""An API server with Sluice's CRDs accepts, defaults and refuses objects as expected."""
 
 import copy
 import json
@@ -24,7 +24,7 @@ DEFAULT = "default NVIDIADriver must not use nodeSelector"
 
 @dataclass(frozen=True)
 class ImmutableField:
-    """A field that stays what it was made."""
+    """A field that cannot change after creation."""
 
     kind: str
     field: str
@@ -32,8 +32,7 @@ class ImmutableField:
     after: Any
     words: str
 
-    def made(self, name: str, value: Any) -> Object:
-        """An object with this field."""
+    def manifest(self, name: str, value: Any) -> Object:
         obj = minimal_object(self.kind)
         obj["metadata"]["name"] = name
         obj["spec"][self.field] = value
@@ -57,7 +56,7 @@ FIXED = [
 
 @pytest.fixture
 async def policies(wire: Transport) -> AsyncIterator[Transport]:
-    """To a server that serves all kinds; the definitions stay, what is made of them does not."""
+    """A server that serves all kinds. Definitions stay between tests; objects are deleted."""
     for definition in crd_manifests().values():
         await apply(wire, definition)
     places = [object_path(minimal_object(kind), named=False) for kind in KINDS]
@@ -72,17 +71,17 @@ async def policies(wire: Transport) -> AsyncIterator[Transport]:
 
 
 def without_server_fields(obj: Object) -> Object:
-    """All of an object but what the server keeps about it."""
+    """Return an object without the fields that the server sets."""
     return {name: value for name, value in obj.items() if name != "metadata"}
 
 
 def causes(answer: Object) -> list[tuple[str, str]]:
-    """Where and why something was refused."""
+    """Return field and message of each cause of a refusal."""
     return [(cause["field"], cause["message"]) for cause in answer["details"]["causes"]]
 
 
 def with_unknown() -> Object:
-    """A policy that says what no schema has."""
+    """Return a policy with a field that is not in the schema."""
     obj = minimal_object("ClusterPolicy")
     put(obj["spec"], "driver.virtualization.mode", "x")
     return obj
@@ -97,32 +96,32 @@ async def test_every_definition_is_established(policies: Transport) -> None:
         assert now["status"]["acceptedNames"] == definition["spec"]["names"]
 
 
-async def test_the_corpus_is_taken_and_completed(policies: Transport) -> None:
+async def test_the_corpus_is_accepted_and_defaulted(policies: Transport) -> None:
     for name, obj in corpus():
-        made = await create(policies, obj)
-        assert without_server_fields(made) == without_server_fields(admit(obj)), name
-        assert (await send(policies, "GET", object_path(obj)))[2] == made
+        created = await create(policies, obj)
+        assert without_server_fields(created) == without_server_fields(admit(obj)), name
+        assert (await send(policies, "GET", object_path(obj)))[2] == created
         assert (await send(policies, "DELETE", object_path(obj)))[0] == 200
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_every_field_is_taken(policies: Transport, kind: str) -> None:
+async def test_every_field_is_accepted(policies: Transport, kind: str) -> None:
     for case in cases():
         if case.kind == kind:
             obj = case.manifest()
-            made = await create(policies, obj, dryRun="All")
-            assert without_server_fields(made) == without_server_fields(admit(obj)), case
+            created = await create(policies, obj, dryRun="All")
+            assert without_server_fields(created) == without_server_fields(admit(obj)), case
 
 
-async def test_a_field_that_is_not_known_is_dropped(policies: Transport) -> None:
-    made = await create(policies, with_unknown(), fieldValidation="Ignore")
-    assert without_server_fields(made) == without_server_fields(
+async def test_unknown_fields_are_pruned(policies: Transport) -> None:
+    created = await create(policies, with_unknown(), fieldValidation="Ignore")
+    assert without_server_fields(created) == without_server_fields(
         admit(minimal_object("ClusterPolicy"))
     )
 
 
 @pytest.mark.parametrize("ground", ["real"], indirect=True)
-async def test_a_field_that_is_not_known_is_told_of(policies: Transport) -> None:
+async def test_unknown_fields_cause_a_warning(policies: Transport) -> None:
     obj = with_unknown()
     place = object_path(obj, named=False)
     unknown = 'unknown field "spec.driver.virtualization"'
@@ -135,27 +134,27 @@ async def test_a_field_that_is_not_known_is_told_of(policies: Transport) -> None
 
 async def test_a_version_is_patched_as_the_documentation_says(policies: Transport) -> None:
     obj = next(obj for name, obj in corpus() if name.startswith("cluster-policy-rendered/"))
-    made = await create(policies, obj)
+    created = await create(policies, obj)
     change = [{"op": "replace", "path": "/spec/driver/version", "value": "590.44.01"}]
     status, warnings, now = await send(
         policies, "PATCH", object_path(obj), change, content=JSON_PATCH
     )
     assert (status, warnings) == (200, [])
-    made["spec"]["driver"]["version"] = "590.44.01"
-    assert without_server_fields(now) == without_server_fields(made)
-    assert now["metadata"]["generation"] == made["metadata"]["generation"] + 1
+    created["spec"]["driver"]["version"] = "590.44.01"
+    assert without_server_fields(now) == without_server_fields(created)
+    assert now["metadata"]["generation"] == created["metadata"]["generation"] + 1
 
 
 # Rules.
 
 
-def test_every_rule_is_tried() -> None:
+def test_every_cel_rule_is_tested() -> None:
     found = [message for kind in KINDS.values() for message in messages(crd_schema(kind))]
     assert sorted(found) == sorted([DEFAULT, *(fixed.words for fixed in FIXED)])
 
 
 def messages(part: Any) -> Iterator[str]:
-    """What the rules in a part of a schema say."""
+    """Yield the messages of the rules in a part of a schema."""
     if isinstance(part, dict):
         known = cast(Object, part)
         yield from (rule["message"] for rule in known.get("x-kubernetes-validations", []))
@@ -163,7 +162,7 @@ def messages(part: Any) -> Iterator[str]:
             yield from messages(below)
 
 
-async def test_a_default_driver_has_no_selector(policies: Transport) -> None:
+async def test_a_default_driver_with_a_selector_is_refused(policies: Transport) -> None:
     obj = minimal_object("NVIDIADriver")
     obj["spec"] |= {"default": True, "nodeSelector": {"a": "b"}}
     status, _, answer = await send(policies, "POST", object_path(obj, named=False), obj)
@@ -175,14 +174,14 @@ async def test_a_default_driver_has_no_selector(policies: Transport) -> None:
 
 
 @pytest.mark.parametrize("fixed", FIXED, ids=lambda fixed: f"{fixed.kind} {fixed.field}")
-async def test_what_cannot_be_changed(policies: Transport, fixed: ImmutableField) -> None:
-    made = await create(policies, fixed.made("a", fixed.before))
-    other = copy.deepcopy(made)
+async def test_immutable_fields(policies: Transport, fixed: ImmutableField) -> None:
+    created = await create(policies, fixed.manifest("a", fixed.before))
+    other = copy.deepcopy(created)
     other["spec"][fixed.field] = fixed.after
     status, _, answer = await send(policies, "PUT", object_path(other), other)
     assert (status, answer["reason"]) == (422, "Invalid")
     why = f"Invalid value: {json.dumps(fixed.after)}: {fixed.words}"
     assert causes(answer) == [(f"spec.{fixed.field}", why)]
 
-    assert (await send(policies, "PUT", object_path(made), made))[0] == 200
-    await create(policies, fixed.made("b", fixed.after))
+    assert (await send(policies, "PUT", object_path(created), created))[0] == 200
+    await create(policies, fixed.manifest("b", fixed.after))

@@ -1,4 +1,4 @@
-"""What is rendered is taken by an API server as it is: every field known, nothing warned of."""
+"""An API server accepts rendered objects as they are, without unknown fields or warnings."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,7 +14,7 @@ from tests.unit.policy import goldens
 from tests.unit.policy.fields import MODEL, put
 from tests.unit.policy.selectors import SELECTORS
 from tests.unit.policy.situations import FILES, SETTINGS, SITUATIONS, Situation
-from tests.unit.policy.test_render import FIELDS, whole
+from tests.unit.policy.test_render import FIELDS, full_policies
 
 Object = dict[str, Any]
 
@@ -31,14 +31,14 @@ async def wire(wire: Transport) -> AsyncIterator[Transport]:
 
 
 async def installed(wire: Transport, *, rights: bool) -> None:
-    """As whoever installs Sluice does it; a simulated server knows no rights."""
+    """Apply the installation's objects; a simulated server does not enforce RBAC."""
     for obj in installation_objects(SETTINGS.namespace):
         if rights or obj["apiVersion"] != RBAC:
             await apply(wire, obj)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-async def test_every_object_is_taken_and_unchanged_the_second_time(
+async def test_every_object_is_accepted_and_reapplied_without_change(
     wire: Transport, name: str, ground: object
 ) -> None:
     await installed(wire, rights=ground is not None)
@@ -51,12 +51,12 @@ async def test_every_object_is_taken_and_unchanged_the_second_time(
 
 
 @pytest.mark.parametrize("ground", ["real"], indirect=True)
-async def test_no_field_that_has_an_effect_makes_an_object_that_is_refused(wire: Transport) -> None:
+async def test_objects_with_any_field_set_are_accepted(wire: Transport) -> None:
     await installed(wire, rights=False)
     files = {**FILES, "r": ["a.list"], "c": ["ca.crt"], "k": ["nvidia.conf"]}
     tried: set[bytes] = set()
     for kind, path in FIELDS:
-        objects = whole(kind, path)
+        objects = full_policies(kind, path)
         put(objects[-1]["spec"], path, MODEL[kind][path])
         for made in Situation(objects, config_maps=files).rendering().objects:
             text = msgspec.json.encode(made.object)
@@ -73,7 +73,7 @@ async def test_no_field_that_has_an_effect_makes_an_object_that_is_refused(wire:
 
 @pytest.mark.parametrize("name", SITUATIONS)
 @pytest.mark.parametrize("ground", ["real"], indirect=True)
-async def test_the_namespace_lets_every_pod_in(wire: Transport, name: str) -> None:
+async def test_the_namespace_admits_every_pod(wire: Transport, name: str) -> None:
     await installed(wire, rights=True)
     templates = [
         obj["spec"]["template"]
@@ -89,7 +89,7 @@ async def test_the_namespace_lets_every_pod_in(wire: Transport, name: str) -> No
 
 
 @pytest.mark.parametrize("ground", ["real"], indirect=True)
-async def test_services_may_do_their_work_and_no_more(wire: Transport) -> None:
+async def test_services_have_exactly_their_permissions(wire: Transport) -> None:
     await installed(wire, rights=True)
 
     async def may(
@@ -129,9 +129,7 @@ async def test_services_may_do_their_work_and_no_more(wire: Transport) -> None:
     assert not await may("nvidia-driver", "get", "nodes")
 
 
-async def test_a_selector_that_is_taken_here_is_taken_by_a_server(
-    wire: Transport, ground: object
-) -> None:
+async def test_selectors_are_accepted_as_by_the_api_server(wire: Transport, ground: object) -> None:
     for selector, fits in SELECTORS:
         status, _, answer = await send(wire, "GET", "/api/v1/pods", labelSelector=selector)
         expected = (200,) if fits else (400,)

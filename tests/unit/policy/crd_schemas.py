@@ -1,4 +1,4 @@
-"""The schemas of the CRDs as the simulated API server reads them, and the corpus."""
+"""The CRD schemas as the simulated API server applies them, and the corpus of manifests."""
 
 from functools import cache
 from pathlib import Path
@@ -16,28 +16,27 @@ CORPUS = Path(__file__).parent / "corpus"
 
 @cache
 def served_schema(kind: str) -> Schema:
-    """The schema of a kind, as a server has it."""
     return structural_schema(crd_schema(KINDS[kind]), rules=CEL_RULES)
 
 
 def admit(obj: Object, old: Object | None = None) -> Object:
-    """The object as a server would keep it, or the causes for which it would not."""
+    """Return the object as a server would store it; fail if it would be refused."""
     known = served_schema(obj["kind"])
-    kept = known.default(known.prune(obj))
-    causes = known.validate(kept, old)
+    stored = known.default(known.prune(obj))
+    causes = known.validate(stored, old)
     assert causes == []
-    return kept
+    return stored
 
 
 def rejection_causes(obj: Object, old: Object | None = None) -> list[tuple[str, str]]:
-    """Where and why a server would refuse it."""
+    """Return field and message of each cause for which a server would refuse the object."""
     known = served_schema(obj["kind"])
-    kept = known.default(known.prune(obj))
-    return [(cause["field"], cause["message"]) for cause in known.validate(kept, old)]
+    stored = known.default(known.prune(obj))
+    return [(cause["field"], cause["message"]) for cause in known.validate(stored, old)]
 
 
 def corpus() -> list[Any]:
-    """Every manifest, with its file's name and its own."""
+    """Return every manifest with the names of its file and object."""
     return [
         (f"{file.stem}/{obj['metadata']['name']}", obj)
         for file in sorted(CORPUS.glob("*.yaml"))

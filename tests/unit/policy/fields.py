@@ -8,25 +8,30 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+import msgspec
+
+from libs.policy.kinds import KINDS
+from libs.policy.manifests import Policy, to_json
+
 Object = dict[str, Any]
 
 
 class ExpectedFinding(Enum):
-    """What must be seen when a field is set."""
+    """The expected result of setting a field."""
 
     MODEL = auto()
-    """The model has it, and nothing is said."""
+    """The model has the value, without a finding."""
     NOTE = auto()
-    """It is said that it has no effect."""
+    """A note says that the field has no effect."""
     WARNING = auto()
-    """It is said that what was asked for does not happen."""
+    """A warning says that the requested feature is not supported."""
     ERROR = auto()
-    """It is refused in words."""
+    """An error refuses the value."""
 
 
 @dataclass(frozen=True)
 class FieldCase:
-    """One field, set once."""
+    """One field and a value for it."""
 
     kind: str
     path: str
@@ -37,7 +42,7 @@ class FieldCase:
         return f"{self.kind} {self.path}"
 
     def manifest(self) -> Object:
-        """A valid object with this field in it, and what the field cannot be without."""
+        """Return a valid object with this field and the fields that it requires."""
         obj = minimal_object(self.kind)
         for path, value in (*REQUIRED_BESIDE.get(str(self), {}).items(), (self.path, self.value)):
             put(obj["spec"], path, value)
@@ -96,8 +101,19 @@ WITH_IMAGE = ("repository", "image", "version")
 TOLERATIONS = [{"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3}]
 
 
+def to_manifest(policy: Policy) -> dict[str, Any]:
+    """Return the policy as a manifest; fields at their defaults only if required."""
+    kind = next(kind for kind in KINDS.values() if isinstance(policy, kind.object_type))
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "metadata": msgspec.to_builtins(policy.metadata),
+        "spec": to_json(policy.spec, kind.spec_shape),
+    }
+
+
 def minimal_object(kind: str) -> Object:
-    """The smallest object of a kind."""
+    """Return the smallest valid object of a kind."""
     spec = {
         name: dict(of) if isinstance(of, dict) else of for name, of in MINIMAL_SPECS[kind].items()
     }
@@ -113,19 +129,19 @@ def put(obj: Object, path: str, value: Any) -> None:
 
 
 def get(obj: Any, path: str) -> Any:
-    """What stands at a path; None where nothing does."""
+    """Return the value at a path, or None."""
     for name in path.split("."):
         obj = obj.get(name) if isinstance(obj, dict) else None
     return obj
 
 
 def with_prefix(path: str, fields: Object) -> Object:
-    """Fields under a path."""
+    """Return fields below a path."""
     return {f"{path}.{name}": value for name, value in fields.items()}
 
 
 def driver_fields(at: str) -> Object:
-    """What ClusterPolicy and NVIDIADriver both say of a driver."""
+    """Return the driver fields that ClusterPolicy and NVIDIADriver share."""
     named = {**IMAGE, **REST, "usePrecompiled": True, "kernelModuleType": "open"}
     named |= {"rdma.enabled": True, "rdma.useHostMofed": True, "manager.env": ENV}
     named |= {"secretEnv": "s", "certConfig.name": "c", "kernelModuleConfig.name": "k"}
@@ -135,7 +151,7 @@ def driver_fields(at: str) -> Object:
 
 
 def upgrade_fields(at: str, *, auto_upgrade: bool) -> Object:
-    """An upgrade policy."""
+    """Return the fields of an upgrade policy."""
     return with_prefix(
         at,
         {
@@ -151,7 +167,7 @@ def upgrade_fields(at: str, *, auto_upgrade: bool) -> Object:
 
 
 def parts() -> Object:
-    """gds and gdrcopy, which both kinds have."""
+    """Return the fields of gds and gdrcopy."""
     fields: Object = {}
     for part in ("gds", "gdrcopy"):
         fields |= with_prefix(part, {"enabled": True, **IMAGE, **REST})
@@ -349,11 +365,11 @@ REQUIRED_BESIDE: dict[str, Object] = {
         for section in ABSENT[2:]
     },
 }
-"""What a field cannot be without."""
+"""The fields that another field requires."""
 
 
 def cases() -> Iterator[FieldCase]:
-    """Every field, once."""
+    """Return one case for every field."""
     for seen, tables in (
         (ExpectedFinding.MODEL, MODEL),
         (ExpectedFinding.NOTE, NOTES),

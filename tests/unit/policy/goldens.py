@@ -1,6 +1,6 @@
-"""The golden files of rendering: what is applied in each situation, for a person to read.
+"""The golden files of rendering: the objects of each situation.
 
-`python -m tests.unit.policy.goldens` writes them anew; what has changed shows in the diff.
+`python -m tests.unit.policy.goldens` rewrites them.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ INSTALLATION = "installation"
 
 
 class _Readable(yaml.SafeDumper):
-    """Scripts as they are, lists under their key, and nothing said by reference."""
+    """Writes scripts as block text, and no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -31,21 +31,18 @@ _Readable.add_representer(str, _text)
 
 
 def golden_objects(name: str) -> list[dict[str, Any]]:
-    """What is rendered."""
     if name == INSTALLATION:
         return list(installation_objects(SETTINGS.namespace))
-    return [made.object for made in SITUATIONS[name].rendering().objects]
+    return [rendered.object for rendered in SITUATIONS[name].rendering().objects]
 
 
 def golden_text(name: str) -> str:
-    """The golden file as it should be."""
     return yaml.dump_all(
         golden_objects(name), Dumper=_Readable, sort_keys=False, width=100, explicit_start=True
     )
 
 
 def golden_path(name: str) -> Path:
-    """Where it is."""
     return GOLDEN / f"{name}.yaml"
 
 
@@ -53,5 +50,5 @@ NAMES = (INSTALLATION, *SITUATIONS)
 
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
-    for one in NAMES:
-        golden_path(one).write_text(golden_text(one))
+    for name in NAMES:
+        golden_path(name).write_text(golden_text(name))

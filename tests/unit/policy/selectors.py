@@ -1,4 +1,4 @@
-"""Label selectors that an API server takes, and those that it refuses."""
+"""Label selectors that an API server accepts, and those that it refuses."""
 
 VALID = (
     *("", "  ", "a", "a=b", "a==b", "a!=b", "!a", "! a", "a=", "a!=", "a=,b", " a=b "),

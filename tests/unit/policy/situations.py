@@ -1,4 +1,4 @@
-"""Situations that are rendered: what people wrote, and the nodes that there are."""
+"""Situations to render: policies and nodes."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -45,7 +45,7 @@ def node(
     kernel: str = "5.15.0-139-generic",
     **labels: str,
 ) -> NodeLabels:
-    """A GPU node as discovery labels it."""
+    """Return a GPU node with the labels that discovery writes."""
     told = {
         "nvidia.com/gpu.present": "true",
         "kubernetes.io/arch": "amd64",
@@ -64,31 +64,26 @@ DRIVER = {"repository": "r.example/nvidia", "image": "driver", "version": "580.9
 
 @dataclass(frozen=True)
 class Situation:
-    """What is there."""
-
     objects: Sequence[Object]
     nodes: Sequence[NodeLabels] = (UBUNTU,)
     config_maps: Mapping[str, Sequence[str]] = field(default_factory=lambda: FILES)
 
     def pools(self) -> Pools:
-        """Who has which nodes."""
         return assemble_pools(
             [parse_manifest(obj["kind"], obj) for obj in self.objects], self.nodes
         )
 
     def placement(self) -> NodeVariants:
-        """Of which variants those are."""
         return assign_variants(self.pools(), self.nodes)
 
     def rendering(self, settings: RenderSettings = SETTINGS) -> RenderResult:
-        """All that is wanted."""
         return render_operands(
             self.pools(), self.placement(), settings, config_maps=self.config_maps
         )
 
 
 def cluster_policy(**spec: Any) -> Object:
-    """With a driver, and nothing else said."""
+    """Return a ClusterPolicy that sets only the driver."""
     sections = {"driver": DRIVER, **spec}
     needed = "operator daemonsets toolkit devicePlugin dcgm dcgmExporter nodeStatusExporter gfd"
     metadata = {"name": "cluster-policy", "uid": "4d4b2a3f-8f0d-4c5e-9d1a-0c2f6f0f7b11"}
@@ -102,12 +97,11 @@ def cluster_policy(**spec: Any) -> Object:
 
 
 def crd_mode_policy(**spec: Any) -> Object:
-    """A policy for the whole cluster that leaves drivers to NVIDIADrivers."""
+    """Return a ClusterPolicy that leaves drivers to NVIDIADrivers."""
     return cluster_policy(driver={"useNvidiaDriverCRD": True}, **spec)
 
 
 def nvidia_driver(name: str, **spec: Any) -> Object:
-    """A driver for nodes of its own."""
     return {
         "apiVersion": "nvidia.com/v1alpha1",
         "kind": "NVIDIADriver",
@@ -117,7 +111,7 @@ def nvidia_driver(name: str, **spec: Any) -> Object:
 
 
 def from_corpus(name: str) -> list[Object]:
-    """Manifests as people write them, as if they had been applied."""
+    """Return manifests with the metadata that a server sets."""
     objects = [obj for obj in yaml.safe_load_all((CORPUS / name).read_text()) if obj]
     for obj in objects:
         obj["metadata"]["uid"] = f"uid-of-{obj['metadata']['name']}"
@@ -125,12 +119,12 @@ def from_corpus(name: str) -> list[Object]:
 
 
 def drivers(rendering: RenderResult) -> list[Object]:
-    """The DaemonSets of drivers."""
+    """Return the driver DaemonSets."""
     return [made.object for made in rendering.objects if made.driver]
 
 
 def without_digests(daemon_set: Object) -> Object:
-    """The pod of a driver but for its digests, which change with every field of a wish."""
+    """Return a driver DaemonSet without its digests, which change with every field."""
     template = deepcopy(daemon_set["spec"]["template"])
     pod, metadata = template["spec"], template["metadata"]
     for container in (*pod["initContainers"], *pod["containers"]):
@@ -144,7 +138,7 @@ def without_digests(daemon_set: Object) -> Object:
 
 
 def pod_of(rendering: RenderResult, app: str) -> Object:
-    """What the pods of a DaemonSet are, by the label that people select by."""
+    """Return pod templates of DaemonSets by their `app` label."""
     (found,) = [
         made.object["spec"]["template"]["spec"]
         for made in rendering.objects
@@ -154,12 +148,12 @@ def pod_of(rendering: RenderResult, app: str) -> Object:
 
 
 def env_of(container: Object) -> dict[str, Any]:
-    """Its variables; None where the value comes from elsewhere."""
+    """Return a container's variables; None where the value is a reference."""
     return {one["name"]: one.get("value") for one in container["env"]}
 
 
 def rendered_names(rendering: RenderResult) -> list[tuple[str, str]]:
-    """Kind and name of all that is rendered."""
+    """Return kind and name of all rendered objects."""
     return [(made.kind, made.name) for made in rendering.objects]
 
 
@@ -196,4 +190,4 @@ SITUATIONS: dict[str, Situation] = {
         ]
     ),
 }
-"""By the name of the golden file."""
+"""Situations by the name of the golden file."""

@@ -1,4 +1,4 @@
-"""Our agents: where they run, what they are told, and what is switched off."""
+"""The agents' DaemonSets: selectors, environment, and disabled operands."""
 
 import pytest
 
@@ -24,7 +24,7 @@ APPS = {
 }
 
 
-def test_agents_run_where_people_expect_them_without_credentials() -> None:
+def test_agents_have_the_expected_selectors_and_no_credentials() -> None:
     rendering = SITUATIONS["one-driver-for-all"].rendering()
     for app, selector in APPS.items():
         pod = pod_of(rendering, app)
@@ -40,7 +40,7 @@ def test_agents_run_where_people_expect_them_without_credentials() -> None:
         assert env_of(pod["containers"][0])["SLUICE_NATS_URL"] == SETTINGS.env[0].value
 
 
-def test_what_is_switched_off_is_not_rendered() -> None:
+def test_disabled_operands_are_not_rendered() -> None:
     rendering = SITUATIONS["pre-installed-and-switched-off"].rendering()
     assert rendered_names(rendering) == [
         ("RuntimeClass", "nvidia"),
@@ -53,7 +53,7 @@ def test_what_is_switched_off_is_not_rendered() -> None:
     assert (driver["SLUICE_TOOLKIT"], driver["SLUICE_MIG_MANAGER"]) == ("false", "false")
 
 
-def test_a_driver_on_the_host_has_no_daemon_set_but_artefacts_by_name() -> None:
+def test_the_host_method_renders_no_driver_daemon_set() -> None:
     rendering = SITUATIONS["driver-on-the-host"].rendering()
     assert drivers(rendering) == []
     volumes = pod_of(rendering, "nvidia-container-toolkit-daemonset")["volumes"]
@@ -63,7 +63,7 @@ def test_a_driver_on_the_host_has_no_daemon_set_but_artefacts_by_name() -> None:
     } in volumes
 
 
-def test_without_a_policy_agents_are_there_and_drivers_are_not() -> None:
+def test_without_a_policy_only_agents_are_rendered() -> None:
     rendering = Situation([]).rendering()
     assert [name for kind, name in rendered_names(rendering) if kind == "DaemonSet"] == [
         "nvidia-container-toolkit-daemonset",
@@ -75,7 +75,7 @@ def test_without_a_policy_agents_are_there_and_drivers_are_not() -> None:
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_each_agent_keeps_a_journal_of_its_own_where_it_may_write(name: str) -> None:
+def test_each_agent_has_its_own_writable_state_directory(name: str) -> None:
     rendering = SITUATIONS[name].rendering()
     kept: list[str] = []
     for app in APPS:
@@ -92,7 +92,7 @@ def test_each_agent_keeps_a_journal_of_its_own_where_it_may_write(name: str) -> 
     assert len(set(kept)) == len(kept) >= 3
 
 
-def test_who_asks_the_kubelet_what_pods_have_sees_its_socket() -> None:
+def test_agents_that_query_pod_resources_mount_the_kubelet_socket() -> None:
     for said, folder in (
         ("/data/kubelet", "/data/kubelet"),
         ("/data/kubelet/", "/data/kubelet"),
@@ -114,7 +114,7 @@ def test_who_asks_the_kubelet_what_pods_have_sees_its_socket() -> None:
             assert f"/var/lib/kubelet/{name}" in [one["mountPath"] for one in mounts]
 
 
-def test_an_empty_text_is_not_a_place_nor_a_name() -> None:
+def test_empty_paths_and_names_mean_the_defaults() -> None:
     policy = cluster_policy(
         operator={"runtimeClass": ""},
         toolkit={"installDir": ""},
@@ -131,7 +131,7 @@ def test_an_empty_text_is_not_a_place_nor_a_name() -> None:
         (SITUATIONS["driver-on-the-host"].objects, "single"),
     ],
 )
-def test_slices_are_offered_as_the_policy_says(objects: list[Object], strategy: str) -> None:
+def test_the_mig_strategy_comes_from_the_policy(objects: list[Object], strategy: str) -> None:
     rendering = Situation(objects).rendering()
     for app in (
         "gpu-feature-discovery",
@@ -141,7 +141,7 @@ def test_slices_are_offered_as_the_policy_says(objects: list[Object], strategy: 
         assert env_of(pod_of(rendering, app)["containers"][0])["MIG_STRATEGY"] == strategy
 
 
-def test_the_agent_of_two_sections_takes_the_toolkit_s_words_first() -> None:
+def test_the_toolkit_section_takes_precedence_for_the_driver_agent() -> None:
     policy = cluster_policy(
         toolkit={"env": [{"name": "A", "value": "1"}], "resources": {"limits": {"cpu": 1}}},
         migManager={
@@ -159,7 +159,7 @@ def test_the_agent_of_two_sections_takes_the_toolkit_s_words_first() -> None:
 
 
 @pytest.mark.parametrize(("said", "most"), [("", 1), ("3", 3), ("20%", "20%"), ("0", 1), ("0%", 1)])
-def test_how_many_agents_are_replaced_at_a_time(said: str, most: int | str) -> None:
+def test_max_unavailable_of_agent_daemon_sets(said: str, most: int | str) -> None:
     policy = cluster_policy(daemonsets={"rollingUpdate": {"maxUnavailable": said}})
     (made, *_) = [
         one for one in Situation([policy]).rendering().objects if one.operand is Operand.DISCOVERY

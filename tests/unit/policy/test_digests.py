@@ -1,4 +1,4 @@
-"""Which field changes which digest, and that a digest is the same for ever."""
+"""Which fields change which digests; digests are stable across releases."""
 
 import random
 from collections.abc import Iterator
@@ -98,7 +98,7 @@ TABLE: dict[str, tuple[Any, tuple[str, ...]]] = {
     "pods.priorityClassName": ("p", POD_ALONE),
     "pods.securityContext": ({"fsGroup": 7}, POD_ALONE),
 }
-"""Of each field another value, and which digests it changes."""
+"""Another value of each field, and the digests that it changes."""
 
 
 def changed(driver: Any, path: str, value: Any) -> Any:
@@ -118,7 +118,7 @@ def leaves(of: Shape, path: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", TABLE)
-def test_which_digests_a_field_changes(path: str) -> None:
+def test_a_field_changes_the_expected_digests(path: str) -> None:
     value, expected = TABLE[path]
     other = changed(ALL, path, value)
     changes: list[str] = []
@@ -129,7 +129,7 @@ def test_which_digests_a_field_changes(path: str) -> None:
     assert tuple(changes) == expected
 
 
-def test_the_table_has_every_field() -> None:
+def test_the_table_lists_every_field() -> None:
     assert set(leaves(shape_of(WantedDriver, {}))) == set(TABLE)
 
 
@@ -149,7 +149,7 @@ THERE = WantedDriver(method=InstallMethod.PRE_INSTALLED, cuda="13.0")
         (THERE, "hostRoot", "/host", NONE),
     ],
 )
-def test_other_methods_have_fewer_fields(
+def test_fields_of_other_install_methods(
     driver: WantedDriver, path: str, value: Any, expected: tuple[str, ...]
 ) -> None:
     other = changed(driver, path, value)
@@ -237,7 +237,7 @@ RDMA = EnvVar(name="GPU_DIRECT_RDMA_ENABLED", value="true")
         ),
     ],
 )
-def test_what_makes_no_difference_changes_no_digest(one: WantedDriver, other: WantedDriver) -> None:
+def test_equivalent_drivers_have_equal_digests(one: WantedDriver, other: WantedDriver) -> None:
     assert driver_identity("u", one, UBUNTU) == driver_identity("u", other, UBUNTU)
 
 
@@ -253,12 +253,12 @@ def test_what_makes_no_difference_changes_no_digest(one: WantedDriver, other: Wa
         ),
     ],
 )
-def test_what_makes_a_difference_changes_the_target(one: WantedDriver, other: WantedDriver) -> None:
+def test_different_drivers_have_different_targets(one: WantedDriver, other: WantedDriver) -> None:
     assert target_digest(one) != target_digest(other)
     assert template(one) != template(other)
 
 
-def test_an_order_that_a_reference_needs_is_kept() -> None:
+def test_the_order_of_variables_with_references_is_kept() -> None:
     refers = (EnvVar(name="A", value="$(B)"), EnvVar(name="B", value="2"))
     one = changed(PLAIN, "env", refers)
     other = changed(PLAIN, "env", refers[::-1])
@@ -266,7 +266,7 @@ def test_an_order_that_a_reference_needs_is_kept() -> None:
     assert normalize(one).env == refers
 
 
-def test_a_label_is_of_one_pool_target_and_variant() -> None:
+def test_a_label_depends_on_pool_target_and_variant() -> None:
     variants = [
         UBUNTU,
         Variant(system="ubuntu", version="24.04"),
@@ -278,7 +278,7 @@ def test_a_label_is_of_one_pool_target_and_variant() -> None:
     assert all(len(label) == DIGEST_LENGTH and label.isalnum() for label in labels)
 
 
-def test_an_installation_is_of_one_variant_and_of_any_pool() -> None:
+def test_an_install_digest_depends_on_the_variant_but_not_on_the_pool() -> None:
     other = Variant(system="ubuntu", version="24.04")
     assert install_digest(PLAIN, UBUNTU) != install_digest(PLAIN, other)
     one, two = driver_identity("a", PLAIN, UBUNTU), driver_identity("b", PLAIN, UBUNTU)
@@ -328,10 +328,10 @@ def test_an_installation_is_of_one_variant_and_of_any_pool() -> None:
     ],
     ids=["container", "all parts", "host", "pre-installed"],
 )
-def test_digests_are_the_same_in_every_release(
+def test_digests_never_change_between_releases(
     driver: WantedDriver, variant: Variant, digests: tuple[str, str, str]
 ) -> None:
-    """A change here restarts the drivers of every fleet: mend the code, not the values."""
+    """A change of a digest restarts the drivers of every fleet: fix the code, not the values."""
     known = driver_identity("bfac7359-6033-45ce-88d6-53db0078526e", driver, variant)
     assert (known.target, known.label, known.install_digest) == digests
 
@@ -362,13 +362,12 @@ places = st.sampled_from(["/a", "/b"])
 
 @st.composite
 def pulled_images(draw: st.DrawFn) -> Image:
-    """Images in several spellings, pulled in several ways."""
     how = {"image_pull_policy": draw(pulled), "image_pull_secrets": draw(secrets)}
     return msgspec.structs.replace(draw(images), **how)
 
 
 def probes(ours: Probe) -> st.SearchStrategy[Probe | None]:
-    """None, and probes that say some numbers, of which some are ours."""
+    """None, and probes with some fields, some of them at Sluice's defaults."""
     said = {
         name: st.sampled_from(sorted({1, getattr(ours, name) or 1})) | st.none() for name in NUMBERS
     }
@@ -376,7 +375,7 @@ def probes(ours: Probe) -> st.SearchStrategy[Probe | None]:
 
 
 def parts(kind: type[Gds] | type[Gdrcopy]) -> st.SearchStrategy[Any]:
-    """A container beside the driver's, on or off."""
+    """A GDS or GDRCopy container, enabled or not."""
     return st.builds(
         kind,
         enabled=st.booleans(),
@@ -425,7 +424,7 @@ drivers = st.builds(
 
 @st.composite
 def similar_drivers(draw: st.DrawFn) -> tuple[WantedDriver, WantedDriver]:
-    """Two that differ in a few fields, or in none: any two would hardly ever be the same."""
+    """Two drivers that differ in few fields or none; independent ones would rarely be equal."""
     one, other = draw(drivers), draw(drivers)
     names = [field.name for field in msgspec.structs.fields(WantedDriver)]
     new = {name: getattr(other, name) for name in draw(st.sets(st.sampled_from(names), max_size=2))}
@@ -436,7 +435,7 @@ POOL = Situation([cluster_policy()]).pools().pools[0]
 
 
 def template(driver: WantedDriver) -> Any:
-    """The pod of a driver without what its digests say."""
+    """Return a driver's pod without its digests."""
     pool = msgspec.structs.replace(POOL, driver=driver)
     made = rendered(pool, UBUNTU, SETTINGS, FILES)
     assert isinstance(made, RenderedObject)
@@ -444,7 +443,7 @@ def template(driver: WantedDriver) -> Any:
 
 
 @given(similar_drivers())
-def test_two_drivers_have_one_target_if_and_only_if_their_pods_are_the_same(
+def test_targets_are_equal_exactly_if_the_pods_are_equal(
     both: tuple[WantedDriver, WantedDriver],
 ) -> None:
     one, other = both
@@ -452,14 +451,14 @@ def test_two_drivers_have_one_target_if_and_only_if_their_pods_are_the_same(
 
 
 @given(drivers)
-def test_a_normal_form_is_its_own(driver: WantedDriver) -> None:
+def test_normalizing_is_idempotent(driver: WantedDriver) -> None:
     assert normalize(normalize(driver)) == normalize(driver)
     assert target_digest(normalize(driver)) == target_digest(driver)
     assert install_digest(normalize(driver), UBUNTU) == install_digest(driver, UBUNTU)
 
 
 @given(drivers, st.randoms())
-def test_the_order_of_keys_is_nothing(driver: WantedDriver, source: random.Random) -> None:
+def test_the_order_of_keys_does_not_matter(driver: WantedDriver, source: random.Random) -> None:
     keys = list(driver.pods.labels)
     source.shuffle(keys)
     labels = {key: driver.pods.labels[key] for key in keys}

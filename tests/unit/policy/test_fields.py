@@ -1,4 +1,4 @@
-"""Every field is set once: the schema takes it, and the model has it or words say why not."""
+"""Set every field once: the schema accepts it, and the model has it or a finding says why not."""
 
 from collections.abc import Iterator
 
@@ -6,16 +6,16 @@ import pytest
 
 from libs.policy.findings import Severity
 from libs.policy.kinds import KINDS
-from libs.policy.manifests import parse_manifest, to_manifest
+from libs.policy.manifests import parse_manifest
 from libs.policy.shapes import JsonType, Shape
 from tests.unit.policy.crd_schemas import admit
-from tests.unit.policy.fields import ExpectedFinding, FieldCase, cases, get
+from tests.unit.policy.fields import ExpectedFinding, FieldCase, cases, get, to_manifest
 
 CASES = list(cases())
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_field_that_is_set_is_seen(case: FieldCase) -> None:
+def test_a_set_field_has_the_expected_result(case: FieldCase) -> None:
     obj = case.manifest()
     kept = admit(obj)
     assert get(kept["spec"], case.path) == case.value
@@ -33,7 +33,7 @@ def test_a_field_that_is_set_is_seen(case: FieldCase) -> None:
         assert "no effect here, because " in said[0].problem
 
 
-def test_what_is_only_noted_is_kept_all_the_same() -> None:
+def test_fields_without_effect_are_kept() -> None:
     for case in CASES:
         if case.expected is ExpectedFinding.NOTE:
             policy = parse_manifest(case.kind, case.manifest()).policy
@@ -42,13 +42,13 @@ def test_what_is_only_noted_is_kept_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_field_of_the_model_is_without_a_case(kind: str) -> None:
+def test_every_field_of_the_model_has_a_case(kind: str) -> None:
     known = {case.path for case in CASES if case.kind == kind}
     assert set(_leaves(KINDS[kind].spec_shape, "")) == known
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_field_says_what_it_is_and_what_follows(kind: str) -> None:
+def test_every_field_has_a_description_and_an_effect(kind: str) -> None:
     silent = list(_silent(KINDS[kind].spec_shape, "", moot=False))
     assert silent == []
 

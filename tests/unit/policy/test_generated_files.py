@@ -1,4 +1,4 @@
-"""What is made from the model: fresh, readable as YAML, and said to be stale when it is not."""
+"""Files generated from the model are up to date, and stale ones are reported."""
 
 import shutil
 import subprocess
@@ -21,24 +21,24 @@ def run_generator(checkout: Path, *arguments: str) -> subprocess.CompletedProces
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A checkout with nothing in it but what is made."""
+    """A checkout that contains only the generated files and their generator."""
     for place in ("tools", "docs", CRDS):
         shutil.copytree(REPOSITORY / place, tmp_path / place)
     return tmp_path
 
 
-def test_everything_is_fresh() -> None:
+def test_generated_files_are_up_to_date() -> None:
     checked = run_generator(REPOSITORY, "--check")
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_the_manifests_say_what_the_model_says() -> None:
+def test_the_crd_files_equal_the_model() -> None:
     files = sorted((REPOSITORY / CRDS).glob("*.yaml"))
     read = [yaml.safe_load(file.read_text()) for file in files]
     assert {crd["metadata"]["name"]: crd for crd in read} == crd_manifests()
 
 
-def test_what_is_stale_or_left_over_is_named_and_mended(copy: Path) -> None:
+def test_stale_and_leftover_files_are_reported_and_fixed(copy: Path) -> None:
     stale, page = copy / CRDS / "sluice.dev_rollouts.yaml", copy / "docs/policies.md"
     fresh = stale.read_text()
     stale.write_text(fresh.replace("Freeze", "Stop"))

@@ -1,4 +1,4 @@
-"""Which image a driver runs, and which nodes are of one variant."""
+"""Image paths of drivers, and variants of nodes."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ V22 = Variant(system="ubuntu", version="22.04")
         (Image(image="r/d:1"), Variant(system="rhel", version="9"), "r/d:1-rhel9"),
     ],
 )
-def test_an_image_is_named_as_people_know_it(image: Image, variant: Variant, path: str) -> None:
+def test_image_paths_of_drivers(image: Image, variant: Variant, path: str) -> None:
     assert variant_image(image, variant) == path
 
 
@@ -50,11 +50,11 @@ def test_an_image_is_named_as_people_know_it(image: Image, variant: Variant, pat
     [
         (Image(), V22, "names no image"),
         (Image(repository="r", version="1"), V22, "names no image"),
-        (Image(image="r.example:5000/d"), V22, "names no version"),
+        (Image(image="r.example:5000/d"), V22, "has no tag"),
         (Image(image="r/d@sha256:a"), Variant(system="u", version="1", kernel="5"), "is a digest"),
     ],
 )
-def test_an_image_that_cannot_be_named(image: Image, variant: Variant, problem: str) -> None:
+def test_missing_and_invalid_images(image: Image, variant: Variant, problem: str) -> None:
     found = variant_image(image, variant)
     assert isinstance(found, MissingImage)
     assert problem in found.problem
@@ -64,7 +64,7 @@ def test_an_image_that_cannot_be_named(image: Image, variant: Variant, problem: 
 # Variants
 
 
-def test_nodes_are_told_apart_by_what_renders_differently() -> None:
+def test_variants_of_nodes() -> None:
     nodes = [
         node("a"),
         node("b", kernel="6.8.0-1-generic"),
@@ -92,7 +92,7 @@ def test_nodes_are_told_apart_by_what_renders_differently() -> None:
         ("kernel-version.full", {"usePrecompiled": True}),
     ],
 )
-def test_a_node_whose_system_is_not_known_waits(label: str, driver: Object) -> None:
+def test_a_node_without_system_labels_has_no_variant(label: str, driver: Object) -> None:
     labels = {key: value for key, value in UBUNTU.labels.items() if key != f"{FEATURES}{label}"}
     unknown = msgspec.structs.replace(UBUNTU, labels=labels)
     situation = Situation([cluster_policy(driver={**DRIVER, **driver})], [unknown])

@@ -1,4 +1,4 @@
-"""What is installed: every right of every service in one table, and none for agents."""
+"""The installation: permissions of every service, and none for agents."""
 
 from libs.contracts.identities import COMPONENTS, Writer
 from libs.policy.installation.objects import installation_objects
@@ -58,11 +58,11 @@ TABLE: dict[str, dict[str, str]] = {
     "sluice-validator-cluster": {"nodes": LOOK, **SELECTING},
     "sluice-telemetry-cluster": {"nodes": LOOK, **SELECTING},
 }
-"""By account: what it may do to what, and to which alone; `here` is the operands' namespace."""
+"""By account: verbs, resources and object names; `here` means the operands' namespace."""
 
 
 def granted() -> dict[str, dict[str, str]]:
-    """The same table, read from the objects that are applied."""
+    """Return the same table, read from the rendered objects."""
     objects = installation_objects("gpu-operator")
     rules = {
         (obj["kind"], obj["metadata"]["name"]): obj["rules"] for obj in objects if "rules" in obj
@@ -83,11 +83,11 @@ def granted() -> dict[str, dict[str, str]]:
     return table
 
 
-def test_every_right_of_every_service() -> None:
+def test_the_permissions_of_every_service() -> None:
     assert granted() == TABLE
 
 
-def test_agents_have_an_account_and_no_right() -> None:
+def test_agents_have_an_account_without_permissions() -> None:
     objects = installation_objects("gpu-operator")
     accounts = {obj["metadata"]["name"]: obj for obj in objects if obj["kind"] == "ServiceAccount"}
     assert set(accounts) == {
@@ -99,7 +99,7 @@ def test_agents_have_an_account_and_no_right() -> None:
     assert not set(RBAC_RULES) & set(COMPONENTS)
 
 
-def test_nobody_reads_secrets_or_deletes_what_is_people_s() -> None:
+def test_no_service_reads_secrets_or_deletes_foreign_objects() -> None:
     for rights in granted().values():
         assert not [key for key in rights if "secrets" in key or "*" in key]
         for key, verbs in rights.items():
@@ -108,7 +108,7 @@ def test_nobody_reads_secrets_or_deletes_what_is_people_s() -> None:
                 assert key.startswith(("here: ", "node.k8s.io/runtime"))
 
 
-def test_the_namespace_lets_privileged_pods_in() -> None:
+def test_the_namespace_allows_privileged_pods() -> None:
     namespace = installation_objects("gpus")[0]
     assert namespace["metadata"]["name"] == "gpus"
     for mode in ("enforce", "audit", "warn"):
@@ -116,7 +116,7 @@ def test_the_namespace_lets_privileged_pods_in() -> None:
         assert namespace["metadata"]["labels"][label] == "privileged"
 
 
-def test_two_installations_share_no_object() -> None:
+def test_two_installations_have_distinct_objects() -> None:
     def keys(namespace: str) -> set[tuple[str, str, str]]:
         return {
             (obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])

@@ -1,4 +1,4 @@
-"""Reading: what is not set, old spellings, everything wrong at once, and whatever else comes."""
+"""Parsing: defaults, old spellings, errors, and arbitrary input."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ from libs.policy.kinds.cluster_policy import ClusterPolicy
 from libs.policy.kinds.common import Metadata
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
 from libs.policy.kinds.upgrade_policy import PodDeletion
-from libs.policy.manifests import ParsedPolicy, parse_manifest, to_manifest
+from libs.policy.manifests import ParsedPolicy, parse_manifest
 from tests.unit.policy.crd_schemas import admit, corpus
-from tests.unit.policy.fields import cases, get, minimal_object, put
+from tests.unit.policy.fields import cases, get, minimal_object, put, to_manifest
 
 Object = dict[str, Any]
 
@@ -32,7 +32,7 @@ def finding_lines(result: ParsedPolicy) -> list[tuple[str, str, str]]:
     return [(found.severity.value, found.field, found.value) for found in result.findings]
 
 
-def test_what_is_not_set_has_its_effective_value() -> None:
+def test_unset_fields_have_their_effective_values() -> None:
     policy = parse_manifest("ClusterPolicy", minimal_object("ClusterPolicy")).policy
     assert isinstance(policy, ClusterPolicy)
     spec = policy.spec
@@ -49,7 +49,7 @@ def test_what_is_not_set_has_its_effective_value() -> None:
     assert not spec.driver.licensing_config.nls_enabled
 
 
-def test_upgrades_are_off_unless_said_for_a_cluster_policy_and_on_for_a_driver() -> None:
+def test_auto_upgrade_is_off_by_default_for_cluster_policies_and_on_for_drivers() -> None:
     for extra in ({}, {"upgradePolicy": {}}, {"upgradePolicy": None}):
         whole = parse_manifest("ClusterPolicy", cluster_policy(driver=extra)).policy
         assert isinstance(whole, ClusterPolicy)
@@ -67,7 +67,7 @@ def test_upgrades_are_off_unless_said_for_a_cluster_policy_and_on_for_a_driver()
             assert policy.wait_for_completion.timeout_seconds == 0
 
 
-def test_the_old_spelling_of_pod_deletion_is_read_and_said() -> None:
+def test_the_old_spelling_of_pod_deletion_is_used_with_a_warning() -> None:
     wanted = {"force": True, "timeoutSeconds": 9}
     obj = cluster_policy(driver={"upgradePolicy": {"gpuPodDeletion": wanted}})
     result = parse_manifest("ClusterPolicy", obj)
@@ -80,18 +80,18 @@ def test_the_old_spelling_of_pod_deletion_is_read_and_said() -> None:
     assert upgrade == {"podDeletion": wanted}
 
 
-def test_of_two_spellings_the_new_one_holds() -> None:
+def test_the_new_spelling_takes_precedence() -> None:
     both = {"gpuPodDeletion": {"force": True}, "podDeletion": {"timeoutSeconds": 9}}
     result = parse_manifest("ClusterPolicy", cluster_policy(driver={"upgradePolicy": both}))
     assert isinstance(result.policy, ClusterPolicy)
     deletion = result.policy.spec.driver.upgrade_policy.pod_deletion
     assert deletion == PodDeletion(timeout_seconds=9)
     assert [found.problem for found in result.findings] == [
-        "is an old spelling of podDeletion, which is set too and holds"
+        "is an old spelling of podDeletion, which is also set and takes precedence"
     ]
 
 
-def test_everything_wrong_comes_at_once_with_field_value_and_remedy() -> None:
+def test_all_errors_are_reported_at_once_with_field_value_and_remedy() -> None:
     obj = cluster_policy(
         driver={
             "enabled": "yes",
@@ -125,20 +125,20 @@ def test_everything_wrong_comes_at_once_with_field_value_and_remedy() -> None:
     assert len(result.errors) == 12
 
 
-def test_a_finding_is_a_sentence() -> None:
+def test_a_finding_as_text() -> None:
     (found,) = parse_manifest("ClusterPolicy", cluster_policy(driver={"enabled": "yes"})).findings
     assert str(found) == (
         'spec.driver.enabled ("yes") is not true or false: write true or false, without quotes'
     )
 
 
-def test_a_missing_section_is_said() -> None:
+def test_a_missing_section_is_reported() -> None:
     obj = minimal_object("ClusterPolicy")
     del obj["spec"]["toolkit"]
     assert finding_lines(parse_manifest("ClusterPolicy", obj)) == [("error", "spec.toolkit", "")]
 
 
-def test_parts_for_virtual_machines_weigh_little_until_those_are_asked_for() -> None:
+def test_sandbox_switches_are_notes_unless_sandbox_workloads_are_enabled() -> None:
     obj = cluster_policy(vfioManager={"enabled": True})
     assert finding_lines(parse_manifest("ClusterPolicy", obj)) == [
         ("note", "spec.vfioManager.enabled", "true")
@@ -161,11 +161,11 @@ def test_parts_for_virtual_machines_weigh_little_until_those_are_asked_for() -> 
         ("Rollout", {"spec": 3}, "spec"),
     ],
 )
-def test_what_is_no_object_of_the_kind_is_said(kind: str, obj: Any, field: str) -> None:
+def test_manifests_of_another_kind_are_errors(kind: str, obj: Any, field: str) -> None:
     assert [found.field for found in parse_manifest(kind, obj).errors] == [field]
 
 
-def test_metadata_is_read_as_far_as_it_is_there() -> None:
+def test_invalid_metadata_fields_are_ignored() -> None:
     whole = {
         "name": "a",
         "uid": "u",
@@ -185,7 +185,7 @@ def test_metadata_is_read_as_far_as_it_is_there() -> None:
         assert policy.metadata == Metadata()
 
 
-def test_values_are_shown_short_and_clean() -> None:
+def test_values_in_findings_are_short_and_printable() -> None:
     values = ["\ud800\n" * 99, 10**5000, -(2**70), None, {"a": 1}, float("nan"), b"x"]
     texts = [quote_value(value) for value in values]
     assert texts[1:] == [
@@ -203,18 +203,18 @@ def test_values_are_shown_short_and_clean() -> None:
     ("amount", "total", "part"),
     [(3, 10, 3), ("3", 10, 3), ("25%", 10, 3), ("25%", 8, 2), ("0%", 9, 0), ("100%", 7, 7)],
 )
-def test_amounts(amount: int | str, total: int, part: int) -> None:
+def test_valid_numbers_and_percentages(amount: int | str, total: int, part: int) -> None:
     assert is_int_or_percent(amount)
     assert scaled_value(amount, total) == part
 
 
 @pytest.mark.parametrize("amount", ["", "x", "-1", -1, "101%", "1.5", "1 %", "1%%", "٣"])
-def test_no_amounts(amount: int | str) -> None:
+def test_invalid_numbers_and_percentages(amount: int | str) -> None:
     assert not is_int_or_percent(amount)
 
 
 @pytest.mark.parametrize(("name", "obj"), corpus(), ids=lambda value: str(value)[:60])
-def test_the_corpus_is_read_without_errors_and_written_without_loss(name: str, obj: Object) -> None:
+def test_the_corpus_parses_without_errors_and_round_trips(name: str, obj: Object) -> None:
     result = parse_manifest(obj["kind"], admit(obj))
     assert result.errors == (), name
     assert result.policy is not None
@@ -253,13 +253,13 @@ _PATHS = {
 
 
 @given(_KINDS, _VALUES)
-def test_nothing_raises(kind: str, value: Any) -> None:
+def test_a_spec_of_any_value_does_not_raise(kind: str, value: Any) -> None:
     for obj in (value, {"metadata": value, "spec": value}, {"spec": {"driver": value}}):
         _holds(parse_manifest(kind, obj))
 
 
 @given(_KINDS, st.data())
-def test_nothing_raises_wherever_it_stands(kind: str, data: st.DataObject) -> None:
+def test_a_field_of_any_value_does_not_raise(kind: str, data: st.DataObject) -> None:
     obj = minimal_object(kind)
     for path in data.draw(st.lists(st.sampled_from(_PATHS[kind]), max_size=6)):
         if isinstance(get(obj["spec"], path.rpartition(".")[0] or "x"), dict) or "." not in path:
@@ -268,7 +268,7 @@ def test_nothing_raises_wherever_it_stands(kind: str, data: st.DataObject) -> No
 
 
 def _holds(result: ParsedPolicy) -> None:
-    """What is said can be sent, and each finding tells where."""
+    """Check that findings can be encoded and have a field."""
     sent = msgspec.json.encode(result.findings)
     assert msgspec.json.decode(sent, type=tuple[Finding, ...]) == result.findings
     assert all(found.field and found.problem for found in result.findings)
@@ -279,7 +279,7 @@ def _holds(result: ParsedPolicy) -> None:
 
 @settings(max_examples=150)
 @given(_KINDS, st.data())
-def test_written_and_read_again_is_the_same(kind: str, data: st.DataObject) -> None:
+def test_policies_round_trip(kind: str, data: st.DataObject) -> None:
     obj = minimal_object(kind)
     of_kind = [case for case in _CASES if case.kind == kind]
     for case in data.draw(st.lists(st.sampled_from(of_kind), max_size=12)):

@@ -1,4 +1,4 @@
-"""Who has which node, who does not, and what each is told."""
+"""Assembly of pools: ownership of nodes, conflicts and verdicts."""
 
 import random
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def test_a_cluster_policy_has_every_gpu_node() -> None:
     assert [(one.name, one.acceptance) for one in result.verdicts] == [("cp", Acceptance.ACTIVE)]
 
 
-def test_the_oldest_decides_then_the_name_and_the_others_are_told() -> None:
+def test_the_oldest_cluster_policy_takes_effect_and_ties_break_by_name() -> None:
     reads = [
         obj("ClusterPolicy", "younger", 2),
         obj("ClusterPolicy", "b", 1),
@@ -89,12 +89,12 @@ def test_the_oldest_decides_then_the_name_and_the_others_are_told() -> None:
     for name in ("b", "younger"):
         assert verdict_of(result, name).acceptance is Acceptance.IGNORED
         assert problems(result, name) == (
-            f'metadata.name ("{name}") is ignored: ClusterPolicy "a" is older, and one policy'
-            ' decides for the whole cluster: delete this one, or ClusterPolicy "a"'
+            f'metadata.name ("{name}") is ignored: ClusterPolicy "a" is older, and only one'
+            ' cluster-wide policy takes effect: delete this one, or ClusterPolicy "a"'
         )
 
 
-def test_two_kinds_for_the_whole_cluster_are_judged_alike() -> None:
+def test_precedence_applies_across_cluster_wide_kinds() -> None:
     first, second = obj("GPUClusterPolicy", "g", 1), obj("ClusterPolicy", "c", 2)
     assert nodes_of(assemble_pools([second, first], [node("n")])) == {"gpuclusterpolicy-g": ("n",)}
     result = assemble_pools([obj("ClusterPolicy", "c", 0), first], [node("n")])
@@ -102,7 +102,7 @@ def test_two_kinds_for_the_whole_cluster_are_judged_alike() -> None:
     assert verdict_of(result, "g").acceptance is Acceptance.IGNORED
 
 
-def test_a_policy_that_is_being_deleted_decides_nothing() -> None:
+def test_a_policy_that_is_being_deleted_has_no_effect() -> None:
     reads = [obj("ClusterPolicy", "old", 1, deleting=True), obj("ClusterPolicy", "new", 2)]
     result = assemble_pools(reads, [node("n")])
     assert nodes_of(result) == {"clusterpolicy-new": ("n",)}
@@ -111,7 +111,7 @@ def test_a_policy_that_is_being_deleted_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ClusterPolicy", "GPUClusterPolicy"])
-def test_a_gpu_cluster_beside_a_policy_holds_everything(kind: str) -> None:
+def test_a_gpu_cluster_conflicts_with_a_cluster_wide_policy(kind: str) -> None:
     result = assemble_pools([obj(kind, "c")], [node("n")], gpu_clusters=["gpu-cluster"])
     assert verdict_of(result, "c").acceptance is Acceptance.CONFLICTING
     words = (
@@ -124,7 +124,7 @@ def test_a_gpu_cluster_beside_a_policy_holds_everything(kind: str) -> None:
     assert [found.quoted for found in pool.held] == [words]
 
 
-def test_a_gpu_cluster_holds_the_pools_of_drivers_and_their_labels() -> None:
+def test_a_gpu_cluster_holds_driver_pools_and_owner_labels() -> None:
     nodes = [owned("a", "x", rack="y"), node("b", rack="x")]
     reads = [CRD_MODE, driver("x", nodeSelector={"rack": "x"})]
     result = assemble_pools(reads, nodes, gpu_clusters=["gpu-cluster"])
@@ -140,7 +140,7 @@ def test_a_gpu_cluster_holds_the_pools_of_drivers_and_their_labels() -> None:
 # Pools by NVIDIADriver.
 
 
-def test_a_node_has_the_driver_that_selects_it_else_the_default_else_none() -> None:
+def test_a_node_gets_the_selecting_driver_else_the_default_else_none() -> None:
     reads = [driver("x", nodeSelector={"rack": "1", "kind": "h"}), driver("d", default=True)]
     nodes = [node("a", rack="1", kind="h"), node("b", rack="1"), NodeLabels(name="c")]
     result = assemble_pools([CRD_MODE, *reads], nodes)
@@ -151,15 +151,15 @@ def test_a_node_has_the_driver_that_selects_it_else_the_default_else_none() -> N
     assert without.owner_labels == {"a": "x"}
 
 
-def test_a_driver_without_selector_has_every_gpu_node() -> None:
+def test_a_driver_without_selector_selects_every_gpu_node() -> None:
     result = assemble_pools([CRD_MODE, driver("x")], [node("a"), NodeLabels(name="b")])
     assert nodes_of(result) == {"nvidiadriver-x": ("a",)}
 
 
 @pytest.mark.parametrize("crd", [True, False])
 @pytest.mark.parametrize("there", [True, False])
-def test_without_a_policy_of_the_cluster_no_node_moves(crd: bool, there: bool) -> None:
-    """It was deleted, or is being deleted; before, drivers were asked or not."""
+def test_without_a_cluster_policy_nodes_keep_their_owners(crd: bool, there: bool) -> None:
+    """The cluster policy was deleted or is being deleted; NVIDIADrivers were enabled or not."""
     paths = {"driverInstallDir": "/opt/driver"}
     switch = {"driver__useNvidiaDriverCRD": crd}
     gone = obj("ClusterPolicy", "cp", deleting=True, hostPaths=paths, **switch)
@@ -170,31 +170,31 @@ def test_without_a_policy_of_the_cluster_no_node_moves(crd: bool, there: bool) -
     assert result.owner_labels is None
     (held,) = result.pools[0].held
     assert str(held) == (
-        'metadata.name ("x") is not followed: no ClusterPolicy asks for NVIDIADrivers: make one'
-        " with spec.driver.useNvidiaDriverCRD true, or delete this"
+        'metadata.name ("x") does not take effect: no ClusterPolicy enables NVIDIADrivers:'
+        " create one with spec.driver.useNvidiaDriverCRD true, or delete this object"
     )
     assert verdict_of(result, "x").errors == result.pools[0].held
 
 
-def test_until_there_is_a_first_driver_no_node_is_left() -> None:
+def test_before_the_first_driver_nodes_are_undecided() -> None:
     result = assemble_pools([CRD_MODE, driver("x", deleting=True)], [owned("a", "x"), node("b")])
     assert (result.pools, result.unowned, result.undecided) == ((), (), ("a", "b"))
     assert result.owner_labels is None
     assert problems(result, "cp") == (
         "spec.driver.useNvidiaDriverCRD (true) leaves GPU nodes without a driver: no NVIDIADriver"
-        " selects a and 1 more: make one that selects them, or one with spec.default true"
+        " selects a and 1 more: create one that selects them, or one with spec.default true"
     )
 
 
-def test_nodes_that_no_driver_selects_are_told_of() -> None:
+def test_nodes_that_no_driver_selects_are_reported() -> None:
     reads = [CRD_MODE, driver("x", nodeSelector={"rack": "1"})]
     result = assemble_pools(reads, [node("a", rack="1"), node("b")])
     assert (result.unowned, result.undecided) == (("b",), ())
-    assert "no NVIDIADriver selects b: make one" in problems(result, "cp")
+    assert "no NVIDIADriver selects b: create one" in problems(result, "cp")
     assert problems(assemble_pools(reads, [node("a", rack="1")]), "cp") == ""
 
 
-def test_a_path_that_cannot_be_read_moves_no_driver() -> None:
+def test_an_invalid_host_path_holds_driver_pools() -> None:
     paths = {"driverInstallDir": "opt/driver"}
     cluster = obj("ClusterPolicy", "cp", driver__useNvidiaDriverCRD=True, hostPaths=paths)
     (pool,) = assemble_pools([cluster, driver("x")], [node("a")]).pools
@@ -229,7 +229,7 @@ def test_nodes_for_virtual_machines_are_in_no_pool(
     assert result.unowned == tuple(one.name for one in nodes if one.name not in kept)
 
 
-def test_drivers_are_not_asked_unless_the_cluster_policy_says_so() -> None:
+def test_drivers_are_disabled_unless_the_cluster_policy_enables_them() -> None:
     result = assemble_pools([obj("ClusterPolicy", "cp"), driver("x")], [node("n")])
     assert nodes_of(result) == {"clusterpolicy-cp": ("n",)}
     assert verdict_of(result, "x").acceptance is Acceptance.DISABLED
@@ -237,12 +237,12 @@ def test_drivers_are_not_asked_unless_the_cluster_policy_says_so() -> None:
     result = assemble_pools([obj("GPUClusterPolicy", "g"), driver("x")], [node("n")])
     assert verdict_of(result, "x").acceptance is Acceptance.DISABLED
     assert problems(result, "x") == (
-        'metadata.name ("x") is not asked: GPUClusterPolicy "g" names the driver: delete this one,'
-        ' or GPUClusterPolicy "g"'
+        'metadata.name ("x") is not used: GPUClusterPolicy "g" determines the driver:'
+        ' delete this one, or GPUClusterPolicy "g"'
     )
 
 
-def test_two_drivers_for_one_node_change_nobodys_hands_and_hold_both() -> None:
+def test_conflicting_drivers_are_held_and_all_nodes_keep_their_owners() -> None:
     reads = [
         CRD_MODE,
         driver("x", nodeSelector={"rack": "1"}),
@@ -265,19 +265,19 @@ def test_two_drivers_for_one_node_change_nobodys_hands_and_hold_both() -> None:
     }
     assert (result.unowned, result.undecided) == ((), ("c", "d", "e"))
     words = (
-        "spec.nodeSelector contradicts another on 2 nodes:"
-        " multiple NVIDIADrivers match the same node a: [x y]: select by labels that no node of"
-        " the other has; until then no node changes hands"
+        "spec.nodeSelector conflicts with another NVIDIADriver on 2 nodes:"
+        " multiple NVIDIADrivers match the same node a: [x y]: select by labels that"
+        " the other's nodes lack; until then nodes keep their owners"
     )
     for name in ("x", "y"):
         assert verdict_of(result, name).acceptance is Acceptance.CONFLICTING
         assert problems(result, name) == words
     assert verdict_of(result, "z").acceptance is Acceptance.ACTIVE
-    assert "NVIDIADrivers [x y] are in conflict" in problems(result, "z")
+    assert "NVIDIADrivers [x y] conflict" in problems(result, "z")
     assert [len(pool.held) for pool in result.pools] == [1, 1, 0]
 
 
-def test_two_defaults_are_a_conflict_of_both() -> None:
+def test_two_default_drivers_conflict() -> None:
     reads = [CRD_MODE, driver("b", 1, default=True), driver("a", 2, default=True)]
     result = assemble_pools(reads, [owned("n", "a")])
     assert nodes_of(result) == {"nvidiadriver-a": ("n",), "nvidiadriver-b": ()}
@@ -286,7 +286,7 @@ def test_two_defaults_are_a_conflict_of_both() -> None:
         assert "multiple default NVIDIADrivers found: [a b]" in problems(result, name)
 
 
-def test_a_default_that_is_being_deleted_is_none() -> None:
+def test_a_default_driver_that_is_being_deleted_does_not_count() -> None:
     reads = [CRD_MODE, driver("b", 1, default=True, deleting=True), driver("a", 2, default=True)]
     assert nodes_of(assemble_pools(reads, [node("n")])) == {"nvidiadriver-a": ("n",)}
 
@@ -302,7 +302,7 @@ def test_a_default_that_is_being_deleted_is_none() -> None:
         driver("x" * 64, nodeSelector={"r": "2"}),
     ],
 )
-def test_a_driver_of_which_it_cannot_be_told_what_it_selects_holds_all_hands(
+def test_an_invalid_node_selector_keeps_all_owners(
     broken: ParsedPolicy,
 ) -> None:
     reads = [CRD_MODE, broken, driver("y", nodeSelector={"r": "1"})]
@@ -321,7 +321,7 @@ def test_a_driver_of_which_it_cannot_be_told_what_it_selects_holds_all_hands(
 # What is wanted.
 
 
-def test_a_pool_wants_what_its_cluster_policy_says() -> None:
+def test_a_pool_takes_driver_and_operands_from_its_cluster_policy() -> None:
     spec: dict[str, Any] = {
         "driver": {
             **IMAGE,
@@ -356,7 +356,7 @@ def test_a_pool_wants_what_its_cluster_policy_says() -> None:
     assert pool.held == ()
 
 
-def test_a_driver_keeps_its_own_wishes_and_the_clusters_paths_and_operands() -> None:
+def test_a_driver_pool_takes_paths_and_operands_from_the_cluster_policy() -> None:
     cluster = obj(
         "ClusterPolicy",
         "cp",
@@ -373,7 +373,7 @@ def test_a_driver_keeps_its_own_wishes_and_the_clusters_paths_and_operands() -> 
     assert pool.upgrade.auto_upgrade is True
 
 
-def test_a_driver_on_hosts_and_one_that_is_there_already() -> None:
+def test_host_and_pre_installed_drivers() -> None:
     cuda = {"version": "13.0"}
     (pool,) = assemble_pools(
         [obj("GPUClusterPolicy", "g", cuda=cuda, migManager={"enabled": False})], []
@@ -406,7 +406,7 @@ def strategy(name: str, pool: str, born: int = 1, **spec: Any) -> ParsedPolicy:
     return obj("RolloutStrategy", name, born, pool=pool, **spec)
 
 
-def test_the_oldest_strategy_of_a_pool_holds() -> None:
+def test_the_oldest_strategy_of_a_pool_applies() -> None:
     reads = [
         obj("ClusterPolicy", "c"),
         strategy("new", "clusterpolicy-c", 2, retries=5),
@@ -418,11 +418,11 @@ def test_the_oldest_strategy_of_a_pool_holds() -> None:
     assert pool.strategy == StrategySpec(pool="clusterpolicy-c", on_job_timeout=OnJobTimeout.DEFER)
     assert verdict_of(result, "old").acceptance is Acceptance.ACTIVE
     assert verdict_of(result, "new").acceptance is Acceptance.IGNORED
-    assert 'for which RolloutStrategy "old" is older' in problems(result, "new")
-    assert "name one of these pools: clusterpolicy-c" in problems(result, "lost")
+    assert 'to which the older RolloutStrategy "old" applies' in problems(result, "new")
+    assert "use one of these: clusterpolicy-c" in problems(result, "lost")
 
 
-def test_a_strategy_that_cannot_be_read_holds_its_pool() -> None:
+def test_an_invalid_strategy_holds_its_pool() -> None:
     reads = [obj("ClusterPolicy", "c"), strategy("s", "clusterpolicy-c", retries="many")]
     (pool,) = assemble_pools(reads, []).pools
     assert [found.field for found in pool.held] == ['spec.retries of RolloutStrategy "s"']
@@ -431,7 +431,7 @@ def test_a_strategy_that_cannot_be_read_holds_its_pool() -> None:
 # Always.
 
 
-def test_nothing_wanted_is_no_pools() -> None:
+def test_no_policies_give_no_pools() -> None:
     result = assemble_pools([], [node("a")])
     assert (result.pools, result.unowned, result.undecided, result.verdicts) == ((), (), ("a",), ())
     assert assemble_pools([parse_manifest("ClusterPolicy", None)], []).verdicts == ()
@@ -443,7 +443,7 @@ _NODES = st.lists(st.tuples(_SELECTORS, st.sampled_from(["", "d0", "d1", "gone"]
 
 
 @given(_DRIVERS, _NODES, st.randoms(use_true_random=False))
-def test_every_node_has_one_owner_or_none_whatever_the_order(
+def test_ownership_does_not_depend_on_the_order_of_objects(
     wanted: Sequence[tuple[dict[str, str], bool, bool]],
     there: Sequence[tuple[dict[str, str], str]],
     chance: random.Random,

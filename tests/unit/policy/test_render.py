@@ -1,4 +1,4 @@
-"""From policies to operands: goldens, what each field changes, and what is not rendered and why."""
+"""Rendering of operands: golden files, effects of fields, and failures."""
 
 import copy
 from typing import Any
@@ -39,19 +39,19 @@ Object = dict[str, Any]
 
 
 @pytest.mark.parametrize("name", goldens.NAMES)
-def test_what_is_applied_is_what_the_golden_file_shows(name: str) -> None:
+def test_rendered_objects_equal_the_golden_file(name: str) -> None:
     shown = list(yaml.safe_load_all(goldens.golden_path(name).read_text()))
     assert goldens.golden_objects(name) == shown
 
 
-def test_no_golden_file_is_left_over() -> None:
+def test_every_golden_file_has_a_situation() -> None:
     assert {path.stem for path in goldens.GOLDEN.iterdir()} == set(goldens.NAMES)
 
 
 # The driver
 
 
-def test_a_driver_is_selected_by_its_label_alone_and_never_rolled() -> None:
+def test_a_driver_is_selected_by_its_label_only_and_never_rolled() -> None:
     made = drivers(SITUATIONS["one-driver-for-all"].rendering())
     assert len(made) == 2
     for daemon_set in made:
@@ -67,7 +67,7 @@ def test_a_driver_is_selected_by_its_label_alone_and_never_rolled() -> None:
         assert "ownerReferences" not in metadata
 
 
-def test_the_image_is_pulled_before_the_gate_which_asks_for_its_own_pod() -> None:
+def test_the_image_is_pulled_before_the_gate_waits() -> None:
     (made,) = drivers(SITUATIONS["private-registry-and-all-parts"].rendering())
     pod = made["spec"]["template"]["spec"]
     pull, gate = pod["initContainers"]
@@ -89,7 +89,7 @@ def test_the_image_is_pulled_before_the_gate_which_asks_for_its_own_pod() -> Non
     ]
 
 
-def test_who_loads_modules_is_told_of_the_network_driver_and_of_parameters() -> None:
+def test_module_containers_get_network_driver_settings_and_parameters() -> None:
     spec = {**DRIVER, "kernelModuleConfig": {"name": "kernel-module-params"}}
     said = {False: {}, True: {"USE_HOST_MOFED": "true"}}
     for on_host, more in said.items():
@@ -102,7 +102,7 @@ def test_who_loads_modules_is_told_of_the_network_driver_and_of_parameters() -> 
             assert "/drivers/nvidia.conf" in paths
 
 
-def test_people_s_words_hold_over_ours_but_not_over_what_is_selected_by() -> None:
+def test_policies_override_defaults_but_not_reserved_names() -> None:
     spec = {
         **DRIVER,
         "kernelModuleType": "open",
@@ -129,7 +129,7 @@ def test_people_s_words_hold_over_ours_but_not_over_what_is_selected_by() -> Non
     assert (probe["periodSeconds"], probe["failureThreshold"]) == (3, 120)
 
 
-def test_a_release_of_ours_leaves_labels_and_pods_as_they_are_but_for_the_gate() -> None:
+def test_a_new_sluice_release_changes_only_the_gate_image() -> None:
     images = msgspec.structs.replace(SETTINGS.images, driver="r.example/sluice/driver:2.0")
     later = msgspec.structs.replace(SETTINGS, images=images)
     situation = SITUATIONS["one-driver-for-all"]
@@ -142,14 +142,14 @@ def test_a_release_of_ours_leaves_labels_and_pods_as_they_are_but_for_the_gate()
         assert new == old
 
 
-# What each field does
+# Effects of fields
 
 STARTUP_PROBE = ("ConfigMap", "nvidia-driver-startup-probe")
 OTHER = {"repository": "other.example", "image": "other", "version": "1"}
 
 
-def whole(kind: str, path: str) -> list[Object]:
-    """Policies with everything on, but for the field itself; the field is in the last."""
+def full_policies(kind: str, path: str) -> list[Object]:
+    """Return policies with everything enabled except the field itself, which is in the last one."""
     parts = {
         part: {**OTHER, "enabled": path != f"{part}.enabled"}
         for part in ("gds", "gdrcopy")
@@ -162,8 +162,8 @@ def whole(kind: str, path: str) -> list[Object]:
 
 
 ELSEWHERE = ("upgradePolicy", "default", "nodeSelector", "sandboxWorkloads", "startupProbe.success")
-"""Beginnings of fields that change no object: they say which nodes, and how. A startup probe has
-one number that Kubernetes takes no other of.
+"""Prefixes of fields that change no object: they select nodes or control upgrades, or Kubernetes
+allows only one value (the success threshold of startup probes).
 """
 
 FIELDS = [
@@ -175,8 +175,8 @@ FIELDS = [
 
 
 @pytest.mark.parametrize(("kind", "path"), FIELDS)
-def test_a_field_with_an_effect_changes_what_is_rendered(kind: str, path: str) -> None:
-    base = whole(kind, path)
+def test_a_field_with_an_effect_changes_the_rendered_objects(kind: str, path: str) -> None:
+    base = full_policies(kind, path)
     other = copy.deepcopy(base)
     put(other[-1]["spec"], path, MODEL[kind][path])
     files = {**FILES, "r": ["a.list"], "c": ["ca.crt"], "k": ["nvidia.conf"]}
@@ -188,13 +188,13 @@ def test_a_field_with_an_effect_changes_what_is_rendered(kind: str, path: str) -
 
 
 def without_digest_fields(rendering: RenderResult) -> list[Object]:
-    """All that is rendered, but for digests: those would change for a field that does nothing."""
+    """Return all rendered objects without digests, which change even for fields without effect."""
     return [
         without_digests(made.object) if made.driver else made.object for made in rendering.objects
     ]
 
 
-# What cannot be rendered is said
+# Failures
 
 
 @pytest.mark.parametrize(
@@ -208,19 +208,19 @@ def without_digest_fields(rendering: RenderResult) -> list[Object]:
             ],
             FILES,
             "spec.image",
-            "names no version",
+            "has no tag",
         ),
         (
             [cluster_policy(gds={"enabled": True, "image": "r/fs"})],
             FILES,
             "spec.gds.image",
-            "names no version",
+            "has no tag",
         ),
         (
             [crd_mode_policy(), nvidia_driver("a", repoConfig={"name": "apt-sources"})],
             {},
             "spec.repoConfig",
-            "names a ConfigMap that is not there",
+            "names a ConfigMap that does not exist",
         ),
         (
             [cluster_policy(driver={**DRIVER, "certConfig": {"name": "registry-ca"}})],
@@ -230,7 +230,7 @@ def without_digest_fields(rendering: RenderResult) -> list[Object]:
         ),
     ],
 )
-def test_a_driver_that_cannot_be_rendered_is_said(
+def test_a_driver_that_cannot_be_rendered_is_a_failure(
     objects: list[Object], config_maps: dict[str, list[str]], field: str, words: str
 ) -> None:
     rendering = Situation(objects, config_maps=config_maps).rendering()
@@ -241,7 +241,7 @@ def test_a_driver_that_cannot_be_rendered_is_said(
     assert one.finding.remedy
 
 
-def test_files_go_where_the_system_looks_for_them() -> None:
+def test_config_files_are_mounted_where_the_system_reads_them() -> None:
     spec = {**DRIVER, "repoConfig": {"configMapName": "apt-sources"}}
     for where, folder in ((UBUNTU, "/etc/apt/sources.list.d"), (RED_HAT, "/etc/yum.repos.d")):
         (made,) = drivers(Situation([cluster_policy(driver=spec)], [where]).rendering())
@@ -249,16 +249,16 @@ def test_files_go_where_the_system_looks_for_them() -> None:
         assert f"{folder}/ubuntu.list" in [mount["mountPath"] for mount in mounts]
     strange = node("z", system="plan9", version="4")
     (one,) = Situation([cluster_policy(driver=spec)], [strange]).rendering().failures
-    assert "has no place in the driver image of plan9" in str(one.finding)
+    assert "is not supported by the driver image of plan9" in str(one.finding)
 
 
-def test_with_errors_in_the_cluster_s_policy_everything_stays_as_it_is() -> None:
+def test_errors_in_the_cluster_policy_hold_cluster_operands() -> None:
     policy = cluster_policy(toolkit={"enabled": "no"})
     rendering = Situation([policy]).rendering()
     assert (rendered_names(rendering), rendering.is_held) == ([STARTUP_PROBE], True)
 
 
-def test_what_drivers_mount_is_there_whether_or_not_one_is_wanted_now() -> None:
+def test_the_startup_probe_script_is_always_rendered() -> None:
     held = [crd_mode_policy(), *(nvidia_driver(name, nodeSelector={"a": "b"}) for name in "xy")]
     for situation in (
         Situation(held, [node("n", a="b")]),
@@ -270,7 +270,7 @@ def test_what_drivers_mount_is_there_whether_or_not_one_is_wanted_now() -> None:
         assert STARTUP_PROBE in rendered_names(rendering)
 
 
-def test_a_driver_in_conflict_is_left_alone_and_another_s_is_not() -> None:
+def test_only_drivers_without_conflict_are_rendered() -> None:
     objects = [
         crd_mode_policy(),
         nvidia_driver("a", nodeSelector={"rack": "1"}),
@@ -283,7 +283,7 @@ def test_a_driver_in_conflict_is_left_alone_and_another_s_is_not() -> None:
     assert [made.pool for made in rendering.objects if made.driver] == ["nvidiadriver-c"]
 
 
-def test_the_same_wishes_render_the_same_in_the_same_order() -> None:
+def test_rendering_does_not_depend_on_the_order_of_objects() -> None:
     situation = SITUATIONS["two-drivers"]
     turned = Situation(situation.objects[::-1], situation.nodes[::-1])
     assert turned.rendering() == situation.rendering()
@@ -299,7 +299,7 @@ def test_two_pools_never_share_a_daemon_set() -> None:
     ] == [one.name for one in made]
 
 
-# Whatever people write
+# Arbitrary input
 
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -314,7 +314,7 @@ JUNK = st.recursive(
     st.lists(st.tuples(st.sampled_from(sorted(MODEL["ClusterPolicy"])), JUNK), max_size=4),
     st.lists(st.tuples(st.sampled_from(sorted(MODEL["NVIDIADriver"])), JUNK), max_size=4),
 )
-def test_no_policy_however_broken_raises(
+def test_broken_policies_do_not_raise(
     cluster: list[tuple[str, Any]], pool: list[tuple[str, Any]]
 ) -> None:
     objects = [cluster_policy(), nvidia_driver("a"), nvidia_driver("b", default=True)]
@@ -323,10 +323,10 @@ def test_no_policy_however_broken_raises(
             try:
                 put(obj["spec"], path, value)
             except (AttributeError, TypeError):
-                continue  # another value is in the way
+                continue  # a parent field already has a value of another type
     situation = Situation(objects)
     rendering = situation.rendering()
-    told = situation.pools().verdicts
+    verdicts = situation.pools().verdicts
     made = policy_statuses(situation.pools(), situation.placement(), rendering, Observation())
-    assert [status.name for status in made] == [one.name for one in told]
+    assert [status.name for status in made] == [one.name for one in verdicts]
     msgspec.json.encode([made.object for made in rendering.objects])

@@ -1,4 +1,4 @@
-"""The record of a rollout, as the scheduler writes it, against the schema of its CRD."""
+"""The status of a Rollout against the schema of its CRD."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ STATUS = RolloutStatus(
 )
 
 
-def test_nothing_of_the_record_is_lost() -> None:
+def test_the_crd_schema_keeps_the_whole_status() -> None:
     for status in (STATUS, RolloutStatus()):
         written: Any = msgspec.json.decode(msgspec.json.encode(status))
         obj = minimal_object("Rollout") | {"status": written}

@@ -1,4 +1,4 @@
-"""Selectors as people write them."""
+"""Matching of label selectors."""
 
 import pytest
 
@@ -30,5 +30,5 @@ LABELS = {"app": "train", "tier": "a", "size": "7"}
         ("other>5", False),
     ],
 )
-def test_selects(selector: str, matches: bool) -> None:
+def test_selectors_match_labels(selector: str, matches: bool) -> None:
     assert selects(selector, LABELS) is matches

@@ -1,4 +1,4 @@
-"""Status and conditions: what people's scripts wait for, and operand, node and cause behind it."""
+"""Status and conditions of policies."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ NOT_READY = "ClusterPolicy is not ready; states not ready: [state-driver]; "
 
 
 def healthy_observation(situation: Situation) -> dict[str, Any]:
-    """An observation in which everything is as it should be."""
+    """Return an observation in which everything is ready."""
     rendering, placement = situation.rendering(), situation.placement()
     labels = {
         (made.pool, made.driver.variant): made.driver.label
@@ -87,13 +87,13 @@ def test_a_policy_whose_nodes_are_done_is_ready() -> None:
     assert (error.reason, error.message) == ("Ready", "")
 
 
-def test_every_lifecycle_word_is_a_condition() -> None:
+def test_every_condition_type_is_present() -> None:
     words = ["Ready", "Error", "NotReady", "Upgrading", "Degraded", "Disabled", "Accepted"]
     assert [one.type for one in only_status(ONE).conditions] == words
     assert all(one.reason for one in only_status(ONE).conditions)
 
 
-def test_a_node_on_its_way_is_named_with_its_cause() -> None:
+def test_a_node_in_an_upgrade_is_named_with_its_cause() -> None:
     nodes = {**healthy_observation(ONE)["nodes"]}
     nodes["c"] = ObservedNode(state="drain-required", label="old", cause="waits for a budget")
     status = only_status(ONE, nodes=nodes)
@@ -106,7 +106,7 @@ def test_a_node_on_its_way_is_named_with_its_cause() -> None:
     assert condition_of(status, "Upgrading").message == f"1 of 2 nodes are done; {words}"
 
 
-def test_a_node_that_failed_makes_it_degraded() -> None:
+def test_a_failed_node_degrades_the_policy() -> None:
     nodes = {
         **healthy_observation(ONE)["nodes"],
         "c": ObservedNode(state="upgrade-failed", cause="busy: sshd"),
@@ -119,20 +119,20 @@ def test_a_node_that_failed_makes_it_degraded() -> None:
 @pytest.mark.parametrize(
     ("seen", "cause"),
     [
-        (ObservedNode(), "no driver has been brought up yet"),
+        (ObservedNode(), "no driver is running yet"),
         (ObservedNode(state="upgrade-required"), "upgrade-required"),
         (
             ObservedNode(state="upgrade-done", label="other"),
-            "has another driver than its policy wants",
+            "has a different driver than its policy wants",
         ),
     ],
 )
-def test_a_node_without_a_cause_says_where_it_is(seen: ObservedNode, cause: str) -> None:
+def test_a_node_without_a_cause_shows_its_state(seen: ObservedNode, cause: str) -> None:
     status = only_status(ONE, nodes={**healthy_observation(ONE)["nodes"], "c": seen})
     assert condition_of(status, "Error").message == f"{NOT_READY}state-driver on c: {cause}"
 
 
-def test_a_node_that_a_person_took_out_keeps_nobody_waiting() -> None:
+def test_a_skipped_node_does_not_prevent_readiness() -> None:
     nodes = {
         **healthy_observation(ONE)["nodes"],
         "c": ObservedNode(state="upgrade-required", skipped=True),
@@ -140,16 +140,16 @@ def test_a_node_that_a_person_took_out_keeps_nobody_waiting() -> None:
     assert only_status(ONE, nodes=nodes).state == "ready"
 
 
-def test_a_node_whose_system_is_not_known_is_named() -> None:
+def test_a_node_with_unknown_system_is_named() -> None:
     labels = {"nvidia.com/gpu.present": "true", "kubernetes.io/arch": "amd64"}
     bare = Situation([cluster_policy()], [NodeLabels(name="a", labels=labels)])
     assert condition_of(only_status(bare), "Error").message == (
-        f"{NOT_READY}state-driver on a: its system is not known: it has no label"
-        " feature.node.kubernetes.io/system-os_release.ID"
+        f"{NOT_READY}state-driver on a: its operating system is unknown: label"
+        " feature.node.kubernetes.io/system-os_release.ID is missing"
     )
 
 
-def test_operands_that_are_missing_old_or_in_trouble_are_named() -> None:
+def test_missing_outdated_and_failing_operands_are_named() -> None:
     sets = {**healthy_observation(ONE)["daemon_sets"]}
     del sets["nvidia-dcgm-exporter"]
     sets["gpu-feature-discovery"] = ObservedDaemonSet(generation=2)
@@ -162,14 +162,14 @@ def test_operands_that_are_missing_old_or_in_trouble_are_named() -> None:
         "ClusterPolicy is not ready; states not ready: [state-device-plugin state-dcgm-exporter"
         " gpu-feature-discovery]; state-device-plugin on c: ImagePullBackOff; state-device-plugin:"
         " 3 of 4 pods of DaemonSet/nvidia-device-plugin-daemonset are not available;"
-        " state-device-plugin: 1 of 4 pods of DaemonSet/nvidia-device-plugin-daemonset are of an"
-        " older version; state-dcgm-exporter: DaemonSet/nvidia-dcgm-exporter is not there yet;"
+        " state-device-plugin: 1 of 4 pods of DaemonSet/nvidia-device-plugin-daemonset run an"
+        " older version; state-dcgm-exporter: DaemonSet/nvidia-dcgm-exporter does not exist yet;"
         " gpu-feature-discovery: DaemonSet/gpu-feature-discovery has changed, and its controller"
-        " has not seen it yet"
+        " has not observed the change yet"
     )
 
 
-def test_states_that_are_not_ready_are_named_in_their_order() -> None:
+def test_operands_that_are_not_ready_are_named_in_order() -> None:
     sets = {**healthy_observation(ONE)["daemon_sets"]}
     del sets["gpu-feature-discovery"], sets["nvidia-container-toolkit-daemonset"]
     status = only_status(ONE, daemon_sets=sets, nodes={})
@@ -179,7 +179,7 @@ def test_states_that_are_not_ready_are_named_in_their_order() -> None:
     )
 
 
-def test_trouble_of_agents_says_nothing_of_upgrades() -> None:
+def test_agent_problems_do_not_affect_the_upgrading_condition() -> None:
     elsewhere = [
         PodProblem(
             daemon_set="gpu-feature-discovery", node=f"cpu-{number}", cause="ImagePullBackOff"
@@ -197,7 +197,7 @@ def test_trouble_of_agents_says_nothing_of_upgrades() -> None:
     )
 
 
-def test_a_failed_node_is_degraded_whatever_its_pod_says() -> None:
+def test_a_failed_node_is_degraded_even_with_a_pod_problem() -> None:
     nodes = {
         **healthy_observation(ONE)["nodes"],
         "c": ObservedNode(state="upgrade-failed", cause="no headers"),
@@ -208,13 +208,13 @@ def test_a_failed_node_is_degraded_whatever_its_pod_says() -> None:
     assert "state-driver on c: CrashLoopBackOff" in condition_of(status, "Error").message
 
 
-def test_a_driver_s_pods_may_be_of_an_older_version_while_they_are_there() -> None:
+def test_outdated_driver_pods_are_not_a_problem() -> None:
     sets = {**healthy_observation(ONE)["daemon_sets"]}
     sets[driver_name(ONE)] = ObservedDaemonSet(desired=2, updated=0, available=2)
     assert only_status(ONE, daemon_sets=sets).state == "ready"
 
 
-def test_what_the_api_server_refused_is_said() -> None:
+def test_refused_objects_are_reported() -> None:
     key = f"DaemonSet/{driver_name(ONE)}"
     status = only_status(ONE, refused={key: "spec.template: Invalid value"})
     words = f"state-driver: the API server refused {key}: spec.template: Invalid value"
@@ -222,10 +222,10 @@ def test_what_the_api_server_refused_is_said() -> None:
     assert condition_of(status, "Degraded").message == words
 
 
-def test_more_than_can_be_read_is_counted() -> None:
+def test_long_lists_of_problems_are_shortened() -> None:
     many = Situation([cluster_policy()], [node(f"n{number}") for number in range(9)])
     message = condition_of(only_status(many, nodes={}), "Error").message
-    assert message.count("no driver has been brought up yet") == 5
+    assert message.count("no driver is running yet") == 5
     assert message.endswith("; and 4 more")
 
 
@@ -236,7 +236,7 @@ def test_more_than_can_be_read_is_counted() -> None:
         (False, "NFDLabelsMissing", "No NFD labels found"),
     ],
 )
-def test_without_gpu_nodes_it_is_ready_and_says_why(
+def test_without_gpu_nodes_the_policy_is_ready_with_a_reason(
     labels: bool, reason: str, message: str
 ) -> None:
     status = only_status(Situation([cluster_policy()], []), feature_labels=labels)
@@ -266,7 +266,7 @@ def test_warnings_are_listed_and_notes_are_counted() -> None:
     )
     accepted = condition_of(only_status(Situation([policy])), "Accepted")
     assert (accepted.status, accepted.reason) == (True, "Warnings")
-    assert "spec.nodeStatusExporter.enabled (true) is switched on, but" in accepted.message
+    assert "spec.nodeStatusExporter.enabled (true) is enabled, but" in accepted.message
     assert accepted.message.endswith("; 2 fields that are set have no effect here")
     assert "spec.toolkit" not in accepted.message
 
@@ -280,7 +280,7 @@ def test_a_driver_that_cannot_be_rendered_is_the_cause() -> None:
 # Several policies
 
 
-def test_the_younger_policy_is_ignored_in_words() -> None:
+def test_the_younger_policy_is_ignored_with_a_message() -> None:
     # With so many notes on the second that the reason would not be among the first ten findings.
     (rendered,) = from_corpus("cluster-policy-rendered.yaml")
     objects = [cluster_policy(), rendered]
@@ -290,13 +290,13 @@ def test_the_younger_policy_is_ignored_in_words() -> None:
     second = statuses(Situation(objects))["second"]
     assert second.state == "ignored"
     assert condition_of(second, "Ready").message == (
-        'metadata.name ("second") is ignored: ClusterPolicy "first" is older, and one policy'
-        ' decides for the whole cluster: delete this one, or ClusterPolicy "first"'
+        'metadata.name ("second") is ignored: ClusterPolicy "first" is older, and only one'
+        ' cluster-wide policy takes effect: delete this one, or ClusterPolicy "first"'
     )
     assert true_conditions(second) == ["NotReady", "Accepted"]
 
 
-def test_a_driver_that_nobody_asks_for_is_disabled() -> None:
+def test_a_driver_without_cluster_policy_support_is_disabled() -> None:
     status = statuses(Situation([cluster_policy(), nvidia_driver("a")]))["a"]
     assert status.state == "disabled"
     assert true_conditions(status) == ["Error", "NotReady", "Disabled", "Accepted"]
@@ -305,7 +305,7 @@ def test_a_driver_that_nobody_asks_for_is_disabled() -> None:
     assert "useNvidiaDriverCRD is not enabled in ClusterPolicy" in error.message
 
 
-def test_drivers_in_conflict_say_on_which_node() -> None:
+def test_conflicting_drivers_name_the_node() -> None:
     objects = [
         crd_mode_policy(),
         *(nvidia_driver(name, nodeSelector={"rack": "1"}) for name in "yx"),
@@ -319,7 +319,7 @@ def test_drivers_in_conflict_say_on_which_node() -> None:
         assert error.message.startswith(words)
 
 
-def test_a_policy_beside_a_gpu_cluster_says_so_first() -> None:
+def test_a_gpu_cluster_conflict_is_reported_first() -> None:
     read_policy = parse_manifest(
         "ClusterPolicy", cluster_policy(operator={"defaultRuntime": "crio"})
     )
@@ -329,7 +329,8 @@ def test_a_policy_beside_a_gpu_cluster_says_so_first() -> None:
     assert (status.state, error.reason) == ("notReady", "ReconcileFailed")
     assert error.message == (
         'conflicting GPUCluster resource "gpu-cluster" detected; ClusterPolicy and GPUCluster'
-        ' cannot co-exist; metadata.name ("cluster-policy") is not followed: delete one of the two'
+        ' cannot co-exist; metadata.name ("cluster-policy") does not'
+        " take effect: delete one of the two"
     )
 
 
@@ -349,13 +350,13 @@ def test_a_policy_beside_a_gpu_cluster_says_so_first() -> None:
         ),
     ],
 )
-def test_what_scripts_look_for_comes_first_whatever_else_there_is(
+def test_messages_begin_with_the_gpu_operators_words(
     objects: list[dict[str, Any]], words: str
 ) -> None:
     assert condition_of(statuses(Situation(objects))["a"], "Error").message.startswith(words)
 
 
-def test_the_cluster_s_policy_waits_for_the_rollouts_of_its_drivers() -> None:
+def test_the_cluster_policy_is_not_ready_while_its_drivers_are_not() -> None:
     both = Situation([crd_mode_policy(), nvidia_driver("a", default=True)], [UBUNTU])
     done = statuses(both)
     assert {name: one.state for name, one in done.items()} == {
@@ -379,7 +380,7 @@ def test_the_cluster_s_policy_waits_for_the_rollouts_of_its_drivers() -> None:
     )
 
 
-def test_a_strategy_with_an_error_holds_its_pool_and_says_so() -> None:
+def test_an_invalid_strategy_holds_its_pool_and_reports_why() -> None:
     broken = {
         "apiVersion": "sluice.dev/v1alpha1",
         "kind": "RolloutStrategy",
@@ -391,17 +392,17 @@ def test_a_strategy_with_an_error_holds_its_pool_and_says_so() -> None:
     strategy = made["s"]
     assert (strategy.state, [one.type for one in strategy.conditions]) == ("", ["Accepted"])
     assert "spec.retries" in condition_of(strategy, "Accepted").message
-    words = "nothing new starts until somebody mends this: spec.retries of RolloutStrategy"
+    words = "nothing new starts until this is fixed: spec.retries of RolloutStrategy"
     assert words in condition_of(made["cluster-policy"], "Error").message
 
 
-def test_what_is_being_deleted_says_nothing_any_more() -> None:
+def test_objects_being_deleted_have_no_status() -> None:
     policy = cluster_policy()
     policy["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert statuses(Situation([policy])) == {}
 
 
-def test_every_state_is_a_word_of_its_kind() -> None:
+def test_every_state_is_allowed_by_its_kind() -> None:
     for situation in (ONE, Situation([cluster_policy(), nvidia_driver("a")])):
         for status in statuses(situation).values():
             shape = next(
@@ -413,7 +414,7 @@ def test_every_state_is_a_word_of_its_kind() -> None:
 # Times
 
 
-def test_a_condition_keeps_its_time_while_it_says_the_same() -> None:
+def test_a_condition_keeps_its_transition_time_while_unchanged() -> None:
     nodes = {**healthy_observation(ONE)["nodes"], "c": ObservedNode(state="upgrade-failed")}
     first = updated_conditions((), only_status(ONE), now="2026-01-01T00:00:01Z")
     assert {one.last_transition_time for one in first} == {"2026-01-01T00:00:01Z"}

@@ -1,4 +1,4 @@
-"""Fields of one object that do not go together."""
+"""Validation across the fields of one object."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def errors(kind: str, **spec: Any) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     "given", [("repository",), ("version",), ("repository", "image"), ("image", "version")]
 )
-def test_an_image_is_whole_or_a_path_or_not_said(given: tuple[str, ...]) -> None:
+def test_an_image_is_complete_or_a_path_or_unset(given: tuple[str, ...]) -> None:
     for kind, at in (
         ("ClusterPolicy", "driver"),
         ("ClusterPolicy", "gds"),
@@ -41,15 +41,15 @@ def test_an_image_is_whole_or_a_path_or_not_said(given: tuple[str, ...]) -> None
         assert errors(kind, **{at: {"enabled": True}}) == []
 
 
-def test_an_image_of_what_is_off_is_not_looked_at() -> None:
+def test_images_of_disabled_parts_are_not_checked() -> None:
     assert errors("ClusterPolicy", driver={"enabled": False, "version": "1"}) == []
     assert errors("ClusterPolicy", driver={"useNvidiaDriverCRD": True, "version": "1"}) == []
     assert errors("ClusterPolicy", gdrcopy={"version": "1"}) == []
 
 
 @pytest.mark.parametrize("part", ["gds", "gdrcopy"])
-def test_precompiled_drivers_go_without_gds_and_gdrcopy(part: str) -> None:
-    wanted = [(f"spec.{part}.enabled", "does not go with precompiled drivers")]
+def test_precompiled_drivers_exclude_gds_and_gdrcopy(part: str) -> None:
+    wanted = [(f"spec.{part}.enabled", "cannot be combined with precompiled drivers")]
     on = {part: {"enabled": True}}
     assert errors("NVIDIADriver", usePrecompiled=True, **on) == wanted
     assert errors("ClusterPolicy", driver={"usePrecompiled": True}, **on) == wanted
@@ -69,7 +69,7 @@ def test_precompiled_drivers_go_without_gds_and_gdrcopy(part: str) -> None:
         ("latest", "auto", False),
     ],
 )
-def test_newer_gds_asks_for_open_modules(version: str, module: str, refused: bool) -> None:
+def test_newer_gds_requires_open_modules(version: str, module: str, refused: bool) -> None:
     gds = {**IMAGE, "version": version, "enabled": True}
     found = errors("NVIDIADriver", gds=gds, kernelModuleType=module)
     assert [field for field, _ in found] == (["spec.gds.version"] if refused else [])
@@ -96,13 +96,13 @@ def test_the_nri_plugin_needs_cdi_and_the_toolkit(without: str, words: str) -> N
 
 
 @pytest.mark.parametrize("kind", ["vgpu", "vgpu-host-manager"])
-def test_vgpu_drivers_are_not_built(kind: str) -> None:
+def test_vgpu_drivers_are_errors(kind: str) -> None:
     assert errors("NVIDIADriver", driverType=kind) == [
-        ("spec.driverType", "asks for vGPU, which is not built")
+        ("spec.driverType", "asks for vGPU, which Sluice does not support")
     ]
 
 
-def test_a_default_driver_selects_nothing() -> None:
+def test_a_default_driver_has_no_node_selector() -> None:
     assert errors("NVIDIADriver", default=True, nodeSelector={"a": "b"}) == [
         (
             "spec.nodeSelector",
@@ -111,14 +111,14 @@ def test_a_default_driver_selects_nothing() -> None:
     ]
 
 
-def test_who_owns_a_node_cannot_select_it() -> None:
+def test_the_owner_label_is_reserved() -> None:
     label = "nvidia.com/gpu-operator.driver.owner"
     ((field, problem),) = errors("NVIDIADriver", nodeSelector={label: "a"})
     assert field == f"spec.nodeSelector[{label}]"
     assert "reserved label" in problem
 
 
-def test_a_driver_on_hosts_has_a_version() -> None:
+def test_a_host_driver_requires_a_version() -> None:
     assert [field for field, _ in errors("GPUClusterPolicy", driver={})] == ["spec.driver.version"]
     assert errors("GPUClusterPolicy", driver={"enabled": False}) == []
 
@@ -127,7 +127,7 @@ def test_a_driver_on_hosts_has_a_version() -> None:
     ("version", "fits"),
     [("13.0", True), ("12", True), ("12.9.1", True), ("v13", False), ("13.x", False), ("", True)],
 )
-def test_a_cuda_version_can_be_compared(version: str, fits: bool) -> None:
+def test_the_format_of_cuda_versions(version: str, fits: bool) -> None:
     at = "spec.cuda.version"
     found = [field for field, _ in errors("GPUClusterPolicy", cuda={"version": version})]
     assert found == ([] if fits else [at])
@@ -144,16 +144,16 @@ def test_a_cuda_version_can_be_compared(version: str, fits: bool) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    ("place", "fits"),
+    ("directory", "fits"),
     [("/opt/a", True), ("/", True), ("", True), ("opt/a", False), ("/a/../b", False), (".", False)],
 )
-def test_a_place_on_the_host_is_told_from_its_root(field: str, place: str, fits: bool) -> None:
-    found = errors("ClusterPolicy", **{field.replace(".", "__"): place})
+def test_host_paths_are_absolute(field: str, directory: str, fits: bool) -> None:
+    found = errors("ClusterPolicy", **{field.replace(".", "__"): directory})
     assert [at for at, _ in found] == ([] if fits else [f"spec.{field}"])
 
 
 @pytest.mark.parametrize(("selector", "fits"), SELECTORS)
-def test_a_label_selector_is_tried_before_a_node_is_cordoned(selector: str, fits: bool) -> None:
+def test_pod_selectors_are_validated(selector: str, fits: bool) -> None:
     for kind, at in (("ClusterPolicy", "driver."), ("NVIDIADriver", "")):
         for field in ("waitForCompletion.podSelector", "drain.podSelector"):
             path = f"{at}upgradePolicy.{field}"
@@ -161,14 +161,14 @@ def test_a_label_selector_is_tried_before_a_node_is_cordoned(selector: str, fits
             assert [name for name, _ in found] == ([] if fits else [f"spec.{path}"])
 
 
-def test_a_long_selector_takes_no_time_to_refuse() -> None:
+def test_long_selectors_are_checked_quickly() -> None:
     gap = " " * 100_000
     assert not is_valid_selector(f"a={gap},{gap}!!")
     assert is_valid_selector(f"a={gap},{gap}b in ({gap}c{gap})")
 
 
 @pytest.mark.parametrize("probe", ["startupProbe", "livenessProbe"])
-def test_a_probe_that_kubernetes_would_refuse(probe: str) -> None:
+def test_invalid_success_thresholds_of_probes(probe: str) -> None:
     for kind, at in (("ClusterPolicy", "driver__"), ("NVIDIADriver", "")):
         wanted = f"spec.{at.replace('__', '.')}{probe}.successThreshold"
         ((field, problem),) = errors(kind, **{f"{at}{probe}__successThreshold": 2})
@@ -179,7 +179,7 @@ def test_a_probe_that_kubernetes_would_refuse(probe: str) -> None:
 
 
 @pytest.mark.parametrize(("said", "warned"), [("0", True), ("0%", True), ("1", False), ("", False)])
-def test_agents_of_which_none_may_be_replaced(said: str, warned: bool) -> None:
+def test_max_unavailable_zero_of_agents_is_a_warning(said: str, warned: bool) -> None:
     obj = minimal_object("ClusterPolicy")
     put(obj["spec"], "daemonsets.rollingUpdate.maxUnavailable", said)
     result = parse_manifest("ClusterPolicy", obj)
@@ -190,7 +190,7 @@ def test_agents_of_which_none_may_be_replaced(said: str, warned: bool) -> None:
 
 
 @pytest.mark.parametrize("value", [{"a": object()}, {"a": "\ud800"}])
-def test_an_open_object_holds_what_json_can_say(value: dict[str, Any]) -> None:
+def test_free_form_fields_hold_json(value: dict[str, Any]) -> None:
     ((field, problem),) = errors("ClusterPolicy", daemonsets__podSecurityContext=value)
     assert field == "spec.daemonsets.podSecurityContext"
-    assert problem == "holds what JSON cannot say"
+    assert problem == "cannot be written as JSON"

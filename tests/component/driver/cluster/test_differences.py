@@ -16,7 +16,7 @@ from tests.component.policy.strict_writes import apply, object_path, send
 from tests.unit.policy import goldens
 from tests.unit.policy.fields import MODEL, put
 from tests.unit.policy.situations import FILES, SETTINGS, SITUATIONS, Situation
-from tests.unit.policy.test_render import FIELDS, whole
+from tests.unit.policy.test_render import FIELDS, full_policies
 
 RBAC = "rbac.authorization.k8s.io/v1"
 AMOUNTS = {"limits": {"cpu": 2, "memory": "2e9"}, "requests": {"cpu": "0.5", "memory": 1073741824}}
@@ -56,7 +56,7 @@ async def test_no_field_of_any_policy_is_kept_in_another_form(wire: Transport) -
     files = {**FILES, "r": ["a.list"], "c": ["ca.crt"], "k": ["nvidia.conf"]}
     tried: dict[bytes, str] = {}
     for kind, path in FIELDS:
-        objects = whole(kind, path)
+        objects = full_policies(kind, path)
         put(objects[-1]["spec"], path, MODEL[kind][path])
         for made in Situation(objects, config_maps=files).rendering().objects:
             text = msgspec.json.encode(made.object)

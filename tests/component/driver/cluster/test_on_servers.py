@@ -150,7 +150,7 @@ async def test_a_policy_is_carried_out_edited_and_left_behind(
     async def said() -> bool:
         status = (await site.policy()).status or {}
         words = [one["message"] for one in status.get("conditions", []) if one["type"] == "Error"]
-        return any(f"state-driver on {name}: no driver has been" in word for word in words)
+        return any(f"state-driver on {name}: no driver is running" in word for word in words)
 
     async with site.role() as service:
         await eventually(lambda: counted(AGENTS + 1), within=60)

@@ -81,7 +81,7 @@ def test_what_is_wrong_is_said_and_what_is_right_too() -> None:
         said = await world.conditions("ClusterPolicy", POLICY)
         assert await world.state("ClusterPolicy", POLICY) == "notReady"
         assert said["Ready"]["status"] == "False"
-        words = "state-driver on a: no driver has been brought up yet"
+        words = "state-driver on a: no driver is running yet"
         assert words in said["Error"]["message"]
         assert {one["observedGeneration"] for one in said.values()} == {1}
         assert role.value("gpu_operator_reconciliation_status") == 0
@@ -243,7 +243,7 @@ def test_a_changed_file_of_people_reaches_the_driver() -> None:
         role = await world.lead()
         assert await world.drivers() == []
         said = await world.conditions("ClusterPolicy", POLICY)
-        assert "names a ConfigMap that is not there" in said["Error"]["message"]
+        assert "names a ConfigMap that does not exist" in said["Error"]["message"]
         config = {"metadata": {"name": "ca"}, "data": {"ca.crt": "x"}}
         await world.kube.create(resources.CONFIGS, config, namespace=ROLE_SETTINGS.namespace)
         await world.sleep(10)
