@@ -1,6 +1,5 @@
 """Beats on both implementations: heard once sent, and again after the server was away."""
 
-
 from libs.bus.heartbeats import Heartbeat, HeartbeatMonitor
 from libs.bus.port import Bus
 from libs.contracts.beats import Beat

@@ -145,7 +145,8 @@ def test_a_port_that_is_taken_is_one_clear_line(launch: Launch):
 
 
 @pytest.mark.parametrize(
-    "begin", ["handler.start_deadline(); handler.start_deadline()", "os.kill(os.getpid(), signal.SIGTERM)"]
+    "begin",
+    ["handler.start_deadline(); handler.start_deadline()", "os.kill(os.getpid(), signal.SIGTERM)"],
 )
 def test_a_shutdown_that_hangs_is_ended_from_outside_the_loop(begin: str):
     script = (

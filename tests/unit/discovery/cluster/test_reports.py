@@ -1,6 +1,5 @@
 """Since when a machine has had no GPUs, as far as anybody was heard meanwhile."""
 
-
 import msgspec
 
 from libs.bus.port import StoredMessage
