@@ -31,8 +31,8 @@ def budget(case: AuditCase) -> Iterator[AuditFinding]:
             yield write_violation(
                 "I1",
                 change,
-                f"{change.node.name} was made unavailable as number {others + 1} of pool {pool},"
-                f" of which {limit} may be, as of revision {revision or 'before it'}",
+                f"{change.node.name} was made unavailable, which makes {others + 1} of pool {pool};"
+                f" its limit is {limit} (decided on revision {revision or 'unknown'})",
             )
     for pool in sorted(without_limits):
         yield MissingSource(invariant="I1", source=f"the limits of pool {pool or 'without a name'}")

@@ -83,9 +83,9 @@ def _message(change: NodeChange, desired: DesiredCordon) -> str:
         return ""
     uncordoned = before.cordoned and not after.cordoned
     if uncordoned and before.keeps_cordon:
-        return "was uncordoned, though sluice.dev/keep-cordoned says that it stays"
+        return "was uncordoned despite its label sluice.dev/keep-cordoned"
     if uncordoned and desired.cordoned:
-        return f"was uncordoned, and {_owner(change)} had cordoned it"
+        return f"was uncordoned, although {_owner(change)} had cordoned it"
     if after.cordoned and not before.cordoned and not (before.upgrade or after.upgrade):
         return f"was cordoned without a lease, after {_owner(change)} had uncordoned it"
     # After an adopt or forget request, the person who asked decides about the cordon.
@@ -96,10 +96,10 @@ def _message(change: NodeChange, desired: DesiredCordon) -> str:
         desired.unproven and after.state == UpgradeState.UPGRADE_REQUIRED
     )
     if released and after.cordoned and desired.cordoned is False and not kept:
-        return "was released, and our cordon is still on it"
+        return "was released with our cordon left on it"
     return ""
 
 
 def _owner(change: NodeChange) -> str:
     owner = change.previous_writers.get(UNSCHEDULABLE)
-    return owner if owner and owner != MANAGER else "somebody else"
+    return owner if owner and owner != MANAGER else "another manager"

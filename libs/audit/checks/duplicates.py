@@ -29,7 +29,7 @@ def duplicate_results(case: AuditCase) -> Iterator[AuditFinding]:
         key = entry.node_uid, entry.component, lost
         if entry.phase == EntryPhase.STARTED:
             if entry.order == finished.get(key):
-                yield _violation(entry, "began again, after it had ended")
+                yield _violation(entry, "started again after it had ended")
             started.setdefault(key, set()).add(entry.order)
         elif entry.phase == EntryPhase.FINISHED:
             last = finished.get(key)
@@ -38,7 +38,7 @@ def duplicate_results(case: AuditCase) -> Iterator[AuditFinding]:
                 yield _violation(entry, f"ended {again}")
             # An op may have started before the journal begins.
             elif key in started and entry.order not in started[key]:
-                yield _violation(entry, "ended without having begun")
+                yield _violation(entry, "ended without having started")
             finished[key] = max(last or entry.order, entry.order)
 
 
@@ -53,5 +53,5 @@ def duplicate_event_ids(case: AuditCase) -> Iterator[AuditFinding]:
     for event in case.events:
         first = events.setdefault(event.id, event)
         if first != event:
-            message = f"event {event.id} says two things: {first.message!r} and {event.message!r}"
+            message = f"event {event.id} has two contents: {first.message!r} and {event.message!r}"
             yield Violation(invariant="I11", node=event.node, time=event.at, message=message)

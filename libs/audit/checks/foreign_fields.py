@@ -104,37 +104,37 @@ def _messages(change: NodeChange, node: _NodeOwnership) -> Iterator[str]:
                 continue
             rule = _RULES.get(path, _foreign_field)
             if problem := rule(change, node, path):
-                yield f"{path}, which {last} wrote, {problem}"
+                yield f"{path}, last written by {last}, {problem}"
         node.known = True
     elif manager.startswith(OURS):
         for path, last in change.previous_writers.items():
             if last is not None and last != manager and not _is_inherited(path, last):
-                yield f"{manager} changed {path}, which {last} wrote"
+                yield f"{manager} changed {path}, last written by {last}"
 
 
 def _form(change: NodeChange) -> Iterator[str]:
     revision = change.revision
     if revision.code == 201:
-        yield "it was created by us: an apply must name the uid of the Node that it means"
+        yield "our apply created the Node: an apply must name the uid of an existing Node"
     elif revision.verb != Verb.APPLY:
-        yield f"we wrote it by {revision.verb}, and not by an apply, which alone keeps ownership"
+        yield f"we wrote it by {revision.verb} instead of by an apply, which alone tracks owners"
 
 
 def _lost_record(change: NodeChange, node: _NodeOwnership) -> Iterator[str]:
     if change.before.request in _TAKEOVER_REQUESTS:
         node.record_lost = False
     elif node.record_lost:
-        yield "we wrote it, though its record is lost and nobody asked us to adopt or forget it"
+        yield "we wrote to it although its record is lost and there is no adopt or forget request"
 
 
 def _foreign_field(change: NodeChange, _: _NodeOwnership, path: str) -> str:
     before, after = change.revision.changed[path]
-    return f"went from {before!r} to {after!r}"
+    return f"was changed by us from {before!r} to {after!r}"
 
 
 def _request(change: NodeChange, _: _NodeOwnership, path: str) -> str:
     after = change.revision.changed[path][1]
-    return f"was set to {after!r}" if after else ""
+    return f"was set by us to {after!r}" if after else ""
 
 
 def _state(change: NodeChange, node: _NodeOwnership, _: str) -> str:
@@ -159,7 +159,7 @@ def _revert(change: NodeChange, node: _NodeOwnership) -> str:
     positions = node.reverts.setdefault((token, change.before.upgrade is not None), [])
     if change.position not in positions:  # one write may revert several edits
         positions.append(change.position)
-    return "was taken back for the second time in one attempt" if len(positions) == 2 else ""
+    return "was reverted by us for the second time in one attempt" if len(positions) == 2 else ""
 
 
 _RULES: Final[dict[str, Callable[[NodeChange, _NodeOwnership, str], str]]] = {

@@ -38,14 +38,14 @@ def freshness(case: AuditCase) -> Iterator[AuditFinding]:
 def _messages(case: AuditCase, change: NodeChange) -> Iterator[str]:
     seen = change.after.record.seen if change.after.record else {}
     if revision_in(seen, NODES) is None:
-        yield "by a write that does not say which revision of the Nodes it was decided on"
+        yield "by a write whose record names no revision of the Nodes"
     before = change.revision.revision
     for source in seen:
         revision = revision_in(seen, source)
         if revision is None:
-            yield f"on {seen[source]!r} of {source}, which is no revision"
+            yield f"on {seen[source]!r} of {source}, which is no revision number"
         elif before and revision >= before:
-            yield f"on revision {revision} of {source}, which was not there yet"
+            yield f"on revision {revision} of {source}, which did not exist yet"
         else:
             yield from _stale(case, change, source, revision)
 
@@ -57,6 +57,6 @@ def _stale(case: AuditCase, change: NodeChange, source: str, revision: int) -> I
         if newer and newer[1] < change.revision.time - STALE_SECONDS:
             behind = change.revision.time - newer[1]
             yield (
-                f"on revision {revision} of {source}, and revision {newer[0]} of a {kind} had"
-                f" been there for {behind:.0f} s"
+                f"on the stale revision {revision} of {source}: revision {newer[0]} of a {kind}"
+                f" was {behind:.0f} s old"
             )

@@ -201,7 +201,7 @@ class _HarmReplay:
         if history.failed_on not in ("", counts.target) and record and record.outside:
             counts.in_flight_uncounted.add(uid)
             if change.ours and len(counts.in_flight_uncounted) > 1:
-                message = f"{action} beside another node that had failed before"
+                message = f"{action} while another node that had failed before was in flight"
                 yield write_violation("I8", change, message)
             yield from self._check_halt(change, counts, action)
             return
@@ -215,7 +215,8 @@ class _HarmReplay:
         proven_until = self._proven_until.get((counts.pool, counts.target), -1)
         proven = counts.is_proven or self._known_position(change) < proven_until
         if change.ours and is_new and not proven and len(counts.at_risk) > allowance:
-            message = f"{action}, which is unproven and had {allowance} in flight or failed already"
+            problem = f"{allowance} nodes were in flight or had failed already"
+            message = f"{action}, which is unproven: {problem}"
             yield write_violation("I8", change, message)
         else:
             yield from self._check_halt(change, counts, action)

@@ -47,9 +47,11 @@ def _delays(
             continue
         actual = with_sick.get(node)
         if actual is None:
-            message = f"{node} is healthy, and beside sick nodes it was never done"
+            message = f"{node} is healthy, but did not finish in the run with sick nodes"
             yield Violation(invariant="I7", node=node, time=expected, message=message)
         elif actual > expected + tolerance:
             late = actual - expected
-            message = f"{node} is healthy, and beside sick nodes it was done {late:.0f} s later"
+            message = (
+                f"{node} is healthy, but finished {late:.0f} s later in the run with sick nodes"
+            )
             yield Violation(invariant="I7", node=node, time=actual, message=message)

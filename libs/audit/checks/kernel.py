@@ -44,7 +44,8 @@ def unloads(case: AuditCase) -> Iterator[AuditFinding]:
             last.pop(key)
             step = entry.detail or "ended as done"
             yield _violation(
-                entry, f"went on ({step}) though the kernel had said that it is in use"
+                entry,
+                f"continued ({step}) although the kernel had answered busy",
             )
 
 
@@ -56,12 +57,14 @@ def _continues(entry: Entry) -> bool:
 
 def _check_answer(entry: Entry, answer: str, holds: list[DeviceHold]) -> Iterator[AuditFinding]:
     if answer not in (UNLOADED, BUSY, NONE):
-        yield _violation(entry, f"unloaded as {answer!r}, which is no answer of a kernel")
+        yield _violation(entry, f"unloaded as {answer!r}, which is no answer of the kernel")
     if answer != UNLOADED:
         return
     for hold in holds:
         if hold.since < entry.time and (hold.until is None or entry.time < hold.until):
-            yield _violation(entry, f"unloaded the driver under {hold.holder or 'a process'}")
+            yield _violation(
+                entry, f"unloaded the driver while {hold.holder or 'a process'} held the device"
+            )
 
 
 def _violation(entry: Entry, problem: str) -> AuditFinding:

@@ -50,23 +50,23 @@ def _lease(change: NodeChange, highest: int) -> Iterator[str]:
     if before == after:
         return
     if before and before.owner != LeaseOwner.UPGRADE:
-        yield f"the lease of {before.owner} with token {before.token} was not ours to change"
+        yield f"the lease of {before.owner} with token {before.token} was changed by us"
     elif before and after and (before.token, before.owner) != (after.token, after.owner):
         yield (
-            f"token {after.token} of {after.owner} took the place of token {before.token},"
-            " which had not ended"
+            f"token {after.token} of {after.owner} replaced token {before.token},"
+            " which was still held"
         )
     is_new = after and not (before and before.token == after.token)
     if after and is_new and after.token <= highest:
-        yield f"a lease began with token {after.token}, after {highest} had been given"
+        yield f"a lease started with token {after.token}, although token {highest} was already used"
 
 
 def _record(change: NodeChange) -> Iterator[str]:
     lease, record = change.after.upgrade, change.after.record
     if lease and record is None:
-        yield f"it is under token {lease.token} without a record"
+        yield f"it has a lease with token {lease.token} but no record"
     if lease and record and record.token != lease.token:
-        yield f"its record says token {record.token}, and its lease {lease.token}"
+        yield f"its record has token {record.token}, but its lease has token {lease.token}"
 
 
 def _unleased(change: NodeChange) -> Iterator[str]:

@@ -46,7 +46,7 @@ def token_order(case: AuditCase) -> Iterator[AuditFinding]:
         key = entry.node_uid, entry.boot_id
         token, component = seen.get(key, (0, ""))
         if entry.token < token and component != entry.component:
-            yield _violation(entry, f"when {component} was under token {token}")
+            yield _violation(entry, f"when {component} already had token {token}")
         if entry.token >= token:
             seen[key] = entry.token, entry.component
 
@@ -105,5 +105,5 @@ def _lease_spans(case: AuditCase, history: NodeHistory) -> Iterator[_LeaseSpan]:
 
 
 def _violation(entry: Entry, problem: str) -> AuditFinding:
-    message = f"{entry.component} of {entry.node} began {entry.command} {entry.order} {problem}"
+    message = f"{entry.component} of {entry.node} started {entry.command} {entry.order} {problem}"
     return agent_violation("I2", entry, message)

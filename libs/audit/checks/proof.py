@@ -122,7 +122,7 @@ def proof(case: AuditCase) -> Iterator[AuditFinding]:
         if not item.change.before.boot_id:
             without_boot_id.add(name)
         if item.removed:
-            returned = "was given back"
+            returned = "was released"
             problems = list(_removal_problems(item, finished))
         else:
             returned = "returned to service"
@@ -147,20 +147,20 @@ def _evidence_problems(case: AuditCase, item: ReturnToService) -> Iterator[str]:
         yield "its record has no evidence"
         return
     if not evidence.passed:
-        yield "its evidence did not pass"
+        yield "its evidence is of a failed validation"
     if evidence.node_uid != change.node.uid:
         yield f"its evidence is of node uid {evidence.node_uid}"
     if before.boot_id and evidence.boot_id != before.boot_id:
-        yield f"its evidence is of boot {evidence.boot_id}, and this is boot {before.boot_id}"
+        yield f"its evidence is of boot {evidence.boot_id}, but the node runs boot {before.boot_id}"
     label = after.driver or (before.record.label if before.record else "")
     if evidence.label != label:
-        yield f"its evidence is for label {evidence.label!r}, and it runs {label!r}"
+        yield f"its evidence is for label {evidence.label!r}, but the node runs {label!r}"
     yield from _stale_evidence(evidence, item.proof, change)
     if not evidence.driver_pod_uid and not evidence.driver_started:
         yield "its evidence names no instance of the driver"
     pod = case.timeline.pods.get(evidence.driver_pod_uid)
     if pod and pod.deletion and pod.deletion.time < change.revision.time - STALE_SECONDS:
-        yield f"the driver pod {pod.name} of its evidence was gone since {pod.deletion.time:.0f}"
+        yield f"the driver pod {pod.name} of its evidence was deleted at {pod.deletion.time:.0f}"
 
 
 def _stale_evidence(evidence: Evidence, proof: _ProofState, change: NodeChange) -> Iterator[str]:
@@ -168,12 +168,12 @@ def _stale_evidence(evidence: Evidence, proof: _ProofState, change: NodeChange) 
     if change.lease_ended and change.before.operation == Operation.VALIDATE:
         needed = max(needed, change.lease_ended.token)
     if evidence.token < needed:
-        yield f"its evidence is of token {evidence.token}, and token {needed} needs its own"
+        yield f"its evidence is of token {evidence.token}, but token {needed} needs new evidence"
     record = change.after.record
     if record and evidence.token > record.token:
-        yield f"its evidence is of token {evidence.token}, which was never given"
+        yield f"its evidence is of token {evidence.token}, which was never issued"
     if 0 < evidence.at < proof.changed_at - SKEW_SECONDS:
-        yield f"its evidence is of {evidence.at:.0f}, before the last change of the driver"
+        yield f"its evidence is of {evidence.at:.0f}, older than the last change of the driver"
 
 
 def _evidence(change: NodeChange) -> Evidence | None:
@@ -206,11 +206,11 @@ def _validator_problems(item: ReturnToService, finished: _FinishedOps) -> Iterat
     latest = change.revision.time + SKEW_SECONDS
     validations = finished.validations[change.node.uid, evidence.order]
     if not any(boot == evidence.boot_id and time <= latest for boot, time in validations):
-        yield f"its validator never ended validation {evidence.order} as done on this boot"
+        yield f"its validator did not journal validation {evidence.order} as passed on this boot"
 
 
 def _removal_problems(item: ReturnToService, finished: _FinishedOps | None) -> Iterator[str]:
     """Check that the driver agent journaled the removal of the driver."""
     token = item.change.lease_ended.token if item.change.lease_ended else 0
     if finished and (item.change.node.uid, token) not in finished.swaps:
-        yield f"no driver agent ended a swap under token {token}"
+        yield f"no driver agent journaled a finished swap under token {token}"

@@ -30,7 +30,7 @@ def malformed_waits(case: AuditCase) -> Iterator[AuditFinding]:
         if isinstance(body, WaitEvent) and body.code is not None:
             missing = list(missing_fields(body, at=event.at))
             if missing:
-                yield _violation(event, f"{event.node} waits without {', '.join(missing)}")
+                yield _violation(event, f"the wait of {event.node} lacks {', '.join(missing)}")
 
 
 def missing_fields(wait: WaitEvent, *, at: float) -> Iterator[str]:
@@ -42,7 +42,7 @@ def missing_fields(wait: WaitEvent, *, at: float) -> Iterator[str]:
     if not at - _YEAR < wait.since <= at:
         yield "a since"
     if not wait.who:
-        yield "anybody who can end it"
+        yield "an owner who can end it"
 
 
 def unaccounted(
@@ -54,13 +54,13 @@ def unaccounted(
 ) -> Iterator[Violation]:
     """Check one decision: each node not in place, by name, has a wait or an effect in flight."""
     for node in nodes:
-        missing: list[str] = []
+        message = ""
         if node in waiting:
-            missing = list(missing_fields(waiting[node], at=at))
+            if missing := list(missing_fields(waiting[node], at=at)):
+                message = f"{node} is not in place, and its wait lacks {', '.join(missing)}"
         elif node not in acting:
-            missing = ["a reason, and nothing is done about it"]
-        if missing:
-            message = f"{node} is not in place, without {', '.join(missing)}"
+            message = f"{node} is not in place, and has neither a wait nor an effect in flight"
+        if message:
             yield Violation(invariant="I9", node=node, time=at, message=message)
 
 
@@ -75,7 +75,7 @@ def missing_waits(case: AuditCase) -> Iterator[AuditFinding]:
     for uid, node in case.timeline.nodes.items():
         unchanged = written.get(uid, float("inf")) < end - STALE_SECONDS
         if unchanged and node.latest.state not in _IN_PLACE and not waiting.get(node.name):
-            message = f"{node.name} is {node.latest.state}, and no event says why it stays so"
+            message = f"{node.name} is {node.latest.state}, and no event gives the reason"
             yield Violation(invariant="I9", node=node.name, time=end, message=message)
 
 
@@ -88,11 +88,12 @@ def wrong_steps(case: AuditCase) -> Iterator[AuditFinding]:
         if not isinstance(body, StepEvent):
             continue
         change = by_revision.get(int(body.revision)) if body.revision.isdigit() else None
-        claim = f"{event.node} is {body.after or 'without a state'}, it says"
+        claim = f"the event claims {event.node} is {body.after or 'without a state'}"
         if change is None or change.node.name != event.node:
             named = body.revision or "none"
             yield _violation(
-                event, f"{claim}, but it names revision {named}, which is no such write"
+                event,
+                f"{claim}, but names revision {named}, which is no write of ours to that Node",
             )
         elif change.after.state != body.after:
             actual = change.after.state or "no state"
@@ -112,9 +113,13 @@ def wrong_agent_events(case: AuditCase) -> Iterator[AuditFinding]:
             continue
         actual = journaled.get((event.node_uid, event.writer, body.token, body.op))
         if actual != claimed:
-            entry = f"it wrote down {actual.value}" if actual else "it wrote down no end of it"
-            op = f"{event.writer} of {event.node} says {claimed} of {body.token}.{body.op}"
-            yield _violation(event, f"{op}, and {entry}")
+            entry = (
+                f"its journal says {actual.value}"
+                if actual
+                else "its journal has no end of that op"
+            )
+            op = f"{event.writer} of {event.node} reported op {body.token}.{body.op} as {claimed}"
+            yield _violation(event, f"{op}, but {entry}")
 
 
 def _outcome(event: Event, body: EventBody) -> str | None:

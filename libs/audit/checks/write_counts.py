@@ -53,11 +53,13 @@ def writes(case: AuditCase) -> Iterator[AuditFinding]:
                 own[attempt] += 1
             own[attempt] += 1
             if own[attempt] == WRITES + 1:
-                yield _too_many(change, f"the scheduler wrote it more than {WRITES} times", attempt)
+                yield _too_many(
+                    change, f"the scheduler wrote to it more than {WRITES} times", attempt
+                )
         elif change.revision.manager.startswith(OURS) and attempt.token:
             others[attempt[:2]] += 1
             if others[attempt[:2]] == WRITES_OF_OTHERS + 1:
-                problem = f"our other services wrote it more than {WRITES_OF_OTHERS} times"
+                problem = f"our other services wrote to it more than {WRITES_OF_OTHERS} times"
                 yield _too_many(change, problem, attempt)
 
 
@@ -113,5 +115,5 @@ def kubernetes_events(case: AuditCase) -> Iterator[AuditFinding]:
                     node=name,
                     time=revision.time,
                     revision=revision.revision,
-                    message=f"{name} showed {states[name]} states, and has more Events than that",
+                    message=f"{name} had {states[name]} states, but has more Kubernetes Events",
                 )

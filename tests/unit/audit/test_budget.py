@@ -48,7 +48,8 @@ def test_it_says_what_where_and_why() -> None:
     story.take_lease("n1")
     (message,) = messages(story.journal(failure_threshold=100), "I1")
     assert message == (
-        f"n1 was made unavailable as number 2 of pool {POOL}, of which 1 may be, as of revision 109"
+        f"n1 was made unavailable, which makes 2 of pool {POOL}; its limit is 1"
+        " (decided on revision 109)"
     )
 
 
@@ -332,8 +333,8 @@ def test_a_write_that_does_not_say_what_it_saw_is_judged_as_of_the_moment_before
     story.take_lease("n0", seen={})
     assert messages(story.journal(), "I1") == [
         (
-            f"n0 was made unavailable as number 2 of pool {POOL}, of which 1 may be,"
-            " as of revision before it"
+            f"n0 was made unavailable, which makes 2 of pool {POOL}; its limit is 1"
+            " (decided on revision unknown)"
         )
     ]
 

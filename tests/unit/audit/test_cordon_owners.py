@@ -13,7 +13,7 @@ from libs.contracts.node import (
 )
 from tests.unit.audit.builders import JournalBuilder, annotated, cordoned, messages
 
-STAYS = "n1 was released, and our cordon is still on it"
+STAYS = "n1 was released with our cordon left on it"
 
 
 def of_i4(story: JournalBuilder) -> list[str]:
@@ -51,7 +51,7 @@ def test_a_persons_cordon_stays_his_when_the_record_is_lost_midway() -> None:
     story.annotate("n1", LEASE_ANNOTATION, None)
     story.annotate("n1", REQUEST_ANNOTATION, "adopt")
     story.release_unchanged("n1")
-    assert of_i4(story) == ["n1 was uncordoned, and kubectl had cordoned it"]
+    assert of_i4(story) == ["n1 was uncordoned, although kubectl had cordoned it"]
 
 
 @pytest.mark.parametrize(("lost", "problems"), [(True, 0), (False, 1)])
@@ -77,7 +77,7 @@ def test_what_others_write_while_the_gpu_operator_is_busy_is_no_taking_up() -> N
     story.label("n1", STATE_LABEL, UpgradeState.UPGRADE_DONE, by="gpu-operator")
     story.mark_required("n1")
     finish(story, stays=False)
-    assert of_i4(story) == ["n1 was uncordoned, and kubectl had cordoned it"]
+    assert of_i4(story) == ["n1 was uncordoned, although kubectl had cordoned it"]
 
 
 def test_a_failure_of_the_gpu_operator_is_no_reason_to_keep_our_cordon() -> None:
@@ -157,7 +157,7 @@ def test_who_wrote_the_cordon_before_a_journal_without_managed_fields_is_not_nam
     begun = len(story.revisions)
     story.apply("n1", cordoned(True))
     later = story.journal(revisions=tuple(story.revisions[begun:]), start=start)
-    said = "n1 was cordoned without a lease, after somebody else had uncordoned it"
+    said = "n1 was cordoned without a lease, after another manager had uncordoned it"
     assert messages(later, "I4") == [said]
 
 
@@ -167,5 +167,5 @@ def test_nor_are_we() -> None:
     story.release_unchanged("n1")
     write = story.apply("n1", cordoned(True))
     assert write.manager == MANAGER
-    said = "n1 was cordoned without a lease, after somebody else had uncordoned it"
+    said = "n1 was cordoned without a lease, after another manager had uncordoned it"
     assert of_i4(story) == [said]

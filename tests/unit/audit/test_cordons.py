@@ -38,7 +38,7 @@ def test_a_persons_cordon_is_dropped() -> None:
     story = JournalBuilder("n1")
     story.cordon("n1")
     write = finish(story)
-    assert of_i4(story) == ["n1 was uncordoned, and kubectl had cordoned it"]
+    assert of_i4(story) == ["n1 was uncordoned, although kubectl had cordoned it"]
     assert violations_of(story.journal()) == [("I4", "n1", write)]
 
 
@@ -48,13 +48,13 @@ def test_or_one_that_he_set_midway() -> None:
     story.cordon("n1", False)
     story.cordon("n1")
     story.release_unchanged("n1")
-    assert of_i4(story) == ["n1 was uncordoned, and kubectl had cordoned it"]
+    assert of_i4(story) == ["n1 was uncordoned, although kubectl had cordoned it"]
 
 
 def test_our_own_cordon_stays_behind() -> None:
     story = JournalBuilder("n1")
     finish(story, cordoned(True))
-    assert of_i4(story) == ["n1 was released, and our cordon is still on it"]
+    assert of_i4(story) == ["n1 was released with our cordon left on it"]
 
 
 def test_one_that_a_person_takes_away_midway_is_nobodys_any_more() -> None:

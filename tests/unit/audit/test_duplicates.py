@@ -53,7 +53,7 @@ def test_an_op_that_is_run_again_after_its_end_even_in_another_boot() -> None:
     ended(story, 1)
     story.reboot("n1", "second")
     begun(story, 1)
-    assert of_i11(story) == ["driver of n1: swap 1.1 began again, after it had ended"]
+    assert of_i11(story) == ["driver of n1: swap 1.1 started again after it had ended"]
 
 
 @pytest.mark.parametrize(("component", "problems"), [("driver", 0), ("validator", 2)])
@@ -77,7 +77,7 @@ def test_a_result_of_what_never_began() -> None:
     story = leased()
     begun(story, 1)
     ended(story, 2)
-    assert of_i11(story) == ["driver of n1: swap 1.2 ended without having begun"]
+    assert of_i11(story) == ["driver of n1: swap 1.2 ended without having started"]
 
 
 def test_what_began_before_the_journal_may_end_in_it() -> None:
@@ -115,7 +115,7 @@ def test_an_event_may_come_twice_but_not_with_two_contents() -> None:
     story.events.append(event)
     assert of_i11(story) == []
     story.events.append(msgspec.structs.replace(event, message="Leader of b"))
-    assert of_i11(story) == ["event one says two things: 'LeaderEvent of ' and 'Leader of b'"]
+    assert of_i11(story) == ["event one has two contents: 'LeaderEvent of ' and 'Leader of b'"]
 
 
 def test_an_op_that_ends_late_does_not_make_the_later_one_forgotten() -> None:

@@ -26,7 +26,7 @@ from tests.unit.audit.builders import (
     violations_of,
 )
 
-AGAIN = "was taken back for the second time in one attempt"
+AGAIN = "was reverted by us for the second time in one attempt"
 
 
 def of_i4(story: JournalBuilder) -> list[str]:
@@ -55,7 +55,9 @@ def test_labels_and_annotations_of_others(change: Change, path: str) -> None:
     story.annotate("n1", "team/note", "keep")
     write = story.apply("n1", change)
     assert violations_of(story.journal()) == [("I4", "n1", write.revision)]
-    assert of_i4(story)[0].startswith(f"n1: {path}, which kubectl wrote, went from ")
+    assert of_i4(story)[0].startswith(
+        f"n1: {path}, last written by kubectl, was changed by us from "
+    )
 
 
 def test_taints_of_others() -> None:
@@ -81,7 +83,7 @@ def test_a_request_is_cleared_and_then_dropped_but_never_made(key: str) -> None:
     story.annotate("n1", key, "true")
     assert of_i4(story) == []
     story.apply("n1", annotated(key, "done"))
-    assert of_i4(story)[0].endswith("which kubectl wrote, was set to 'done'")
+    assert of_i4(story)[0].endswith("last written by kubectl, was set by us to 'done'")
 
 
 def rested() -> JournalBuilder:
@@ -100,7 +102,9 @@ def test_an_edited_state_is_taken_back_once() -> None:
     take_back(story)
     assert violations_of(story.journal()) == []
     take_back(story)
-    assert of_i4(story) == [f'n1: metadata.labels["{STATE_LABEL}"], which kubectl wrote, {AGAIN}']
+    assert of_i4(story) == [
+        f'n1: metadata.labels["{STATE_LABEL}"], last written by kubectl, {AGAIN}'
+    ]
 
 
 def test_who_puts_it_right_again_himself_has_not_edited_it() -> None:
@@ -187,7 +191,7 @@ def test_a_node_whose_record_was_lost_is_not_ours_until_a_person_says_so(
     story.annotate("n1", RECORD_ANNOTATION, value)
     story.apply("n1", state("upgrade-required"))
     assert of_i4(story) == [
-        "n1: we wrote it, though its record is lost and nobody asked us to adopt or forget it"
+        "n1: we wrote to it although its record is lost and there is no adopt or forget request"
     ]
     del story.revisions[-1]
     story.annotate("n1", REQUEST_ANNOTATION, "adopt")
@@ -201,8 +205,8 @@ def test_a_node_is_written_by_apply_and_never_made() -> None:
     story.apply("n1", state("upgrade-required"), verb=Verb.PATCH)
     story.apply("n9", labelled("a/b", "c"), code=201)
     assert of_i4(story) == [
-        "n1: we wrote it by patch, and not by an apply, which alone keeps ownership",
-        "n9: it was created by us: an apply must name the uid of the Node that it means",
+        "n1: we wrote it by patch instead of by an apply, which alone tracks owners",
+        "n9: our apply created the Node: an apply must name the uid of an existing Node",
     ]
 
 

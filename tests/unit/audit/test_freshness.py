@@ -16,8 +16,7 @@ def test_a_write_that_does_not_say_what_it_saw(seen: dict[str, str]) -> None:
     story = JournalBuilder("n1")
     story.take_lease("n1", seen=seen)
     assert of_i6(story)[0] == (
-        "n1 was made unavailable by a write that does not say which revision of the Nodes it was"
-        " decided on"
+        "n1 was made unavailable by a write whose record names no revision of the Nodes"
     )
 
 
@@ -29,10 +28,11 @@ def test_a_source_that_was_behind_for_longer_than_the_limit(after: int, behind: 
     story.cordon("n2")
     story.advance(after)
     story.take_lease("n1", seen=seen)
-    late = "and revision 103 of a Node had been there for 91 s"
-    assert of_i6(story) == (
-        [f"n1 was made unavailable on revision 102 of nodes, {late}"] if behind else []
+    expected = (
+        "n1 was made unavailable on the stale revision 102 of nodes: revision 103 of a Node was"
+        " 91 s old"
     )
+    assert of_i6(story) == ([expected] if behind else [])
 
 
 def test_a_source_to_which_nothing_happened_is_as_old_as_it_may_be() -> None:
@@ -62,8 +62,8 @@ def test_a_revision_that_was_not_there_yet_and_one_that_is_none() -> None:
     story = JournalBuilder("n1")
     story.take_lease("n1", seen={"nodes": "102", "pods": "soon"})
     assert of_i6(story) == [
-        "n1 was made unavailable on 'soon' of pods, which is no revision",
-        "n1 was made unavailable on revision 102 of nodes, which was not there yet",
+        "n1 was made unavailable on 'soon' of pods, which is no revision number",
+        "n1 was made unavailable on revision 102 of nodes, which did not exist yet",
     ]
 
 
@@ -80,9 +80,9 @@ def test_a_number_that_no_server_writes_is_no_revision() -> None:
     story = JournalBuilder("n1")
     story.take_lease("n1", seen={"nodes": "\N{SUPERSCRIPT TWO}"})
     unsaid, unread = of_i6(story)
-    assert "does not say which revision of the Nodes" in unsaid
+    assert "names no revision of the Nodes" in unsaid
     assert unread == (
-        "n1 was made unavailable on '\N{SUPERSCRIPT TWO}' of nodes, which is no revision"
+        "n1 was made unavailable on '\N{SUPERSCRIPT TWO}' of nodes, which is no revision number"
     )
 
 
@@ -102,8 +102,8 @@ def test_each_source_is_of_its_kinds(source: str, late: str) -> None:
     story.take_lease("n1", seen=seen)
     assert of_i6(story) == [
         (
-            f"n1 was made unavailable on revision 101 of {source}, and revision 102 of a {late} had"
-            " been there for 91 s"
+            f"n1 was made unavailable on the stale revision 101 of {source}: revision 102 of a"
+            f" {late} was 91 s old"
         )
     ]
 

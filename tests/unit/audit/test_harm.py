@@ -39,7 +39,7 @@ def test_failures_count_like_nodes_in_flight_and_a_node_only_once() -> None:
     story.take_lease("n1")
     over = story.take_lease("n2")
     assert of_i8(story) == [over.revision]
-    why = "which is unproven and had 2 in flight or failed already"
+    why = "which is unproven: 2 nodes were in flight or had failed already"
     assert messages(journal(story), "I8") == [
         f"n2 was granted for target {TARGET} of pool {POOL}, {why}"
     ]

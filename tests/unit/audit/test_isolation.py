@@ -30,7 +30,7 @@ def test_where_nothing_is_known_nothing_is_compared() -> None:
 def test_one_is_done_later() -> None:
     (late,) = isolation(run(sick=True, before_n2=40), run(), sick=["n3"])
     assert (late.invariant, late.node) == ("I7", "n2")
-    assert late.message == "n2 is healthy, and beside sick nodes it was done 40 s later"
+    assert late.message == "n2 is healthy, but finished 40 s later in the run with sick nodes"
     assert isolation(run(sick=True, before_n2=40), run(), sick=["n3"], tolerance=40) == ()
 
 
@@ -40,7 +40,7 @@ def test_one_is_done_earlier() -> None:
 
 def test_one_is_never_done() -> None:
     (never,) = isolation(run(sick=True, finishes=False), run(), sick=["n3"])
-    assert never.message == "n2 is healthy, and beside sick nodes it was never done"
+    assert never.message == "n2 is healthy, but did not finish in the run with sick nodes"
 
 
 def test_what_a_person_calls_done_is_not() -> None:

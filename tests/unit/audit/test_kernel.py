@@ -26,21 +26,25 @@ def of_i5(story: JournalBuilder) -> list[str]:
 @pytest.mark.parametrize(
     ("steps", "outcome", "problem"),
     [
-        (("unload: forced",), Outcome.DONE, "unloaded as 'forced', which is no answer of a kernel"),
+        (
+            ("unload: forced",),
+            Outcome.DONE,
+            "unloaded as 'forced', which is no answer of the kernel",
+        ),
         (
             ("unload: busy", "gate: open"),
             Outcome.DONE,
-            "went on (gate: open) though the kernel had said that it is in use",
+            "continued (gate: open) although the kernel had answered that the driver is in use",
         ),
         (
             ("unload: busy, python 4711",),
             Outcome.DONE,
-            "went on (ended as done) though the kernel had said that it is in use",
+            "continued (ended as done) although the kernel had answered that the driver is in use",
         ),
         (
             ("unload: ok", "unload: busy", "driver root cleared"),
             Outcome.FAILED,
-            "went on (driver root cleared) though the kernel had said that it is in use",
+            "continued (driver root cleared) although the kernel had answered busy",
         ),
     ],
 )
@@ -94,7 +98,9 @@ def test_a_driver_that_goes_under_a_process_that_holds_it(
         DeviceHold(node_uid="uid-n1", since=begun + since, until=ended, holder="python 4711")
     )
     story.held.append(DeviceHold(node_uid="uid-n2", since=begun - 5))
-    assert of_i5(story) == ([f"{SAID}unloaded the driver under python 4711"] if held else [])
+    assert of_i5(story) == (
+        [f"{SAID}unloaded the driver while python 4711 held the device"] if held else []
+    )
 
 
 def test_a_refused_unload_with_holders_is_as_it_should_be() -> None:
@@ -113,4 +119,4 @@ def test_what_another_component_says_is_no_word_of_the_kernel() -> None:
 def test_a_process_without_a_name_holds_it_too() -> None:
     story = swap(("unload: ok",))
     story.held.append(DeviceHold(node_uid="uid-n1", since=story.time - 10))
-    assert of_i5(story) == [f"{SAID}unloaded the driver under a process"]
+    assert of_i5(story) == [f"{SAID}unloaded the driver while a process held the device"]

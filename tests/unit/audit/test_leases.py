@@ -31,7 +31,9 @@ def test_a_token_that_was_given_before() -> None:
     story.release_unchanged("n1")
     write = story.take_lease("n1", token=1)
     assert violations_of(story.journal()) == [("I2", "n1", write.revision)]
-    assert messages(story.journal()) == ["n1: a lease began with token 1, after 1 had been given"]
+    assert messages(story.journal()) == [
+        "n1: a lease started with token 1, although token 1 was already used"
+    ]
 
 
 def test_tokens_of_other_owners_count_too() -> None:
@@ -41,7 +43,7 @@ def test_tokens_of_other_owners_count_too() -> None:
     story.annotate("n1", LEASE_ANNOTATION, None)
     story.take_lease("n1")
     assert messages(story.journal(), "I2") == [
-        "n1: a lease began with token 1, after 7 had been given"
+        "n1: a lease started with token 1, although token 7 was already used"
     ]
 
 
@@ -63,7 +65,7 @@ def test_a_second_lease_before_the_first_has_ended() -> None:
     story.take_lease("n1")
     story.take_lease("n1")
     assert messages(story.journal(), "I2") == [
-        "n1: token 2 of upgrade took the place of token 1, which had not ended"
+        "n1: token 2 of upgrade replaced token 1, which was still held"
     ]
 
 
@@ -73,7 +75,7 @@ def test_the_lease_of_another_owner(owner: LeaseOwner) -> None:
     story.annotate("n1", LEASE_ANNOTATION, encode(story.lease("n1", 1, owner)).decode())
     story.take_lease("n1", token=2)
     assert messages(story.journal(), "I2") == [
-        f"n1: the lease of {owner.value} with token 1 was not ours to change"
+        f"n1: the lease of {owner.value} with token 1 was changed by us"
     ]
 
 
@@ -133,13 +135,15 @@ def test_a_record_with_another_token_and_none_at_all() -> None:
     story.apply("n1", leased(story.lease("n1", 1)), record=story.records["n1"])
     story.apply("n2", leased(story.lease("n2", 1)))
     assert messages(story.journal(max_unavailable=2), "I2") == [
-        "n2: it is under token 1 without a record"
+        "n2: it has a lease with token 1 but no record"
     ]
     story = JournalBuilder("n1")
     story.take_lease("n1")
     story.release_unchanged("n1")
     story.apply("n1", leased(story.lease("n1", 2)), cordoned(True), record=story.records["n1"])
-    assert messages(story.journal(), "I2") == ["n1: its record says token 1, and its lease 2"]
+    assert messages(story.journal(), "I2") == [
+        "n1: its record has token 1, but its lease has token 2"
+    ]
 
 
 def test_a_driver_label_and_a_cordon_without_a_lease() -> None:
@@ -241,8 +245,8 @@ def test_who_replaces_a_lease_by_one_of_an_older_token_does_two_things_wrong() -
     older = msgspec.structs.replace(story.records["n1"], token=4)
     story.apply("n1", leased(story.lease("n1", 4)), record=older)
     assert messages(story.journal(), "I2") == [
-        "n1: a lease began with token 4, after 5 had been given",
-        "n1: token 4 of upgrade took the place of token 5, which had not ended",
+        "n1: a lease started with token 4, although token 5 was already used",
+        "n1: token 4 of upgrade replaced token 5, which was still held",
     ]
 
 

@@ -22,7 +22,7 @@ def test_an_older_epoch() -> None:
     story.entry("n1", "driver", "swap", STARTED, op=1, epoch=3)
     story.entry("n1", "driver", "swap", STARTED, op=2, epoch=2)
     assert messages(story.journal()) == [
-        "driver of n1 began swap 1.2 under epoch 2, after it had seen epoch 3"
+        "driver of n1 started swap 1.2 under epoch 2, after it had seen epoch 3"
     ]
 
 
@@ -32,7 +32,7 @@ def test_an_epoch_that_was_seen_midway_counts() -> None:
     story.entry("n1", "driver", "swap", EntryPhase.STEP, op=1, epoch=3, detail="gate: open")
     story.entry("n1", "driver", "swap", STARTED, op=2, epoch=2)
     assert messages(story.journal()) == [
-        "driver of n1 began swap 1.2 under epoch 2, after it had seen epoch 3"
+        "driver of n1 started swap 1.2 under epoch 2, after it had seen epoch 3"
     ]
 
 
@@ -41,7 +41,7 @@ def test_an_older_op() -> None:
     story.entry("n1", "driver", "swap", STARTED, op=3)
     story.entry("n1", "driver", "swap", STARTED, op=2)
     assert messages(story.journal()) == [
-        "driver of n1 began swap 1.2 after it had seen the later op 1.3"
+        "driver of n1 started swap 1.2 after it had seen the later op 1.3"
     ]
 
 
@@ -71,8 +71,8 @@ def test_two_components_under_two_tokens() -> None:
     story.entry("n1", "driver", "swap", STARTED, op=1)
     story.entry("n1", "plugin", "quiesce", STARTED, op=1, token=1)
     assert messages(story.journal()) == [
-        "plugin of n1 began quiesce 1.1 under token 1 when the lease had token 2",
-        "plugin of n1 began quiesce 1.1 when driver was under token 2",
+        "plugin of n1 started quiesce 1.1 under token 1 when the lease had token 2",
+        "plugin of n1 started quiesce 1.1 when driver already had token 2",
     ]
 
 
@@ -92,7 +92,7 @@ def test_a_token_that_was_never_leased(command: str) -> None:
     story = leased()
     story.entry("n1", "driver", command, STARTED, op=1, token=2)
     assert messages(story.journal(), "I2") == [
-        f"driver of n1 began {command} 2.1 under token 2 when the lease had token 1"
+        f"driver of n1 started {command} 2.1 under token 2 when the lease had token 1"
     ]
 
 
@@ -109,7 +109,7 @@ def test_an_op_that_begins_when_the_lease_has_ended(command: str, late: bool) ->
     story.advance(2)
     story.entry("n1", "driver", command, STARTED, op=2)
     assert messages(story.journal()) == (
-        [f"driver of n1 began {command} 1.2 under token 1 when the node had no lease"]
+        [f"driver of n1 started {command} 1.2 under token 1 when the node had no lease"]
         if late
         else []
     )
@@ -151,7 +151,7 @@ def test_one_component_that_goes_back_is_told_once() -> None:
     story = two_tokens()
     story.entry("n1", "driver", "validate", STARTED, op=2, token=1)
     assert messages(story.journal()) == [
-        "driver of n1 began validate 1.2 after it had seen the later op 2.1"
+        "driver of n1 started validate 1.2 after it had seen the later op 2.1"
     ]
 
 
@@ -159,7 +159,7 @@ def test_who_began_last_under_a_token_is_the_one_that_another_lags_behind() -> N
     story = two_tokens()
     story.entry("n1", "plugin", "quiesce", STARTED, op=1)
     story.entry("n1", "driver", "validate", STARTED, op=2, token=1)
-    assert "driver of n1 began validate 1.2 when plugin was under token 2" in (
+    assert "driver of n1 started validate 1.2 when plugin already had token 2" in (
         messages(story.journal())
     )
 

@@ -40,20 +40,20 @@ def proof_of(story: JournalBuilder) -> list[str]:
 @pytest.mark.parametrize(
     ("otherwise", "problem"),
     [
-        ({"passed": False}, "its evidence did not pass"),
+        ({"passed": False}, "its evidence is of a failed validation"),
         ({"node_uid": "uid-n9"}, "its evidence is of node uid uid-n9"),
-        ({"boot_id": "old"}, "its evidence is of boot old, and this is boot boot-n1"),
+        ({"boot_id": "old"}, "its evidence is of boot old, but the node runs boot boot-n1"),
         (
             {"label": OLD_LABEL},
-            f"its evidence is for label '{OLD_LABEL}', and it runs 'main-t2-ubuntu'",
+            f"its evidence is for label '{OLD_LABEL}', but the node runs 'main-t2-ubuntu'",
         ),
-        ({"token": 0}, "its evidence is of token 0, and token 1 needs its own"),
-        ({"token": 2}, "its evidence is of token 2, which was never given"),
+        ({"token": 0}, "its evidence is of token 0, but token 1 needs new evidence"),
+        ({"token": 2}, "its evidence is of token 2, which was never issued"),
         (
             {"driver_pod_uid": "", "driver_started": 0.0},
             "its evidence names no instance of the driver",
         ),
-        ({"at": 999_990.0}, "its evidence is of 999990, before the last change of the driver"),
+        ({"at": 999_990.0}, "its evidence is of 999990, older than the last change of the driver"),
     ],
 )
 def test_evidence_that_is_wrong(otherwise: dict[str, Any], problem: str) -> None:
@@ -80,7 +80,7 @@ def test_a_reboot_between_evidence_and_release() -> None:
     story.reboot("n1", "second")
     story.finish("n1", evidence=evidence)
     assert proof_of(story) == [
-        f"{WITHOUT} its evidence is of boot boot-n1, and this is boot second"
+        f"{WITHOUT} its evidence is of boot boot-n1, but the node runs boot second"
     ]
 
 
@@ -89,7 +89,7 @@ def test_what_no_validator_wrote_down() -> None:
     story.entries.clear()
     story.finish("n1")
     assert proof_of(story) == [
-        f"{WITHOUT} its validator never ended validation 1.1 as done on this boot"
+        f"{WITHOUT} its validator did not journal validation 1.1 as passed on this boot"
     ]
 
 
@@ -116,7 +116,9 @@ def test_a_failed_node_that_ages_into_success() -> None:
     story.fail("n1")
     story.advance(60)
     story.finish("n1", evidence=story.evidence("n1"))
-    assert proof_of(story) == [f"{WITHOUT} its evidence is of token 1, and token 2 needs its own"]
+    assert proof_of(story) == [
+        f"{WITHOUT} its evidence is of token 1, but token 2 needs new evidence"
+    ]
 
 
 def test_a_failed_node_that_is_merely_uncordoned() -> None:
@@ -216,7 +218,7 @@ def test_a_label_that_was_stamped_again_makes_the_proof_void() -> None:
     story.validate("n1")
     story.finish("n1", evidence=evidence)
     assert proof_of(story) == [
-        f"{WITHOUT} its evidence is of 1000060, before the last change of the driver"
+        f"{WITHOUT} its evidence is of 1000060, older than the last change of the driver"
     ]
 
 
@@ -254,7 +256,7 @@ def test_a_label_that_is_another_by_then_is_what_needs_proof() -> None:
     story.label("n1", "sluice.dev/driver", "mine")
     story.finish("n1", evidence=evidence)
     assert proof_of(story) == [
-        f"{WITHOUT} its evidence is for label 'main-t2-ubuntu', and it runs 'mine'"
+        f"{WITHOUT} its evidence is for label 'main-t2-ubuntu', but the node runs 'mine'"
     ]
 
 
@@ -276,7 +278,7 @@ def test_what_a_validator_wrote_down_in_another_boot() -> None:
     story.reboot("n1", "second")
     story.finish("n1", evidence=story.evidence("n1"))
     assert proof_of(story) == [
-        f"{WITHOUT} its validator never ended validation 1.1 as done on this boot"
+        f"{WITHOUT} its validator did not journal validation 1.1 as passed on this boot"
     ]
 
 
@@ -310,7 +312,7 @@ def test_a_first_bring_up_needs_proof_too() -> None:
     story.take_lease("n1", operation=Operation.BRING_UP, cordon=False)
     story.start("n1")
     story.finish("n1", evidence=story.evidence("n1", passed=False))
-    assert proof_of(story)[0].endswith("its evidence did not pass")
+    assert proof_of(story)[0].endswith("its evidence is of a failed validation")
 
 
 def test_a_driver_pod_that_was_gone_for_long() -> None:
@@ -338,7 +340,7 @@ def test_a_driver_pod_that_was_gone_for_long() -> None:
     story.op("n1", "validator", "validate", op=1)
     story.finish("n1", evidence=late)
     assert proof_of(story) == [
-        f"{WITHOUT} the driver pod pod-n1-new of its evidence was gone since 1001060"
+        f"{WITHOUT} the driver pod pod-n1-new of its evidence was deleted at 1001060"
     ]
 
 
@@ -377,7 +379,9 @@ def test_a_validation_that_is_broken_off_proves_nothing() -> None:
     evidence = story.evidence("n1")
     story.take_lease("n1", operation=Operation.VALIDATE, cordon=False)
     story.finish("n1", evidence=evidence)
-    assert proof_of(story) == [f"{WITHOUT} its evidence is of token 1, and token 2 needs its own"]
+    assert proof_of(story) == [
+        f"{WITHOUT} its evidence is of token 1, but token 2 needs new evidence"
+    ]
 
 
 def removal() -> JournalBuilder:
@@ -421,7 +425,7 @@ def test_a_removal_that_no_driver_agent_ended(outcome: Outcome | None) -> None:
         story.op("n1", "driver", "swap", op=1, outcome=outcome)
     dropped(story)
     assert proof_of(story) == [
-        "n1 was given back without proof: no driver agent ended a swap under token 1"
+        "n1 was released without proof: no driver agent journaled a finished swap under token 1"
     ]
 
 
@@ -429,7 +433,7 @@ def test_a_removal_that_says_that_it_is_done_needs_the_proof_of_that() -> None:
     story = removal()
     story.op("n1", "driver", "swap", op=1, steps=("unload: ok",))
     story.finish("n1", evidence=story.evidence("n1", passed=False))
-    assert proof_of(story) == [f"{WITHOUT} its evidence did not pass"]
+    assert proof_of(story) == [f"{WITHOUT} its evidence is of a failed validation"]
 
 
 def test_a_person_who_has_us_adopt_a_node_decides_himself() -> None:

@@ -130,7 +130,9 @@ def test_a_failure_needs_evidence_of_a_later_token_than_its_record_says() -> Non
     story.apply("n1", state("upgrade-failed"), record=record)
     story.op("n1", "validator", "validate", op=1, token=3)
     story.finish("n1")
-    assert proof_of(story) == [f"{WITHOUT} its evidence is of token 3, and token 4 needs its own"]
+    assert proof_of(story) == [
+        f"{WITHOUT} its evidence is of token 3, but token 4 needs new evidence"
+    ]
 
 
 def test_or_said_where_it_is_dropped_with_the_failure() -> None:
@@ -139,7 +141,9 @@ def test_or_said_where_it_is_dropped_with_the_failure() -> None:
     gone = annotated(RECORD_ANNOTATION, None)
     story.apply("n1", state("upgrade-failed"), leased(None), gone)
     story.finish("n1", evidence=evidence)
-    assert proof_of(story) == [f"{WITHOUT} its evidence is of token 1, and token 2 needs its own"]
+    assert proof_of(story) == [
+        f"{WITHOUT} its evidence is of token 1, but token 2 needs new evidence"
+    ]
 
 
 @pytest.mark.parametrize("ended", ["failed", "started"])
@@ -153,7 +157,7 @@ def test_so_it_is_for_a_node_that_the_journal_finds_like_this(ended: str) -> Non
     story.finish("n1", evidence=story.evidence("n1", token=1))
     later = journal(story, revisions=tuple(story.revisions[begun:]), start=start)
     assert messages(later, "I3") == [
-        f"{WITHOUT} its evidence is of token 1, and token 2 needs its own"
+        f"{WITHOUT} its evidence is of token 1, but token 2 needs new evidence"
     ]
 
 
@@ -218,7 +222,9 @@ def test_a_validation_that_ends_in_place_needs_its_own_evidence() -> None:
     story.apply("n1", record=story.records["n1"])
     assert proof_of(story) == []
     end_quietly(story)
-    assert proof_of(story) == [f"{WITHOUT} its evidence is of token 1, and token 2 needs its own"]
+    assert proof_of(story) == [
+        f"{WITHOUT} its evidence is of token 1, but token 2 needs new evidence"
+    ]
 
 
 def test_while_it_lasts_nothing_has_returned() -> None:
@@ -280,8 +286,9 @@ def test_a_driver_agent_that_was_merely_told_to_rest_took_nothing_away() -> None
     story = removed()
     story.op("n1", "driver", "idle", op=1)
     story.release_unchanged("n1")
-    assert "n1 was given back without proof: no driver agent ended a swap under token 2" in (
-        proof_of(story)
+    assert (
+        "n1 was released without proof: no driver agent journaled a finished swap under token 2"
+        in (proof_of(story))
     )
 
 
@@ -309,5 +316,5 @@ def test_a_result_that_was_written_down_before_the_end_is_none() -> None:
     story.entry("n1", "validator", "validate", EntryPhase.STARTED, op=1, outcome=Outcome.DONE)
     story.finish("n1")
     assert proof_of(story) == [
-        f"{WITHOUT} its validator never ended validation 1.1 as done on this boot"
+        f"{WITHOUT} its validator did not journal validation 1.1 as passed on this boot"
     ]

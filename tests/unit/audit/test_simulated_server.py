@@ -162,7 +162,7 @@ def test_an_upgrade_of_two_nodes_one_of_which_a_person_cordoned() -> None:
 
     ((invariant, message),) = play(main)
     assert invariant == "I1"
-    assert message.startswith(f"n2 was made unavailable as number 2 of pool {POOL}")
+    assert message.startswith(f"n2 was made unavailable, which makes 2 of pool {POOL}")
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -191,7 +191,7 @@ def test_a_force_that_takes_what_is_not_ours() -> None:
             await town.ours.apply(NODES, wanted, force=True, preconditions=guard)
 
     path = 'metadata.labels["team/colour"]'
-    said = f"n1: {path}, which kubectl wrote, went from 'red' to 'blue'"
+    said = f"n1: {path}, last written by kubectl, was changed by us from 'red' to 'blue'"
     assert play(main) == [("I4", said)]
 
 

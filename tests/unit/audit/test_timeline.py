@@ -80,7 +80,9 @@ def test_a_write_that_names_no_uid_is_to_the_node_of_that_name() -> None:
     for place in (-1, -2):
         story.revisions[place] = msgspec.structs.replace(story.revisions[place], uid="")
     story.release_unchanged("n1")
-    assert messages(story.journal(), "I4") == ["n1 was uncordoned, and kubectl had cordoned it"]
+    assert messages(story.journal(), "I4") == [
+        "n1 was uncordoned, although kubectl had cordoned it"
+    ]
 
 
 def conflict(story: JournalBuilder, name: str, *, uid: str, times: int, kind: str = "Node") -> None:

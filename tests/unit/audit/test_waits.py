@@ -24,14 +24,14 @@ def of_i9(story: JournalBuilder) -> list[str]:
         ({"detail": ""}, "details"),
         ({"since": 0.0}, "a since"),
         ({"since": 2e9}, "a since"),
-        ({"who": ""}, "anybody who can end it"),
-        ({"who": "", "detail": ""}, "details, anybody who can end it"),
+        ({"who": ""}, "an owner who can end it"),
+        ({"who": "", "detail": ""}, "details, an owner who can end it"),
     ],
 )
 def test_a_wait_that_owes_something(otherwise: dict[str, Any], problem: str) -> None:
     story = JournalBuilder("n1", time=1.7e9)
     story.wait_event("n1", **otherwise)
-    assert of_i9(story) == [f"n1 waits without {problem}"]
+    assert of_i9(story) == [f"the wait of n1 lacks {problem}"]
 
 
 def test_a_wait_for_ever_and_the_end_of_one_are_whole() -> None:
@@ -53,8 +53,8 @@ def test_a_node_that_is_left_alone_without_a_word() -> None:
     story.advance(91)
     story.mark_required("n4")
     assert of_i9(story) == [
-        "n2 is upgrade-required, and no event says why it stays so",
-        "n3 is upgrade-required, and no event says why it stays so",
+        "n2 is upgrade-required, and no event gives the reason",
+        "n3 is upgrade-required, and no event gives the reason",
     ]
 
 
@@ -85,9 +85,9 @@ def test_of_a_decision_each_node_has_a_wait_or_is_acted_on() -> None:
     waiting = {"n1": whole(), "n2": whole(who=""), "n5": whole(code=None)}
     violations = list(unaccounted(["n1", "n2", "n3", "n4", "n5"], waiting, {"n4"}, at=1000.0))
     assert [one.message for one in violations] == [
-        "n2 is not in place, without anybody who can end it",
-        "n3 is not in place, without a reason, and nothing is done about it",
-        "n5 is not in place, without a known code (None)",
+        "n2 is not in place, and its wait lacks an owner who can end it",
+        "n3 is not in place, and has neither a wait nor an effect in flight",
+        "n5 is not in place, and its wait lacks a known code (None)",
     ]
     assert {(one.invariant, one.time) for one in violations} == {("I9", 1000.0)}
 
@@ -97,7 +97,7 @@ def test_a_step_that_is_told_otherwise_than_it_was() -> None:
     write = story.mark_required("n1")
     story.step_event("n1", write, after="upgrade-done")
     assert of_i9(story) == [
-        f"n1 is upgrade-done, it says, but revision {write.revision} shows upgrade-required"
+        f"the event claims n1 is upgrade-done, but revision {write.revision} shows upgrade-required"
     ]
 
 
@@ -110,11 +110,10 @@ def test_a_step_that_never_was() -> None:
     story.step_event("n1", by_others)
     story.step_event("n1", msgspec.structs.replace(by_others, revision=0))
     story.event(StepEvent(pool=POOL, token=0, before="", after="upgrade-required"), node="n1")
+    claim = "the event claims n1 is upgrade-required, but names revision"
     assert of_i9(story) == [
-        "n1 is upgrade-required, it says, but it names revision 0, which is no such write",
-        "n1 is upgrade-required, it says, but it names revision 104, which is no such write",
-        "n1 is upgrade-required, it says, but it names revision 105, which is no such write",
-        "n1 is upgrade-required, it says, but it names revision none, which is no such write",
+        f"{claim} {revision}, which is no write of ours to that Node"
+        for revision in ("0", "104", "105", "none")
     ]
 
 
@@ -125,8 +124,8 @@ def taken(outcome: str, phase: str = "finished", op: int = 1) -> CommandEvent:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (taken("failed"), "says failed of 1.1, and it wrote down done"),
-        (taken("done", op=2), "says done of 1.2, and it wrote down no end of it"),
+        (taken("failed"), "reported op 1.1 as failed, but its journal says done"),
+        (taken("done", op=2), "reported op 1.2 as done, but its journal has no end of that op"),
         (taken("done"), ""),
         (taken("", phase="started", op=7), ""),
     ],
@@ -177,8 +176,11 @@ def test_a_node_without_a_state_is_told_as_such() -> None:
     other = story.apply("n1", state(None))
     story.step_event("n1", other, after="upgrade-done")
     assert of_i9(story) == [
-        f"n1 is upgrade-done, it says, but revision {other.revision} shows no state",
-        f"n1 is without a state, it says, but revision {write.revision} shows upgrade-required",
+        f"the event claims n1 is upgrade-done, but revision {other.revision} shows no state",
+        (
+            f"the event claims n1 is without a state, but revision {write.revision} shows"
+            " upgrade-required"
+        ),
     ]
 
 
@@ -187,7 +189,9 @@ def test_what_an_agent_wrote_down_before_the_end_is_no_end() -> None:
     story.take_lease("n1")
     story.entry("n1", "driver", "swap", EntryPhase.STARTED, op=1, outcome=Outcome.DONE)
     story.event(taken("done"), node="n1", by="driver")
-    assert of_i9(story) == ["driver of n1 says done of 1.1, and it wrote down no end of it"]
+    assert of_i9(story) == [
+        "driver of n1 reported op 1.1 as done, but its journal has no end of that op"
+    ]
 
 
 def test_evidence_that_the_scheduler_tells_of_is_not_his_to_write_down() -> None:

@@ -37,7 +37,7 @@ def test_writes_of_an_attempt_the_mark_among_them(more: int, problems: int) -> N
     churn(story, more)
     assert len(of_i10(story)) == problems
     if problems:
-        assert of_i10(story) == ["n1: the scheduler wrote it more than 8 times in attempt 1"]
+        assert of_i10(story) == ["n1: the scheduler wrote to it more than 8 times in attempt 1"]
         assert of_i10(story, faults=True) == []
 
 
@@ -147,7 +147,7 @@ def test_one_event_for_each_state_that_is_shown() -> None:
     say(story, "n1")
     assert of_i10(story) == []
     say(story, "n1")
-    assert of_i10(story) == ["n1 showed 2 states, and has more Events than that"]
+    assert of_i10(story) == ["n1 had 2 states, but has more Kubernetes Events"]
 
 
 def test_what_is_found_is_found_where_it_happens() -> None:
@@ -175,7 +175,7 @@ def test_a_mark_counts_with_its_attempt_whatever_is_written_between() -> None:
     story.apply("n1", labelled("a/b", "c"))
     story.take_lease("n1")
     churn(story, 7)
-    assert of_i10(story) == ["n1: the scheduler wrote it more than 8 times in attempt 1"]
+    assert of_i10(story) == ["n1: the scheduler wrote to it more than 8 times in attempt 1"]
 
 
 def test_what_our_other_services_write_before_any_attempt_is_not_counted() -> None:
