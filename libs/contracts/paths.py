@@ -1,7 +1,7 @@
-"""The paths of `Revision.changed`, and objects put together from them.
+"""The paths of `Revision.changed`: parsing them, and setting values in objects by path.
 
-A path is keys joined by dots, a key with punctuation in brackets and quotes, an item of a list by
-what identifies it: `status.conditions[type=Ready].status`. Pure.
+A path joins keys by dots. A key with punctuation is quoted in brackets, and an item of a list is
+named by its identifying fields: `status.conditions[type=Ready].status`.
 """
 
 import json
@@ -18,23 +18,22 @@ _SEGMENT = re.compile(
 _PAIRS = re.compile(rf'([^\s=\[\],"]+)=({_STRING}|[^\[\]=,"\s]+)')
 
 Item = tuple[tuple[str, str], ...]
-"""What identifies an item of a list: fields with their values."""
+"""The identifying fields of an item of a list, with their values."""
 Segment = str | Item
 
 
 @lru_cache(maxsize=4096)
 def segments(path: str) -> tuple[Segment, ...]:
-    """The parts of a path."""
-    found: list[Segment] = []
+    parts: list[Segment] = []
     for match in _SEGMENT.finditer(path):
         if (plain := match["plain"]) is not None:
-            found.append(plain)
+            parts.append(plain)
         elif (quoted := match["quoted"]) is not None:
-            found.append(json.loads(quoted))
+            parts.append(json.loads(quoted))
         else:
             pairs = _PAIRS.findall(match["item"])
-            found.append(tuple((name, _unquoted(value)) for name, value in pairs))
-    return tuple(found)
+            parts.append(tuple((name, _unquoted(value)) for name, value in pairs))
+    return tuple(parts)
 
 
 def _unquoted(value: str) -> str:
@@ -42,35 +41,35 @@ def _unquoted(value: str) -> str:
 
 
 def label_path(key: str) -> str:
-    """The path of a label whose key holds punctuation, as all of ours do."""
+    """Return the path of a label; its key must contain punctuation, as all of ours do."""
     return f"metadata.labels[{json.dumps(key)}]"
 
 
 def annotation_path(key: str) -> str:
-    """The path of such an annotation."""
+    """Return the path of an annotation; its key must contain punctuation."""
     return f"metadata.annotations[{json.dumps(key)}]"
 
 
 @lru_cache(maxsize=4096)
 def metadata_key(path: str) -> tuple[str, str] | None:
-    """Which map of the metadata a path is in, and its key there."""
+    """Return `labels` or `annotations` and the key, for a path of one of them."""
     parts = segments(path)
     if len(parts) != 3 or parts[0] != "metadata" or parts[1] not in ("labels", "annotations"):
         return None
     return cast(str, parts[1]), cast(str, parts[2])
 
 
-def set_path(whole: dict[str, Any], path: str, value: Any) -> None:
-    """Set what stands at a path of an object; None takes it away, and what is empty then."""
-    _put(whole, segments(path), value)
+def set_path(manifest: dict[str, Any], path: str, value: Any) -> None:
+    """Set the value at a path of an object; None removes it, and the maps left empty."""
+    _set(manifest, segments(path), value)
 
 
-def _put(place: Any, parts: tuple[Segment, ...], value: Any) -> None:
+def _set(parent: Any, parts: tuple[Segment, ...], value: Any) -> None:
     first, rest = parts[0], parts[1:]
     if isinstance(first, tuple):
-        _put_item(cast(list[Any], place), first, rest, value)
+        _set_item(cast(list[Any], parent), first, rest, value)
         return
-    tree = cast(dict[str, Any], place)
+    tree = cast(dict[str, Any], parent)
     if not rest:
         if value is None:
             tree.pop(first, None)
@@ -82,32 +81,32 @@ def _put(place: Any, parts: tuple[Segment, ...], value: Any) -> None:
         if value is None:
             return
         tree[first] = kind()
-    _put(tree[first], rest, value)
+    _set(tree[first], rest, value)
     if value is None and not tree[first]:
         del tree[first]
 
 
-def _put_item(items: list[Any], which: Item, rest: tuple[Segment, ...], value: Any) -> None:
+def _set_item(items: list[Any], identity: Item, rest: tuple[Segment, ...], value: Any) -> None:
     for item in items:
-        if all(item.get(name) == wanted for name, wanted in which):
+        if all(item.get(name) == expected for name, expected in identity):
             break
     else:
         if value is None:
             return
-        item = dict(which)
+        item = dict(identity)
         items.append(item)
     if rest:
-        _put(item, rest, value)
-    if value is None and any(name not in item for name, _ in which):
+        _set(item, rest, value)
+    if value is None and any(name not in item for name, _ in identity):
         items.remove(item)
 
 
 def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every path of an object's maps, with what stands there; a list is one leaf."""
+    """Return every leaf of an object with its path; a list is one leaf."""
     for key, value in tree.items():
         part = f".{key}" if re.fullmatch(r'[^.\[\]/=,"\s]+', key) else f"[{json.dumps(key)}]"
-        here = (path + part).removeprefix(".")
+        leaf_path = (path + part).removeprefix(".")
         if isinstance(value, Mapping) and value:
-            yield from leaves(cast("Mapping[str, Any]", value), here)
+            yield from leaves(cast("Mapping[str, Any]", value), leaf_path)
         else:
-            yield here, value
+            yield leaf_path, value

@@ -1,7 +1,7 @@
-"""The journal that is audited: what each source recorded, and what no source can show.
+"""The input of an audit: the records of each source, and facts that no source records.
 
-Written by the simulations, the demo and, on a cluster, from the API server's audit log. What the
-journal must contain for which invariant is said at the field that brings it.
+Simulations and the demo write these records directly; on a cluster they come from the audit log of
+the API server.
 """
 
 from collections.abc import Mapping
@@ -14,41 +14,41 @@ from libs.contracts.journal import Entry, Revision
 
 
 class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for a pool from a moment on, where no policy object in the journal says it.
+    """Facts about a pool since a time, for journals without policy objects.
 
-    Several of one key follow each other by `since`; for that key policy objects are not asked.
+    Later facts of the same key replace earlier ones. Policy objects are ignored for these keys.
     """
 
     key: str
     since: float = 0.0
     members: frozenset[str] | None = None
-    """Node uids; None: the nodes whose records name the pool, at whatever time they do."""
+    """Node uids; None: every node whose record names the pool at any time."""
     max_unavailable: int | str = "25%"
     failure_threshold: int | str = "5%"
     base: int | None = None
-    """None: as the status of its Rollout says, else the nodes that are there."""
+    """None: the base in the status of the Rollout, or else the present number of nodes."""
     accepted: Mapping[str, int] = {}
-    """Failures that people accept by target, where there is no Rollout in the journal to say it."""
+    """Accepted failures by target, for journals without Rollouts."""
     driverless: frozenset[str] = frozenset()
-    """Node uids on which no driver is loaded, as no revision shows: those that should have one are
+    """Node uids without a loaded driver, which no revision shows: those that should have one are
     unavailable."""
     doubtful: frozenset[str] = frozenset()
-    """Node uids of which nobody can say whether whoever decided knew already that they have no
-    driver, or have one again: they cost nobody anything, and nothing by themselves."""
+    """Node uids whose driver was just loaded or unloaded, so that a decision may not have seen it
+    yet. They neither count as unavailable nor as capacity that a write takes away."""
 
 
 class DeviceHold(msgspec.Struct, frozen=True, kw_only=True):
-    """A process had a GPU's device file open; only a simulated machine knows all of them."""
+    """An open device file of a GPU; only simulated machines record all of them."""
 
     node_uid: str
     since: float
     until: float | None = None
-    """None: still."""
+    """None while the file is open."""
     holder: str = ""
 
 
 class LostJournal(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent lost its journal: what its slot still says it may do once more."""
+    """The loss of an agent's journal; afterwards the agent may repeat the op in its slot."""
 
     node_uid: str
     component: str
@@ -56,16 +56,16 @@ class LostJournal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditJournal(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened, by source; of a source that is None nothing is known."""
+    """The records by source; None where a source is missing."""
 
     revisions: tuple[Revision, ...] | None = None
     """In the order of the API server. Nodes, Pods, Rollouts, policies and strategies are replayed;
-    of Kubernetes Events the creations are counted."""
+    created Kubernetes Events are counted."""
     entries: tuple[Entry, ...] | None = None
-    """Of all agents, those of one component of one node in the order in which it wrote them."""
+    """Of all agents; those of one component on one node in the order in which it wrote them."""
     events: tuple[Event, ...] | None = None
     start: tuple[Mapping[str, Any], ...] = ()
-    """Whole objects, with their kind, as they were before the first revision."""
+    """Whole objects, with their kinds, before the first revision."""
     pools: tuple[PoolFacts, ...] = ()
     device_holds: tuple[DeviceHold, ...] = ()
     lost_journals: tuple[LostJournal, ...] = ()

@@ -6,7 +6,7 @@ import pytest
 
 from libs.contracts.journal import Revision, Verb
 from libs.testing.auditlog import AuditLogConverter, CorruptAuditLog
-from tests.unit.kube.audit_log_lines import (
+from tests.unit.testing.auditlog.audit_lines import (
     START,
     SUCCESS,
     UID,
