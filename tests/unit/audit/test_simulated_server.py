@@ -150,7 +150,7 @@ def play(main: Callable[[AuditedCluster], Awaitable[None]]) -> list[tuple[str, s
 CORDON: dict[str, Any] = {"spec": {"unschedulable": True}}
 
 
-def test_an_upgrade_of_two_nodes_one_of_which_a_person_cordoned() -> None:
+def test_upgrades_beside_a_cordoned_node_on_the_simulated_server() -> None:
     async def main(town: AuditedCluster) -> None:
         await town.edit("n1", CORDON)
         for name in ("n1", "n2"):
@@ -166,7 +166,7 @@ def test_an_upgrade_of_two_nodes_one_of_which_a_person_cordoned() -> None:
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_person_who_cordons_midway(again: bool) -> None:
+def test_a_cordon_set_midway_on_the_simulated_server(again: bool) -> None:
     async def main(town: AuditedCluster) -> None:
         await town.take("n1")
         await town.edit("n1", {"spec": {"unschedulable": None}})
@@ -178,7 +178,7 @@ def test_a_person_who_cordons_midway(again: bool) -> None:
     assert play(main) == []
 
 
-def test_a_force_that_takes_what_is_not_ours() -> None:
+def test_forcing_a_foreign_field_on_the_simulated_server() -> None:
     async def main(town: AuditedCluster) -> None:
         await town.edit("n1", {"metadata": {"labels": {"team/colour": "red"}}})
         node = await town.ours.get(NODES, "n1")
@@ -195,7 +195,7 @@ def test_a_force_that_takes_what_is_not_ours() -> None:
     assert play(main) == [("I4", said)]
 
 
-def test_pods_that_are_evicted_and_nodes_that_go_and_come() -> None:
+def test_evictions_and_recreated_nodes_on_the_simulated_server() -> None:
     async def main(town: AuditedCluster) -> None:
         spec = {"nodeName": "n1", "containers": [{"name": "c", "image": "x"}]}
         made = {"metadata": {"name": "p"}, "spec": spec}
