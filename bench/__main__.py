@@ -11,7 +11,7 @@ BENCHES = (
     "nodes",
     "fleet",
     "slots",
-    "mirror",
+    "report_cache",
     "fanin",
     "memory",
     "identities",

@@ -5,11 +5,13 @@ is the jobs of one node, and the account of what they lose, so that nobody keeps
 Must not know any policy.
 """
 
+import math
 from dataclasses import dataclass
 
 import msgspec
 
-from libs.forecast.world import FleetProfile, WorldModel
+from libs.forecast.world import FleetProfile, ProcessEnd, WorldModel
+from libs.policy.normalize import STARTUP_PROBE
 
 CALM = FleetProfile(
     init_fails=0,
@@ -232,3 +234,19 @@ class NodeJobs:
         self._counts[slot] += 1
         left = self._world.remainder(pod, age).seconds
         return ComputeJob(pod, slot, began, None if left is None else began + age + left)
+
+
+def startup_probe_end(load: ProcessEnd) -> ProcessEnd:
+    """Return the end of a driver's start as its startup probe sees it; exit code 0 means ready.
+
+    The kubelet kills a container whose probe never succeeds.
+    """
+    delay = float(STARTUP_PROBE.initial_delay_seconds or 0)
+    period = float(STARTUP_PROBE.period_seconds or 1)
+    deadline = delay + period * (STARTUP_PROBE.failure_threshold or 1)
+    if load.after is None or load.after > deadline:
+        return ProcessEnd(deadline, 1)
+    if load.exit_code:
+        return load
+    probes = max(0, math.ceil((load.after - delay) / period))
+    return ProcessEnd(delay + probes * period)

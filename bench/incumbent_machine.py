@@ -8,9 +8,8 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.comparison import ComparedFleet
+from bench.comparison import ComparedFleet, startup_probe_end
 from bench.incumbent_nodes import MOST_RESTARTS, IncumbentDriverPod, IncumbentNode
-from bench.probing import probed
 from libs.contracts.node import UpgradeState as State
 from libs.forecast.stage.driver_pods import CONTAINER
 from libs.forecast.world import ProcessEnd, WorldModel
@@ -177,9 +176,9 @@ class IncumbentMachine:
         self._starts += 1
         if self._fleet.restart_only:
             ready = self._world.ready(name, self._target, CONTAINER, attempt).seconds
-            ending = probed(ProcessEnd(ready))
+            ending = startup_probe_end(ProcessEnd(ready))
         else:
-            ending = probed(self._world.load(name, self._target, attempt))
+            ending = startup_probe_end(self._world.load(name, self._target, attempt))
         if ending.exit_code:
             self._again(ending.after or 0.0, self._start)
         else:

@@ -10,13 +10,14 @@ on the bus, which are counted apart, and each of which is answered by one to six
 are not.
 """
 
+from typing import Any, cast
+
 from msgspec.structs import replace
 
-from bench.comparison import ComparedFleet, UpgradeFigures
+from bench.comparison import ComparedFleet, UpgradeFigures, startup_probe_end
 from bench.ours_costs import PAUSES, RequestCounter
 from bench.ours_jobs import StageJobs
 from bench.ours_node_runs import NodeRuns
-from bench.probing import Probed
 from libs.contracts.node import UpgradeState
 from libs.forecast.play_recorder import PlayRecorder
 from libs.forecast.stage import Stage, StageNodeSpec, UserActions, api
@@ -25,7 +26,7 @@ from libs.forecast.stage.objects import DriverPodPhase
 from libs.forecast.stage.stage import ViewUpdate as Changes
 from libs.forecast.stage.state import SOURCES, StageState
 from libs.forecast.stage.views import mute
-from libs.forecast.world import WorldModel
+from libs.forecast.world import RUNS_FOREVER, ProcessEnd, TimeSpan, WorldModel
 from libs.policy.kinds.upgrade_policy import PodDeletion, UpgradePolicy, WaitForCompletion
 from libs.rollout.decide import Decider, DecisionDelta
 from libs.rollout.decision import AskPreflight
@@ -156,7 +157,31 @@ class _Play:
         )
 
 
-# What is played on.
+class ProbedWorld:
+    """Another world in which a loaded driver is ready once its startup probe succeeds.
+
+    Drivers that end after they were ready are left out, as in the incumbent's machine.
+    """
+
+    def __init__(self, world: WorldModel, *, restart_only: bool) -> None:
+        """`restart_only`: the driver stays loaded and only has to become ready."""
+        self._world = world
+        self._restart_only = restart_only
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+    def ready(self, *_: object) -> TimeSpan:
+        return TimeSpan(0.0)
+
+    def run(self, *_: object) -> ProcessEnd:
+        return RUNS_FOREVER
+
+    def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
+        if self._restart_only:
+            ready = self._world.ready(node, driver, CONTAINER, attempt)
+            return startup_probe_end(ProcessEnd(ready.seconds))
+        return startup_probe_end(self._world.load(node, driver, attempt))
 
 
 def _stage(fleet: ComparedFleet, world: WorldModel, target: str) -> Stage:
@@ -171,8 +196,8 @@ def _stage(fleet: ComparedFleet, world: WorldModel, target: str) -> Stage:
         )
         for name in fleet.names
     ]
-    played = Probed(world, stays=CONTAINER if fleet.restart_only else "")
-    stage = Stage([_pool(fleet, target)], plans, world=played, start=START, journalled=False)
+    probed = cast("WorldModel", ProbedWorld(world, restart_only=fleet.restart_only))
+    stage = Stage([_pool(fleet, target)], plans, world=probed, start=START, journalled=False)
     stage.state.latencies = replace(stage.state.latencies, grace_period=fleet.grace)
     people = UserActions(stage.state)
     for name in sorted(fleet.skipped):

@@ -2,13 +2,13 @@
 
 import pytest
 
+from bench.comparison import startup_probe_end
+from bench.ours import ProbedWorld
 from bench.ours_costs import PROOFS, PodWatches, RequestCounter
-from bench.probing import LONGEST, PROBE_DELAY, PROBE_FAILURES, PROBE_PERIOD, Probed, probed
 from libs.contracts.journal import Verb
 from libs.contracts.rollout import KIND
 from libs.forecast.stage.field_paths import KUBELET, SCHEDULER
 from libs.forecast.world import RUNS_FOREVER, ProcessEnd, SteadyWorld, TimeSpan
-from libs.policy.normalize import STARTUP_PROBE
 from services.scheduler.pod_cache import MAX_WATCHED_NODES
 
 
@@ -62,32 +62,29 @@ def test_on_many_nodes_pods_are_listed_again_and_again() -> None:
     assert looks.reads == 1 + 9 + 2 * MAX_WATCHED_NODES
 
 
-def test_the_probe_is_that_of_the_policies() -> None:
-    assert STARTUP_PROBE.initial_delay_seconds == PROBE_DELAY
-    assert STARTUP_PROBE.period_seconds == PROBE_PERIOD
-    assert STARTUP_PROBE.failure_threshold == PROBE_FAILURES
-
-
 @pytest.mark.parametrize(
-    ("load", "seen"),
+    ("load", "end"),
     [
         (ProcessEnd(1.0), ProcessEnd(60.0)),
         (ProcessEnd(60.0), ProcessEnd(60.0)),
         (ProcessEnd(60.1), ProcessEnd(70.0)),
         (ProcessEnd(109.0), ProcessEnd(110.0)),
         (ProcessEnd(33.0, 1), ProcessEnd(33.0, 1)),
-        (ProcessEnd(LONGEST + 1.0), ProcessEnd(LONGEST, 1)),
-        (ProcessEnd(None), ProcessEnd(LONGEST, 1)),
+        (ProcessEnd(1261.0), ProcessEnd(1260.0, 1)),
+        (ProcessEnd(None), ProcessEnd(1260.0, 1)),
     ],
 )
-def test_a_driver_is_ready_when_its_probe_has_seen_it(load: ProcessEnd, seen: ProcessEnd) -> None:
-    assert probed(load) == seen
+def test_a_driver_is_ready_once_its_startup_probe_succeeds(
+    load: ProcessEnd, end: ProcessEnd
+) -> None:
+    assert startup_probe_end(load) == end
 
 
-def test_readiness_is_told_by_the_probe_alone() -> None:
-    world = Probed(SteadyWorld(load_seconds=75.0, ready_seconds=200.0))
+def test_a_probed_world_is_ready_by_its_probe_alone() -> None:
+    steady = SteadyWorld(load_seconds=75.0, ready_seconds=200.0)
+    world = ProbedWorld(steady, restart_only=False)
     assert world.load("node", "new", 0) == ProcessEnd(80.0)
     assert world.ready("node", "new", "driver", 0) == TimeSpan(0.0)
     assert world.run("node", "new", "driver", 0) == RUNS_FOREVER
-    stays = Probed(SteadyWorld(load_seconds=75.0, ready_seconds=200.0), stays="driver")
-    assert stays.load("node", "new", 0) == ProcessEnd(200.0)
+    restarted = ProbedWorld(steady, restart_only=True)
+    assert restarted.load("node", "new", 0) == ProcessEnd(200.0)
