@@ -242,6 +242,11 @@ class JournalBuilder:
         )
         return self.apply(name, state(record.state), record=record)
 
+    def pass_validation(self, name: str) -> None:
+        """Step 8, with the entries of the validator."""
+        self.validate(name)
+        self.op(name, "validator", "validate", op=1)
+
     def finish(self, name: str, *changes: Change, evidence: Evidence | None = None) -> Revision:
         """Step 9: return the node on this evidence, or on correct evidence."""
         known = self.records[name]

@@ -25,8 +25,7 @@ def upgrade_successfully(
     builder.take_lease(name, target=target, label=label)
     builder.start(name)
     builder.advance(10)
-    builder.validate(name)
-    builder.op(name, "validator", "validate", op=1)
+    builder.pass_validation(name)
     builder.finish(name)
 
 

@@ -1,4 +1,4 @@
-"""I1: who was made unavailable beyond the limit, and who only seems so."""
+"""I1: writes that make a pool unavailable beyond its limit, and writes that only seem to."""
 
 from typing import Any
 

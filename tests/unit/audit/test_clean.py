@@ -1,4 +1,4 @@
-"""Journals without fault: nothing is found, whoever else is at work; what is missing is said."""
+"""Journals without violations, and journals with missing sources."""
 
 import sys
 
@@ -32,8 +32,7 @@ def test_a_first_bring_up_has_no_violation() -> None:
     builder.op("n1", "plugin", "quiesce", op=1)
     builder.start("n1")
     builder.op("n1", "driver", "swap", op=1, steps=("unload: none",))
-    builder.validate("n1")
-    builder.op("n1", "validator", "validate", op=1)
+    builder.pass_validation("n1")
     builder.finish("n1")
     assert judge(builder.journal()) == AuditResult()
 
@@ -47,8 +46,7 @@ def test_a_retry_after_an_unchanged_release_has_no_violation() -> None:
     builder.advance(600)
     builder.take_lease("n1")
     builder.start("n1")
-    builder.validate("n1")
-    builder.op("n1", "validator", "validate", op=1)
+    builder.pass_validation("n1")
     builder.finish("n1")
     assert judge(builder.journal()) == AuditResult()
 
@@ -63,8 +61,7 @@ def test_writes_of_others_are_no_violation() -> None:
     builder.label("n1", "team", "red", by="argo")
     builder.start("n1")
     builder.delete("Node", "n2")
-    builder.validate("n1")
-    builder.op("n1", "validator", "validate", op=1)
+    builder.pass_validation("n1")
     builder.finish("n1")
     builder.cordon("n1")
     assert judge(builder.journal()) == AuditResult()
@@ -76,8 +73,7 @@ def test_a_cordon_kept_for_a_person_is_no_violation() -> None:
     builder.mark_required("n1")
     builder.take_lease("n1")
     builder.start("n1")
-    builder.validate("n1")
-    builder.op("n1", "validator", "validate", op=1)
+    builder.pass_validation("n1")
     builder.finish("n1", cordoned(True))
     assert judge(builder.journal(max_unavailable=0)) == AuditResult()
 

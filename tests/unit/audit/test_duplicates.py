@@ -1,4 +1,4 @@
-"""I11: results and events that come twice."""
+"""I11: repeated results and events."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""I6: what a lowering write was decided on."""
+"""I6: the revisions on which a lowering write was decided."""
 
 import msgspec
 import pytest

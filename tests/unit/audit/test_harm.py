@@ -1,4 +1,4 @@
-"""I8: who was granted or started beyond what a target may harm."""
+"""I8: grants and starts beyond the failure allowance of a target."""
 
 from typing import Any
 
@@ -132,8 +132,7 @@ def test_a_node_started_before_the_halt_finishes() -> None:
     builder.advance(100)
     builder.label("n4", DRIVER_LABEL, None)
     builder.apply("n4", labelled(DRIVER_LABEL, LABEL), record=builder.records["n4"])
-    builder.validate("n4")
-    builder.op("n4", "validator", "validate", op=1)
+    builder.pass_validation("n4")
     builder.finish("n4")
     assert i8_violations(builder) == []
 
@@ -183,8 +182,7 @@ def test_a_restart_of_a_proven_driver_is_no_start() -> None:
 def test_a_validation_of_a_failed_node_is_not_counted() -> None:
     builder = halted_target()
     builder.take_lease("n2", operation=Operation.VALIDATE, cordon=False)
-    builder.validate("n2")
-    builder.op("n2", "validator", "validate", op=1)
+    builder.pass_validation("n2")
     builder.finish("n2")
     builder.take_lease("n3", operation=Operation.REMOVE, target="", label="")
     assert i8_violations(builder) == []
@@ -399,7 +397,7 @@ def test_a_target_without_a_known_threshold_is_not_judged() -> None:
 
 
 def test_labels_are_those_of_the_journal() -> None:
-    """What the stories take for granted."""
+    """Check the labels that the other tests assume."""
     builder = JournalBuilder("n0")
     assert builder.label_of("n0") == OLD_LABEL
     lease = builder.take_lease("n0")

@@ -1,4 +1,4 @@
-"""I8: whose writes are held against a target, and what a journal that begins midway knows of it."""
+"""I8: writes that do not count against a target, and journals that begin midway."""
 
 from typing import Any
 
@@ -51,13 +51,10 @@ def outside(builder: JournalBuilder, name: str) -> int:
 
 
 def lose_lease_and_get_it_back(builder: JournalBuilder, name: str) -> None:
-    """Somebody takes it away and thinks better of it."""
+    """Remove and restore a lease as a person."""
     lease = builder.objects["Node", name]["metadata"]["annotations"][LEASE_ANNOTATION]
     builder.annotate(name, LEASE_ANNOTATION, None)
     builder.annotate(name, LEASE_ANNOTATION, lease)
-
-
-# What others write is no grant and no start of ours.
 
 
 def test_a_lease_restored_by_others_is_no_grant_of_ours() -> None:
@@ -162,9 +159,6 @@ def test_an_empty_label_is_never_proven() -> None:
     assert i8_violations(builder) == [lease.revision, start.revision]
 
 
-# What proves a target, and what does not.
-
-
 def test_failed_evidence_proves_nothing() -> None:
     builder = JournalBuilder(*FLEET)
     upgrade_successfully(builder, "n0")
@@ -189,9 +183,6 @@ def test_a_label_written_by_others_at_rest_is_not_proven() -> None:
     builder.advance(100)
     lease = builder.take_lease("n0", operation=Operation.SAME_LABEL)
     assert lease.revision in i8_violations(builder)
-
-
-# What people accept, for which pool and from when on.
 
 
 def test_accepted_failures_are_of_one_pool() -> None:
@@ -227,9 +218,6 @@ def test_a_release_does_not_reveal_an_unknown_threshold() -> None:
     )
 
 
-# A journal that begins midway.
-
-
 def known(**failed: list[str]) -> Change:
     def change(rollout: dict[str, Any]) -> None:
         targets = {key: {"threshold": 2, "failed": uids} for key, uids in failed.items()}
@@ -246,18 +234,18 @@ def test_only_failures_of_targets_must_not_be_forgotten() -> None:
 
 
 class JournalFromNow:
-    """The objects as they are now, and all that is written from now on."""
+    """A journal that starts with the present objects and has the later writes."""
 
     def __init__(self, builder: JournalBuilder) -> None:
-        self._story = builder
+        self._builder = builder
         self._start = tuple({"kind": kind, **whole} for (kind, _), whole in builder.objects.items())
-        self._begun = len(builder.revisions)
+        self._first = len(builder.revisions)
         self._pools = journal(builder).pools
         builder.advance(100)
 
     def journal(self) -> AuditJournal:
-        revisions = tuple(self._story.revisions[self._begun :])
-        return journal(self._story, revisions=revisions, start=self._start, pools=self._pools)
+        revisions = tuple(self._builder.revisions[self._first :])
+        return journal(self._builder, revisions=revisions, start=self._start, pools=self._pools)
 
     def i8_violations(self) -> list[int]:
         return [

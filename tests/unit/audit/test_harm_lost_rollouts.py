@@ -1,4 +1,4 @@
-"""I8: Rollouts that forget what a target did, and Rollouts that are lost."""
+"""I8: Rollouts that forget failures, and Rollouts that are lost."""
 
 from typing import Any
 
@@ -77,8 +77,7 @@ def test_after_a_lost_rollout_nodes_in_flight_prove_the_target_again() -> None:
     over = builder.take_lease("n4")
     builder.start("n3")
     for name in ("n2", "n3"):
-        builder.validate(name)
-        builder.op(name, "validator", "validate", op=1)
+        builder.pass_validation(name)
         builder.finish(name)
     builder.take_lease("n5")
     assert i8_violations(builder) == [over.revision]

@@ -1,4 +1,4 @@
-"""I8: who had failed or lost its record before is outside of what a target may harm."""
+"""I8: nodes that failed or lost their record before are outside the counts."""
 
 import msgspec
 import pytest

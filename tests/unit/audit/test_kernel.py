@@ -1,4 +1,4 @@
-"""I5: what a driver agent did after the kernel had spoken."""
+"""I5: ops of driver agents after the answer of the kernel."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""I2 on Nodes: one lease at a time, and nothing without one."""
+"""I2 on Nodes: one lease at a time, and no change without one."""
 
 import msgspec
 import pytest
@@ -194,8 +194,7 @@ def test_the_label_of_a_preinstalled_driver_may_be_dropped() -> None:
     builder = JournalBuilder("n1", "n2")
     for name in ("n1", "n2"):
         builder.take_lease(name, operation=Operation.VALIDATE, cordon=False, label=OLD_LABEL)
-        builder.validate(name)
-        builder.op(name, "validator", "validate", op=1)
+        builder.pass_validation(name)
     builder.finish("n1", evidence=builder.evidence("n1", driver_pod_uid=""))
     builder.finish("n2")
     for name in ("n1", "n2"):

@@ -1,4 +1,4 @@
-"""I2 on machines: what an agent begins is in order, and under the lease of the moment."""
+"""I2 on machines: agents start ops in order, and under the current lease."""
 
 import msgspec
 import pytest

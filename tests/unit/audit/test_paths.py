@@ -1,4 +1,4 @@
-"""The language of paths: what a server's journal says is read as it was meant."""
+"""Parsing paths, and setting values by path."""
 
 import copy
 from typing import Any
@@ -35,7 +35,7 @@ TREES = st.recursive(
 
 
 def _normal(value: Any) -> Any:
-    """Order of list items is not in the paths."""
+    """Ignore the order of list items, which paths do not contain."""
     if isinstance(value, dict):
         return {key: _normal(below) for key, below in value.items()}
     if isinstance(value, list) and value and isinstance(value[0], dict):

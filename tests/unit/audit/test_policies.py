@@ -1,4 +1,4 @@
-"""Pools, members and limits as policies in the journal say them, when nobody hands them over."""
+"""Pools, members and limits from the policies in the journal, without given facts."""
 
 from typing import Any
 
@@ -198,7 +198,7 @@ def test_an_annotation_selects_nothing() -> None:
 
 
 def contradicted(*, row: str | None) -> JournalBuilder:
-    """Two drivers, of which the second selects by another label; n3 may have both."""
+    """Two drivers that select by different labels; n3 can have both labels."""
 
     def other(whole: dict[str, Any]) -> None:
         driver("a")(whole)

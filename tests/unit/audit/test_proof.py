@@ -1,4 +1,4 @@
-"""I3: who came back to service without proof, and who needed none."""
+"""I3: returns to service with and without proof, and returns that need none."""
 
 from typing import Any
 
@@ -28,8 +28,7 @@ def underway(name: str = "n1") -> JournalBuilder:
     builder.take_lease(name)
     builder.start(name)
     builder.advance(60)
-    builder.validate(name)
-    builder.op(name, "validator", "validate", op=1)
+    builder.pass_validation(name)
     return builder
 
 
@@ -176,8 +175,7 @@ def test_a_failed_node_is_done_after_a_new_validation() -> None:
     builder = underway()
     builder.fail("n1")
     builder.take_lease("n1", operation=Operation.VALIDATE, cordon=False)
-    builder.validate("n1")
-    builder.op("n1", "validator", "validate", op=1)
+    builder.pass_validation("n1")
     builder.finish("n1")
     assert violations_of(builder.journal()) == []
 
@@ -231,8 +229,7 @@ def test_restarting_the_driver_voids_the_evidence(at: float, problems: int) -> N
     started = builder.time
     builder.start("n1", restart=True)
     builder.advance(60)
-    builder.validate("n1")
-    builder.op("n1", "validator", "validate", op=1)
+    builder.pass_validation("n1")
     builder.finish("n1", evidence=builder.evidence("n1", at=started + at))
     assert len(proof_of(builder)) == problems
 
@@ -242,8 +239,7 @@ def test_restarting_the_driver_with_the_lease_voids_the_evidence() -> None:
     builder.fail("n1")
     builder.advance(100)
     builder.take_lease("n1", operation=Operation.RESTART, started=True)
-    builder.validate("n1")
-    builder.op("n1", "validator", "validate", op=1)
+    builder.pass_validation("n1")
     builder.finish("n1", evidence=builder.evidence("n1", at=builder.time - 10))
     assert len(proof_of(builder)) == 1
 
@@ -265,8 +261,7 @@ def test_without_a_driver_label_the_label_of_the_record_needs_proof(
     builder = JournalBuilder()
     builder.node("n1", driver="")
     builder.take_lease("n1", operation=Operation.VALIDATE, cordon=False, label="as-it-came")
-    builder.validate("n1")
-    builder.op("n1", "validator", "validate", op=1)
+    builder.pass_validation("n1")
     builder.finish("n1", evidence=builder.evidence("n1", label=label))
     assert len(proof_of(builder)) == problems
 

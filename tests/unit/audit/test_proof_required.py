@@ -1,4 +1,4 @@
-"""I3: what makes a node one that needs proof, and from which moment on."""
+"""I3: the changes after which a node needs proof."""
 
 from typing import Any
 
@@ -38,8 +38,7 @@ def underway() -> JournalBuilder:
     builder.take_lease("n1")
     builder.start("n1")
     builder.advance(60)
-    builder.validate("n1")
-    builder.op("n1", "validator", "validate", op=1)
+    builder.pass_validation("n1")
     return builder
 
 
@@ -58,9 +57,6 @@ def rested() -> JournalBuilder:
 def retry_comes_to_nothing(builder: JournalBuilder) -> None:
     builder.take_lease("n1", operation=Operation.SAME_LABEL)
     builder.release_unchanged("n1")
-
-
-# What a person does to a failed node.
 
 
 def test_labelling_a_failed_node_does_not_excuse_it() -> None:
@@ -116,9 +112,6 @@ def test_a_failure_before_the_start_may_give_up_the_cordon() -> None:
     builder.take_lease("n1")
     builder.fail("n1", cordoned(None), cause="eviction")
     assert proof_of(builder) == []
-
-
-# What evidence must be younger than.
 
 
 def test_a_failure_needs_evidence_of_a_later_token_than_its_record_says() -> None:
@@ -200,11 +193,8 @@ def test_a_driver_without_a_pod_is_identified_by_its_start_time() -> None:
     assert violations_of(builder.journal()) == []
 
 
-# A state that shows `upgrade-done` all the while.
-
-
 def quietly(builder: JournalBuilder, operation: Operation, token: int) -> None:
-    """Leased without another state."""
+    """Take a lease without a new state."""
     record = msgspec.structs.replace(builder.records["n1"], operation=operation, token=token)
     builder.apply("n1", leased(builder.lease("n1", token)), record=record)
 
@@ -260,11 +250,8 @@ def test_a_validation_shown_as_done_before_its_lease_ends_needs_evidence() -> No
     assert proof_of(builder) == []
 
 
-# Who wrote down what.
-
-
 def removed() -> JournalBuilder:
-    """The record still has evidence, of which no validator tells."""
+    """Remove a driver while the record still has evidence without an entry."""
     builder = rested()
     builder.take_lease("n1", operation=Operation.REMOVE, target="", label="")
     builder.start("n1")

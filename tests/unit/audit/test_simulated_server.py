@@ -1,7 +1,4 @@
-"""The same on a simulated API server: its journal is read as our stories are, and ownership is its.
-
-Here nobody writes `Revision`s by hand: fields are dropped, kept and refused as the server does it.
-"""
+"""The audit of a journal that the simulated API server wrote, with its field ownership."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -34,7 +31,7 @@ POOL, TARGET, LABEL = "clusterpolicy-main", "t2", "main-t2"
 
 
 class AuditedCluster:
-    """A server, a person, a kubelet, and us."""
+    """A simulated API server with clients for a person, a kubelet and the scheduler."""
 
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
@@ -72,7 +69,7 @@ class AuditedCluster:
         )
 
     async def apply(self, name: str, *, cordon: bool, lease: int = 0, **changes: Any) -> None:
-        """All that we own of it, and nothing else."""
+        """Apply all fields that we own."""
         node = await self.ours.get(NODES, name)
         shown = self.records[name] = msgspec.structs.replace(self.records[name], **changes)
         annotations = {RECORD_ANNOTATION: encode(shown).decode()}
@@ -133,7 +130,7 @@ class AuditedCluster:
 
 
 def play(main: Callable[[AuditedCluster], Awaitable[None]]) -> list[tuple[str, str]]:
-    """What the audit finds: invariant and message."""
+    """Return invariant and message of each violation."""
 
     async def played(sim: Sim) -> AuditResult:
         town = AuditedCluster(sim)

@@ -1,4 +1,4 @@
-"""The journal replayed: what is a write, to which Node, and what was there when it began."""
+"""The replayed journal: writes, the Nodes they belong to, and the objects at the start."""
 
 from typing import Any
 
@@ -20,9 +20,6 @@ from tests.unit.audit.builders import JournalBuilder, cordoned, messages, state,
 
 def timeline(builder: JournalBuilder, *, since: int = 0) -> Timeline:
     return Timeline(builder.revisions[since:], ())
-
-
-# What is a write.
 
 
 @pytest.mark.parametrize(("code", "problems"), [(200, 1), (299, 1), (300, 0), (409, 0)])
@@ -67,9 +64,6 @@ def test_a_pod_is_deleted_by_the_first_deletion() -> None:
     gone = timeline(builder).pods["uid-p1"].deletion
     assert gone is not None
     assert gone.time == builder.time - 100
-
-
-# To which Node.
 
 
 def test_a_write_without_a_uid_is_matched_by_name() -> None:
@@ -133,9 +127,6 @@ def test_a_node_created_in_the_journal_is_complete(verb: Verb, code: int, whole:
     assert timeline(builder).nodes["uid-n1"].is_complete is whole
 
 
-# What a Node is.
-
-
 def test_an_operation_needs_an_upgrade_lease() -> None:
     builder = JournalBuilder("n1")
     builder.take_lease("n1")
@@ -157,11 +148,8 @@ def test_a_malformed_lease_makes_a_node_unavailable() -> None:
     assert (facts.lease, facts.leased_away, facts.unavailable) == (None, True, True)
 
 
-# What was there when the journal began.
-
-
 def begun(builder: JournalBuilder, *fields: dict[str, Any]) -> Timeline:
-    """One Node, with these fields of ours."""
+    """Return a Node in which we own these fields."""
     whole = builder.objects["Node", "n1"]
     owned = [{"manager": MANAGER, "fieldsV1": one} for one in fields]
     start = {"kind": "Node", **whole, "metadata": {**whole["metadata"], "managedFields": owned}}

@@ -1,4 +1,4 @@
-"""I9: who waits without a reason, and who says what is not so."""
+"""I9: waits without a reason, and events that contradict the journal."""
 
 from typing import Any
 

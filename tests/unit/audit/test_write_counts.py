@@ -1,4 +1,4 @@
-"""I10: what is counted, against whom, and where counting begins anew."""
+"""I10: what is counted, per node and attempt."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def i10_violations(builder: JournalBuilder, *, faults: bool = False) -> list[str
 
 
 def churn(builder: JournalBuilder, times: int, *, by: str = MANAGER) -> None:
-    """So many writes of a field that is nobody else's."""
+    """Write a field of our own a number of times."""
     for number in range(times):
         change: Change = labelled("sluice.dev/churn", str(number))
         verb = Verb.APPLY if by == MANAGER else Verb.PATCH

@@ -1,4 +1,4 @@
-"""What is counted of the requests of our scheduler, and what a probe makes of a driver's start."""
+"""The counted requests of our scheduler, and the startup probe."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from libs.forecast.world import RUNS_FOREVER, ProcessEnd, SteadyWorld, TimeSpan
 from services.scheduler.pod_cache import MAX_WATCHED_NODES
 
 
-def test_a_conflict_is_a_write_and_a_look() -> None:
+def test_a_conflict_is_a_write_and_a_read() -> None:
     requests = RequestCounter()
     requests.request(kind="Node", verb=Verb.APPLY, code=200, user=SCHEDULER)
     requests.request(kind="Node", verb=Verb.APPLY, code=409, user=SCHEDULER)
@@ -20,14 +20,14 @@ def test_a_conflict_is_a_write_and_a_look() -> None:
     assert (requests.writes, requests.reads) == (2, 1)
 
 
-def test_evictions_and_refusals_are_told_apart() -> None:
+def test_evictions_and_refusals_are_counted_separately() -> None:
     requests = RequestCounter()
     for code in (429, 429, 201):
         requests.request(kind="Pod", verb=Verb.EVICT, code=code, user=SCHEDULER)
     assert (requests.evictions, requests.refusals, requests.writes) == (1, 2, 3)
 
 
-def test_a_finalizer_that_comes_or_goes_is_a_write_of_its_own() -> None:
+def test_adding_or_removing_a_finalizer_is_a_separate_write() -> None:
     requests = RequestCounter()
     for finalizers in ({}, {"metadata.finalizers": ["one"]}, {"metadata.finalizers": ["one"]}, {}):
         requests.request(
@@ -36,14 +36,14 @@ def test_a_finalizer_that_comes_or_goes_is_a_write_of_its_own() -> None:
     assert requests.writes == 4 + 2
 
 
-def test_each_policy_kind_is_proven_by_itself() -> None:
+def test_each_policy_kind_needs_its_own_probe() -> None:
     requests = RequestCounter()
     requests.prove(["nodes", "policies"])
     assert requests.reads == 1 + PROOFS["policies"]
     assert PROOFS["policies"] > 2
 
 
-def test_a_watch_is_begun_anew_now_and_then() -> None:
+def test_a_watch_is_restarted_periodically() -> None:
     looks = PodWatches()
     looks.follow(["one", "two"], 0.0)
     looks.follow(["two"], 10.0)
@@ -52,7 +52,7 @@ def test_a_watch_is_begun_anew_now_and_then() -> None:
     assert looks.reads == 2 + 2 + 3
 
 
-def test_on_many_nodes_pods_are_listed_again_and_again() -> None:
+def test_pods_beyond_the_watched_nodes_are_listed_periodically() -> None:
     names = [f"node-{number:03}" for number in range(MAX_WATCHED_NODES + 1)]
     looks = PodWatches()
     looks.follow(names, 0.0)

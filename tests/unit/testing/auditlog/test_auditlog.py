@@ -1,4 +1,4 @@
-"""The journal of a real server, from the lines of its audit log."""
+"""Revisions from the lines of an audit log."""
 
 from typing import Any
 
