@@ -235,6 +235,10 @@ class JournalBuilder:
             changes.append(labelled(DRIVER_LABEL, record.label or None))
         return self.apply(name, *changes, record=record)
 
+    def lease_and_start(self, name: str, **options: Any) -> None:
+        self.take_lease(name, **options)
+        self.start(name)
+
     def validate(self, name: str) -> Revision:
         """Step 8: ask for the validation."""
         record = msgspec.structs.replace(

@@ -22,8 +22,7 @@ def i8_violations(builder: JournalBuilder, threshold: int | str = 2, **overrides
 def upgrade_successfully(
     builder: JournalBuilder, name: str, target: str = TARGET, label: str = LABEL
 ) -> None:
-    builder.take_lease(name, target=target, label=label)
-    builder.start(name)
+    builder.lease_and_start(name, target=target, label=label)
     builder.advance(10)
     builder.pass_validation(name)
     builder.finish(name)
@@ -32,8 +31,7 @@ def upgrade_successfully(
 def fail_upgrade(
     builder: JournalBuilder, name: str, target: str = TARGET, label: str = LABEL
 ) -> None:
-    builder.take_lease(name, target=target, label=label)
-    builder.start(name)
+    builder.lease_and_start(name, target=target, label=label)
     builder.advance(10)
     builder.fail(name)
 

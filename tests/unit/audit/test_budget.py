@@ -60,8 +60,7 @@ def test_nodes_cordoned_by_people_count() -> None:
 
 def test_failed_nodes_count() -> None:
     builder = JournalBuilder(*FLEET)
-    builder.take_lease("n7")
-    builder.start("n7")
+    builder.lease_and_start("n7")
     builder.fail("n7", cordoned(None))
     lease = builder.take_lease("n0")
     assert i1_violations(builder.journal(failure_threshold=2)) == [lease.revision]
@@ -89,8 +88,7 @@ def test_a_node_that_expects_no_driver_is_available_without_one() -> None:
     shut = facts(builder, max_unavailable=1, driverless=frozenset({"uid-n1"}))
     builder.take_lease("n0")
     assert i1_violations(builder.journal(pools=(shut,))) == []
-    builder.take_lease("n1", operation=Operation.BRING_UP, cordon=False)
-    builder.start("n1")
+    builder.lease_and_start("n1", operation=Operation.BRING_UP, cordon=False)
     builder.release_unchanged("n0")
     builder.take_lease("n0")
     assert i1_violations(builder.journal(pools=(shut,))) == []
@@ -102,8 +100,7 @@ def test_a_node_that_is_already_unavailable_costs_nothing(by: str) -> None:
     if by == "cordon":
         builder.cordon("n1")
     if by == "failed":
-        builder.take_lease("n1")
-        builder.start("n1")
+        builder.lease_and_start("n1")
         builder.fail("n1")
     builder.take_lease("n1")
     shut = frozenset({"uid-n1"}) if by == "shut" else frozenset[str]()
@@ -209,8 +206,7 @@ def test_bring_up_and_validation_cost_nothing() -> None:
 
 def test_a_failure_does_not_count_as_lowering() -> None:
     builder = JournalBuilder(*FLEET)
-    builder.take_lease("n0", operation=Operation.BRING_UP, cordon=False)
-    builder.start("n0")
+    builder.lease_and_start("n0", operation=Operation.BRING_UP, cordon=False)
     builder.cordon("n1")
     builder.fail("n0")
     assert i1_violations(builder.journal()) == []
@@ -323,8 +319,7 @@ def test_a_validation_may_start_on_a_not_ready_node() -> None:
 def test_a_failure_that_cordons_does_not_count_as_lowering() -> None:
     builder = JournalBuilder(*FLEET)
     builder.cordon("n1")
-    builder.take_lease("n0", operation=Operation.BRING_UP, cordon=False)
-    builder.start("n0")
+    builder.lease_and_start("n0", operation=Operation.BRING_UP, cordon=False)
     builder.fail("n0", cordoned(True))
     assert i1_violations(builder.journal()) == []
 

@@ -21,15 +21,13 @@ def i4_violations(builder: JournalBuilder) -> list[str]:
 
 
 def finish(builder: JournalBuilder, *, stays: bool) -> None:
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.pass_validation("n1")
     builder.finish("n1", cordoned(stays))
 
 
 def fail(builder: JournalBuilder) -> None:
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.fail("n1")
 
 
@@ -44,8 +42,7 @@ def test_a_node_first_seen_midway_has_an_unknown_cordon_owner(whole: bool) -> No
 def test_a_lost_record_does_not_change_the_owner_of_a_persons_cordon() -> None:
     builder = JournalBuilder("n1")
     builder.cordon("n1")
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.annotate("n1", RECORD_ANNOTATION, "garbled")
     builder.annotate("n1", LEASE_ANNOTATION, None)
     builder.annotate("n1", REQUEST_ANNOTATION, "adopt")

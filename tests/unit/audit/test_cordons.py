@@ -23,8 +23,7 @@ CORDON = "spec.unschedulable"
 
 def finish(builder: JournalBuilder, *changes: Change) -> int:
     """Run an upgrade from the lease to done."""
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.pass_validation("n1")
     return builder.finish("n1", *changes).revision
 
@@ -76,8 +75,7 @@ def test_the_keep_cordoned_label_keeps_the_cordon(stays: bool | None, problems: 
 
 def test_a_failed_node_keeps_its_cordon_until_a_person_removes_it() -> None:
     builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.fail("n1")
     builder.cordon("n1", False)
     assert violations_of(builder.journal()) == []
@@ -89,8 +87,7 @@ def test_a_failed_node_keeps_its_cordon_until_a_person_removes_it() -> None:
 
 def test_a_failing_node_is_cordoned_again_after_a_person_uncordoned_it() -> None:
     builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.cordon("n1", False)
     builder.fail("n1", cordoned(True))
     assert violations_of(builder.journal()) == []

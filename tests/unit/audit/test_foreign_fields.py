@@ -151,8 +151,7 @@ def test_a_forgotten_node_is_not_ours() -> None:
 
 def test_a_driver_label_edited_in_flight_is_reverted_once() -> None:
     builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.label("n1", DRIVER_LABEL, "mine")
     builder.apply("n1", labelled(DRIVER_LABEL, LABEL), record=builder.records["n1"])
     assert violations_of(builder.journal()) == []
@@ -267,8 +266,7 @@ def test_an_adopt_request_covers_the_state() -> None:
 
 def test_a_driver_label_edited_after_a_failure_is_not_in_flight() -> None:
     builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.fail("n1")
     for _ in range(3):
         builder.label("n1", DRIVER_LABEL, "mine")

@@ -57,8 +57,7 @@ def test_a_proven_target_is_bounded_by_the_budget_alone() -> None:
     upgrade_successfully(builder, "n0")
     upgrade_successfully(builder, "n1")
     for name in FLEET[2:]:
-        builder.take_lease(name)
-        builder.start(name)
+        builder.lease_and_start(name)
     assert i8_violations(builder) == []
 
 
@@ -125,8 +124,7 @@ def test_a_node_started_before_the_halt_finishes() -> None:
     builder = JournalBuilder(*FLEET)
     upgrade_successfully(builder, "n0")
     upgrade_successfully(builder, "n1")
-    builder.take_lease("n4")
-    builder.start("n4")
+    builder.lease_and_start("n4")
     fail_upgrade(builder, "n2")
     fail_upgrade(builder, "n3")
     builder.advance(100)
@@ -170,8 +168,7 @@ def test_a_restart_of_a_proven_driver_is_no_start() -> None:
     fail_upgrade(builder, "n3")
     builder.advance(100)
     builder.label("n0", DRIVER_LABEL, None)
-    builder.take_lease("n0", operation=Operation.SAME_LABEL)
-    builder.start("n0")
+    builder.lease_and_start("n0", operation=Operation.SAME_LABEL)
     assert i8_violations(builder) == []
     builder.label("n3", DRIVER_LABEL, None)
     lease = builder.take_lease("n3", operation=Operation.SAME_LABEL)

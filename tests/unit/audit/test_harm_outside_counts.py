@@ -34,8 +34,7 @@ def outside(builder: JournalBuilder, name: str) -> Revision:
 
 def test_a_node_that_lost_its_record_in_flight_is_outside_the_counts() -> None:
     builder = JournalBuilder(*FLEET)
-    builder.take_lease("n0", target="t1", label="label-1")
-    builder.start("n0")
+    builder.lease_and_start("n0", target="t1", label="label-1")
     builder.annotate("n0", RECORD_ANNOTATION, "garbled")
     builder.annotate("n0", LEASE_ANNOTATION, None)
     builder.annotate("n0", REQUEST_ANNOTATION, "adopt")

@@ -9,8 +9,7 @@ def run(*, before_n2: float = 0.0, sick: bool = False, finishes: bool = True) ->
     builder = JournalBuilder("n1", "n2", "n3")
     builder.upgrade("n1")
     if sick:
-        builder.take_lease("n3")
-        builder.start("n3")
+        builder.lease_and_start("n3")
     builder.advance(before_n2)
     if finishes:
         builder.upgrade("n2")

@@ -111,8 +111,7 @@ def test_a_lease_of_an_earlier_node_of_the_same_name_is_void() -> None:
 
 def test_a_record_of_an_earlier_node_of_the_same_name_is_void() -> None:
     builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.fail("n1")
     record = encode(builder.records["n1"]).decode()
     builder.delete("Node", "n1")

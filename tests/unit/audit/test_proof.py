@@ -25,8 +25,7 @@ WITHOUT = "n1 returned to service without proof:"
 
 def underway(name: str = "n1") -> JournalBuilder:
     builder = JournalBuilder(name)
-    builder.take_lease(name)
-    builder.start(name)
+    builder.lease_and_start(name)
     builder.advance(60)
     builder.pass_validation(name)
     return builder
@@ -165,8 +164,7 @@ def test_an_aborted_retry_needs_no_proof_after_a_person_uncordoned() -> None:
 def test_a_changed_node_is_released_only_on_proof_even_cordoned() -> None:
     builder = JournalBuilder("n1")
     builder.cordon("n1")
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.release_unchanged("n1", cordoned(True))
     assert len(proof_of(builder)) == 1
 
@@ -182,8 +180,7 @@ def test_a_failed_node_is_done_after_a_new_validation() -> None:
 
 def test_a_release_after_the_driver_label_moved_needs_proof() -> None:
     builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     write = builder.release_unchanged("n1")
     assert ("I3", "n1", write.revision) in violations_of(builder.journal())
     assert proof_of(builder) == [f"{WITHOUT} its record has no evidence"]
@@ -191,8 +188,7 @@ def test_a_release_after_the_driver_label_moved_needs_proof() -> None:
 
 def test_a_moved_label_needs_proof_even_without_the_started_flag() -> None:
     builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.records["n1"] = msgspec.structs.replace(builder.records["n1"], started=False)
     builder.apply("n1", record=builder.records["n1"])
     write = builder.release_unchanged("n1")
@@ -201,8 +197,7 @@ def test_a_moved_label_needs_proof_even_without_the_started_flag() -> None:
 
 def test_dropping_the_cordon_midway_is_a_violation() -> None:
     builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.apply("n1", cordoned(None), record=builder.records["n1"])
     assert len(proof_of(builder)) == 1
 
@@ -278,8 +273,7 @@ def test_an_entry_of_the_validator_on_another_boot_is_a_violation() -> None:
 @pytest.mark.parametrize("failed", [False, True])
 def test_a_node_changed_at_the_start_needs_proof(failed: bool) -> None:
     builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     if failed:
         builder.fail("n1")
     start = tuple({"kind": kind, **whole} for (kind, _), whole in builder.objects.items())
@@ -302,8 +296,7 @@ def test_a_node_only_leased_at_the_start_needs_no_proof() -> None:
 def test_a_first_bring_up_needs_proof_too() -> None:
     builder = JournalBuilder()
     builder.node("n1", driver="")
-    builder.take_lease("n1", operation=Operation.BRING_UP, cordon=False)
-    builder.start("n1")
+    builder.lease_and_start("n1", operation=Operation.BRING_UP, cordon=False)
     builder.finish("n1", evidence=builder.evidence("n1", passed=False))
     assert proof_of(builder)[0].endswith("its evidence is of a failed validation")
 
@@ -318,16 +311,14 @@ def test_evidence_of_a_deleted_driver_pod_is_a_violation() -> None:
     builder.op("n1", "validator", "validate", op=1)
     builder.finish("n1")
     assert proof_of(builder) == []
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.op("n1", "validator", "validate", op=1)
     evidence = builder.evidence("n1")
     builder.delete("Pod", "pod-n1-new", by="kubelet")
     builder.advance(90)
     builder.finish("n1", evidence=evidence)
     assert proof_of(builder) == []
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.advance(1)
     late = builder.evidence("n1", at=builder.time)
     builder.op("n1", "validator", "validate", op=1)
@@ -379,8 +370,7 @@ def test_an_aborted_validation_proves_nothing() -> None:
 
 def removal() -> JournalBuilder:
     builder = JournalBuilder("n1")
-    builder.take_lease("n1", operation=Operation.REMOVE, target="", label="")
-    builder.start("n1")
+    builder.lease_and_start("n1", operation=Operation.REMOVE, target="", label="")
     return builder
 
 
@@ -433,8 +423,7 @@ def test_a_removal_that_ends_as_done_needs_evidence() -> None:
 
 def test_an_adopted_node_needs_no_proof() -> None:
     builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.annotate("n1", "sluice.dev/upgrade", None)
     builder.annotate("n1", REQUEST_ANNOTATION, "adopt")
     record = NodeRecord(node_uid="uid-n1", epoch=1, token=1, state=UpgradeState.UPGRADE_REQUIRED)

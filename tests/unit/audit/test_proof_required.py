@@ -35,8 +35,7 @@ def journal(builder: JournalBuilder, **overrides: Any) -> AuditJournal:
 
 def underway() -> JournalBuilder:
     builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     builder.advance(60)
     builder.pass_validation("n1")
     return builder
@@ -143,8 +142,7 @@ def test_a_dropped_record_does_not_lower_the_needed_token() -> None:
 def test_a_node_failed_at_the_start_needs_evidence_of_a_later_token(ended: str) -> None:
     builder = rested() if ended == "started" else failed()
     if ended == "started":
-        builder.take_lease("n1")
-        builder.start("n1")
+        builder.lease_and_start("n1")
     start = tuple({"kind": kind, **whole} for (kind, _), whole in builder.objects.items())
     begun = len(builder.revisions)
     builder.finish("n1", evidence=builder.evidence("n1", token=1))
@@ -179,8 +177,7 @@ def test_a_validation_with_the_started_flag_changes_nothing() -> None:
 @pytest.mark.parametrize(("at", "problems"), [(0.0, 0), (-2.0, 0), (-2.5, 1)])
 def test_evidence_without_a_time_or_within_clock_skew_counts(at: float, problems: int) -> None:
     builder = JournalBuilder("n1")
-    builder.take_lease("n1")
-    builder.start("n1")
+    builder.lease_and_start("n1")
     started = builder.time
     builder.op("n1", "validator", "validate", op=1)
     builder.finish("n1", evidence=builder.evidence("n1", at=at and started + at))
@@ -253,8 +250,7 @@ def test_a_validation_shown_as_done_before_its_lease_ends_needs_evidence() -> No
 def removed() -> JournalBuilder:
     """Remove a driver while the record still has evidence without an entry."""
     builder = rested()
-    builder.take_lease("n1", operation=Operation.REMOVE, target="", label="")
-    builder.start("n1")
+    builder.lease_and_start("n1", operation=Operation.REMOVE, target="", label="")
     left = builder.evidence("n1", op=7)
     builder.records["n1"] = msgspec.structs.replace(builder.records["n1"], evidence=left)
     return builder
