@@ -6,10 +6,9 @@ import msgspec
 import pytest
 
 from libs.audit import PoolFacts, judge
-from libs.contracts.node import DRIVER_LABEL, MANAGER, STATE_LABEL, Operation
+from libs.contracts.node import DRIVER_LABEL, STATE_LABEL, Operation
 from tests.unit.audit.builders import (
     LABEL,
-    OLD_LABEL,
     POOL,
     TARGET,
     JournalBuilder,
@@ -391,12 +390,3 @@ def test_a_target_without_a_known_threshold_is_not_judged() -> None:
     assert verdict.not_judged["I8"] == (
         f"the failureThreshold of pool {POOL} when target {TARGET} began"
     )
-
-
-def test_labels_are_those_of_the_journal() -> None:
-    """Check the labels that the other tests assume."""
-    builder = JournalBuilder("n0")
-    assert builder.label_of("n0") == OLD_LABEL
-    lease = builder.take_lease("n0")
-    assert lease.manager == MANAGER
-    assert builder.start("n0").changed['metadata.labels["sluice.dev/driver"]'] == (OLD_LABEL, LABEL)
