@@ -1,1 +1,1 @@
-"""What a clock says, printed as ratios within one run: machines are shared, and seconds lie."""
+"""Benchmarks, printed as ratios within one run, because absolute times vary on shared machines."""

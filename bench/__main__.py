@@ -1,4 +1,4 @@
-"""`make bench`: every bench, or those named. Each is a module with `TITLE` and `run(report)`."""
+"""Runs all benchmarks or the named ones; each is a module with `TITLE` and `run(report)`."""
 
 import argparse
 import asyncio
@@ -11,7 +11,7 @@ BENCHES = (
     "nodes",
     "fleet",
     "slots",
-    "mirror",
+    "report_cache",
     "fanin",
     "memory",
     "identities",
@@ -25,7 +25,7 @@ BENCHES = (
 
 
 def main() -> int:
-    """Run, print, and fail when a figure is over its budget."""
+    """Run the benchmarks; the exit status is 1 if a figure exceeds its budget."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHES)}")
     parser.add_argument("--list", action="store_true", help="name the benches and stop")

@@ -1,4 +1,4 @@
-"""What a decision costs, beside decoding the Nodes that it is about."""
+"""The cost of a decision, compared with decoding its Nodes."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -24,9 +24,9 @@ TITLE = "5,000 nodes in mid-rollout: decided anew and kept, beside decoding them
 ROUNDS = 15
 SECONDS_IN = 55.0
 WHOLE = 1.0
-"""The budget of a whole decision, in the time of decoding."""
+"""The budget of a full decision, as a multiple of the time of decoding."""
 ONE = 1 / 300
-"""The budget of a decision after one change, in the time of decoding."""
+"""The budget of a decision after one change, as a multiple of the time of decoding."""
 
 _POOL = "nvidiadriver-all"
 _VARIANT = "ubuntu24.04"
@@ -39,8 +39,8 @@ async def run(report: BenchReport) -> None:
     decoding: list[float] = []
     whole: list[float] = []
     for _ in range(ROUNDS):
-        decoding.append(_took(lambda: _decoded(bodies)))
-        whole.append(_took(lambda: decide(fleet, now)))
+        decoding.append(_cpu_seconds(lambda: _decoded(bodies)))
+        whole.append(_cpu_seconds(lambda: decide(fleet, now)))
     waits = decide(fleet, now).waits
     report.figure("nodes decoded", min(decoding) * 1000, "ms", note=f"{COUNT} of them")
     report.figure("decided anew", min(whole) * 1000, "ms", note=f"{len(waits)} wait")
@@ -52,10 +52,10 @@ async def run(report: BenchReport) -> None:
         report.at_most("of a 300th of the time of decoding", share, 1.0, "x")
 
 
-def _took(work: Callable[[], object]) -> float:
-    began = time.process_time()
+def _cpu_seconds(work: Callable[[], object]) -> float:
+    started = time.process_time()
     work()
-    return time.process_time() - began
+    return time.process_time() - started
 
 
 def _decoded(bodies: Sequence[bytes]) -> int:
@@ -68,47 +68,48 @@ def _one(
     change: Callable[[NodeView], NodeView],
     bodies: Sequence[bytes],
 ) -> tuple[list[float], list[float]]:
-    """There and back again, on some nodes, and decoding all of them, in turns.
+    """Measure changes of some nodes back and forth, and decoding of all nodes, in turns.
 
-    The first change after so much other work is not counted: a service has its fleet at hand.
+    The first changes after a decoding are not counted, because a service has warm caches.
     """
-    deciding = Decider(fleet)
-    deciding.decide(now)
+    decider = Decider(fleet)
+    decider.decide(now)
     times: list[float] = []
     decoding: list[float] = []
-    for name in _some(fleet, change):
-        decoding.append(_took(lambda: _decoded(bodies)))
+    for name in _affected(fleet, change):
+        decoding.append(_cpu_seconds(lambda: _decoded(bodies)))
         there, back = change(fleet.nodes[name]), fleet.nodes[name]
         took = [
-            _took(lambda view=view: _changed(deciding, view, now)) for view in (there, back) * 2
+            _cpu_seconds(lambda view=view: _decide_change(decider, view, now))
+            for view in (there, back) * 2
         ]
         times += took[2:]
     return times, decoding
 
 
-def _changed(deciding: Decider, node: NodeView, now: Instant) -> None:
-    deciding.update([node])
-    deciding.decide(now)
+def _decide_change(decider: Decider, node: NodeView, now: Instant) -> None:
+    decider.update([node])
+    decider.decide(now)
 
 
-def _some(fleet: Fleet, change: Callable[[NodeView], NodeView]) -> list[str]:
-    """Nodes that it changes."""
+def _affected(fleet: Fleet, change: Callable[[NodeView], NodeView]) -> list[str]:
+    """Return a sample of the nodes that a change affects."""
     names = [name for name, node in sorted(fleet.nodes.items()) if change(node) != node]
     return names[:: max(1, len(names) // 20)]
 
 
 def _busy(node: NodeView) -> NodeView:
-    """A node that waits has other work: it stands elsewhere in the order."""
+    """Change the workload of a waiting node, which changes the order of upgrades."""
     return replace(node, usage=Usage(pods=(PodUse(pod_uid="work", gpus=8),)))
 
 
 def _away(node: NodeView) -> NodeView:
-    """It is not Ready: the budget is another one for all."""
+    """Make a node NotReady, which changes the budget of all."""
     return replace(node, ready=False)
 
 
-def _heard(node: NodeView) -> NodeView:
-    """Of a node in flight, its agents are heard."""
+def _heartbeat(node: NodeView) -> NodeView:
+    """Renew the heartbeats of the agents of a node in flight."""
     if node.lease is None:
         return node
     parts = {
@@ -120,25 +121,25 @@ def _heard(node: NodeView) -> NodeView:
 _CHANGES: dict[str, Callable[[NodeView], NodeView]] = {
     "a node's work": _busy,
     "a node that is not Ready": _away,
-    "a beat of a node in flight": _heard,
+    "a beat of a node in flight": _heartbeat,
 }
 
 
 def _midway() -> tuple[Fleet, Instant]:
-    """A fleet of which half is done; of the rest, those are under way that may be."""
+    """Return a fleet in mid-rollout: half is done, and the allowed rest is in flight."""
     plans = [
         StageNodeSpec(name=f"gpu-{n:05}", pool=_POOL, target="old" if n % 2 else "new")
         for n in range(COUNT)
     ]
     stage = Stage([_pool()], plans, world=SteadyWorld(jitter=0.5), start=1.8e9, journalled=False)
-    deciding = Decider(stage.fleet())
+    decider = Decider(stage.fleet())
     until = stage.now + SECONDS_IN
     while stage.now < until:
-        news = deciding.decide(stage.instant())
-        stage.carry_out(news, no_longer_waiting=news.no_longer_waiting)
+        decision = decider.decide(stage.instant())
+        stage.carry_out(decision, no_longer_waiting=decision.no_longer_waiting)
         stage.run_until(stage.now + 0.5)
-        deciding.update(*stage.pop_view_update())
-    stage.carry_out(deciding.decide(stage.instant()))
+        decider.update(*stage.pop_view_update())
+    stage.carry_out(decider.decide(stage.instant()))
     return stage.fleet(), stage.instant()
 
 

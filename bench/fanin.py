@@ -1,4 +1,4 @@
-"""Telemetry of a fleet decoded into a table, against an empty callback on the same messages."""
+"""Telemetry of a fleet decoded into a table, compared with an empty callback."""
 
 import asyncio
 import sys
@@ -23,7 +23,7 @@ ROUNDS = 3
 
 
 async def run(report: BenchReport) -> None:
-    """Take turns; a process of its own sends."""
+    """Measure both in turns; another process sends."""
     ours: list[float] = []
     theirs: list[float] = []
     async with NatsServer() as server:
@@ -78,7 +78,7 @@ async def _plain(server: NatsServer) -> float:
 
 
 async def _sent(server: NatsServer, run_id: str, done: asyncio.Event) -> float:
-    """CPU seconds of this process while another sends and this one hears."""
+    """Return the CPU seconds of this process while it receives what another one sends."""
     began = time.process_time()
     sender = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.fanin", server.url, run_id

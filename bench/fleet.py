@@ -1,4 +1,4 @@
-"""5,000 nodes on the simulated API server and in a cache, each a process of its own."""
+"""5,000 nodes on the simulated API server and in a cache, in separate processes."""
 
 import asyncio
 import json
@@ -17,7 +17,6 @@ ROUNDS = 5
 
 
 async def run(report: BenchReport) -> None:
-    """List, then follow, from another process."""
     await asyncio.to_thread(_run, report)
 
 
@@ -35,8 +34,8 @@ def _run(report: BenchReport) -> None:
         report.figure("received, dropped as it comes", min(synced["bytes"]) * 1000, "ms")
         report.figure("received in whole pages", min(synced["pages"]) * 1000, "ms")
         report.figure("in the cache", min(synced["cache"]) * 1000, "ms")
-        # Beside whole pages: a page must lie in memory before it can be read, and whoever reads it
-        # pays for that memory. Bytes that nobody keeps all pass through one small buffer.
+        # The baseline receives whole pages, because decoding needs the whole page in memory, while
+        # dropped bytes all pass through one small buffer.
         times = ratio(synced["cache"], synced["pages"])
         report.at_most("synced, in time of receiving whole pages", times, 2.0, "x")
         client = LineProcess(stack, "bench.fleet_client", *where, "cache")
@@ -67,13 +66,12 @@ class LineProcess:
         stack.callback(self._process.communicate)
 
     def ask(self, line: str) -> dict[str, Any]:
-        """Say it, and hear the answer."""
+        """Send a line and return the answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
         return self.read_line()
 
     def read_line(self) -> dict[str, Any]:
-        """What it says next."""
         assert self._process.stdout is not None
         return json.loads(self._process.stdout.readline())

@@ -35,7 +35,7 @@ class _Page(msgspec.Struct):
 
 
 async def cache_nodes(url: str, token: str) -> None:
-    """Cache until stdin ends."""
+    """Keep a cache until stdin ends."""
     async with HttpTransport(url, credentials=StaticToken(token)) as transport:
         kube = Kube(transport, manager="bench", clock=SystemClock())
         cache = Cache(kube, NODES, env=make_env())
@@ -62,7 +62,7 @@ async def cache_nodes(url: str, token: str) -> None:
 
 
 async def receive_only(url: str, token: str, *, whole: bool) -> None:
-    """The same requests one after another, and nothing made of the answers but the next one."""
+    """Send the same requests one after another without decoding the responses."""
     headers = {"accept-encoding": "identity", "authorization": f"Bearer {token}"}
     async with aiohttp.ClientSession(headers=headers) as session:
         began = _start()
@@ -96,7 +96,6 @@ def _say(**said: object) -> None:
 
 
 async def main(url: str, token: str, mode: str) -> None:
-    """One of the three."""
     match mode:
         case "cache":
             await cache_nodes(url, token)

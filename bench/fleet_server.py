@@ -27,7 +27,7 @@ TOKEN = "fleet"
 
 
 async def main(count: int, labels: Sequence[str]) -> None:
-    """Fill it, serve it, change it as told."""
+    """Fill the server, serve it, and change nodes as commanded on stdin."""
     clock = SystemClock()
     server = ApiServer(clock=clock, ids=RandomIds(), random=random.Random(1), rules=CEL_RULES)
     server.add_token(TOKEN, "bench")

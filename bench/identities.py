@@ -1,4 +1,4 @@
-"""9,500 identities in two processes come back after the server is killed, each able to speak."""
+"""Reconnection of 9,500 identities in two processes after the server is killed."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ BEAT_SECONDS = 1.0
 
 
 async def run(report: BenchReport) -> None:
-    """Every identity beats each second for as long as it can: who is heard again is alive."""
+    """Publish a heartbeat per identity and second; a received heartbeat proves a reconnection."""
     scheduler = Identity(writer=Writer.SCHEDULER)
     nodes = [Identity(writer=Writer.DRIVER, node=f"gpu-{n}.example") for n in range(IDENTITIES)]
     seeds, users = dict[str, str](), list[User]()

@@ -18,11 +18,11 @@ from libs.forecast.world import WorldModel
 
 HOUR = 3600.0
 HORIZON = 90 * 24 * HOUR
-"""No rollout is watched for longer."""
+"""The longest simulated rollout."""
 
 
 def incumbent(fleet: ComparedFleet, world: WorldModel, *, target: str = "new") -> UpgradeFigures:
-    """Play a rollout to its end, or until nothing moves any more; `target` names the driver."""
+    """Play a rollout until it ends or stops making progress; `target` names the driver."""
     agenda, tally = EventQueue(), RequestCounts()
     nodes = [_node(name, fleet) for name in fleet.names]
     machines = [

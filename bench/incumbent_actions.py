@@ -16,13 +16,13 @@ from libs.contracts.node import UpgradeState as State
 from libs.forecast.world import WorldModel
 
 REQUEST = 0.005
-"""Assumed: seconds for one request to the API server, and no limit on how many a client sends."""
+"""Assumed: seconds per request to the API server; clients have no rate limit."""
 POLL = 1.0
-"""Seconds between two looks at a pod that is being deleted."""
+"""Seconds between two checks of a pod that is being deleted."""
 
 
 class TimedActions:
-    """The hands of one controller; its rules see nothing else of the simulation."""
+    """The actions of one controller; its rules reach the simulation only through them."""
 
     def __init__(
         self,
@@ -36,13 +36,13 @@ class TimedActions:
         wake: Callable[[], None],
     ) -> None:
         self.now = 0.0
-        """Within a pass it is ahead of the agenda."""
+        """The time of the controller; within a pass it is ahead of the event queue."""
         self.wrote = False
-        """A state label, which wakes the controller again; whoever reads it resets it."""
+        """Whether a state label was written, which wakes the controller; reset by the reader."""
         self.changed = 0.0
-        """When a state was last written."""
+        """The time of the last write of a state."""
         self.unproven = 0
-        """Nodes that were done without a validation."""
+        """Nodes that finished without a validation."""
         self._machines = {machine.node.name: machine for machine in machines}
         self._works = dict(zip(self._machines, jobs, strict=True))
         self._fleet = fleet
@@ -53,12 +53,12 @@ class TimedActions:
         self._evicting: set[str] = set()
 
     def read(self, count: int) -> None:
-        """Reads, one after the other."""
+        """Send reads one after the other."""
         self._tally.reads += count
         self.now += count * REQUEST
 
     def label(self, node: IncumbentNode, state: State) -> None:
-        """A patch, and the read that sees it."""
+        """Patch the state label and read it back."""
         self._write()
         self.read(1)
         self._tally.events += 1
@@ -66,21 +66,21 @@ class TimedActions:
         self.wrote = True
 
     def annotate(self, node: IncumbentNode, key: Annotation, value: Any) -> None:
-        """A patch, and the read that sees it; nobody watches annotations."""
+        """Patch an annotation and read it back; the controller does not watch annotations."""
         self._write()
         self.read(1)
         self._tally.events += 1
         setattr(node, key, value)
 
     def cordon(self, node: IncumbentNode) -> None:
-        """The scheduler sends nothing more."""
+        """Cordon the node."""
         if not node.cordoned:
             self._write()
             node.cordoned = True
         self._works[node.name].close(self.now)
 
     def uncordon(self, node: IncumbentNode) -> None:
-        """The scheduler sends again."""
+        """Uncordon the node."""
         if node.cordoned:
             self._write()
             node.cordoned = False
@@ -99,7 +99,7 @@ class TimedActions:
         return node.validators
 
     def delete_pod(self, node: IncumbentNode) -> None:
-        """The next one has the new driver."""
+        """Delete the driver pod; the next one has the new driver."""
         self._write()
         machine = self._machines[node.name]
         machine.course.acted_on(self.now)
@@ -107,7 +107,7 @@ class TimedActions:
             machine.replace(node.pod, self.now)
 
     def evict(self, node: IncumbentNode) -> None:
-        """In the background, all pods at once; what is refused is tried again at once."""
+        """Evict all pods in the background; refused evictions are retried at once."""
         if node.name in self._evicting:
             return
         self._evicting.add(node.name)
@@ -125,7 +125,7 @@ class TimedActions:
             self._agenda.at(min(over, end), lambda: self._evicted(node, state, pods))
 
     def waits_for_time(self, node: IncumbentNode) -> bool:
-        """Whether a clock runs for it, or a job that ends: only a tick will see that."""
+        """Report whether the node waits for a timeout or a job, which only a tick sees."""
         if node.state == State.VALIDATION_REQUIRED:
             return node.validating_since is not None
         if node.state != State.WAIT_FOR_JOBS_REQUIRED:
@@ -161,7 +161,7 @@ class TimedActions:
         return granted + takes
 
     def _evicted(self, node: IncumbentNode, state: State, pods: int) -> None:
-        """The background writes what came of it, and the controller's watch sees it."""
+        """Write the result of a background task, which the watch of the controller sees."""
         self._tally.reads += 1
         self._tally.writes += 1
         self._tally.events += 2 if pods else 1
@@ -176,7 +176,7 @@ class TimedActions:
     # Keeping the account.
 
     def _enter(self, node: IncumbentNode, state: State, at: float) -> None:
-        """Leave one state for another: was the controller waited for, and is it now."""
+        """Change the state, and account for the time spent waiting for the controller."""
         course = self._machines[node.name].course
         if course.free is None:
             course.free = self._free_since(node, course, state)
@@ -191,7 +191,7 @@ class TimedActions:
     def _free_since(
         self, node: IncumbentNode, course: IncumbentNodeRun, state: State
     ) -> float | None:
-        """When what had been waited for was over; only for what nobody announces."""
+        """Return when an unannounced wait was over."""
         if node.state == State.VALIDATION_REQUIRED and state == State.UPGRADE_FAILED:
             return (node.validating_since or 0.0) + VALIDATION_TIMEOUT
         if node.state == State.WAIT_FOR_JOBS_REQUIRED:
@@ -202,7 +202,7 @@ class TimedActions:
         return None
 
     def _next_is_ours(self, node: IncumbentNode, state: State) -> bool:
-        """Whether in this state nothing but the controller is waited for, now already."""
+        """Report whether the node already waits only for the controller."""
         if state in (State.UPGRADE_REQUIRED, State.UPGRADE_DONE):
             return False
         if state == State.WAIT_FOR_JOBS_REQUIRED:

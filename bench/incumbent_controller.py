@@ -19,8 +19,6 @@ LONGEST_BACKOFF = 3.0
 
 
 class IncumbentController:
-    """Passes, one after the other."""
-
     def __init__(
         self,
         nodes: Sequence[IncumbentNode],
@@ -40,20 +38,20 @@ class IncumbentController:
         self._failures = 0
         self._ticks = 0
         self._retries = 0
-        """Entered in the agenda."""
+        """Whether a pass is in the event queue."""
         self._still = False
         self._written = 0
-        """When the last pass began: nothing else was to come, and so much had been written."""
+        """At the last pass: whether the event queue was empty, and the number of writes."""
 
     def wake(self) -> None:
-        """Something that it watches has changed."""
+        """Wake the controller because a watched object changed."""
         self._woken = True
         if not self._busy:
             self._begin()
 
     @property
     def is_over(self) -> bool:
-        """Nothing will ever happen but that it looks again, and does nothing again."""
+        """Report whether nothing but idle passes will ever happen."""
         if self._busy or not (self._still and self._alone):
             return False
         if self._written != self._tally.writes:
@@ -65,7 +63,7 @@ class IncumbentController:
         return len(self._agenda) == self._ticks + self._retries
 
     def _begin(self) -> None:
-        """Lists, then a read for each node, unless something is missing in the lists."""
+        """List everything, then read each node unless a list lacks something."""
         self._busy, self._woken = True, False
         self._still = self._alone
         self._written = self._tally.writes
@@ -89,7 +87,7 @@ class IncumbentController:
             self._agenda.at(self.hands.now, self._finished)
 
     def _finished(self) -> None:
-        """Of two ticks the earlier counts, so one is enough."""
+        """Schedule the earlier of two ticks."""
         self._failures = 0
         if not self._ticks:
             self._ticks = 1

@@ -16,31 +16,29 @@ MOST_RESTARTS = 10
 
 
 class PassAborted(Exception):
-    """The pass ends here, for every node."""
+    """Ends the pass for every node."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class IncumbentDriverPod:
-    """The driver pod of a node."""
-
     synced: bool = False
-    """Of the newest revision of its DaemonSet."""
+    """Whether the pod is of the newest revision of its DaemonSet."""
     orphan: bool = False
     same_install: bool = False
-    """Its install digest is that of the newest revision."""
+    """Whether the install digest is that of the newest revision."""
     terminating: bool = False
     ready: bool = True
     restarts: int = 0
-    """Of the container that is not ready."""
+    """Restarts of the container that is not ready."""
 
     @property
     def in_sync(self) -> bool:
-        """The new driver, running and ready."""
+        """Whether the new driver runs and is ready."""
         return self.synced and not self.orphan and self.ready
 
     @property
     def failing(self) -> bool:
-        """It has been restarted too often."""
+        """Whether the pod was restarted too often."""
         return not self.ready and self.restarts > MOST_RESTARTS
 
 
@@ -52,15 +50,15 @@ class IncumbentNode:
     state: str = State.UNKNOWN
     pod: IncumbentDriverPod | None = field(default_factory=IncumbentDriverPod)
     validators: list[bool] = field(default_factory=list[bool])
-    """For each validator pod, whether it is ready."""
+    """The readiness of each validator pod."""
     cordoned: bool = False
     ready: bool = True
     gone: bool = False
-    """The Node object is not there, but its driver pod still is."""
+    """Whether the Node is deleted while its driver pod still exists."""
     skipped: bool = False
 
     initially_cordoned: bool = False
-    """This and the next are annotations, by what they say; times are whole seconds."""
+    """This and the next fields are annotations; times are whole seconds."""
     requested: bool = False
     safe_load: bool = False
     jobs_since: int | None = None
@@ -70,13 +68,13 @@ class IncumbentNode:
 Annotation = Literal[
     "initially_cordoned", "requested", "safe_load", "jobs_since", "validating_since"
 ]
-"""By the attribute that stands for it."""
+"""The annotations by attribute."""
 
 Groups = Mapping[str, Sequence[IncumbentNode]]
 
 
 def check_complete(nodes: Sequence[IncumbentNode]) -> None:
-    """`Stalled` unless every node has its pod and every pod its node: one is enough to stop all."""
+    """Raise `Stalled` unless every node has a pod and every pod a node: one exception stops all."""
     for node in nodes:
         if node.pod is None:
             raise PassAborted("driver DaemonSet should not have Unscheduled pods")
@@ -85,7 +83,7 @@ def check_complete(nodes: Sequence[IncumbentNode]) -> None:
 
 
 def group_by_state(nodes: Iterable[IncumbentNode]) -> Groups:
-    """By state, each group in the order of the list."""
+    """Return the nodes by state, in the order of the list."""
     groups: dict[str, list[IncumbentNode]] = {}
     for node in nodes:
         groups.setdefault(node.state, []).append(node)
@@ -93,8 +91,6 @@ def group_by_state(nodes: Iterable[IncumbentNode]) -> Groups:
 
 
 class IncumbentBudget(NamedTuple):
-    """The budget of one pass."""
-
     managed: int
     in_progress: int
     unavailable: int
@@ -103,7 +99,7 @@ class IncumbentBudget(NamedTuple):
 
 
 def scaled(value: int | str, whole: int) -> int:
-    """Percent rounded up; a text without a percent sign is an error."""
+    """Return a number, or a percentage rounded up; other texts are errors."""
     if isinstance(value, int):
         return value
     if not value.endswith("%"):
@@ -114,7 +110,7 @@ def scaled(value: int | str, whole: int) -> int:
 def budget(
     groups: Groups, *, max_parallel: int, max_unavailable: int | str | None
 ) -> IncumbentBudget:
-    """How many nodes may start; fewer than none when more are under way than may be."""
+    """Return how many nodes may start; negative when more are in flight than allowed."""
     counts = {state: len(nodes) for state, nodes in groups.items()}
     managed = sum(count for state, count in counts.items() if state in MANAGED)
     in_progress = managed - sum(counts.get(state, 0) for state in RESTING)

@@ -16,23 +16,23 @@ VALIDATION_TIMEOUT = 600
 
 
 class IncumbentActions(Protocol):
-    """What a rule does to the cluster; each may raise, and that ends the pass."""
+    """The actions of the rules; an exception ends the pass."""
 
     @property
     def now(self) -> float:
-        """It goes on within a pass, with every request."""
+        """The time, which advances with every request of a pass."""
         ...
 
     def read(self, count: int) -> None:
-        """So many reads of which only the time matters: revisions of the DaemonSet."""
+        """Send reads whose results do not matter, such as revisions of the DaemonSet."""
         ...
 
     def label(self, node: IncumbentNode, state: State) -> None:
-        """Write the state, and read the node until that is seen."""
+        """Write the state, and read the node until the write is visible."""
         ...
 
     def annotate(self, node: IncumbentNode, key: Annotation, value: Any) -> None:
-        """Likewise for an annotation, also for one that is taken away and was not there."""
+        """Write or remove an annotation, and read the node until that is visible."""
         ...
 
     def cordon(self, node: IncumbentNode) -> None:
@@ -44,11 +44,11 @@ class IncumbentActions(Protocol):
         ...
 
     def jobs_run(self, node: IncumbentNode) -> bool:
-        """Whether a pod that is to be waited for is there."""
+        """Report whether a pod to wait for exists."""
         ...
 
     def evict(self, node: IncumbentNode) -> None:
-        """Begin to, in the background, unless that is under way; what comes of it is labelled."""
+        """Start the evictions in the background, once; the result becomes a label."""
         ...
 
     def delete_pod(self, node: IncumbentNode) -> None:
@@ -56,12 +56,12 @@ class IncumbentActions(Protocol):
         ...
 
     def validators(self, node: IncumbentNode) -> list[bool]:
-        """Whether each of its validator pods is ready."""
+        """Report whether all validator pods are ready."""
         ...
 
 
 def apply(groups: Groups, policy: ComparedFleet, actions: IncumbentActions) -> None:
-    """All groups, in this order."""
+    """Run the rules of all groups, in this order."""
     _settled(groups.get(State.UNKNOWN, ()), actions)
     _settled(groups.get(State.UPGRADE_DONE, ()), actions)
     _required(groups, policy, actions)
@@ -180,7 +180,7 @@ def _validation_timer(node: IncumbentNode, hands: IncumbentActions) -> None:
 
 
 def _leave(node: IncumbentNode, hands: IncumbentActions) -> None:
-    """Who was cordoned by a person stays so."""
+    """Keep the cordon of a person."""
     if node.initially_cordoned:
         hands.label(node, State.UPGRADE_DONE)
         hands.annotate(node, "initially_cordoned", False)

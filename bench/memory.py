@@ -1,4 +1,4 @@
-"""Resident memory of a connected process above one that has only imported its libraries."""
+"""Resident memory of a connected process, above that of one with only the imports."""
 
 import asyncio
 import importlib
@@ -29,7 +29,7 @@ LOOK = "; from bench.resident import resident; print(resident())"
 
 
 async def run(report: BenchReport) -> None:
-    """Two processes, each printing its own figure."""
+    """Run two processes, each of which prints its figure."""
     from libs.testing.nats import NatsServer  # not in the process that is measured
 
     async with NatsServer() as server:
@@ -48,7 +48,7 @@ def _resident(*arguments: str) -> float:
 
 
 async def _component(url: str) -> None:
-    """All that a component of a node has before it does anything of its own."""
+    """Set up everything that a node component has before its own work."""
     importlib.import_module("libs.bus.connect")  # as every process of a service does
 
     identity = Identity(writer=Writer.DRIVER, node="gpu-1.example")

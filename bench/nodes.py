@@ -1,4 +1,4 @@
-"""What a client makes of 5,000 nodes: decoded and watched, beside kubernetes_asyncio."""
+"""Decoding and watching 5,000 nodes, compared with kubernetes_asyncio."""
 
 import asyncio
 import subprocess
@@ -27,14 +27,14 @@ ROUNDS = 3
 
 
 async def run(report: BenchReport) -> None:
-    """Each beside the other within one run, in turns."""
+    """Measure both clients in turns."""
     await _decode(report)
     async with _recorded() as url:
         await _watch(report, url)
 
 
 class _AtHand:
-    """A transport whose answers are there already: what is left is what a client makes of it."""
+    """A transport with prepared responses, so that only the work of the client is measured."""
 
     status = 200
     headers: dict[str, str] = {}

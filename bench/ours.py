@@ -1,22 +1,21 @@
-"""Our engine played on a fleet: how long, at what cost, and what a bad driver does.
+"""Plays our engine on a fleet: duration, cost, and the harm done by a bad driver.
 
-The code that decides is the one that decides in earnest; it is carried out on a stage, whose pace
-is that of the cluster's own machinery (`libs.forecast.stage.latencies`). World, jobs and their
-account are those that the incumbent is played with. It is a simulation: no figure here was
-measured on a cluster. As for the incumbent, no request fails but by conflict, no process is
-restarted, nobody touches a node meanwhile. What is not counted, for either: requests of validators
-for their own pods, watches of whole kinds, leaders' leases. What only we have: commands
-on the bus, which are counted apart, and each of which is answered by one to six reports that
-are not.
+The production engine decides, and a stage with the latencies of a cluster
+(`libs.forecast.stage.latencies`) carries the decisions out. World, jobs and accounting are those of
+the incumbent. All figures are simulated, none is measured on a cluster. As for the incumbent,
+requests only fail by conflicts, no process restarts and no person touches a node. Not counted for
+either: requests of validators for their own pods, watches of whole kinds and leader leases. Only
+ours has commands on the bus; they are counted separately, without their one to six reports each.
 """
+
+from typing import Any, cast
 
 from msgspec.structs import replace
 
-from bench.comparison import ComparedFleet, UpgradeFigures
+from bench.comparison import ComparedFleet, UpgradeFigures, startup_probe_end
 from bench.ours_costs import PAUSES, RequestCounter
 from bench.ours_jobs import StageJobs
 from bench.ours_node_runs import NodeRuns
-from bench.probing import Probed
 from libs.contracts.node import UpgradeState
 from libs.forecast.play_recorder import PlayRecorder
 from libs.forecast.stage import Stage, StageNodeSpec, UserActions, api
@@ -25,7 +24,7 @@ from libs.forecast.stage.objects import DriverPodPhase
 from libs.forecast.stage.stage import ViewUpdate as Changes
 from libs.forecast.stage.state import SOURCES, StageState
 from libs.forecast.stage.views import mute
-from libs.forecast.world import WorldModel
+from libs.forecast.world import RUNS_FOREVER, ProcessEnd, TimeSpan, WorldModel
 from libs.policy.kinds.upgrade_policy import PodDeletion, UpgradePolicy, WaitForCompletion
 from libs.rollout.decide import Decider, DecisionDelta
 from libs.rollout.decision import AskPreflight
@@ -35,9 +34,9 @@ from libs.rollout.views.pool import Build, PoolView, RolloutView
 START = 1e6
 HOUR = 3600.0
 HORIZON = 90 * 24 * HOUR
-"""No rollout is watched for longer."""
+"""The longest simulated rollout."""
 BOOKMARK = 60.0
-"""Seconds between two bookmarks of a server to a watch on which nothing happens."""
+"""Seconds between two bookmarks on a quiet watch."""
 
 _POOL = "nvidiadriver-all"
 _OLD = "old"
@@ -45,10 +44,10 @@ _VARIANT = "ubuntu24.04"
 
 
 def ours(fleet: ComparedFleet, world: WorldModel, *, target: str = "new") -> UpgradeFigures:
-    """Play a rollout to its end, or until nothing moves any more; `target` names the driver."""
+    """Play a rollout until it ends or stops making progress; `target` names the driver."""
     if fleet.podless:
         raise ValueError(f"nodes without a driver pod cannot be played here: {[*fleet.podless]}")
-    return _Play(fleet, world, target).to_the_end()
+    return _Play(fleet, world, target).run()
 
 
 class _Play:
@@ -61,44 +60,45 @@ class _Play:
         self._jobs = StageJobs(state, fleet=fleet, world=world)
         self._courses = NodeRuns(state, target)
         self._commands = _commands(state)
-        _follow(state)
+        _send_bookmarks(state)
         views = self._stage.fleet()
-        self._deciding = Decider(views)
+        self._decider = Decider(views)
         self._watch = PlayRecorder(views, _POOL, START)
 
-    def to_the_end(self) -> UpgradeFigures:
-        """Decide, let time pass, and so on."""
-        stage, deciding, watch = self._stage, self._deciding, self._watch
-        looked_at = stage.pop_view_update().nodes
+    def run(self) -> UpgradeFigures:
+        stage, decider, watch = self._stage, self._decider, self._watch
+        changed_nodes = stage.pop_view_update().nodes
         while True:
-            news = deciding.decide(stage.instant())
-            self._note(news)
-            stage.carry_out(news, no_longer_waiting=news.no_longer_waiting)
-            watch.observe_decision(stage.now, news, deciding.waits, looked_at)
-            changes = self._next(news)
+            decision = decider.decide(stage.instant())
+            self._note(decision)
+            stage.carry_out(decision, no_longer_waiting=decision.no_longer_waiting)
+            watch.observe_decision(stage.now, decision, decider.waits, changed_nodes)
+            changes = self._next(decision)
             if changes is None:
                 return self._figures()
             watch.observe(stage.now, changes.nodes, changes.pools)
-            deciding.update(changes.nodes, changes.nodes_gone, changes.pools)
-            looked_at = changes.nodes
+            decider.update(changes.nodes, changes.nodes_gone, changes.pools)
+            changed_nodes = changes.nodes
 
-    def _next(self, news: DecisionDelta) -> Changes | None:
-        """Let time pass until there is something to decide; None: there never will be."""
+    def _next(self, decision: DecisionDelta) -> Changes | None:
+        """Advance the time to the next decision; return None at the end of the rollout."""
         stage, state = self._stage, self._stage.state
         while True:
-            at = min(at for at in (stage.next_at, news.wake_at, START + HORIZON) if at is not None)
-            if at >= START + HORIZON or self._watch.is_over(at, self._deciding.waits):
+            at = min(
+                at for at in (stage.next_at, decision.wake_at, START + HORIZON) if at is not None
+            )
+            if at >= START + HORIZON or self._watch.is_over(at, self._decider.waits):
                 return None
             stage.run_until(at)
             self._courses.moment(state)
-            woken = news.wake_at is not None and stage.now >= news.wake_at
+            woken = decision.wake_at is not None and stage.now >= decision.wake_at
             if woken or state.dirty or state.dirty_pools:
                 return stage.pop_view_update()
 
-    def _note(self, news: DecisionDelta) -> None:
-        self._requests.prove(news.probes)
-        asks = (act for step in news.steps.values() for act in step.actions)
-        if news.rollouts or any(isinstance(act, AskPreflight) for act in asks):
+    def _note(self, decision: DecisionDelta) -> None:
+        self._requests.prove(decision.probes)
+        asks = (act for step in decision.steps.values() for act in step.actions)
+        if decision.rollouts or any(isinstance(act, AskPreflight) for act in asks):
             self._courses.asks()
         self._courses.decided(self._stage.state)
 
@@ -149,14 +149,38 @@ class _Play:
         return "skipped" if view.skip else "waiting"
 
     def _works(self, name: str) -> bool:
-        """Whether the new driver is up on that machine."""
+        """Report whether the new driver runs on a machine."""
         return any(
             pod.label == self._target and pod.phase is DriverPodPhase.RUNNING and pod.status.ready
             for pod in self._stage.state.machines[name].drivers.values()
         )
 
 
-# What is played on.
+class ProbedWorld:
+    """Another world in which a loaded driver is ready once its startup probe succeeds.
+
+    Drivers that end after they were ready are left out, as in the incumbent's machine.
+    """
+
+    def __init__(self, world: WorldModel, *, restart_only: bool) -> None:
+        """`restart_only`: the driver stays loaded and only has to become ready."""
+        self._world = world
+        self._restart_only = restart_only
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+    def ready(self, *_: object) -> TimeSpan:
+        return TimeSpan(0.0)
+
+    def run(self, *_: object) -> ProcessEnd:
+        return RUNS_FOREVER
+
+    def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
+        if self._restart_only:
+            ready = self._world.ready(node, driver, CONTAINER, attempt)
+            return startup_probe_end(ProcessEnd(ready.seconds))
+        return startup_probe_end(self._world.load(node, driver, attempt))
 
 
 def _stage(fleet: ComparedFleet, world: WorldModel, target: str) -> Stage:
@@ -171,12 +195,12 @@ def _stage(fleet: ComparedFleet, world: WorldModel, target: str) -> Stage:
         )
         for name in fleet.names
     ]
-    played = Probed(world, stays=CONTAINER if fleet.restart_only else "")
-    stage = Stage([_pool(fleet, target)], plans, world=played, start=START, journalled=False)
+    probed = cast("WorldModel", ProbedWorld(world, restart_only=fleet.restart_only))
+    stage = Stage([_pool(fleet, target)], plans, world=probed, start=START, journalled=False)
     stage.state.latencies = replace(stage.state.latencies, grace_period=fleet.grace)
-    people = UserActions(stage.state)
+    actions = UserActions(stage.state)
     for name in sorted(fleet.skipped):
-        people.set_skip(name, skip=True)
+        actions.set_skip(name, skip=True)
     for name in sorted(fleet.not_ready):
         stage.state.machines[name].kubelet_connected = stage.state.nodes[name].ready = False
     return stage
@@ -184,12 +208,12 @@ def _stage(fleet: ComparedFleet, world: WorldModel, target: str) -> Stage:
 
 def _pool(fleet: ComparedFleet, target: str) -> PoolView:
     builds = {
-        each: {
+        driver: {
             _VARIANT: Build(
-                label=each, install_digest="one" if fleet.restart_only else f"of {each}"
+                label=driver, install_digest="one" if fleet.restart_only else f"of {driver}"
             )
         }
-        for each in (_OLD, target)
+        for driver in (_OLD, target)
     }
     upgrade = UpgradePolicy(
         auto_upgrade=True,
@@ -211,8 +235,8 @@ def _pool(fleet: ComparedFleet, target: str) -> PoolView:
     )
 
 
-def _follow(state: StageState) -> None:
-    """Nothing proves a view to be current but bookmarks, and probes when something is to start."""
+def _send_bookmarks(state: StageState) -> None:
+    """Prove the views to be fresh only by bookmarks, and by probes before a start."""
     for source in SOURCES:
         mute(state, source)
     state.call_after(BOOKMARK, _bookmark)

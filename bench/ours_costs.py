@@ -1,10 +1,9 @@
-"""What our way of upgrading asks of the API server, request by request.
+"""Counts the requests of our scheduler to the API server.
 
-Writes are counted as a stage carries them out, refused ones included. Reads that a stage does not
-need are reckoned by the scheduler's own rules: a look at a Node after a conflict, probes before a
-grant, and the pods of nodes that are in flight or next. Watches of whole kinds, and the leader's
-lease, cost the same whether anything is upgraded or not, and are left out as the incumbent's are.
-Must not know what is decided.
+Writes are counted as a stage carries them out, including refused ones. Reads that a stage does not
+need are computed by the rules of the scheduler: a read of a Node after a conflict, probes before a
+grant, and the pods of nodes in flight or next. Watches of whole kinds and the leader's lease cost
+the same without an upgrade and are left out, as for the incumbent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,16 +19,16 @@ from services.scheduler.resources import POLICIES
 
 CONFLICT, REFUSED = 409, 429
 PROOFS: Mapping[str, int] = {"policies": len(POLICIES) + 1}
-"""Requests that prove a part of the views to be current, where it is not one."""
+"""Requests that prove a part of the views to be fresh, where it is not one request."""
 PAUSES = 2
-"""Writes of an upgrade that pause what is not ours and let it go on, as many as the incumbent's:
-assumed of every node, although a node without such operands needs none."""
+"""Writes per upgrade that pause and resume operands that are not ours, as many as the incumbent's.
+Assumed for every node, although a node without such operands needs none."""
 
 _WATCH = sum(WATCH_SECONDS) / 2
 
 
 class RequestCounter(JournalRecorder):
-    """Of the scheduler; it counts what others would keep."""
+    """Counts the requests of the scheduler."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +45,6 @@ class RequestCounter(JournalRecorder):
         leaves: Mapping[str, Any] | None = None,
         **_: object,
     ) -> None:
-        """One, whoever made it."""
         if user != SCHEDULER:
             return
         self.writes += 1
@@ -60,18 +58,18 @@ class RequestCounter(JournalRecorder):
             self._finalized = finalized
 
     def prove(self, parts: Sequence[str]) -> None:
-        """These parts of the views are asked for."""
+        """Count the probes of these parts of the views."""
         self.reads += sum(PROOFS.get(part, 1) for part in parts)
 
     def log(self, at: float, text: str) -> None:
-        """Nobody reads it."""
+        """Ignore log lines."""
 
-    def entry(self, at: float, boot_id: str, component: str, command: Any, **said: Any) -> None:
-        """An agent's journal is a file of its own."""
+    def entry(self, at: float, boot_id: str, component: str, command: Any, **rest: Any) -> None:
+        """Ignore entries of agents, which are no requests."""
 
 
 class PodWatches:
-    """At the pods of nodes: on some every change is told, on the others they are listed."""
+    """Reads of the pods of nodes: some nodes are watched, the others listed from time to time."""
 
     def __init__(self) -> None:
         self.reads = 0
@@ -79,13 +77,13 @@ class PodWatches:
         self._listed: dict[str, float] = {}
 
     def follow(self, names: Sequence[str], now: float) -> None:
-        """From now on these, the first of them most closely."""
-        wanted = set(names)
-        for name in [name for name in self._watched if name not in wanted]:
+        """Follow the pods of these nodes, the first ones by watches."""
+        followed = set(names)
+        for name in [name for name in self._watched if name not in followed]:
             self.reads += 2 + int((now - self._watched.pop(name)) / _WATCH)
-        for name in [name for name in self._listed if name not in wanted]:
+        for name in [name for name in self._listed if name not in followed]:
             self.reads += 1 + int((now - self._listed.pop(name)) / LIST_INTERVAL)
         for name in names:
             if name not in self._watched and name not in self._listed:
-                closely = len(self._watched) < MAX_WATCHED_NODES
-                (self._watched if closely else self._listed)[name] = now
+                can_watch = len(self._watched) < MAX_WATCHED_NODES
+                (self._watched if can_watch else self._listed)[name] = now

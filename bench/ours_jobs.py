@@ -1,7 +1,6 @@
-"""The jobs of a fleet on our stage: the same ones, and the same account, as under any policy.
+"""Runs the jobs of a compared fleet on our stage, with the same accounting as for the incumbent.
 
-A job is a pod of its own; when it is over or evicted the account says what comes in its place. Must
-not know what is decided.
+A job is one pod; when it ends or is evicted, `NodeJobs` provides the next one.
 """
 
 from bench.comparison import ComparedFleet, ComputeJob, NodeJobs
@@ -14,7 +13,7 @@ from libs.forecast.world import WorldModel
 
 
 class StageJobs:
-    """Of all nodes. It minds machines and watches Nodes of the stage that it is given to."""
+    """The jobs of all nodes; follows the machines and Nodes of a stage."""
 
     def __init__(self, state: StageState, *, fleet: ComparedFleet, world: WorldModel) -> None:
         self.accounts = {
@@ -26,16 +25,16 @@ class StageJobs:
         self._began = state.now
         for name in fleet.names:
             self._fill(state, state.machines[name])
-        state.node_handlers += (self._watch,)
-        state.machine_handlers += (self._look,)
+        state.node_handlers += (self._on_node_change,)
+        state.machine_handlers += (self._on_machine_change,)
 
     def settle(self, now: float) -> None:
-        """All accounts are drawn up for this time."""
+        """Bring all accounts up to a time."""
         for account in self.accounts.values():
             account.settle(now - self._began)
 
-    def _watch(self, state: StageState, name: str, paths: frozenset[str]) -> None:
-        """The scheduler of the cluster sends nothing to a cordoned node."""
+    def _on_node_change(self, state: StageState, name: str, paths: frozenset[str]) -> None:
+        """Close or open a node for new jobs as its cordon changes."""
         node = state.nodes.get(name)
         if CORDON not in paths or node is None or name in self._fleet.cordoned:
             return
@@ -46,8 +45,8 @@ class StageJobs:
             account.open(now)
             self._fill(state, state.machines[name])
 
-    def _look(self, state: StageState, machine: StageMachine) -> None:
-        """Which pods are gone: at their jobs' end, or before it."""
+    def _on_machine_change(self, state: StageState, machine: StageMachine) -> None:
+        """Account for the pods that ended or were evicted."""
         account, now = self.accounts[machine.name], state.now - self._began
         gone = [job for job in account.running if job.pod not in machine.tenant_pods]
         if not gone:
@@ -67,7 +66,7 @@ class StageJobs:
                 machine.tenant_pods[job.pod] = Pod(uid=job.pod, tenant=self._tenant(job))
                 state.touch(machine.name)
                 if job.ends is not None:
-                    state.timers.add(self._began + job.ends, _ends, machine.name, job.pod)
+                    state.timers.add(self._began + job.ends, _end_job, machine.name, job.pod)
         state.machine_changed(machine)
 
     def _tenant(self, job: ComputeJob) -> Tenant:
@@ -82,8 +81,8 @@ class StageJobs:
         )
 
 
-def _ends(state: StageState, name: str, uid: str) -> None:
-    """It came to its end by itself, unless it was evicted before."""
+def _end_job(state: StageState, name: str, uid: str) -> None:
+    """End a job, unless it was evicted before."""
     machine = state.machines[name]
     pod = machine.tenant_pods.get(uid)
     if pod is not None:

@@ -23,56 +23,54 @@ _RESTING = frozenset({UpgradeState.UPGRADE_DONE.value, UpgradeState.UPGRADE_FAIL
 
 @dataclass(slots=True)
 class NodeRun:
-    """Of one node."""
-
     started: float | None = None
-    """When its driver label moved to the new driver."""
+    """When the driver label moved to the new driver."""
     failed: float | None = None
-    """When it was first said to have failed."""
+    """When the node was first reported as failed."""
     idle: float = 0.0
     leased: bool = False
     since: float = 0.0
-    """When it was looked at last."""
+    """When the node was last checked."""
     until: float = -math.inf
-    """Until when something else than us is waited for, as far as was known then."""
+    """Until when, as last known, the node waits for something other than the scheduler."""
 
 
 class NodeRuns:
-    """Of all nodes. They watch Nodes, and are told when a moment is over."""
+    """The runs of all nodes; follows the Nodes of a stage."""
 
     def __init__(self, state: StageState, target: str) -> None:
         self.of = {name: NodeRun() for name in state.nodes}
         self.changed = state.now
-        """When a state was last written."""
+        """The time of the last write of a state."""
         self.events = 0
         self.unproven = 0
-        """Nodes that were done on the new driver without evidence for it."""
+        """Nodes that finished on the new driver without evidence."""
         self.pauses = 0
-        """Nodes whose record said that what is not ours pauses, each time that it said so anew."""
+        """How often the record of a node newly said that other operands pause."""
         self.looks = PodWatches()
         self._target = target
         self._stirred: set[str] = set()
         self._required: set[str] = set()
         self._paused: set[str] = set()
         self._others = True
-        """Other nodes are in flight or next than before."""
+        """Whether the nodes in flight or next have changed."""
         state.node_handlers += (self._watch,)
         state.machine_handlers += (self._mind,)
 
     def moment(self, state: StageState) -> None:
-        """All that happens at this time has happened."""
+        """Account for everything at the present time."""
         for name in state.dirty | self._stirred:
             self._look(state, name)
         self._stirred.clear()
 
     def decided(self, state: StageState) -> None:
-        """Places may have been given, and nodes asked."""
+        """Account for the grants and checks of a decision."""
         if self._others:
             self._others = False
             self.looks.follow(self._followed(state), state.now)
 
     def asks(self) -> None:
-        """Nodes are asked whether they are fit, or a Rollout is written."""
+        """Note that checks are requested or a Rollout is written."""
         self._others = True
 
     def _mind(self, _state: StageState, machine: StageMachine) -> None:
@@ -108,7 +106,7 @@ class NodeRuns:
             self.unproven += not (evidence and evidence.passed and evidence.label == self._target)
 
     def _look(self, state: StageState, name: str) -> None:
-        """Of the time since the last look, what was not spent on anything else was ours."""
+        """Count the time since the last check in which the node waited only for the scheduler."""
         course, now = self.of[name], state.now
         if course.leased:
             course.idle += max(0.0, now - max(course.since, min(course.until, now)))
@@ -117,7 +115,7 @@ class NodeRuns:
         course.until = busy_until(state, name) if course.leased else -math.inf
 
     def _followed(self, state: StageState) -> list[str]:
-        """Whose pods the scheduler looks at: in flight, asked, then the next in line."""
+        """Return the nodes whose pods the scheduler watches: in flight, checked, then next."""
         flying = {name for name, course in self.of.items() if course.leased}
         for pool in state.pools.values():
             if pool.rollout is not None:

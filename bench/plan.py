@@ -1,4 +1,4 @@
-"""What a forecast costs: the rollout of a whole fleet, foreseen from a snapshot of it."""
+"""The cost of a plan for a whole fleet."""
 
 import time
 
@@ -14,14 +14,14 @@ from libs.rollout.views.pool import Build, PoolView, RolloutView
 TITLE = "the plan of a rollout of 1,000 and of 5,000 nodes, from a snapshot (CPU seconds)"
 HOUR = 3600.0
 BUSY = 3, 5
-"""So many of so many nodes have work: two pods with four GPUs each."""
+"""The share of nodes with work: two pods with four GPUs each."""
 
 _POOL = "nvidiadriver-all"
 _VARIANT = "ubuntu24.04"
 
 
 async def run(report: BenchReport) -> None:
-    """With the defaults of a plan, in a world in which things go wrong as usual."""
+    """Measure a plan with default options, in a world with the usual failures."""
     _foreseen(report, 1_000, parallel=0, budget=5.0)
     _foreseen(report, 1_000, parallel=1, budget=5.0)
     _foreseen(report, 5_000, parallel=0, budget=30.0)
@@ -37,7 +37,7 @@ def _foreseen(report: BenchReport, nodes: int, *, parallel: int, budget: float) 
 
 
 def _searched(report: BenchReport, nodes: int) -> None:
-    """What maxUnavailable has to be, so that it takes a third of the time."""
+    """Measure the search for the maxUnavailable that takes a third of the time."""
     serial, _ = _timed(nodes, parallel=1)
     soon = (serial.makespan.p95 or HOUR) / 3
     print(f"  {nodes} nodes one at a time, and to be through in a third of the time", flush=True)

@@ -32,7 +32,7 @@ _MANAGED = [
 
 
 def recorded(number: int, *, revision: int) -> bytes:
-    """One node of the size that real ones have."""
+    """Return a node of realistic size."""
     made = node(
         f"gpu-{number:05}",
         Hardware(full=True),
@@ -51,7 +51,7 @@ def recorded(number: int, *, revision: int) -> bytes:
 
 
 def pages() -> list[bytes]:
-    """The list of all, as a server gives it by pages of 500."""
+    """Return the list of all nodes in pages of 500."""
     nodes = [recorded(number, revision=number + 1) for number in range(NODES)]
     last = NODES // PAGE - 1
     made: list[bytes] = []
@@ -68,13 +68,13 @@ def pages() -> list[bytes]:
 
 
 def event(number: int) -> bytes:
-    """One change of one node."""
+    """Return a watch event of one node."""
     changed = recorded(number % NODES, revision=REVISION + 1 + number)
     return b'{"type":"MODIFIED","object":%b}\n' % changed
 
 
 async def serve(events: int) -> None:
-    """Until stdin ends; the number of its port is the first line that it says."""
+    """Serve until stdin ends; the first line of output is the port."""
     listed, told = pages(), [event(number) for number in range(events)]
 
     async def answer(request: web.Request) -> web.StreamResponse:

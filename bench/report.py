@@ -1,36 +1,36 @@
-"""Figures, and whether they are within their budgets."""
+"""Prints figures and checks them against their budgets."""
 
 import statistics
 from collections.abc import Sequence
 
 
 class BenchReport:
-    """Prints each figure as it comes, and remembers those that are over."""
+    """Prints figures and collects the names of those over their budgets."""
 
     def __init__(self) -> None:
         self._over: list[str] = []
 
     def figure(self, name: str, value: float, unit: str, *, note: str = "") -> None:
-        """A figure without a budget."""
+        """Print a figure without a budget."""
         print(f"  {name:<52} {value:10.2f} {unit:<6} {note}".rstrip(), flush=True)
 
     def compare(self, name: str, theirs: float | str, ours: float | str, unit: str = "") -> None:
-        """Two figures of one thing, or two words."""
-        shown = (each if isinstance(each, str) else f"{each:.2f}" for each in (theirs, ours))
-        columns = "".join(f"{each:>14}" for each in shown)
+        """Print two figures or words side by side."""
+        values = (item if isinstance(item, str) else f"{item:.2f}" for item in (theirs, ours))
+        columns = "".join(f"{value:>14}" for value in values)
         print(f"  {name:<52}{columns} {unit}".rstrip(), flush=True)
 
     def at_most(self, name: str, value: float, budget: float, unit: str, *, note: str = "") -> None:
-        """A figure that must not be greater than its budget."""
-        self._judged(name, value, unit, f"<= {budget:g}", over=value > budget, note=note)
+        """Print a figure with an upper limit."""
+        self._check(name, value, unit, f"<= {budget:g}", over=value > budget, note=note)
 
     def at_least(
         self, name: str, value: float, budget: float, unit: str, *, note: str = ""
     ) -> None:
-        """A figure that must not be less than its budget."""
-        self._judged(name, value, unit, f">= {budget:g}", over=value < budget, note=note)
+        """Print a figure with a lower limit."""
+        self._check(name, value, unit, f">= {budget:g}", over=value < budget, note=note)
 
-    def _judged(
+    def _check(
         self, name: str, value: float, unit: str, budget: str, *, over: bool, note: str
     ) -> None:
         verdict = "OVER" if over else "ok"
@@ -42,12 +42,12 @@ class BenchReport:
             self._over.append(name)
 
     def close(self) -> int:
-        """The exit code."""
+        """Print the figures over their budgets, and return the exit status."""
         if self._over:
             print(f"over budget: {', '.join(self._over)}")
         return 1 if self._over else 0
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Of medians, taken in turns within one run."""
+    """Return the ratio of the medians."""
     return statistics.median(ours) / statistics.median(theirs)

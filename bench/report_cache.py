@@ -1,4 +1,4 @@
-"""A mirror of 10,000 states after a restart, against a bare ordered consumer."""
+"""A report cache of 10,000 states after a restart, compared with a bare ordered consumer."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ IDENTITY = Identity(writer=Writer.SCHEDULER)
 
 
 async def run(report: BenchReport) -> None:
-    """Take turns, each time on a new connection."""
+    """Measure both in turns, each on a new connection."""
     async with NatsServer() as server:
         async with _bus(server) as bus:
             await bus.ensure(STATE)

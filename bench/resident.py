@@ -1,8 +1,8 @@
-"""How much memory this process has, as Linux counts it. Imports nothing: it adds nothing."""
+"""The resident memory of this process. Imports nothing, in order to add nothing to it."""
 
 
 def resident() -> float:
-    """MiB now."""
+    """Return the present resident memory in MiB."""
     with open("/proc/self/status", encoding="ascii") as status:
         line = next(line for line in status if line.startswith("VmRSS:"))
     return int(line.split()[1]) / 1024

@@ -47,7 +47,7 @@ DRIVER = LoadedDriver(version="570.86.15", loaded_at=1.0)
 
 
 async def run(report: BenchReport) -> None:
-    """Read when all nodes are decided about, and again after each has changed."""
+    """Measure after the first decision about all nodes, and after each of them changed."""
     with ExitStack() as stack:
         server = await asyncio.to_thread(
             LineProcess, stack, "bench.fleet_server", str(COUNT), LABEL
@@ -78,7 +78,7 @@ async def run(report: BenchReport) -> None:
 
 
 async def _fill(nats: NatsServer, kubeconfig: Path) -> None:
-    """What people, and agents, have said before it starts."""
+    """Create the policies and the reports that exist before the start."""
     clock = SystemClock()
     transport = await open_transport(clock=clock, kubeconfig=kubeconfig)
     async with transport:
@@ -133,7 +133,7 @@ def _kubeconfig(url: str, token: str) -> dict[str, Any]:
 
 
 def _figures(page: str) -> dict[str, float]:
-    """Of each metric the sum of its samples."""
+    """Return the sum of the samples of each metric."""
     with urlopen(page, timeout=30) as answer:
         text = answer.read().decode()
     return {

@@ -1,4 +1,4 @@
-"""Writing 10,000 slots, against plain JetStream publishes with the same expectation header."""
+"""Writing 10,000 slots, compared with plain JetStream publishes with the same header."""
 
 import asyncio
 import random
@@ -27,7 +27,7 @@ NEW_SLOT = {"Nats-Expected-Last-Subject-Sequence": "0"}
 
 
 async def run(report: BenchReport) -> None:
-    """Take turns, each round in a cluster of its own, so that every slot is new."""
+    """Measure both in turns, each round in its own cluster, so that every slot is new."""
     random_ = random.Random(1)
     identity = Identity(writer=Writer.SCHEDULER)
     async with (

@@ -29,30 +29,28 @@ LIMIT_MS = 50.0
 
 
 class CpuMoment(msgspec.Struct, frozen=True, order=True):
-    """In virtual time, and by what this process has computed until then."""
+    """Measure in virtual time and in CPU time."""
 
     at: float
     cpu: float
 
 
 class CordonTimingWire(CuttableTransport):
-    """A way to the server that notes when nodes are cordoned, and when they are given back."""
+    """A transport that records when nodes are cordoned and released."""
 
     def __init__(self, wire: CuttableTransport, world: World) -> None:
         super().__init__(wire)
         self._world = world
         self.cordons: dict[str, tuple[CpuMoment, CpuMoment]] = {}
-        """By node: when it was sent, and when it was answered."""
+        """By node: when the request was sent and answered."""
         self.ends: list[CpuMoment] = []
-        """When nodes were given back."""
+        """When nodes were released."""
 
     def now(self) -> CpuMoment:
-        """This one."""
         return CpuMoment(self._world.sim.clock.now(), time.process_time())
 
     @asynccontextmanager
     async def open(self, request: Request) -> AsyncGenerator[Response]:
-        """As it is."""
         sent = self.now()
         async with super().open(request) as answer:
             yield answer
@@ -70,7 +68,7 @@ class CordonTimingWire(CuttableTransport):
 
 
 async def run(report: BenchReport) -> None:
-    """All nodes get a first driver; then so many are started on the next one, one by one."""
+    """Install a first driver on all nodes, then upgrade some of them one by one."""
     waits, writes = await asyncio.to_thread(play, _story)
     report.figure("starts", len(waits), "")
     slept = statistics.median(wait.at for wait in waits)
@@ -106,7 +104,7 @@ async def _story(world: World) -> tuple[list[CpuMoment], list[float]]:
 def _shares(
     wire: CordonTimingWire, preflights: dict[str, CpuMoment]
 ) -> tuple[list[CpuMoment], list[float]]:
-    """Of each start after the first: how long it waited for us, and its write's CPU time."""
+    """Return the delay and the CPU time of each start after the first."""
     waits, writes = list[CpuMoment](), list[float]()
     started = sorted(wire.cordons.items(), key=lambda one: one[1])[1:]
     for (name, (sent, answered)), free in zip(started, wire.ends, strict=False):

@@ -16,7 +16,7 @@ from libs.forecast.world import SeededWorld, WorldModel
 
 TITLE = "the GPU Operator's upgrade rules beside ours, on simulated fleets (nothing is measured)"
 SEEDS = {10: (7, 8, 9, 10, 11), 100: (7, 8, 9), 1_000: (7,)}
-"""By number of nodes: the worlds in which a rollout is played."""
+"""The number of worlds by number of nodes."""
 HOUR = 3600.0
 
 _BAD = "bad"
@@ -24,7 +24,7 @@ _Played = Callable[[int], WorldModel]
 
 
 async def run(report: BenchReport) -> None:
-    """Nothing goes wrong; things go wrong as usual; a driver that never loads."""
+    """Play three kinds of worlds: calm, with the usual failures, with a driver that never loads."""
     print(
         "  This is a simulation of both: by reading of the one, by the engine itself of the other."
     )
@@ -69,7 +69,7 @@ def _compare(
 def _mean(
     of: Callable[[UpgradeFigures], float | None], figures: Sequence[UpgradeFigures]
 ) -> float | None:
-    """Of those worlds in which there is such a figure."""
+    """Return the figure of the worlds that have it."""
     found = [value for each in figures if (value := of(each)) is not None]
     return statistics.fmean(found) if found else None
 
@@ -79,7 +79,7 @@ def _shown(figure: float | None) -> float | str:
 
 
 def _bad(of: Callable[[UpgradeFigures], float | None]) -> Callable[[UpgradeFigures], float | None]:
-    """Only where a started node failed."""
+    """Return the figure only where a started node failed."""
     return lambda each: None if each.named_after is None else of(each)
 
 

@@ -1,7 +1,6 @@
-"""Writes what is made from the model of the policies: the CRDs' manifests, and docs/policies.md.
+"""Writes the CRD manifests and docs/policies.md from the model of the policies.
 
-With `--check`: says which are stale, or should not be there. Knows how YAML is written, and nothing
-of what the policies mean.
+With `--check`, names stale and superfluous files instead.
 """
 
 import argparse
@@ -19,14 +18,14 @@ from libs.policy.crds import crd_manifests
 ROOT = Path(__file__).parents[1]
 FOLDER = "deploy/chart/crds"
 PAGE = "docs/policies.md"
-FIRST = "# Made from libs.policy by `make fix`; edit the model, not this file.\n"
+HEADER = "# Made from libs.policy by `make fix`; edit the model, not this file.\n"
 
-_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.,;()=<> '-]*[A-Za-z0-9_/.,;()=<>'-]|[A-Za-z]")
-_NO_TEXT = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
+_UNQUOTED = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.,;()=<> '-]*[A-Za-z0-9_/.,;()=<>'-]|[A-Za-z]")
+_RESERVED = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
 
 
 def yaml(value: Mapping[str, Any]) -> str:
-    """Plain data as YAML that a person can read."""
+    """Return plain data as readable YAML."""
     return "\n".join(_lines(value)) + "\n"
 
 
@@ -53,37 +52,37 @@ def _entry(key: str, value: Any) -> Iterator[str]:
 
 
 def _scalar(value: Any) -> str:
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NO_TEXT:
+    if isinstance(value, str) and _UNQUOTED.fullmatch(value) and value.lower() not in _RESERVED:
         return value
     return json.dumps(value, ensure_ascii=False)
 
 
-def wanted() -> dict[str, str]:
-    """Every file by its path, as it should be."""
+def expected_files() -> dict[str, str]:
+    """Return the text of every generated file by path."""
     files = {
-        f"{FOLDER}/{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": FIRST + yaml(crd)
+        f"{FOLDER}/{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": HEADER + yaml(crd)
         for crd in crd_manifests().values()
     }
     return {**files, PAGE: policies.page()}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the files, or with `--check` name those that are stale."""
+    """Write the files, or name the stale ones; return the exit status."""
     parser = argparse.ArgumentParser(prog="tools/crds.py", description="Write CRDs and their page.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
     check = parser.parse_args(arguments).check
-    files = wanted()
+    files = expected_files()
     status = 0
     for path, text in files.items():
-        there = ROOT / path
-        if there.exists() and there.read_text() == text:
+        file = ROOT / path
+        if file.exists() and file.read_text() == text:
             continue
         if check:
             print(f"{path} is stale: make fix writes it", file=sys.stderr)
             status = 1
         else:
-            there.parent.mkdir(parents=True, exist_ok=True)
-            there.write_text(text)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
             print(f"wrote {path}")
     for found in sorted((ROOT / FOLDER).glob("*.yaml")):
         if f"{FOLDER}/{found.name}" not in files:

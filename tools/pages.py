@@ -1,8 +1,7 @@
-"""Fills the parts of pages that are made from code. With `--check`: says which pages are stale.
+"""Writes the generated parts of pages. With `--check`, names the stale pages instead.
 
-A page has its own words; what stands in it between two marks comes from the contracts, the
-docstrings in their sources, and the golden files. Nothing is known here of what is built on the
-contracts.
+The parts between two marks of a page come from the contracts, their docstrings and the golden
+files; the rest of the page is written by hand.
 """
 
 import argparse
@@ -27,27 +26,27 @@ PAGES: dict[str, dict[str, Callable[[], list[str]]]] = {
         "words": wire.words,
     },
 }
-"""Each page, and what is between its marks."""
+"""By page: the generated part of each mark."""
 
 _MARKED = re.compile(r"(<!-- made: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def fill(page: str, text: str) -> str:
-    """The page as it should be, with its own words as they are."""
-    makers = PAGES[page]
+    """Return a page with its generated parts replaced."""
+    parts = PAGES[page]
     marks = [name for _, name, _ in _MARKED.findall(text)]
-    if sorted(marks) != sorted(makers):
-        raise SystemExit(f"{page}: its marks are {marks}; wanted once each: {list(makers)}")
+    if sorted(marks) != sorted(parts):
+        raise SystemExit(f"{page}: its marks are {marks}; each of {list(parts)} must appear once")
 
-    def fill(mark: re.Match[str]) -> str:
-        made = "\n".join(makers[mark[2]]()).strip()
-        return f"{mark[1]}\n{made}\n\n{mark[3]}"
+    def fill_part(mark: re.Match[str]) -> str:
+        part = "\n".join(parts[mark[2]]()).strip()
+        return f"{mark[1]}\n{part}\n\n{mark[3]}"
 
-    return _MARKED.sub(fill, text)
+    return _MARKED.sub(fill_part, text)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the pages, or with `--check` name those that are stale."""
+    """Write the pages, or name the stale ones; return the exit status."""
     parser = argparse.ArgumentParser(prog="tools/pages.py", description="Write generated pages.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
     check = parser.parse_args(arguments).check
@@ -55,14 +54,14 @@ def main(arguments: Sequence[str]) -> int:
     for page in PAGES:
         path = ROOT / page
         text = path.read_text()
-        wanted = fill(page, text)
-        if text == wanted:
+        expected = fill(page, text)
+        if text == expected:
             continue
         if check:
             print(f"{page} is stale: make fix writes it", file=sys.stderr)
             status = 1
         else:
-            path.write_text(wanted)
+            path.write_text(expected)
             print(f"wrote {page}")
     return status
 

@@ -1,4 +1,4 @@
-"""What docs/policies.md tells: each kind with its fields, from the model and nothing else."""
+"""Generates docs/policies.md from the model of the policies."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from libs.policy.kinds.kind import Kind
 from libs.policy.manifests import to_json
 from libs.policy.shapes import About, Field, JsonType, Shape
 
-_FIRST = """# What people want: the policies
+_INTRODUCTION = """# What people want: the policies
 
 **Status.** Made from `libs.policy` by `make fix`; edit the model, not this page. The manifests in
 `deploy/chart/crds/` are made from the same model.
@@ -35,8 +35,7 @@ _NAMES = {
 
 
 def page() -> str:
-    """The whole page."""
-    lines = [_FIRST]
+    lines = [_INTRODUCTION]
     lines += [
         f"- [{kind.name}](#{kind.name.lower()}): {kind.description}" for kind in KINDS.values()
     ]

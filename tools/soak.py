@@ -1,11 +1,11 @@
 """Long randomised runs, on all processors: `python -m tools.soak WHAT --seeds N [--first M]`.
 
-`engine`: each seed is a small rollout of the engine alone. `campaign`: each is the whole system,
-with all its services. Both are judged by the audit. What goes wrong is told, once for each kind;
-the exit status says whether anything did.
+`engine` runs a small rollout of the engine alone per seed, `campaign` the whole system with all its
+services. The audit judges both. The first failure of each kind is reported in full; the exit status
+is 1 if any seed failed.
 
-`explore --states N [--scene WORDS]`: every order of events from scenes that are too large for a
-test, up to so many states each; a shortest story is told of what goes wrong.
+`explore --states N [--scene WORDS]` tries every order of events in scenarios that are too large for
+a test, up to N states each, and reports a shortest failing sequence.
 """
 
 import argparse
@@ -28,105 +28,102 @@ from tests.component.rollout.simulation.scenario import scenario
 from tests.component.rollout.simulation.shrink import shrink_failure
 
 SeedResult = tuple[int, str, int]
-"""A seed, what is wrong with it, and how many nodes ended in place."""
+"""Seed, failure (empty if none), and the number of nodes that ended in place."""
 
 
 class SoakTarget(NamedTuple):
-    """What can be soaked."""
-
     run: Callable[[int], SeedResult]
-    story: Callable[[int], str]
+    report: Callable[[int], str]
 
 
 def _engine(seed: int) -> SeedResult:
-    played = run_scenario(scenario(seed))
-    wrong = played.wrong
-    return seed, f"{wrong.kind}: {wrong.message}" if wrong is not None else "", played.done
+    result = run_scenario(scenario(seed))
+    wrong = result.wrong
+    return seed, f"{wrong.kind}: {wrong.message}" if wrong is not None else "", result.done
 
 
 def _campaign(seed: int) -> SeedResult:
     try:
-        played = campaign.run_seed(campaigns.scenario(seed))
-    except Exception as error:  # noqa: BLE001  (the others are played all the same)
+        result = campaign.run_seed(campaigns.scenario(seed))
+    except Exception as error:  # noqa: BLE001  (the other seeds still run)
         return seed, f"crash {type(error).__name__}: {error}", 0
-    first = played.failures[0] if played.failures else None
-    return seed, str(first or ""), 0 if first else len(played.scenario.nodes)
+    first = result.failures[0] if result.failures else None
+    return seed, str(first or ""), 0 if first else len(result.scenario.nodes)
 
 
-def _engines_story(seed: int) -> str:
+def _engine_report(seed: int) -> str:
     return failure_report(shrink_failure(run_scenario(scenario(seed))))
 
 
-def _campaigns_story(seed: int) -> str:
+def _campaign_report(seed: int) -> str:
     return campaign.seed_report(campaign.run_seed(campaigns.scenario(seed)))
 
 
 PARTS: Final = {
-    "engine": SoakTarget(_engine, _engines_story),
-    "campaign": SoakTarget(_campaign, _campaigns_story),
+    "engine": SoakTarget(_engine, _engine_report),
+    "campaign": SoakTarget(_campaign, _campaign_report),
 }
 
 
-def explored(scene: tuple[str, int]) -> tuple[str, LongExplorationResult]:
-    """One scene, up to so many states."""
-    name, most = scene
-    return name, long_explorations()[name](most)
+def explore(task: tuple[str, int]) -> tuple[str, LongExplorationResult]:
+    """Explore one scene up to a number of states."""
+    name, max_states = task
+    return name, long_explorations()[name](max_states)
 
 
-def explorations(words: str, most: int) -> int:
-    """Those whose name has these words; the exit status."""
+def explore_all(words: str, max_states: int) -> int:
+    """Explore the scenes whose names contain some words; return the exit status."""
     names = [name for name in long_explorations() if words in name]
     states = wrong = 0
     with multiprocessing.Pool() as pool:
-        scenes = [(name, most) for name in names]
-        for name, found in pool.imap_unordered(explored, scenes):
-            states += found.states
-            wrong += bool(found.wrong)
-            reach = "whole" if found.whole else "as far as it went"
-            print(f"{name}: {found.states} states, {reach}", flush=True)
-            if found.wrong:
-                print(found.wrong, end="\n\n", flush=True)
-    print(f"{len(names)} explorations, {states} states, {wrong} went wrong")
+        tasks = [(name, max_states) for name in names]
+        for name, result in pool.imap_unordered(explore, tasks):
+            states += result.states
+            wrong += bool(result.wrong)
+            extent = "complete" if result.whole else "stopped at the limit"
+            print(f"{name}: {result.states} states, {extent}", flush=True)
+            if result.wrong:
+                print(result.wrong, end="\n\n", flush=True)
+    print(f"{len(names)} explorations, {states} states, {wrong} failed")
     return 1 if wrong or not names else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit status."""
+    """Run the soak and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("what", choices=[*PARTS, "explore"])
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--only", type=int, default=None, help="tell the story of one seed")
-    parser.add_argument("--states", type=int, default=100_000, help="so many of each scene at most")
-    parser.add_argument("--scene", default="", help="only scenes whose name has these words")
-    chosen = parser.parse_args(arguments)
-    if chosen.what == "explore":
-        return explorations(chosen.scene, chosen.states)
-    part = PARTS[chosen.what]
-    if chosen.only is not None:
-        print(part.story(chosen.only))
+    parser.add_argument("--only", type=int, default=None, help="report one seed in full")
+    parser.add_argument("--states", type=int, default=100_000, help="the limit of states per scene")
+    parser.add_argument("--scene", default="", help="only scenes whose names contain these words")
+    options = parser.parse_args(arguments)
+    if options.what == "explore":
+        return explore_all(options.scene, options.states)
+    part = PARTS[options.what]
+    if options.only is not None:
+        print(part.report(options.only))
         return 0
     kinds: Counter[str] = Counter()
     first: dict[str, int] = {}
     nodes = 0
-    seeds = range(chosen.first, chosen.first + chosen.seeds)
-    began = time.monotonic()
+    seeds = range(options.first, options.first + options.seeds)
+    started = time.monotonic()
     with multiprocessing.Pool() as pool:
-        for seed, wrong, done in pool.imap_unordered(part.run, seeds, chunksize=8):
+        for seed, failure, done in pool.imap_unordered(part.run, seeds, chunksize=8):
             nodes += done
-            if wrong:
-                kind = wrong.partition(":")[0]
+            if failure:
+                kind = failure.partition(":")[0]
                 kinds[kind] += 1
                 first[kind] = min(seed, first.get(kind, seed))
     for kind, number in kinds.most_common():
-        print(f"{number} of {len(seeds)} go wrong ({kind}), first {first[kind]}:")
-        print(part.story(first[kind]), end="\n\n")
-    took = time.monotonic() - began
+        print(f"{number} of {len(seeds)} seeds failed ({kind}); the first is {first[kind]}:")
+        print(part.report(first[kind]), end="\n\n")
+    took = time.monotonic() - started
     print(
-        f"{len(seeds)} seeds in {took:.0f} s, {nodes} nodes ended in place,"
-        f" {kinds.total()} went wrong"
+        f"{len(seeds)} seeds in {took:.0f} s, {nodes} nodes ended in place, {kinds.total()} failed"
     )
     return 1 if kinds else 0
 

@@ -1,7 +1,4 @@
-"""How a struct is told in Markdown: its fields, their types, what its source says of them.
-
-Which page it stands on, and beside what, is not known here.
-"""
+"""Describes structs in Markdown: fields, types, defaults and docstrings."""
 
 import ast
 import inspect
@@ -22,53 +19,49 @@ ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests/contracts/golden" / f"v{message.MAJOR}"
 
 
-# Notes: the docstrings in the sources.
-
-
 @cache
-def _notes(cls: type[Any]) -> dict[str, str]:
-    """What the source says below each field, or word, of a class."""
+def _field_docstrings(cls: type[Any]) -> dict[str, str]:
+    """Return the strings below the fields of a class by field."""
     source = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
     (body,) = [
-        p.body for p in source.body if isinstance(p, ast.ClassDef) and p.name == cls.__name__
+        node.body
+        for node in source.body
+        if isinstance(node, ast.ClassDef) and node.name == cls.__name__
     ]
-    notes: dict[str, str] = {}
-    for part, after in itertools.pairwise(body):
-        target = part.target if isinstance(part, ast.AnnAssign) else None
-        if isinstance(part, ast.Assign):
-            target = part.targets[0]
+    docstrings: dict[str, str] = {}
+    for statement, after in itertools.pairwise(body):
+        target = statement.target if isinstance(statement, ast.AnnAssign) else None
+        if isinstance(statement, ast.Assign):
+            target = statement.targets[0]
         if isinstance(target, ast.Name) and isinstance(after, ast.Expr):
-            notes[target.id] = " ".join(str(ast.literal_eval(after.value)).split())
-    return notes
+            docstrings[target.id] = " ".join(str(ast.literal_eval(after.value)).split())
+    return docstrings
 
 
-def _says(cls: type[Any]) -> str:
+def _class_docstring(cls: type[Any]) -> str:
     return " ".join((inspect.getdoc(cls) or "").split())
 
 
-# Types: how a field's type is told, and where its parts are described.
-
-
-def _within(info: types.Type) -> Iterator[type[Any]]:
-    """Every struct and every list of words in a type."""
+def _nested_types(info: types.Type) -> Iterator[type[Any]]:
+    """Return every struct and enum within a type."""
     if isinstance(info, types.StructType):
         yield info.cls
         for field in info.fields:
-            yield from _within(field.type)
+            yield from _nested_types(field.type)
     elif isinstance(info, types.EnumType):
         yield info.cls
     elif isinstance(info, types.UnionType):
-        for one in info.types:
-            yield from _within(one)
+        for member in info.types:
+            yield from _nested_types(member)
     elif isinstance(info, types.VarTupleType | types.ListType):
-        yield from _within(info.item_type)
+        yield from _nested_types(info.item_type)
     elif isinstance(info, types.DictType):
-        yield from _within(info.value_type)
+        yield from _nested_types(info.value_type)
 
 
 @cache
 def anchors() -> dict[type[Any], str]:
-    """Where each struct and each list of words is described."""
+    """Return the anchor of the description of each struct and enum."""
     anchors: dict[type[Any], str] = {}
     for form in FORMS:
         anchors.setdefault(form.content, form.name.replace(".", "-"))
@@ -76,14 +69,14 @@ def anchors() -> dict[type[Any], str]:
         anchors.setdefault(plane.forms[0].message, f"{plane.name}-envelope")
     for form in FORMS:
         for cls in (
-            *_within(types.type_info(form.message)),
-            *_within(types.type_info(form.content)),
+            *_nested_types(types.type_info(form.message)),
+            *_nested_types(types.type_info(form.content)),
         ):
             anchors.setdefault(cls, f"{cls.__module__.rpartition('.')[2]}-{cls.__name__}".lower())
     return anchors
 
 
-_PLAIN: dict[type[types.Type], str] = {
+_TYPE_NAMES: dict[type[types.Type], str] = {
     types.StrType: "string",
     types.IntType: "integer",
     types.FloatType: "number",
@@ -98,14 +91,14 @@ def _type(info: types.Type) -> str:
     if isinstance(info, types.StructType | types.EnumType):
         return f"[{info.cls.__name__}](#{anchors()[info.cls]})"
     if isinstance(info, types.UnionType):
-        return " or ".join(_type(one) for one in info.types)
+        return " or ".join(_type(member) for member in info.types)
     if isinstance(info, types.VarTupleType | types.ListType):
         return f"list of {_type(info.item_type)}"
     if isinstance(info, types.TupleType):
-        return f"[{', '.join(_type(one) for one in info.item_types)}]"
+        return f"[{', '.join(_type(member) for member in info.item_types)}]"
     if isinstance(info, types.DictType):
         return f"map to {_type(info.value_type)}"
-    return _PLAIN[type(info)]
+    return _TYPE_NAMES[type(info)]
 
 
 def _default(field: types.Field) -> str:
@@ -117,31 +110,33 @@ def _default(field: types.Field) -> str:
     return f"`{msgspec.json.encode(default).decode()}`"
 
 
-# Markdown.
-
-
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    """A table, and the empty line after it."""
+    """Return the lines of a table, and an empty line."""
     cells = [list(head), *(list(row) for row in rows)]
     cells.insert(1, ["---"] * len(cells[0]))
-    return ["| " + " | ".join(one.replace("|", "\\|") for one in row) + " |" for row in cells] + [
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells] + [
         ""
     ]
 
 
 def fields(cls: type[Any]) -> list[str]:
-    """The fields of a struct, in the order in which they are written."""
+    """Return a table of the fields of a struct, in the order of the wire format."""
     info = types.type_info(cls)
     assert isinstance(info, types.StructType)
-    notes = _notes(cls)
+    docstrings = _field_docstrings(cls)
     rows = [
-        [f"`{field.encode_name}`", _type(field.type), _default(field), notes.get(field.name, "")]
+        [
+            f"`{field.encode_name}`",
+            _type(field.type),
+            _default(field),
+            docstrings.get(field.name, ""),
+        ]
         for field in info.fields
     ]
     if info.tag_field:
         rows.insert(0, [f"`{info.tag_field}`", "integer", f"`{info.tag}`", "The major version."])
     if info.array_like:
-        numbered = [[str(place), *row] for place, row in enumerate(rows)]
+        numbered = [[str(position), *row] for position, row in enumerate(rows)]
         return table(("Place", "Field", "Type", "Default", "Meaning"), numbered)
     return (
         table(("Field", "Type", "Default", "Meaning"), rows) if rows else ["It has no fields.", ""]
@@ -149,15 +144,21 @@ def fields(cls: type[Any]) -> list[str]:
 
 
 def example(form: MessageForm) -> list[str]:
-    """The golden file of a form, behind a click."""
+    """Return the golden file of a form as a collapsed section."""
     path = GOLDEN / f"{form.name}.{'msgpack' if form.is_binary else 'json'}"
     data = path.read_bytes()
     if form.is_binary:
         data = msgspec.json.encode(msgspec.msgpack.decode(data))
-    shown = msgspec.json.format(data, indent=2).decode()
-    return ["<details><summary>Example</summary>", "", "```json", shown, "```", "</details>", ""]
+    text = msgspec.json.format(data, indent=2).decode()
+    return ["<details><summary>Example</summary>", "", "```json", text, "```", "</details>", ""]
 
 
 def heading(level: int, title: str, cls: type[Any]) -> list[str]:
-    """Where links to a struct lead, and what its source says of it."""
-    return [f'<a id="{anchors()[cls]}"></a>', f"{'#' * level} {title}", "", _says(cls), ""]
+    """Return an anchor, a heading and the docstring of a struct or enum."""
+    return [
+        f'<a id="{anchors()[cls]}"></a>',
+        f"{'#' * level} {title}",
+        "",
+        _class_docstring(cls),
+        "",
+    ]

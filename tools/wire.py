@@ -1,7 +1,4 @@
-"""What docs/wire.md tells of the contracts: planes, inboxes, streams, messages, lines to type.
-
-The page's own words stand in the page. A subject is built here as everywhere else.
-"""
+"""The generated parts of docs/wire.md: planes, inboxes, streams, commands to type, messages."""
 
 from collections.abc import Iterable
 from enum import EnumType
@@ -18,8 +15,8 @@ from libs.contracts.streams import DAY, STREAMS, Stream
 CLUSTER, NODE = "default", "gpu-1.rack-7.example"
 
 
-def _who(writers: Iterable[Writer]) -> str:
-    """Writers in words: those on nodes and the cluster roles by one word each, where all are."""
+def _writers(writers: Iterable[Writer]) -> str:
+    """Return the writers as a list; all node components or all cluster roles are one word."""
     left, words = list(writers), list[str]()
     for word, group in (("components", COMPONENTS), ("cluster roles", catalogue.SERVICES)):
         if set(group) <= set(left):
@@ -34,11 +31,11 @@ def _title(form: MessageForm) -> str:
     return f"`{kind or plane}`" + (f": the {part}" if part else "")
 
 
-def _form(form: MessageForm, *, plane: Plane) -> list[str]:
+def _form(form: MessageForm, plane: Plane) -> list[str]:
     lines = heading(4, _title(form), form.content)
     if form.parties:
-        told = "To" if plane.stream is streams.COMMANDS else "From"
-        lines += [f"{told} {_who(form.parties)} alone.", ""]
+        direction = "To" if plane.stream is streams.COMMANDS else "From"
+        lines += [f"{direction} {_writers(form.parties)} alone.", ""]
     return lines + fields(form.content) + example(form)
 
 
@@ -51,56 +48,56 @@ def _plane(plane: Plane) -> list[str]:
     if first.body:
         lines += heading(4, f"The envelope: {first.message.__name__}", first.message)
         lines += fields(first.message)
-    return lines + [line for form in plane.forms for line in _form(form, plane=plane)]
+    return lines + [line for form in plane.forms for line in _form(form, plane)]
 
 
 def planes() -> list[str]:
-    """Every plane in a row, and the one that the server alone writes."""
+    """Return a table of the planes, and of `notify`, which only the server writes."""
     rows = [
         [
             f"[`{plane.name}`](#{plane.name})",
             f"`{plane.shape}`",
-            _who(plane.writers),
-            _who(plane.readers),
+            _writers(plane.writers),
+            _writers(plane.readers),
             f"stream [{plane.stream.name}](#streams)" if plane.stream else "core NATS",
         ]
         for plane in PLANES
     ]
     shapes = "<br>".join(f"`{shape}`" for shape in NOTIFY_SHAPES)
-    rows.insert(2, ["`notify`", shapes, "nats-server", _who(COMPONENTS), "core NATS"])
+    rows.insert(2, ["`notify`", shapes, "nats-server", _writers(COMPONENTS), "core NATS"])
     return table(("Plane", "Subject", "Written by", "Read by", "Carried by"), rows)
 
 
 def _limits(stream: Stream) -> list[str]:
-    kept = f"{stream.per_subject} per subject"
+    retention = f"{stream.per_subject} per subject"
     if stream.max_age:
-        kept += f", {stream.max_age / DAY:g} days, {stream.max_bytes // 1024**2} MiB"
-    also = [
+        retention += f", {stream.max_age / DAY:g} days, {stream.max_bytes // 1024**2} MiB"
+    options = [
         *(["compressed"] if stream.compressed else []),
         *(["no purge"] if stream.deny_purge else []),
         *([f"copied from `{stream.notify[0]}` to `{stream.notify[1]}`"] if stream.notify else []),
     ]
-    taken = "<br>".join(f"`{pattern}`" for pattern in stream.subjects)
+    patterns = "<br>".join(f"`{pattern}`" for pattern in stream.subjects)
     size = f"{stream.max_message // 1024} KiB"
     return [
         stream.name,
         stream.keeps,
-        taken,
-        kept,
+        patterns,
+        retention,
         size,
         str(stream.max_consumers),
-        ", ".join(also),
+        ", ".join(options),
     ]
 
 
 def stream_limits() -> list[str]:
-    """Each stream with its limits."""
+    """Return a table of the streams with their limits."""
     head = ("Stream", "Has", "Subjects", "Keeps", "Message", "Consumers", "Also")
     return table(head, map(_limits, STREAMS))
 
 
 def inboxes() -> list[str]:
-    """Where answers to each identity go."""
+    """Return a table of the inbox of each identity."""
     rows = [
         [f"`{writer}`", f"`{subjects.inbox(Identity(writer=writer, node=node))}`"]
         for writer in Writer
@@ -110,7 +107,7 @@ def inboxes() -> list[str]:
 
 
 def commands() -> list[str]:
-    """For each thing that one wants to know: the command that tells it."""
+    """Return a shell block with a `nats` command for each common question."""
     state = subjects.State(cluster=CLUSTER, node="*", component="*", kind="*")
     facts = msgspec.structs.replace(state, node=NODE, component="driver", kind="facts")
     slot = subjects.Command(cluster=CLUSTER, node=NODE, component="driver")
@@ -120,7 +117,7 @@ def commands() -> list[str]:
     why = subjects.Query(cluster=CLUSTER, service="scheduler", verb="why")
     question = (GOLDEN / "ask.why.question.json").read_text()
     inbox = f"--inbox-prefix={subjects.inbox(Identity(writer=Writer.CTL))}"
-    told = (
+    examples = (
         ("what every component reports, as it reports it", f"nats sub '{state}'"),
         ("its answers to checks have one token more", f"nats sub '{state}.*'"),
         (
@@ -138,18 +135,18 @@ def commands() -> list[str]:
          f"nats {inbox} req --raw \\\n  '{why}' \\\n  '{question}'"),
     )  # fmt: skip
     lines = ["```sh"]
-    for what, command in told:
-        lines += [f"# {what}", command, ""]
+    for comment, command in examples:
+        lines += [f"# {comment}", command, ""]
     return [*lines[:-1], "```"]
 
 
 def messages() -> list[str]:
-    """Every message, plane by plane."""
+    """Return the messages of each plane."""
     return [line for plane in PLANES for line in _plane(plane)]
 
 
 def at_rest() -> list[str]:
-    """What is no message."""
+    """Return the forms that are stored instead of sent."""
     lines: list[str] = []
     for item in STORED_FORMS:
         form = item.form
@@ -158,24 +155,24 @@ def at_rest() -> list[str]:
     return lines
 
 
-def _rest() -> list[type[Any]]:
-    """Structs and lists of words that are neither a whole message nor a body."""
-    told = {form.content for form in FORMS} | {plane.forms[0].message for plane in PLANES}
-    return sorted((cls for cls in anchors() if cls not in told), key=lambda cls: cls.__name__)
+def _nested() -> list[type[Any]]:
+    """Return the structs and enums that are neither a message nor a body."""
+    described = {form.content for form in FORMS} | {plane.forms[0].message for plane in PLANES}
+    return sorted((cls for cls in anchors() if cls not in described), key=lambda cls: cls.__name__)
 
 
 def parts() -> list[str]:
-    """Structs within messages."""
-    structs = [cls for cls in _rest() if not isinstance(cls, EnumType)]
+    """Return the structs within messages."""
+    structs = [cls for cls in _nested() if not isinstance(cls, EnumType)]
     return [line for cls in structs for line in (*heading(3, cls.__name__, cls), *fields(cls))]
 
 
 def words() -> list[str]:
-    """Lists of words within messages."""
+    """Return the enums within messages."""
     lines: list[str] = []
-    for cls in _rest():
+    for cls in _nested():
         if isinstance(cls, EnumType):
-            words = cast(Iterable[Any], cls)
+            members = cast(Iterable[Any], cls)
             lines += heading(3, cls.__name__, cls)
-            lines += [", ".join(f"`{word.value}`" for word in words), ""]
+            lines += [", ".join(f"`{member.value}`" for member in members), ""]
     return lines

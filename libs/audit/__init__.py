@@ -1,8 +1,8 @@
-"""The audit: what a journal says of our promises, and where one was broken.
+"""Judges whether a journal keeps the promises of docs/invariants.md.
 
-`judge` looks at one journal, `compare` at two runs of one seed, `unaccounted` at one decision. Here
-must not live: anything that decides. The engine is not asked what it meant; what it wrote is held
-against docs/invariants.md and docs/states.md. Pure: no I/O, no clock.
+`judge` checks one journal, `isolation` compares two runs of one seed, `unaccounted` checks one
+decision. The audit decides nothing itself and does not consult the engine: it compares what was
+written with docs/invariants.md and docs/states.md. Pure: no I/O, no clock.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ _EVENTS: Final = "events"
 class _Check(NamedTuple):
     invariant: str
     needs: tuple[str, ...]
-    of: Callable[[AuditCase], Iterator[AuditFinding]]
+    find: Callable[[AuditCase], Iterator[AuditFinding]]
 
 
 _CHECKS: Final = (
@@ -78,8 +78,10 @@ _CHECKS: Final = (
 
 
 def judge(journal: AuditJournal, *, faults: bool = False) -> AuditResult:
-    """Every violation that shows, in the order of time; `faults`: some were injected, so I10, which
-    counts what is written when nothing goes wrong, is left out.
+    """Return every violation in the journal, ordered by time.
+
+    `faults` says that faults were injected into the run: I10 is then not judged, because it limits
+    the writes of an undisturbed run.
     """
     case = AuditCase(journal)
     violations: list[Violation] = []
@@ -91,13 +93,13 @@ def judge(journal: AuditJournal, *, faults: bool = False) -> AuditResult:
         if missing:
             unjudged.setdefault(check.invariant, []).extend(missing)
             continue
-        for finding in check.of(case):
+        for finding in check.find(case):
             if isinstance(finding, MissingSource):
                 unjudged.setdefault(finding.invariant, []).append(finding.source)
             else:
                 violations.append(finding)
-    violations.sort(key=lambda one: (one.time, one.revision, one.invariant, one.message))
+    violations.sort(key=lambda found: (found.time, found.revision, found.invariant, found.message))
     return AuditResult(
         violations=tuple(violations),
-        not_judged={name: ", ".join(dict.fromkeys(lacks)) for name, lacks in unjudged.items()},
+        not_judged={name: ", ".join(dict.fromkeys(sources)) for name, sources in unjudged.items()},
     )

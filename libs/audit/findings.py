@@ -1,4 +1,4 @@
-"""What the audit answers."""
+"""The result of an audit."""
 
 from collections.abc import Mapping
 
@@ -6,19 +6,19 @@ import msgspec
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """A promise that was not kept."""
+    """A broken promise."""
 
     invariant: str
     node: str = ""
     time: float = 0.0
     revision: int = 0
-    """Where it can be seen; 0: in no revision."""
+    """The revision that shows it; 0 where no revision does."""
     message: str
-    """One sentence for a person."""
+    """One sentence for people."""
 
 
 class MissingSource(msgspec.Struct, frozen=True, kw_only=True):
-    """An invariant, or a part of it, that nobody could judge."""
+    """An invariant, or a part of one, that could not be judged."""
 
     invariant: str
     source: str
@@ -29,8 +29,6 @@ AuditFinding = Violation | MissingSource
 
 
 class AuditResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a journal says of the invariants."""
-
     violations: tuple[Violation, ...] = ()
     not_judged: Mapping[str, str] = {}
-    """By invariant: which source is missing. Violations that show all the same are still named."""
+    """The missing sources by invariant. Violations found without them are still listed."""

@@ -1,7 +1,7 @@
-"""Paths of `Revision.changed`, and objects rebuilt from them.
+"""The paths of `Revision.changed`: parsing them, and setting values in objects by path.
 
-A path is a sequence of keys joined by dots. Keys with punctuation are quoted in brackets, and list
-items are selected by identifying fields: `status.conditions[type=Ready].status`.
+A path joins keys by dots. A key with punctuation is quoted in brackets, and an item of a list is
+named by its identifying fields: `status.conditions[type=Ready].status`.
 """
 
 import json
@@ -18,23 +18,22 @@ _SEGMENT = re.compile(
 _PAIRS = re.compile(rf'([^\s=\[\],"]+)=({_STRING}|[^\[\]=,"\s]+)')
 
 Item = tuple[tuple[str, str], ...]
-"""The fields and values that identify a list item."""
+"""The identifying fields of an item of a list, with their values."""
 Segment = str | Item
 
 
 @lru_cache(maxsize=4096)
 def segments(path: str) -> tuple[Segment, ...]:
-    """Split a path into keys and list items."""
-    result: list[Segment] = []
+    parts: list[Segment] = []
     for match in _SEGMENT.finditer(path):
         if (plain := match["plain"]) is not None:
-            result.append(plain)
+            parts.append(plain)
         elif (quoted := match["quoted"]) is not None:
-            result.append(json.loads(quoted))
+            parts.append(json.loads(quoted))
         else:
             pairs = _PAIRS.findall(match["item"])
-            result.append(tuple((name, _unquoted(value)) for name, value in pairs))
-    return tuple(result)
+            parts.append(tuple((name, _unquoted(value)) for name, value in pairs))
+    return tuple(parts)
 
 
 def _unquoted(value: str) -> str:
@@ -42,33 +41,35 @@ def _unquoted(value: str) -> str:
 
 
 def label_path(key: str) -> str:
+    """Return the path of a label; its key must contain punctuation, as all of ours do."""
     return f"metadata.labels[{json.dumps(key)}]"
 
 
 def annotation_path(key: str) -> str:
+    """Return the path of an annotation; its key must contain punctuation."""
     return f"metadata.annotations[{json.dumps(key)}]"
 
 
 @lru_cache(maxsize=4096)
 def metadata_key(path: str) -> tuple[str, str] | None:
-    """Return "labels" or "annotations" and the key, if the path is in one of these maps."""
+    """Return `labels` or `annotations` and the key, for a path of one of them."""
     parts = segments(path)
     if len(parts) != 3 or parts[0] != "metadata" or parts[1] not in ("labels", "annotations"):
         return None
     return cast(str, parts[1]), cast(str, parts[2])
 
 
-def set_path(obj: dict[str, Any], path: str, value: Any) -> None:
-    """Set the value at a path; None removes it, and the parents that become empty."""
-    _put(obj, segments(path), value)
+def set_path(manifest: dict[str, Any], path: str, value: Any) -> None:
+    """Set the value at a path of an object; None removes it, and the maps left empty."""
+    _set(manifest, segments(path), value)
 
 
-def _put(container: Any, parts: tuple[Segment, ...], value: Any) -> None:
+def _set(parent: Any, parts: tuple[Segment, ...], value: Any) -> None:
     first, rest = parts[0], parts[1:]
     if isinstance(first, tuple):
-        _put_item(cast(list[Any], container), first, rest, value)
+        _set_item(cast(list[Any], parent), first, rest, value)
         return
-    tree = cast(dict[str, Any], container)
+    tree = cast(dict[str, Any], parent)
     if not rest:
         if value is None:
             tree.pop(first, None)
@@ -80,14 +81,14 @@ def _put(container: Any, parts: tuple[Segment, ...], value: Any) -> None:
         if value is None:
             return
         tree[first] = kind()
-    _put(tree[first], rest, value)
+    _set(tree[first], rest, value)
     if value is None and not tree[first]:
         del tree[first]
 
 
-def _put_item(items: list[Any], identity: Item, rest: tuple[Segment, ...], value: Any) -> None:
+def _set_item(items: list[Any], identity: Item, rest: tuple[Segment, ...], value: Any) -> None:
     for item in items:
-        if all(item.get(name) == wanted for name, wanted in identity):
+        if all(item.get(name) == expected for name, expected in identity):
             break
     else:
         if value is None:
@@ -95,13 +96,13 @@ def _put_item(items: list[Any], identity: Item, rest: tuple[Segment, ...], value
         item = dict(identity)
         items.append(item)
     if rest:
-        _put(item, rest, value)
+        _set(item, rest, value)
     if value is None and any(name not in item for name, _ in identity):
         items.remove(item)
 
 
 def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the path and value of each leaf of an object's maps; a list is one leaf."""
+    """Return every leaf of an object with its path; a list is one leaf."""
     for key, value in tree.items():
         part = f".{key}" if re.fullmatch(r'[^.\[\]/=,"\s]+', key) else f"[{json.dumps(key)}]"
         leaf_path = (path + part).removeprefix(".")

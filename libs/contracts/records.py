@@ -1,6 +1,7 @@
-"""The journal that is audited: records of each source, and facts that no source records.
+"""The input of an audit: the records of each source, and facts that no source records.
 
-Simulations, the demo, and the API server's audit log of a real cluster produce it.
+Simulations and the demo write these records directly; on a cluster they come from the audit log of
+the API server.
 """
 
 from collections.abc import Mapping
@@ -13,42 +14,41 @@ from libs.contracts.journal import Entry, Revision
 
 
 class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about a pool from a time on, where the journal has no policy object for it.
+    """Facts about a pool since a time, for journals without policy objects.
 
-    Entries with the same key replace each other in order of `since`. Policy objects are ignored for
-    that key.
+    Later facts of the same key replace earlier ones. Policy objects are ignored for these keys.
     """
 
     key: str
     since: float = 0.0
     members: frozenset[str] | None = None
-    """Node UIDs; None means the nodes whose records name the pool at that time."""
+    """Node uids; None: every node whose record names the pool at any time."""
     max_unavailable: int | str = "25%"
     failure_threshold: int | str = "5%"
     base: int | None = None
-    """None means the base in the Rollout's status, else the number of existing nodes."""
+    """None: the base in the status of the Rollout, or else the present number of nodes."""
     accepted: Mapping[str, int] = {}
-    """Accepted failures by target, where the journal has no Rollout that records them."""
+    """Accepted failures by target, for journals without Rollouts."""
     driverless: frozenset[str] = frozenset()
-    """UIDs of nodes without a loaded driver, which no revision shows. Those that should have one
-    count as unavailable."""
+    """Node uids without a loaded driver, which no revision shows: those that should have one are
+    unavailable."""
     doubtful: frozenset[str] = frozenset()
-    """UIDs of nodes whose driver state changed so recently that the scheduler may or may not have
-    known it when it decided. Checks of the budget do not count them."""
+    """Node uids whose driver was just loaded or unloaded, so that a decision may not have seen it
+    yet. They neither count as unavailable nor as capacity that a write takes away."""
 
 
 class DeviceHold(msgspec.Struct, frozen=True, kw_only=True):
-    """A process held a GPU's device file open. Only simulated machines record all of these."""
+    """An open device file of a GPU; only simulated machines record all of them."""
 
     node_uid: str
     since: float
     until: float | None = None
-    """None means that the file is still open."""
+    """None while the file is open."""
     holder: str = ""
 
 
 class LostJournal(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent lost its journal, so it may run the command in its slot once more."""
+    """The loss of an agent's journal; afterwards the agent may repeat the op in its slot."""
 
     node_uid: str
     component: str
@@ -56,16 +56,16 @@ class LostJournal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditJournal(msgspec.Struct, frozen=True, kw_only=True):
-    """All records by source; None means that the source was not recorded."""
+    """The records by source; None where a source is missing."""
 
     revisions: tuple[Revision, ...] | None = None
     """In the order of the API server. Nodes, Pods, Rollouts, policies and strategies are replayed;
-    creations of Kubernetes Events are counted."""
+    created Kubernetes Events are counted."""
     entries: tuple[Entry, ...] | None = None
-    """Entries of all agents; those of one component on one node are in the order written."""
+    """Of all agents; those of one component on one node in the order in which it wrote them."""
     events: tuple[Event, ...] | None = None
     start: tuple[Mapping[str, Any], ...] = ()
-    """Complete objects, with their kind, as they were before the first revision."""
+    """Whole objects, with their kinds, before the first revision."""
     pools: tuple[PoolFacts, ...] = ()
     device_holds: tuple[DeviceHold, ...] = ()
     lost_journals: tuple[LostJournal, ...] = ()

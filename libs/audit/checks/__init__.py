@@ -1,5 +1,5 @@
-"""The invariants, a module each: what happened goes in, what was not kept comes out.
+"""The checks of the invariants, one module each.
 
-Here may live: opinions, each with its line of docs/invariants.md. Here must not live: reading the
-journal; `libs.audit.replay` does that.
+A check turns the replayed journal of an `AuditCase` into findings. Reading the journal itself is
+the job of `libs.audit.replay`.
 """

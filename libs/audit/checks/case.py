@@ -1,4 +1,4 @@
-"""What every check is given: the journal, replayed once for all of them."""
+"""The input of every check: one journal, replayed once for all of them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,16 +19,20 @@ STALE_SECONDS: Final = 90.0
 """Nothing that lowers capacity starts on a source older than this (docs/states.md#freshness)."""
 
 ROUND_SECONDS: Final = 3.0
-"""A request that changes something takes no longer: what one round decided is written within it."""
+"""The longest time between a decision and its write: no changing request takes longer."""
 
 SKEW_SECONDS: Final = 2.0
-"""Clocks of machines differ by so much."""
+"""The largest difference between the clocks of two machines."""
 
 CHANGING_COMMANDS: Final = frozenset({CommandKind.SWAP.value, CommandKind.INSTALL.value})
 """Commands that change a machine."""
 
 NODES: Final = "nodes"
-"""What the Nodes are called among the sources that a record has `seen`."""
+"""The source of Nodes in the `seen` field of a record."""
+
+_AUDITED_EVENTS: Final = frozenset(
+    {EventKind.WAIT, EventKind.STEP, EventKind.COMMAND, EventKind.EVIDENCE}
+)
 
 
 class AuditCase:
@@ -45,57 +49,54 @@ class AuditCase:
 
     @cached_property
     def decoded_events(self) -> list[tuple[Event, EventBody]]:
-        """Those of our events that are held against something, opened."""
-        return list(_opened(self.events))
+        """The events of the audited kinds, with their bodies."""
+        return list(_decoded(self.events))
 
     @cached_property
     def writes(self) -> list[NodeChange]:
-        """The scheduler's, to Nodes."""
+        """The scheduler's writes to Nodes."""
         return [change for change in self.timeline.changes if change.ours]
 
     @cached_property
     def lowering_writes(self) -> list[NodeChange]:
-        """Those of them that made an available node unavailable; a failure is none of ours."""
+        """The scheduler's writes that made an available node unavailable, other than failures."""
         return [change for change in self.writes if self._lowers(change)]
 
     def _lowers(self, change: NodeChange) -> bool:
         uid, before, after = change.node.uid, change.before, change.after
         if before.unavailable or after.failed:
             return False
-        # A gate may open after somebody looked; nothing guards a write against that.
+        # A gate may open between the decision and the write; no precondition guards against that.
         seen = self.revision_seen(change)
-        places = (
+        positions = (
             change.position - 1,
             change.position if seen is None else self.timeline.position_of(seen),
         )
-        if any(self.availability.driverless(uid, place) for place in places):
+        if any(self.availability.driverless(uid, position) for position in positions):
             return False
         return after.leased_away or after.cordoned
 
     def revision_seen(self, change: NodeChange) -> int | None:
-        """The revision of Nodes on which a write says it was decided."""
+        """Return the revision of Nodes on which, by its record, a write was decided."""
         return revision_in(change.after.record.seen, NODES) if change.after.record else None
 
 
-_HELD: Final = frozenset({EventKind.WAIT, EventKind.STEP, EventKind.COMMAND, EventKind.EVIDENCE})
-
-
-def _opened(events: Iterable[Event]) -> Iterator[tuple[Event, EventBody]]:
+def _decoded(events: Iterable[Event]) -> Iterator[tuple[Event, EventBody]]:
     for event in events:
-        if event.kind in _HELD:
-            # One that cannot be read is of a newer writer, or shows in the tests of messages.
+        if event.kind in _AUDITED_EVENTS:
+            # A malformed event is of a newer writer; the tests of messages find the other causes.
             with suppress(MalformedMessage):
                 yield event, event.open()
 
 
 def revision_in(seen: Mapping[str, str], source: str) -> int | None:
-    """Of a source, if there is one that can be read."""
-    said = seen.get(source, "")
-    return int(said) if said.isascii() and said.isdigit() else None
+    """Return the revision seen of a source; None where it is missing or no number."""
+    text = seen.get(source, "")
+    return int(text) if text.isascii() and text.isdigit() else None
 
 
 def write_violation(invariant: str, change: NodeChange, message: str) -> Violation:
-    """Something wrong about a write to a Node."""
+    """Return a violation by a write to a Node."""
     return Violation(
         invariant=invariant,
         node=change.node.name,
@@ -106,5 +107,5 @@ def write_violation(invariant: str, change: NodeChange, message: str) -> Violati
 
 
 def agent_violation(invariant: str, entry: Entry, message: str) -> Violation:
-    """Something wrong about what an agent did."""
+    """Return a violation by an agent."""
     return Violation(invariant=invariant, node=entry.node, time=entry.time, message=message)

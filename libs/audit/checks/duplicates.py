@@ -1,4 +1,4 @@
-"""I11: no op's result is observed twice or out of order, whatever is lost, repeated or killed."""
+"""I11: each op has one result, in the order of ops, whatever is lost, repeated or killed."""
 
 from bisect import bisect_right, insort
 from collections import defaultdict
@@ -10,49 +10,48 @@ from libs.contracts.commands import Order
 from libs.contracts.events import Event
 from libs.contracts.journal import Entry, EntryPhase
 
-_Memory = tuple[str, str, int]
-_Order = Order
-_Event = Event
+_JournalKey = tuple[str, str, int]
+"""Node uid, component, and how many journals that component had lost before."""
 
 
 def duplicate_results(case: AuditCase) -> Iterator[AuditFinding]:
-    """Per node uid and component: one end for each op that was begun, in the order of ops.
+    """Check per node uid and component that each started op ends once, in the order of ops.
 
-    As long as its journal was not lost: from then on nobody can know that it had ended.
+    A lost journal starts a new count, because the agent cannot know the results before it.
     """
-    forgot: dict[tuple[str, str], list[float]] = defaultdict(list)
+    losses: dict[tuple[str, str], list[float]] = defaultdict(list)
     for loss in case.lost_journals:
-        insort(forgot[loss.node_uid, loss.component], loss.time)
-    finished: dict[_Memory, _Order] = {}
-    started: dict[_Memory, set[_Order]] = {}
+        insort(losses[loss.node_uid, loss.component], loss.time)
+    finished = dict[_JournalKey, Order]()
+    started = dict[_JournalKey, set[Order]]()
     for entry in case.entries:
-        losses = forgot.get((entry.node_uid, entry.component), [])
-        key = entry.node_uid, entry.component, bisect_right(losses, entry.time)
+        lost = bisect_right(losses.get((entry.node_uid, entry.component), []), entry.time)
+        key = entry.node_uid, entry.component, lost
         if entry.phase == EntryPhase.STARTED:
             if entry.order == finished.get(key):
-                yield _did(entry, "began again, after it had ended")
+                yield _violation(entry, "started again after it had ended")
             started.setdefault(key, set()).add(entry.order)
         elif entry.phase == EntryPhase.FINISHED:
             last = finished.get(key)
             if last is not None and entry.order <= last:
                 again = "again" if entry.order == last else f"after the later op {last}"
-                yield _did(entry, f"ended {again}")
-            # What began before the journal does may end in it.
+                yield _violation(entry, f"ended {again}")
+            # An op may have started before the journal begins.
             elif key in started and entry.order not in started[key]:
-                yield _did(entry, "ended without having begun")
+                yield _violation(entry, "ended without having started")
             finished[key] = max(last or entry.order, entry.order)
 
 
-def _did(entry: Entry, what: str) -> AuditFinding:
-    message = f"{entry.component} of {entry.node}: {entry.command} {entry.order} {what}"
+def _violation(entry: Entry, problem: str) -> AuditFinding:
+    message = f"{entry.component} of {entry.node}: {entry.command} {entry.order} {problem}"
     return agent_violation("I11", entry, message)
 
 
 def duplicate_event_ids(case: AuditCase) -> Iterator[AuditFinding]:
-    """An event that comes twice is the same both times."""
-    known: dict[str, _Event] = {}
+    """Check that events of the same id are equal."""
+    events = dict[str, Event]()
     for event in case.events:
-        first = known.setdefault(event.id, event)
+        first = events.setdefault(event.id, event)
         if first != event:
-            message = f"event {event.id} says two things: {first.message!r} and {event.message!r}"
+            message = f"event {event.id} has two contents: {first.message!r} and {event.message!r}"
             yield Violation(invariant="I11", node=event.node, time=event.at, message=message)

@@ -1,8 +1,8 @@
-"""I4, all other fields: what somebody else wrote last, we change only where we are meant to.
+"""I4, all other fields: a field that others wrote last is changed by us only in listed cases.
 
-The takeovers: requests to us are cleared; a state of `upgrade-required` is a request too; an edit
-of our state or driver label is taken back once in an attempt; a state that the GPU Operator left is
-adopted. A node whose record was lost is not ours until a person asks us to adopt or forget it.
+These are the takeovers: requests to us are cleared; a state of `upgrade-required` is a request too;
+an edit of our state or driver label is reverted once per attempt; a state that the GPU Operator
+left is adopted. A node without its record is not ours until a person asks us to adopt or forget it.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,138 +36,139 @@ from libs.contracts.paths import annotation_path, metadata_key
 _REQUESTS: Final = frozenset(
     {REQUEST, annotation_path(REQUESTED_ANNOTATION), annotation_path(SAFE_LOAD_ANNOTATION)}
 )
-_ELSEWHERE: Final = frozenset({UNSCHEDULABLE, LEASE, RECORD, INITIALLY_CORDONED})
-"""Judged elsewhere, or shared with the GPU Operator by design."""
+_EXEMPT: Final = frozenset({UNSCHEDULABLE, LEASE, RECORD, INITIALLY_CORDONED})
+"""Fields that other checks judge, or that are shared with the GPU Operator by design."""
 
-_SIGNS: Final = frozenset({STATE, DRIVER, LEASE, RECORD})
-_OWNED: Final = frozenset({NodeRequest.ADOPT.value, NodeRequest.FORGET.value})
+_OWNERSHIP_PATHS: Final = frozenset({STATE, DRIVER, LEASE, RECORD})
+_TAKEOVER_REQUESTS: Final = frozenset({NodeRequest.ADOPT.value, NodeRequest.FORGET.value})
 
 INCUMBENTS: Final = frozenset({"gpu-operator", "k8s-driver-manager", "nfd-master", "nfd-worker"})
-"""Whose labels our services take over when a cluster is moved to us."""
-_INHERITED: Final = ("nvidia.com/", "feature.node.kubernetes.io/")
+"""Managers whose labels our services take over when a cluster moves to Sluice."""
+_INHERITED_PREFIXES: Final = ("nvidia.com/", "feature.node.kubernetes.io/")
 
 
-class _Node(msgspec.Struct):
-    """What of a node's past decides whether we may."""
+class _NodeOwnership(msgspec.Struct):
+    """The part of a node's past that decides which of its fields we may write."""
 
     known: bool = False
-    """Whether it ever was ours."""
-    lost: bool = False
-    signs: set[str] = set()
-    """Paths that carry what we wrote there last; of one that was ours from the start, all."""
-    garbled: bool = False
-    """Whether there is a record that cannot be read."""
-    edits: dict[tuple[int, bool], list[int]] = {}
-    """By token, and whether it was in flight: where we took an edit back."""
+    """Whether the node ever was ours."""
+    record_lost: bool = False
+    own_paths: set[str] = set()
+    """Paths that we wrote last; of a node that was ours at the start, all of them."""
+    malformed_record: bool = False
+    reverts: dict[tuple[int, bool], list[int]] = {}
+    """Positions at which we reverted an edit, by token and whether the node was in flight."""
+
+    def observe(self, change: NodeChange) -> None:
+        for path in _OWNERSHIP_PATHS & change.revision.changed.keys():
+            value = change.revision.changed[path][1]
+            if change.ours and value:
+                self.own_paths.add(path)
+            else:
+                self.own_paths.discard(path)
+            if path == RECORD:
+                self.malformed_record = bool(value) and change.after.record is None
+        self.record_lost = (self.record_lost or change.record_lost) and self._shows_ownership(
+            change
+        )
+
+    def _shows_ownership(self, change: NodeChange) -> bool:
+        """Report whether the node still shows that it was ours; otherwise it is like a new one."""
+        if change.after.upgrade is not None or self.own_paths - {DRIVER}:
+            return True
+        return DRIVER in self.own_paths and (self.malformed_record or bool(change.after.state))
 
 
 def foreign_fields(case: AuditCase) -> Iterator[AuditFinding]:
-    """Each path of each write of ours."""
-    nodes: dict[str, _Node] = {}
+    """Check each path of each write of ours."""
+    nodes: dict[str, _NodeOwnership] = {}
     for change in case.timeline.changes:
         uid = change.node.uid
         node = nodes.get(uid)
         if node is None:
-            signed = change.node.was_ours
-            node = nodes[uid] = _Node(known=signed, signs=set(_SIGNS) if signed else set())
+            ours = change.node.was_ours
+            node = _NodeOwnership(known=ours, own_paths=set(_OWNERSHIP_PATHS) if ours else set())
+            nodes[uid] = node
         for message in _messages(change, node):
             yield write_violation("I4", change, f"{change.node.name}: {message}")
-        _sign(change, node)
-        node.lost = (node.lost or change.record_lost) and _bears_signs(change, node)
+        node.observe(change)
 
 
-def _sign(change: NodeChange, node: _Node) -> None:
-    """Who wrote last what is on it now."""
-    for path in _SIGNS & change.revision.changed.keys():
-        value = change.revision.changed[path][1]
-        if change.ours and value:
-            node.signs.add(path)
-        else:
-            node.signs.discard(path)
-        if path == RECORD:
-            node.garbled = bool(value) and change.after.record is None
-
-
-def _bears_signs(change: NodeChange, node: _Node) -> bool:
-    """Whether anything on it says that it was ours; if nothing does, it is like a new one."""
-    if change.after.upgrade is not None or node.signs - {DRIVER}:
-        return True
-    return DRIVER in node.signs and (node.garbled or bool(change.after.state))
-
-
-def _messages(change: NodeChange, node: _Node) -> Iterator[str]:
+def _messages(change: NodeChange, node: _NodeOwnership) -> Iterator[str]:
     manager = change.revision.manager
     if change.ours:
         yield from _form(change)
-        yield from _of_lost(change, node)
-        for path, last in change.over.items():
-            if last is None or last == MANAGER or path in _ELSEWHERE:
+        yield from _lost_record(change, node)
+        for path, last in change.previous_writers.items():
+            if last is None or last == MANAGER or path in _EXEMPT:
                 continue
-            rule = _RULES.get(path, _refuse)
+            rule = _RULES.get(path, _foreign_field)
             if problem := rule(change, node, path):
-                yield f"{path}, which {last} wrote, {problem}"
+                yield f"{path}, last written by {last}, {problem}"
         node.known = True
     elif manager.startswith(OURS):
-        for path, last in change.over.items():
-            if last is not None and last != manager and not _inherits(path, last):
-                yield f"{manager} changed {path}, which {last} wrote"
+        for path, last in change.previous_writers.items():
+            if last is not None and last != manager and not _is_inherited(path, last):
+                yield f"{manager} changed {path}, last written by {last}"
 
 
 def _form(change: NodeChange) -> Iterator[str]:
     revision = change.revision
     if revision.code == 201:
-        yield "it was created by us: an apply must name the uid of the Node that it means"
+        yield "our apply created the Node: an apply must name the uid of an existing Node"
     elif revision.verb != Verb.APPLY:
-        yield f"we wrote it by {revision.verb}, and not by an apply, which alone keeps ownership"
+        yield f"we wrote it by {revision.verb} instead of by an apply, which alone tracks owners"
 
 
-def _of_lost(change: NodeChange, node: _Node) -> Iterator[str]:
-    if change.before.request in _OWNED:
-        node.lost = False
-    elif node.lost:
-        yield "we wrote it, though its record is lost and nobody asked us to adopt or forget it"
+def _lost_record(change: NodeChange, node: _NodeOwnership) -> Iterator[str]:
+    if change.before.request in _TAKEOVER_REQUESTS:
+        node.record_lost = False
+    elif node.record_lost:
+        yield "we wrote to it although its record is lost and there is no adopt or forget request"
 
 
-def _refuse(change: NodeChange, _: _Node, path: str) -> str:
+def _foreign_field(change: NodeChange, _: _NodeOwnership, path: str) -> str:
     before, after = change.revision.changed[path]
-    return f"went from {before!r} to {after!r}"
+    return f"was changed by us from {before!r} to {after!r}"
 
 
-def _request(change: NodeChange, _: _Node, path: str) -> str:
+def _request(change: NodeChange, _: _NodeOwnership, path: str) -> str:
     after = change.revision.changed[path][1]
-    return f"was set to {after!r}" if after else ""
+    return f"was set by us to {after!r}" if after else ""
 
 
-def _state(change: NodeChange, node: _Node, _: str) -> str:
+def _state(change: NodeChange, node: _NodeOwnership, _: str) -> str:
     before = change.before
-    asked = before.state == UpgradeState.UPGRADE_REQUIRED or before.request in _OWNED
-    if asked or not node.known or before.record is None:
+    requested = (
+        before.state == UpgradeState.UPGRADE_REQUIRED or before.request in _TAKEOVER_REQUESTS
+    )
+    if requested or not node.known or before.record is None:
         return ""
-    # Who puts it right again himself has edited nothing that is left.
-    return _edit(change, node) if before.state != before.record.state else ""
+    # An edit that its author has reverted needs no revert of ours.
+    return _revert(change, node) if before.state != before.record.state else ""
 
 
-def _driver(change: NodeChange, node: _Node, _: str) -> str:
+def _driver(change: NodeChange, node: _NodeOwnership, _: str) -> str:
     before = change.before
     in_flight = before.upgrade is not None and before.record is not None and before.record.started
-    return _edit(change, node) if in_flight else ""
+    return _revert(change, node) if in_flight else ""
 
 
-def _edit(change: NodeChange, node: _Node) -> str:
+def _revert(change: NodeChange, node: _NodeOwnership) -> str:
     token = change.before.record.token if change.before.record else 0
-    places = node.edits.setdefault((token, change.before.upgrade is not None), [])
-    if change.position not in places:  # one write may take back several at once
-        places.append(change.position)
-    return "was taken back for the second time in one attempt" if len(places) == 2 else ""
+    positions = node.reverts.setdefault((token, change.before.upgrade is not None), [])
+    if change.position not in positions:  # one write may revert several edits
+        positions.append(change.position)
+    return "was reverted by us for the second time in one attempt" if len(positions) == 2 else ""
 
 
-_RULES: Final[dict[str, Callable[[NodeChange, _Node, str], str]]] = {
+_RULES: Final[dict[str, Callable[[NodeChange, _NodeOwnership, str], str]]] = {
     STATE: _state,
     DRIVER: _driver,
     **dict.fromkeys(_REQUESTS, _request),
 }
 
 
-def _inherits(path: str, last: str) -> bool:
-    found = metadata_key(path)
-    return found is not None and last in INCUMBENTS and found[1].startswith(_INHERITED)
+def _is_inherited(path: str, last: str) -> bool:
+    entry = metadata_key(path)
+    return entry is not None and last in INCUMBENTS and entry[1].startswith(_INHERITED_PREFIXES)

@@ -1,7 +1,7 @@
-"""I6: nothing that lowers capacity is decided on what is old.
+"""I6: no write that lowers capacity is decided on stale sources.
 
-A lowering write says which revision of each source it was decided on. A source was too far behind
-if the API server had, more than the limit before the write, something newer of its kind.
+The record of a lowering write names the revision of each source on which it was decided. A source
+was stale if, longer before the write than the limit, the API server had a newer object of its kind.
 """
 
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "policies": _POLICIES,
     **{kind.plural: (kind.name,) for kind in KINDS.values()},
 }
-"""Kinds by source. Behind a slash may stand the one namespace that a source shows."""
+"""Kinds by source. A source of one namespace is named `source/namespace`."""
 
 
 def freshness(case: AuditCase) -> Iterator[AuditFinding]:
-    """Each lowering write, source by source."""
+    """Check the sources of each lowering write."""
     for change in case.lowering_writes:
         for message in _messages(case, change):
             yield write_violation(
@@ -38,25 +38,25 @@ def freshness(case: AuditCase) -> Iterator[AuditFinding]:
 def _messages(case: AuditCase, change: NodeChange) -> Iterator[str]:
     seen = change.after.record.seen if change.after.record else {}
     if revision_in(seen, NODES) is None:
-        yield "by a write that does not say which revision of the Nodes it was decided on"
+        yield "by a write whose record names no revision of the Nodes"
     before = change.revision.revision
     for source in seen:
         revision = revision_in(seen, source)
         if revision is None:
-            yield f"on {seen[source]!r} of {source}, which is no revision"
+            yield f"on {seen[source]!r} of {source}, which is no revision number"
         elif before and revision >= before:
-            yield f"on revision {revision} of {source}, which was not there yet"
+            yield f"on revision {revision} of {source}, which did not exist yet"
         else:
-            yield from _lag(case, change, source, revision)
+            yield from _stale(case, change, source, revision)
 
 
-def _lag(case: AuditCase, change: NodeChange, source: str, revision: int) -> Iterator[str]:
+def _stale(case: AuditCase, change: NodeChange, source: str, revision: int) -> Iterator[str]:
     plural, _, namespace = source.partition("/")
     for kind in SOURCES.get(plural, ()):
-        missed = case.timeline.newer_than(f"{kind}/{namespace}" if namespace else kind, revision)
-        if missed and missed[1] < change.revision.time - STALE_SECONDS:
-            behind = change.revision.time - missed[1]
+        newer = case.timeline.newer_than(f"{kind}/{namespace}" if namespace else kind, revision)
+        if newer and newer[1] < change.revision.time - STALE_SECONDS:
+            behind = change.revision.time - newer[1]
             yield (
-                f"on revision {revision} of {source}, and revision {missed[0]} of a {kind} had"
-                f" been there for {behind:.0f} s"
+                f"on the stale revision {revision} of {source}: revision {newer[0]} of a {kind}"
+                f" was {behind:.0f} s old"
             )

@@ -1,10 +1,10 @@
-"""I8: a bad driver stops after as many nodes as were chosen.
+"""I8: the rollout of a bad driver stops after the chosen number of nodes.
 
-The counts are kept from what happened to Nodes, never from what a Rollout says of itself; only how
-a target stood when the journal began is taken from there.
+The counts follow from the changes of Nodes and not from the status of a Rollout, except for the
+counts at the start of the journal.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from libs.audit.checks.case import ROUND_SECONDS, STALE_SECONDS, AuditCase, write_violation
 from libs.audit.checks.harm_counts import AT_REST, TargetCounts, UpgradeHistory, target_of
@@ -18,285 +18,286 @@ from libs.policy.int_or_string import scaled_value
 
 
 def harm(case: AuditCase) -> Iterator[AuditFinding]:
-    """Each grant, and each start."""
-    return _Ledger(case).findings()
+    """Check each grant and each start of a node."""
+    return _HarmReplay(case).findings()
 
 
-class _Ledger:
+class _HarmReplay:
     def __init__(self, case: AuditCase) -> None:
         self._case = case
-        self._books: dict[tuple[str, str], TargetCounts | None] = {}
-        """None: nobody knows what may fail there."""
+        self._counts: dict[tuple[str, str], TargetCounts | None] = {}
+        """By pool and target; None where the failure threshold is unknown."""
         self._nodes: dict[str, UpgradeHistory] = {}
-        self._released: dict[str, tuple[str, int]] = {}
-        self._known: dict[str, frozenset[str]] = {}
-        """By pool: the targets of which its Rollout knows."""
-        self._lost: set[str] = set()
-        """Pools whose Rollout is gone."""
+        self._releases: dict[str, tuple[str, int]] = {}
+        """By pool: the released target, and the failures accepted on it."""
+        self._targets: dict[str, frozenset[str]] = {}
+        """By pool: the targets in the status of its Rollout."""
+        self._lost_rollouts: set[str] = set()
+        """Pools whose Rollout was deleted."""
         self._proven_until: dict[tuple[str, str], int] = {}
-        """By pool and target: where a Rollout was lost that had proven it. Who was granted before
-        that may still begin."""
-        self._waiting = sorted(case.journal.pools, key=lambda one: one.since, reverse=True)
-        self._accepted: dict[str, dict[str, int]] = {}
+        """By pool and target: the position at which a Rollout that had proven the target was lost.
+        Nodes granted before may still start."""
+        self._future_facts = sorted(case.journal.pools, key=lambda item: item.since, reverse=True)
+        self._accepted: dict[str, Mapping[str, int]] = {}
+        """By pool and target: the failures accepted by the facts."""
 
     def findings(self) -> Iterator[AuditFinding]:
         timeline = self._case.timeline
-        for uid, life in timeline.nodes.items():
-            if (first := life.at(-1)).exists:
-                self._nodes[uid] = UpgradeHistory.of(first)
-        for edition in timeline.object_changes:
-            if isinstance(edition, RolloutWrite) and edition.position < 0:
-                yield from self._edition(edition)
-        self._begin()
+        for uid, history in timeline.nodes.items():
+            if (first := history.at(-1)).exists:
+                self._nodes[uid] = UpgradeHistory.at_start(first)
+        for item in timeline.object_changes:
+            if isinstance(item, RolloutWrite) and item.position < 0:
+                yield from self._replay_rollout(item)
+        self._count_initial_nodes()
         for item in in_journal_order(timeline):
             self._apply_facts(timeline.time_of(item.position))
             if isinstance(item, NodeChange):
-                yield from self._change(item)
+                yield from self._replay_node(item)
             elif isinstance(item, RolloutWrite) and item.position >= 0:
-                yield from self._edition(item)
-        for (pool, target), book in self._books.items():
-            if book is None:
+                yield from self._replay_rollout(item)
+        for (pool, target), counts in self._counts.items():
+            if counts is None:
                 source = f"the failureThreshold of pool {pool} when target {target} began"
                 yield MissingSource(invariant="I8", source=source)
 
-    def _begin(self) -> None:
-        """Who is in flight when the journal begins."""
+    def _count_initial_nodes(self) -> None:
+        """Count the nodes in flight at the start of the journal."""
         timeline = self._case.timeline
         time = timeline.time_of(0) if timeline.revisions else 0.0
         self._apply_facts(time)
-        for uid, node in self._nodes.items():
-            facts = timeline.nodes[uid].at(-1)
-            if target := target_of(facts):
-                node.book = self._book(facts.pool, target, place=-1, time=time)
-                if node.book:
-                    node.book.in_flight.add(uid)
-
-    # What people accept.
+        for uid, history in self._nodes.items():
+            node = timeline.nodes[uid].at(-1)
+            if target := target_of(node):
+                history.counts = self._counts_of(node.pool, target, position=-1, time=time)
+                if history.counts:
+                    history.counts.in_flight.add(uid)
 
     def _apply_facts(self, until: float) -> None:
-        while self._waiting and self._waiting[-1].since <= until:
-            facts = self._waiting.pop()
-            self._accepted[facts.key] = dict(facts.accepted)
-            self._accept(facts.key, facts.since)
+        while self._future_facts and self._future_facts[-1].since <= until:
+            facts = self._future_facts.pop()
+            self._accepted[facts.key] = facts.accepted
+            self._accept_failures(facts.key, facts.since)
 
-    def _accept(self, pool: str, time: float) -> None:
-        for (key, target), book in self._books.items():
-            if book and key == pool:
-                book.accept_failures(self._accepts(pool, target), time)
+    def _accept_failures(self, pool: str, time: float) -> None:
+        for (key, target), counts in self._counts.items():
+            if counts and key == pool:
+                counts.accept_failures(self._accepted_failures(pool, target), time)
 
-    def _accepts(self, pool: str, target: str) -> int:
-        released, failures = self._released.get(pool, ("", 0))
-        said = failures if released == target else 0
-        return self._accepted.get(pool, {}).get(target, said)
+    def _accepted_failures(self, pool: str, target: str) -> int:
+        released, failures = self._releases.get(pool, ("", 0))
+        default = failures if released == target else 0
+        return self._accepted.get(pool, {}).get(target, default)
 
-    def _edition(self, edition: RolloutWrite) -> Iterator[AuditFinding]:
-        pool = edition.pool
-        self._released[pool] = edition.release
-        self._accept(pool, edition.time)
-        for target, record in edition.begun.items():
-            self._books[pool, target] = TargetCounts(
+    def _replay_rollout(self, write: RolloutWrite) -> Iterator[AuditFinding]:
+        pool = write.pool
+        self._releases[pool] = write.release
+        self._accept_failures(pool, write.time)
+        for target, record in write.initial_records.items():
+            self._counts[pool, target] = TargetCounts(
                 pool=pool,
                 target=target,
                 threshold=record.threshold,
-                allowed=[(float("-inf"), self._accepts(pool, target))],
+                allowed=[(float("-inf"), self._accepted_failures(pool, target))],
                 failed=dict.fromkeys(record.failed, -1),
                 validated=set(record.validated),
             )
-        yield from _forgotten(edition)
-        known = self._known.get(pool, frozenset())
-        for target in sorted(known - edition.targets):
-            yield from self._dropped(edition, target)
-        if edition.exists and pool in self._lost:
-            self._lost.discard(pool)
-            self._remembered(edition)
-            for target in edition.targets:
-                self._taken_up(edition, target)
-        elif not edition.exists:
-            self._lost.add(pool)
-        self._known[pool] = edition.targets
+        yield from _forgotten_failures(write)
+        for target in sorted(self._targets.get(pool, frozenset()) - write.targets):
+            yield from self._drop_target(write, target)
+        if write.exists and pool in self._lost_rollouts:
+            self._lost_rollouts.discard(pool)
+            self._restore_counts(write)
+        elif not write.exists:
+            self._lost_rollouts.add(pool)
+        self._targets[pool] = write.targets
 
-    def _dropped(self, edition: RolloutWrite, target: str) -> Iterator[AuditFinding]:
-        """A target may be forgotten once it is proven and complete."""
-        book = self._books.get((edition.pool, target))
-        if book is None:
+    def _drop_target(self, write: RolloutWrite, target: str) -> Iterator[AuditFinding]:
+        """Check that a target is only dropped once it is proven and complete."""
+        counts = self._counts.get((write.pool, target))
+        if counts is None:
             return
-        if book.is_proven and not book.is_halted:
-            if not edition.exists:
-                self._proven_until[edition.pool, target] = edition.position
-            if book.in_flight:
-                book.validated.clear()  # the Rollout was lost: who is in flight proves it anew
+        if counts.is_proven and not counts.is_halted:
+            if not write.exists:
+                self._proven_until[write.pool, target] = write.position
+            if counts.in_flight:
+                counts.validated.clear()  # the Rollout was lost: nodes in flight prove it again
             else:
-                del self._books[edition.pool, target]
-        elif book.failed:
-            what = f"dropped target {target}, on which {len(book.failed)} nodes failed"
-            yield from _by_us(edition, what)
+                del self._counts[write.pool, target]
+        elif counts.failed:
+            problem = f"dropped target {target}, on which {len(counts.failed)} nodes failed"
+            yield from _rollout_violation(write, problem)
 
-    def _remembered(self, edition: RolloutWrite) -> None:
-        """The Rollout was lost: of failures nothing is known but what Nodes still say."""
-        lives = self._case.timeline.nodes
-        for (pool, target), book in self._books.items():
-            if book and pool == edition.pool:
-                book.failed = {
-                    uid: place
-                    for uid, place in book.failed.items()
-                    if _failed_on(lives[uid].at(edition.position), target)
+    def _restore_counts(self, write: RolloutWrite) -> None:
+        """Restore the counts of a pool whose Rollout was lost.
+
+        Only the failures that Nodes still show are known. The threshold of a target grows with
+        the pool.
+        """
+        nodes = self._case.timeline.nodes
+        for (pool, target), counts in self._counts.items():
+            if counts and pool == write.pool:
+                counts.failed = {
+                    uid: position
+                    for uid, position in counts.failed.items()
+                    if _failed_on(nodes[uid].at(write.position), target)
                 }
+        threshold = self._threshold(write.pool, write.position, write.time)
+        for target in write.targets:
+            counts = self._counts.get((write.pool, target))
+            if counts and threshold:
+                counts.threshold = max(counts.threshold, threshold)
 
-    def _taken_up(self, edition: RolloutWrite, target: str) -> None:
-        """The Rollout was lost: where the pool has grown since, a share of it is more."""
-        book = self._books.get((edition.pool, target))
-        threshold = self._threshold(edition.pool, edition.position, edition.time)
-        if book and threshold:
-            book.threshold = max(book.threshold, threshold)
-
-    # What happens to nodes.
-
-    def _change(self, change: NodeChange) -> Iterator[AuditFinding]:
+    def _replay_node(self, change: NodeChange) -> Iterator[AuditFinding]:
         uid = change.node.uid
-        node = self._nodes.setdefault(uid, UpgradeHistory())
+        history = self._nodes.setdefault(uid, UpgradeHistory())
         if change.ours:
-            self._ending(change, node)
-        elif node.book and node.is_abandoned(change):
-            # Nobody knows how it ended: it has failed, and is outside the counts from now on.
-            node.failed_on, node.proven_label = node.failed_on or node.book.target, ""
+            self._record_result(change, history)
+        elif history.counts and history.is_abandoned(change):
+            # The result is unknown: the node counts as failed, and outside the counts from now on.
+            history.failed_on = history.failed_on or history.counts.target
+            history.proven_label = ""
         target = target_of(change.after)
         pool = change.after.pool if target else ""
-        if node.book and (node.book.pool, node.book.target) != (pool, target):
-            node.book.remove(uid)
-            node.book = None
+        if history.counts and (history.counts.pool, history.counts.target) != (pool, target):
+            history.counts.remove(uid)
+            history.counts = None
         if not target:
             return
-        if node.book is None:
-            book = self._book(pool, target, place=change.position, time=change.revision.time)
-            if book is None:
+        if history.counts is None:
+            history.counts = self._counts_of(
+                pool, target, position=change.position, time=change.revision.time
+            )
+            if history.counts is None:
                 return
-            node.book = book
-            yield from self._granted(change, node, book)
-        if change.ours and node.is_start(change):
-            yield from self._started(change, node, node.book)
+            yield from self._check_grant(change, history, history.counts)
+        if change.ours and history.is_start(change):
+            yield from self._check_start(change, history, history.counts)
 
-    def _ending(self, change: NodeChange, node: UpgradeHistory) -> None:
-        """What our write says of how an operation ended."""
+    def _record_result(self, change: NodeChange, history: UpgradeHistory) -> None:
+        """Record the result of an operation that a write of ours shows."""
         before, after, uid = change.before, change.after, change.node.uid
-        record = before.record
-        book = node.book
-        if after.failed and record and book:
-            if node.started == record.token and node.failed_on in ("", book.target):
-                book.failed.setdefault(uid, change.position)
-            node.failed_on = node.failed_on or book.target
-            node.proven_label = ""
+        counts = history.counts
+        if after.failed and before.record and counts:
+            if history.started == before.record.token and history.failed_on in ("", counts.target):
+                counts.failed.setdefault(uid, change.position)
+            history.failed_on = history.failed_on or counts.target
+            history.proven_label = ""
         elif after.failed and before.operation is Operation.VALIDATE:
-            node.failed_on = node.failed_on or AT_REST
+            history.failed_on = history.failed_on or AT_REST
         evidence = after.record.evidence if after.record else None
         done = change.lease_ended and after.state == UpgradeState.UPGRADE_DONE
         if done and evidence and evidence.passed:
-            node.failed_on, node.proven_label = "", after.driver
-            if book:
-                book.validate(uid)
+            history.failed_on, history.proven_label = "", after.driver
+            if counts:
+                counts.validate(uid)
 
-    def _granted(
-        self, change: NodeChange, node: UpgradeHistory, book: TargetCounts
+    def _check_grant(
+        self, change: NodeChange, history: UpgradeHistory, counts: TargetCounts
     ) -> Iterator[AuditFinding]:
-        uid, name = change.node.uid, change.node.name
-        since = change.revision.time - STALE_SECONDS
-        what = f"{name} was granted for target {book.target} of pool {book.pool}"
+        uid = change.node.uid
+        action = f"{change.node.name} was granted for target {counts.target} of pool {counts.pool}"
         record = change.after.record
-        if node.failed_on not in ("", book.target) and record and record.outside:
-            book.in_flight_uncounted.add(uid)
-            if change.ours and len(book.in_flight_uncounted) > 1:
-                yield write_violation(
-                    "I8", change, f"{what} beside another node that had failed before"
-                )
-            yield from self._halted(change, book, what)
+        if history.failed_on not in ("", counts.target) and record and record.outside:
+            counts.in_flight_uncounted.add(uid)
+            if change.ours and len(counts.in_flight_uncounted) > 1:
+                message = f"{action} while another node that had failed before was in flight"
+                yield write_violation("I8", change, message)
+            yield from self._check_halt(change, counts, action)
             return
-        if node.failed_on != book.target:
-            node.failed_on = ""  # what failed before its start, or was in the counts all the same
-        more = uid not in book.at_risk
-        book.in_flight.add(uid)
-        if record and node.is_restart(record.label):
+        if history.failed_on != counts.target:
+            history.failed_on = ""  # failed before its start, or counted nevertheless
+        is_new = uid not in counts.at_risk
+        counts.in_flight.add(uid)
+        if record and history.is_restart(record.label):
             return
-        allowance = book.failure_allowance(since)
-        until = self._proven_until.get((book.pool, book.target), -1)
-        proven = book.is_proven or self._decided(change) < until
-        if change.ours and more and not proven and len(book.at_risk) > allowance:
-            message = f"{what}, which is unproven and had {allowance} in flight or failed already"
+        allowance = counts.failure_allowance(change.revision.time - STALE_SECONDS)
+        proven_until = self._proven_until.get((counts.pool, counts.target), -1)
+        proven = counts.is_proven or self._known_position(change) < proven_until
+        if change.ours and is_new and not proven and len(counts.at_risk) > allowance:
+            problem = f"{allowance} nodes were in flight or had failed already"
+            message = f"{action}, which is unproven: {problem}"
             yield write_violation("I8", change, message)
         else:
-            yield from self._halted(change, book, what)
+            yield from self._check_halt(change, counts, action)
 
-    def _started(
-        self, change: NodeChange, node: UpgradeHistory, book: TargetCounts
+    def _check_start(
+        self, change: NodeChange, history: UpgradeHistory, counts: TargetCounts
     ) -> Iterator[AuditFinding]:
-        node.started = change.after.record.token if change.after.record else -1
-        if node.is_restart(change.after.driver):
+        history.started = change.after.record.token if change.after.record else -1
+        if history.is_restart(change.after.driver):
             return
-        node.proven_label = ""
-        what = f"{change.node.name} was started on target {book.target} of pool {book.pool}"
-        yield from self._halted(change, book, what)
+        history.proven_label = ""
+        name = change.node.name
+        action = f"{name} was started on target {counts.target} of pool {counts.pool}"
+        yield from self._check_halt(change, counts, action)
 
-    def _halted(self, change: NodeChange, book: TargetCounts, what: str) -> Iterator[AuditFinding]:
+    def _check_halt(
+        self, change: NodeChange, counts: TargetCounts, action: str
+    ) -> Iterator[AuditFinding]:
         since = change.revision.time - STALE_SECONDS
-        if change.ours and book.was_halted(self._decided(change), since):
-            failed = len(book.failed)
-            yield write_violation(
-                "I8", change, f"{what}, which is halted: {failed} nodes failed on it"
-            )
+        if change.ours and counts.was_halted(self._known_position(change), since):
+            message = f"{action}, which is halted: {len(counts.failed)} nodes failed on it"
+            yield write_violation("I8", change, message)
 
-    def _decided(self, change: NodeChange) -> int:
-        """The place of the newest write that this one could not but know."""
+    def _known_position(self, change: NodeChange) -> int:
+        """Return the position of the newest write that the decision must have seen."""
         timeline, time = self._case.timeline, change.revision.time
-        before = change.before.record.seen if change.before.record else {}
+        seen_before = change.before.record.seen if change.before.record else {}
         seen = self._case.revision_seen(change)
-        if seen is None or (change.after.record and change.after.record.seen == before):
+        if seen is None or (change.after.record and change.after.record.seen == seen_before):
             return timeline.position_at(time - ROUND_SECONDS)
         return max(timeline.position_of(seen), timeline.position_at(time - STALE_SECONDS))
 
-    def _book(self, pool: str, target: str, *, place: int, time: float) -> TargetCounts | None:
+    def _counts_of(
+        self, pool: str, target: str, *, position: int, time: float
+    ) -> TargetCounts | None:
         key = pool, target
-        if key not in self._books:
-            threshold = self._threshold(pool, place, time)
-            allowed = [(float("-inf"), self._accepts(pool, target))]
-            self._books[key] = (
+        if key not in self._counts:
+            threshold = self._threshold(pool, position, time)
+            allowed = [(float("-inf"), self._accepted_failures(pool, target))]
+            self._counts[key] = (
                 None
                 if threshold is None
                 else TargetCounts(pool=pool, target=target, threshold=threshold, allowed=allowed)
             )
-        return self._books[key]
+        return self._counts[key]
 
-    def _threshold(self, pool: str, place: int, time: float) -> int | None:
-        """The highest that it may have been at a moment; None: nobody knows."""
-        accounts = self._case.availability
-        base = accounts.base(pool, place) or accounts.largest(pool, place)
-        terms = accounts.limits(pool, since=time - STALE_SECONDS, until=time)
-        shares = [max(1, scaled_value(one.failure_threshold, one.base or base)) for one in terms]
+    def _threshold(self, pool: str, position: int, time: float) -> int | None:
+        """Return the highest threshold that may have held at a time; None where it is unknown."""
+        availability = self._case.availability
+        base = availability.base(pool, position) or availability.largest(pool, position)
+        limits = availability.limits(pool, since=time - STALE_SECONDS, until=time)
+        shares = [
+            max(1, scaled_value(item.failure_threshold, item.base or base)) for item in limits
+        ]
         return max(shares, default=None)
 
 
-def _failed_on(facts: ReplayedNode, target: str) -> bool:
-    """Whether the Node says that it failed there."""
-    return facts.record is not None and facts.failed and facts.record.target == target
+def _failed_on(node: ReplayedNode, target: str) -> bool:
+    return node.record is not None and node.failed and node.record.target == target
 
 
-def _forgotten(edition: RolloutWrite) -> Iterator[AuditFinding]:
-    """Failures stick."""
-    if edition.revision is None:
+def _forgotten_failures(write: RolloutWrite) -> Iterator[AuditFinding]:
+    """Check that no failure disappears from the status of a Rollout."""
+    if write.revision is None:
         return
-    for path, (before, after) in edition.revision.changed.items():
+    for path, (before, after) in write.revision.changed.items():
         if not path.startswith("status.targets") or segments(path)[-1] != "failed":
             continue
-        lost = set(before or ()) - set(after or ())
-        if after is not None and lost:
+        forgotten = set(before or ()) - set(after or ())
+        if after is not None and forgotten:
             target = segments(path)[2]
-            what = f"forgot that {', '.join(sorted(lost))} failed on target {target}"
-            yield from _by_us(edition, what)
+            problem = f"forgot that {', '.join(sorted(forgotten))} failed on target {target}"
+            yield from _rollout_violation(write, problem)
 
 
-def _by_us(edition: RolloutWrite, what: str) -> Iterator[AuditFinding]:
-    revision = edition.revision
+def _rollout_violation(write: RolloutWrite, problem: str) -> Iterator[AuditFinding]:
+    revision = write.revision
     if revision is not None and revision.manager == MANAGER:
         yield Violation(
             invariant="I8",
             time=revision.time,
             revision=revision.revision,
-            message=f"the Rollout of pool {edition.pool} {what}",
+            message=f"the Rollout of pool {write.pool} {problem}",
         )

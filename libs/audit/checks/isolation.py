@@ -1,7 +1,7 @@
-"""I7: a sick node delays nobody, but for the places of the budget that it occupies.
+"""I7: sick nodes delay healthy ones only by the share of the budget that they occupy.
 
-Two runs of one seed are compared, so this is no check of one journal. The second one has no sick
-nodes, and a budget without the places that they hold in the first.
+Compares two runs of one seed instead of checking one journal. The second run has no sick nodes, and
+its budget is smaller by their number.
 """
 
 from collections.abc import Collection, Iterator
@@ -19,12 +19,15 @@ def isolation(
     sick: Collection[str],
     tolerance: float = 0.0,
 ) -> tuple[Violation, ...]:
-    """Healthy nodes that were done later beside sick ones, or never; `sick` are their names."""
-    return tuple(_compared(done_times(with_sick), done_times(without_sick), sick, tolerance))
+    """Return the healthy nodes that sick nodes delayed by more than `tolerance` seconds.
+
+    `sick` holds the names of the sick nodes.
+    """
+    return tuple(_delays(done_times(with_sick), done_times(without_sick), sick, tolerance))
 
 
 def done_times(journal: AuditJournal) -> dict[str, float]:
-    """When each node was done last, by name."""
+    """Return by node name the time at which each node was last upgraded."""
     timeline = Timeline(journal.revisions or (), journal.start)
     return {
         change.node.name: change.revision.time
@@ -33,18 +36,22 @@ def done_times(journal: AuditJournal) -> dict[str, float]:
     }
 
 
-def _compared(
-    beside: dict[str, float], alone: dict[str, float], sick: Collection[str], tolerance: float
+def _delays(
+    with_sick: dict[str, float],
+    without_sick: dict[str, float],
+    sick: Collection[str],
+    tolerance: float,
 ) -> Iterator[Violation]:
-    for node, when in sorted(alone.items()):
+    for node, expected in sorted(without_sick.items()):
         if node in sick:
             continue
-        then = beside.get(node)
-        if then is None:
-            message = f"{node} is healthy, and beside sick nodes it was never done"
-            yield Violation(invariant="I7", node=node, time=when, message=message)
-        elif then > when + tolerance:
+        actual = with_sick.get(node)
+        if actual is None:
+            message = f"{node} is healthy, but did not finish in the run with sick nodes"
+            yield Violation(invariant="I7", node=node, time=expected, message=message)
+        elif actual > expected + tolerance:
+            late = actual - expected
             message = (
-                f"{node} is healthy, and beside sick nodes it was done {then - when:.0f} s later"
+                f"{node} is healthy, but finished {late:.0f} s later in the run with sick nodes"
             )
-            yield Violation(invariant="I7", node=node, time=then, message=message)
+            yield Violation(invariant="I7", node=node, time=actual, message=message)

@@ -1,8 +1,8 @@
-"""I5: the kernel alone says whether a driver can go, and nobody goes on against its word.
+"""I5: only the kernel decides whether a driver can be unloaded, and its answer is final.
 
-The driver agent writes each attempt to unload as a step of its op, whose detail is `unload: ` and
-one word, then anything after a blank or a comma: `ok` (the modules are out), `busy` (EBUSY), `none`
-(there were none).
+The driver agent journals each attempt to unload as a step of its op. The detail of the step is
+`unload: ` and one word, optionally followed by a blank or comma and more text: `ok` (the modules
+are unloaded), `busy` (EBUSY) or `none` (no module was loaded).
 """
 
 import re
@@ -18,7 +18,7 @@ from libs.contracts.journal import Entry, EntryPhase
 from libs.contracts.records import DeviceHold
 from libs.contracts.reports import Outcome
 
-OUT: Final = "ok"
+UNLOADED: Final = "ok"
 BUSY: Final = "busy"
 NONE: Final = "none"
 _Op = tuple[str, Order]
@@ -26,42 +26,47 @@ _UNLOAD: Final = re.compile(r"unload: *([a-z-]+)")
 
 
 def unloads(case: AuditCase) -> Iterator[AuditFinding]:
-    """After EBUSY an op unloads again or fails; it does nothing else, and never succeeds."""
+    """Check that after EBUSY an op only unloads again or fails, and never succeeds."""
     last: dict[_Op, str] = {}
-    held: dict[str, list[DeviceHold]] = defaultdict(list)
-    for one in case.journal.device_holds:
-        held[one.node_uid].append(one)
+    holds: dict[str, list[DeviceHold]] = defaultdict(list)
+    for hold in case.journal.device_holds:
+        holds[hold.node_uid].append(hold)
     for entry in case.entries:
         if entry.component != Writer.DRIVER:
             continue
         key = entry.node_uid, entry.order
         if entry.phase == EntryPhase.STARTED:
-            last.pop(key, None)  # a resumed op begins with what it finds
-        elif found := _UNLOAD.match(entry.detail):
-            last[key] = found[1]
-            yield from _answer(entry, found[1], held[entry.node_uid])
-        elif last.get(key) == BUSY and _goes_on(entry):
+            last.pop(key, None)  # a resumed op starts over
+        elif match := _UNLOAD.match(entry.detail):
+            last[key] = match[1]
+            yield from _check_answer(entry, match[1], holds[entry.node_uid])
+        elif last.get(key) == BUSY and _continues(entry):
             last.pop(key)
-            what = entry.detail or "ended as done"
-            yield _misdeed(entry, f"went on ({what}) though the kernel had said that it is in use")
+            step = entry.detail or "ended as done"
+            yield _violation(
+                entry,
+                f"continued ({step}) although the kernel had answered busy",
+            )
 
 
-def _goes_on(entry: Entry) -> bool:
+def _continues(entry: Entry) -> bool:
     if entry.phase == EntryPhase.FINISHED:
         return entry.result is not None and entry.result.outcome == Outcome.DONE
     return entry.phase == EntryPhase.STEP and not entry.detail.startswith("unload")
 
 
-def _answer(entry: Entry, said: str, held: list[DeviceHold]) -> Iterator[AuditFinding]:
-    if said not in (OUT, BUSY, NONE):
-        yield _misdeed(entry, f"unloaded as {said!r}, which is no answer of a kernel")
-    if said != OUT:
+def _check_answer(entry: Entry, answer: str, holds: list[DeviceHold]) -> Iterator[AuditFinding]:
+    if answer not in (UNLOADED, BUSY, NONE):
+        yield _violation(entry, f"unloaded as {answer!r}, which is no answer of the kernel")
+    if answer != UNLOADED:
         return
-    for one in held:
-        if one.since < entry.time and (one.until is None or entry.time < one.until):
-            yield _misdeed(entry, f"unloaded the driver under {one.holder or 'a process'}")
+    for hold in holds:
+        if hold.since < entry.time and (hold.until is None or entry.time < hold.until):
+            yield _violation(
+                entry, f"unloaded the driver while {hold.holder or 'a process'} held the device"
+            )
 
 
-def _misdeed(entry: Entry, what: str) -> AuditFinding:
-    message = f"the driver agent of {entry.node}, at {entry.command} {entry.order}, {what}"
+def _violation(entry: Entry, problem: str) -> AuditFinding:
+    message = f"the driver agent of {entry.node}, at {entry.command} {entry.order}, {problem}"
     return agent_violation("I5", entry, message)

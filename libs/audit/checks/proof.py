@@ -1,7 +1,7 @@
-"""I3: a node that we changed returns to service on evidence, and on nothing else.
+"""I3: a node that we changed returns to service only on evidence.
 
-A node is changed when its driver label moves under a lease or its record says that it is started,
-and it stays so until it returned on evidence; having failed counts as changed.
+A node counts as changed from the moment its driver label moves under a lease or its record says
+`started`, until it returns on evidence. A failed node counts as changed.
 """
 
 from collections import defaultdict
@@ -29,62 +29,61 @@ _Op = tuple[str, Order]
 _DONE = UpgradeState.UPGRADE_DONE
 
 
-class _Past(msgspec.Struct):
-    """What of a node's past its next evidence must be younger than."""
+class _ProofState(msgspec.Struct):
+    """What the next evidence of a node has to prove."""
 
     unproven: bool = False
     token: int = 0
-    """Evidence of an older token proves nothing."""
+    """The lowest token whose evidence counts."""
     changed: int = -1
-    """The token under which its driver was changed last."""
+    """The token under which the driver was last changed."""
     changed_at: float = float("-inf")
     excused: bool = False
-    """A person uncordoned it as it was, failed."""
-    shown: str = ""
-    """The state that we showed last."""
+    """Whether a person uncordoned the node although it had failed."""
+    state: str = ""
+    """The state that we wrote last."""
 
     @classmethod
-    def of(cls, facts: ReplayedNode) -> "_Past":
-        """Of a node that the journal finds like this."""
-        record = facts.record
+    def at_start(cls, node: ReplayedNode) -> "_ProofState":
+        record = node.record
         started = record is not None and record.started
         token = record.token if record else 0
-        if facts.failed:
-            return cls(unproven=True, token=token + 1, shown=facts.state)
-        return cls(unproven=started, token=token if started else 0, shown=facts.state)
+        if node.failed:
+            return cls(unproven=True, token=token + 1, state=node.state)
+        return cls(unproven=started, token=token if started else 0, state=node.state)
 
 
 class ReturnToService(msgspec.Struct, frozen=True):
-    """A write that gave a node back, or took its driver away for good."""
+    """A write that returned a node to service, or finished the removal of its driver."""
 
     change: NodeChange
-    past: _Past
+    proof: _ProofState
     removed: bool = False
 
 
 def returns(case: AuditCase) -> Iterator[ReturnToService]:
-    """Every write of ours that needs proof."""
-    pasts: dict[str, _Past] = {}
+    """Return every write of ours that needs proof."""
+    states: dict[str, _ProofState] = {}
     for change in case.timeline.changes:
-        past = pasts.get(change.node.uid)
-        if past is None:
-            past = pasts[change.node.uid] = _Past.of(change.before)
+        proof = states.get(change.node.uid)
+        if proof is None:
+            proof = states[change.node.uid] = _ProofState.at_start(change.before)
         if not change.ours:
-            freed = change.before.cordoned and not change.after.cordoned
-            past.excused = past.excused or (freed and change.before.failed)
+            uncordoned = change.before.cordoned and not change.after.cordoned
+            proof.excused = proof.excused or (uncordoned and change.before.failed)
             continue
-        _learn_change(past, change)
-        if _returns(past, change):
+        _observe_change(proof, change)
+        if _returns(proof, change):
             removed = change.before.operation == Operation.REMOVE and change.after.state != _DONE
-            yield ReturnToService(change, msgspec.structs.replace(past), removed)
-            past.unproven = False
+            yield ReturnToService(change, msgspec.structs.replace(proof), removed)
+            proof.unproven = False
         if change.after.failed and not change.before.failed:
             record = change.after.record or change.before.record
-            past.unproven, past.token = True, record.token + 1 if record else past.token
-        past.shown = change.after.state
+            proof.unproven, proof.token = True, record.token + 1 if record else proof.token
+        proof.state = change.after.state
 
 
-def _learn_change(past: _Past, change: NodeChange) -> None:
+def _observe_change(proof: _ProofState, change: NodeChange) -> None:
     lease, record = change.after.upgrade, change.after.record
     validates = change.after.operation == Operation.VALIDATE
     if lease is None or validates or not (change.label_moved or (record and record.started)):
@@ -92,96 +91,97 @@ def _learn_change(past: _Past, change: NodeChange) -> None:
     before = change.before.record
     newly = not (before and before.started and before.token == lease.token)
     if newly or change.label_moved:
-        past.unproven, past.excused = True, False
-        past.token = past.changed = lease.token
-        past.changed_at = change.revision.time
+        proof.unproven, proof.excused = True, False
+        proof.token = proof.changed = lease.token
+        proof.changed_at = change.revision.time
 
 
-def _returns(past: _Past, change: NodeChange) -> bool:
+def _returns(proof: _ProofState, change: NodeChange) -> bool:
     uncordoned = change.before.cordoned and not change.after.cordoned
     if change.after.failed:
-        return past.unproven and uncordoned
-    if change.new_state == _DONE and past.shown != _DONE:
-        return True  # else a label that somebody edited is put back
+        return proof.unproven and uncordoned
+    if change.new_state == _DONE and proof.state != _DONE:
+        return True  # otherwise the write only reverts an edit of the label
     validated = change.lease_ended and change.before.operation == Operation.VALIDATE
     if validated and change.after.state == _DONE:
         return True
-    # A person who has us adopt or forget a node gets it as it is, and cordoned.
+    # An adopt or forget request hands the node over as it is, and cordoned.
     ended = change.lease_ended if not change.before.request else None
-    if ended and ended.token == past.changed:
-        return past.unproven
-    back = uncordoned or (ended and not change.after.cordoned)
-    return past.unproven and not past.excused and bool(back)
+    if ended and ended.token == proof.changed:
+        return proof.unproven
+    returned = uncordoned or (ended and not change.after.cordoned)
+    return proof.unproven and not proof.excused and bool(returned)
 
 
 def proof(case: AuditCase) -> Iterator[AuditFinding]:
-    """Each return, against its record and against what the agents wrote down."""
-    finished = None if case.journal.entries is None else _Finished(case)
-    unknown: set[str] = set()
-    for one in returns(case):
-        name = one.change.node.name
-        if not one.change.before.boot_id:
-            unknown.add(name)
-        if problems := list(_removal(one, finished) if one.removed else _problems(case, one)):
-            what = "was given back" if one.removed else "returned to service"
-            yield write_violation(
-                "I3", one.change, f"{name} {what} without proof: {'; '.join(problems)}"
-            )
-        elif finished and not one.removed and (problem := _unwitnessed(one, finished)):
-            yield write_violation(
-                "I3", one.change, f"{name} returned to service without proof: {problem}"
-            )
-    if unknown:
-        yield MissingSource(
-            invariant="I3", source=f"status.nodeInfo.bootID of {', '.join(sorted(unknown))}"
-        )
+    """Check each return against the record of the node and the journals of the agents."""
+    finished = None if case.journal.entries is None else _FinishedOps(case)
+    without_boot_id: set[str] = set()
+    for item in returns(case):
+        name = item.change.node.name
+        if not item.change.before.boot_id:
+            without_boot_id.add(name)
+        if item.removed:
+            returned = "was released"
+            problems = list(_removal_problems(item, finished))
+        else:
+            returned = "returned to service"
+            problems = list(_evidence_problems(case, item))
+            if finished and not problems:
+                problems = list(_validator_problems(item, finished))
+        if problems:
+            message = f"{name} {returned} without proof: {'; '.join(problems)}"
+            yield write_violation("I3", item.change, message)
+    if without_boot_id:
+        names = ", ".join(sorted(without_boot_id))
+        yield MissingSource(invariant="I3", source=f"status.nodeInfo.bootID of {names}")
     if finished is None:
         yield MissingSource(invariant="I3", source="entries")
 
 
-def _problems(case: AuditCase, one: ReturnToService) -> Iterator[str]:
-    change, past = one.change, one.past
+def _evidence_problems(case: AuditCase, item: ReturnToService) -> Iterator[str]:
+    change = item.change
     before, after = change.before, change.after
     evidence = _evidence(change)
     if evidence is None:
         yield "its record has no evidence"
         return
     if not evidence.passed:
-        yield "its evidence did not pass"
+        yield "its evidence is of a failed validation"
     if evidence.node_uid != change.node.uid:
         yield f"its evidence is of node uid {evidence.node_uid}"
     if before.boot_id and evidence.boot_id != before.boot_id:
-        yield f"its evidence is of boot {evidence.boot_id}, and this is boot {before.boot_id}"
+        yield f"its evidence is of boot {evidence.boot_id}, but the node runs boot {before.boot_id}"
     label = after.driver or (before.record.label if before.record else "")
     if evidence.label != label:
-        yield f"its evidence is for label {evidence.label!r}, and it runs {label!r}"
-    yield from _stale_evidence(evidence, past, change)
+        yield f"its evidence is for label {evidence.label!r}, but the node runs {label!r}"
+    yield from _stale_evidence(evidence, item.proof, change)
     if not evidence.driver_pod_uid and not evidence.driver_started:
         yield "its evidence names no instance of the driver"
     pod = case.timeline.pods.get(evidence.driver_pod_uid)
     if pod and pod.deletion and pod.deletion.time < change.revision.time - STALE_SECONDS:
-        yield f"the driver pod {pod.name} of its evidence was gone since {pod.deletion.time:.0f}"
+        yield f"the driver pod {pod.name} of its evidence was deleted at {pod.deletion.time:.0f}"
 
 
-def _stale_evidence(evidence: Evidence, past: _Past, change: NodeChange) -> Iterator[str]:
-    needed = past.token
+def _stale_evidence(evidence: Evidence, proof: _ProofState, change: NodeChange) -> Iterator[str]:
+    needed = proof.token
     if change.lease_ended and change.before.operation == Operation.VALIDATE:
         needed = max(needed, change.lease_ended.token)
     if evidence.token < needed:
-        yield f"its evidence is of token {evidence.token}, and token {needed} needs its own"
+        yield f"its evidence is of token {evidence.token}, but token {needed} needs new evidence"
     record = change.after.record
     if record and evidence.token > record.token:
-        yield f"its evidence is of token {evidence.token}, which was never given"
-    if 0 < evidence.at < past.changed_at - SKEW_SECONDS:
-        yield f"its evidence is of {evidence.at:.0f}, before the last change of the driver"
+        yield f"its evidence is of token {evidence.token}, which was never issued"
+    if 0 < evidence.at < proof.changed_at - SKEW_SECONDS:
+        yield f"its evidence is of {evidence.at:.0f}, older than the last change of the driver"
 
 
 def _evidence(change: NodeChange) -> Evidence | None:
     return change.after.record.evidence if change.after.record else None
 
 
-class _Finished:
-    """What agents wrote down as done."""
+class _FinishedOps:
+    """The ops that agents journaled as done."""
 
     def __init__(self, case: AuditCase) -> None:
         self.validations: dict[_Op, list[tuple[str, float]]] = defaultdict(list)
@@ -192,26 +192,25 @@ class _Finished:
             if entry.result.outcome != Outcome.DONE:
                 continue
             if entry.component == Writer.VALIDATOR:
-                done = entry.boot_id, entry.time
-                self.validations[entry.node_uid, entry.order].append(done)
+                validation = entry.boot_id, entry.time
+                self.validations[entry.node_uid, entry.order].append(validation)
             elif entry.component == Writer.DRIVER and entry.command in CHANGING_COMMANDS:
                 self.swaps.add((entry.node_uid, entry.token))
 
 
-def _unwitnessed(one: ReturnToService, finished: _Finished) -> str:
-    """The validator wrote down, before the return, that it passed."""
-    change, evidence = one.change, _evidence(one.change)
+def _validator_problems(item: ReturnToService, finished: _FinishedOps) -> Iterator[str]:
+    """Check that the validator journaled the passed validation before the return."""
+    change, evidence = item.change, _evidence(item.change)
     if evidence is None:
-        return ""
-    by = change.revision.time + SKEW_SECONDS
-    known = finished.validations[change.node.uid, evidence.order]
-    if any(boot == evidence.boot_id and time <= by for boot, time in known):
-        return ""
-    return f"its validator never ended validation {evidence.order} as done on this boot"
+        return
+    latest = change.revision.time + SKEW_SECONDS
+    validations = finished.validations[change.node.uid, evidence.order]
+    if not any(boot == evidence.boot_id and time <= latest for boot, time in validations):
+        yield f"its validator did not journal validation {evidence.order} as passed on this boot"
 
 
-def _removal(one: ReturnToService, finished: _Finished | None) -> Iterator[str]:
-    """The driver agent wrote down that it is out."""
-    token = one.change.lease_ended.token if one.change.lease_ended else 0
-    if finished and (one.change.node.uid, token) not in finished.swaps:
-        yield f"no driver agent ended a swap under token {token}"
+def _removal_problems(item: ReturnToService, finished: _FinishedOps | None) -> Iterator[str]:
+    """Check that the driver agent journaled the removal of the driver."""
+    token = item.change.lease_ended.token if item.change.lease_ended else 0
+    if finished and (item.change.node.uid, token) not in finished.swaps:
+        yield f"no driver agent journaled a finished swap under token {token}"

@@ -1,4 +1,4 @@
-"""I9: nothing waits in silence, and what we say of a node is what the API server and agents say."""
+"""I9: every lagging node has a reason, and events agree with the API server and the agents."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
@@ -19,22 +19,22 @@ from libs.contracts.node import UpgradeState
 from libs.contracts.reports import Outcome
 
 _YEAR: Final = 365 * 86_400.0
-"""A wait that is older was never told when it began."""
+"""A wait older than this has no valid `since`."""
 
 _IN_PLACE: Final = frozenset({UpgradeState.UNKNOWN.value, UpgradeState.UPGRADE_DONE.value})
 
 
 def malformed_waits(case: AuditCase) -> Iterator[AuditFinding]:
-    """Every wait has a code that is known, details, a since, and somebody who can end it."""
+    """Check that every wait has a known code, details, a `since`, and who can end it."""
     for event, body in case.decoded_events:
         if isinstance(body, WaitEvent) and body.code is not None:
             missing = list(missing_fields(body, at=event.at))
             if missing:
-                yield _wrong(event, f"{event.node} waits without {', '.join(missing)}")
+                yield _violation(event, f"the wait of {event.node} lacks {', '.join(missing)}")
 
 
 def missing_fields(wait: WaitEvent, *, at: float) -> Iterator[str]:
-    """What a wait owes a person who reads it at this time."""
+    """Return what a wait lacks for a reader at this time."""
     if wait.code is None or not wait.code.is_known:
         yield f"a known code ({wait.code!s})"
     if not wait.detail:
@@ -42,77 +42,84 @@ def missing_fields(wait: WaitEvent, *, at: float) -> Iterator[str]:
     if not at - _YEAR < wait.since <= at:
         yield "a since"
     if not wait.who:
-        yield "anybody who can end it"
+        yield "an owner who can end it"
 
 
 def unaccounted(
-    not_in_place: Iterable[str],
+    nodes: Iterable[str],
     waiting: Mapping[str, WaitEvent],
     acting: Collection[str],
     *,
     at: float,
 ) -> Iterator[Violation]:
-    """Of one decision: each node not in place, by name, has a wait or an effect in flight."""
-    for node in not_in_place:
-        missing: list[str] = []
+    """Check one decision: each node not in place, by name, has a wait or an effect in flight."""
+    for node in nodes:
+        message = ""
         if node in waiting:
-            missing = list(missing_fields(waiting[node], at=at))
+            if missing := list(missing_fields(waiting[node], at=at)):
+                message = f"{node} is not in place, and its wait lacks {', '.join(missing)}"
         elif node not in acting:
-            missing = ["a reason, and nothing is done about it"]
-        if missing:
-            message = f"{node} is not in place, without {', '.join(missing)}"
+            message = f"{node} is not in place, and has neither a wait nor an effect in flight"
+        if message:
             yield Violation(invariant="I9", node=node, time=at, message=message)
 
 
 def missing_waits(case: AuditCase) -> Iterator[AuditFinding]:
-    """At the end of the journal: who is not in place and was left alone for a while, waits."""
+    """Check that a node not in place, and unchanged for a while at the end, has a wait."""
     waiting: dict[str, bool] = {}
     for event, body in case.decoded_events:
         if isinstance(body, WaitEvent):
             waiting[event.node] = body.code is not None
     written = {change.node.uid: change.revision.time for change in case.writes}
-    ends = case.timeline.end_time
-    for uid, life in case.timeline.nodes.items():
-        alone = written.get(uid, float("inf")) < ends - STALE_SECONDS
-        if life.latest.state in _IN_PLACE or not alone:
-            continue
-        if not waiting.get(life.name):
-            message = f"{life.name} is {life.latest.state}, and no event says why it stays so"
-            yield Violation(invariant="I9", node=life.name, time=ends, message=message)
+    end = case.timeline.end_time
+    for uid, node in case.timeline.nodes.items():
+        unchanged = written.get(uid, float("inf")) < end - STALE_SECONDS
+        if unchanged and node.latest.state not in _IN_PLACE and not waiting.get(node.name):
+            message = f"{node.name} is {node.latest.state}, and no event gives the reason"
+            yield Violation(invariant="I9", node=node.name, time=end, message=message)
 
 
 def wrong_steps(case: AuditCase) -> Iterator[AuditFinding]:
-    """A step names the revision that shows it."""
-    shown = {change.revision.revision: change for change in case.writes if change.revision.revision}
+    """Check that each step event names the revision that shows the step."""
+    by_revision = {
+        change.revision.revision: change for change in case.writes if change.revision.revision
+    }
     for event, body in case.decoded_events:
         if not isinstance(body, StepEvent):
             continue
-        change = shown.get(int(body.revision)) if body.revision.isdigit() else None
-        told = f"{event.node} is {body.after or 'without a state'}, it says"
+        change = by_revision.get(int(body.revision)) if body.revision.isdigit() else None
+        claim = f"the event claims {event.node} is {body.after or 'without a state'}"
         if change is None or change.node.name != event.node:
-            said = body.revision or "none"
-            yield _wrong(event, f"{told}, but it names revision {said}, which is no such write")
+            named = body.revision or "none"
+            yield _violation(
+                event,
+                f"{claim}, but names revision {named}, which is no write of ours to that Node",
+            )
         elif change.after.state != body.after:
-            shows = change.after.state or "no state"
-            yield _wrong(event, f"{told}, but revision {body.revision} shows {shows}")
+            actual = change.after.state or "no state"
+            yield _violation(event, f"{claim}, but revision {body.revision} shows {actual}")
 
 
 def wrong_agent_events(case: AuditCase) -> Iterator[AuditFinding]:
-    """What a component says of an op is what it wrote down."""
-    ended = {
+    """Check that the outcomes in events are the outcomes in the journals of the agents."""
+    journaled = {
         (entry.node_uid, entry.component, *entry.order): entry.result.outcome
         for entry in case.entries
         if entry.phase == EntryPhase.FINISHED and entry.result
     }
     for event, body in case.decoded_events:
-        said = _outcome(event, body)
-        if said is None or not isinstance(body, CommandEvent | EvidenceEvent):
+        claimed = _outcome(event, body)
+        if claimed is None or not isinstance(body, CommandEvent | EvidenceEvent):
             continue
-        known = ended.get((event.node_uid, event.writer, body.token, body.op))
-        if known != said:
-            wrote = f"it wrote down {known.value}" if known else "it wrote down no end of it"
-            op = f"{event.writer} of {event.node} says {said} of {body.token}.{body.op}"
-            yield _wrong(event, f"{op}, and {wrote}")
+        actual = journaled.get((event.node_uid, event.writer, body.token, body.op))
+        if actual != claimed:
+            entry = (
+                f"its journal says {actual.value}"
+                if actual
+                else "its journal has no end of that op"
+            )
+            op = f"{event.writer} of {event.node} reported op {body.token}.{body.op} as {claimed}"
+            yield _violation(event, f"{op}, but {entry}")
 
 
 def _outcome(event: Event, body: EventBody) -> str | None:
@@ -123,5 +130,5 @@ def _outcome(event: Event, body: EventBody) -> str | None:
     return None
 
 
-def _wrong(event: Event, message: str) -> Violation:
+def _violation(event: Event, message: str) -> Violation:
     return Violation(invariant="I9", node=event.node, time=event.at, message=message)

@@ -1,7 +1,8 @@
-"""I10: how much we write, counted per node and attempt in runs without injected faults.
+"""I10: limits on our writes per node and attempt, in runs without injected faults.
 
-An attempt is what happens under one token. The write that marked a node as `upgrade-required`
-counts with the attempt that follows; the others outside a lease are counted apart, as strictly.
+An attempt is everything under one token. The write that marks a node `upgrade-required` counts
+towards the attempt that follows; other writes without a lease are counted separately, with the
+same limit.
 """
 
 from collections import Counter
@@ -18,27 +19,25 @@ from libs.contracts.node import MANAGER, UpgradeState
 
 WRITES: Final = 8
 CONFLICTS: Final = 4
-OF_OTHERS: Final = 6
+WRITES_OF_OTHERS: Final = 6
 
 
 class UpgradeAttempt(NamedTuple):
-    """Where a write belongs."""
-
     uid: str
     token: int
     leased: bool
 
 
 def _attempt(uid: str, *states: ReplayedNode) -> UpgradeAttempt:
-    leases = [facts.upgrade for facts in states if facts.upgrade]
+    leases = [state.upgrade for state in states if state.upgrade]
     if leases:
         return UpgradeAttempt(uid, max(lease.token for lease in leases), True)
-    tokens = [facts.record.token for facts in states if facts.record]
+    tokens = [state.record.token for state in states if state.record]
     return UpgradeAttempt(uid, max(tokens, default=0), False)
 
 
 def writes(case: AuditCase) -> Iterator[AuditFinding]:
-    """Committed ones to Nodes: the scheduler's, and those of our other services."""
+    """Count the committed writes to Nodes: the scheduler's, and those of our other services."""
     own: Counter[UpgradeAttempt] = Counter()
     marked: set[str] = set()
     others: Counter[tuple[str, int]] = Counter()
@@ -54,41 +53,44 @@ def writes(case: AuditCase) -> Iterator[AuditFinding]:
                 own[attempt] += 1
             own[attempt] += 1
             if own[attempt] == WRITES + 1:
-                yield _too_many(change, f"the scheduler wrote it more than {WRITES} times", attempt)
+                yield _too_many(
+                    change, f"the scheduler wrote to it more than {WRITES} times", attempt
+                )
         elif change.revision.manager.startswith(OURS) and attempt.token:
             others[attempt[:2]] += 1
-            if others[attempt[:2]] == OF_OTHERS + 1:
-                what = f"our other services wrote it more than {OF_OTHERS} times"
-                yield _too_many(change, what, attempt)
+            if others[attempt[:2]] == WRITES_OF_OTHERS + 1:
+                problem = f"our other services wrote to it more than {WRITES_OF_OTHERS} times"
+                yield _too_many(change, problem, attempt)
 
 
-def _too_many(change: NodeChange, what: str, attempt: UpgradeAttempt) -> AuditFinding:
-    return write_violation("I10", change, f"{change.node.name}: {what} in attempt {attempt.token}")
+def _too_many(change: NodeChange, problem: str, attempt: UpgradeAttempt) -> AuditFinding:
+    message = f"{change.node.name}: {problem} in attempt {attempt.token}"
+    return write_violation("I10", change, message)
 
 
 def conflicts(case: AuditCase) -> Iterator[AuditFinding]:
-    """Writes of the scheduler to Nodes that were refused because somebody was faster."""
-    met: Counter[UpgradeAttempt] = Counter()
-    for place, revision, uid in case.timeline.conflicts:
-        life = case.timeline.nodes.get(uid)
-        if life is None or revision.manager != MANAGER:
+    """Count the writes of the scheduler to Nodes that met a conflict."""
+    conflicts: Counter[UpgradeAttempt] = Counter()
+    for position, revision, uid in case.timeline.conflicts:
+        node = case.timeline.nodes.get(uid)
+        if node is None or revision.manager != MANAGER:
             continue
-        attempt = _attempt(uid, life.at(place))
-        met[attempt] += 1
-        if met[attempt] == CONFLICTS + 1:
-            message = f"{life.name}: more than {CONFLICTS} conflicts in attempt {attempt.token}"
-            yield Violation(invariant="I10", node=life.name, time=revision.time, message=message)
+        attempt = _attempt(uid, node.at(position))
+        conflicts[attempt] += 1
+        if conflicts[attempt] == CONFLICTS + 1:
+            message = f"{node.name}: more than {CONFLICTS} conflicts in attempt {attempt.token}"
+            yield Violation(invariant="I10", node=node.name, time=revision.time, message=message)
 
 
 def evictions(case: AuditCase) -> Iterator[AuditFinding]:
-    """One granted eviction is enough for a pod."""
-    asked: Counter[str] = Counter()
+    """Check that each pod is evicted at most once."""
+    evicted: Counter[str] = Counter()
     for revision in case.revisions:
         granted = revision.verb == Verb.EVICT and 200 <= revision.code < 300
         if not granted or not revision.uid or not revision.manager.startswith(OURS):
             continue
-        asked[revision.uid] += 1
-        if asked[revision.uid] == 2:
+        evicted[revision.uid] += 1
+        if evicted[revision.uid] == 2:
             yield Violation(
                 invariant="I10",
                 time=revision.time,
@@ -98,20 +100,20 @@ def evictions(case: AuditCase) -> Iterator[AuditFinding]:
 
 
 def kubernetes_events(case: AuditCase) -> Iterator[AuditFinding]:
-    """At most one Kubernetes Event for each state that a Node showed."""
+    """Check that there is at most one Kubernetes Event for each state of a Node."""
     states = Counter(change.node.name for change in case.writes if change.new_state is not None)
-    said: Counter[str] = Counter()
+    events: Counter[str] = Counter()
     for revision in case.revisions:
         about = revision.changed.get("involvedObject.kind", (None, None))[1]
         created = revision.kind == "Event" and revision.code == 201
         if created and about == "Node" and revision.manager == MANAGER:
             name = str(revision.changed.get("involvedObject.name", (None, ""))[1])
-            said[name] += 1
-            if said[name] == states[name] + 1:
+            events[name] += 1
+            if events[name] == states[name] + 1:
                 yield Violation(
                     invariant="I10",
                     node=name,
                     time=revision.time,
                     revision=revision.revision,
-                    message=f"{name} showed {states[name]} states, and has more Events than that",
+                    message=f"{name} had {states[name]} states, but has more Kubernetes Events",
                 )

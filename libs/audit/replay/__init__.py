@@ -1,5 +1,4 @@
-"""From revisions back to objects: what every Node, Rollout and policy was at any revision.
+"""Replays revisions into objects: the state of every Node, Rollout and policy at any position.
 
-Here may live: reading a journal, and what follows from it without an opinion. Here must not live:
-what is right or wrong; that is for `libs.audit.checks`.
+Replaying only reads. What is right or wrong is for `libs.audit.checks` to judge.
 """

@@ -1,4 +1,4 @@
-"""What a journal tells, item by item: changes of Nodes, editions of what stands beside them."""
+"""The items of a replayed journal: changes of Nodes, policies, Rollouts and pods."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -12,7 +12,7 @@ from libs.contracts.rollout import TargetRecord
 
 
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A granted write to a Node that made it another one for the audit, or was our own."""
+    """A successful write to a Node that changed its replayed state or labels, or was ours."""
 
     position: int
     revision: Revision
@@ -20,29 +20,28 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     before: ReplayedNode
     after: ReplayedNode
     labels: Mapping[str, str | None] = {}
-    """Labels that changed, and what they are now."""
-    over: Mapping[str, str | None] = {}
-    """Of a write of ours: the paths, and who had changed each last; None: nobody knows."""
+    """The changed labels with their new values."""
+    previous_writers: Mapping[str, str | None] = {}
+    """Of a write of ours: the last writer of each path before it; None where it is unknown."""
     ours: bool = False
-    """Whether the scheduler wrote it."""
+    """Whether the scheduler is the writer."""
     lease_ended: NodeLease | None = None
-    """The upgrade's lease that ended with it."""
+    """The lease of an upgrade that the write ended."""
     lease_taken: NodeLease | None = None
-    """The upgrade's lease that began with it."""
+    """The lease of an upgrade that began with the write."""
     label_moved: bool = False
-    """Whether the driver label is another one."""
+    """Whether the driver label changed."""
     new_state: str | None = None
-    """The state, if it is another one."""
+    """The state, where it changed."""
     record_lost: bool = False
-    """Whether somebody else took its record away, or garbled it."""
+    """Whether another writer removed the record or made it malformed."""
 
     @classmethod
     def of(
         cls, position: int, revision: Revision, node: NodeHistory, after: ReplayedNode, **paths: Any
     ) -> "NodeChange":
-        """What follows from the Node as it was so far."""
         before = node.latest
-        held, lease = before.upgrade, after.upgrade
+        lease_before, lease_after = before.upgrade, after.upgrade
         return cls(
             position=position,
             revision=revision,
@@ -50,75 +49,76 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
             before=before,
             after=after,
             ours=revision.manager == MANAGER,
-            lease_ended=held if held != after.lease else None,
-            lease_taken=lease if held is None else None,
+            lease_ended=lease_before if lease_before != after.lease else None,
+            lease_taken=lease_after if lease_before is None else None,
             label_moved=before.driver != after.driver,
             new_state=after.state if after.state != before.state else None,
-            record_lost=_is_lost(before, after) and revision.manager != MANAGER,
+            record_lost=(
+                before.record is not None
+                and after.record is None
+                and after.exists
+                and revision.manager != MANAGER
+            ),
             **paths,
         )
 
 
-def _is_lost(before: ReplayedNode, after: ReplayedNode) -> bool:
-    return before.record is not None and after.record is None and after.exists
-
-
 class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A write to a policy or a strategy: the object is this now."""
+    """A write to a policy or a strategy."""
 
     position: int
     time: float
     kind: str
     name: str
-    whole: Mapping[str, Any] | None
-    """None: it is gone."""
+    manifest: Mapping[str, Any] | None
+    """The new object; None where it was deleted."""
 
 
 class RolloutWrite(msgspec.Struct, frozen=True, kw_only=True):
-    """A write to a Rollout: of what it says now, as much as the audit asks for."""
+    """A write to a Rollout, with the part of the new object that the audit needs."""
 
     position: int
     time: float
     pool: str
     exists: bool = True
     release: tuple[str, int] = ("", 0)
-    """The target whose halt a person ended, and how many failures he accepts."""
+    """The target that a person released from its halt, and the number of failures accepted."""
     base: int = 0
     targets: frozenset[str] = frozenset()
-    """Every one that it knows."""
-    begun: Mapping[str, TargetRecord] = {}
-    """What it knows of them; only at the start, where nothing else can tell."""
+    """The targets in its status."""
+    initial_records: Mapping[str, TargetRecord] = {}
+    """The records of the targets; only at the start of the journal, which has no other source."""
     revision: Revision | None = None
-    """None: it was so at the start."""
+    """None at the start of the journal."""
 
 
 class PodHistory(msgspec.Struct, kw_only=True):
-    """What the audit asks of a pod."""
-
     name: str
     deletion: Revision | None = None
 
 
 def rollout_write(
-    place: int, time: float, name: str, whole: Mapping[str, Any], revision: Revision | None
+    position: int, time: float, name: str, manifest: Mapping[str, Any], revision: Revision | None
 ) -> RolloutWrite:
-    """Read from the whole object; an empty one is gone."""
-    status, release = _map(whole, "status"), _map(_map(whole, "spec"), "release")
-    targets = _map(status, "targets")
-    begun = {} if revision else msgspec.convert(targets, dict[str, TargetRecord])
+    """Decode a write from the whole object; an empty one was deleted."""
+    status, release = (
+        as_map(manifest.get("status")),
+        as_map(as_map(manifest.get("spec")).get("release")),
+    )
+    targets = as_map(status.get("targets"))
     return RolloutWrite(
-        position=place,
+        position=position,
         time=time,
         pool=name,
-        exists=bool(whole),
+        exists=bool(manifest),
         release=(release.get("target", ""), release.get("failures", 0)),
         base=status.get("base") or 0,
         targets=frozenset(targets),
-        begun=begun,
+        initial_records={} if revision else msgspec.convert(targets, dict[str, TargetRecord]),
         revision=revision,
     )
 
 
-def _map(whole: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = whole.get(key)
+def as_map(value: Any) -> Mapping[str, Any]:
+    """Return a map as it is, and anything else as an empty one."""
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

@@ -1,14 +1,15 @@
-"""Objects as they were before a journal begins, read from what an API server shows of them.
+"""The objects that existed before a journal begins.
 
-Who owns which field of a Node is in its managedFields; without them the audit knows of no owner,
-and holds nothing against anybody.
+The managedFields of a Node name the owners of its fields. A Node without them has no known owners,
+so none of its fields counts as foreign.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
+from libs.audit.replay.changes import as_map
 from libs.audit.replay.nodes import (
     READY,
     TRACKED_PATHS,
@@ -25,66 +26,57 @@ _SECTIONS: Final = ("metadata", "spec", "status")
 
 
 class InitialObjects:
-    """What is there at first, by what the audit does with it."""
-
     def __init__(self, objects: Sequence[Mapping[str, Any]]) -> None:
         self.nodes: list[NodeHistory] = []
         self.pods: dict[str, str] = {}
         """Names by uid."""
-        self.others: dict[tuple[str, str], dict[str, Any]] = {}
+        self.manifests: dict[tuple[str, str], dict[str, Any]] = {}
         """Rollouts, policies and strategies by kind and name."""
-        for whole in objects:
-            kind, metadata = whole.get("kind", ""), _map(whole.get("metadata"))
+        for manifest in objects:
+            kind, metadata = manifest.get("kind", ""), as_map(manifest.get("metadata"))
             name, uid = metadata.get("name", ""), metadata.get("uid", "")
             if kind == "Node":
-                self.nodes.append(_life(whole, uid, name))
+                self.nodes.append(_node_history(manifest, uid, name))
             elif kind == "Pod":
                 self.pods[uid] = name
             elif kind in KINDS:
-                self.others[kind, name] = msgspec.json.decode(msgspec.json.encode(whole))
+                self.manifests[kind, name] = msgspec.json.decode(msgspec.json.encode(manifest))
 
 
-def _life(whole: Mapping[str, Any], uid: str, name: str) -> NodeHistory:
-    life = NodeHistory(uid, name, whole=True)
-    values = dict(leaves({key: _map(whole.get(key)) for key in _SECTIONS}))
-    for condition in _map(whole.get("status")).get("conditions") or ():
+def _node_history(manifest: Mapping[str, Any], uid: str, name: str) -> NodeHistory:
+    history = NodeHistory(uid, name, is_complete=True)
+    values = dict(leaves({key: as_map(manifest.get(key)) for key in _SECTIONS}))
+    for condition in as_map(manifest.get("status")).get("conditions") or ():
         if condition.get("type") == "Ready":
             values[READY] = condition.get("status")
-    told = {path: value for path, value in values.items() if path in TRACKED_PATHS}
-    life.append(-1, state_after(ReplayedNode(), uid, told))
+    tracked = {path: value for path, value in values.items() if path in TRACKED_PATHS}
+    history.append(-1, state_after(ReplayedNode(), uid, tracked))
     for path, value in values.items():
-        if (found := metadata_key(path)) and found[0] == "labels":
-            life.labels[found[1]] = value
-    owners = _owners(_map(whole.get("metadata")).get("managedFields") or ())
+        if (entry := metadata_key(path)) and entry[0] == "labels":
+            history.labels[entry[1]] = value
+    owners = _owners(as_map(manifest.get("metadata")).get("managedFields") or ())
     for path, managers in owners.items():
-        # Where others own it too, it is theirs as well: the server would keep it for them.
-        life.writers[path] = next((one for one in managers if one != MANAGER), MANAGER)
-    life.was_ours = any(MANAGER in managers for managers in owners.values())
+        # A field that others co-own is foreign: the server would keep it for them.
+        history.last_writers[path] = next((name for name in managers if name != MANAGER), MANAGER)
+    history.was_ours = any(MANAGER in managers for managers in owners.values())
     if owners:
-        cordon = life.writers.get(UNSCHEDULABLE)
-        life.cordoned_by_others = bool(values.get(UNSCHEDULABLE)) and cordon != MANAGER
-    return life
+        cordon_owner = history.last_writers.get(UNSCHEDULABLE)
+        history.cordoned_by_others = bool(values.get(UNSCHEDULABLE)) and cordon_owner != MANAGER
+    return history
 
 
-def _owners(fields: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+def _owners(managed_fields: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     owners: dict[str, list[str]] = {}
-    for entry in fields:
-        tree = _plain(_map(entry.get("fieldsV1")))
-        for path, _ in leaves(tree):
+    for entry in managed_fields:
+        for path, _ in leaves(_owned_keys(as_map(entry.get("fieldsV1")))):
             owners.setdefault(path, []).append(entry.get("manager", ""))
     return owners
 
 
-def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of maps alone: items of lists are owned in other words."""
-    return dict(_keys(fields))
-
-
-def _keys(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key, below in fields.items():
-        if key.startswith("f:"):
-            yield key.removeprefix("f:"), _plain(_map(below))
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+def _owned_keys(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the owned keys of maps as a tree, without the items of lists."""
+    return {
+        key.removeprefix("f:"): _owned_keys(as_map(below))
+        for key, below in fields.items()
+        if key.startswith("f:")
+    }

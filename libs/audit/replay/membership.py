@@ -1,4 +1,4 @@
-"""Whose each node is, as policies and their selectors say it at a moment."""
+"""The pool of each node by the policies and their selectors."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,87 +7,87 @@ from libs.audit.replay.nodes import NodeHistory
 from libs.policy.kinds.nvidia_driver import NvidiaDriver
 from libs.policy.manifests import ParsedPolicy, parse_manifest
 from libs.policy.owners import NodeLabels
-from libs.policy.pools import Pool, Pools
-from libs.policy.pools import assemble_pools as pools_of
+from libs.policy.pools import Pool, Pools, assemble_pools
 from libs.policy.validation import OWNER_LABEL, PRESENT_LABEL
 from libs.policy.verdicts import Acceptance
 
-_ALWAYS: Final = frozenset({OWNER_LABEL, PRESENT_LABEL})
+_OWNERSHIP_LABELS: Final = frozenset({OWNER_LABEL, PRESENT_LABEL})
 
 
 class PoolMembership:
-    """Follows policies and nodes; asks the policy library who has whom."""
+    """Tracks policies and nodes, and assigns nodes to pools with the policy library."""
 
     def __init__(self) -> None:
-        self._reads: dict[tuple[str, str], ParsedPolicy] = {}
+        self._policies: dict[tuple[str, str], ParsedPolicy] = {}
         self._nodes: dict[str, NodeLabels] = {}
         self._owners: dict[str, str] = {}
-        self._selects = _ALWAYS
+        self._selecting_labels = _OWNERSHIP_LABELS
         self._in_conflict = False
 
     def pool_of(self, name: str) -> str:
-        """The key of the pool of a node; empty where there is none."""
+        """Return the key of a node's pool; empty where it has none."""
         return self._owners.get(name, "")
 
     def update_policy(
-        self, kind: str, name: str, whole: Mapping[str, Any] | None
+        self, kind: str, name: str, manifest: Mapping[str, Any] | None
     ) -> tuple[Pool, ...]:
-        """A policy or a strategy is this now: all pools that there are."""
-        if whole is None:
-            self._reads.pop((kind, name), None)
+        """Replace or remove a policy or a strategy, and return all pools."""
+        if manifest is None:
+            self._policies.pop((kind, name), None)
         else:
-            self._reads[kind, name] = parse_manifest(kind, whole)
-        self._selects = _ALWAYS | {
+            self._policies[kind, name] = parse_manifest(kind, manifest)
+        self._selecting_labels = _OWNERSHIP_LABELS | {
             key
-            for one in self._reads.values()
-            if isinstance(one.policy, NvidiaDriver)
-            for key in one.policy.spec.node_selector
+            for parsed in self._policies.values()
+            if isinstance(parsed.policy, NvidiaDriver)
+            for key in parsed.policy.spec.node_selector
         }
-        return self._all().pools
+        return self._assign_all().pools
 
     @property
     def has_policies(self) -> bool:
-        """Whether there is any policy to say it."""
-        return bool(self._reads)
+        return bool(self._policies)
 
-    def node_deleted(self, life: NodeHistory) -> bool:
-        """A node is gone: whether others may have changed hands by it."""
-        known = self._nodes.get(life.name)
-        if known is None or known.uid != life.uid:
+    def delete_node(self, history: NodeHistory) -> bool:
+        """Remove a node, and report whether the pools of other nodes may have changed."""
+        known = self._nodes.get(history.name)
+        if known is None or known.uid != history.uid:
             return False
-        del self._nodes[life.name]
-        self._owners.pop(life.name, None)
+        del self._nodes[history.name]
+        self._owners.pop(history.name, None)
         if not self._in_conflict:
             return False
-        self._all()
+        self._assign_all()
         return True
 
-    def node_relabelled(self, life: NodeHistory, labels: Mapping[str, str | None]) -> bool:
-        """A node came, or has other labels: whether others may have changed hands by it."""
-        known = self._nodes.get(life.name)
-        came = known is None or known.uid != life.uid
-        if not (came or labels):
+    def update_node(self, history: NodeHistory, labels: Mapping[str, str | None]) -> bool:
+        """Add a node or change its labels, and report whether other pools may have changed."""
+        known = self._nodes.get(history.name)
+        is_new = known is None or known.uid != history.uid
+        if not (is_new or labels):
             return False
-        had = known.labels if known and not came else life.labels
-        now = {key: value for key, value in {**had, **labels}.items() if value is not None}
-        node = self._nodes[life.name] = NodeLabels(name=life.name, uid=life.uid, labels=now)
-        if not self._reads or not (came or self._selects & labels.keys()):
+        before = known.labels if known and not is_new else history.labels
+        updated = {key: value for key, value in {**before, **labels}.items() if value is not None}
+        node = self._nodes[history.name] = NodeLabels(
+            name=history.name, uid=history.uid, labels=updated
+        )
+        if not self._policies or not (is_new or self._selecting_labels & labels.keys()):
             return False
         if not self._in_conflict:
-            found = pools_of(self._reads.values(), [node])
-            if not _in_conflict(found):
-                self._owners.pop(life.name, None)
-                self._owners.update(found.owners)
+            pools = assemble_pools(self._policies.values(), [node])
+            if not _in_conflict(pools):
+                self._owners.pop(history.name, None)
+                self._owners.update(pools.owners)
                 return False
-        self._all()
+        self._assign_all()
         return True
 
-    def _all(self) -> Pools:
-        found = pools_of(self._reads.values(), self._nodes.values())
-        self._owners = dict(found.owners)
-        self._in_conflict = _in_conflict(found)
-        return found
+    def _assign_all(self) -> Pools:
+        pools = assemble_pools(self._policies.values(), self._nodes.values())
+        self._owners = dict(pools.owners)
+        self._in_conflict = _in_conflict(pools)
+        return pools
 
 
-def _in_conflict(found: Pools) -> bool:
-    return any(told.acceptance is Acceptance.CONFLICTING for told in found.verdicts)
+def _in_conflict(pools: Pools) -> bool:
+    return any(verdict.acceptance is Acceptance.CONFLICTING for verdict in pools.verdicts)

@@ -1,15 +1,15 @@
-"""A Node as the audit sees it at one moment, and its life from moment to moment.
+"""The state of a Node at one moment, and its history.
 
-Pure reading of labels, annotations and status. A lease or a record of another node uid is void, as
-the engine has it: it counts as none.
+States are decoded from labels, annotations and status. As in the engine, a lease or a record of
+another node uid counts as none.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
 
+from libs.audit.replay.series import Series
 from libs.contracts.message import MalformedMessage, decode
 from libs.contracts.node import (
     DRIVER_LABEL,
@@ -39,41 +39,40 @@ INITIALLY_CORDONED: Final = annotation_path(INITIALLY_CORDONED_ANNOTATION)
 KEEP_CORDONED: Final = label_path(KEEP_CORDONED_LABEL)
 
 FREE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
-"""Operations whose lease takes nothing away: there was no driver before, or it goes on running."""
+"""Operations whose lease keeps the node available: it had no driver, or its driver runs on."""
 
 
 class ReplayedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A Node at one moment; the second half follows from the first, and is asked for often."""
+    """A Node at one moment; the fields below the blank line are derived from those above."""
 
     exists: bool = True
     cordoned: bool = False
     ready: bool = True
-    """Also where nothing is said of it."""
+    """True also where the condition is missing."""
     boot_id: str = ""
     state: str = ""
     driver: str = ""
     lease: NodeLease | None = None
-    obscure: bool = False
-    """There is a lease that nobody can read."""
+    has_malformed_lease: bool = False
     record: NodeRecord | None = None
     request: str = ""
     keeps_cordon: bool = False
     initially_cordoned: bool = False
 
     upgrade: NodeLease | None = None
-    """The lease, if it is an upgrade's."""
+    """The lease, where its owner is an upgrade."""
     operation: Operation | None = None
-    """What is done to it under that lease."""
+    """The operation under that lease."""
     leased_away: bool = False
-    """Whether a lease makes it unavailable; one that nobody can read does."""
+    """Whether a lease makes the node unavailable; a malformed one does."""
     failed: bool = False
-    """By the record where that says a state: a person may write the label."""
+    """By the state in the record, if any: people may edit the label."""
     unavailable: bool = False
-    """As docs/states.md has it, but for gates, which no revision shows."""
+    """By the definition in docs/states.md, except for gates, which no revision shows."""
 
     @property
     def pool(self) -> str:
-        """Whose node it is, by its record."""
+        """The pool named by the record."""
         return self.record.pool if self.record else ""
 
 
@@ -84,7 +83,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-_PLAIN: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
+_SIMPLE_FIELDS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     UNSCHEDULABLE: ("cordoned", bool),
     READY: ("ready", lambda value: value is None or value == "True"),
     BOOT: ("boot_id", _text),
@@ -94,47 +93,49 @@ _PLAIN: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     KEEP_CORDONED: ("keeps_cordon", lambda value: value == "true"),
     INITIALLY_CORDONED: ("initially_cordoned", lambda value: value == "true"),
 }
-TRACKED_PATHS: Final = frozenset({*_PLAIN, LEASE, RECORD})
-"""Paths that make a Node another one for the audit."""
+TRACKED_PATHS: Final = frozenset({*_SIMPLE_FIELDS, LEASE, RECORD})
+"""The paths whose values make up a `ReplayedNode`."""
 
 
 def state_after(before: ReplayedNode, uid: str, changed: dict[str, Any]) -> ReplayedNode:
-    """What a Node is once these paths have these values; only paths of `TOLD` count."""
-    news: dict[str, Any] = {}
+    """Return the state after these paths took these values; only `TRACKED_PATHS` count."""
+    updates: dict[str, Any] = {}
     for path, value in changed.items():
-        if path in _PLAIN:
-            name, read = _PLAIN[path]
-            news[name] = read(value)
+        if path in _SIMPLE_FIELDS:
+            name, read = _SIMPLE_FIELDS[path]
+            updates[name] = read(value)
         elif path == LEASE:
-            lease = _read(NodeLease, value)
-            news["lease"] = lease if lease and lease.node_uid == uid else None
-            news["obscure"] = bool(value) and lease is None
+            lease = _decode(NodeLease, value)
+            updates["lease"] = lease if lease and lease.node_uid == uid else None
+            updates["has_malformed_lease"] = bool(value) and lease is None
         elif path == RECORD:
-            record = _read(NodeRecord, value)
-            news["record"] = record if record and record.node_uid == uid else None
-    if all(getattr(before, name) == value for name, value in news.items()):
+            record = _decode(NodeRecord, value)
+            updates["record"] = record if record and record.node_uid == uid else None
+    if all(getattr(before, name) == value for name, value in updates.items()):
         return before
-    return _complete(msgspec.structs.replace(before, **news))
+    return _derive(msgspec.structs.replace(before, **updates))
 
 
-def _complete(facts: ReplayedNode) -> ReplayedNode:
-    lease, record = facts.lease, facts.record
+def _derive(node: ReplayedNode) -> ReplayedNode:
+    lease, record = node.lease, node.record
     upgrade = lease if lease and lease.owner == LeaseOwner.UPGRADE else None
     operation = record.operation if upgrade and record else None
-    state = record.state if record and record.state else facts.state
-    away = facts.obscure or (lease is not None and operation not in FREE)
+    state = record.state if record and record.state else node.state
+    leased_away = node.has_malformed_lease or (lease is not None and operation not in FREE)
     failed = UpgradeState.UPGRADE_FAILED
     return msgspec.structs.replace(
-        facts,
+        node,
         upgrade=upgrade,
         operation=operation,
-        leased_away=away,
+        leased_away=leased_away,
         failed=state == failed,
-        unavailable=facts.cordoned or not facts.ready or away or failed in (state, facts.state),
+        unavailable=(
+            node.cordoned or not node.ready or leased_away or failed in (state, node.state)
+        ),
     )
 
 
-def _read(kind: type[NodeLease] | type[NodeRecord], value: Any) -> Any:
+def _decode(kind: type[NodeLease] | type[NodeRecord], value: Any) -> Any:
     try:
         return decode(kind, _text(value).encode()) if value else None
     except MalformedMessage:
@@ -144,37 +145,33 @@ def _read(kind: type[NodeLease] | type[NodeRecord], value: Any) -> Any:
 class NodeHistory:
     """One Node object from its creation to its end."""
 
-    def __init__(self, uid: str, name: str, *, whole: bool) -> None:
+    def __init__(self, uid: str, name: str, *, is_complete: bool) -> None:
+        """`is_complete`: the creation is in the journal, or the whole object in its start."""
         self.uid = uid
         self.name = name
-        self.is_complete = whole
-        """Whether all of it is known: it was created in this journal, or is in its start."""
+        self.is_complete = is_complete
         self.labels: dict[str, str] = {}
-        """At the start of the journal; later ones are in its changes."""
-        self.writers: dict[str, str] = {}
-        """By path: the manager who changed it last."""
+        """The labels at the start of the journal."""
+        self.last_writers: dict[str, str] = {}
+        """The manager that changed each path last."""
         self.cordoned_by_others: bool | None = None
-        """At the start of the journal; None: it was not there, or nobody knows."""
+        """At the start of the journal; None where it is unknown or the node did not exist."""
         self.was_ours = False
-        """Whether the scheduler owned a field of it at the start."""
-        self._places: list[int] = []
-        self._facts: list[ReplayedNode] = []
+        """Whether the scheduler owned a field at the start of the journal."""
+        self._states = Series[ReplayedNode]()
 
     @property
     def latest(self) -> ReplayedNode:
-        """What it is at the end of what was read."""
-        return self._facts[-1] if self._facts else ABSENT
+        """The state at the end of what has been replayed so far."""
+        return self._states.last or ABSENT
 
-    def append(self, place: int, facts: ReplayedNode) -> None:
-        """From this place in the journal on."""
-        self._places.append(place)
-        self._facts.append(facts)
+    def append(self, position: int, node: ReplayedNode) -> None:
+        self._states.append(position, node)
 
-    def at(self, place: int) -> ReplayedNode:
-        """After the revision at this place."""
-        found = bisect_right(self._places, place)
-        return self._facts[found - 1] if found else ABSENT
+    def at(self, position: int) -> ReplayedNode:
+        """Return the state after the revision at a position."""
+        return self._states.at(position) or ABSENT
 
     def states(self) -> Iterator[tuple[int, ReplayedNode]]:
-        """What it became, and at which place."""
-        return zip(self._places, self._facts, strict=True)
+        """Return every state, with the position from which it holds."""
+        return self._states.items()

@@ -1,20 +1,21 @@
-"""How many nodes of each pool there were and were unavailable, at any place of the journal.
+"""Size, unavailable nodes and limits of each pool at any position of the journal.
 
-From the revisions alone, but for what `PoolFacts` say. A node under a lease is of the pool that its
-record names, else of that which the facts or the policies give it.
+Replayed from the revisions and the `PoolFacts`. A node under a lease belongs to the pool that its
+record names, any other node to the pool by the facts or else by the policies.
 """
 
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from heapq import merge
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from libs.audit.replay.changes import NodeChange, PolicyChange, RolloutWrite
 from libs.audit.replay.membership import PoolMembership
 from libs.audit.replay.nodes import NodeHistory, ReplayedNode
+from libs.audit.replay.series import Series
 from libs.audit.replay.timeline import Timeline
 from libs.contracts.node import Operation
 from libs.contracts.records import PoolFacts
@@ -23,7 +24,7 @@ from libs.policy.shapes import IntOrString
 
 
 class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for a pool from a moment on."""
+    """The limits of a pool since a time."""
 
     since: float
     max_unavailable: IntOrString
@@ -31,274 +32,243 @@ class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
     base: int | None = None
 
     def limit(self, nodes: int) -> int:
-        """So many of these nodes may be unavailable."""
+        """Return how many of so many nodes may be unavailable."""
         if scaled_value(self.max_unavailable, 100) == 0:
             return 0
         return max(1, scaled_value(self.max_unavailable, nodes))
 
 
 class NodeAvailability(msgspec.Struct, frozen=True):
-    """Whose a node is, and whether it is unavailable."""
-
     pool: str = ""
     unavailable: bool = False
     doubtful: bool = False
-    """It may have been known to be unavailable, though no revision shows it."""
+    """Whether the scheduler may have considered the node unavailable without any revision."""
 
 
 NO_POOL: Final = NodeAvailability()
 
 
-class _Log:
-    """Of one pool: how many nodes, and how many of them unavailable, from each place on."""
-
-    def __init__(self) -> None:
-        self._places: list[int] = []
-        self._counts: list[tuple[int, int]] = []
-        self._most: list[int] = []
-
-    def add(self, place: int, *, nodes: int, unavailable: int) -> None:
-        had = self._counts[-1] if self._counts else (0, 0)
-        count = had[0] + nodes, had[1] + unavailable
-        most = max(count[0], self._most[-1] if self._most else 0)
-        if self._places and self._places[-1] == place:
-            self._counts[-1], self._most[-1] = count, most
-        else:
-            self._places.append(place)
-            self._counts.append(count)
-            self._most.append(most)
-
-    def at(self, place: int) -> tuple[int, int]:
-        found = bisect_right(self._places, place)
-        return self._counts[found - 1] if found else (0, 0)
-
-    def most(self, place: int) -> int:
-        found = bisect_right(self._places, place)
-        return self._most[found - 1] if found else 0
+class _PoolSize(NamedTuple):
+    nodes: int = 0
+    unavailable: int = 0
+    largest: int = 0
+    """The largest number of nodes so far."""
 
 
 class PoolAvailability:
-    """Made in one pass over the timeline."""
+    """Replays the pools in one pass over the timeline."""
 
     def __init__(self, timeline: Timeline, facts: Sequence[PoolFacts]) -> None:
         self._timeline = timeline
-        self._given = {one.key for one in facts}
-        self._waiting = sorted(facts, key=lambda one: one.since)[::-1]
+        self._pools_with_facts = {item.key for item in facts}
+        self._future_facts = sorted(facts, key=lambda item: item.since)[::-1]
         self._facts: dict[str, PoolFacts] = {}
+        """The facts of each pool at the position being replayed."""
+        self._members_by_facts: dict[str, str] = {}
         self._driverless: frozenset[str] = frozenset()
         self._doubtful: frozenset[str] = frozenset()
-        self._lacking = frozenset[str]().union(*(one.driverless for one in facts))
-        """Who was ever without a driver."""
-        self._members = PoolMembership()
-        self._named: dict[str, str] = {}
-        self._terms: dict[str, list[PoolLimits]] = defaultdict(list)
-        self._bases: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-        self._logs: dict[str, _Log] = defaultdict(_Log)
-        self._standings: dict[str, tuple[list[int], list[NodeAvailability]]] = {}
-        self._given_members: dict[str, str] = {}
-        self._ever: dict[str, set[str]] = defaultdict(set)
-        self._written: dict[str, tuple[list[int], list[str]]] = defaultdict(lambda: ([], []))
-        self._deletions: tuple[list[int], list[str]] = ([], [])
+        self._ever_driverless = frozenset[str]().union(*(item.driverless for item in facts))
+        self._membership = PoolMembership()
+        self._recorded_pools: dict[str, str] = {}
+        self._members_ever: dict[str, set[str]] = defaultdict(set)
+        self._limits: dict[str, list[PoolLimits]] = defaultdict(list)
+        self._bases: dict[str, Series[int]] = defaultdict(Series[int])
+        self._sizes: dict[str, Series[_PoolSize]] = defaultdict(Series[_PoolSize])
+        self._nodes: dict[str, Series[NodeAvailability]] = defaultdict(Series[NodeAvailability])
+        self._own_writes: dict[str, Series[str]] = defaultdict(Series[str])
+        """Node uids by pool."""
+        self._deletions = Series[str]()
         self._replay()
 
-    # Asking.
-
     def limits(self, pool: str, *, since: float, until: float) -> list[PoolLimits]:
-        """All that held within this time; none where nobody knows any."""
-        known = self._terms.get(pool, [])
-        last = bisect_right(known, until, key=lambda one: one.since)
-        first = bisect_right(known, since, key=lambda one: one.since)
+        """Return all limits that held within a time; none where they are unknown."""
+        known = self._limits.get(pool, [])
+        last = bisect_right(known, until, key=lambda item: item.since)
+        first = bisect_right(known, since, key=lambda item: item.since)
         return known[max(first - 1, 0) : last]
 
-    def size(self, pool: str, place: int) -> int:
-        """How many nodes a pool has."""
-        return self._logs[pool].at(place)[0]
+    def size(self, pool: str, position: int) -> int:
+        """Return the number of nodes in a pool."""
+        return self._size(pool, position).nodes
 
-    def largest(self, pool: str, place: int) -> int:
-        """The most nodes that it had up to a place."""
-        return self._logs[pool].most(place)
+    def largest(self, pool: str, position: int) -> int:
+        """Return the largest number of nodes in a pool up to a position."""
+        return self._size(pool, position).largest
 
-    def base(self, pool: str, place: int) -> int | None:
-        """As the status of its Rollout says."""
-        places, bases = self._bases[pool]
-        found = bisect_right(places, place)
-        return bases[found - 1] or None if found else None
+    def _size(self, pool: str, position: int) -> _PoolSize:
+        return self._sizes[pool].at(position) or _PoolSize()
 
-    def node_availability(self, uid: str, place: int) -> NodeAvailability:
-        """Of a node."""
-        places, standings = self._standings.get(uid, ([], []))
-        found = bisect_right(places, place)
-        return standings[found - 1] if found else NO_POOL
+    def base(self, pool: str, position: int) -> int | None:
+        """Return the base of a pool by the status of its Rollout."""
+        return self._bases[pool].at(position) or None
 
-    def driverless(self, uid: str, place: int) -> bool:
-        """Whether a node was, or may have been, unavailable for no reason that a revision shows."""
-        known, standing = self._timeline.nodes[uid].at(place), self.node_availability(uid, place)
-        return standing.doubtful or (standing.unavailable and not known.unavailable)
+    def node_availability(self, uid: str, position: int) -> NodeAvailability:
+        return self._nodes[uid].at(position) or NO_POOL
 
-    def unavailable(self, pool: str, *, seen: int, place: int, without: str) -> int:
-        """Nodes of a pool, `apart` from one, as somebody knew it who saw `seen` and all of our own
-        writes after that up to `place`: what the API server answered to those, he saw too.
+    def driverless(self, uid: str, position: int) -> bool:
+        """Report whether a node was, or may have been, unavailable without any revision."""
+        node = self._timeline.nodes[uid].at(position)
+        availability = self.node_availability(uid, position)
+        return availability.doubtful or (availability.unavailable and not node.unavailable)
 
-        Of a deletion no revision is told, so nobody can say whether he saw it: who was deleted
-        meanwhile does not count. Nor does who lacked a driver and got one: that an agent tells.
+    def unavailable(self, pool: str, *, seen: int, position: int, without: str) -> int:
+        """Count the unavailable nodes of a pool, except one, as a write at `position` could see it.
+
+        The writer saw everything up to the position `seen`, and the answers to all of our own
+        writes after it. Nodes deleted in between do not count: a deletion has no revision, so it is
+        unknown whether the writer saw it. Nor do nodes that got their driver in between: their
+        agents reported that, which no revision shows.
         """
-        _, count = self._logs[pool].at(seen)
-        places, uids = self._written[pool]
-        later = range(bisect_right(places, seen), bisect_right(places, place))
-        latest = {uids[index]: places[index] for index in later}
-        latest.setdefault(without, seen)
-        away = NodeAvailability(pool, True)
-        for uid, last in latest.items():
-            count -= self.node_availability(uid, seen) == away
-            count += uid != without and self.node_availability(uid, last) == away
-        deleted = self._deleted(seen, place)
+        unavailable = NodeAvailability(pool, True)
+        count = self._size(pool, seen).unavailable
+        last_writes = {uid: at for at, uid in self._own_writes[pool].between(seen, position)}
+        last_writes.setdefault(without, seen)
+        for uid, at in last_writes.items():
+            count -= self.node_availability(uid, seen) == unavailable
+            count += uid != without and self.node_availability(uid, at) == unavailable
+        deleted = [uid for _, uid in self._deletions.between(seen, position)]
         for uid in deleted:
             if uid != without:
-                count -= self.node_availability(uid, latest.get(uid, seen)) == away
-        for uid in self._equipped(seen, place) - latest.keys() - set(deleted):
-            count -= self.node_availability(uid, seen) == away
+                at = last_writes.get(uid, seen)
+                count -= self.node_availability(uid, at) == unavailable
+        for uid in self._equipped(seen, position) - last_writes.keys() - set(deleted):
+            count -= self.node_availability(uid, seen) == unavailable
         return count
 
-    def _equipped(self, seen: int, place: int) -> set[str]:
-        """Nodes that lacked nothing but a driver, and were available after that."""
+    def _equipped(self, seen: int, position: int) -> set[str]:
+        """Return the nodes that lacked only a driver, and got one between two positions."""
         return {
             uid
-            for uid in self._lacking & self._timeline.nodes.keys()
+            for uid in self._ever_driverless & self._timeline.nodes.keys()
             if not self._timeline.nodes[uid].at(seen).unavailable
             and self.node_availability(uid, seen).unavailable
-            and not self.node_availability(uid, place).unavailable
+            and not self.node_availability(uid, position).unavailable
         }
-
-    def _deleted(self, seen: int, place: int) -> list[str]:
-        """Nodes that went between the two."""
-        places, uids = self._deletions
-        return uids[bisect_right(places, seen) : bisect_right(places, place)]
-
-    # Replaying.
 
     def _replay(self) -> None:
         timeline = self._timeline
         for change in reversed(timeline.changes):
             if change.after.pool:
-                self._named[change.node.uid] = change.after.pool
-        for life in timeline.nodes.values():
-            if (first := life.at(-1)).exists:
-                self._members.node_relabelled(life, {})
-                self._named[life.uid] = first.pool or self._named.get(life.uid, "")
-                self._stand(-1, life, first)
+                self._recorded_pools[change.node.uid] = change.after.pool
+        for history in timeline.nodes.values():
+            if (first := history.at(-1)).exists:
+                uid = history.uid
+                self._membership.update_node(history, {})
+                self._recorded_pools[uid] = first.pool or self._recorded_pools.get(uid, "")
+                self._update_node(-1, history, first)
         self._apply_facts(-1, timeline.time_of(0) if timeline.revisions else 0.0)
         for item in in_journal_order(timeline):
             self._apply_facts(item.position - 1, timeline.time_of(item.position))
             match item:
                 case NodeChange():
-                    self._change(item)
+                    self._replay_node(item)
                 case PolicyChange():
-                    self._edition(item)
+                    self._replay_policy(item)
                 case RolloutWrite():
-                    # Nobody can have counted more nodes than ever were there.
-                    places, bases = self._bases[item.pool]
-                    places.append(item.position)
-                    bases.append(min(item.base, len(self._ever[item.pool])))
+                    # A base above the number of nodes that ever existed is wrong.
+                    base = min(item.base, len(self._members_ever[item.pool]))
+                    self._bases[item.pool].append(item.position, base)
 
-    def _apply_facts(self, place: int, until: float) -> None:
-        """What came to hold up to a moment."""
-        while self._waiting and self._waiting[-1].since <= until:
-            since = self._waiting[-1].since
-            self._learn(since)
-            self._stand_all(min(place, self._timeline.position_at(since)))
-
-    def _learn(self, since: float) -> None:
-        """All that came to hold at a moment."""
-        while self._waiting and self._waiting[-1].since == since:
-            facts = self._waiting.pop()
-            self._facts[facts.key] = facts
-            self._terms[facts.key].append(
-                PoolLimits(
-                    since=facts.since,
-                    max_unavailable=facts.max_unavailable,
-                    failure_threshold=facts.failure_threshold,
-                    base=facts.base,
-                )
-            )
-        self._given_members = {
-            uid: key for key, facts in self._facts.items() for uid in facts.members or ()
-        }
-        self._driverless = frozenset[str]().union(*(one.driverless for one in self._facts.values()))
-        self._doubtful = frozenset[str]().union(*(one.doubtful for one in self._facts.values()))
-
-    def _edition(self, edition: PolicyChange) -> None:
-        for pool in self._members.update_policy(edition.kind, edition.name, edition.whole):
-            if pool.key not in self._given:
-                self._terms[pool.key].append(
+    def _apply_facts(self, position: int, until: float) -> None:
+        """Apply the facts up to a time."""
+        while self._future_facts and self._future_facts[-1].since <= until:
+            since = self._future_facts[-1].since
+            while self._future_facts and self._future_facts[-1].since == since:
+                facts = self._future_facts.pop()
+                self._facts[facts.key] = facts
+                self._limits[facts.key].append(
                     PoolLimits(
-                        since=edition.time,
+                        since=facts.since,
+                        max_unavailable=facts.max_unavailable,
+                        failure_threshold=facts.failure_threshold,
+                        base=facts.base,
+                    )
+                )
+            present = self._facts.values()
+            self._members_by_facts = {
+                uid: facts.key for facts in present for uid in facts.members or ()
+            }
+            self._driverless = frozenset[str]().union(*(facts.driverless for facts in present))
+            self._doubtful = frozenset[str]().union(*(facts.doubtful for facts in present))
+            self._update_all(min(position, self._timeline.position_at(since)))
+
+    def _replay_policy(self, change: PolicyChange) -> None:
+        for pool in self._membership.update_policy(change.kind, change.name, change.manifest):
+            if pool.key not in self._pools_with_facts:
+                self._limits[pool.key].append(
+                    PoolLimits(
+                        since=change.time,
                         max_unavailable=pool.upgrade.max_unavailable,
                         failure_threshold=pool.strategy.failure_threshold,
                     )
                 )
-        self._stand_all(edition.position)
+        self._update_all(change.position)
 
-    def _change(self, change: NodeChange) -> None:
-        life, after = change.node, change.after
+    def _replay_node(self, change: NodeChange) -> None:
+        history, after, position = change.node, change.after, change.position
         if after.pool:
-            self._named[life.uid] = after.pool
+            self._recorded_pools[history.uid] = after.pool
         if after.exists:
-            others = self._members.node_relabelled(life, change.labels)
+            others_changed = self._membership.update_node(history, change.labels)
         else:
-            others = self._members.node_deleted(life)
-            places, uids = self._deletions
-            places.append(change.position)
-            uids.append(life.uid)
-        if others:
-            self._stand_all(change.position)
-        self._stand(change.position, life, after)
+            others_changed = self._membership.delete_node(history)
+            self._deletions.append(position, history.uid)
+        if others_changed:
+            self._update_all(position)
+        self._update_node(position, history, after)
         if change.ours:
-            places, uids = self._written[self.node_availability(life.uid, change.position).pool]
-            places.append(change.position)
-            uids.append(life.uid)
+            pool = self.node_availability(history.uid, position).pool
+            self._own_writes[pool].append(position, history.uid)
 
-    def _stand_all(self, place: int) -> None:
-        for life in self._timeline.nodes.values():
-            self._stand(place, life, life.at(place))
+    def _update_all(self, position: int) -> None:
+        for history in self._timeline.nodes.values():
+            self._update_node(position, history, history.at(position))
 
-    def _stand(self, place: int, life: NodeHistory, facts: ReplayedNode) -> None:
-        now = NO_POOL
-        if facts.exists:
-            expected = _should_have(facts)
-            away = facts.unavailable or (expected and life.uid in self._driverless)
-            doubtful = not away and expected and life.uid in self._doubtful
-            now = NodeAvailability(self._pool_of(life, facts), away, doubtful)
-        places, standings = self._standings.setdefault(life.uid, ([], []))
-        was = standings[-1] if standings else NO_POOL
-        if now == was:
+    def _update_node(self, position: int, history: NodeHistory, node: ReplayedNode) -> None:
+        after = NO_POOL
+        if node.exists:
+            expected = _expects_driver(node)
+            unavailable = node.unavailable or (expected and history.uid in self._driverless)
+            doubtful = not unavailable and expected and history.uid in self._doubtful
+            after = NodeAvailability(self._pool_of(history, node), unavailable, doubtful)
+        series = self._nodes[history.uid]
+        before = series.last or NO_POOL
+        if after == before:
             return
-        places.append(place)
-        standings.append(now)
-        if was.pool:
-            self._logs[was.pool].add(place, nodes=-1, unavailable=-was.unavailable)
-        if now.pool:
-            self._logs[now.pool].add(place, nodes=1, unavailable=now.unavailable)
-            self._ever[now.pool].add(life.uid)
+        series.append(position, after)
+        if before.pool:
+            self._add(before.pool, position, nodes=-1, unavailable=-before.unavailable)
+        if after.pool:
+            self._add(after.pool, position, nodes=1, unavailable=after.unavailable)
+            self._members_ever[after.pool].add(history.uid)
 
-    def _pool_of(self, life: NodeHistory, facts: ReplayedNode) -> str:
-        if facts.upgrade and facts.pool:
-            return facts.pool
-        if given := self._given_members.get(life.uid):
-            return given
-        named = self._named.get(life.uid, "")
-        if named in self._given:
-            told = self._facts.get(named)
-            return named if told is None or told.members is None else ""
-        return self._members.pool_of(life.name) if self._members.has_policies else named
+    def _add(self, pool: str, position: int, *, nodes: int, unavailable: int) -> None:
+        size = self._sizes[pool].last or _PoolSize()
+        nodes += size.nodes
+        largest = max(nodes, size.largest)
+        updated = _PoolSize(nodes, size.unavailable + unavailable, largest)
+        self._sizes[pool].append(position, updated)
+
+    def _pool_of(self, history: NodeHistory, node: ReplayedNode) -> str:
+        if node.upgrade and node.pool:
+            return node.pool
+        if pool := self._members_by_facts.get(history.uid):
+            return pool
+        recorded = self._recorded_pools.get(history.uid, "")
+        if recorded in self._pools_with_facts:
+            facts = self._facts.get(recorded)
+            return recorded if facts is None or facts.members is None else ""
+        has_policies = self._membership.has_policies
+        return self._membership.pool_of(history.name) if has_policies else recorded
 
 
 def in_journal_order(timeline: Timeline) -> Iterator[NodeChange | PolicyChange | RolloutWrite]:
-    """Changes of Nodes and editions of what people and we write beside them, as they came."""
+    """Return all changes by position."""
     return merge(timeline.changes, timeline.object_changes, key=lambda item: item.position)
 
 
-def _should_have(facts: ReplayedNode) -> bool:
-    """Whether a driver is missed where none is loaded; in a first bring-up none is, yet."""
-    if facts.operation is Operation.BRING_UP:
+def _expects_driver(node: ReplayedNode) -> bool:
+    """Report whether a missing driver makes a node unavailable; a first bring-up has none yet."""
+    if node.operation is Operation.BRING_UP:
         return False
-    return bool(facts.driver) or (facts.record is not None and facts.record.evidence is not None)
+    return bool(node.driver) or (node.record is not None and node.record.evidence is not None)

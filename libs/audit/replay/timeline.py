@@ -1,10 +1,11 @@
-"""The journal replayed: every Node's life, each change of one, and where in the journal what is.
+"""The replayed journal: the history of every Node, each change, and lookups by revision and time.
 
-A place is an index into the revisions: it tells apart also what has no revision of its own, such as
-most deletions. What was before the journal is at place -1. Knows no invariant.
+A position is an index into the revisions. Unlike a revision number, it exists for every write: most
+deletions have no revision of their own. The state before the journal is at position -1.
 """
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -19,20 +20,21 @@ from libs.audit.replay.changes import (
 )
 from libs.audit.replay.initial_objects import InitialObjects
 from libs.audit.replay.nodes import ABSENT, TRACKED_PATHS, NodeHistory, ReplayedNode, state_after
+from libs.audit.replay.series import Series
 from libs.contracts import rollout
 from libs.contracts.journal import Revision, Verb
 from libs.contracts.paths import metadata_key, set_path
 from libs.policy.kinds import KINDS
 
 OURS: Final = "sluice-"
-"""The field managers of all our services begin so."""
+"""The prefix of the field managers of our services."""
 
 _UID: Final = "metadata.uid"
 _BEFORE: Final = float("-inf")
 
 
 class Timeline:
-    """Everything that the revisions tell, once through."""
+    """The history of all objects in a journal."""
 
     def __init__(self, revisions: Sequence[Revision], start: Sequence[Mapping[str, Any]]) -> None:
         self.revisions = revisions
@@ -41,170 +43,166 @@ class Timeline:
         self.nodes: dict[str, NodeHistory] = {}
         self.pods: dict[str, PodHistory] = {}
         self.conflicts: list[tuple[int, Revision, str]] = []
-        """Writes to Nodes that met a conflict, and the uid of the Node that they met."""
-        self.writes_by_kind: dict[str, tuple[list[int], list[float]]] = {}
-        """By kind, and by kind/namespace: the revisions, and when they were written."""
-        self._marks: tuple[list[int], list[int]] = ([], [])
+        """Writes to Nodes that met a conflict, with position and node uid."""
         self._times: list[float] = []
+        self._positions = Series[int]()
+        """The position of each revision."""
+        self._write_times: dict[str, Series[float]] = defaultdict(Series[float])
+        """By kind, and by kind/namespace: the time of each revision."""
         self._uids: dict[str, str] = {}
-        self._wholes: dict[tuple[str, str], dict[str, Any]] = {}
-        self._begin(InitialObjects(start))
-        for place, revision in enumerate(revisions):
-            self._read(place, revision)
-
-    # Finding places.
+        """Uids of the present Nodes by name."""
+        self._manifests: dict[tuple[str, str], dict[str, Any]] = {}
+        self._replay_start(InitialObjects(start))
+        for position, revision in enumerate(revisions):
+            self._replay(position, revision)
 
     def position_of(self, revision: int) -> int:
-        """Of the last write up to a revision of the API server; before the first one: -1."""
-        numbers, places = self._marks
-        found = bisect_right(numbers, revision)
-        return places[found - 1] if found else -1
+        """Return the position of the last write up to a revision; -1 before the first."""
+        position = self._positions.at(revision)
+        return -1 if position is None else position
 
     def position_at(self, time: float) -> int:
-        """Of the last write up to a moment."""
+        """Return the position of the last write up to a time."""
         return bisect_right(self._times, time) - 1
 
     def time_of(self, position: int) -> float:
-        """When the write at a place was; at the start: before everything."""
+        """Return the time of a write; minus infinity for the start of the journal."""
         return self._times[position] if position >= 0 else _BEFORE
 
     def newer_than(self, kind: str, revision: int) -> tuple[int, float] | None:
-        """The first write to an object of this kind after a revision, and when it was."""
-        numbers, times = self.writes_by_kind.get(kind, ((), ()))
-        found = bisect_right(numbers, revision)
-        return (numbers[found], times[found]) if found < len(numbers) else None
+        """Return revision and time of the first write to a kind after a revision."""
+        return self._write_times[kind].first_after(revision)
 
     @property
     def end_time(self) -> float:
-        """When the last write was."""
         return self._times[-1] if self._times else 0.0
 
-    # Reading.
-
-    def _begin(self, start: InitialObjects) -> None:
-        for life in start.nodes:
-            self.nodes[life.uid] = life
-            self._uids[life.name] = life.uid
+    def _replay_start(self, start: InitialObjects) -> None:
+        for node in start.nodes:
+            self.nodes[node.uid] = node
+            self._uids[node.name] = node.uid
         for uid, name in start.pods.items():
             self.pods[uid] = PodHistory(name=name)
-        for (kind, name), whole in start.others.items():
-            self._wholes[kind, name] = whole
-            self._keep(-1, _BEFORE, (kind, name), whole)
+        for (kind, name), manifest in start.manifests.items():
+            self._manifests[kind, name] = manifest
+            self._append_object_change(-1, _BEFORE, (kind, name), manifest)
 
-    def _read(self, place: int, revision: Revision) -> None:
+    def _replay(self, position: int, revision: Revision) -> None:
         self._times.append(max(revision.time, self._times[-1] if self._times else revision.time))
-        granted = 200 <= revision.code < 300
         if revision.kind == "Node" and revision.code == 409:
             uid = revision.uid or self._uids.get(revision.name, "")
-            self.conflicts.append((place, revision, uid))
-        if not granted:
+            self.conflicts.append((position, revision, uid))
+        if not 200 <= revision.code < 300:
             return
-        self._mark(place, revision)
+        self._index(position, revision)
         if revision.kind == "Node":
-            self._node(place, revision)
+            self._replay_node(position, revision)
         elif revision.kind == "Pod":
-            self._pod(revision)
+            pod = self.pods.setdefault(revision.uid, PodHistory(name=revision.name))
+            if _is_deletion(revision) and pod.deletion is None:
+                pod.deletion = revision
         elif revision.kind in KINDS:
-            self._edition(place, revision)
+            self._replay_object(position, revision)
 
-    def _mark(self, place: int, revision: Revision) -> None:
+    def _index(self, position: int, revision: Revision) -> None:
         number = revision.revision
         if not number:
             return
-        numbers, places = self._marks
-        if not numbers or number > numbers[-1]:
-            numbers.append(number)
-            places.append(place)
-        keys = (revision.kind, f"{revision.kind}/{revision.namespace}")
-        for key in keys if revision.namespace else keys[:1]:
-            known, times = self.writes_by_kind.setdefault(key, ([], []))
-            if not known or number > known[-1]:
-                known.append(number)
-                times.append(revision.time)
+        self._positions.append_newer(number, position)
+        self._write_times[revision.kind].append_newer(number, revision.time)
+        if revision.namespace:
+            key = f"{revision.kind}/{revision.namespace}"
+            self._write_times[key].append_newer(number, revision.time)
 
-    def _node(self, place: int, revision: Revision) -> None:
-        life = self._life(place, revision)
-        after = self._after(life, revision)
+    def _replay_node(self, position: int, revision: Revision) -> None:
+        history = self._node_history(position, revision)
+        after = self._state_after(history, revision)
         labels: dict[str, str | None] = {}
-        over: dict[str, str | None] = {}
+        previous_writers: dict[str, str | None] = {}
         ours = revision.manager.startswith(OURS)
         for path, (_, value) in revision.changed.items():
             if _is_status(path):
                 continue
             if ours:
-                over[path] = life.writers.get(path)
-            life.writers[path] = revision.manager
-            if (place_of_it := metadata_key(path)) and place_of_it[0] == "labels":
-                labels[place_of_it[1]] = value
-        if after is not life.latest or ours or labels:
-            self._become(place, revision, life, after, labels=labels, over=over)
+                previous_writers[path] = history.last_writers.get(path)
+            history.last_writers[path] = revision.manager
+            if (entry := metadata_key(path)) and entry[0] == "labels":
+                labels[entry[1]] = value
+        if after is not history.latest or ours or labels:
+            self._append_node_change(
+                position,
+                revision,
+                history,
+                after,
+                labels=labels,
+                previous_writers=previous_writers,
+            )
 
-    def _become(
-        self, place: int, revision: Revision, life: NodeHistory, after: ReplayedNode, **paths: Any
+    def _append_node_change(
+        self,
+        position: int,
+        revision: Revision,
+        history: NodeHistory,
+        after: ReplayedNode,
+        **paths: Any,
     ) -> None:
-        self.changes.append(NodeChange.of(place, revision, life, after, **paths))
-        if after is not life.latest:
-            life.append(place, after)
+        self.changes.append(NodeChange.of(position, revision, history, after, **paths))
+        if after is not history.latest:
+            history.append(position, after)
 
-    def _after(self, life: NodeHistory, revision: Revision) -> ReplayedNode:
-        before = life.latest
-        if _is_gone(revision):
-            if self._uids.get(life.name) == life.uid:
-                del self._uids[life.name]
+    def _state_after(self, history: NodeHistory, revision: Revision) -> ReplayedNode:
+        if _is_deletion(revision):
+            if self._uids.get(history.name) == history.uid:
+                del self._uids[history.name]
             return ABSENT
-        told = TRACKED_PATHS & revision.changed.keys()
-        known = before if before.exists else ReplayedNode()
-        if not told:
-            return known
-        changed = {path: revision.changed[path][1] for path in told}
-        return state_after(known, life.uid, changed)
+        before = history.latest if history.latest.exists else ReplayedNode()
+        changed = {
+            path: revision.changed[path][1] for path in TRACKED_PATHS & revision.changed.keys()
+        }
+        return state_after(before, history.uid, changed) if changed else before
 
-    def _life(self, place: int, revision: Revision) -> NodeHistory:
+    def _node_history(self, position: int, revision: Revision) -> NodeHistory:
         uid = revision.uid or self._uids.get(revision.name, revision.name)
-        life = self.nodes.get(uid)
-        if life is None:
+        history = self.nodes.get(uid)
+        if history is None:
             if former := self._uids.get(revision.name):
-                # Its end was not written down.
-                self._become(place, revision, self.nodes[former], ABSENT)
-            whole = revision.verb == Verb.CREATE or revision.code == 201
-            life = self.nodes[uid] = NodeHistory(uid, revision.name, whole=whole)
+                # The deletion of the former Node of this name is missing from the journal.
+                self._append_node_change(position, revision, self.nodes[former], ABSENT)
+            created = revision.verb == Verb.CREATE or revision.code == 201
+            history = self.nodes[uid] = NodeHistory(uid, revision.name, is_complete=created)
             self._uids[revision.name] = uid
-        return life
+        return history
 
-    def _pod(self, revision: Revision) -> None:
-        pod = self.pods.setdefault(revision.uid, PodHistory(name=revision.name))
-        if _is_gone(revision) and pod.deletion is None:
-            pod.deletion = revision
-
-    def _edition(self, place: int, revision: Revision) -> None:
+    def _replay_object(self, position: int, revision: Revision) -> None:
         key, changed = (revision.kind, revision.name), revision.changed
         if not changed or (revision.kind != rollout.KIND and all(map(_is_status, changed))):
             return
-        whole = None
-        if _is_gone(revision):
-            self._wholes.pop(key, None)
+        manifest = None
+        if _is_deletion(revision):
+            self._manifests.pop(key, None)
         else:
-            whole = self._wholes.setdefault(key, {"metadata": {"name": revision.name}})
+            manifest = self._manifests.setdefault(key, {"metadata": {"name": revision.name}})
             for path, (_, value) in changed.items():
-                set_path(whole, path, value)
-        self._keep(place, revision.time, key, whole, revision)
+                set_path(manifest, path, value)
+        self._append_object_change(position, revision.time, key, manifest, revision)
 
-    def _keep(
+    def _append_object_change(
         self,
-        place: int,
+        position: int,
         time: float,
         key: tuple[str, str],
-        whole: Mapping[str, Any] | None,
+        manifest: Mapping[str, Any] | None,
         revision: Revision | None = None,
     ) -> None:
         kind, name = key
         if kind == rollout.KIND:
-            self.object_changes.append(rollout_write(place, time, name, whole or {}, revision))
+            write = rollout_write(position, time, name, manifest or {}, revision)
+            self.object_changes.append(write)
             return
-        # A copy, which later changes do not reach.
-        copy = None if whole is None else msgspec.json.decode(msgspec.json.encode(whole))
+        # A deep copy, because later writes change the manifest in place.
+        copy = None if manifest is None else msgspec.json.decode(msgspec.json.encode(manifest))
         self.object_changes.append(
-            PolicyChange(position=place, time=time, kind=kind, name=name, whole=copy)
+            PolicyChange(position=position, time=time, kind=kind, name=name, manifest=copy)
         )
 
 
@@ -212,7 +210,6 @@ def _is_status(path: str) -> bool:
     return path.startswith("status.")
 
 
-def _is_gone(revision: Revision) -> bool:
-    """Whether the object is: then its uid went too."""
+def _is_deletion(revision: Revision) -> bool:
     before, after = revision.changed.get(_UID, (None, None))
     return before is not None and after is None

@@ -1,7 +1,4 @@
-"""One event of an API server's audit log: who asked for what on which object, and what came of it.
-
-Reads; knows of no other event. `libs.testing.auditlog` puts them together.
-"""
+"""One event of an API server's audit log."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,7 +9,7 @@ import msgspec
 
 from libs.contracts.journal import Verb
 
-_DONE = frozenset({"ResponseComplete", "Panic"})
+_FINAL_STAGES = frozenset({"ResponseComplete", "Panic"})
 _WRITES = {
     "create": Verb.CREATE,
     "update": Verb.UPDATE,
@@ -20,23 +17,23 @@ _WRITES = {
     "delete": Verb.DELETE,
     "deletecollection": Verb.DELETE,
 }
-_QUESTIONS = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
-_DOORS = frozenset({"attach", "exec", "log", "portforward", "proxy", "token"})
+_QUERY_GROUPS = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
+_CONNECT_SUBRESOURCES = frozenset({"attach", "exec", "log", "portforward", "proxy", "token"})
 """Subresources that change no object."""
 
-_LONGEST_MANAGER = 128
+_MAX_MANAGER_LENGTH = 128
 
 
-class _Named(msgspec.Struct, rename="camel", frozen=True):
+class _User(msgspec.Struct, rename="camel", frozen=True):
     username: str = ""
 
 
-class _Answer(msgspec.Struct, rename="camel", frozen=True):
+class _ResponseStatus(msgspec.Struct, rename="camel", frozen=True):
     code: int = 0
 
 
 class ObjectReference(msgspec.Struct, rename="camel", frozen=True):
-    """What was asked for, as far as the request's address said it."""
+    """The requested object, as far as the URL names it."""
 
     resource: str = ""
     namespace: str = ""
@@ -47,7 +44,7 @@ class ObjectReference(msgspec.Struct, rename="camel", frozen=True):
 
 
 class AuditEvent(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """As the log has it; the bodies may be anything, and nothing."""
+    """An event as the log has it; the bodies may be anything or missing."""
 
     kind: Literal["Event"]
     api_version: Literal["audit.k8s.io/v1"]
@@ -56,96 +53,92 @@ class AuditEvent(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     uri: str = msgspec.field(name="requestURI")
     received: datetime = msgspec.field(name="requestReceivedTimestamp")
     logged: datetime = msgspec.field(name="stageTimestamp")
-    user: _Named = _Named()
-    impersonated_user: _Named | None = None
+    user: _User = _User()
+    impersonated_user: _User | None = None
     user_agent: str = ""
     object_ref: ObjectReference | None = None
-    response_status: _Answer = _Answer()
+    response_status: _ResponseStatus = _ResponseStatus()
     request_object: Any = None
     response_object: Any = None
 
     @property
     def object_reference(self) -> ObjectReference:
-        """Empty where no object was asked for."""
+        """Empty where the request names no object."""
         return self.object_ref or ObjectReference()
 
     @property
     def request_body(self) -> Mapping[str, Any]:
-        """The request's body; empty where it had none, or a list."""
+        """Empty where the request has no body, or a list."""
         return _mapping(self.request_object)
 
     @property
     def response_body(self) -> Mapping[str, Any]:
-        """The answer's body; empty where the log has none."""
+        """Empty where the log has no response body."""
         return _mapping(self.response_object)
 
     @property
     def code(self) -> int:
-        """The HTTP status."""
         return self.response_status.code
 
     @property
     def revision(self) -> int:
-        """Of the object that the answer shows, or 0."""
+        """The revision of the object in the response, or 0."""
         return 0 if self.verb == "deletecollection" else revision_of(self.response_body)
 
     @property
     def time(self) -> float:
-        """Unix seconds of when it came in."""
+        """When the request arrived, in Unix seconds."""
         return self.received.timestamp()
 
     @property
     def is_success(self) -> bool:
-        """Whether it did what was asked."""
         return 200 <= self.code < 300
 
     @property
     def username(self) -> str:
-        """In whose name, where somebody acts for another."""
+        """The user, or the impersonated one."""
         return (self.impersonated_user or self.user).username
 
     @property
     def manager(self) -> str:
-        """Of fields, as the server names it: what the request says, else who the program is."""
-        named = self.query.get("fieldManager", [""])[0]
-        return named or self.user_agent.partition("/")[0][:_LONGEST_MANAGER]
+        """The field manager: by the request, or else by the user agent, as in the API server."""
+        name = self.query.get("fieldManager", [""])[0]
+        return name or self.user_agent.partition("/")[0][:_MAX_MANAGER_LENGTH]
 
     @property
     def query(self) -> dict[str, list[str]]:
-        """What stands behind the address."""
         return parse_qs(urlsplit(self.uri).query)
 
     def is_write(self) -> bool:
-        """Whether an object was to be changed, and not for show."""
+        """Report whether the request was to change an object, and no dry run."""
         return (
-            self.stage in _DONE
+            self.stage in _FINAL_STAGES
             and self.verb in _WRITES
             and self.object_ref is not None
-            and self.object_reference.api_group not in _QUESTIONS
-            and self.object_reference.subresource not in _DOORS
-            and not self._is_dry()
+            and self.object_reference.api_group not in _QUERY_GROUPS
+            and self.object_reference.subresource not in _CONNECT_SUBRESOURCES
+            and not self._is_dry_run()
         )
 
     def journal_verb(self) -> Verb:
-        """In the journal's words."""
         if self.object_reference.subresource == "eviction":
             return Verb.EVICT
-        if self.verb == "patch" and self._applies():
+        if self.verb == "patch" and self._is_apply():
             return Verb.APPLY
         return _WRITES[self.verb]
 
-    def _is_dry(self) -> bool:
+    def _is_dry_run(self) -> bool:
         options = (self.request_body, _mapping(self.request_body.get("deleteOptions")))
         return bool(self.query.get("dryRun")) or any(body.get("dryRun") for body in options)
 
-    def _applies(self) -> bool:
-        """The log keeps no content type, so this goes by what only an apply has."""
+    def _is_apply(self) -> bool:
+        """Report whether a patch is an apply, which the log shows only indirectly."""
         query = self.query
         if "force" in query:
             return True
         if "fieldManager" not in query or not {"apiVersion", "kind"} <= self.request_body.keys():
             return False
-        # A merge patch may look so too; but then the manager has updated, and never applied.
+        # A merge patch may look the same, but its manager has only updated.
         metadata = _mapping(self.response_body.get("metadata"))
         operations = {
             owner.get("operation")
@@ -159,12 +152,11 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], value) if isinstance(value, Mapping) else {}
 
 
-def revision_of(whole: Mapping[str, Any]) -> int:
-    """Of an object, or 0."""
-    said = _mapping(whole.get("metadata")).get("resourceVersion", "")
-    return int(said) if str(said).isdigit() else 0
+def revision_of(manifest: Mapping[str, Any]) -> int:
+    """Return the resourceVersion of an object, or 0."""
+    version = _mapping(manifest.get("metadata")).get("resourceVersion", "")
+    return int(version) if str(version).isdigit() else 0
 
 
-def uid_of(whole: Mapping[str, Any]) -> str:
-    """Of an object, or nothing."""
-    return _mapping(whole.get("metadata")).get("uid", "")
+def uid_of(manifest: Mapping[str, Any]) -> str:
+    return _mapping(manifest.get("metadata")).get("uid", "")

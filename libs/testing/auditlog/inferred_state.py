@@ -1,7 +1,7 @@
-"""What an API server did to an object without showing it in its answer, as far as that follows.
+"""The state of an object after a request whose response does not show it.
 
-An eviction, a binding and a scaling are answered with something else than the object that they
-change. Pure; knows what the server does, nothing of logs.
+Evictions, bindings, scalings and most deletions are answered with other objects than the one that
+they change.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,9 @@ _MARKED = ("metadata.deletionTimestamp", "metadata.deletionGracePeriodSeconds")
 
 @dataclass(frozen=True, slots=True)
 class InferredState:
-    """What the object is now, or None where it is gone; `guessed` are the paths to be taken so
-    until the object is seen again.
+    """The object after a request; None where it was deleted.
+
+    `guessed` holds the paths whose values are inferred, until a response shows the object again.
     """
 
     after: Tree | None
@@ -28,7 +29,7 @@ class InferredState:
 
 
 def after_eviction(pod: Tree, *, at: float, options: Tree) -> InferredState:
-    """Marked as disrupted, and deleted."""
+    """Return the pod marked as disrupted, and deleted."""
     condition = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -36,58 +37,56 @@ def after_eviction(pod: Tree, *, at: float, options: Tree) -> InferredState:
         "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting",
     }
-    outcome = after_deletion(_with_condition(pod, condition), at=at, options=options, is_pod=True)
+    deleted = after_deletion(_with_condition(pod, condition), at=at, options=options, is_pod=True)
     return InferredState(
-        outcome.after, (*outcome.guessed, "status.conditions[type=DisruptionTarget]")
+        deleted.after, (*deleted.guessed, "status.conditions[type=DisruptionTarget]")
     )
 
 
-def after_deletion(whole: Tree, *, at: float, options: Tree, is_pod: bool) -> InferredState:
-    """Gone at once, unless a kubelet has to end it first or a finalizer holds it."""
-    metadata = subtree(whole, "metadata")
+def after_deletion(manifest: Tree, *, at: float, options: Tree, is_pod: bool) -> InferredState:
+    """Return no object, or a marked one where a kubelet or a finalizer has to finish first."""
+    metadata = subtree(manifest, "metadata")
     if metadata.get("deletionTimestamp"):
-        return InferredState(whole)
-    grace = _grace(whole, options) if is_pod else 0
-    if not grace and not _held(whole):
+        return InferredState(manifest)
+    grace = _grace(manifest, options) if is_pod else 0
+    if not grace and not _has_finalizers(manifest):
         return InferredState(None)
     marks = {"deletionTimestamp": format_time(at + grace), "deletionGracePeriodSeconds": grace}
-    return InferredState({**whole, "metadata": {**metadata, **marks}}, _MARKED)
+    return InferredState({**manifest, "metadata": {**metadata, **marks}}, _MARKED)
 
 
 def after_binding(pod: Tree, *, at: float, node: str) -> InferredState:
-    """Placed on a node."""
     condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": format_time(at)}
-    placed = {**pod, "spec": {**subtree(pod, "spec"), "nodeName": node}}
+    bound = {**pod, "spec": {**subtree(pod, "spec"), "nodeName": node}}
     return InferredState(
-        _with_condition(placed, condition),
+        _with_condition(bound, condition),
         ("spec.nodeName", "status.conditions[type=PodScheduled]"),
     )
 
 
-def after_scaling(whole: Tree, *, replicas: Any) -> InferredState:
-    """Of another size."""
-    after = {**whole, "spec": {**subtree(whole, "spec"), "replicas": replicas}}
+def after_scaling(manifest: Tree, *, replicas: Any) -> InferredState:
+    after = {**manifest, "spec": {**subtree(manifest, "spec"), "replicas": replicas}}
     return InferredState(after, ("spec.replicas",))
 
 
-def is_removed(whole: Tree) -> bool:
-    """Whether an object that the server answered with is gone by now: nothing holds it."""
-    metadata = subtree(whole, "metadata")
+def is_removed(manifest: Tree) -> bool:
+    """Report whether an object in a response is already deleted, because nothing holds it."""
+    metadata = subtree(manifest, "metadata")
     return (
         bool(metadata.get("deletionTimestamp"))
         and not metadata.get("deletionGracePeriodSeconds")
-        and not _held(whole)
+        and not _has_finalizers(manifest)
     )
 
 
-def subtree(whole: Tree, key: str) -> Tree:
-    """A part of it, empty where there is none."""
-    return cast(Tree, whole.get(key) or {})
+def subtree(manifest: Tree, key: str) -> Tree:
+    return cast(Tree, manifest.get(key) or {})
 
 
-def _held(whole: Tree) -> bool:
+def _has_finalizers(manifest: Tree) -> bool:
     return bool(
-        subtree(whole, "metadata").get("finalizers") or subtree(whole, "spec").get("finalizers")
+        subtree(manifest, "metadata").get("finalizers")
+        or subtree(manifest, "spec").get("finalizers")
     )
 
 
@@ -95,14 +94,16 @@ def _grace(pod: Tree, options: Tree) -> int:
     spec = subtree(pod, "spec")
     if not spec.get("nodeName") or subtree(pod, "status").get("phase") in _FINISHED:
         return 0
-    asked = options.get("gracePeriodSeconds")
+    requested = options.get("gracePeriodSeconds")
     return int(
-        spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE) if asked is None else asked
+        spec.get("terminationGracePeriodSeconds", _DEFAULT_GRACE)
+        if requested is None
+        else requested
     )
 
 
-def _with_condition(whole: Tree, condition: Tree) -> Tree:
-    status = subtree(whole, "status")
-    known = cast(list[Tree], status.get("conditions") or [])
-    others = [one for one in known if one["type"] != condition["type"]]
-    return {**whole, "status": {**status, "conditions": [*others, condition]}}
+def _with_condition(manifest: Tree, condition: Tree) -> Tree:
+    status = subtree(manifest, "status")
+    conditions = cast(list[Tree], status.get("conditions") or [])
+    others = [known for known in conditions if known["type"] != condition["type"]]
+    return {**manifest, "status": {**status, "conditions": [*others, condition]}}

@@ -1,7 +1,7 @@
-"""What the events of an audit log did to objects, one after the other in order of revisions.
+"""The changes of objects by the events of an audit log, in the order of revisions.
 
-Nothing is made up: an object whose earlier state was not seen has no `changed`, and an answer that
-shows no object (of a refusal, most deletions, an eviction, a binding) has revision 0.
+An object whose earlier state is unknown has no `changed`, and a response that shows no object (of a
+refusal, most deletions, evictions and bindings) has revision 0.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,28 +16,28 @@ from libs.testing.auditlog import inferred_state
 from libs.testing.auditlog.audit_event import AuditEvent, revision_of, uid_of
 from libs.testing.auditlog.inferred_state import InferredState, Tree, subtree
 
-_HIDDEN = frozenset({"binding", "eviction", "scale"})
-"""Subresources whose answer is not the object that they change."""
+_INDIRECT_SUBRESOURCES = frozenset({"binding", "eviction", "scale"})
+"""Subresources whose response is not the object that they change."""
 
 _Address = tuple[str, str, str, str]
 """Group, resource, namespace, name."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """An object as it was last shown, or must be since then."""
+class _KnownObject:
+    """The last known state of an object, from a response or inferred."""
 
-    whole: Tree
+    manifest: Tree
     address: _Address
     guessed: Sequence[str] = ()
-    """The paths of which nobody was shown what they are now."""
+    """The paths whose values are inferred."""
 
 
 class ObjectHistory:
-    """Keeps one state of each object that was seen and did not end."""
+    """Keeps the last state of each object that was not deleted."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, _Seen] = {}
+        self._objects: dict[str, _KnownObject] = {}
         self._uids: dict[_Address, str] = {}
         self._kinds = {
             (known.group, known.plural): known.kind
@@ -46,124 +46,125 @@ class ObjectHistory:
         }
 
     def revisions(self, event: AuditEvent) -> Iterator[Revision]:
-        """One; of a deletion of many one for each; none of what is not stored."""
+        """Return the revisions of an event: one per changed object."""
         if not event.is_success:
             yield self._record(event, uid=self._uid(event))
         elif not event.response_body:
-            yield self._unshown(event)
+            yield self._without_bodies(event)
         elif event.verb == "deletecollection":
-            yield from self._deleted_many(event)
-        elif event.object_reference.subresource in _HIDDEN:
-            yield self._hidden(event)
+            yield from self._deleted_collection(event)
+        elif event.object_reference.subresource in _INDIRECT_SUBRESOURCES:
+            yield self._changed_indirectly(event)
         elif event.verb == "delete":
             yield self._deleted(event)
         elif uid_of(event.response_body):
             yield self._written(event)
 
     def _written(self, event: AuditEvent) -> Revision:
-        after = _without_owners(event.response_body)
+        after = _without_managed_fields(event.response_body)
         uid = uid_of(after)
-        seen = self._seen.get(uid)
+        known = self._objects.get(uid)
         self._kinds.setdefault(
             (event.object_reference.api_group, event.object_reference.resource), after["kind"]
         )
-        if seen and revision_of(seen.whole) > event.revision:
-            # It came too late to be told from what was written after it.
-            return self._record(event, uid=uid, whole=after)
+        if known and revision_of(known.manifest) > event.revision:
+            # The event came too late to separate its change from later ones.
+            return self._record(event, uid=uid, manifest=after)
         changed: Changes = {}
-        if seen:
-            changed = changed_paths(seen.whole, after)
+        if known:
+            changed = changed_paths(known.manifest, after)
             changed = {
                 path: values
                 for path, values in changed.items()
-                if not path.startswith(tuple(seen.guessed))
+                if not path.startswith(tuple(known.guessed))
             }
         elif event.code == 201:
             changed = changed_paths(None, after)
         self._keep(event, uid, InferredState(None if inferred_state.is_removed(after) else after))
-        return self._record(event, uid=uid, whole=after, changed=changed)
+        return self._record(event, uid=uid, manifest=after, changed=changed)
 
-    def _hidden(self, event: AuditEvent) -> Revision:
+    def _changed_indirectly(self, event: AuditEvent) -> Revision:
         uid = self._uid(event)
-        seen = self._seen.get(uid)
-        if seen is None:
+        known = self._objects.get(uid)
+        if known is None:
             return self._record(event, uid=uid)
-        outcome = _hidden_outcome(event, seen.whole)
-        changed = changed_paths(seen.whole, outcome.after)
-        self._keep(event, uid, InferredState(outcome.after, (*seen.guessed, *outcome.guessed)))
-        return self._record(event, uid=uid, whole=seen.whole, changed=changed)
+        state = _inferred_state(event, known.manifest)
+        changed = changed_paths(known.manifest, state.after)
+        self._keep(event, uid, InferredState(state.after, (*known.guessed, *state.guessed)))
+        return self._record(event, uid=uid, manifest=known.manifest, changed=changed)
 
     def _deleted(self, event: AuditEvent) -> Revision:
-        shown = event.response_body if uid_of(event.response_body) else None
+        response = event.response_body if uid_of(event.response_body) else None
         if (
-            shown
-            and "deletionTimestamp" in shown["metadata"]
-            and not inferred_state.is_removed(shown)
+            response
+            and "deletionTimestamp" in response["metadata"]
+            and not inferred_state.is_removed(response)
         ):
             return self._written(event)
         uid = (
-            uid_of(shown or {})
+            uid_of(response or {})
             or subtree(event.response_body, "details").get("uid")
             or self._uid(event)
         )
-        seen = self._seen.get(uid)
+        known = self._objects.get(uid)
         self._keep(event, uid, InferredState(None))
-        if seen is None:
-            return self._record(event, uid=uid, whole=shown)
-        changed = changed_paths(seen.whole, None)
-        return self._record(event, uid=uid, whole=seen.whole, changed=changed)
+        if known is None:
+            return self._record(event, uid=uid, manifest=response)
+        changed = changed_paths(known.manifest, None)
+        return self._record(event, uid=uid, manifest=known.manifest, changed=changed)
 
-    def _deleted_many(self, event: AuditEvent) -> Iterator[Revision]:
-        """The answer has all of them, as they were before."""
+    def _deleted_collection(self, event: AuditEvent) -> Iterator[Revision]:
+        """Return one revision per object; the response has the objects before the deletion."""
         kind = str(event.response_body.get("kind", "")).removesuffix("List")
         for item in cast(list[Tree], event.response_body.get("items") or []):
-            before = {"kind": kind, **_without_owners(item)}
-            outcome = inferred_state.after_deletion(
+            before = {"kind": kind, **_without_managed_fields(item)}
+            state = inferred_state.after_deletion(
                 before, at=event.time, options=event.request_body, is_pod=kind == "Pod"
             )
-            self._keep(event, uid_of(item), outcome)
-            changed = changed_paths(before, outcome.after)
-            yield self._record(event, uid=uid_of(item), whole=before, changed=changed)
+            self._keep(event, uid_of(item), state)
+            changed = changed_paths(before, state.after)
+            yield self._record(event, uid=uid_of(item), manifest=before, changed=changed)
 
-    def _unshown(self, event: AuditEvent) -> Revision:
-        """It was logged without its bodies: from here on nothing is known of the object."""
+    def _without_bodies(self, event: AuditEvent) -> Revision:
+        """Forget the object of an event that was logged without bodies."""
         uid = self._uid(event)
         self._keep(event, uid, InferredState(None))
         return self._record(event, uid=uid)
 
     def _uid(self, event: AuditEvent) -> str:
-        """Of whom it was meant for, or else of whom it met."""
+        """Return the requested uid, or else that of the object at the requested address."""
         return (
             event.object_reference.uid
             or uid_of(event.request_body)
-            or self._uids.get(_asked_address(event), "")
+            or self._uids.get(_requested_address(event), "")
         )
 
-    def _keep(self, event: AuditEvent, uid: str, outcome: InferredState) -> None:
-        if outcome.after is None:
-            gone = self._seen.pop(uid, None)
-            if gone and self._uids.get(gone.address) == uid:
-                del self._uids[gone.address]
+    def _keep(self, event: AuditEvent, uid: str, state: InferredState) -> None:
+        if state.after is None:
+            known = self._objects.pop(uid, None)
+            if known and self._uids.get(known.address) == uid:
+                del self._uids[known.address]
             return
-        metadata = subtree(outcome.after, "metadata")
-        place = metadata.get("namespace", ""), metadata["name"]
-        address = (event.object_reference.api_group, event.object_reference.resource, *place)
+        metadata = subtree(state.after, "metadata")
+        reference = event.object_reference
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        address = reference.api_group, reference.resource, namespace, name
         if (former := self._uids.get(address, uid)) != uid:
-            self._seen.pop(former, None)  # its end was not logged
+            self._objects.pop(former, None)  # its deletion was not logged
         self._uids[address] = uid
-        self._seen[uid] = _Seen(outcome.after, address, outcome.guessed)
+        self._objects[uid] = _KnownObject(state.after, address, state.guessed)
 
     def _record(
         self,
         event: AuditEvent,
         *,
         uid: str,
-        whole: Tree | None = None,
+        manifest: Tree | None = None,
         changed: Changes | None = None,
     ) -> Revision:
-        _, _, namespace, name = _asked_address(event)
-        if whole:
-            metadata = subtree(whole, "metadata")
+        _, _, namespace, name = _requested_address(event)
+        if manifest:
+            metadata = subtree(manifest, "metadata")
             namespace, name = metadata.get("namespace", ""), metadata["name"]
         return Revision(
             revision=event.revision,
@@ -172,45 +173,44 @@ class ObjectHistory:
             manager=event.manager,
             verb=event.journal_verb(),
             code=event.code,
-            kind=self._kind(event, whole or {}),
+            kind=self._kind(event, manifest or {}),
             namespace=namespace,
             name=name,
             uid=uid,
             changed=changed or {},
         )
 
-    def _kind(self, event: AuditEvent, whole: Tree) -> str:
+    def _kind(self, event: AuditEvent, manifest: Tree) -> str:
         ref = event.object_reference
         if ref.subresource == "binding":
-            return "Binding"  # it creates one, so to say; the pod is not its doing
-        known = whole.get("kind") or self._kinds.get((ref.api_group, ref.resource))
-        asked = "" if event.verb.startswith("delete") else event.request_body.get("kind")
-        return known or asked or ref.resource
+            return "Binding"
+        kind = manifest.get("kind") or self._kinds.get((ref.api_group, ref.resource))
+        requested = "" if event.verb.startswith("delete") else event.request_body.get("kind")
+        return kind or requested or ref.resource
 
 
-def _asked_address(event: AuditEvent) -> _Address:
+def _requested_address(event: AuditEvent) -> _Address:
     ref = event.object_reference
-    # The server calls a namespace its own namespace.
+    # In the log, a Namespace object has itself as its namespace.
     namespace = "" if ref.resource == "namespaces" else ref.namespace
     name = ref.name or subtree(event.request_body, "metadata").get("name", "")
     return ref.api_group, ref.resource, namespace, name
 
 
-def _hidden_outcome(event: AuditEvent, whole: Tree) -> InferredState:
+def _inferred_state(event: AuditEvent, manifest: Tree) -> InferredState:
     if event.object_reference.subresource == "eviction":
         options = subtree(event.request_body, "deleteOptions")
-        return inferred_state.after_eviction(whole, at=event.time, options=options)
+        return inferred_state.after_eviction(manifest, at=event.time, options=options)
     if event.object_reference.subresource == "binding":
         return inferred_state.after_binding(
-            whole, at=event.time, node=subtree(event.request_body, "target")["name"]
+            manifest, at=event.time, node=subtree(event.request_body, "target")["name"]
         )
     return inferred_state.after_scaling(
-        whole, replicas=subtree(event.response_body, "spec").get("replicas", 0)
+        manifest, replicas=subtree(event.response_body, "spec").get("replicas", 0)
     )
 
 
-def _without_owners(whole: Tree) -> dict[str, Any]:
-    """Of the fields: a third of an object, and never asked for."""
-    metadata = subtree(whole, "metadata")
+def _without_managed_fields(manifest: Tree) -> dict[str, Any]:
+    metadata = subtree(manifest, "metadata")
     kept = {key: value for key, value in metadata.items() if key != "managedFields"}
-    return {**whole, "metadata": kept}
+    return {**manifest, "metadata": kept}

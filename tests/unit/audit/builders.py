@@ -1,7 +1,7 @@
-"""Journals for tests: a small cluster that is written to step by step, and what that leaves behind.
+"""Builds journals for tests from writes to a small cluster.
 
-`Story` keeps whole objects and writes `Revision`s in the language of a real server. Its steps are
-those of docs/states.md#upgrade; a test that plants a violation takes one of them otherwise.
+`JournalBuilder` keeps whole objects and records each write as a `Revision`. Its steps are those of
+docs/states.md#upgrade; a test plants a violation by changing one of them.
 """
 
 import copy
@@ -40,7 +40,7 @@ Change = Callable[[dict[str, Any]], None]
 
 
 class JournalBuilder:
-    """Time stands still but for `wait`; each write is one revision."""
+    """Each write is one revision; only `advance` moves the time."""
 
     def __init__(self, *nodes: str, time: float = 1_000_000.0) -> None:
         self.time = time
@@ -48,14 +48,12 @@ class JournalBuilder:
         self.revisions: list[Revision] = []
         self.entries: list[Entry] = []
         self.events: list[Event] = []
-        self.held: list[DeviceHold] = []
+        self.device_holds: list[DeviceHold] = []
         self.epoch = 1
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.records: dict[str, NodeRecord] = {}
         for name in nodes:
             self.node(name)
-
-    # What anybody writes.
 
     def advance(self, seconds: float) -> None:
         self.time += seconds
@@ -72,7 +70,7 @@ class JournalBuilder:
         code: int = 200,
         shows: bool = True,
     ) -> Revision:
-        """Change an object, or end it (None). Refused where the code says so."""
+        """Change an object, or delete it (`change` is None); codes from 300 on refuse the write."""
         before = self.objects.get((kind, name))
         after = copy.deepcopy(before)
         if change is None:
@@ -111,10 +109,10 @@ class JournalBuilder:
         labels: dict[str, str] | None = None,
         driver: str = OLD_LABEL,
     ) -> None:
-        """A machine registers, and is ready."""
+        """Register a node that is ready."""
         known = {"nvidia.com/gpu.present": "true", DRIVER_LABEL: driver, **(labels or {})}
 
-        def made(node: dict[str, Any]) -> None:
+        def create(node: dict[str, Any]) -> None:
             node["metadata"]["uid"] = uid or f"uid-{name}"
             node["metadata"]["labels"] = {key: value for key, value in known.items() if value}
             node["status"] = {
@@ -123,7 +121,7 @@ class JournalBuilder:
             }
 
         self.records.pop(name, None)
-        self.write("Node", name, made, manager="kubelet", verb=Verb.CREATE, code=201)
+        self.write("Node", name, create, manager="kubelet", verb=Verb.CREATE, code=201)
 
     def ready(self, name: str, status: str) -> Revision:
         def change(node: dict[str, Any]) -> None:
@@ -137,8 +135,8 @@ class JournalBuilder:
 
         self.write("Node", name, change, manager="kubelet")
 
-    def cordon(self, name: str, cordoned: bool = True, *, by: str = "kubectl") -> Revision:
-        return self.write("Node", name, _cordon(cordoned), manager=by)
+    def cordon(self, name: str, value: bool = True, *, by: str = "kubectl") -> Revision:
+        return self.write("Node", name, cordoned(value), manager=by)
 
     def label(self, name: str, key: str, value: str | None, *, by: str = "kubectl") -> Revision:
         return self.write("Node", name, _put("labels", key, value), manager=by)
@@ -165,8 +163,6 @@ class JournalBuilder:
 
         self.rollout(change, by="kubectl")
 
-    # What the scheduler writes to a Node.
-
     def apply(
         self,
         name: str,
@@ -175,19 +171,19 @@ class JournalBuilder:
         verb: Verb = Verb.APPLY,
         code: int = 200,
     ) -> Revision:
-        """One apply, with the record that it leaves."""
+        """Apply changes as the scheduler, with a new record."""
         if record is not None:
             self.records[name] = record
             changes = (*changes, annotated(RECORD_ANNOTATION, encode(record).decode()))
 
         def change(node: dict[str, Any]) -> None:
-            for one in changes:
-                one(node)
+            for apply_change in changes:
+                apply_change(node)
 
         return self.write("Node", name, change, manager=MANAGER, verb=verb, code=code)
 
     def mark_required(self, name: str, *, cordon_adopted: bool = False) -> Revision:
-        """Step 1."""
+        """Step 1: mark the node `upgrade-required`."""
         required = UpgradeState.UPGRADE_REQUIRED
         record = msgspec.structs.replace(
             self._record(name), state=required.value, cordon_adopted=cordon_adopted
@@ -207,7 +203,7 @@ class JournalBuilder:
         started: bool = False,
         seen: dict[str, str] | None = None,
     ) -> Revision:
-        """Step 3; where there is nothing to wait for, with step 6."""
+        """Step 3: take the lease; with `started`, step 6 too."""
         known = self._record(name)
         token = known.token + 1 if token is None else token
         record = msgspec.structs.replace(
@@ -225,11 +221,11 @@ class JournalBuilder:
         )
         changes = [state(record.state), leased(self.lease(name, token))]
         if cordon:
-            changes.append(_cordon(True))
+            changes.append(cordoned(True))
         return self.apply(name, *changes, record=record)
 
     def start(self, name: str, *, restart: bool = False) -> Revision:
-        """Step 6."""
+        """Step 6: move the driver label."""
         record = msgspec.structs.replace(
             self.records[name], state=UpgradeState.POD_RESTART_REQUIRED, started=True,
             old_pod_uid=f"pod-{name}-old", evidence=None,
@@ -239,15 +235,24 @@ class JournalBuilder:
             changes.append(labelled(DRIVER_LABEL, record.label or None))
         return self.apply(name, *changes, record=record)
 
+    def lease_and_start(self, name: str, **options: Any) -> None:
+        self.take_lease(name, **options)
+        self.start(name)
+
     def validate(self, name: str) -> Revision:
-        """Step 8."""
+        """Step 8: ask for the validation."""
         record = msgspec.structs.replace(
             self.records[name], state=UpgradeState.VALIDATION_REQUIRED, paused=False
         )
         return self.apply(name, state(record.state), record=record)
 
+    def pass_validation(self, name: str) -> None:
+        """Step 8, with the entries of the validator."""
+        self.validate(name)
+        self.op(name, "validator", "validate", op=1)
+
     def finish(self, name: str, *changes: Change, evidence: Evidence | None = None) -> Revision:
-        """Step 9, on this evidence or on the right one."""
+        """Step 9: return the node on this evidence, or on correct evidence."""
         known = self.records[name]
         record = NodeRecord(
             node_uid=known.node_uid,
@@ -261,7 +266,7 @@ class JournalBuilder:
             seen=known.seen,
         )
         return self.apply(
-            name, state(record.state), leased(None), _cordon(None), *changes, record=record
+            name, state(record.state), leased(None), cordoned(None), *changes, record=record
         )
 
     def fail(self, name: str, *changes: Change, cause: str = "driver-start") -> Revision:
@@ -275,11 +280,11 @@ class JournalBuilder:
             self.records[name], state=UpgradeState.UPGRADE_REQUIRED, operation=None
         )
         return self.apply(
-            name, state(record.state), leased(None), _cordon(None), *changes, record=record
+            name, state(record.state), leased(None), cordoned(None), *changes, record=record
         )
 
     def upgrade(self, name: str) -> None:
-        """All of it, with what the agents write down and the events that tell of it."""
+        """Run a whole upgrade, with the entries of the agents and the events of the steps."""
         self.step_event(name, self.mark_required(name))
         self.advance(1)
         self.step_event(name, self.take_lease(name))
@@ -299,8 +304,6 @@ class JournalBuilder:
             node_uid=self.uid(name), epoch=self.epoch, token=0
         )
 
-    # What is known of a node.
-
     def uid(self, name: str) -> str:
         return self.objects["Node", name]["metadata"]["uid"]
 
@@ -313,10 +316,10 @@ class JournalBuilder:
     def lease(self, name: str, token: int, owner: LeaseOwner = LeaseOwner.UPGRADE) -> NodeLease:
         return NodeLease(node_uid=self.uid(name), owner=owner, token=token, since=self.time)
 
-    def evidence(self, name: str, **otherwise: Any) -> Evidence:
-        """Right in everything, but for what is said otherwise."""
+    def evidence(self, name: str, **overrides: Any) -> Evidence:
+        """Return correct evidence, except for the overrides."""
         record = self.records[name]
-        right: dict[str, Any] = {
+        correct: dict[str, Any] = {
             "epoch": record.epoch,
             "token": record.token,
             "op": 1,
@@ -329,9 +332,7 @@ class JournalBuilder:
             "driver_started": self.time - 30,
             "at": self.time,
         }
-        return Evidence(**{**right, **otherwise})
-
-    # What agents write down, and what is told.
+        return Evidence(**{**correct, **overrides})
 
     def entry(
         self,
@@ -381,7 +382,7 @@ class JournalBuilder:
         outcome: Outcome = Outcome.DONE,
         token: int | None = None,
     ) -> None:
-        """Begun, and ended after a second for each step."""
+        """Add the entries of a finished op, whose steps take a second each."""
         self.entry(name, component, command, EntryPhase.STARTED, op=op, token=token)
         for step in steps:
             self.advance(1)
@@ -406,32 +407,30 @@ class JournalBuilder:
         return event
 
     def step_event(self, name: str, revision: Revision, *, after: str | None = None) -> Event:
-        """A step is told as the revision shows it, or otherwise."""
+        """Add the event of a step, with the state of the revision unless `after` is given."""
         record = self.records[name]
-        shows = self.objects["Node", name]["metadata"]["labels"].get(STATE_LABEL, "")
+        shown_state = self.objects["Node", name]["metadata"]["labels"].get(STATE_LABEL, "")
         step = StepEvent(
             pool=POOL,
             token=record.token,
             before="",
-            after=shows if after is None else after,
+            after=shown_state if after is None else after,
             target=record.target,
             revision=str(revision.revision),
         )
         return self.event(step, node=name)
 
     def wait_event(
-        self, name: str, code: WaitCode | None = WaitCode.BUDGET, **otherwise: Any
+        self, name: str, code: WaitCode | None = WaitCode.BUDGET, **overrides: Any
     ) -> Event:
-        right: dict[str, Any] = {
+        correct: dict[str, Any] = {
             "pool": POOL,
             "code": code,
             "detail": "1 of 1 unavailable: n1",
             "since": self.time,
             "who": "nobody has to",
         }
-        return self.event(WaitEvent(**{**right, **otherwise}), node=name)
-
-    # The whole.
+        return self.event(WaitEvent(**{**correct, **overrides}), node=name)
 
     def journal(
         self,
@@ -439,7 +438,7 @@ class JournalBuilder:
         max_unavailable: IntOrString = 1,
         failure_threshold: IntOrString = 1,
         pools: tuple[PoolFacts, ...] | None = None,
-        **otherwise: Any,
+        **overrides: Any,
     ) -> AuditJournal:
         facts = PoolFacts(
             key=POOL, max_unavailable=max_unavailable, failure_threshold=failure_threshold,
@@ -449,24 +448,24 @@ class JournalBuilder:
             "revisions": tuple(self.revisions),
             "entries": tuple(self.entries),
             "events": tuple(self.events),
-            "device_holds": tuple(self.held),
+            "device_holds": tuple(self.device_holds),
         }
-        return AuditJournal(pools=(facts,) if pools is None else pools, **{**known, **otherwise})
+        return AuditJournal(pools=(facts,) if pools is None else pools, **{**known, **overrides})
 
     def _uids(self) -> Iterable[str]:
         return (revision.uid for revision in self.revisions if revision.kind == "Node")
 
 
 def violations_of(journal: AuditJournal, *, faults: bool = False) -> list[tuple[str, str, int]]:
-    """What the audit says of it: invariant, node and revision."""
+    """Return invariant, node and revision of each violation."""
     verdict = judge(journal, faults=faults)
-    return [(one.invariant, one.node, one.revision) for one in verdict.violations]
+    return [(found.invariant, found.node, found.revision) for found in verdict.violations]
 
 
 def messages(journal: AuditJournal, invariant: str = "", *, faults: bool = False) -> list[str]:
-    """What it says in words, of one invariant or of all."""
+    """Return the messages of the violations of one invariant or of all."""
     verdict = judge(journal, faults=faults)
-    return [one.message for one in verdict.violations if invariant in ("", one.invariant)]
+    return [found.message for found in verdict.violations if invariant in ("", found.invariant)]
 
 
 def state(value: str | None) -> Change:
@@ -485,21 +484,17 @@ def leased(lease: NodeLease | None) -> Change:
     return annotated(LEASE_ANNOTATION, encode(lease).decode() if lease else None)
 
 
-def cordoned(value: bool | None) -> Change:
-    return _cordon(value)
-
-
 def _put(where: str, key: str, value: str | None) -> Change:
-    def change(whole: dict[str, Any]) -> None:
-        named = whole["metadata"].setdefault(where, {})
-        named.pop(key, None)
+    def change(manifest: dict[str, Any]) -> None:
+        entries = manifest["metadata"].setdefault(where, {})
+        entries.pop(key, None)
         if value is not None:
-            named[key] = str(value)
+            entries[key] = str(value)
 
     return change
 
 
-def _cordon(value: bool | None) -> Change:
+def cordoned(value: bool | None) -> Change:
     def change(node: dict[str, Any]) -> None:
         spec = node.setdefault("spec", {})
         spec.pop("unschedulable", None)

@@ -1,4 +1,4 @@
-"""Stories of targets that prove themselves, and of those that do harm (I8)."""
+"""Journals of targets that are proven, fail or are halted (I8)."""
 
 from typing import Any
 
@@ -8,40 +8,41 @@ from tests.unit.audit.builders import LABEL, TARGET, JournalBuilder, violations_
 FLEET = tuple(f"n{number}" for number in range(10))
 
 
-def journal(story: JournalBuilder, threshold: int | str = 2, **otherwise: Any) -> AuditJournal:
-    otherwise.setdefault("events", None)
-    return story.journal(max_unavailable="100%", failure_threshold=threshold, **otherwise)
+def journal(builder: JournalBuilder, threshold: int | str = 2, **overrides: Any) -> AuditJournal:
+    overrides.setdefault("events", None)
+    return builder.journal(max_unavailable="100%", failure_threshold=threshold, **overrides)
 
 
-def of_i8(story: JournalBuilder, threshold: int | str = 2, **otherwise: Any) -> list[int]:
-    all_of_it = violations_of(journal(story, threshold, **otherwise), faults=True)
-    assert {invariant for invariant, _, _ in all_of_it} <= {"I8"}
-    return [revision for _, _, revision in all_of_it]
+def i8_violations(builder: JournalBuilder, threshold: int | str = 2, **overrides: Any) -> list[int]:
+    violations = violations_of(journal(builder, threshold, **overrides), faults=True)
+    assert {invariant for invariant, _, _ in violations} <= {"I8"}
+    return [revision for _, _, revision in violations]
 
 
-def prove(story: JournalBuilder, name: str, target: str = TARGET, label: str = LABEL) -> None:
-    story.take_lease(name, target=target, label=label)
-    story.start(name)
-    story.advance(10)
-    story.validate(name)
-    story.op(name, "validator", "validate", op=1)
-    story.finish(name)
+def upgrade_successfully(
+    builder: JournalBuilder, name: str, target: str = TARGET, label: str = LABEL
+) -> None:
+    builder.lease_and_start(name, target=target, label=label)
+    builder.advance(10)
+    builder.pass_validation(name)
+    builder.finish(name)
 
 
-def harm(story: JournalBuilder, name: str, target: str = TARGET, label: str = LABEL) -> None:
-    story.take_lease(name, target=target, label=label)
-    story.start(name)
-    story.advance(10)
-    story.fail(name)
+def fail_upgrade(
+    builder: JournalBuilder, name: str, target: str = TARGET, label: str = LABEL
+) -> None:
+    builder.lease_and_start(name, target=target, label=label)
+    builder.advance(10)
+    builder.fail(name)
 
 
-def halted() -> JournalBuilder:
-    """Proven, then two failures; n4 was in flight before."""
-    story = JournalBuilder(*FLEET)
-    prove(story, "n0")
-    prove(story, "n1")
-    story.take_lease("n4")
-    harm(story, "n2")
-    harm(story, "n3")
-    story.advance(10)
-    return story
+def halted_target() -> JournalBuilder:
+    """Return a journal with a proven target and two failures; n4 was in flight before."""
+    builder = JournalBuilder(*FLEET)
+    upgrade_successfully(builder, "n0")
+    upgrade_successfully(builder, "n1")
+    builder.take_lease("n4")
+    fail_upgrade(builder, "n2")
+    fail_upgrade(builder, "n3")
+    builder.advance(10)
+    return builder

@@ -1,4 +1,4 @@
-"""I1: who was made unavailable beyond the limit, and who only seems so."""
+"""I1: writes that make a pool unavailable beyond its limit, and writes that only seem to."""
 
 from typing import Any
 
@@ -21,272 +21,271 @@ from tests.unit.audit.builders import (
 FLEET = tuple(f"n{number}" for number in range(8))
 
 
-def of_i1(journal: Any) -> list[int]:
+def i1_violations(journal: Any) -> list[int]:
     return [revision for invariant, _, revision in violations_of(journal) if invariant == "I1"]
 
 
-def facts(story: JournalBuilder, **otherwise: Any) -> PoolFacts:
-    base = story.journal(failure_threshold=100).pools[0]
-    return msgspec.structs.replace(base, **otherwise)
+def facts(builder: JournalBuilder, **overrides: Any) -> PoolFacts:
+    base = builder.journal(failure_threshold=100).pools[0]
+    return msgspec.structs.replace(base, **overrides)
 
 
 @pytest.mark.parametrize(
     ("limit", "allowed"), [(0, 0), (1, 1), ("1%", 1), ("25%", 2), ("26%", 3), (5, 5), ("100%", 8)]
 )
-def test_the_first_lease_beyond_the_limit_and_every_later_one(
-    limit: int | str, allowed: int
-) -> None:
-    story = JournalBuilder(*FLEET)
-    leases = [story.take_lease(name).revision for name in FLEET]
-    journal = story.journal(max_unavailable=limit, failure_threshold=100)
-    assert of_i1(journal) == leases[allowed:]
+def test_every_lease_beyond_the_limit_is_a_violation(limit: int | str, allowed: int) -> None:
+    builder = JournalBuilder(*FLEET)
+    leases = [builder.take_lease(name).revision for name in FLEET]
+    journal = builder.journal(max_unavailable=limit, failure_threshold=100)
+    assert i1_violations(journal) == leases[allowed:]
 
 
-def test_it_says_what_where_and_why() -> None:
-    story = JournalBuilder(*FLEET)
-    story.take_lease("n0")
-    story.take_lease("n1")
-    (message,) = messages(story.journal(failure_threshold=100), "I1")
+def test_the_message_names_node_pool_limit_and_revision() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.take_lease("n0")
+    builder.take_lease("n1")
+    (message,) = messages(builder.journal(failure_threshold=100), "I1")
     assert message == (
-        f"n1 was made unavailable as number 2 of pool {POOL}, of which 1 may be, as of revision 109"
+        f"n1 was made unavailable, which makes 2 of pool {POOL}; its limit is 1"
+        " (decided on revision 109)"
     )
 
 
-def test_nodes_that_people_cordoned_count() -> None:
-    story = JournalBuilder(*FLEET)
-    story.cordon("n7")
-    lease = story.take_lease("n0")
-    assert of_i1(story.journal()) == [lease.revision]
+def test_nodes_cordoned_by_people_count() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.cordon("n7")
+    lease = builder.take_lease("n0")
+    assert i1_violations(builder.journal()) == [lease.revision]
 
 
-def test_nodes_that_failed_count() -> None:
-    story = JournalBuilder(*FLEET)
-    story.take_lease("n7")
-    story.start("n7")
-    story.fail("n7", cordoned(None))
-    lease = story.take_lease("n0")
-    assert of_i1(story.journal(failure_threshold=2)) == [lease.revision]
+def test_failed_nodes_count() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.lease_and_start("n7")
+    builder.fail("n7", cordoned(None))
+    lease = builder.take_lease("n0")
+    assert i1_violations(builder.journal(failure_threshold=2)) == [lease.revision]
 
 
-def test_nodes_behind_a_shut_gate_count_where_it_is_known() -> None:
-    story = JournalBuilder(*FLEET)
-    lease = story.take_lease("n0")
-    shut = facts(story, max_unavailable=1, driverless=frozenset({"uid-n7"}))
-    assert of_i1(story.journal(pools=(shut,))) == [lease.revision]
+def test_nodes_known_to_lack_a_driver_count() -> None:
+    builder = JournalBuilder(*FLEET)
+    lease = builder.take_lease("n0")
+    shut = facts(builder, max_unavailable=1, driverless=frozenset({"uid-n7"}))
+    assert i1_violations(builder.journal(pools=(shut,))) == [lease.revision]
 
 
-def test_of_whom_nobody_can_say_whether_it_was_known_to_have_no_driver_nothing_is_held() -> None:
-    story = JournalBuilder(*FLEET)
-    doubt = facts(story, max_unavailable=1, doubtful=frozenset({"uid-n1"}))
-    story.take_lease("n0")
-    story.take_lease("n1")
-    over = story.take_lease("n2")
-    assert of_i1(story.journal(pools=(doubt,))) == [over.revision]
+def test_a_node_with_a_doubtful_driver_does_not_count() -> None:
+    builder = JournalBuilder(*FLEET)
+    doubt = facts(builder, max_unavailable=1, doubtful=frozenset({"uid-n1"}))
+    builder.take_lease("n0")
+    builder.take_lease("n1")
+    over = builder.take_lease("n2")
+    assert i1_violations(builder.journal(pools=(doubt,))) == [over.revision]
 
 
-def test_a_node_that_is_to_have_no_driver_yet_misses_none() -> None:
-    story = JournalBuilder("n0", "n1")
-    story.label("n1", DRIVER_LABEL, None)
-    shut = facts(story, max_unavailable=1, driverless=frozenset({"uid-n1"}))
-    story.take_lease("n0")
-    assert of_i1(story.journal(pools=(shut,))) == []
-    story.take_lease("n1", operation=Operation.BRING_UP, cordon=False)
-    story.start("n1")
-    story.release_unchanged("n0")
-    story.take_lease("n0")
-    assert of_i1(story.journal(pools=(shut,))) == []
+def test_a_node_that_expects_no_driver_is_available_without_one() -> None:
+    builder = JournalBuilder("n0", "n1")
+    builder.label("n1", DRIVER_LABEL, None)
+    shut = facts(builder, max_unavailable=1, driverless=frozenset({"uid-n1"}))
+    builder.take_lease("n0")
+    assert i1_violations(builder.journal(pools=(shut,))) == []
+    builder.lease_and_start("n1", operation=Operation.BRING_UP, cordon=False)
+    builder.release_unchanged("n0")
+    builder.take_lease("n0")
+    assert i1_violations(builder.journal(pools=(shut,))) == []
 
 
 @pytest.mark.parametrize("by", ["cordon", "shut", "failed"])
-def test_a_node_that_is_unavailable_already_costs_nothing(by: str) -> None:
-    story = JournalBuilder(*FLEET)
+def test_a_node_that_is_already_unavailable_costs_nothing(by: str) -> None:
+    builder = JournalBuilder(*FLEET)
     if by == "cordon":
-        story.cordon("n1")
+        builder.cordon("n1")
     if by == "failed":
-        story.take_lease("n1")
-        story.start("n1")
-        story.fail("n1")
-    story.take_lease("n1")
+        builder.lease_and_start("n1")
+        builder.fail("n1")
+    builder.take_lease("n1")
     shut = frozenset({"uid-n1"}) if by == "shut" else frozenset[str]()
-    pools = (facts(story, max_unavailable=0 if by != "failed" else 1, driverless=shut),)
-    assert of_i1(story.journal(pools=pools)) == []
+    pools = (facts(builder, max_unavailable=0 if by != "failed" else 1, driverless=shut),)
+    assert i1_violations(builder.journal(pools=pools)) == []
 
 
-def test_a_node_that_turned_not_ready_before_the_snapshot_counts() -> None:
-    story = JournalBuilder(*FLEET)
-    story.ready("n7", "False")
-    lease = story.take_lease("n0")
-    assert of_i1(story.journal()) == [lease.revision]
+def test_a_node_not_ready_before_the_snapshot_counts() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.ready("n7", "False")
+    lease = builder.take_lease("n0")
+    assert i1_violations(builder.journal()) == [lease.revision]
 
 
 @pytest.mark.parametrize(("ready", "problems"), [("False", 1), ("True", 0)])
-def test_and_one_that_was_so_when_the_journal_began(ready: str, problems: int) -> None:
-    story = JournalBuilder(*FLEET)
-    story.ready("n7", ready)
-    start = tuple({"kind": kind, **whole} for (kind, _), whole in story.objects.items())
-    pools = story.journal().pools
-    begun = len(story.revisions)
-    story.take_lease("n0")
-    later = story.journal(revisions=tuple(story.revisions[begun:]), start=start, pools=pools)
-    assert len(of_i1(later)) == problems
+def test_a_node_not_ready_at_the_start_of_the_journal_counts(ready: str, problems: int) -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.ready("n7", ready)
+    start = tuple({"kind": kind, **whole} for (kind, _), whole in builder.objects.items())
+    pools = builder.journal().pools
+    begun = len(builder.revisions)
+    builder.take_lease("n0")
+    later = builder.journal(revisions=tuple(builder.revisions[begun:]), start=start, pools=pools)
+    assert len(i1_violations(later)) == problems
 
 
-def test_one_that_turns_not_ready_between_snapshot_and_write_is_nobodys_fault() -> None:
-    story = JournalBuilder(*FLEET)
-    seen = {"nodes": str(story.revision)}
-    story.ready("n7", "False")
-    story.ready("n6", "Unknown")
-    story.cordon("n5")
-    story.take_lease("n0", seen=seen)
-    assert violations_of(story.journal()) == []
+def test_a_node_that_turns_not_ready_after_the_snapshot_does_not_count() -> None:
+    builder = JournalBuilder(*FLEET)
+    seen = {"nodes": str(builder.revision)}
+    builder.ready("n7", "False")
+    builder.ready("n6", "Unknown")
+    builder.cordon("n5")
+    builder.take_lease("n0", seen=seen)
+    assert violations_of(builder.journal()) == []
 
 
-def test_who_was_deleted_since_the_snapshot_may_have_been_seen_gone() -> None:
-    story = JournalBuilder(*FLEET)
-    story.take_lease("n7")
-    seen = {"nodes": str(story.revision)}
-    story.cordon("n6")
-    story.delete("Node", "n7")
-    story.take_lease("n0", seen=seen)
-    assert of_i1(story.journal(max_unavailable=1)) == []
-    lease = story.take_lease("n1")
-    assert of_i1(story.journal(max_unavailable=1)) == [lease.revision]
+def test_a_node_deleted_after_the_snapshot_does_not_count() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.take_lease("n7")
+    seen = {"nodes": str(builder.revision)}
+    builder.cordon("n6")
+    builder.delete("Node", "n7")
+    builder.take_lease("n0", seen=seen)
+    assert i1_violations(builder.journal(max_unavailable=1)) == []
+    lease = builder.take_lease("n1")
+    assert i1_violations(builder.journal(max_unavailable=1)) == [lease.revision]
 
 
-def test_a_deletion_between_snapshot_and_write_is_nobodys_fault() -> None:
-    story = JournalBuilder(*FLEET)
-    story.take_lease("n0")
-    seen = {"nodes": str(story.revision)}
+def test_deletions_after_the_snapshot_do_not_lower_the_limit() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.take_lease("n0")
+    seen = {"nodes": str(builder.revision)}
     for name in ("n4", "n5", "n6", "n7"):
-        story.delete("Node", name)
-    story.take_lease("n1", seen=seen)
-    assert of_i1(story.journal(max_unavailable="25%", failure_threshold=100)) == []
-    again = story.take_lease("n2")
-    assert of_i1(story.journal(max_unavailable="25%", failure_threshold=100)) == [again.revision]
+        builder.delete("Node", name)
+    builder.take_lease("n1", seen=seen)
+    assert i1_violations(builder.journal(max_unavailable="25%", failure_threshold=100)) == []
+    again = builder.take_lease("n2")
+    assert i1_violations(builder.journal(max_unavailable="25%", failure_threshold=100)) == [
+        again.revision
+    ]
 
 
-def test_our_own_later_grants_count_whatever_was_seen() -> None:
-    story = JournalBuilder(*FLEET)
-    seen = {"nodes": str(story.revision)}
-    story.take_lease("n0", seen=seen)
-    lease = story.take_lease("n1", seen=seen)
-    assert of_i1(story.journal(failure_threshold=100)) == [lease.revision]
+def test_our_own_grants_after_the_snapshot_count() -> None:
+    builder = JournalBuilder(*FLEET)
+    seen = {"nodes": str(builder.revision)}
+    builder.take_lease("n0", seen=seen)
+    lease = builder.take_lease("n1", seen=seen)
+    assert i1_violations(builder.journal(failure_threshold=100)) == [lease.revision]
 
 
-def test_and_so_do_our_own_later_releases() -> None:
-    story = JournalBuilder(*FLEET)
-    story.take_lease("n0")
-    seen = {"nodes": str(story.revision)}
-    story.release_unchanged("n0")
-    story.take_lease("n1", seen=seen)
-    assert violations_of(story.journal()) == []
+def test_our_own_releases_after_the_snapshot_count() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.take_lease("n0")
+    seen = {"nodes": str(builder.revision)}
+    builder.release_unchanged("n0")
+    builder.take_lease("n1", seen=seen)
+    assert violations_of(builder.journal()) == []
 
 
 def test_a_cordon_of_ours_without_a_lease_counts() -> None:
-    story = JournalBuilder(*FLEET)
-    story.cordon("n7")
-    write = story.apply("n0", cordoned(True))
-    assert of_i1(story.journal()) == [write.revision]
+    builder = JournalBuilder(*FLEET)
+    builder.cordon("n7")
+    write = builder.apply("n0", cordoned(True))
+    assert i1_violations(builder.journal()) == [write.revision]
 
 
-def test_a_person_who_uncordons_a_node_in_flight_makes_it_no_new_one() -> None:
-    story = JournalBuilder(*FLEET)
-    story.take_lease("n0")
-    story.cordon("n1")
-    story.cordon("n0", False)
-    story.apply("n0", cordoned(True), record=story.records["n0"])
-    assert violations_of(story.journal()) == []
+def test_cordoning_a_node_in_flight_again_costs_nothing() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.take_lease("n0")
+    builder.cordon("n1")
+    builder.cordon("n0", False)
+    builder.apply("n0", cordoned(True), record=builder.records["n0"])
+    assert violations_of(builder.journal()) == []
 
 
-def test_a_first_bring_up_and_a_validation_cost_nothing() -> None:
-    story = JournalBuilder(*FLEET)
+def test_bring_up_and_validation_cost_nothing() -> None:
+    builder = JournalBuilder(*FLEET)
     for name in ("n0", "n1"):
-        story.take_lease(name, operation=Operation.BRING_UP, cordon=False)
-    story.take_lease("n2", operation=Operation.VALIDATE, cordon=False)
-    assert of_i1(story.journal(max_unavailable=0, failure_threshold=100)) == []
+        builder.take_lease(name, operation=Operation.BRING_UP, cordon=False)
+    builder.take_lease("n2", operation=Operation.VALIDATE, cordon=False)
+    assert i1_violations(builder.journal(max_unavailable=0, failure_threshold=100)) == []
 
 
-def test_a_failure_is_no_write_that_lowers_capacity() -> None:
-    story = JournalBuilder(*FLEET)
-    story.take_lease("n0", operation=Operation.BRING_UP, cordon=False)
-    story.start("n0")
-    story.cordon("n1")
-    story.fail("n0")
-    assert of_i1(story.journal()) == []
+def test_a_failure_does_not_count_as_lowering() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.lease_and_start("n0", operation=Operation.BRING_UP, cordon=False)
+    builder.cordon("n1")
+    builder.fail("n0")
+    assert i1_violations(builder.journal()) == []
 
 
-def test_a_limit_that_was_lowered_just_now_is_nobodys_fault_for_long() -> None:
-    story = JournalBuilder(*FLEET)
-    story.take_lease("n0")
-    lowered = story.time + 10
-    story.advance(10)
-    story.take_lease("n1")
-    story.advance(91)
-    late = story.take_lease("n2")
-    before = facts(story, max_unavailable=2)
-    after = facts(story, max_unavailable=1, since=lowered)
-    assert of_i1(story.journal(pools=(after, before))) == [late.revision]
+def test_the_former_limit_holds_until_it_is_stale() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.take_lease("n0")
+    lowered = builder.time + 10
+    builder.advance(10)
+    builder.take_lease("n1")
+    builder.advance(91)
+    late = builder.take_lease("n2")
+    before = facts(builder, max_unavailable=2)
+    after = facts(builder, max_unavailable=1, since=lowered)
+    assert i1_violations(builder.journal(pools=(after, before))) == [late.revision]
 
 
 def test_the_base_bounds_the_limit() -> None:
-    story = JournalBuilder(*FLEET)
-    story.take_lease("n0")
-    lease = story.take_lease("n1")
-    pool = facts(story, max_unavailable="25%", base=4)
-    assert of_i1(story.journal(pools=(pool,))) == [lease.revision]
+    builder = JournalBuilder(*FLEET)
+    builder.take_lease("n0")
+    lease = builder.take_lease("n1")
+    pool = facts(builder, max_unavailable="25%", base=4)
+    assert i1_violations(builder.journal(pools=(pool,))) == [lease.revision]
 
 
 @pytest.mark.parametrize(("base", "allowed"), [(4, 1), (8, 2), (80, 2)])
-def test_the_base_of_the_rollout_does_but_never_raises_it(base: int, allowed: int) -> None:
-    story = JournalBuilder(*FLEET)
-    story.rollout(lambda rollout: rollout.update(status={"base": base}))
-    leases = [story.take_lease(name).revision for name in ("n0", "n1", "n2")]
-    journal = story.journal(max_unavailable="25%", failure_threshold=100)
-    assert of_i1(journal) == leases[allowed:]
+def test_the_base_of_the_rollout_bounds_the_limit_and_never_raises_it(
+    base: int, allowed: int
+) -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.rollout(lambda rollout: rollout.update(status={"base": base}))
+    leases = [builder.take_lease(name).revision for name in ("n0", "n1", "n2")]
+    journal = builder.journal(max_unavailable="25%", failure_threshold=100)
+    assert i1_violations(journal) == leases[allowed:]
 
 
-def test_pools_have_their_limits_each_for_itself() -> None:
-    story = JournalBuilder(*FLEET)
-    story.cordon("n7")
-    lease = story.take_lease("n0")
-    other = facts(story, key="nvidiadriver-b", members=frozenset({"uid-n6", "uid-n7"}))
-    mine = facts(story, members=frozenset({"uid-n0", "uid-n1"}), max_unavailable=1)
-    assert of_i1(story.journal(pools=(mine, other))) == []
-    assert of_i1(story.journal()) == [lease.revision]
+def test_each_pool_has_its_own_limit() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.cordon("n7")
+    lease = builder.take_lease("n0")
+    other = facts(builder, key="nvidiadriver-b", members=frozenset({"uid-n6", "uid-n7"}))
+    mine = facts(builder, members=frozenset({"uid-n0", "uid-n1"}), max_unavailable=1)
+    assert i1_violations(builder.journal(pools=(mine, other))) == []
+    assert i1_violations(builder.journal()) == [lease.revision]
 
 
-def test_where_nobody_says_who_belongs_to_a_pool_its_records_do() -> None:
-    story = JournalBuilder(*FLEET)
+def test_without_given_members_records_name_the_pool() -> None:
+    builder = JournalBuilder(*FLEET)
     for name in ("n0", "n1"):
-        story.take_lease(name, cordon=False)
-    lease = story.revisions[-1]
-    pool = facts(story, members=None, max_unavailable="50%", base=None)
-    assert of_i1(story.journal(pools=(pool,))) == [lease.revision]
+        builder.take_lease(name, cordon=False)
+    lease = builder.revisions[-1]
+    pool = facts(builder, members=None, max_unavailable="50%", base=None)
+    assert i1_violations(builder.journal(pools=(pool,))) == [lease.revision]
 
 
-def test_who_is_said_to_have_left_counts_no_more_from_that_moment_on() -> None:
-    story = JournalBuilder(*FLEET)
-    story.take_lease("n0", cordon=False)
-    story.release_unchanged("n0")
-    story.cordon("n0")
-    story.advance(1)
-    left = story.write("Pod", "p0", lambda pod: None, manager="kubelet", verb=Verb.CREATE)
-    story.advance(1)
-    story.write("Pod", "p1", lambda pod: None, manager="kubelet", verb=Verb.CREATE)
-    lease = story.take_lease("n1", seen={"nodes": str(left.revision)})
-    both = facts(story, members=frozenset({"uid-n0", "uid-n1"}), max_unavailable=1)
+def test_a_node_stops_counting_when_it_leaves_the_pool() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.take_lease("n0", cordon=False)
+    builder.release_unchanged("n0")
+    builder.cordon("n0")
+    builder.advance(1)
+    left = builder.write("Pod", "p0", lambda pod: None, manager="kubelet", verb=Verb.CREATE)
+    builder.advance(1)
+    builder.write("Pod", "p1", lambda pod: None, manager="kubelet", verb=Verb.CREATE)
+    lease = builder.take_lease("n1", seen={"nodes": str(left.revision)})
+    both = facts(builder, members=frozenset({"uid-n0", "uid-n1"}), max_unavailable=1)
     alone = msgspec.structs.replace(both, members=frozenset({"uid-n1"}), since=left.time)
-    assert of_i1(story.journal(pools=(both,))) == [lease.revision]
-    assert of_i1(story.journal(pools=(both, alone))) == []
-    assert of_i1(
-        story.journal(pools=(both, alone, msgspec.structs.replace(both, since=left.time)))
+    assert i1_violations(builder.journal(pools=(both,))) == [lease.revision]
+    assert i1_violations(builder.journal(pools=(both, alone))) == []
+    assert i1_violations(
+        builder.journal(pools=(both, alone, msgspec.structs.replace(both, since=left.time)))
     ) == [lease.revision]
 
 
 def test_a_pool_without_known_limits_is_not_judged() -> None:
-    story = JournalBuilder(*FLEET)
-    story.take_lease("n0")
-    verdict = judge(story.journal(pools=()))
+    builder = JournalBuilder(*FLEET)
+    builder.take_lease("n0")
+    verdict = judge(builder.journal(pools=()))
     assert verdict.violations == ()
     assert verdict.not_judged == {
         "I1": f"the limits of pool {POOL}",
@@ -294,130 +293,127 @@ def test_a_pool_without_known_limits_is_not_judged() -> None:
     }
 
 
-def test_a_not_ready_node_is_not_begun_with() -> None:
-    story = JournalBuilder(*FLEET)
-    story.ready("n0", "Unknown")
-    lease = story.take_lease("n0")
-    assert messages(story.journal(), "I1") == ["n0 was leased while it was NotReady"]
-    assert of_i1(story.journal()) == [lease.revision]
+def test_no_upgrade_starts_on_a_not_ready_node() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.ready("n0", "Unknown")
+    lease = builder.take_lease("n0")
+    assert messages(builder.journal(), "I1") == ["n0 was leased while it was NotReady"]
+    assert i1_violations(builder.journal()) == [lease.revision]
 
 
-def test_but_one_that_turns_not_ready_under_its_lease_goes_on() -> None:
-    story = JournalBuilder(*FLEET)
-    story.take_lease("n0")
-    story.ready("n0", "Unknown")
-    story.start("n0")
-    assert violations_of(story.journal()) == []
+def test_a_node_that_turns_not_ready_under_its_lease_continues() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.take_lease("n0")
+    builder.ready("n0", "Unknown")
+    builder.start("n0")
+    assert violations_of(builder.journal()) == []
 
 
-def test_a_validation_takes_nothing_away_and_may_begin_on_a_not_ready_node() -> None:
-    story = JournalBuilder(*FLEET)
-    story.ready("n0", "Unknown")
-    story.take_lease("n0", operation=Operation.VALIDATE, cordon=False)
-    assert violations_of(story.journal()) == []
+def test_a_validation_may_start_on_a_not_ready_node() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.ready("n0", "Unknown")
+    builder.take_lease("n0", operation=Operation.VALIDATE, cordon=False)
+    assert violations_of(builder.journal()) == []
 
 
-def test_a_failure_that_cordons_is_no_write_that_lowers_capacity() -> None:
-    story = JournalBuilder(*FLEET)
-    story.cordon("n1")
-    story.take_lease("n0", operation=Operation.BRING_UP, cordon=False)
-    story.start("n0")
-    story.fail("n0", cordoned(True))
-    assert of_i1(story.journal()) == []
+def test_a_failure_that_cordons_does_not_count_as_lowering() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.cordon("n1")
+    builder.lease_and_start("n0", operation=Operation.BRING_UP, cordon=False)
+    builder.fail("n0", cordoned(True))
+    assert i1_violations(builder.journal()) == []
 
 
-def test_a_write_that_does_not_say_what_it_saw_is_judged_as_of_the_moment_before() -> None:
-    story = JournalBuilder(*FLEET)
-    story.cordon("n7")
-    story.take_lease("n0", seen={})
-    assert messages(story.journal(), "I1") == [
+def test_a_write_without_seen_revisions_is_judged_at_the_position_before() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.cordon("n7")
+    builder.take_lease("n0", seen={})
+    assert messages(builder.journal(), "I1") == [
         (
-            f"n0 was made unavailable as number 2 of pool {POOL}, of which 1 may be,"
-            " as of revision before it"
+            f"n0 was made unavailable, which makes 2 of pool {POOL}; its limit is 1"
+            " (decided on revision unknown)"
         )
     ]
 
 
-def test_a_node_of_no_pool_that_is_known_is_not_judged() -> None:
-    story = JournalBuilder(*FLEET)
-    story.apply("n0", cordoned(True))
-    verdict = judge(story.journal(pools=()))
+def test_a_node_without_a_known_pool_is_not_judged() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.apply("n0", cordoned(True))
+    verdict = judge(builder.journal(pools=()))
     assert verdict.not_judged["I1"] == "the limits of pool without a name"
 
 
-def test_who_was_cordoned_when_it_was_looked_at_does_not_count_beside_itself() -> None:
-    story = JournalBuilder(*FLEET)
-    story.cordon("n0")
-    seen = {"nodes": str(story.revision)}
-    story.cordon("n0", False)
-    story.take_lease("n0", seen=seen)
-    assert violations_of(story.journal()) == []
+def test_a_node_cordoned_in_the_snapshot_counts_once() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.cordon("n0")
+    seen = {"nodes": str(builder.revision)}
+    builder.cordon("n0", False)
+    builder.take_lease("n0", seen=seen)
+    assert violations_of(builder.journal()) == []
 
 
 @pytest.mark.parametrize("at_the_start", [False, True])
-def test_whoever_is_named_by_a_record_at_some_time_was_of_that_pool_all_along(
+def test_a_node_belongs_to_the_pool_of_its_record_from_the_start(
     at_the_start: bool,
 ) -> None:
     names = FLEET[:4]
-    story = JournalBuilder(*names)
-    start = tuple({"kind": kind, **whole} for (kind, _), whole in story.objects.items())
-    leases = [story.take_lease(name, cordon=False).revision for name in names]
-    pool = facts(story, members=None, max_unavailable="50%")
-    journal = story.journal(pools=(pool,))
+    builder = JournalBuilder(*names)
+    start = tuple({"kind": kind, **whole} for (kind, _), whole in builder.objects.items())
+    leases = [builder.take_lease(name, cordon=False).revision for name in names]
+    pool = facts(builder, members=None, max_unavailable="50%")
+    journal = builder.journal(pools=(pool,))
     if at_the_start:
-        later = tuple(story.revisions[len(names) :])
+        later = tuple(builder.revisions[len(names) :])
         journal = msgspec.structs.replace(journal, revisions=later, start=start)
-    assert of_i1(journal) == leases[2:]
+    assert i1_violations(journal) == leases[2:]
 
 
-def test_until_another_record_names_it_a_node_is_of_the_pool_of_its_first_one() -> None:
-    story = JournalBuilder("n0", "n1")
-    story.take_lease("n0")
-    story.release_unchanged("n0")
-    story.cordon("n0")
-    start = tuple({"kind": kind, **whole} for (kind, _), whole in story.objects.items())
-    begun = len(story.revisions)
-    over = story.take_lease("n1")
-    story.take_lease("n0", pool="nvidiadriver-x")
-    pool = facts(story, members=None, max_unavailable=1)
-    other = facts(story, key="nvidiadriver-x", members=None)
-    revisions = tuple(story.revisions[begun:])
-    assert of_i1(story.journal(pools=(pool, other), revisions=revisions, start=start)) == [
-        over.revision
-    ]
+def test_a_node_stays_in_the_pool_of_its_first_record_until_the_next() -> None:
+    builder = JournalBuilder("n0", "n1")
+    builder.take_lease("n0")
+    builder.release_unchanged("n0")
+    builder.cordon("n0")
+    start = tuple({"kind": kind, **whole} for (kind, _), whole in builder.objects.items())
+    begun = len(builder.revisions)
+    over = builder.take_lease("n1")
+    builder.take_lease("n0", pool="nvidiadriver-x")
+    pool = facts(builder, members=None, max_unavailable=1)
+    other = facts(builder, key="nvidiadriver-x", members=None)
+    revisions = tuple(builder.revisions[begun:])
+    assert i1_violations(
+        builder.journal(pools=(pool, other), revisions=revisions, start=start)
+    ) == [over.revision]
 
 
-def test_who_is_no_member_counts_only_under_its_lease_whatever_its_record_says() -> None:
-    story = JournalBuilder("n0", "n1")
-    story.take_lease("n0")
-    story.release_unchanged("n0")
-    story.cordon("n0")
-    story.take_lease("n1")
-    pool = facts(story, members=frozenset({"uid-n1"}), max_unavailable=1)
-    assert of_i1(story.journal(pools=(pool,))) == []
+def test_a_node_outside_the_members_counts_only_under_its_lease() -> None:
+    builder = JournalBuilder("n0", "n1")
+    builder.take_lease("n0")
+    builder.release_unchanged("n0")
+    builder.cordon("n0")
+    builder.take_lease("n1")
+    pool = facts(builder, members=frozenset({"uid-n1"}), max_unavailable=1)
+    assert i1_violations(builder.journal(pools=(pool,))) == []
 
 
-def test_under_a_lease_without_a_record_a_node_is_of_the_pool_that_is_given() -> None:
-    story = JournalBuilder("n0", "n1")
-    story.apply("n0", leased(story.lease("n0", 1)))
-    over = story.take_lease("n1")
-    assert of_i1(story.journal()) == [over.revision]
+def test_a_lease_without_a_record_counts_in_the_given_pool() -> None:
+    builder = JournalBuilder("n0", "n1")
+    builder.apply("n0", leased(builder.lease("n0", 1)))
+    over = builder.take_lease("n1")
+    assert i1_violations(builder.journal()) == [over.revision]
 
 
 @pytest.mark.parametrize(("left_at", "problems"), [(10, 1), (1, 0)])
-def test_who_is_said_to_have_left_counts_until_that_very_moment(
-    left_at: float, problems: int
-) -> None:
-    story = JournalBuilder("n0", "n1")
-    story.cordon("n0")
-    begun = story.time
-    story.advance(1)
-    story.take_lease("n1")
-    story.advance(20)
-    story.cordon("n1", False)
-    both = facts(story, max_unavailable=1)
+def test_a_node_counts_until_the_moment_it_leaves_the_pool(left_at: float, problems: int) -> None:
+    builder = JournalBuilder("n0", "n1")
+    builder.cordon("n0")
+    begun = builder.time
+    builder.advance(1)
+    builder.take_lease("n1")
+    builder.advance(20)
+    builder.cordon("n1", False)
+    both = facts(builder, max_unavailable=1)
     alone = msgspec.structs.replace(both, members=frozenset({"uid-n1"}), since=begun + left_at)
-    assert len(of_i1(story.journal(pools=(both, alone)))) == problems
+    assert len(i1_violations(builder.journal(pools=(both, alone)))) == problems
 
 
 @pytest.mark.parametrize(
@@ -431,19 +427,19 @@ def test_who_is_said_to_have_left_counts_until_that_very_moment(
         (frozenset({"uid-of-nobody"}), "", 0),
     ],
 )
-def test_who_got_his_driver_after_the_newest_revision_that_was_seen_counts_no_more(
+def test_a_node_that_got_its_driver_after_the_snapshot_does_not_count(
     got: frozenset[str], others: str, problems: int
 ) -> None:
-    story = JournalBuilder(*FLEET)
-    story.label("n7", DRIVER_LABEL, "some", by="sluice-scheduler")
+    builder = JournalBuilder(*FLEET)
+    builder.label("n7", DRIVER_LABEL, "some", by="sluice-scheduler")
     if others.endswith("cordoned"):
-        story.cordon(others.split(maxsplit=1)[0])
-    shut = facts(story, max_unavailable=1, driverless=frozenset({"uid-n7", "uid-of-nobody"}))
-    story.advance(5)
-    later = facts(story, max_unavailable=1, driverless=got, since=story.time)
-    seen = {"nodes": str(story.revision)}
-    story.advance(5)
+        builder.cordon(others.split(maxsplit=1)[0])
+    shut = facts(builder, max_unavailable=1, driverless=frozenset({"uid-n7", "uid-of-nobody"}))
+    builder.advance(5)
+    later = facts(builder, max_unavailable=1, driverless=got, since=builder.time)
+    seen = {"nodes": str(builder.revision)}
+    builder.advance(5)
     if others == "n7 deleted":
-        story.delete("Node", "n7")
-    story.take_lease("n0", seen=seen)
-    assert len(of_i1(story.journal(pools=(shut, later)))) == problems
+        builder.delete("Node", "n7")
+    builder.take_lease("n0", seen=seen)
+    assert len(i1_violations(builder.journal(pools=(shut, later)))) == problems

@@ -1,4 +1,4 @@
-"""Journals without fault: nothing is found, whoever else is at work; what is missing is said."""
+"""Journals without violations, and journals with missing sources."""
 
 import sys
 
@@ -10,76 +10,70 @@ from libs.contracts.node import Operation
 from tests.unit.audit.builders import POOL, TARGET, JournalBuilder, cordoned
 
 
-def test_an_upgrade_of_a_fleet_keeps_every_promise() -> None:
-    story = JournalBuilder("n1", "n2", "n3")
+def test_an_upgrade_of_a_fleet_has_no_violation() -> None:
+    builder = JournalBuilder("n1", "n2", "n3")
     for name in ("n1", "n2", "n3"):
-        story.upgrade(name)
-    assert judge(story.journal()) == AuditResult()
+        builder.upgrade(name)
+    assert judge(builder.journal()) == AuditResult()
 
 
-def test_so_does_a_second_upgrade_of_the_same_nodes() -> None:
-    story = JournalBuilder("n1", "n2")
+def test_repeated_upgrades_of_the_same_nodes_have_no_violation() -> None:
+    builder = JournalBuilder("n1", "n2")
     for _ in range(3):
         for name in ("n1", "n2"):
-            story.upgrade(name)
-    assert judge(story.journal()) == AuditResult()
+            builder.upgrade(name)
+    assert judge(builder.journal()) == AuditResult()
 
 
-def test_so_does_a_first_bring_up() -> None:
-    story = JournalBuilder()
-    story.node("n1", driver="")
-    story.take_lease("n1", operation=Operation.BRING_UP, cordon=False)
-    story.op("n1", "plugin", "quiesce", op=1)
-    story.start("n1")
-    story.op("n1", "driver", "swap", op=1, steps=("unload: none",))
-    story.validate("n1")
-    story.op("n1", "validator", "validate", op=1)
-    story.finish("n1")
-    assert judge(story.journal()) == AuditResult()
+def test_a_first_bring_up_has_no_violation() -> None:
+    builder = JournalBuilder()
+    builder.node("n1", driver="")
+    builder.take_lease("n1", operation=Operation.BRING_UP, cordon=False)
+    builder.op("n1", "plugin", "quiesce", op=1)
+    builder.start("n1")
+    builder.op("n1", "driver", "swap", op=1, steps=("unload: none",))
+    builder.pass_validation("n1")
+    builder.finish("n1")
+    assert judge(builder.journal()) == AuditResult()
 
 
-def test_so_does_one_that_is_released_unchanged_and_tried_again() -> None:
-    story = JournalBuilder("n1")
-    story.mark_required("n1")
-    story.take_lease("n1")
-    story.advance(300)
-    story.release_unchanged("n1")
-    story.advance(600)
-    story.take_lease("n1")
-    story.start("n1")
-    story.validate("n1")
-    story.op("n1", "validator", "validate", op=1)
-    story.finish("n1")
-    assert judge(story.journal()) == AuditResult()
+def test_a_retry_after_an_unchanged_release_has_no_violation() -> None:
+    builder = JournalBuilder("n1")
+    builder.mark_required("n1")
+    builder.take_lease("n1")
+    builder.advance(300)
+    builder.release_unchanged("n1")
+    builder.advance(600)
+    builder.lease_and_start("n1")
+    builder.pass_validation("n1")
+    builder.finish("n1")
+    assert judge(builder.journal()) == AuditResult()
 
 
-def test_others_may_write_what_they_like() -> None:
-    story = JournalBuilder("n1", "n2", "n3")
-    story.label("n1", "team", "blue")
-    story.mark_required("n1")
-    story.take_lease("n1")
-    story.ready("n2", "Unknown")
-    story.cordon("n3")
-    story.label("n1", "team", "red", by="argo")
-    story.start("n1")
-    story.delete("Node", "n2")
-    story.validate("n1")
-    story.op("n1", "validator", "validate", op=1)
-    story.finish("n1")
-    story.cordon("n1")
-    assert judge(story.journal()) == AuditResult()
+def test_writes_of_others_are_no_violation() -> None:
+    builder = JournalBuilder("n1", "n2", "n3")
+    builder.label("n1", "team", "blue")
+    builder.mark_required("n1")
+    builder.take_lease("n1")
+    builder.ready("n2", "Unknown")
+    builder.cordon("n3")
+    builder.label("n1", "team", "red", by="argo")
+    builder.start("n1")
+    builder.delete("Node", "n2")
+    builder.pass_validation("n1")
+    builder.finish("n1")
+    builder.cordon("n1")
+    assert judge(builder.journal()) == AuditResult()
 
 
-def test_a_person_who_cordoned_before_keeps_his_cordon() -> None:
-    story = JournalBuilder("n1")
-    story.cordon("n1")
-    story.mark_required("n1")
-    story.take_lease("n1")
-    story.start("n1")
-    story.validate("n1")
-    story.op("n1", "validator", "validate", op=1)
-    story.finish("n1", cordoned(True))
-    assert judge(story.journal(max_unavailable=0)) == AuditResult()
+def test_a_cordon_kept_for_a_person_is_no_violation() -> None:
+    builder = JournalBuilder("n1")
+    builder.cordon("n1")
+    builder.mark_required("n1")
+    builder.lease_and_start("n1")
+    builder.pass_validation("n1")
+    builder.finish("n1", cordoned(True))
+    assert judge(builder.journal(max_unavailable=0)) == AuditResult()
 
 
 @pytest.mark.parametrize(
@@ -114,34 +108,34 @@ def test_a_person_who_cordoned_before_keeps_his_cordon() -> None:
 def test_a_missing_source_is_named_and_the_rest_is_judged(
     without: str, unjudged: dict[str, str]
 ) -> None:
-    story = JournalBuilder("n1")
-    story.upgrade("n1")
-    verdict = judge(msgspec.structs.replace(story.journal(), **{without: None}))
+    builder = JournalBuilder("n1")
+    builder.upgrade("n1")
+    verdict = judge(msgspec.structs.replace(builder.journal(), **{without: None}))
     assert verdict == AuditResult(not_judged=unjudged)
 
 
-def test_of_nothing_at_all_there_is_no_opinion() -> None:
+def test_an_empty_journal_judges_nothing() -> None:
     verdict = judge(AuditJournal())
     assert verdict.violations == ()
     assert set(verdict.not_judged) == {f"I{number}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11)}
 
 
-def test_a_run_with_faults_is_not_counted() -> None:
-    story = JournalBuilder("n1")
-    story.upgrade("n1")
-    verdict = judge(story.journal(), faults=True)
+def test_writes_are_not_counted_in_a_run_with_faults() -> None:
+    builder = JournalBuilder("n1")
+    builder.upgrade("n1")
+    verdict = judge(builder.journal(), faults=True)
     assert verdict == AuditResult(not_judged={"I10": "a run without injected faults"})
 
 
-def test_what_is_found_comes_in_the_order_of_time() -> None:
-    story = JournalBuilder("n1", "n2")
-    story.take_lease("n2")
-    story.advance(5)
-    first = story.take_lease("n1")
-    story.advance(5)
-    second = story.start("n1")
-    story.finish("n1", evidence=story.evidence("n1", passed=False))
-    verdict = judge(story.journal())
+def test_violations_are_ordered_by_time() -> None:
+    builder = JournalBuilder("n1", "n2")
+    builder.take_lease("n2")
+    builder.advance(5)
+    first = builder.take_lease("n1")
+    builder.advance(5)
+    second = builder.start("n1")
+    builder.finish("n1", evidence=builder.evidence("n1", passed=False))
+    verdict = judge(builder.journal())
     assert [one.time for one in verdict.violations] == sorted(
         one.time for one in verdict.violations
     )
@@ -152,13 +146,13 @@ def test_what_is_found_comes_in_the_order_of_time() -> None:
     assert POOL in verdict.violations[0].message
 
 
-def test_the_effort_grows_with_the_journal_and_no_faster() -> None:
+def test_the_effort_is_linear_in_the_length_of_the_journal() -> None:
     def calls(rounds: int) -> int:
-        story = JournalBuilder(*(f"n{number}" for number in range(8)))
+        builder = JournalBuilder(*(f"n{number}" for number in range(8)))
         for _ in range(rounds):
             for number in range(8):
-                story.upgrade(f"n{number}")
-        journal = story.journal()
+                builder.upgrade(f"n{number}")
+        journal = builder.journal()
         counted = 0
 
         def count(frame: object, event: str, arg: object) -> None:

@@ -1,4 +1,4 @@
-"""I4, the cordon: it is there at the end if somebody else wants it, and only then."""
+"""I4, the cordon: it stays after a release exactly where others want it."""
 
 import msgspec
 import pytest
@@ -21,91 +21,89 @@ from tests.unit.audit.builders import (
 CORDON = "spec.unschedulable"
 
 
-def finish(story: JournalBuilder, *changes: Change) -> int:
-    """From the lease on to done; whether the cordon stays is up to the API server."""
-    story.take_lease("n1")
-    story.start("n1")
-    story.validate("n1")
-    story.op("n1", "validator", "validate", op=1)
-    return story.finish("n1", *changes).revision
+def finish(builder: JournalBuilder, *changes: Change) -> int:
+    """Run an upgrade from the lease to done."""
+    builder.lease_and_start("n1")
+    builder.pass_validation("n1")
+    return builder.finish("n1", *changes).revision
 
 
-def of_i4(story: JournalBuilder) -> list[str]:
-    return messages(story.journal(), "I4")
+def i4_violations(builder: JournalBuilder) -> list[str]:
+    return messages(builder.journal(), "I4")
 
 
-def test_a_persons_cordon_is_dropped() -> None:
-    story = JournalBuilder("n1")
-    story.cordon("n1")
-    write = finish(story)
-    assert of_i4(story) == ["n1 was uncordoned, and kubectl had cordoned it"]
-    assert violations_of(story.journal()) == [("I4", "n1", write)]
+def test_dropping_a_persons_cordon_is_a_violation() -> None:
+    builder = JournalBuilder("n1")
+    builder.cordon("n1")
+    write = finish(builder)
+    assert i4_violations(builder) == ["n1 was uncordoned, although kubectl had cordoned it"]
+    assert violations_of(builder.journal()) == [("I4", "n1", write)]
 
 
-def test_or_one_that_he_set_midway() -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    story.cordon("n1", False)
-    story.cordon("n1")
-    story.release_unchanged("n1")
-    assert of_i4(story) == ["n1 was uncordoned, and kubectl had cordoned it"]
+def test_dropping_a_cordon_set_midway_is_a_violation() -> None:
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1")
+    builder.cordon("n1", False)
+    builder.cordon("n1")
+    builder.release_unchanged("n1")
+    assert i4_violations(builder) == ["n1 was uncordoned, although kubectl had cordoned it"]
 
 
-def test_our_own_cordon_stays_behind() -> None:
-    story = JournalBuilder("n1")
-    finish(story, cordoned(True))
-    assert of_i4(story) == ["n1 was released, and our cordon is still on it"]
+def test_leaving_our_cordon_behind_is_a_violation() -> None:
+    builder = JournalBuilder("n1")
+    finish(builder, cordoned(True))
+    assert i4_violations(builder) == ["n1 was released with our cordon left on it"]
 
 
-def test_one_that_a_person_takes_away_midway_is_nobodys_any_more() -> None:
-    story = JournalBuilder("n1")
-    story.cordon("n1")
-    story.take_lease("n1")
-    story.cordon("n1", False)
-    story.apply("n1", cordoned(True), record=story.records["n1"])
-    story.release_unchanged("n1")
-    assert violations_of(story.journal()) == []
+def test_a_cordon_that_a_person_removes_midway_is_gone() -> None:
+    builder = JournalBuilder("n1")
+    builder.cordon("n1")
+    builder.take_lease("n1")
+    builder.cordon("n1", False)
+    builder.apply("n1", cordoned(True), record=builder.records["n1"])
+    builder.release_unchanged("n1")
+    assert violations_of(builder.journal()) == []
 
 
 @pytest.mark.parametrize(("stays", "problems"), [(True, 0), (None, 1)])
-def test_the_label_that_keeps_a_cordon(stays: bool | None, problems: int) -> None:
-    story = JournalBuilder("n1")
-    story.label("n1", KEEP_CORDONED_LABEL, "true")
-    finish(story, cordoned(stays))
-    assert len(of_i4(story)) == problems
+def test_the_keep_cordoned_label_keeps_the_cordon(stays: bool | None, problems: int) -> None:
+    builder = JournalBuilder("n1")
+    builder.label("n1", KEEP_CORDONED_LABEL, "true")
+    finish(builder, cordoned(stays))
+    assert len(i4_violations(builder)) == problems
 
 
-def test_a_failed_node_keeps_its_cordon_and_a_person_may_take_it_away() -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    story.start("n1")
-    story.fail("n1")
-    story.cordon("n1", False)
-    assert violations_of(story.journal()) == []
-    story.apply("n1", cordoned(True), record=story.records["n1"])
-    assert of_i4(story) == ["n1 was cordoned without a lease, after kubectl had uncordoned it"]
+def test_a_failed_node_keeps_its_cordon_until_a_person_removes_it() -> None:
+    builder = JournalBuilder("n1")
+    builder.lease_and_start("n1")
+    builder.fail("n1")
+    builder.cordon("n1", False)
+    assert violations_of(builder.journal()) == []
+    builder.apply("n1", cordoned(True), record=builder.records["n1"])
+    assert i4_violations(builder) == [
+        "n1 was cordoned without a lease, after kubectl had uncordoned it"
+    ]
 
 
-def test_a_node_that_fails_is_cordoned_though_somebody_uncordoned_it_midway() -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    story.start("n1")
-    story.cordon("n1", False)
-    story.fail("n1", cordoned(True))
-    assert violations_of(story.journal()) == []
+def test_a_failing_node_is_cordoned_again_after_a_person_uncordoned_it() -> None:
+    builder = JournalBuilder("n1")
+    builder.lease_and_start("n1")
+    builder.cordon("n1", False)
+    builder.fail("n1", cordoned(True))
+    assert violations_of(builder.journal()) == []
 
 
 def from_the_gpu_operator(
     state: UpgradeState, *, initially_cordoned: bool, now: bool = True
 ) -> JournalBuilder:
-    story = JournalBuilder("n1")
+    builder = JournalBuilder("n1")
     if now:
-        story.cordon("n1", by="gpu-operator")
-    story.label("n1", STATE_LABEL, state, by="gpu-operator")
+        builder.cordon("n1", by="gpu-operator")
+    builder.label("n1", STATE_LABEL, state, by="gpu-operator")
     if initially_cordoned:
-        story.annotate("n1", INITIALLY_CORDONED_ANNOTATION, "true", by="gpu-operator")
-    story.mark_required("n1")
-    return story
+        builder.annotate("n1", INITIALLY_CORDONED_ANNOTATION, "true", by="gpu-operator")
+    builder.mark_required("n1")
+    return builder
 
 
 @pytest.mark.parametrize(
@@ -121,22 +119,22 @@ def from_the_gpu_operator(
         (UpgradeState.CORDON_REQUIRED, False, True, 0),
     ],
 )
-def test_the_cordon_of_the_gpu_operator_ends_and_that_of_a_person_stays(
+def test_the_cordon_of_the_gpu_operator_ends_and_a_persons_stays(
     state: UpgradeState, initially: bool, stays: bool | None, problems: int
 ) -> None:
-    story = from_the_gpu_operator(state, initially_cordoned=initially)
-    finish(story, cordoned(stays), annotated(INITIALLY_CORDONED_ANNOTATION, None))
-    assert len(of_i4(story)) == problems
+    builder = from_the_gpu_operator(state, initially_cordoned=initially)
+    finish(builder, cordoned(stays), annotated(INITIALLY_CORDONED_ANNOTATION, None))
+    assert len(i4_violations(builder)) == problems
 
 
-def test_a_mark_of_a_cordon_that_is_there_no_more_means_nothing() -> None:
-    story = from_the_gpu_operator(UpgradeState.DRAIN_REQUIRED, initially_cordoned=True, now=False)
-    finish(story, annotated(INITIALLY_CORDONED_ANNOTATION, None))
-    assert of_i4(story) == []
+def test_initially_cordoned_means_nothing_without_a_cordon() -> None:
+    builder = from_the_gpu_operator(UpgradeState.DRAIN_REQUIRED, initially_cordoned=True, now=False)
+    finish(builder, annotated(INITIALLY_CORDONED_ANNOTATION, None))
+    assert i4_violations(builder) == []
 
 
-def managed(story: JournalBuilder, owners: dict[str, list[str]]) -> list[dict[str, object]]:
-    """The Nodes as they are now, with these owners of `spec.unschedulable`."""
+def managed(builder: JournalBuilder, owners: dict[str, list[str]]) -> list[dict[str, object]]:
+    """Return the present Nodes, with these owners of `spec.unschedulable`."""
     return [
         {
             "kind": kind,
@@ -149,7 +147,7 @@ def managed(story: JournalBuilder, owners: dict[str, list[str]]) -> list[dict[st
                 ],
             },
         }
-        for (kind, name), whole in story.objects.items()
+        for (kind, name), whole in builder.objects.items()
     ]
 
 
@@ -162,21 +160,21 @@ def managed(story: JournalBuilder, owners: dict[str, list[str]]) -> list[dict[st
         ([], 0),
     ],
 )
-def test_whose_cordon_was_there_at_the_start_is_in_the_managed_fields(
+def test_managed_fields_name_the_owner_of_a_cordon_at_the_start(
     owners: list[str], problems: int
 ) -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    start = managed(story, {"n1": owners})
-    begun = len(story.revisions)
-    story.release_unchanged("n1")
-    journal = story.journal(revisions=tuple(story.revisions[begun:]), start=tuple(start))
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1")
+    start = managed(builder, {"n1": owners})
+    begun = len(builder.revisions)
+    builder.release_unchanged("n1")
+    journal = builder.journal(revisions=tuple(builder.revisions[begun:]), start=tuple(start))
     assert len(messages(journal, "I4")) == problems
 
 
 def test_a_node_that_is_first_seen_midway_is_not_judged() -> None:
-    story = JournalBuilder("n1")
-    story.cordon("n1")
-    finish(story)
-    journal = msgspec.structs.replace(story.journal(), revisions=tuple(story.revisions[3:]))
+    builder = JournalBuilder("n1")
+    builder.cordon("n1")
+    finish(builder)
+    journal = msgspec.structs.replace(builder.journal(), revisions=tuple(builder.revisions[3:]))
     assert messages(journal, "I4") == []

@@ -1,4 +1,4 @@
-"""I4, all other fields: what somebody else wrote stays, but for the takeovers that are ours."""
+"""I4, all other fields: fields of others stay, except for the listed takeovers."""
 
 from typing import Any
 
@@ -26,11 +26,11 @@ from tests.unit.audit.builders import (
     violations_of,
 )
 
-AGAIN = "was taken back for the second time in one attempt"
+AGAIN = "was reverted by us for the second time in one attempt"
 
 
-def of_i4(story: JournalBuilder) -> list[str]:
-    return messages(story.journal(), "I4")
+def i4_violations(builder: JournalBuilder) -> list[str]:
+    return messages(builder.journal(), "I4")
 
 
 def tainted(effect: str) -> Change:
@@ -49,160 +49,162 @@ def tainted(effect: str) -> Change:
         (annotated("team/note", None), 'metadata.annotations["team/note"]'),
     ],
 )
-def test_labels_and_annotations_of_others(change: Change, path: str) -> None:
-    story = JournalBuilder("n1")
-    story.label("n1", "team/colour", "blue")
-    story.annotate("n1", "team/note", "keep")
-    write = story.apply("n1", change)
-    assert violations_of(story.journal()) == [("I4", "n1", write.revision)]
-    assert of_i4(story)[0].startswith(f"n1: {path}, which kubectl wrote, went from ")
+def test_labels_and_annotations_of_others_are_not_changed(change: Change, path: str) -> None:
+    builder = JournalBuilder("n1")
+    builder.label("n1", "team/colour", "blue")
+    builder.annotate("n1", "team/note", "keep")
+    write = builder.apply("n1", change)
+    assert violations_of(builder.journal()) == [("I4", "n1", write.revision)]
+    assert i4_violations(builder)[0].startswith(
+        f"n1: {path}, last written by kubectl, was changed by us from "
+    )
 
 
-def test_taints_of_others() -> None:
-    story = JournalBuilder("n1")
-    story.write("Node", "n1", tainted("NoSchedule"), manager="kubectl")
-    story.apply("n1", lambda node: node["spec"].pop("taints"))
-    assert len(of_i4(story)) == 3
+def test_taints_of_others_are_not_changed() -> None:
+    builder = JournalBuilder("n1")
+    builder.write("Node", "n1", tainted("NoSchedule"), manager="kubectl")
+    builder.apply("n1", lambda node: node["spec"].pop("taints"))
+    assert len(i4_violations(builder)) == 3
 
 
-def test_what_nobody_else_wrote_is_ours_to_change() -> None:
-    story = JournalBuilder("n1")
-    story.apply("n1", labelled("nvidia.com/gpu-driver-upgrade-state", "upgrade-required"))
-    story.apply("n1", labelled("nvidia.com/gpu-driver-upgrade-state", None))
-    assert violations_of(story.journal()) == []
+def test_fields_without_other_writers_may_be_changed() -> None:
+    builder = JournalBuilder("n1")
+    builder.apply("n1", labelled("nvidia.com/gpu-driver-upgrade-state", "upgrade-required"))
+    builder.apply("n1", labelled("nvidia.com/gpu-driver-upgrade-state", None))
+    assert violations_of(builder.journal()) == []
 
 
 @pytest.mark.parametrize("key", [REQUEST_ANNOTATION, REQUESTED_ANNOTATION, SAFE_LOAD_ANNOTATION])
-def test_a_request_is_cleared_and_then_dropped_but_never_made(key: str) -> None:
-    story = JournalBuilder("n1")
-    story.annotate("n1", key, "true")
-    story.apply("n1", annotated(key, ""))
-    story.apply("n1", annotated(key, None))
-    story.annotate("n1", key, "true")
-    assert of_i4(story) == []
-    story.apply("n1", annotated(key, "done"))
-    assert of_i4(story)[0].endswith("which kubectl wrote, was set to 'done'")
+def test_a_request_may_be_cleared_and_dropped_but_not_set(key: str) -> None:
+    builder = JournalBuilder("n1")
+    builder.annotate("n1", key, "true")
+    builder.apply("n1", annotated(key, ""))
+    builder.apply("n1", annotated(key, None))
+    builder.annotate("n1", key, "true")
+    assert i4_violations(builder) == []
+    builder.apply("n1", annotated(key, "done"))
+    assert i4_violations(builder)[0].endswith("last written by kubectl, was set by us to 'done'")
 
 
 def rested() -> JournalBuilder:
-    story = JournalBuilder("n1")
-    story.upgrade("n1")
-    return story
+    builder = JournalBuilder("n1")
+    builder.upgrade("n1")
+    return builder
 
 
-def take_back(story: JournalBuilder) -> None:
-    story.label("n1", STATE_LABEL, UpgradeState.DRAIN_REQUIRED)
-    story.apply("n1", state("upgrade-done"), record=story.records["n1"])
+def take_back(builder: JournalBuilder) -> None:
+    builder.label("n1", STATE_LABEL, UpgradeState.DRAIN_REQUIRED)
+    builder.apply("n1", state("upgrade-done"), record=builder.records["n1"])
 
 
-def test_an_edited_state_is_taken_back_once() -> None:
-    story = rested()
-    take_back(story)
-    assert violations_of(story.journal()) == []
-    take_back(story)
-    assert of_i4(story) == [f'n1: metadata.labels["{STATE_LABEL}"], which kubectl wrote, {AGAIN}']
+def test_an_edited_state_is_reverted_once_per_attempt() -> None:
+    builder = rested()
+    take_back(builder)
+    assert violations_of(builder.journal()) == []
+    take_back(builder)
+    assert i4_violations(builder) == [
+        f'n1: metadata.labels["{STATE_LABEL}"], last written by kubectl, {AGAIN}'
+    ]
 
 
-def test_who_puts_it_right_again_himself_has_not_edited_it() -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    right = story.records["n1"].state
+def test_an_edit_reverted_by_its_author_does_not_count() -> None:
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1")
+    right = builder.records["n1"].state
     for _ in range(3):
-        story.label("n1", STATE_LABEL, UpgradeState.DRAIN_REQUIRED)
-        story.label("n1", STATE_LABEL, right)
-    story.start("n1")
-    story.label("n1", STATE_LABEL, "")
-    story.label("n1", STATE_LABEL, story.records["n1"].state)
-    story.validate("n1")
-    assert violations_of(story.journal()) == []
+        builder.label("n1", STATE_LABEL, UpgradeState.DRAIN_REQUIRED)
+        builder.label("n1", STATE_LABEL, right)
+    builder.start("n1")
+    builder.label("n1", STATE_LABEL, "")
+    builder.label("n1", STATE_LABEL, builder.records["n1"].state)
+    builder.validate("n1")
+    assert violations_of(builder.journal()) == []
 
 
-def test_and_once_again_in_the_next_attempt() -> None:
-    story = rested()
-    take_back(story)
-    story.upgrade("n1")
-    take_back(story)
-    assert violations_of(story.journal()) == []
+def test_an_edited_state_is_reverted_again_in_the_next_attempt() -> None:
+    builder = rested()
+    take_back(builder)
+    builder.upgrade("n1")
+    take_back(builder)
+    assert violations_of(builder.journal()) == []
 
 
-def test_a_state_of_upgrade_required_is_a_request_however_often() -> None:
-    story = rested()
+def test_the_state_upgrade_required_is_a_request_each_time() -> None:
+    builder = rested()
     for _ in range(3):
-        story.label("n1", STATE_LABEL, UpgradeState.UPGRADE_REQUIRED)
-        story.apply("n1", state("upgrade-done"), record=story.records["n1"])
-    assert violations_of(story.journal()) == []
+        builder.label("n1", STATE_LABEL, UpgradeState.UPGRADE_REQUIRED)
+        builder.apply("n1", state("upgrade-done"), record=builder.records["n1"])
+    assert violations_of(builder.journal()) == []
 
 
-def test_a_node_that_was_forgotten_is_anybodys() -> None:
-    story = rested()
-    story.annotate("n1", REQUEST_ANNOTATION, "forget")
-    story.apply(
+def test_a_forgotten_node_is_not_ours() -> None:
+    builder = rested()
+    builder.annotate("n1", REQUEST_ANNOTATION, "forget")
+    builder.apply(
         "n1", state(None), annotated(RECORD_ANNOTATION, None), annotated(REQUEST_ANNOTATION, "")
     )
     for _ in range(2):
-        story.label("n1", STATE_LABEL, UpgradeState.DRAIN_REQUIRED)
-        story.apply("n1", state(None))
-    assert of_i4(story) == []
+        builder.label("n1", STATE_LABEL, UpgradeState.DRAIN_REQUIRED)
+        builder.apply("n1", state(None))
+    assert i4_violations(builder) == []
 
 
-def test_a_driver_label_that_is_edited_in_flight_is_stamped_again_once() -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    story.start("n1")
-    story.label("n1", DRIVER_LABEL, "mine")
-    story.apply("n1", labelled(DRIVER_LABEL, LABEL), record=story.records["n1"])
-    assert violations_of(story.journal()) == []
-    story.label("n1", DRIVER_LABEL, None)
-    story.label("n1", STATE_LABEL, None)
-    story.apply("n1", labelled(DRIVER_LABEL, LABEL), state("x"), record=story.records["n1"])
-    assert len(of_i4(story)) == 2
+def test_a_driver_label_edited_in_flight_is_reverted_once() -> None:
+    builder = JournalBuilder("n1")
+    builder.lease_and_start("n1")
+    builder.label("n1", DRIVER_LABEL, "mine")
+    builder.apply("n1", labelled(DRIVER_LABEL, LABEL), record=builder.records["n1"])
+    assert violations_of(builder.journal()) == []
+    builder.label("n1", DRIVER_LABEL, None)
+    builder.label("n1", STATE_LABEL, None)
+    builder.apply("n1", labelled(DRIVER_LABEL, LABEL), state("x"), record=builder.records["n1"])
+    assert len(i4_violations(builder)) == 2
 
 
-def test_one_that_is_edited_before_the_start_or_at_rest_is_moved_under_a_lease() -> None:
-    story = JournalBuilder("n1")
+def test_a_driver_label_edited_at_rest_may_be_moved_under_a_lease() -> None:
+    builder = JournalBuilder("n1")
     for _ in range(3):
-        story.take_lease("n1")
-        story.label("n1", DRIVER_LABEL, "mine")
-        story.start("n1")
-        story.validate("n1")
-        story.op("n1", "validator", "validate", op=1)
-        story.finish("n1")
-        story.label("n1", DRIVER_LABEL, None)
-    assert violations_of(story.journal()) == []
+        builder.take_lease("n1")
+        builder.label("n1", DRIVER_LABEL, "mine")
+        builder.start("n1")
+        builder.pass_validation("n1")
+        builder.finish("n1")
+        builder.label("n1", DRIVER_LABEL, None)
+    assert violations_of(builder.journal()) == []
 
 
-def test_a_state_that_the_gpu_operator_left_is_taken_over() -> None:
-    story = JournalBuilder("n1")
-    story.label("n1", STATE_LABEL, UpgradeState.VALIDATION_REQUIRED, by="gpu-operator")
-    story.mark_required("n1")
-    assert violations_of(story.journal()) == []
+def test_a_state_left_by_the_gpu_operator_is_adopted() -> None:
+    builder = JournalBuilder("n1")
+    builder.label("n1", STATE_LABEL, UpgradeState.VALIDATION_REQUIRED, by="gpu-operator")
+    builder.mark_required("n1")
+    assert violations_of(builder.journal()) == []
 
 
 @pytest.mark.parametrize("value", [None, "{}", "no record"])
-def test_a_node_whose_record_was_lost_is_not_ours_until_a_person_says_so(
+def test_a_node_without_its_record_is_not_ours_until_a_person_asks(
     value: str | None,
 ) -> None:
-    story = rested()
-    record = story.records["n1"]
-    story.annotate("n1", RECORD_ANNOTATION, value)
-    story.apply("n1", state("upgrade-required"))
-    assert of_i4(story) == [
-        "n1: we wrote it, though its record is lost and nobody asked us to adopt or forget it"
+    builder = rested()
+    record = builder.records["n1"]
+    builder.annotate("n1", RECORD_ANNOTATION, value)
+    builder.apply("n1", state("upgrade-required"))
+    assert i4_violations(builder) == [
+        "n1: we wrote to it although its record is lost and there is no adopt or forget request"
     ]
-    del story.revisions[-1]
-    story.annotate("n1", REQUEST_ANNOTATION, "adopt")
-    story.apply("n1", annotated(REQUEST_ANNOTATION, ""), record=record)
-    story.apply("n1", annotated(REQUEST_ANNOTATION, None), record=record)
-    assert of_i4(story) == []
+    del builder.revisions[-1]
+    builder.annotate("n1", REQUEST_ANNOTATION, "adopt")
+    builder.apply("n1", annotated(REQUEST_ANNOTATION, ""), record=record)
+    builder.apply("n1", annotated(REQUEST_ANNOTATION, None), record=record)
+    assert i4_violations(builder) == []
 
 
-def test_a_node_is_written_by_apply_and_never_made() -> None:
-    story = JournalBuilder("n1")
-    story.apply("n1", state("upgrade-required"), verb=Verb.PATCH)
-    story.apply("n9", labelled("a/b", "c"), code=201)
-    assert of_i4(story) == [
-        "n1: we wrote it by patch, and not by an apply, which alone keeps ownership",
-        "n9: it was created by us: an apply must name the uid of the Node that it means",
+def test_a_node_is_written_by_apply_and_never_created() -> None:
+    builder = JournalBuilder("n1")
+    builder.apply("n1", state("upgrade-required"), verb=Verb.PATCH)
+    builder.apply("n9", labelled("a/b", "c"), code=201)
+    assert i4_violations(builder) == [
+        "n1: we wrote it by patch instead of by an apply, which alone tracks owners",
+        "n9: our apply created the Node: an apply must name the uid of an existing Node",
     ]
 
 
@@ -217,60 +219,59 @@ def test_a_node_is_written_by_apply_and_never_made() -> None:
         (MANAGER, "nvidia.com/gpu.deploy.dcgm", 1),
     ],
 )
-def test_our_other_services_inherit_from_the_gpu_operator_and_from_nobody_else(
+def test_our_other_services_take_over_labels_only_from_the_gpu_operator(
     owner: str, key: str, problems: int
 ) -> None:
-    story = JournalBuilder("n1")
+    builder = JournalBuilder("n1")
     verb = Verb.APPLY if owner == MANAGER else Verb.PATCH
-    story.write("Node", "n1", labelled(key, "true"), manager=owner, verb=verb)
-    story.label("n1", key, "paused-for-driver-upgrade", by="sluice-discovery")
-    assert len(of_i4(story)) == problems
+    builder.write("Node", "n1", labelled(key, "true"), manager=owner, verb=verb)
+    builder.label("n1", key, "paused-for-driver-upgrade", by="sluice-discovery")
+    assert len(i4_violations(builder)) == problems
 
 
 @pytest.mark.parametrize(("signed", "problems"), [(True, 1), (False, 0)])
-def test_whose_node_it_is_at_the_start_is_in_the_managed_fields(
+def test_managed_fields_show_whether_a_node_was_ours_at_the_start(
     signed: bool, problems: int
 ) -> None:
-    story = rested()
+    builder = rested()
     fields = {"f:metadata": {"f:labels": {f"f:{STATE_LABEL}": {}}}}
-    whole = story.objects["Node", "n1"]
+    whole = builder.objects["Node", "n1"]
     start: dict[str, Any] = {"kind": "Node", **whole, "metadata": {**whole["metadata"]}}
     owner = MANAGER if signed else "kubelet"
     start["metadata"]["managedFields"] = [{"manager": owner, "fieldsV1": fields}]
-    begun = len(story.revisions)
-    take_back(story)
-    take_back(story)
-    later = story.journal(revisions=tuple(story.revisions[begun:]), start=(start,))
+    begun = len(builder.revisions)
+    take_back(builder)
+    take_back(builder)
+    later = builder.journal(revisions=tuple(builder.revisions[begun:]), start=(start,))
     assert len(messages(later, "I4")) == problems
 
 
-def test_a_lost_record_stays_lost_whatever_others_write_then() -> None:
-    story = rested()
-    story.annotate("n1", RECORD_ANNOTATION, None)
-    story.label("n1", "team/colour", "red")
-    story.apply("n1", state("upgrade-required"))
-    assert len(of_i4(story)) == 1
+def test_a_lost_record_stays_lost_after_writes_of_others() -> None:
+    builder = rested()
+    builder.annotate("n1", RECORD_ANNOTATION, None)
+    builder.label("n1", "team/colour", "red")
+    builder.apply("n1", state("upgrade-required"))
+    assert len(i4_violations(builder)) == 1
 
 
-def test_who_asks_us_to_adopt_a_node_asks_for_its_state_too() -> None:
-    story = rested()
+def test_an_adopt_request_covers_the_state() -> None:
+    builder = rested()
     for _ in range(3):
-        story.label("n1", STATE_LABEL, UpgradeState.DRAIN_REQUIRED)
-        story.annotate("n1", REQUEST_ANNOTATION, "adopt")
+        builder.label("n1", STATE_LABEL, UpgradeState.DRAIN_REQUIRED)
+        builder.annotate("n1", REQUEST_ANNOTATION, "adopt")
         cleared = annotated(REQUEST_ANNOTATION, "")
-        story.apply("n1", state("upgrade-done"), cleared, record=story.records["n1"])
-    assert of_i4(story) == []
+        builder.apply("n1", state("upgrade-done"), cleared, record=builder.records["n1"])
+    assert i4_violations(builder) == []
 
 
-def test_a_driver_label_that_is_edited_after_a_failure_is_not_in_flight() -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    story.start("n1")
-    story.fail("n1")
+def test_a_driver_label_edited_after_a_failure_is_not_in_flight() -> None:
+    builder = JournalBuilder("n1")
+    builder.lease_and_start("n1")
+    builder.fail("n1")
     for _ in range(3):
-        story.label("n1", DRIVER_LABEL, "mine")
-        story.apply("n1", labelled(DRIVER_LABEL, LABEL), record=story.records["n1"])
-    assert of_i4(story) == []
+        builder.label("n1", DRIVER_LABEL, "mine")
+        builder.apply("n1", labelled(DRIVER_LABEL, LABEL), record=builder.records["n1"])
+    assert i4_violations(builder) == []
 
 
 @pytest.mark.parametrize(
@@ -284,35 +285,35 @@ def test_a_driver_label_that_is_edited_after_a_failure_is_not_in_flight() -> Non
         (False, (), 1),
     ],
 )
-def test_who_bears_no_sign_of_ours_any_more_is_like_a_new_one(
+def test_a_node_without_fields_of_ours_is_like_a_new_one(
     garbled: bool, written: tuple[str, ...], problems: int
 ) -> None:
-    story = rested()
-    story.annotate("n1", RECORD_ANNOTATION, "garbled" if garbled else None)
+    builder = rested()
+    builder.annotate("n1", RECORD_ANNOTATION, "garbled" if garbled else None)
     for key in written:
-        story.label("n1", key, "theirs")
-    story.apply("n1", state("upgrade-required"))
-    lost = [message for message in of_i4(story) if "is lost" in message]
+        builder.label("n1", key, "theirs")
+    builder.apply("n1", state("upgrade-required"))
+    lost = [message for message in i4_violations(builder) if "is lost" in message]
     assert len(lost) == problems
 
 
 @pytest.mark.parametrize(("value", "problems"), [("theirs", 1), (None, 0)])
-def test_a_driver_label_alone_is_a_sign_as_long_as_there_is_a_state(
+def test_a_driver_label_of_ours_counts_while_there_is_a_state(
     value: str | None, problems: int
 ) -> None:
-    story = rested()
-    story.annotate("n1", RECORD_ANNOTATION, None)
-    story.label("n1", STATE_LABEL, value)
-    story.apply("n1", state("upgrade-required"))
-    lost = [message for message in of_i4(story) if "is lost" in message]
+    builder = rested()
+    builder.annotate("n1", RECORD_ANNOTATION, None)
+    builder.label("n1", STATE_LABEL, value)
+    builder.apply("n1", state("upgrade-required"))
+    lost = [message for message in i4_violations(builder) if "is lost" in message]
     assert len(lost) == problems
 
 
-def test_under_a_lease_it_is_ours_whoever_wrote_the_rest() -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    story.annotate("n1", RECORD_ANNOTATION, "garbled")
+def test_a_node_under_an_upgrade_lease_is_ours() -> None:
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1")
+    builder.annotate("n1", RECORD_ANNOTATION, "garbled")
     for key in (STATE_LABEL, DRIVER_LABEL):
-        story.label("n1", key, "theirs")
-    story.apply("n1", state("upgrade-required"))
-    assert any("is lost" in message for message in of_i4(story))
+        builder.label("n1", key, "theirs")
+    builder.apply("n1", state("upgrade-required"))
+    assert any("is lost" in message for message in i4_violations(builder))

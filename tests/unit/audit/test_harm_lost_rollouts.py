@@ -1,4 +1,4 @@
-"""I8: Rollouts that forget what a target did, and Rollouts that are lost."""
+"""I8: Rollouts that forget failures, and Rollouts that are lost."""
 
 from typing import Any
 
@@ -6,7 +6,14 @@ import pytest
 
 from libs.contracts.node import RECORD_ANNOTATION
 from tests.unit.audit.builders import POOL, Change, JournalBuilder, messages, violations_of
-from tests.unit.audit.harm_builders import FLEET, halted, harm, journal, of_i8, prove
+from tests.unit.audit.harm_builders import (
+    FLEET,
+    fail_upgrade,
+    halted_target,
+    i8_violations,
+    journal,
+    upgrade_successfully,
+)
 
 
 def targets(**failed: list[str]) -> Change:
@@ -17,12 +24,12 @@ def targets(**failed: list[str]) -> Change:
     return change
 
 
-def test_a_rollout_that_forgets_a_failure() -> None:
-    story = JournalBuilder(*FLEET)
-    story.rollout(targets(t2=["uid-n0", "uid-n1"]))
-    write = story.rollout(targets(t2=["uid-n1"]))
-    assert violations_of(story.journal()) == [("I8", "", write.revision)]
-    assert messages(story.journal()) == [
+def test_a_rollout_must_not_forget_a_failure() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.rollout(targets(t2=["uid-n0", "uid-n1"]))
+    write = builder.rollout(targets(t2=["uid-n1"]))
+    assert violations_of(builder.journal()) == [("I8", "", write.revision)]
+    assert messages(builder.journal()) == [
         f"the Rollout of pool {POOL} forgot that uid-n0 failed on target t2"
     ]
 
@@ -30,108 +37,108 @@ def test_a_rollout_that_forgets_a_failure() -> None:
 @pytest.mark.parametrize(
     ("proven", "failed", "problems"), [(True, 1, 0), (True, 2, 1), (False, 1, 1), (False, 0, 0)]
 )
-def test_a_rollout_that_drops_a_target(proven: bool, failed: int, problems: int) -> None:
-    story = JournalBuilder(*FLEET)
-    story.rollout(targets(t2=[]))
+def test_a_rollout_must_not_drop_a_target_with_failures(
+    proven: bool, failed: int, problems: int
+) -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.rollout(targets(t2=[]))
     if proven:
-        prove(story, "n0")
-        prove(story, "n1")
+        upgrade_successfully(builder, "n0")
+        upgrade_successfully(builder, "n1")
     for name in ("n2", "n3")[:failed]:
-        harm(story, name)
-    story.rollout(targets(t2=["uid-n2", "uid-n3"][:failed]))
-    write = story.rollout(targets(t3=[]))
-    assert of_i8(story) == [write.revision] * problems
+        fail_upgrade(builder, name)
+    builder.rollout(targets(t2=["uid-n2", "uid-n3"][:failed]))
+    write = builder.rollout(targets(t3=[]))
+    assert i8_violations(builder) == [write.revision] * problems
 
 
-def test_a_target_that_was_proven_complete_and_forgotten_begins_anew() -> None:
-    story = JournalBuilder(*FLEET)
-    story.rollout(targets(t2=[]))
-    prove(story, "n0")
-    prove(story, "n1")
-    story.rollout(targets(t3=[]))
+def test_a_dropped_target_begins_unproven() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.rollout(targets(t2=[]))
+    upgrade_successfully(builder, "n0")
+    upgrade_successfully(builder, "n1")
+    builder.rollout(targets(t3=[]))
     for name in ("n2", "n3"):
-        story.take_lease(name)
-    over = story.take_lease("n4")
-    assert of_i8(story) == [over.revision]
+        builder.take_lease(name)
+    over = builder.take_lease("n4")
+    assert i8_violations(builder) == [over.revision]
 
 
-def test_when_its_rollout_is_lost_who_is_in_flight_proves_it_anew() -> None:
-    story = JournalBuilder(*FLEET)
-    story.rollout(targets(t2=[]))
-    prove(story, "n0")
-    prove(story, "n1")
-    story.take_lease("n2")
-    story.start("n2")
-    story.take_lease("n3")
-    story.delete("Rollout", POOL)
-    story.rollout(targets(t2=[]))
-    over = story.take_lease("n4")
-    story.start("n3")
+def test_after_a_lost_rollout_nodes_in_flight_prove_the_target_again() -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.rollout(targets(t2=[]))
+    upgrade_successfully(builder, "n0")
+    upgrade_successfully(builder, "n1")
+    builder.lease_and_start("n2")
+    builder.take_lease("n3")
+    builder.delete("Rollout", POOL)
+    builder.rollout(targets(t2=[]))
+    over = builder.take_lease("n4")
+    builder.start("n3")
     for name in ("n2", "n3"):
-        story.validate(name)
-        story.op(name, "validator", "validate", op=1)
-        story.finish(name)
-    story.take_lease("n5")
-    assert of_i8(story) == [over.revision]
+        builder.pass_validation(name)
+        builder.finish(name)
+    builder.take_lease("n5")
+    assert i8_violations(builder) == [over.revision]
 
 
 @pytest.mark.parametrize(("late", "problems"), [(False, 0), (True, 1)])
-def test_who_was_granted_before_it_was_lost_may_still_begin(late: bool, problems: int) -> None:
-    story = JournalBuilder(*FLEET)
-    story.rollout(targets(t2=[]))
-    prove(story, "n0")
-    prove(story, "n1")
-    story.take_lease("n2")
-    story.take_lease("n3")
-    before = {"nodes": str(story.revision)}
-    story.delete("Rollout", POOL)
-    story.rollout(targets(t2=[]))
-    story.take_lease("n4", seen=None if late else before)
-    assert len(of_i8(story)) == problems
+def test_a_node_granted_before_the_loss_may_still_start(late: bool, problems: int) -> None:
+    builder = JournalBuilder(*FLEET)
+    builder.rollout(targets(t2=[]))
+    upgrade_successfully(builder, "n0")
+    upgrade_successfully(builder, "n1")
+    builder.take_lease("n2")
+    builder.take_lease("n3")
+    before = {"nodes": str(builder.revision)}
+    builder.delete("Rollout", POOL)
+    builder.rollout(targets(t2=[]))
+    builder.take_lease("n4", seen=None if late else before)
+    assert len(i8_violations(builder)) == problems
 
 
 @pytest.mark.parametrize(
     ("lost", "record", "problems"),
     [(True, None, 0), (True, "garbled", 0), (True, "", 1), (False, None, 1)],
 )
-def test_when_its_rollout_is_lost_of_failures_only_nodes_can_tell(
+def test_after_a_lost_rollout_only_failures_shown_by_nodes_count(
     lost: bool, record: str | None, problems: int
 ) -> None:
-    story = halted()
-    story.rollout(targets(t2=["uid-n2", "uid-n3"]))
+    builder = halted_target()
+    builder.rollout(targets(t2=["uid-n2", "uid-n3"]))
     if record != "":
-        story.annotate("n3", RECORD_ANNOTATION, record)
+        builder.annotate("n3", RECORD_ANNOTATION, record)
     if lost:
-        story.delete("Rollout", POOL)
-    story.rollout(targets(t2=["uid-n2"]))
-    story.advance(10)
-    story.take_lease("n5")
-    assert len(violations_of(journal(story, 2), faults=True)) == (problems if lost else 2)
+        builder.delete("Rollout", POOL)
+    builder.rollout(targets(t2=["uid-n2"]))
+    builder.advance(10)
+    builder.take_lease("n5")
+    assert len(violations_of(journal(builder, 2), faults=True)) == (problems if lost else 2)
 
 
 @pytest.mark.parametrize(("lost", "problems"), [("all", 0), ("target", 1), ("", 1)])
-def test_when_it_was_lost_its_share_is_of_the_nodes_that_there_are_then(
+def test_after_a_lost_rollout_the_threshold_follows_the_present_size(
     lost: str, problems: int
 ) -> None:
-    story = JournalBuilder("n0", "n1")
-    story.rollout(targets(t2=[]))
-    story.take_lease("n0")
+    builder = JournalBuilder("n0", "n1")
+    builder.rollout(targets(t2=[]))
+    builder.take_lease("n0")
     for name in ("n2", "n3"):
-        story.node(name)
+        builder.node(name)
     if lost == "all":
-        story.delete("Rollout", POOL)
+        builder.delete("Rollout", POOL)
     if lost == "target":
-        story.rollout(targets())
+        builder.rollout(targets())
     if lost:
-        story.rollout(targets(t2=[]))
-    story.take_lease("n1")
-    assert len(of_i8(story, "50%")) == problems
+        builder.rollout(targets(t2=[]))
+    builder.take_lease("n1")
+    assert len(i8_violations(builder, "50%")) == problems
 
 
-def test_a_rollout_that_somebody_deletes_takes_no_failures_along() -> None:
-    story = halted()
-    story.rollout(targets(t2=["uid-n2", "uid-n3"]))
-    story.delete("Rollout", POOL)
-    story.rollout(targets(t2=["uid-n2", "uid-n3"]))
-    start = story.start("n4")
-    assert of_i8(story) == [start.revision]
+def test_failures_outlive_a_deleted_rollout() -> None:
+    builder = halted_target()
+    builder.rollout(targets(t2=["uid-n2", "uid-n3"]))
+    builder.delete("Rollout", POOL)
+    builder.rollout(targets(t2=["uid-n2", "uid-n3"]))
+    start = builder.start("n4")
+    assert i8_violations(builder) == [start.revision]

@@ -6,57 +6,56 @@ from tests.unit.audit.builders import JournalBuilder
 
 
 def run(*, before_n2: float = 0.0, sick: bool = False, finishes: bool = True) -> AuditJournal:
-    story = JournalBuilder("n1", "n2", "n3")
-    story.upgrade("n1")
+    builder = JournalBuilder("n1", "n2", "n3")
+    builder.upgrade("n1")
     if sick:
-        story.take_lease("n3")
-        story.start("n3")
-    story.advance(before_n2)
+        builder.lease_and_start("n3")
+    builder.advance(before_n2)
     if finishes:
-        story.upgrade("n2")
+        builder.upgrade("n2")
     if not sick:
-        story.upgrade("n3")
-    return story.journal(max_unavailable=2)
+        builder.upgrade("n3")
+    return builder.journal(max_unavailable=2)
 
 
-def test_the_healthy_ones_are_done_as_if_there_were_no_sick_one() -> None:
+def test_equal_times_are_no_delay() -> None:
     assert isolation(run(sick=True), run(), sick=["n3"]) == ()
 
 
-def test_where_nothing_is_known_nothing_is_compared() -> None:
+def test_empty_journals_have_no_delay() -> None:
     assert isolation(run(sick=True), AuditJournal(), sick=["n3"]) == ()
 
 
-def test_one_is_done_later() -> None:
+def test_a_later_node_is_a_violation() -> None:
     (late,) = isolation(run(sick=True, before_n2=40), run(), sick=["n3"])
     assert (late.invariant, late.node) == ("I7", "n2")
-    assert late.message == "n2 is healthy, and beside sick nodes it was done 40 s later"
+    assert late.message == "n2 is healthy, but finished 40 s later in the run with sick nodes"
     assert isolation(run(sick=True, before_n2=40), run(), sick=["n3"], tolerance=40) == ()
 
 
-def test_one_is_done_earlier() -> None:
+def test_an_earlier_node_is_no_violation() -> None:
     assert isolation(run(sick=True), run(before_n2=40), sick=["n3"]) == ()
 
 
-def test_one_is_never_done() -> None:
+def test_an_unfinished_node_is_a_violation() -> None:
     (never,) = isolation(run(sick=True, finishes=False), run(), sick=["n3"])
-    assert never.message == "n2 is healthy, and beside sick nodes it was never done"
+    assert never.message == "n2 is healthy, but did not finish in the run with sick nodes"
 
 
-def test_what_a_person_calls_done_is_not() -> None:
-    story = JournalBuilder("n1", "n2", "n3")
-    story.label("n2", STATE_LABEL, UpgradeState.UPGRADE_DONE)
-    assert isolation(story.journal(), run(), sick=["n1", "n3"])[0].node == "n2"
+def test_only_our_own_write_finishes_a_node() -> None:
+    builder = JournalBuilder("n1", "n2", "n3")
+    builder.label("n2", STATE_LABEL, UpgradeState.UPGRADE_DONE)
+    assert isolation(builder.journal(), run(), sick=["n1", "n3"])[0].node == "n2"
 
 
 def test_sick_nodes_themselves_are_not_compared() -> None:
     assert isolation(run(sick=True, finishes=False), run(), sick=["n2", "n3"]) == ()
 
 
-def test_what_we_write_to_a_node_after_it_was_done_is_no_delay() -> None:
-    story = JournalBuilder("n1", "n2", "n3")
-    story.upgrade("n1")
-    story.upgrade("n2")
-    story.advance(500)
-    story.mark_required("n2")
-    assert isolation(story.journal(), run(), sick=["n3"]) == ()
+def test_later_writes_to_a_finished_node_are_no_delay() -> None:
+    builder = JournalBuilder("n1", "n2", "n3")
+    builder.upgrade("n1")
+    builder.upgrade("n2")
+    builder.advance(500)
+    builder.mark_required("n2")
+    assert isolation(builder.journal(), run(), sick=["n3"]) == ()

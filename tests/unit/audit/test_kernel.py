@@ -1,4 +1,4 @@
-"""I5: what a driver agent did after the kernel had spoken."""
+"""I5: ops of driver agents after the answer of the kernel."""
 
 from collections.abc import Sequence
 
@@ -13,41 +13,45 @@ SAID = "the driver agent of n1, at swap 1.1, "
 
 
 def swap(steps: Sequence[str], outcome: Outcome = Outcome.DONE) -> JournalBuilder:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    story.op("n1", "driver", "swap", op=1, steps=steps, outcome=outcome)
-    return story
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1")
+    builder.op("n1", "driver", "swap", op=1, steps=steps, outcome=outcome)
+    return builder
 
 
-def of_i5(story: JournalBuilder) -> list[str]:
-    return messages(story.journal(), "I5")
+def i5_violations(builder: JournalBuilder) -> list[str]:
+    return messages(builder.journal(), "I5")
 
 
 @pytest.mark.parametrize(
     ("steps", "outcome", "problem"),
     [
-        (("unload: forced",), Outcome.DONE, "unloaded as 'forced', which is no answer of a kernel"),
+        (
+            ("unload: forced",),
+            Outcome.DONE,
+            "unloaded as 'forced', which is no answer of the kernel",
+        ),
         (
             ("unload: busy", "gate: open"),
             Outcome.DONE,
-            "went on (gate: open) though the kernel had said that it is in use",
+            "continued (gate: open) although the kernel had answered busy",
         ),
         (
             ("unload: busy, python 4711",),
             Outcome.DONE,
-            "went on (ended as done) though the kernel had said that it is in use",
+            "continued (ended as done) although the kernel had answered busy",
         ),
         (
             ("unload: ok", "unload: busy", "driver root cleared"),
             Outcome.FAILED,
-            "went on (driver root cleared) though the kernel had said that it is in use",
+            "continued (driver root cleared) although the kernel had answered busy",
         ),
     ],
 )
-def test_against_the_word_of_the_kernel(
+def test_continuing_after_busy_is_a_violation(
     steps: Sequence[str], outcome: Outcome, problem: str
 ) -> None:
-    assert of_i5(swap(steps, outcome)) == [SAID + problem]
+    assert i5_violations(swap(steps, outcome)) == [SAID + problem]
 
 
 @pytest.mark.parametrize(
@@ -62,55 +66,57 @@ def test_against_the_word_of_the_kernel(
         (("unload: busy",), Outcome.SUPERSEDED),
     ],
 )
-def test_as_the_kernel_says(steps: Sequence[str], outcome: Outcome) -> None:
-    assert of_i5(swap(steps, outcome)) == []
+def test_obeying_the_kernel_is_no_violation(steps: Sequence[str], outcome: Outcome) -> None:
+    assert i5_violations(swap(steps, outcome)) == []
 
 
-def test_a_refusal_is_no_step() -> None:
-    story = swap(("unload: busy",), Outcome.FAILED)
-    story.entry("n1", "driver", "swap", EntryPhase.REFUSED, op=1, detail="gate: open")
-    assert of_i5(story) == []
+def test_a_refusal_does_not_continue_an_op() -> None:
+    builder = swap(("unload: busy",), Outcome.FAILED)
+    builder.entry("n1", "driver", "swap", EntryPhase.REFUSED, op=1, detail="gate: open")
+    assert i5_violations(builder) == []
 
 
-def test_another_op_and_a_resumed_one_begin_anew() -> None:
-    story = swap(("unload: busy",), Outcome.FAILED)
-    story.op("n1", "driver", "swap", op=2, steps=("gate: open",))
-    assert of_i5(story) == []
+def test_another_op_and_a_resumed_op_start_over() -> None:
+    builder = swap(("unload: busy",), Outcome.FAILED)
+    builder.op("n1", "driver", "swap", op=2, steps=("gate: open",))
+    assert i5_violations(builder) == []
 
 
 @pytest.mark.parametrize(
     ("since", "until", "held"),
     [(-5.0, None, True), (-5.0, 5.0, True), (-5.0, 1.0, False), (1.0, None, False)],
 )
-def test_a_driver_that_goes_under_a_process_that_holds_it(
+def test_unloading_a_held_driver_is_a_violation(
     since: float, until: float | None, held: bool
 ) -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    begun = story.time
-    story.op("n1", "driver", "swap", op=1, steps=("unload: ok",))
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1")
+    begun = builder.time
+    builder.op("n1", "driver", "swap", op=1, steps=("unload: ok",))
     ended = None if until is None else begun + until
-    story.held.append(
+    builder.device_holds.append(
         DeviceHold(node_uid="uid-n1", since=begun + since, until=ended, holder="python 4711")
     )
-    story.held.append(DeviceHold(node_uid="uid-n2", since=begun - 5))
-    assert of_i5(story) == ([f"{SAID}unloaded the driver under python 4711"] if held else [])
+    builder.device_holds.append(DeviceHold(node_uid="uid-n2", since=begun - 5))
+    assert i5_violations(builder) == (
+        [f"{SAID}unloaded the driver while python 4711 held the device"] if held else []
+    )
 
 
-def test_a_refused_unload_with_holders_is_as_it_should_be() -> None:
-    story = swap(("unload: busy",), Outcome.FAILED)
-    story.held.append(DeviceHold(node_uid="uid-n1", since=story.time - 10))
-    assert of_i5(story) == []
+def test_a_refused_unload_of_a_held_driver_is_no_violation() -> None:
+    builder = swap(("unload: busy",), Outcome.FAILED)
+    builder.device_holds.append(DeviceHold(node_uid="uid-n1", since=builder.time - 10))
+    assert i5_violations(builder) == []
 
 
-def test_what_another_component_says_is_no_word_of_the_kernel() -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    story.op("n1", "plugin", "quiesce", op=1, steps=("unload: forced",))
-    assert of_i5(story) == []
+def test_steps_of_other_components_are_ignored() -> None:
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1")
+    builder.op("n1", "plugin", "quiesce", op=1, steps=("unload: forced",))
+    assert i5_violations(builder) == []
 
 
-def test_a_process_without_a_name_holds_it_too() -> None:
-    story = swap(("unload: ok",))
-    story.held.append(DeviceHold(node_uid="uid-n1", since=story.time - 10))
-    assert of_i5(story) == [f"{SAID}unloaded the driver under a process"]
+def test_a_process_without_a_name_holds_the_device() -> None:
+    builder = swap(("unload: ok",))
+    builder.device_holds.append(DeviceHold(node_uid="uid-n1", since=builder.time - 10))
+    assert i5_violations(builder) == [f"{SAID}unloaded the driver while a process held the device"]

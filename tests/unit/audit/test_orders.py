@@ -1,4 +1,4 @@
-"""I2 on machines: what an agent begins is in order, and under the lease of the moment."""
+"""I2 on machines: agents start ops in order, and under the current lease."""
 
 import msgspec
 import pytest
@@ -11,88 +11,88 @@ STARTED = EntryPhase.STARTED
 
 
 def leased() -> JournalBuilder:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    story.advance(10)
-    return story
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1")
+    builder.advance(10)
+    return builder
 
 
-def test_an_older_epoch() -> None:
-    story = leased()
-    story.entry("n1", "driver", "swap", STARTED, op=1, epoch=3)
-    story.entry("n1", "driver", "swap", STARTED, op=2, epoch=2)
-    assert messages(story.journal()) == [
-        "driver of n1 began swap 1.2 under epoch 2, after it had seen epoch 3"
+def test_starting_under_an_older_epoch_is_a_violation() -> None:
+    builder = leased()
+    builder.entry("n1", "driver", "swap", STARTED, op=1, epoch=3)
+    builder.entry("n1", "driver", "swap", STARTED, op=2, epoch=2)
+    assert messages(builder.journal()) == [
+        "driver of n1 started swap 1.2 under epoch 2, after it had seen epoch 3"
     ]
 
 
-def test_an_epoch_that_was_seen_midway_counts() -> None:
-    story = leased()
-    story.entry("n1", "driver", "swap", STARTED, op=1, epoch=2)
-    story.entry("n1", "driver", "swap", EntryPhase.STEP, op=1, epoch=3, detail="gate: open")
-    story.entry("n1", "driver", "swap", STARTED, op=2, epoch=2)
-    assert messages(story.journal()) == [
-        "driver of n1 began swap 1.2 under epoch 2, after it had seen epoch 3"
+def test_an_epoch_of_a_step_counts() -> None:
+    builder = leased()
+    builder.entry("n1", "driver", "swap", STARTED, op=1, epoch=2)
+    builder.entry("n1", "driver", "swap", EntryPhase.STEP, op=1, epoch=3, detail="gate: open")
+    builder.entry("n1", "driver", "swap", STARTED, op=2, epoch=2)
+    assert messages(builder.journal()) == [
+        "driver of n1 started swap 1.2 under epoch 2, after it had seen epoch 3"
     ]
 
 
-def test_an_older_op() -> None:
-    story = leased()
-    story.entry("n1", "driver", "swap", STARTED, op=3)
-    story.entry("n1", "driver", "swap", STARTED, op=2)
-    assert messages(story.journal()) == [
-        "driver of n1 began swap 1.2 after it had seen the later op 1.3"
+def test_starting_an_older_op_is_a_violation() -> None:
+    builder = leased()
+    builder.entry("n1", "driver", "swap", STARTED, op=3)
+    builder.entry("n1", "driver", "swap", STARTED, op=2)
+    assert messages(builder.journal()) == [
+        "driver of n1 started swap 1.2 after it had seen the later op 1.3"
     ]
 
 
-def test_an_op_that_is_resumed_or_refused_is_none() -> None:
-    story = leased()
-    story.entry("n1", "driver", "swap", STARTED, op=2, epoch=2)
-    story.entry("n1", "driver", "swap", EntryPhase.REFUSED, op=1, epoch=1)
-    story.entry("n1", "driver", "swap", STARTED, op=2, epoch=2)
-    assert messages(story.journal()) == []
+def test_resumed_and_refused_ops_are_no_violation() -> None:
+    builder = leased()
+    builder.entry("n1", "driver", "swap", STARTED, op=2, epoch=2)
+    builder.entry("n1", "driver", "swap", EntryPhase.REFUSED, op=1, epoch=1)
+    builder.entry("n1", "driver", "swap", STARTED, op=2, epoch=2)
+    assert messages(builder.journal()) == []
 
 
-def test_every_boot_and_every_component_begins_for_itself() -> None:
-    story = leased()
-    story.entry("n1", "driver", "swap", STARTED, op=5, epoch=5)
-    story.entry("n1", "validator", "validate", STARTED, op=1, epoch=4)
-    story.reboot("n1", "another boot")
-    story.entry("n1", "driver", "swap", STARTED, op=6, epoch=4)
-    assert messages(story.journal()) == []
+def test_boots_and_components_are_judged_separately() -> None:
+    builder = leased()
+    builder.entry("n1", "driver", "swap", STARTED, op=5, epoch=5)
+    builder.entry("n1", "validator", "validate", STARTED, op=1, epoch=4)
+    builder.reboot("n1", "another boot")
+    builder.entry("n1", "driver", "swap", STARTED, op=6, epoch=4)
+    assert messages(builder.journal()) == []
 
 
-def test_two_components_under_two_tokens() -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1", token=1)
-    story.release_unchanged("n1")
-    story.take_lease("n1", token=2)
-    story.advance(10)
-    story.entry("n1", "driver", "swap", STARTED, op=1)
-    story.entry("n1", "plugin", "quiesce", STARTED, op=1, token=1)
-    assert messages(story.journal()) == [
-        "plugin of n1 began quiesce 1.1 under token 1 when the lease had token 2",
-        "plugin of n1 began quiesce 1.1 when driver was under token 2",
+def test_starting_under_the_older_token_of_two_components_is_a_violation() -> None:
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1", token=1)
+    builder.release_unchanged("n1")
+    builder.take_lease("n1", token=2)
+    builder.advance(10)
+    builder.entry("n1", "driver", "swap", STARTED, op=1)
+    builder.entry("n1", "plugin", "quiesce", STARTED, op=1, token=1)
+    assert messages(builder.journal()) == [
+        "plugin of n1 started quiesce 1.1 under token 1 when the lease had token 2",
+        "plugin of n1 started quiesce 1.1 when driver already had token 2",
     ]
 
 
-def test_what_one_began_before_it_may_end_when_the_other_is_further_on() -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1", token=1)
-    story.entry("n1", "plugin", "quiesce", STARTED, op=1)
-    story.release_unchanged("n1")
-    story.take_lease("n1", token=2)
-    story.entry("n1", "driver", "swap", STARTED, op=1)
-    story.entry("n1", "plugin", "quiesce", EntryPhase.FINISHED, op=1, token=1)
-    assert messages(story.journal()) == []
+def test_an_op_may_end_after_another_component_has_a_newer_token() -> None:
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1", token=1)
+    builder.entry("n1", "plugin", "quiesce", STARTED, op=1)
+    builder.release_unchanged("n1")
+    builder.take_lease("n1", token=2)
+    builder.entry("n1", "driver", "swap", STARTED, op=1)
+    builder.entry("n1", "plugin", "quiesce", EntryPhase.FINISHED, op=1, token=1)
+    assert messages(builder.journal()) == []
 
 
 @pytest.mark.parametrize("command", ["swap", "install", "validate", "quiesce"])
-def test_a_token_that_was_never_leased(command: str) -> None:
-    story = leased()
-    story.entry("n1", "driver", command, STARTED, op=1, token=2)
-    assert messages(story.journal(), "I2") == [
-        f"driver of n1 began {command} 2.1 under token 2 when the lease had token 1"
+def test_starting_under_a_token_without_a_lease_is_a_violation(command: str) -> None:
+    builder = leased()
+    builder.entry("n1", "driver", command, STARTED, op=1, token=2)
+    assert messages(builder.journal(), "I2") == [
+        f"driver of n1 started {command} 2.1 under token 2 when the lease had token 1"
     ]
 
 
@@ -100,88 +100,88 @@ def test_a_token_that_was_never_leased(command: str) -> None:
     ("command", "late"),
     [("swap", True), ("install", True), ("validate", False), ("quiesce", False)],
 )
-def test_an_op_that_begins_when_the_lease_has_ended(command: str, late: bool) -> None:
-    story = leased()
-    story.release_unchanged("n1")
-    story.advance(1)
-    story.entry("n1", "driver", command, STARTED, op=1)
-    assert messages(story.journal()) == []
-    story.advance(2)
-    story.entry("n1", "driver", command, STARTED, op=2)
-    assert messages(story.journal()) == (
-        [f"driver of n1 began {command} 1.2 under token 1 when the node had no lease"]
+def test_changing_commands_need_the_current_lease(command: str, late: bool) -> None:
+    builder = leased()
+    builder.release_unchanged("n1")
+    builder.advance(1)
+    builder.entry("n1", "driver", command, STARTED, op=1)
+    assert messages(builder.journal()) == []
+    builder.advance(2)
+    builder.entry("n1", "driver", command, STARTED, op=2)
+    assert messages(builder.journal()) == (
+        [f"driver of n1 started {command} 1.2 under token 1 when the node had no lease"]
         if late
         else []
     )
 
 
 def test_idle_needs_no_lease() -> None:
-    story = leased()
-    story.release_unchanged("n1")
-    story.advance(100)
-    story.entry("n1", "driver", "idle", STARTED, op=1)
-    story.entry("n1", "plugin", "idle", STARTED, op=1, token=0)
-    assert messages(story.journal()) == []
+    builder = leased()
+    builder.release_unchanged("n1")
+    builder.advance(100)
+    builder.entry("n1", "driver", "idle", STARTED, op=1)
+    builder.entry("n1", "plugin", "idle", STARTED, op=1, token=0)
+    assert messages(builder.journal()) == []
 
 
-def test_a_node_of_which_no_revision_tells_is_not_judged_by_its_lease() -> None:
-    story = leased()
-    story.entry("n1", "driver", "swap", STARTED, op=1)
-    strange = story.journal(revisions=())
+def test_a_node_without_revisions_is_not_judged_by_its_lease() -> None:
+    builder = leased()
+    builder.entry("n1", "driver", "swap", STARTED, op=1)
+    strange = builder.journal(revisions=())
     assert messages(strange) == []
 
 
-def test_what_was_refused_was_not_seen() -> None:
-    story = leased()
-    story.entry("n1", "driver", "swap", EntryPhase.REFUSED, op=9, epoch=9, token=9)
-    story.entry("n1", "driver", "swap", STARTED, op=1)
-    assert messages(story.journal()) == []
+def test_refused_ops_do_not_raise_the_order() -> None:
+    builder = leased()
+    builder.entry("n1", "driver", "swap", EntryPhase.REFUSED, op=9, epoch=9, token=9)
+    builder.entry("n1", "driver", "swap", STARTED, op=1)
+    assert messages(builder.journal()) == []
 
 
 def two_tokens() -> JournalBuilder:
-    story = JournalBuilder("n1")
-    story.take_lease("n1", token=1)
-    story.release_unchanged("n1")
-    story.take_lease("n1", token=2)
-    story.entry("n1", "driver", "validate", STARTED, op=1)
-    return story
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1", token=1)
+    builder.release_unchanged("n1")
+    builder.take_lease("n1", token=2)
+    builder.entry("n1", "driver", "validate", STARTED, op=1)
+    return builder
 
 
-def test_one_component_that_goes_back_is_told_once() -> None:
-    story = two_tokens()
-    story.entry("n1", "driver", "validate", STARTED, op=2, token=1)
-    assert messages(story.journal()) == [
-        "driver of n1 began validate 1.2 after it had seen the later op 2.1"
+def test_one_component_going_back_is_reported_once() -> None:
+    builder = two_tokens()
+    builder.entry("n1", "driver", "validate", STARTED, op=2, token=1)
+    assert messages(builder.journal()) == [
+        "driver of n1 started validate 1.2 after it had seen the later op 2.1"
     ]
 
 
-def test_who_began_last_under_a_token_is_the_one_that_another_lags_behind() -> None:
-    story = two_tokens()
-    story.entry("n1", "plugin", "quiesce", STARTED, op=1)
-    story.entry("n1", "driver", "validate", STARTED, op=2, token=1)
-    assert "driver of n1 began validate 1.2 when plugin was under token 2" in (
-        messages(story.journal())
+def test_the_message_names_the_latest_component_under_a_token() -> None:
+    builder = two_tokens()
+    builder.entry("n1", "plugin", "quiesce", STARTED, op=1)
+    builder.entry("n1", "driver", "validate", STARTED, op=2, token=1)
+    assert "driver of n1 started validate 1.2 when plugin already had token 2" in (
+        messages(builder.journal())
     )
 
 
-def test_what_was_begun_under_a_lease_may_end_long_after_it() -> None:
-    story = leased()
-    story.entry("n1", "driver", "swap", STARTED, op=1)
-    story.release_unchanged("n1")
-    story.advance(100)
-    story.entry("n1", "driver", "swap", EntryPhase.FINISHED, op=1)
-    assert messages(story.journal(), "I2") == []
+def test_an_op_may_end_after_its_lease() -> None:
+    builder = leased()
+    builder.entry("n1", "driver", "swap", STARTED, op=1)
+    builder.release_unchanged("n1")
+    builder.advance(100)
+    builder.entry("n1", "driver", "swap", EntryPhase.FINISHED, op=1)
+    assert messages(builder.journal(), "I2") == []
 
 
 @pytest.mark.parametrize(("at", "problems"), [(-2.5, 1), (-2.0, 0), (12.0, 0), (12.5, 1)])
-def test_clocks_of_machines_differ_by_so_much(at: float, problems: int) -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    story.advance(10)
-    story.release_unchanged("n1")
-    story.advance(at - 10)
-    story.entry("n1", "driver", "swap", STARTED, op=1)
-    assert len(messages(story.journal(), "I2")) == problems
+def test_clock_skew_is_tolerated(at: float, problems: int) -> None:
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1")
+    builder.advance(10)
+    builder.release_unchanged("n1")
+    builder.advance(at - 10)
+    builder.entry("n1", "driver", "swap", STARTED, op=1)
+    assert len(messages(builder.journal(), "I2")) == problems
 
 
 @pytest.mark.parametrize(
@@ -194,26 +194,26 @@ def test_clocks_of_machines_differ_by_so_much(at: float, problems: int) -> None:
         ("n2", "driver", 30.0, 1),
     ],
 )
-def test_who_lost_his_journal_begins_again_what_he_had_begun_under_the_lease(
+def test_an_agent_that_lost_its_journal_may_restart_its_op_without_a_lease(
     node: str, component: str, ago: float, problems: int
 ) -> None:
-    story = leased()
-    story.entry("n1", "driver", "swap", STARTED, op=1)
-    story.advance(20)
-    story.release_unchanged("n1")
-    story.advance(60)
-    story.entry("n1", "driver", "swap", STARTED, op=1)
-    loss = LostJournal(node_uid=f"uid-{node}", component=component, time=story.time - ago)
-    journal = msgspec.structs.replace(story.journal(), lost_journals=(loss,))
+    builder = leased()
+    builder.entry("n1", "driver", "swap", STARTED, op=1)
+    builder.advance(20)
+    builder.release_unchanged("n1")
+    builder.advance(60)
+    builder.entry("n1", "driver", "swap", STARTED, op=1)
+    loss = LostJournal(node_uid=f"uid-{node}", component=component, time=builder.time - ago)
+    journal = msgspec.structs.replace(builder.journal(), lost_journals=(loss,))
     assert len(messages(journal, "I2")) == problems
 
 
-def test_who_lost_his_journal_begins_nothing_else_without_a_lease() -> None:
-    story = leased()
-    story.entry("n1", "driver", "swap", STARTED, op=1)
-    story.release_unchanged("n1")
-    story.advance(60)
-    loss = LostJournal(node_uid="uid-n1", component="driver", time=story.time - 30)
-    story.entry("n1", "driver", "swap", STARTED, op=2)
-    journal = msgspec.structs.replace(story.journal(), lost_journals=(loss,))
+def test_an_agent_that_lost_its_journal_starts_no_other_op_without_a_lease() -> None:
+    builder = leased()
+    builder.entry("n1", "driver", "swap", STARTED, op=1)
+    builder.release_unchanged("n1")
+    builder.advance(60)
+    loss = LostJournal(node_uid="uid-n1", component="driver", time=builder.time - 30)
+    builder.entry("n1", "driver", "swap", STARTED, op=2)
+    journal = msgspec.structs.replace(builder.journal(), lost_journals=(loss,))
     assert len(messages(journal, "I2")) == 1

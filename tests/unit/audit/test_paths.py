@@ -1,4 +1,4 @@
-"""The language of paths: what a server's journal says is read as it was meant."""
+"""Parsing paths, and setting values by path."""
 
 import copy
 from typing import Any
@@ -35,7 +35,7 @@ TREES = st.recursive(
 
 
 def _normal(value: Any) -> Any:
-    """Order of list items is not in the paths."""
+    """Ignore the order of list items, which paths do not contain."""
     if isinstance(value, dict):
         return {key: _normal(below) for key, below in value.items()}
     if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -44,7 +44,7 @@ def _normal(value: Any) -> Any:
 
 
 @given(TREES, TREES)
-def test_an_object_is_put_together_from_its_changes(
+def test_set_path_builds_an_object_from_its_changes(
     before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     whole = copy.deepcopy(before)
@@ -54,14 +54,14 @@ def test_an_object_is_put_together_from_its_changes(
 
 
 @given(TREES)
-def test_it_is_empty_once_everything_is_gone(before: dict[str, Any]) -> None:
+def test_removing_every_path_leaves_an_empty_object(before: dict[str, Any]) -> None:
     whole = copy.deepcopy(before)
     for path in changed_paths(before, None):
         set_path(whole, path, None)
     assert whole == {}
 
 
-def test_parts_of_a_path() -> None:
+def test_segments_of_a_path() -> None:
     assert segments("status.conditions[type=Ready].status") == (
         "status",
         "conditions",
@@ -74,7 +74,7 @@ def test_parts_of_a_path() -> None:
     )
 
 
-def test_labels_and_annotations_have_the_paths_of_a_journal() -> None:
+def test_paths_of_labels_and_annotations() -> None:
     tree = {"metadata": {"labels": {"sluice.dev/driver": "x"}, "annotations": {"a/b": "y"}}}
     paths = list(changed_paths(None, tree))
     assert paths == [label_path("sluice.dev/driver"), annotation_path("a/b")]
@@ -89,7 +89,7 @@ def test_labels_and_annotations_have_the_paths_of_a_journal() -> None:
     assert metadata_key("metadata.finalizers.plain") is None
 
 
-def test_an_item_stays_while_anything_of_it_does() -> None:
+def test_an_item_of_a_list_stays_until_its_identity_is_removed() -> None:
     whole = {"spec": {"taints": [{"key": "a", "value": "x"}]}}
     set_path(whole, "spec.taints[key=a].value", None)
     assert whole == {"spec": {"taints": [{"key": "a"}]}}

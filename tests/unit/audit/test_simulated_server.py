@@ -1,7 +1,4 @@
-"""The same on a simulated API server: its journal is read as our stories are, and ownership is its.
-
-Here nobody writes `Revision`s by hand: fields are dropped, kept and refused as the server does it.
-"""
+"""The audit of a journal that the simulated API server wrote, with its field ownership."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -34,7 +31,7 @@ POOL, TARGET, LABEL = "clusterpolicy-main", "t2", "main-t2"
 
 
 class AuditedCluster:
-    """A server, a person, a kubelet, and us."""
+    """A simulated API server with clients for a person, a kubelet and the scheduler."""
 
     def __init__(self, sim: Sim) -> None:
         self.sim = sim
@@ -72,7 +69,7 @@ class AuditedCluster:
         )
 
     async def apply(self, name: str, *, cordon: bool, lease: int = 0, **changes: Any) -> None:
-        """All that we own of it, and nothing else."""
+        """Apply all fields that we own."""
         node = await self.ours.get(NODES, name)
         shown = self.records[name] = msgspec.structs.replace(self.records[name], **changes)
         annotations = {RECORD_ANNOTATION: encode(shown).decode()}
@@ -133,7 +130,7 @@ class AuditedCluster:
 
 
 def play(main: Callable[[AuditedCluster], Awaitable[None]]) -> list[tuple[str, str]]:
-    """What the audit finds: invariant and message."""
+    """Return invariant and message of each violation."""
 
     async def played(sim: Sim) -> AuditResult:
         town = AuditedCluster(sim)
@@ -150,7 +147,7 @@ def play(main: Callable[[AuditedCluster], Awaitable[None]]) -> list[tuple[str, s
 CORDON: dict[str, Any] = {"spec": {"unschedulable": True}}
 
 
-def test_an_upgrade_of_two_nodes_one_of_which_a_person_cordoned() -> None:
+def test_upgrades_beside_a_cordoned_node_on_the_simulated_server() -> None:
     async def main(town: AuditedCluster) -> None:
         await town.edit("n1", CORDON)
         for name in ("n1", "n2"):
@@ -162,11 +159,11 @@ def test_an_upgrade_of_two_nodes_one_of_which_a_person_cordoned() -> None:
 
     ((invariant, message),) = play(main)
     assert invariant == "I1"
-    assert message.startswith(f"n2 was made unavailable as number 2 of pool {POOL}")
+    assert message.startswith(f"n2 was made unavailable, which makes 2 of pool {POOL}")
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_person_who_cordons_midway(again: bool) -> None:
+def test_a_cordon_set_midway_on_the_simulated_server(again: bool) -> None:
     async def main(town: AuditedCluster) -> None:
         await town.take("n1")
         await town.edit("n1", {"spec": {"unschedulable": None}})
@@ -178,7 +175,7 @@ def test_a_person_who_cordons_midway(again: bool) -> None:
     assert play(main) == []
 
 
-def test_a_force_that_takes_what_is_not_ours() -> None:
+def test_forcing_a_foreign_field_on_the_simulated_server() -> None:
     async def main(town: AuditedCluster) -> None:
         await town.edit("n1", {"metadata": {"labels": {"team/colour": "red"}}})
         node = await town.ours.get(NODES, "n1")
@@ -191,11 +188,11 @@ def test_a_force_that_takes_what_is_not_ours() -> None:
             await town.ours.apply(NODES, wanted, force=True, preconditions=guard)
 
     path = 'metadata.labels["team/colour"]'
-    said = f"n1: {path}, which kubectl wrote, went from 'red' to 'blue'"
+    said = f"n1: {path}, last written by kubectl, was changed by us from 'red' to 'blue'"
     assert play(main) == [("I4", said)]
 
 
-def test_pods_that_are_evicted_and_nodes_that_go_and_come() -> None:
+def test_evictions_and_recreated_nodes_on_the_simulated_server() -> None:
     async def main(town: AuditedCluster) -> None:
         spec = {"nodeName": "n1", "containers": [{"name": "c", "image": "x"}]}
         made = {"metadata": {"name": "p"}, "spec": spec}

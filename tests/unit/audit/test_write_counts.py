@@ -1,4 +1,4 @@
-"""I10: what is counted, against whom, and where counting begins anew."""
+"""I10: what is counted, per node and attempt."""
 
 from typing import Any
 
@@ -17,186 +17,192 @@ from tests.unit.audit.builders import (
 )
 
 
-def of_i10(story: JournalBuilder, *, faults: bool = False) -> list[str]:
-    return messages(story.journal(), "I10", faults=faults)
+def i10_violations(builder: JournalBuilder, *, faults: bool = False) -> list[str]:
+    return messages(builder.journal(), "I10", faults=faults)
 
 
-def churn(story: JournalBuilder, times: int, *, by: str = MANAGER) -> None:
-    """So many writes of a field that is nobody else's."""
+def churn(builder: JournalBuilder, times: int, *, by: str = MANAGER) -> None:
+    """Write a field of our own a number of times."""
     for number in range(times):
         change: Change = labelled("sluice.dev/churn", str(number))
         verb = Verb.APPLY if by == MANAGER else Verb.PATCH
-        story.write("Node", "n1", change, manager=by, verb=verb)
+        builder.write("Node", "n1", change, manager=by, verb=verb)
 
 
 @pytest.mark.parametrize(("more", "problems"), [(6, 0), (7, 1), (20, 1)])
-def test_writes_of_an_attempt_the_mark_among_them(more: int, problems: int) -> None:
-    story = JournalBuilder("n1")
-    story.mark_required("n1")
-    story.take_lease("n1")
-    churn(story, more)
-    assert len(of_i10(story)) == problems
+def test_the_mark_counts_towards_the_writes_of_its_attempt(more: int, problems: int) -> None:
+    builder = JournalBuilder("n1")
+    builder.mark_required("n1")
+    builder.take_lease("n1")
+    churn(builder, more)
+    assert len(i10_violations(builder)) == problems
     if problems:
-        assert of_i10(story) == ["n1: the scheduler wrote it more than 8 times in attempt 1"]
-        assert of_i10(story, faults=True) == []
+        assert i10_violations(builder) == [
+            "n1: the scheduler wrote to it more than 8 times in attempt 1"
+        ]
+        assert i10_violations(builder, faults=True) == []
 
 
-def test_of_the_writes_before_a_lease_only_the_mark_counts_with_it() -> None:
-    story = JournalBuilder("n1")
-    churn(story, 3)
-    story.take_lease("n1")
-    churn(story, 7)
-    assert of_i10(story) == []
+def test_other_writes_before_a_lease_do_not_count_towards_the_attempt() -> None:
+    builder = JournalBuilder("n1")
+    churn(builder, 3)
+    builder.take_lease("n1")
+    churn(builder, 7)
+    assert i10_violations(builder) == []
 
 
-def test_every_attempt_and_every_node_is_counted_for_itself() -> None:
-    story = JournalBuilder("n1", "n2")
+def test_attempts_and_nodes_are_counted_separately() -> None:
+    builder = JournalBuilder("n1", "n2")
     for name in ("n1", "n2", "n1"):
-        story.mark_required(name)
-        story.take_lease(name)
+        builder.mark_required(name)
+        builder.take_lease(name)
         if name == "n1":
-            churn(story, 5)
-        story.release_unchanged(name)
-    assert of_i10(story) == []
+            churn(builder, 5)
+        builder.release_unchanged(name)
+    assert i10_violations(builder) == []
 
 
 @pytest.mark.parametrize(("times", "problems"), [(8, 0), (9, 1)])
-def test_writes_outside_a_lease(times: int, problems: int) -> None:
-    story = JournalBuilder("n1")
-    churn(story, times)
-    assert len(of_i10(story)) == problems
+def test_writes_without_a_lease_are_counted(times: int, problems: int) -> None:
+    builder = JournalBuilder("n1")
+    churn(builder, times)
+    assert len(i10_violations(builder)) == problems
 
 
-def test_a_write_that_changed_nothing_is_none() -> None:
-    story = JournalBuilder("n1")
+def test_a_write_without_changes_does_not_count() -> None:
+    builder = JournalBuilder("n1")
     for _ in range(30):
-        story.apply("n1", state("upgrade-required"))
-    assert of_i10(story) == []
+        builder.apply("n1", state("upgrade-required"))
+    assert i10_violations(builder) == []
 
 
-def test_writes_of_others_are_theirs() -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    churn(story, 100, by="argo")
-    assert of_i10(story) == []
+def test_writes_of_others_do_not_count() -> None:
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1")
+    churn(builder, 100, by="argo")
+    assert i10_violations(builder) == []
 
 
 @pytest.mark.parametrize(("times", "problems"), [(6, 0), (7, 1)])
-def test_writes_of_our_other_services(times: int, problems: int) -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    churn(story, times, by="sluice-discovery")
-    assert len(of_i10(story)) == problems
+def test_writes_of_our_other_services_are_counted(times: int, problems: int) -> None:
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1")
+    churn(builder, times, by="sluice-discovery")
+    assert len(i10_violations(builder)) == problems
 
 
 @pytest.mark.parametrize(("times", "problems"), [(4, 0), (5, 1), (9, 1)])
-def test_conflicts(times: int, problems: int) -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
+def test_conflicts_are_counted(times: int, problems: int) -> None:
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1")
     for _ in range(times):
-        story.apply("n1", code=409)
-    story.write("Node", "n1", labelled("a/b", "c"), manager="argo", code=409)
-    assert of_i10(story) == ["n1: more than 4 conflicts in attempt 1"] * problems
+        builder.apply("n1", code=409)
+    builder.write("Node", "n1", labelled("a/b", "c"), manager="argo", code=409)
+    assert i10_violations(builder) == ["n1: more than 4 conflicts in attempt 1"] * problems
 
 
-def evict(story: JournalBuilder, name: str, code: int = 201, by: str = MANAGER) -> None:
-    story.revisions.append(
+def evict(builder: JournalBuilder, name: str, code: int = 201, by: str = MANAGER) -> None:
+    builder.revisions.append(
         Revision(
-            revision=0, time=story.time, user=by, manager=by, verb=Verb.EVICT, code=code,
+            revision=0, time=builder.time, user=by, manager=by, verb=Verb.EVICT, code=code,
             kind="Pod", namespace="gpu", name=name, uid=f"uid-{name}",
         )
     )  # fmt: skip
 
 
-def test_one_granted_eviction_for_each_pod() -> None:
-    story = JournalBuilder("n1")
+def test_each_pod_is_evicted_at_most_once() -> None:
+    builder = JournalBuilder("n1")
     for code in (429, 429, 201):
-        evict(story, "p1", code)
-    evict(story, "p2")
-    evict(story, "p1", by="kubectl")
-    assert of_i10(story) == []
+        evict(builder, "p1", code)
+    evict(builder, "p2")
+    evict(builder, "p1", by="kubectl")
+    assert i10_violations(builder) == []
     for _ in range(2):
-        evict(story, "unknown")
-        story.revisions[-1] = msgspec.structs.replace(story.revisions[-1], uid="")
-    assert of_i10(story) == []
-    evict(story, "p1")
-    evict(story, "p1")
-    assert of_i10(story) == ["pod gpu/p1 was evicted more than once"]
+        evict(builder, "unknown")
+        builder.revisions[-1] = msgspec.structs.replace(builder.revisions[-1], uid="")
+    assert i10_violations(builder) == []
+    evict(builder, "p1")
+    evict(builder, "p1")
+    assert i10_violations(builder) == ["pod gpu/p1 was evicted more than once"]
 
 
-def say(story: JournalBuilder, about: str, *, kind: str = "Node", verb: Verb = Verb.CREATE) -> None:
+def say(
+    builder: JournalBuilder, about: str, *, kind: str = "Node", verb: Verb = Verb.CREATE
+) -> None:
     def change(event: dict[str, Any]) -> None:
         event["involvedObject"] = {"kind": kind, "name": about}
         event["count"] = event.get("count", 0) + 1
 
-    known = sum(key[0] == "Event" for key in story.objects)
+    known = sum(key[0] == "Event" for key in builder.objects)
     name = f"event-{known + (verb == Verb.CREATE)}"
     code = 201 if verb == Verb.CREATE else 200
-    story.write("Event", name, change, manager=MANAGER, verb=verb, code=code, namespace="default")
+    builder.write("Event", name, change, manager=MANAGER, verb=verb, code=code, namespace="default")
 
 
-def test_one_event_for_each_state_that_is_shown() -> None:
-    story = JournalBuilder("n1", "n2")
-    story.mark_required("n1")
-    story.mark_required("n2")
-    say(story, "n1")
-    say(story, "n1", verb=Verb.PATCH)
-    say(story, "n2")
-    say(story, "driver", kind="DaemonSet")
-    story.take_lease("n1")
-    say(story, "n1")
-    assert of_i10(story) == []
-    say(story, "n1")
-    assert of_i10(story) == ["n1 showed 2 states, and has more Events than that"]
+def test_each_state_has_at_most_one_kubernetes_event() -> None:
+    builder = JournalBuilder("n1", "n2")
+    builder.mark_required("n1")
+    builder.mark_required("n2")
+    say(builder, "n1")
+    say(builder, "n1", verb=Verb.PATCH)
+    say(builder, "n2")
+    say(builder, "driver", kind="DaemonSet")
+    builder.take_lease("n1")
+    say(builder, "n1")
+    assert i10_violations(builder) == []
+    say(builder, "n1")
+    assert i10_violations(builder) == ["n1 had 2 states, but has more Kubernetes Events"]
 
 
-def test_what_is_found_is_found_where_it_happens() -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    churn(story, 9)
-    ninth = story.revisions[-2]
-    assert violations_of(story.journal()) == [("I10", "n1", ninth.revision)]
-    early = msgspec.structs.replace(story.journal(), revisions=tuple(story.revisions[:-2]))
+def test_violations_name_the_exceeding_write() -> None:
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1")
+    churn(builder, 9)
+    ninth = builder.revisions[-2]
+    assert violations_of(builder.journal()) == [("I10", "n1", ninth.revision)]
+    early = msgspec.structs.replace(builder.journal(), revisions=tuple(builder.revisions[:-2]))
     assert violations_of(early) == []
 
 
-def test_a_release_is_no_mark_of_the_next_attempt() -> None:
-    story = JournalBuilder("n1")
-    story.take_lease("n1")
-    story.release_unchanged("n1")
-    story.take_lease("n1")
-    churn(story, 7)
-    assert of_i10(story) == []
+def test_a_release_is_not_the_mark_of_the_next_attempt() -> None:
+    builder = JournalBuilder("n1")
+    builder.take_lease("n1")
+    builder.release_unchanged("n1")
+    builder.take_lease("n1")
+    churn(builder, 7)
+    assert i10_violations(builder) == []
 
 
-def test_a_mark_counts_with_its_attempt_whatever_is_written_between() -> None:
-    story = JournalBuilder("n1")
-    story.mark_required("n1")
-    story.apply("n1", labelled("a/b", "c"))
-    story.take_lease("n1")
-    churn(story, 7)
-    assert of_i10(story) == ["n1: the scheduler wrote it more than 8 times in attempt 1"]
+def test_a_mark_counts_towards_its_attempt_after_other_writes() -> None:
+    builder = JournalBuilder("n1")
+    builder.mark_required("n1")
+    builder.apply("n1", labelled("a/b", "c"))
+    builder.take_lease("n1")
+    churn(builder, 7)
+    assert i10_violations(builder) == [
+        "n1: the scheduler wrote to it more than 8 times in attempt 1"
+    ]
 
 
-def test_what_our_other_services_write_before_any_attempt_is_not_counted() -> None:
-    story = JournalBuilder("n1")
-    churn(story, 20, by="sluice-discovery")
-    assert of_i10(story) == []
+def test_writes_of_our_other_services_before_any_attempt_do_not_count() -> None:
+    builder = JournalBuilder("n1")
+    churn(builder, 20, by="sluice-discovery")
+    assert i10_violations(builder) == []
 
 
-def test_conflicts_on_a_node_of_which_nothing_is_known_are_nobodys() -> None:
-    story = JournalBuilder()
+def test_conflicts_on_unknown_nodes_do_not_count() -> None:
+    builder = JournalBuilder()
     for _ in range(9):
-        story.apply("n9", code=409)
-    assert of_i10(story) == []
+        builder.apply("n9", code=409)
+    assert i10_violations(builder) == []
 
 
 @pytest.mark.parametrize(("code", "problems"), [(199, 0), (200, 1), (299, 1), (300, 0)])
-def test_which_answers_grant_an_eviction(code: int, problems: int) -> None:
-    story = JournalBuilder("n1")
-    evict(story, "p1", code)
-    evict(story, "p1", code)
-    assert len(of_i10(story)) == problems
+def test_status_codes_that_grant_an_eviction(code: int, problems: int) -> None:
+    builder = JournalBuilder("n1")
+    evict(builder, "p1", code)
+    evict(builder, "p1", code)
+    assert len(i10_violations(builder)) == problems
 
 
 @pytest.mark.parametrize(
@@ -208,11 +214,13 @@ def test_which_answers_grant_an_eviction(code: int, problems: int) -> None:
         ("Report", 201, MANAGER, 0),
     ],
 )
-def test_only_events_that_we_make_count(kind: str, code: int, by: str, problems: int) -> None:
-    story = JournalBuilder("n1")
+def test_only_kubernetes_events_created_by_us_count(
+    kind: str, code: int, by: str, problems: int
+) -> None:
+    builder = JournalBuilder("n1")
 
     def change(event: dict[str, Any]) -> None:
         event["involvedObject"] = {"kind": "Node", "name": "n1"}
 
-    story.write(kind, "one", change, manager=by, verb=Verb.CREATE, code=code)
-    assert len(of_i10(story)) == problems
+    builder.write(kind, "one", change, manager=by, verb=Verb.CREATE, code=code)
+    assert len(i10_violations(builder)) == problems

@@ -1,4 +1,4 @@
-"""Hands that note what a rule does, and do to the nodes what is theirs to do."""
+"""Actions that record the calls of the rules and update the nodes."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from libs.contracts.node import UpgradeState as State
 
 
 class RecordingActions:
-    """`said` has one line for each act; a write to a node among the `broken` ends the pass."""
+    """`said` has one line per action; a write to a node in `broken` ends the pass."""
 
     def __init__(self, *, now: float = 0.0, broken: str = "", jobs: bool = False) -> None:
         self.now = now
@@ -16,7 +16,7 @@ class RecordingActions:
         self._jobs = jobs
 
     def read(self, count: int) -> None:
-        """Not noted: every rule does."""
+        """Do not record reads."""
 
     def label(self, node: IncumbentNode, state: State) -> None:
         """A state."""
@@ -29,7 +29,7 @@ class RecordingActions:
         setattr(node, key, value)
 
     def cordon(self, node: IncumbentNode) -> None:
-        """Noted also where it is."""
+        """Record the action in any case."""
         self._note(node, "cordon")
         node.cordoned = True
 

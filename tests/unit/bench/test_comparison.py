@@ -1,4 +1,4 @@
-"""The fleet that two policies are compared on, and the account of what its jobs lose."""
+"""The compared fleet, and the accounting of its jobs."""
 
 from bench.comparison import ComparedFleet, NodeJobs
 from libs.forecast.world import NEVER, SteadyWorld, TimeSpan, WorldOverride
@@ -65,7 +65,7 @@ def test_an_idle_node_is_lost_while_it_is_cordoned() -> None:
     assert work.running == []
 
 
-def test_what_a_person_has_cordoned_is_not_on_the_policys_account() -> None:
+def test_a_persons_cordon_is_not_counted_as_idle() -> None:
     fleet = ComparedFleet(nodes=1, busy=1.0, cordoned=frozenset({"node-00000"}))
     work = _work(SteadyWorld(), fleet)
     work.close(10.0)
@@ -82,7 +82,7 @@ def test_a_job_may_have_no_end() -> None:
     assert work.idle == 4 * (1e6 - 60.0)
 
 
-def test_a_job_is_known_by_its_place_on_the_node_and_its_number_there() -> None:
+def test_a_job_is_named_by_its_slot_and_number() -> None:
     work = _work(
         SteadyWorld(overrides=(WorldOverride(pod="jobs/node-00000-0-1", remainder=TimeSpan(7.0)),))
     )

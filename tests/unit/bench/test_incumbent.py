@@ -1,4 +1,4 @@
-"""The incumbent on a small fleet: how its sharp edges look in the figures."""
+"""The incumbent on a small fleet."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from libs.forecast.world import (
 )
 
 LABELS = 8
-"""That one node goes through."""
+"""The labels that one node goes through."""
 
 
 def _steady(*oddities: WorldOverride) -> SteadyWorld:
@@ -53,14 +53,14 @@ def test_eight_labels_of_a_node_are_eight_events_and_twice_as_many_requests() ->
     assert figures.writes == figures.events + cordons + deletion + driver_manager
 
 
-def test_a_ready_driver_is_seen_by_the_next_tick_and_so_is_a_validator() -> None:
+def test_ready_drivers_and_validators_are_seen_at_the_next_tick() -> None:
     just_missed = WorldOverride(load=ProcessEnd(109.0), validation=ValidationEnd(130.0))
     figures = incumbent(ComparedFleet(nodes=1), _steady(just_missed))
     assert figures.makespan == pytest.approx(3 * TICK, abs=1.0)
     assert 0.8 * TICK < figures.idle < TICK
 
 
-def test_while_a_validation_goes_on_nobody_waits_for_the_controller() -> None:
+def test_a_running_validation_is_not_idle_time() -> None:
     soon, late = (
         incumbent(
             ComparedFleet(nodes=1),
@@ -72,7 +72,7 @@ def test_while_a_validation_goes_on_nobody_waits_for_the_controller() -> None:
     assert soon.idle - late.idle == pytest.approx(80.0)
 
 
-def test_a_validation_fails_at_the_tick_after_its_time_and_is_forgiven_unproven() -> None:
+def test_a_timed_out_validation_fails_at_the_next_tick_and_recovers_unproven() -> None:
     hangs = WorldOverride(validation=ValidationEnd(None))
     figures = incumbent(ComparedFleet(nodes=1), _steady(hangs))
     assert figures.named_after == pytest.approx(6 * TICK, abs=2 * TICK)
@@ -82,7 +82,7 @@ def test_a_validation_fails_at_the_tick_after_its_time_and_is_forgiven_unproven(
     assert figures.lasted - figures.named_after < 3.0
 
 
-def test_a_driver_that_nobody_could_validate_is_put_into_service_everywhere() -> None:
+def test_a_driver_that_never_validates_is_put_into_service_everywhere() -> None:
     world = SeededWorld(3, profile=CALM, unsound_drivers=frozenset({"hollow"}))
     figures = incumbent(ComparedFleet(nodes=12, max_parallel=0), world, target="hollow")
     assert (figures.done, figures.unproven) == (12, 12)
@@ -108,14 +108,14 @@ def _bad(parallel: int, count: int = 20) -> UpgradeFigures:
     return incumbent(ComparedFleet(nodes=count, max_parallel=parallel), world, target="bad")
 
 
-def test_one_at_a_time_the_first_failed_node_holds_the_only_place() -> None:
+def test_the_first_failed_node_blocks_a_serial_rollout() -> None:
     figures = _bad(1)
     assert (figures.done, figures.failed, figures.waiting, figures.harmed) == (0, 1, 19, 1)
     assert figures.started_for == 0.0
     assert figures.makespan is None
 
 
-def test_a_bad_driver_is_named_after_eleven_restarts() -> None:
+def test_a_bad_driver_is_reported_after_eleven_restarts() -> None:
     back_offs = sum(min(300, 10 * 2**restart) for restart in range(11))
     assert back_offs == 2110
     fails_at_once = WorldOverride(load=ProcessEnd(1.0, 1))
@@ -124,7 +124,7 @@ def test_a_bad_driver_is_named_after_eleven_restarts() -> None:
     assert back_offs < figures.named_after < back_offs + 30 + TICK
 
 
-def test_as_many_nodes_as_the_budget_lets_are_harmed_by_a_bad_driver() -> None:
+def test_a_bad_driver_harms_as_many_nodes_as_the_budget_allows() -> None:
     figures = _bad(0)
     assert (figures.failed, figures.harmed, figures.waiting) == (5, 5, 15)
     assert figures.started_for is not None
@@ -139,7 +139,7 @@ def test_a_driver_that_hangs_is_killed_by_its_probe_again_and_again() -> None:
     assert figures.named_after == pytest.approx(11 * (1260.0 + 10.0), rel=0.02)
 
 
-def test_an_eviction_that_is_refused_for_too_long_is_tried_again_at_once_then_never() -> None:
+def test_an_eviction_refused_for_too_long_is_given_up() -> None:
     fleet = ComparedFleet(nodes=3, busy=1.0, jobs=1)
     guarded = WorldOverride(pod="jobs/node-00000-0-0", refusal=NEVER)
     figures = incumbent(fleet, _steady(guarded))
@@ -149,13 +149,13 @@ def test_an_eviction_that_is_refused_for_too_long_is_tried_again_at_once_then_ne
     assert figures.harmed == 0
 
 
-def test_a_budget_that_allows_in_time_costs_requests_only() -> None:
+def test_a_temporary_refusal_costs_only_requests() -> None:
     fleet = ComparedFleet(nodes=1, busy=1.0, jobs=1)
     figures = incumbent(fleet, _steady(WorldOverride(refusal=TimeSpan(10.0))))
     assert (figures.done, figures.evictions, figures.refusals) == (1, 1, 2000)
 
 
-def test_a_node_cordoned_by_a_person_starts_although_nothing_may() -> None:
+def test_a_node_cordoned_by_a_person_starts_beyond_the_budget() -> None:
     fleet = ComparedFleet(nodes=4, max_unavailable=0, cordoned=frozenset({"node-00001"}))
     figures = incumbent(fleet, _steady())
     assert (figures.done, figures.waiting) == (1, 3)
@@ -177,7 +177,7 @@ def test_nodes_that_people_excluded_are_not_waited_for() -> None:
     assert (figures.done, figures.failed, figures.waiting) == (2, 0, 0)
 
 
-def test_jobs_are_waited_for_and_their_end_is_seen_by_a_tick() -> None:
+def test_the_end_of_a_job_is_seen_at_the_next_tick() -> None:
     fleet = ComparedFleet(nodes=1, busy=1.0, jobs=1, age=0.0, wait_for_jobs=True)
     figures = incumbent(fleet, SteadyWorld(job_seconds=500.0))
     assert figures.evictions == 0
@@ -185,7 +185,7 @@ def test_jobs_are_waited_for_and_their_end_is_seen_by_a_tick() -> None:
     assert figures.gpu_hours_redone == 0.0
 
 
-def test_a_job_without_an_end_is_waited_for_without_an_end() -> None:
+def test_an_endless_job_blocks_its_node_for_ever() -> None:
     fleet = ComparedFleet(nodes=2, busy=1.0, jobs=1, wait_for_jobs=True)
     figures = incumbent(fleet, _steady(WorldOverride(remainder=NEVER)))
     assert (figures.done, figures.waiting, figures.makespan) == (0, 2, None)
@@ -198,22 +198,22 @@ def test_a_wait_for_jobs_that_runs_out_evicts_them() -> None:
     assert figures.makespan == pytest.approx(2 * TICK + TICK, abs=3.0)
 
 
-def test_where_the_driver_may_stay_loaded_nobody_is_evicted() -> None:
+def test_no_pod_is_evicted_where_the_driver_may_stay_loaded() -> None:
     figures = incumbent(ComparedFleet(nodes=3, restart_only=True), _steady())
     assert (figures.done, figures.evictions) == (3, 0)
 
 
-def test_an_unload_that_hangs_is_waited_for_for_ever() -> None:
+def test_a_hanging_unload_blocks_its_node_for_ever() -> None:
     figures = incumbent(ComparedFleet(nodes=2), _steady(WorldOverride(unload=ProcessEnd(None))))
     assert (figures.done, figures.failed, figures.waiting, figures.harmed) == (0, 0, 2, 1)
 
 
-def test_modules_that_are_held_fail_the_node_as_the_driver_does() -> None:
+def test_busy_modules_fail_the_node() -> None:
     figures = incumbent(ComparedFleet(nodes=1), _steady(WorldOverride(unload=ProcessEnd(2.0, 1))))
     assert (figures.failed, figures.harmed) == (1, 1)
 
 
-def test_a_driver_that_works_at_the_third_start_needs_nobody() -> None:
+def test_a_driver_that_works_at_the_third_start_recovers_by_itself() -> None:
     stumbles = WorldOverride(first_attempts=2, load=ProcessEnd(5.0, 1))
     figures = incumbent(ComparedFleet(nodes=1), _steady(stumbles))
     assert (figures.done, figures.failed, figures.unproven) == (1, 0, 0)

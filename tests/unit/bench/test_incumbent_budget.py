@@ -1,4 +1,4 @@
-"""The incumbent's budget: its table of examples, and what its arithmetic lets through."""
+"""The incumbent's budget."""
 
 import re
 
@@ -95,7 +95,7 @@ def test_without_a_limit_every_node_may_be_unavailable() -> None:
     assert _budget(nodes, 0, None) == IncumbentBudget(8, 0, 3, 8, 8)
 
 
-def test_more_under_way_than_may_be_leaves_fewer_than_no_slots() -> None:
+def test_the_free_slots_are_negative_beyond_the_budget() -> None:
     nodes = [IncumbentNode(name=f"n{n}", state=State.VALIDATION_REQUIRED) for n in range(3)]
     assert _budget(nodes, 1, "100%").slots == -2
 
@@ -114,7 +114,7 @@ def test_nodes_in_maintenance_or_with_a_foreign_state_are_not_managed() -> None:
     assert _budget(nodes, 0, None).managed == 1
 
 
-def test_what_is_no_percentage_stops_the_pass() -> None:
+def test_a_malformed_percentage_stops_the_pass() -> None:
     assert (scaled("1%", 150), scaled("100%", 7), scaled(20, 5)) == (2, 7, 20)
     with pytest.raises(PassAborted, match="'5' is a text, but no percentage"):
         scaled("5", 10)

@@ -1,4 +1,4 @@
-"""One pass of the incumbent, rule by rule: what it does to a node in each state."""
+"""One pass of the incumbent, rule by rule."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def test_done(pod: dict[str, Any], node: dict[str, Any], said: list[str]) -> Non
     assert _said(State.UPGRADE_DONE, pod, **node) == said
 
 
-def test_a_new_node_is_done_without_a_look_at_its_health() -> None:
+def test_a_new_node_is_done_without_a_health_check() -> None:
     assert _said(State.UNKNOWN, NEW | {"ready": False}, ready=False) == ["upgrade-done"]
 
 
@@ -76,7 +76,7 @@ def test_required(pod: dict[str, Any], node: dict[str, Any], said: list[str]) ->
     assert _said(State.UPGRADE_REQUIRED, pod, **node) == said
 
 
-def test_a_request_is_forgotten_when_there_is_no_room_and_the_cordoned_need_none() -> None:
+def test_a_request_is_dropped_without_a_free_slot_unless_the_node_is_cordoned() -> None:
     none = {"max_unavailable": 0}
     assert _said(State.UPGRADE_REQUIRED, OLD, policy=none, requested=True) == ["requested=False"]
     assert _said(State.UPGRADE_REQUIRED, OLD, policy=none, cordoned=True) == ["cordon-required"]
@@ -141,7 +141,7 @@ def test_restart(pod: dict[str, Any], node: dict[str, Any], said: list[str]) -> 
         (NEW, {"initially_cordoned": True}, ["upgrade-done", "initially_cordoned=False"]),
     ],
 )
-def test_a_failed_node_is_forgiven_without_a_validation(
+def test_a_failed_node_recovers_without_a_validation(
     pod: dict[str, Any], node: dict[str, Any], said: list[str]
 ) -> None:
     assert _said(State.UPGRADE_FAILED, pod, **node) == said
@@ -163,7 +163,7 @@ def test_validation(validators: list[bool], since: int | None, now: float, said:
     assert _said(state, NEW, validators=validators, validating_since=since, now=now) == said
 
 
-def test_a_node_that_a_person_had_cordoned_stays_so() -> None:
+def test_a_persons_cordon_stays() -> None:
     said = _said(State.VALIDATION_REQUIRED, NEW, validators=[True], initially_cordoned=True)
     assert said == ["validating_since=None", "upgrade-done", "initially_cordoned=False"]
 
@@ -187,7 +187,7 @@ def test_a_node_moves_once_in_a_pass() -> None:
     ]
 
 
-def test_one_refused_write_ends_the_pass_for_all_that_come_after() -> None:
+def test_a_refused_write_ends_the_pass() -> None:
     nodes = [
         IncumbentNode(name="a", state=State.CORDON_REQUIRED),
         IncumbentNode(name="b", state=State.CORDON_REQUIRED),

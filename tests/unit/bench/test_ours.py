@@ -1,4 +1,4 @@
-"""Our engine on a small fleet: what is counted, and what is not."""
+"""Our engine on a small fleet."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def test_a_ready_driver_and_a_validation_that_passed_are_seen_at_once() -> None:
     assert 0.1 < figures.idle < 1.0
 
 
-def test_what_takes_its_time_is_not_ours() -> None:
+def test_durations_of_the_cluster_are_not_idle_time() -> None:
     slow = WorldOverride(
         load=ProcessEnd(500.0),
         validation=ValidationEnd(200.0),
@@ -72,7 +72,7 @@ def test_what_takes_its_time_is_not_ours() -> None:
     assert slowly.idle == pytest.approx(usual.idle)
 
 
-def test_a_budget_that_refuses_is_not_ours_but_the_pause_until_the_next_request_is() -> None:
+def test_only_the_pause_after_a_refusal_is_idle_time() -> None:
     usual = ours(ComparedFleet(nodes=1, busy=1.0), _steady())
     refused = ours(ComparedFleet(nodes=1, busy=1.0), _steady(WorldOverride(refusal=TimeSpan(62.0))))
     assert refused.refusals == 2 * (62 // int(RETRY) + 1)
@@ -80,14 +80,14 @@ def test_a_budget_that_refuses_is_not_ours_but_the_pause_until_the_next_request_
     assert refused.idle - usual.idle == pytest.approx(65.0 - 62.0, abs=0.01)
 
 
-def test_jobs_that_are_waited_for_end_by_themselves() -> None:
+def test_awaited_jobs_are_not_evicted() -> None:
     fleet = ComparedFleet(nodes=2, busy=1.0, age=10.0, wait_for_jobs=True)
     figures = ours(fleet, SteadyWorld(job_seconds=300.0))
     assert (figures.done, figures.evictions, figures.gpu_hours_redone) == (2, 0, 0.0)
     assert figures.idle < 1.0
 
 
-def test_people_keep_what_is_theirs() -> None:
+def test_cordoned_and_skipped_nodes_stay_as_they_are() -> None:
     fleet = ComparedFleet(
         nodes=6,
         max_parallel=0,
@@ -102,7 +102,7 @@ def test_people_keep_what_is_theirs() -> None:
     assert figures.started_for > 60.0
 
 
-def test_where_the_driver_may_stay_nobody_is_evicted() -> None:
+def test_no_pod_is_evicted_where_the_driver_may_stay() -> None:
     figures = ours(ComparedFleet(nodes=2, busy=1.0, restart_only=True), _steady())
     assert (figures.done, figures.evictions) == (2, 0)
 
@@ -120,7 +120,7 @@ def test_a_bad_driver_harms_no_more_than_the_threshold(parallel: int) -> None:
     assert figures.named_after < theirs.named_after / 5
 
 
-def test_a_driver_that_nobody_could_validate_is_put_into_service_nowhere() -> None:
+def test_a_driver_that_never_validates_is_put_into_service_nowhere() -> None:
     world = SeededWorld(3, profile=CALM, unsound_drivers=frozenset({"hollow"}))
     figures = ours(ComparedFleet(nodes=12, max_parallel=0), world, target="hollow")
     assert (figures.done, figures.unproven, figures.failed, figures.harmed) == (0, 0, 1, 0)

@@ -1,18 +1,18 @@
-"""What is counted of the requests of our scheduler, and what a probe makes of a driver's start."""
+"""The counted requests of our scheduler, and the startup probe."""
 
 import pytest
 
+from bench.comparison import startup_probe_end
+from bench.ours import ProbedWorld
 from bench.ours_costs import PROOFS, PodWatches, RequestCounter
-from bench.probing import LONGEST, PROBE_DELAY, PROBE_FAILURES, PROBE_PERIOD, Probed, probed
 from libs.contracts.journal import Verb
 from libs.contracts.rollout import KIND
 from libs.forecast.stage.field_paths import KUBELET, SCHEDULER
 from libs.forecast.world import RUNS_FOREVER, ProcessEnd, SteadyWorld, TimeSpan
-from libs.policy.normalize import STARTUP_PROBE
 from services.scheduler.pod_cache import MAX_WATCHED_NODES
 
 
-def test_a_conflict_is_a_write_and_a_look() -> None:
+def test_a_conflict_is_a_write_and_a_read() -> None:
     requests = RequestCounter()
     requests.request(kind="Node", verb=Verb.APPLY, code=200, user=SCHEDULER)
     requests.request(kind="Node", verb=Verb.APPLY, code=409, user=SCHEDULER)
@@ -20,14 +20,14 @@ def test_a_conflict_is_a_write_and_a_look() -> None:
     assert (requests.writes, requests.reads) == (2, 1)
 
 
-def test_evictions_and_refusals_are_told_apart() -> None:
+def test_evictions_and_refusals_are_counted_separately() -> None:
     requests = RequestCounter()
     for code in (429, 429, 201):
         requests.request(kind="Pod", verb=Verb.EVICT, code=code, user=SCHEDULER)
     assert (requests.evictions, requests.refusals, requests.writes) == (1, 2, 3)
 
 
-def test_a_finalizer_that_comes_or_goes_is_a_write_of_its_own() -> None:
+def test_adding_or_removing_a_finalizer_is_a_separate_write() -> None:
     requests = RequestCounter()
     for finalizers in ({}, {"metadata.finalizers": ["one"]}, {"metadata.finalizers": ["one"]}, {}):
         requests.request(
@@ -36,14 +36,14 @@ def test_a_finalizer_that_comes_or_goes_is_a_write_of_its_own() -> None:
     assert requests.writes == 4 + 2
 
 
-def test_each_policy_kind_is_proven_by_itself() -> None:
+def test_each_policy_kind_needs_its_own_probe() -> None:
     requests = RequestCounter()
     requests.prove(["nodes", "policies"])
     assert requests.reads == 1 + PROOFS["policies"]
     assert PROOFS["policies"] > 2
 
 
-def test_a_watch_is_begun_anew_now_and_then() -> None:
+def test_a_watch_is_restarted_periodically() -> None:
     looks = PodWatches()
     looks.follow(["one", "two"], 0.0)
     looks.follow(["two"], 10.0)
@@ -52,7 +52,7 @@ def test_a_watch_is_begun_anew_now_and_then() -> None:
     assert looks.reads == 2 + 2 + 3
 
 
-def test_on_many_nodes_pods_are_listed_again_and_again() -> None:
+def test_pods_beyond_the_watched_nodes_are_listed_periodically() -> None:
     names = [f"node-{number:03}" for number in range(MAX_WATCHED_NODES + 1)]
     looks = PodWatches()
     looks.follow(names, 0.0)
@@ -62,32 +62,29 @@ def test_on_many_nodes_pods_are_listed_again_and_again() -> None:
     assert looks.reads == 1 + 9 + 2 * MAX_WATCHED_NODES
 
 
-def test_the_probe_is_that_of_the_policies() -> None:
-    assert STARTUP_PROBE.initial_delay_seconds == PROBE_DELAY
-    assert STARTUP_PROBE.period_seconds == PROBE_PERIOD
-    assert STARTUP_PROBE.failure_threshold == PROBE_FAILURES
-
-
 @pytest.mark.parametrize(
-    ("load", "seen"),
+    ("load", "end"),
     [
         (ProcessEnd(1.0), ProcessEnd(60.0)),
         (ProcessEnd(60.0), ProcessEnd(60.0)),
         (ProcessEnd(60.1), ProcessEnd(70.0)),
         (ProcessEnd(109.0), ProcessEnd(110.0)),
         (ProcessEnd(33.0, 1), ProcessEnd(33.0, 1)),
-        (ProcessEnd(LONGEST + 1.0), ProcessEnd(LONGEST, 1)),
-        (ProcessEnd(None), ProcessEnd(LONGEST, 1)),
+        (ProcessEnd(1261.0), ProcessEnd(1260.0, 1)),
+        (ProcessEnd(None), ProcessEnd(1260.0, 1)),
     ],
 )
-def test_a_driver_is_ready_when_its_probe_has_seen_it(load: ProcessEnd, seen: ProcessEnd) -> None:
-    assert probed(load) == seen
+def test_a_driver_is_ready_once_its_startup_probe_succeeds(
+    load: ProcessEnd, end: ProcessEnd
+) -> None:
+    assert startup_probe_end(load) == end
 
 
-def test_readiness_is_told_by_the_probe_alone() -> None:
-    world = Probed(SteadyWorld(load_seconds=75.0, ready_seconds=200.0))
+def test_a_probed_world_is_ready_by_its_probe_alone() -> None:
+    steady = SteadyWorld(load_seconds=75.0, ready_seconds=200.0)
+    world = ProbedWorld(steady, restart_only=False)
     assert world.load("node", "new", 0) == ProcessEnd(80.0)
     assert world.ready("node", "new", "driver", 0) == TimeSpan(0.0)
     assert world.run("node", "new", "driver", 0) == RUNS_FOREVER
-    stays = Probed(SteadyWorld(load_seconds=75.0, ready_seconds=200.0), stays="driver")
-    assert stays.load("node", "new", 0) == ProcessEnd(200.0)
+    restarted = ProbedWorld(steady, restart_only=True)
+    assert restarted.load("node", "new", 0) == ProcessEnd(200.0)

@@ -1,4 +1,4 @@
-"""The journal of a real server, from the lines of its audit log."""
+"""Revisions from the lines of an audit log."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 
 from libs.contracts.journal import Revision, Verb
 from libs.testing.auditlog import AuditLogConverter, CorruptAuditLog
-from tests.unit.kube.audit_log_lines import (
+from tests.unit.testing.auditlog.audit_lines import (
     START,
     SUCCESS,
     UID,
@@ -47,7 +47,7 @@ def pod_created(**parts: Any) -> bytes:
     return pod_event("create", answer=pod(10, **parts), code=201)
 
 
-def test_a_revision_says_who_did_what_when_and_how_it_ended() -> None:
+def test_a_patch_becomes_a_revision() -> None:
     patch = audit_line(
         "patch",
         "nodes",
@@ -101,7 +101,7 @@ WHOLE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
         pytest.param({}, WHOLE, OWNED, Verb.PATCH, id="no manager"),
     ],
 )
-def test_an_apply_is_told_from_other_patches(
+def test_an_apply_is_distinguished_from_other_patches(
     query: dict[str, str], asked: Any, owners: list[dict[str, str]], verb: Verb
 ) -> None:
     answer = node(6, metadata={"managedFields": owners})
@@ -112,7 +112,7 @@ def test_an_apply_is_told_from_other_patches(
     assert revision.manager == query.get("fieldManager", "probe")
 
 
-def test_a_refusal_is_a_revision_of_nothing() -> None:
+def test_a_refusal_has_no_changes() -> None:
     conflict = audit_line(
         "patch",
         "nodes",
@@ -136,30 +136,32 @@ def test_a_refusal_is_a_revision_of_nothing() -> None:
         ("delete", "rollouts", {"kind": "DeleteOptions"}, "rollouts"),
     ],
 )
-def test_the_kind_of_what_was_never_shown(verb: str, resource: str, asked: Any, kind: str) -> None:
+def test_the_kind_of_an_object_that_no_response_showed(
+    verb: str, resource: str, asked: Any, kind: str
+) -> None:
     line = audit_line(verb, resource, asked=asked, answer=error_status(403, "Forbidden"), code=403)
     assert journal(line)[0].kind == kind
 
 
-def test_an_impersonated_user_is_who_acts() -> None:
+def test_an_impersonated_user_is_the_user() -> None:
     (revision,) = journal(
         audit_line("create", "nodes", "n1", answer=node(5), impersonatedUser={"username": "bob"})
     )
     assert revision.user == "bob"
 
 
-def test_what_was_there_before_the_log_has_no_changes_at_first() -> None:
+def test_an_object_older_than_the_log_has_no_changes_at_first() -> None:
     first = audit_line("update", "nodes", "n1", answer=node(5, spec={"a": 1}))
     second = audit_line("update", "nodes", "n1", answer=node(6, spec={"a": 2}))
     assert [revision.changed for revision in journal(first, second)] == [{}, {"spec.a": (1, 2)}]
 
 
-def test_an_update_that_created_it_changes_every_leaf() -> None:
+def test_a_patch_that_creates_changes_every_leaf() -> None:
     (revision,) = journal(audit_line("patch", "nodes", "n1", answer=node(5), code=201))
     assert revision.changed["metadata.name"] == (None, "n1")
 
 
-def test_answers_are_put_in_the_order_of_revisions() -> None:
+def test_events_are_sorted_by_revision() -> None:
     slow = audit_line("patch", "nodes", "n1", answer=node(6, spec={"a": 1}), time=1.0, took=0.5)
     quick = audit_line("patch", "nodes", "n1", answer=node(7, spec={"a": 1, "b": 1}), time=1.1)
     revisions = journal(created(), quick, slow)
@@ -170,7 +172,7 @@ def test_answers_are_put_in_the_order_of_revisions() -> None:
     ]
 
 
-def test_an_answer_that_comes_far_too_late_is_not_told_from_its_successors() -> None:
+def test_an_event_that_comes_too_late_has_no_changes() -> None:
     quick = audit_line("patch", "nodes", "n1", answer=node(7, spec={"a": 1, "b": 1}), time=1.0)
     another = response_object("Node", "n2", 9, metadata={"uid": "uid-2"})
     much_later = audit_line("patch", "nodes", "n2", answer=another, time=9.0)
@@ -187,7 +189,7 @@ def test_an_answer_that_comes_far_too_late_is_not_told_from_its_successors() -> 
     assert by_revision[10] == {"spec.b": (1, 2)}
 
 
-def test_only_what_may_still_be_overtaken_is_held_back() -> None:
+def test_events_are_held_back_until_they_are_settled() -> None:
     converter = AuditLogConverter("audit.log")
     assert converter.feed(created()) == []
     later = audit_line("patch", "nodes", "n1", answer=node(6), time=60.0)
@@ -196,7 +198,7 @@ def test_only_what_may_still_be_overtaken_is_held_back() -> None:
     assert converter.flush() == []
 
 
-def test_a_deletion_that_a_kubelet_has_to_finish() -> None:
+def test_a_deletion_finished_by_a_kubelet() -> None:
     marks = {"deletionTimestamp": "2027-01-15T08:00:30Z", "deletionGracePeriodSeconds": 30}
     ended = {"deletionTimestamp": "2027-01-15T08:00:01Z", "deletionGracePeriodSeconds": 0}
     marked, gone = journal(
@@ -213,7 +215,7 @@ def test_a_deletion_that_a_kubelet_has_to_finish() -> None:
     assert gone.changed["metadata.deletionGracePeriodSeconds"] == (30, None)
 
 
-def test_a_deletion_that_is_answered_without_the_object() -> None:
+def test_a_deletion_answered_without_the_object() -> None:
     answer = SUCCESS | {"details": {"name": "n1", "kind": "nodes", "uid": UID}}
     again = response_object("Node", "n1", 9, metadata={"uid": "another"})
     _, gone, reborn = journal(
@@ -226,7 +228,7 @@ def test_a_deletion_that_is_answered_without_the_object() -> None:
     assert reborn.changed["metadata.uid"] == (None, "another")
 
 
-def test_a_finalizer_holds_an_object_and_its_removal_ends_it() -> None:
+def test_an_object_is_deleted_with_its_last_finalizer() -> None:
     marks = {"deletionTimestamp": "2027-01-15T08:00:00Z", "deletionGracePeriodSeconds": 0}
     held = {"finalizers": ["sluice.dev/open"]}
     _, marked, released, refused = journal(
@@ -242,7 +244,7 @@ def test_a_finalizer_holds_an_object_and_its_removal_ends_it() -> None:
     assert refused.uid == "", "nothing of that name is left"
 
 
-def test_a_deletion_of_many_is_one_revision_for_each() -> None:
+def test_a_deleted_collection_is_one_revision_per_object() -> None:
     names = {"da": "uid-a", "db": "uid-b"}
     items = [
         {"metadata": {"name": name, "namespace": "default", "uid": uid, "resourceVersion": "8"}}
@@ -264,7 +266,7 @@ def test_a_deletion_of_many_is_one_revision_for_each() -> None:
 EVICTION = {"kind": "Eviction", "metadata": {"name": "p", "namespace": "default"}}
 
 
-def test_an_eviction_is_told_by_what_it_does() -> None:
+def test_an_eviction_changes_the_pod() -> None:
     evict = pod_event(
         "create", subresource="eviction", asked=EVICTION, answer=SUCCESS, code=201, time=2.5
     )
@@ -290,13 +292,13 @@ def test_an_eviction_is_told_by_what_it_does() -> None:
         pytest.param({"spec": {"terminationGracePeriodSeconds": 0}}, id="without grace"),
     ],
 )
-def test_an_eviction_that_needs_no_kubelet_ends_the_pod(parts: dict[str, Any]) -> None:
+def test_an_eviction_without_a_kubelet_deletes_the_pod(parts: dict[str, Any]) -> None:
     evict = pod_event("create", subresource="eviction", asked=EVICTION, answer=SUCCESS, code=201)
     evicted = journal(pod_created(**parts), evict)[1]
     assert evicted.changed["metadata.name"] == ("p", None)
 
 
-def test_an_eviction_against_the_budget_is_a_refusal() -> None:
+def test_an_eviction_against_a_disruption_budget_is_a_refusal() -> None:
     answer = error_status(429, "TooManyRequests", causes=[{"reason": "DisruptionBudget"}])
     evict = pod_event("create", subresource="eviction", asked=EVICTION, answer=answer, code=429)
     refused = journal(pod_created(), evict)[1]
@@ -304,7 +306,7 @@ def test_an_eviction_against_the_budget_is_a_refusal() -> None:
     assert (refused.changed, refused.uid) == ({}, UID)
 
 
-def test_a_binding_is_told_by_what_it_does() -> None:
+def test_a_binding_changes_the_pod() -> None:
     bind = pod_event(
         "create",
         subresource="binding",
@@ -320,7 +322,7 @@ def test_a_binding_is_told_by_what_it_does() -> None:
     assert running.changed == {"status.phase": (None, "Running")}
 
 
-def test_a_scaling_is_told_of_what_is_scaled() -> None:
+def test_a_scaling_changes_the_scaled_object() -> None:
     apps = {"namespace": "default", "apiGroup": "apps"}
     whole = response_object(
         "Deployment", "d", 5, metadata={"namespace": "default"}, spec={"replicas": 1}
@@ -337,7 +339,7 @@ def test_a_scaling_is_told_of_what_is_scaled() -> None:
     assert scaled.changed == {"spec.replicas": (1, 3)}
 
 
-def test_what_was_logged_without_bodies_is_not_guessed() -> None:
+def test_events_without_bodies_have_no_changes() -> None:
     blind = audit_line("patch", "nodes", "n1", time=0.1)
     seen = audit_line("patch", "nodes", "n1", answer=node(9, spec={"a": 1}), time=0.2)
     _, unshown, after = journal(created(), blind, seen)
@@ -384,11 +386,11 @@ def test_what_was_logged_without_bodies_is_not_guessed() -> None:
         pytest.param(b"\n", id="an empty line"),
     ],
 )
-def test_what_writes_nothing_is_no_revision(line: bytes) -> None:
+def test_requests_that_write_nothing_are_no_revisions(line: bytes) -> None:
     assert journal(line) == []
 
 
-def test_the_log_may_be_read_in_any_parts() -> None:
+def test_the_log_may_be_fed_in_any_parts() -> None:
     text = created() + audit_line("patch", "nodes", "n1", answer=node(6, spec={"a": 1}), time=9.0)
     converter = AuditLogConverter("audit.log")
     parts = [text[start : start + 100] for start in range(0, len(text), 100)]
@@ -396,7 +398,7 @@ def test_the_log_may_be_read_in_any_parts() -> None:
     assert [*piecemeal, *converter.flush()] == journal(text)
 
 
-def test_a_line_that_is_being_written_is_waited_for() -> None:
+def test_an_incomplete_line_waits_for_its_rest() -> None:
     converter = AuditLogConverter("audit.log")
     line = created()
     assert converter.feed(line[:-20]) == []
@@ -413,14 +415,14 @@ def test_a_line_that_is_being_written_is_waited_for() -> None:
         b"I1121 06:34:18.031124    6773 shared_informer.go:524]\n",
     ],
 )
-def test_a_garbled_line_is_named(line: bytes) -> None:
+def test_a_malformed_line_is_named(line: bytes) -> None:
     with pytest.raises(
         CorruptAuditLog, match=r"line 2 of audit\.log is no event of audit\.k8s\.io/v1"
     ):
         journal(created(), line, created())
 
 
-def test_what_ended_or_was_replaced_is_not_kept() -> None:
+def test_deleted_and_replaced_objects_are_forgotten() -> None:
     def shown_as(uid: str, revision: int, **parts: Any) -> dict[str, Any]:
         return response_object("Pod", "p", revision, metadata={"uid": uid}, **parts)
 

@@ -1,4 +1,4 @@
-"""Lines as a kube-apiserver 1.37 writes them into its audit log, cut down to what is read."""
+"""Audit-log lines of a kube-apiserver 1.37, reduced to the fields that are read."""
 
 import json
 from datetime import UTC, datetime
@@ -12,17 +12,17 @@ UID = "6265300c-0c88-4f0b-aea8-8100195557de"
 
 
 def at(seconds: float) -> str:
-    """So long after the start, as the log writes it."""
+    """Return a timestamp in the format of the log."""
     return datetime.fromtimestamp(START + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def error_status(code: int, reason: str, **details: Any) -> dict[str, Any]:
-    """The body of an answer that grants nothing."""
+    """Return the body of a refusal."""
     return SUCCESS | {"status": "Failure", "reason": reason, "details": details, "code": code}
 
 
 def response_object(kind: str, name: str, revision: int, **parts: Any) -> dict[str, Any]:
-    """An object as answers have it; `metadata` adds to what each has."""
+    """Return an object as in a response; `metadata` is added to the common fields."""
     metadata = {
         "name": name,
         "uid": UID,
@@ -47,7 +47,7 @@ def audit_line(
     reference: dict[str, str] | None = None,
     **rest: Any,
 ) -> bytes:
-    """One line, with its end."""
+    """Return one line with its newline."""
     address = f"/api/v1/{resource}/{name}?{urlencode(query or {})}"
     whole = {
         "kind": "Event",
