@@ -40,6 +40,6 @@ def freshness(now: Instant) -> Freshness:
     names = sorted({*probes, *(name for _, name in asked)})
     return Freshness(
         probes=tuple(probes),
-        stale_reason=f"not proven lately: {', '.join(names)}" if names else "",
+        stale_reason=f"waiting for current data on {', '.join(names)}" if names else "",
         wake_at=min(asked)[0] if asked else None,
     )

@@ -79,7 +79,7 @@ def halted_reason(record: TargetRecord) -> str:
     """Why it is halted; empty: it is not."""
     if not is_halted(record):
         return ""
-    return f"{len(record.failed)} of {allowance(record)} failures"
+    return f"{len(record.failed)} of {allowance(record)} allowed failures"
 
 
 def last_good(targets: dict[str, TargetRecord]) -> str:

@@ -133,4 +133,4 @@ def refusal_text(component: Component, command: Command | None) -> str:
     refusal = component.refusal
     if command is None or refusal is None or not is_same_op(refusal, command):
         return ""
-    return f"it refused {command.kind.value} {command.order}: {refusal.message}"
+    return f"refused {command.kind.value} {command.order}: {refusal.message}"

@@ -151,18 +151,18 @@ class _Walk:
             outside=candidate.outside,
             validates=candidate.operation is Operation.VALIDATE,
         )
-        why = f"its start is being written into Rollout {self._pool.key}"
+        why = f"starting: the start is being recorded in Rollout {self._pool.key}"
         self._grant.waits[node.name] = wait(WaitCode.BUDGET, why, self._now, who=NO_ACTION_NEEDED)
 
     def _asking(self, *, until: float | None) -> Wait:
-        why = "its driver agent is asked whether this driver could be brought up"
+        why = "waiting for the driver agent to answer the preflight check"
         return wait(WaitCode.PREFLIGHT, why, self._now, until, who=NO_ACTION_NEEDED)
 
     def _ask(self, node: NodeView, candidate: Candidate, until_then: Wait) -> None:
         if candidate.check is not None:
             self._grant.preflight_steps[node.name] = Step(
                 actions=(AskPreflight(boot_id=node.boot_id, check=candidate.check),),
-                because="ask before anything is taken away",
+                because="run the preflight check before the cordon",
                 wait=until_then,
             )
 

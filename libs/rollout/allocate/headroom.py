@@ -16,7 +16,7 @@ from libs.rollout.reconcile.pool_tally import PoolTally
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED
 
-_LIMITS = "whoever edits the limits"
+_LIMITS = "the author of the policy, by raising maxUnavailable"
 
 
 class _Limit(Enum):
@@ -102,7 +102,7 @@ class Headroom:
             case _Limit.HALT:
                 return self._halted(lot.target)
             case _Limit.HEALING:
-                why = "another node that had failed before is in flight: one at a time"
+                why = "waiting for another previously failed node: these are upgraded one at a time"
                 return block_reason(WaitCode.BUDGET, why, NO_ACTION_NEEDED)
             case _Limit.PROOF:
                 return self._proving(lot.target)
@@ -140,9 +140,9 @@ class Headroom:
         failed = f", {len(record.failed)} failed" if record.failed else ""
         return block_reason(
             WaitCode.PROOF,
-            f"target {target} is validated on {len(record.validated)} of"
-            f" {record.threshold} nodes{failed}; its places are taken by {names or 'new starts'}",
-            f"whoever frees {names}" if names else NO_ACTION_NEEDED,
+            f"waiting for target {target} to be proven: validated on {len(record.validated)} of"
+            f" {record.threshold} nodes{failed}; in progress: {names or 'starts granted just now'}",
+            f"an administrator, by unblocking {names}" if names else NO_ACTION_NEEDED,
         )
 
     def _in_the_way(self, target: str) -> str:
@@ -153,16 +153,22 @@ class Headroom:
 
     def _too_many(self) -> BlockReason:
         most = self._pool.upgrade.max_parallel_upgrades
-        names = self._tally.parallel.summary() or "new starts"
-        return block_reason(WaitCode.BUDGET, f"maxParallelUpgrades is {most}, taken by {names}")
+        names = self._tally.parallel.summary() or "starts granted just now"
+        return block_reason(
+            WaitCode.BUDGET,
+            f"maxParallelUpgrades ({most}) is reached by {names}",
+        )
 
     def _unavailable(self) -> BlockReason:
         limit, away = self._reckoning.limit, self._tally.unavailable
         if limit == 0:
             return block_reason(
-                WaitCode.BUDGET, "maxUnavailable is 0: nothing that is available starts", _LIMITS
+                WaitCode.BUDGET,
+                "maxUnavailable is 0, so no available node can be upgraded",
+                _LIMITS,
             )
-        names = away.summary() or "new starts"
+        names = away.summary() or "starts granted just now"
         return block_reason(
-            WaitCode.BUDGET, f"of {limit} nodes that may be unavailable {len(away)} are: {names}"
+            WaitCode.BUDGET,
+            f"{len(away)} of at most {limit} nodes (maxUnavailable) are unavailable: {names}",
         )

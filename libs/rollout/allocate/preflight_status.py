@@ -15,6 +15,7 @@ from libs.contracts.waits import WaitCode
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
+from libs.rollout.wait_reasons import RESOLVED_BY
 
 ANSWER_SECONDS: Final = 10.0
 
@@ -97,17 +98,17 @@ def _found(asked: PreflightQuery, now: float) -> Wait:
     findings = asked.answer.findings if asked.answer is not None else ()
     return Wait(
         code=WaitCode.PREFLIGHT,
-        detail="; ".join(finding.message for finding in findings),
+        detail=f"preflight check failed: {'; '.join(finding.message for finding in findings)}",
         since=now,
         who="; ".join(f"{finding.code}: {finding.remedy}" for finding in findings if finding.remedy)
-        or "whoever removes what was found; the request without-preflight",
+        or RESOLVED_BY[WaitCode.PREFLIGHT],
     )
 
 
 def _silent(now: float) -> Wait:
     return Wait(
         code=WaitCode.AGENT_SILENT,
-        detail=f"the driver agent did not answer the preflight within {ANSWER_SECONDS:g} s",
+        detail=f"the driver agent did not answer the preflight check within {ANSWER_SECONDS:g} s",
         since=now,
-        who="whoever looks after the driver agent's pod",
+        who="an administrator of the driver agent",
     )

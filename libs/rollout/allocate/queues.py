@@ -67,7 +67,7 @@ class CandidateQueue:
         if made is None:
             reason = self.blocked_by
             if reason is None:
-                raise LookupError(f"nobody has to wait in the line {self.key}")
+                raise LookupError(f"no limit blocks queue {self.key}")
             made = self._waits[since] = Wait(
                 code=reason.code,
                 detail=reason.detail,

@@ -51,7 +51,7 @@ def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
 def lease_holder(node: NodeView) -> str:
     """Who has the node leased; his are its slots, and its state."""
     if isinstance(node.lease, MalformedAnnotation):
-        return "somebody: the lease cannot be read"
+        return "an unknown owner (the lease annotation cannot be read)"
     lease = current_lease(node)
     return "" if lease is None else lease.owner.value
 
@@ -61,8 +61,8 @@ def _lagging(
 ) -> NodeOutcome:
     """What is about every node that is not in place, in whatever state it rests."""
     if holder := lease_holder(node):
-        who = "the owner of the lease, or a person"
-        return wait(WaitCode.SKIPPED, f"it is leased by {holder}", now, who=who)
+        who = "the owner of the lease, or an administrator, by removing it"
+        return wait(WaitCode.SKIPPED, f"the node is leased by {holder}", now, who=who)
     if quieted := idle_slots.idle_step(node, record, now):
         return quieted
     if removal.has_nothing_of_ours(node, record, pool):
@@ -101,19 +101,19 @@ def step_done(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) 
     evidence = passed_evidence(node, record)
     why = ""
     if goal.label != node.driver_label:
-        why = f"it runs {record.target or 'another driver'}, and its policy wants {pool.target}"
+        why = f"the node runs {record.target or 'another driver'}; the policy wants {pool.target}"
     elif node.safe_load:
-        why = "its driver waits until it may load"
+        why = "the driver waits for permission to load (driver-wait-for-safe-load)"
     elif (
         evidence is not None
         and evidence.kernel != node.kernel
         and pool.method is not InstallMethod.PRE_INSTALLED
     ):
-        why = f"its driver is proven for kernel {evidence.kernel}, and it runs {node.kernel}"
+        why = f"the driver is validated for kernel {evidence.kernel}, the node runs {node.kernel}"
     elif evidence is None and is_shut_out(node):
-        why = "its driver waits behind a shut gate, and nothing is proven that could open it"
+        why = "the driver pod waits at the closed gate, and no validation allows opening it"
     elif evidence is None and pool.method is InstallMethod.HOST and is_unloaded(node):
-        why = "no driver is loaded, and nothing is proven that would be loaded again"
+        why = "no driver is loaded, and no validation allows loading one again"
     if not why:
         return revalidation.revalidate(node, record, pool, goal, now)
     if pool.constraints.may_mark_required:

@@ -94,12 +94,16 @@ def _held_up(
 ) -> Wait | None:
     """What somebody wants of it, or what it is in."""
     if node.skip:
-        return wait(WaitCode.SKIPPED, "it has the label to be skipped", now)
+        return wait(WaitCode.SKIPPED, "the node has the skip label", now)
     skips = pool.strategy.cordoned_nodes is _SKIP
     if skips and node.cordoned and not _cordon_is_ours(node, record):
-        return wait(WaitCode.SKIPPED, "it is cordoned, and the strategy skips such nodes", now)
+        return wait(
+            WaitCode.SKIPPED, "the node is cordoned, and the strategy skips cordoned nodes", now
+        )
     if record is not None and record.target == target and now.at < record.back_off_until:
-        why = f"it was given back: {record.cause or 'it could not be finished in time'}"
+        why = (
+            f"released, to be retried later: {record.cause or 'the upgrade did not finish in time'}"
+        )
         return wait(WaitCode.BACK_OFF, why, now, record.back_off_until)
     return _not_ready(node, now)
 
@@ -111,7 +115,7 @@ def _cordon_is_ours(node: NodeView, record: NodeRecord | None) -> bool:
 def _not_ready(node: NodeView, now: Instant) -> Wait | None:
     if node.ready:
         return None
-    return wait(WaitCode.NOT_READY, "the Node is not Ready; it may come back at any moment", now)
+    return wait(WaitCode.NOT_READY, "the Node is not Ready", now)
 
 
 def _silent(
@@ -120,16 +124,20 @@ def _silent(
     """Whether those who would have to do it are there, and can."""
     away = now.visibility.bus_down_since
     if away is not None:
-        return wait(WaitCode.BUS, "nothing is heard of its agents while NATS is away", now)
+        return wait(WaitCode.BUS, "NATS is unreachable, so agents cannot report", now)
     for name, kinds in _needed(wanted, on_host=pool.method is _HOST, asked=asked):
         component = node.components.get(name)
         if component is None or component.last_beat is None:
-            return wait(WaitCode.AGENT_SILENT, f"{name} has not been heard on it yet", now)
+            return wait(
+                WaitCode.AGENT_SILENT, f"the {name} agent has not reported from this node yet", now
+            )
         if component.is_silent(now.at):
-            return wait(WaitCode.AGENT_SILENT, f"{name} has missed its beats", now)
+            return wait(
+                WaitCode.AGENT_SILENT, f"the {name} agent has stopped sending heartbeats", now
+            )
         if not component.capabilities.issuperset(kinds):
             lacking = ", ".join(kind for kind in kinds if kind not in component.capabilities)
-            said = f"{name} does not know {lacking}: upgrade that agent"
+            said = f"the {name} agent does not support {lacking}: upgrade the agent"
             return wait(WaitCode.AGENT_SILENT, said, now)
     return None
 

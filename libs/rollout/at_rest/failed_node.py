@@ -27,7 +27,7 @@ def step_failed(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
     if goal.label == node.driver_label and is_in_sync(node, record, pool):
         return validation_candidate(node, pool, goal, now)
     if another:
-        why = f"it failed on {record.target or 'a removal'}, and is to get {wanted}"
+        why = f"failed on {record.target or 'a driver removal'}; the policy now wants {wanted}"
         return mark_required(node, record, pool, now, why)
     return retry_automatically(node, record, pool, now) or _for_good(node, record, pool, now)
 
@@ -39,9 +39,9 @@ def retry_automatically(
     tried, standing = record.attempt, pool.constraints
     if tried > pool.strategy.retries or not standing.admits(record.target):
         return None
-    again = f"it failed ({record.cause}), and is tried once more"
+    again = f"automatic retry after a failure ({record.cause})"
     if standing.paused:
-        return wait(WaitCode.PAUSED, f"{again} when things may start: {standing.paused}", now)
+        return wait(WaitCode.PAUSED, f"{again} is paused: {standing.paused}", now)
     return mark_required(node, record, pool, now, again, back_off_until=0.0, back_off_seconds=0.0)
 
 
@@ -59,9 +59,9 @@ def _in_vain(node: NodeView, run: DriverRun) -> bool:
 
 
 def _for_good(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> Wait:
-    why = record.cause or "its attempt failed"
+    why = f"the upgrade failed: {record.cause or 'no cause recorded'}"
     if not pool.constraints.admits(record.target):
-        why += f"; no retry: {pool.constraints.halted[record.target]}"
+        why += f"; no retry while the target is halted: {pool.constraints.halted[record.target]}"
     elif is_shut_out(node):
-        why += "; its driver waits behind a shut gate, so it does not heal by itself"
+        why += "; the driver pod waits at the closed gate, so the node cannot recover by itself"
     return wait(WaitCode.FAILED, why, now)

@@ -73,7 +73,7 @@ def idle_step(node: NodeView, record: NodeRecord | None, now: Instant) -> Step |
     if not actions:
         return None
     names = ", ".join(action.component for action in actions)
-    return Step(actions=actions, because=f"nothing is being done here: `idle` to {names}")
+    return Step(actions=actions, because=f"no upgrade in progress: send idle to {names}")
 
 
 def withdraw_commands(node: NodeView, now: Instant) -> tuple[WriteSlot, ...]:

@@ -59,9 +59,9 @@ def _pre_installed(node: NodeView, build: Build, now: Instant) -> Operation | Wa
         return machine_unknown_wait(now)
     return wait(
         WaitCode.TARGET_MISSING,
-        "the policy says that its driver is pre-installed, and none is loaded",
+        "the policy expects a pre-installed driver, but none is loaded",
         now,
-        who="whoever installs drivers on that machine, or writes the policy",
+        who="the administrator of the machine, or the author of the policy",
     )
 
 
@@ -89,7 +89,7 @@ def is_occupied(node: NodeView) -> bool | None:
 
 def machine_unknown_wait(now: Instant) -> Wait:
     """Nobody has said what is on the machine; that is no sign that nothing is."""
-    why = "its driver agent has not said yet, in this boot, what is loaded and who has GPUs"
+    why = "the driver agent has not reported loaded modules and GPU pods since the last boot"
     return wait(WaitCode.AGENT_SILENT, why, now)
 
 

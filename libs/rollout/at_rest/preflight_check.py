@@ -50,9 +50,8 @@ def unevictable_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait | Non
     if not pods:
         return None
     detail = (
-        f"the plan may not remove {first_few(pods)}: bare, or with an emptyDir,"
-        f" and podDeletion of the"
-        f" policy does not allow it"
+        f"GPU pods that podDeletion of the policy does not allow to evict, because they have"
+        f" no controller or use an emptyDir volume: {first_few(pods)}"
     )
     return wait(WaitCode.PREFLIGHT, detail, now)
 

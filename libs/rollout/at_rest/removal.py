@@ -34,7 +34,7 @@ def step_removal(
             node,
             None,
             now,
-            because="it is to have no driver of ours, and has none",
+            because="the node should have no driver, and has none",
             lease=None,
             cordon=cordon_at_release(node, record, proven=True),
             driver_label="",
@@ -43,7 +43,11 @@ def step_removal(
     failed = record is not None and record.state == UpgradeState.UPGRADE_FAILED
     if record is not None and failed and record.operation is Operation.REMOVE:
         again = failed_node.retry_automatically(node, record, pool, now)
-        return again or wait(WaitCode.FAILED, record.cause or "its removal failed", now)
+        return again or wait(
+            WaitCode.FAILED,
+            f"the removal of the driver failed: {record.cause or 'no cause recorded'}",
+            now,
+        )
     return removal_candidate(node, record, pool, now)
 
 

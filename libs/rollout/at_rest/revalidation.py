@@ -56,7 +56,7 @@ def _counted(
         node,
         replace(record, restarts=restarts[-RESTARTS:], epoch=now.epoch),
         now,
-        because=f"its driver restarted: {len(restarts)} within an hour",
+        because=f"the driver restarted ({len(restarts)} within an hour)",
         lease=None,
         cordon=unchanged_cordon(node),
         driver_label=owned_label(node, record),
@@ -68,7 +68,7 @@ def _restarting(node: NodeView, recent: tuple[float, ...], now: Instant) -> Wait
     trouble = f": {pod.trouble}" if pod is not None and pod.trouble else ""
     return wait(
         WaitCode.DRIVER_RESTARTING,
-        f"its driver restarted {len(recent)} times within an hour{trouble}",
+        f"the driver restarted {len(recent)} times within an hour{trouble}",
         now,
         sorted(recent)[-RESTARTS] + RESTART_WINDOW,
     )
@@ -78,14 +78,18 @@ def driver_absent_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait:
     """Its driver does not run: what it is waiting for, in the words of whoever keeps it."""
     if pool.method is not InstallMethod.CONTAINER:
         if not node.modules_reported:
-            return wait(WaitCode.AGENT_SILENT, "its driver agent has not said what is loaded", now)
+            return wait(
+                WaitCode.AGENT_SILENT,
+                "the driver agent has not reported which driver is loaded",
+                now,
+            )
         return wait(WaitCode.DRIVER_START, "no driver is loaded", now, who=_MACHINE)
     pod, gate = driver_pod_of(node), node.gate
     if pod is None:
-        return wait(WaitCode.GATE, "its driver pod is not there", now)
+        return wait(WaitCode.GATE, "waiting for the driver pod to be created", now)
     if pod.started is not None or pod.trouble:
         return _starting(pod, now)
-    said = gate.why if gate is not None and gate.why else "its driver pod waits at the gate"
+    said = gate.why if gate is not None and gate.why else "the driver pod waits at the gate"
     return wait(WaitCode.GATE, said, now)
 
 
@@ -93,11 +97,13 @@ def _starting(pod: DriverPod, now: Instant) -> Wait:
     """Nothing ends the start of a driver at rest but somebody who looks after it."""
     due = None if pod.started is None else pod.started + DRIVER_START
     if pod.trouble or due is None:
-        return wait(WaitCode.DRIVER_START, pod.trouble, now, who=_MACHINE)
+        return wait(
+            WaitCode.DRIVER_START, f"the driver does not start: {pod.trouble}", now, who=_MACHINE
+        )
     if now.at < due:
-        return wait(WaitCode.DRIVER_START, "its driver is not ready yet", now, due)
-    said = f"its driver has been starting for more than {DRIVER_START / 60:.0f} minutes"
+        return wait(WaitCode.DRIVER_START, "waiting for the driver to become ready", now, due)
+    said = f"the driver has been starting for more than {DRIVER_START / 60:.0f} minutes"
     return wait(WaitCode.DRIVER_START, said, now, who=_MACHINE)
 
 
-_MACHINE = "whoever looks after that machine, or the driver's image"
+_MACHINE = "the administrator of the machine or of the driver image"

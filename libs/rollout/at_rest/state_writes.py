@@ -74,7 +74,7 @@ def unmark_required(node: NodeView, record: NodeRecord, target: str, now: Instan
         node,
         back,
         now,
-        because="its policy wants again what it runs, and that is proven",
+        because="the policy wants the running, validated driver again",
         lease=None,
         cordon=unchanged_cordon(node),
     )

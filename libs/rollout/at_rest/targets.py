@@ -54,19 +54,25 @@ def target_of(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
 def goal_of(node: NodeView, pool: PoolView, target: str, now: Instant) -> Goal | Wait:
     """What the node would get for this target; a wait, while that cannot be told for sure."""
     if not target:
-        why = "; ".join(pool.held) or "its policy asks for no driver that could be rendered"
+        why = "; ".join(pool.held) or "the policy describes no driver that can be deployed"
         return wait(WaitCode.TARGET_MISSING, why, now)
     if not node.variant:
-        why = "what it runs (system, kernel) is not known yet, so neither is which driver it gets"
+        why = "operating system and kernel of the node are not known yet, and thus its driver build"
         return wait(
-            WaitCode.TARGET_UNSETTLED, why, now, who="whoever looks after discovery on that node"
+            WaitCode.TARGET_UNSETTLED,
+            why,
+            now,
+            who="an administrator of the discovery agent on that node",
         )
     build = pool.build(target, node.variant)
     if build is None or build.readiness is _MISSING:
         detail = build.detail if build is not None else ""
-        why = detail or f"there is no driver of target {target} for {node.variant}"
+        why = detail or f"target {target} has no driver build for {node.variant}"
         return wait(WaitCode.TARGET_MISSING, why, now)
     if build.readiness is _UNSETTLED:
-        why = build.detail or f"the driver of target {target} for {node.variant} is being changed"
+        why = (
+            build.detail
+            or f"the driver build of target {target} for {node.variant} is being updated"
+        )
         return wait(WaitCode.TARGET_UNSETTLED, why, now)
     return Goal(target=target, build=build)

@@ -19,13 +19,15 @@ def constrain(
         return None
     standing = made.constraints
     if standing.frozen:
-        return wait(WaitCode.FROZEN, "the brake of its Rollout is Freeze, or was a moment ago", now)
+        return wait(
+            WaitCode.FROZEN, "the Rollout is frozen (spec.brake: Freeze), or was a moment ago", now
+        )
     if node.uid in made.withdrawn:
         return withdrawn_entry_wait(made, now)
     if isinstance(outcome, Wait):
         return outcome
     if not standing.leading:
-        why = "its Rollout does not say yet that this scheduler leads"
+        why = "a new scheduler leads, and its epoch is not yet recorded in the Rollout"
         return wait(WaitCode.STALE, why, now, who=NO_ACTION_NEEDED)
     if isinstance(outcome, Step):
         return _step(node, outcome, made, now)
@@ -35,7 +37,7 @@ def constrain(
 def _step(node: NodeView, step: Step, made: PoolEvaluation, now: Instant) -> NodeOutcome:
     """A node whose place is changed does nothing until that is written."""
     if node.uid in made.retargeted:
-        why = "the policy wants another target: its place there is being written into the Rollout"
+        why = "the policy wants another target; the change is being recorded in the Rollout"
         return wait(WaitCode.PROOF, why, now, who=NO_ACTION_NEEDED)
     return step
 
@@ -55,5 +57,8 @@ def withdrawn_entry_wait(made: PoolEvaluation, now: Instant) -> Wait:
     if made.blocked_by is not None:
         return wait(made.blocked_by.code, made.blocked_by.detail, now, who=made.blocked_by.who)
     return wait(
-        WaitCode.BUDGET, "its place is being taken back in the Rollout", now, who=NO_ACTION_NEEDED
+        WaitCode.BUDGET,
+        "the granted start is being withdrawn from the Rollout",
+        now,
+        who=NO_ACTION_NEEDED,
     )

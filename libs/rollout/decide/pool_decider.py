@@ -101,7 +101,7 @@ class PoolDecider:
     def evaluation(self) -> PoolEvaluation:
         """Where it stands, as it was reckoned last."""
         if self._reckoning is None:
-            raise LookupError(f"pool {self.view.key} was never reckoned")
+            raise LookupError(f"pool {self.view.key} was never evaluated")
         return self._reckoning
 
     @property
@@ -173,7 +173,7 @@ class PoolDecider:
             revision=rollout.revision,
             status=replace(rollout.status, epoch=epoch),
             has_finalizer=rollout.has_finalizer,
-            because=f"a new leader: epoch {epoch}",
+            because=f"new leader: epoch {epoch}",
         )
 
     def _write(self, made: PoolEvaluation, now: Instant) -> WriteRollout | None:
@@ -221,7 +221,9 @@ class PoolDecider:
             status=due,
             brake=Brake.PAUSE if lost else None,
             has_finalizer=is_open(self.view, due),
-            because="it was lost: rebuilt from the Nodes" if lost else "the pool has none yet",
+            because="the Rollout was lost: rebuilt from the Nodes"
+            if lost
+            else "the pool has no Rollout yet",
         )
 
 
@@ -273,11 +275,11 @@ def _moved(before: PoolEvaluation, made: PoolEvaluation) -> set[str] | None:
 def _because(stored: RolloutStatus, due: RolloutStatus, starts: int) -> str:
     said: list[str] = []
     if due.target != stored.target:
-        said.append(f"the target is {due.target}")
+        said.append(f"target: {due.target}")
     if due.phase != stored.phase:
         said.append(f"{due.phase.value}{f': {due.because}' if due.because else ''}")
     if starts:
-        said.append(f"starts: {starts}")
+        said.append(f"nodes started: {starts}")
     if ended := len(stored.in_flight) + starts - len(due.in_flight):
-        said.append(f"ended: {ended}")
-    return "; ".join(said) or "kept up with its nodes"
+        said.append(f"nodes finished: {ended}")
+    return "; ".join(said) or "status of nodes updated"

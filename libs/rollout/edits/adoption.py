@@ -37,7 +37,7 @@ def adopt_from_operator(node: NodeView, pool: PoolView, now: Instant) -> Step | 
         cause=f"adopted in {node.state}",
         cordon_adopted=theirs,
     )
-    message = f"it came in {node.state} from another operator, and is taken over"
+    message = f"another operator left the node in {node.state}; Sluice takes it over"
     return write_step(
         node,
         record,

@@ -45,7 +45,7 @@ def _at_rest(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -
         record,
         pool,
         now,
-        f"its driver label was edited by {who}: it is stamped again, in {pause:.0f} s",
+        f"restore the driver label, edited by {who}, in {pause:.0f} s",
         notes=(_notice(node, record),),
         cause=f"driver label edited by {who}",
         back_off_until=now.at + pause,
@@ -61,7 +61,7 @@ def _in_flight(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant)
         node,
         record_for_restart(node, record, pool, now, edits=record.edits + 1),
         now,
-        because=f"its driver label was edited by {who}, and is stamped again",
+        because=f"restore the driver label, edited by {who}",
         lease=current_lease(node),
         cordon=True if needs_cordon(record) else unchanged_cordon(node),
         driver_label=record.label,
@@ -71,8 +71,8 @@ def _in_flight(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant)
 
 def _notice(node: NodeView, record: NodeRecord) -> Notice:
     message = (
-        f"{DRIVER_LABEL} was {node.driver_label or 'removed'}; its driver pod goes with it, so the"
-        f" node is given {record.label or 'none'} again"
+        f"{DRIVER_LABEL} was {f'set to {node.driver_label}' if node.driver_label else 'removed'},"
+        f" which deletes the driver pod; it is restored to {record.label or 'no value'}"
     )
     return edit_notice(
         node, NodeField.DRIVER, before=record.label, after=node.driver_label, message=message

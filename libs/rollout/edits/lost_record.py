@@ -47,12 +47,16 @@ def loss_reason(node: NodeView, record: NodeRecord | None, pool: PoolView) -> st
     if record is None:
         return _without(node) if _signs(node, pool) else ""
     if node.other_managers(NodeField.RECORD) and not node.is_owned(NodeField.RECORD):
-        return f"its record was rewritten by {field_writer(node, NodeField.RECORD)}"
+        return f"the upgrade record was overwritten by {field_writer(node, NodeField.RECORD)}"
     ours = upgrade_lease(node)
     if record.state in RESTING_STATES:
-        return "" if ours is None else "it is leased by us, and its record knows nothing of it"
+        return (
+            ""
+            if ours is None
+            else "the node has an upgrade lease, but its record shows no upgrade in progress"
+        )
     if ours is None:
-        return f"it was in {record.state}, and its lease is gone or cannot be read"
+        return f"the record is in {record.state}, but the upgrade lease is missing or unreadable"
     return ""
 
 
@@ -75,7 +79,9 @@ def _let_be(node: NodeView, why: str, now: Instant) -> Step | Wait:
         return waits
     names = ", ".join(action.component for action in taken_back)
     return Step(
-        actions=taken_back, because=f"it is not ours any more: `idle` to {names}", wait=waits
+        actions=taken_back,
+        because=f"the upgrade record is lost: withdraw commands, send idle to {names}",
+        wait=waits,
     )
 
 
@@ -109,8 +115,8 @@ def _tokens(node: NodeView, pool: PoolView) -> Iterator[int]:
 
 def _without(node: NodeView) -> str:
     if isinstance(node.record, MalformedAnnotation):
-        return f"its record cannot be read: {node.record.reason}"
-    return "its record is gone"
+        return f"the upgrade record cannot be read: {node.record.reason}"
+    return "the upgrade record is missing"
 
 
 def _signs(node: NodeView, pool: PoolView) -> bool:
@@ -163,12 +169,12 @@ def _adopted(node: NodeView, pool: PoolView, now: Instant) -> Step:
         started=node.state in _STARTED,
         cause=f"adopted by {who} in {node.state or 'no state'}",
     )
-    said = f"it is ours again in {state}, and nothing of it counts as proven"
+    said = f"adopted in {state}; the driver counts as unproven until it is validated"
     return write_step(
         node,
         record,
         now,
-        because=f"{who} had us adopt it",
+        because=f"adopted at the request of {who}",
         lease=None,
         cordon=unchanged_cordon(node),
         cleared=(REQUEST_ANNOTATION, *_theirs(node, NodeField.LEASE)),
@@ -190,12 +196,12 @@ def _forgotten(node: NodeView, pool: PoolView, now: Instant) -> Step:
     Without a proof it is not handed back: it begins anew, as a machine that is in use.
     """
     kept = has_wanted_label(node, pool)
-    said = "state, lease and record are gone" + ("" if kept else ", and so is its driver label")
+    said = "state, lease and record are removed" + ("" if kept else ", and so is the driver label")
     return write_step(
         node,
         None,
         now,
-        because=f"{field_writer(node, NodeField.REQUEST)} had us forget it",
+        because=f"forgotten at the request of {field_writer(node, NodeField.REQUEST)}",
         lease=None,
         cordon=unchanged_cordon(node),
         driver_label=node.driver_label if kept else "",

@@ -14,7 +14,7 @@ from libs.rollout.wait_reasons import wait
 def field_writer(node: NodeView, field: NodeField) -> str:
     """Who wrote this field last, as far as the API server knows: what is removed leaves no name."""
     others = node.other_managers(field)
-    return node.last_managers.get(field) or (others[-1] if others else "somebody")
+    return node.last_managers.get(field) or (others[-1] if others else "an unknown manager")
 
 
 def edit_notice(
@@ -47,11 +47,16 @@ def second_edit_wait(node: NodeView, record: NodeRecord, now: Instant) -> Wait:
     found = list(_differing(node, record))
     who = " and ".join(dict.fromkeys(field_writer(node, field) for field, _, _, _ in found))
     said = "; ".join(
-        f"{key} is {there or 'gone'}, and the record says {ours or 'none'}"
+        f"{key} is {there or 'missing'} instead of {ours or 'empty'}"
         for _, key, there, ours in found
     )
-    said = f"edited by {who}, for the second time in this attempt: {said}"
-    return wait(WaitCode.LABEL_EDITED, said, now, who=f"{who}, by putting it back; then a retry")
+    said = f"edited a second time by {who}, so not restored in this attempt: {said}"
+    return wait(
+        WaitCode.LABEL_EDITED,
+        said,
+        now,
+        who=f"{who}, by restoring the value; then an administrator, by a retry",
+    )
 
 
 def _differing(node: NodeView, record: NodeRecord) -> Iterator[tuple[NodeField, str, str, str]]:

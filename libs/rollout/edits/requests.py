@@ -30,11 +30,16 @@ def consume_requests(node: NodeView) -> tuple[tuple[str, ...], tuple[Notice, ...
     if node.request is NodeRequest.WITHOUT_PREFLIGHT:
         keys.append(REQUEST_ANNOTATION)
         notes.append(
-            request_notice(node, NodeField.REQUEST, node.request.value, "it starts without one")
+            request_notice(
+                node,
+                NodeField.REQUEST,
+                node.request.value,
+                "the upgrade starts without a preflight check",
+            )
         )
     if node.requested:
         keys.append(REQUESTED_ANNOTATION)
-        notes.append(request_notice(node, NodeField.REQUESTED, "true", "the upgrade begins"))
+        notes.append(request_notice(node, NodeField.REQUESTED, "true", "the upgrade starts"))
     return tuple(keys), tuple(notes)
 
 
@@ -63,7 +68,7 @@ def drop_needless_request(
         node,
         record,
         now,
-        because=f"the request {node.request.value} is taken away: {why}",
+        because=f"the request {node.request.value} is removed: {why}",
         lease=current_lease(node),
         cordon=unchanged_cordon(node),
         driver_label=label if record is not None or node.is_owned(NodeField.DRIVER) else "",
@@ -75,12 +80,12 @@ def drop_needless_request(
 def _needless(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
     match node.request:
         case NodeRequest.ADOPT | NodeRequest.FORGET:
-            return "nothing about this node was lost"
+            return "the upgrade record of this node is not lost"
         case NodeRequest.WITHOUT_PREFLIGHT if record is not None:
             if record.state == UpgradeState.UPGRADE_DONE:
                 build = pool.build(pool.target, node.variant)
                 wanted = build is not None and build.label == node.driver_label
-                return "the node waits for no preflight" if wanted else ""
-            return "" if record.state in _WAITING else "its upgrade has begun already"
+                return "the node is not waiting for a preflight check" if wanted else ""
+            return "" if record.state in _WAITING else "the upgrade has already started"
         case _:
             return ""

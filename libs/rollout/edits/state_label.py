@@ -46,7 +46,7 @@ def retry(
 ) -> Step:
     """A person wants it upgraded once more, whatever its evidence says: a new attempt."""
     who = field_writer(node, field)
-    said = f"{who} asked for another upgrade of a node in {record.state}"
+    said = f"{who} requested another upgrade of a node in {record.state}"
     return mark_required(
         node,
         record,
@@ -56,7 +56,7 @@ def retry(
         notes=(request_notice(node, field, UpgradeState.UPGRADE_REQUIRED.value, said),),
         cleared=(REQUESTED_ANNOTATION,) if node.requested else (),
         asked=True,
-        cause=f"asked for by {who}",
+        cause=f"requested by {who}",
         back_off_until=0.0,
         back_off_seconds=0.0,
     )
@@ -64,16 +64,16 @@ def retry(
 
 def _taken_back(node: NodeView, record: NodeRecord, now: Instant) -> Step:
     message = (
-        f"{STATE_LABEL} was {node.state or 'removed'}; it says where the node stands, and is"
-        f" {record.state} again. To ask for another upgrade, set it to upgrade-required on a node"
-        f" that is done or failed"
+        f"{STATE_LABEL} was {f'set to {node.state}' if node.state else 'removed'}, and is restored"
+        f" to {record.state}. To request another upgrade, set it to"
+        f" upgrade-required on a node that is done or failed"
     )
     leased = upgrade_lease(node) is not None
     return write_step(
         node,
         replace(record, edits=record.edits + 1),
         now,
-        because=f"its state was edited by {field_writer(node, NodeField.STATE)}, and is put back",
+        because=f"restore the state label, edited by {field_writer(node, NodeField.STATE)}",
         lease=current_lease(node),
         cordon=True if leased and needs_cordon(record) else unchanged_cordon(node),
         driver_label=None if leased else owned_label(node, record),

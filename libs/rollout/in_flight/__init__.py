@@ -39,7 +39,7 @@ def step_in_flight(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
     """What is done now about a node under a lease of ours, or what it waits for."""
     record, lease = current_record(node), upgrade_lease(node)
     if record is None or lease is None or record.state not in STATES:
-        why = "it has a lease of ours, and no record that says what is being done"
+        why = "the node has an upgrade lease, but no record of what is in progress"
         return wait_reasons.wait(WaitCode.RECORD_LOST, why, now)
     f = InFlightNode(node=node, pool=pool, now=now, record=record, lease=lease)
     if is_failing(f):
@@ -57,4 +57,6 @@ def _renew_epochs(f: InFlightNode) -> Step | None:
     actions = () if f.bus_is_down else slots.renewed_epochs(f.node, f.now)
     if not actions:
         return None
-    return Step(actions=actions, because=f"slots of an earlier leader are under {f.now.epoch} now")
+    return Step(
+        actions=actions, because=f"renew commands of an earlier leader under epoch {f.now.epoch}"
+    )

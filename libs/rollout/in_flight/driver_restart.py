@@ -57,15 +57,19 @@ def _old_driver(f: InFlightNode) -> NodeOutcome:
         named = pod.uid == f.record.old_pod_uid and not pod.deleting
         if named and pod.label in ("", f.record.label):
             return _delete(f, pod)
-    return state_wait(f, WaitCode.OLD_DRIVER, f"{old[0].namespace}/{old[0].name} is still there")
+    return state_wait(
+        f,
+        WaitCode.OLD_DRIVER,
+        f"waiting for the old driver pod to be gone: {old[0].namespace}/{old[0].name}",
+    )
 
 
 def _delete(f: InFlightNode, pod: DriverPod) -> Step:
     """No label makes it go, so we do."""
     ref = PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid)
     shown = f"{pod.namespace}/{pod.name}"
-    wait = state_wait(f, WaitCode.OLD_DRIVER, f"{shown} is deleted")
-    because = f"{shown} is deleted, so that its DaemonSet makes another"
+    wait = state_wait(f, WaitCode.OLD_DRIVER, f"waiting for the old driver pod to be gone: {shown}")
+    because = f"delete driver pod {shown}, so that its DaemonSet creates another"
     return Step(actions=(DeleteDriverPod(pod=ref),), because=because, wait=wait)
 
 
@@ -77,7 +81,7 @@ def driver_failure(f: InFlightNode) -> str:
     if pod.trouble.partition(":")[0] in _PERMANENT:
         return pod.trouble
     if pod.restarts >= limits.RESTARTS:
-        return f"it restarted {pod.restarts} times{_trouble(pod)}"
+        return f"the driver container restarted {pod.restarts} times{_trouble(pod)}"
     return ""
 
 
@@ -91,7 +95,7 @@ def _safe_load(f: InFlightNode) -> Step | None:
     cleared = safe_load_to_clear(f.node, f.record.label)
     if not cleared:
         return None
-    return write_record(f, f.record, "its driver may load now", cleared=cleared)
+    return write_record(f, f.record, "the driver may load now", cleared=cleared)
 
 
 def _cleared(f: InFlightNode) -> NodeOutcome:
@@ -134,7 +138,7 @@ def _swapped(f: InFlightNode) -> NodeOutcome:
     """The op of the driver agent; None: it is done."""
     driver = f.node.components.get(slots.DRIVER)
     if driver is None:
-        return state_wait(f, WaitCode.GATE, "no driver agent is expected on this node any more")
+        return state_wait(f, WaitCode.GATE, "the driver agent is no longer deployed to this node")
     command = _swap(f)
     if f.bus_is_down and (command is None or slots.command_result(driver, command) is None):
         return bus_wait(f)
@@ -144,7 +148,10 @@ def _swapped(f: InFlightNode) -> NodeOutcome:
     if result is None:
         return _under_way(f, driver, command)
     if result.outcome != Ended.DONE:
-        return fail(f, f"{result.code or 'driver-start'}: {result.message or 'the agent gave up'}")
+        return fail(
+            f,
+            f"{result.code or 'driver-start'}: {result.message or 'no reason was reported'}",
+        )
     return _send(f) if _shut_out(f) else None
 
 
@@ -153,14 +160,18 @@ def _send(f: InFlightNode) -> NodeOutcome:
         return bus_wait(f)
     body = _body(f)
     if body is None:
-        return state_wait(f, WaitCode.TARGET_MISSING, "there is no artefact of its target any more")
+        return state_wait(
+            f, WaitCode.TARGET_MISSING, "the driver artefact of the target no longer exists"
+        )
     deadline = f.now.at + limits.UNLOAD
     told = slots.new_command(f.node, slots.DRIVER, body, f.now, token=f.token, deadline=deadline)
     kind = told.command.kind.value
-    detail = f"the driver agent is told to {kind}"
+    detail = f"waiting for the driver agent to begin {kind}"
     until = _sooner(f, _unloaded_by(f, told.command))
     wait = state_wait(f, WaitCode.UNLOAD, detail, until=until)
-    return Step(actions=(told,), because=f"{kind} {told.command.order}", wait=wait)
+    return Step(
+        actions=(told,), because=f"send {kind} {told.command.order} to the driver agent", wait=wait
+    )
 
 
 def _body(f: InFlightNode) -> Swap | Install | None:
@@ -222,10 +233,10 @@ def _under_way(f: InFlightNode, driver: Component, command: Command) -> NodeOutc
 
 def _not_begun(f: InFlightNode, driver: Component, command: Command) -> Wait | Step:
     if driver.is_silent(f.now.at):
-        return state_wait(f, WaitCode.GATE, "the driver agent is silent")
+        return state_wait(f, WaitCode.GATE, "the driver agent has stopped sending heartbeats")
     refused = slots.refusal_text(driver, command)
     if refused:
-        wait = state_wait(f, WaitCode.GATE, f"the driver agent: {refused}")
+        wait = state_wait(f, WaitCode.GATE, f"the driver agent {refused}")
         return recheck_at(wait, command.deadline, f.now)
     detail = f"the driver agent has not begun {command.kind.value} {command.order}"
     return state_wait(f, WaitCode.UNLOAD, detail)
@@ -237,7 +248,9 @@ def _gone(f: InFlightNode) -> NodeOutcome:
         return None
     if f.node.modules_reported and f.node.loaded is None:
         return finish_removal(f)
-    return state_wait(f, WaitCode.UNLOAD, "the agent has yet to say that no driver is loaded")
+    return state_wait(
+        f, WaitCode.UNLOAD, "waiting for the driver agent to report that no driver is loaded"
+    )
 
 
 def _ready(f: InFlightNode) -> NodeOutcome:
@@ -248,7 +261,7 @@ def _ready(f: InFlightNode) -> NodeOutcome:
     return enter_state(
         f,
         UpgradeState.VALIDATION_REQUIRED,
-        "the driver is ready: now it is to be proven",
+        "the driver is ready: validation begins",
         paused=False,
         deadline_renewed=f.record.deadline_renewed,
         deadline=_validated_by(f),
@@ -269,15 +282,15 @@ def _progress_text(f: InFlightNode) -> str:
     driver = f.node.components.get(slots.DRIVER)
     command = _swap(f)
     if driver is None or command is None:
-        return "its driver agent was not told yet"
+        return "no command was sent to the driver agent yet"
     if slots.command_result(driver, command) is None:
         return _agent_progress_text(f, driver, command)
     pod = f.new_pod
     if pod is None and not installs_on_host(f):
-        return "there is no driver pod with its label"
+        return f"no driver pod with label {f.record.label} exists yet"
     if pod is not None and not pod.ready:
-        return f"{pod.namespace}/{pod.name} is not ready{_trouble(pod)}"
-    return "the agent has yet to report its modules"
+        return f"driver pod {pod.namespace}/{pod.name} is not ready yet{_trouble(pod)}"
+    return "the driver agent has not reported the loaded modules yet"
 
 
 def _agent_progress_text(f: InFlightNode, driver: Component, command: Command) -> str:

@@ -49,7 +49,7 @@ def restore_cordon(f: InFlightNode) -> Step | None:
     """The cordon again, where somebody took it away: else pods would come as fast as they go."""
     if not was_uncordoned(f):
         return None
-    because = "somebody uncordoned the node in the middle of its upgrade: cordoned again"
+    because = "the node was uncordoned during its upgrade: cordoned again"
     return write_record(f, f.record, because, initially_cordoned=False)
 
 
@@ -60,9 +60,9 @@ def evict_pods(f: InFlightNode) -> NodeOutcome:
         return again
     if f.node.pods is None:
         if f.is_overdue:
-            return _overdue(f, "nobody could see the node's pods", None)
+            return _overdue(f, "the pods of the node could not be listed", None)
         return state_wait(
-            f, WaitCode.EVICTION, "nobody has looked at the node's pods yet", who=NO_ACTION_NEEDED
+            f, WaitCode.EVICTION, "the pods of the node are not listed yet", who=NO_ACTION_NEEDED
         )
     pods = _classified(f, f.node.pods)
     if pods.none:
@@ -124,10 +124,10 @@ def _evict(
     forcing = all(job.by_force for job in f.node.evictions if job.uid in there)
     if {ref.uid for ref in refs} == asked and (not by_force or forcing):
         return wait
-    how = "deleted by force" if by_force else "asked to leave"
-    because = f"pods are {how}: {first_few(pod.display_name for pod in wanted)}"
+    how = "delete" if by_force else "evict"
+    because = f"{how} pods: {first_few(pod.display_name for pod in wanted)}"
     if not wanted:
-        because = "pods that were asked to leave may stay"
+        because = "cancel evictions: the remaining pods may stay"
     return Step(actions=(EvictPods(pods=refs, by_force=by_force),), because=because, wait=wait)
 
 
@@ -139,11 +139,22 @@ def _wait(f: InFlightNode, pods: _Pods, until: float | None = None) -> Wait:
         if job.uid == pod.uid and job.refused
     ]
     if refused:
-        return state_wait(f, WaitCode.PDB, first_few(refused), until=until)
+        return state_wait(
+            f,
+            WaitCode.PDB,
+            f"eviction refused by a disruption budget: {first_few(refused)}",
+            until=until,
+        )
     if pods.evicted or pods.forced or pods.stuck:
-        return state_wait(f, WaitCode.EVICTION, _named(pods), until=until)
+        return state_wait(
+            f, WaitCode.EVICTION, f"waiting for pods to leave: {_named(pods)}", until=until
+        )
     return state_wait(
-        f, WaitCode.OPERANDS, first_few(pod.display_name for pod in pods.operands), until=until
+        f,
+        WaitCode.OPERANDS,
+        f"waiting for operand pods to leave: "
+        f"{first_few(pod.display_name for pod in pods.operands)}",
+        until=until,
     )
 
 
@@ -159,7 +170,7 @@ def _named(pods: _Pods) -> str:
 
 
 def _why_not(pod: WorkloadPod) -> str:
-    return "bare, and force is off" if pod.bare else "emptyDir, and deleteEmptyDir is off"
+    return "no controller, and force is off" if pod.bare else "emptyDir, and deleteEmptyDir is off"
 
 
 def _overdue(f: InFlightNode, named: str, pods: _Pods | None) -> NodeOutcome:
@@ -177,7 +188,7 @@ def _overdue(f: InFlightNode, named: str, pods: _Pods | None) -> NodeOutcome:
 def _force(f: InFlightNode, pods: _Pods, cause: str) -> NodeOutcome:
     last = (f.deadline or f.now.at) + limits.FORCED
     if limits.is_past(last, f.now):
-        return fail(f, f"{cause}, also by force")
+        return fail(f, f"{cause}; deletion by force did not finish in time either")
     return _evict(f, pods.evicted + pods.forced, _wait(f, pods, last), by_force=True)
 
 
@@ -188,15 +199,13 @@ def wait_for_jobs(f: InFlightNode) -> NodeOutcome:
         return again
     jobs = None if f.node.pods is None else [pod.display_name for pod in f.node.pods if pod.job]
     if jobs is not None and not jobs:
-        return _start_eviction(f, "no job is left: pods with GPUs are asked to leave")
-    shown = "nobody has looked at the node's pods yet" if jobs is None else first_few(jobs)
+        return _start_eviction(f, "no job is left: evict GPU pods")
+    shown = "the pods of the node are not listed yet" if jobs is None else first_few(jobs)
     if not f.is_overdue:
-        return state_wait(f, WaitCode.JOBS, shown)
+        return state_wait(f, WaitCode.JOBS, f"waiting for jobs to finish: {shown}")
     if f.pool.strategy.on_job_timeout is OnJobTimeout.DEFER:
         return release(f, f"jobs: {shown}", back_off=True)
-    return _start_eviction(
-        f, f"the time for jobs is over ({shown}): pods with GPUs are asked to leave"
-    )
+    return _start_eviction(f, f"jobs did not finish in time ({shown}): evict GPU pods")
 
 
 def _start_eviction(f: InFlightNode, because: str) -> Step:
@@ -209,9 +218,7 @@ def pod_deletion(f: InFlightNode) -> NodeOutcome:
     if held is not None:
         return held
     if needs_drain(f):
-        return enter_state(
-            f, UpgradeState.DRAIN_REQUIRED, "no pod with GPUs is left: it is drained"
-        )
+        return enter_state(f, UpgradeState.DRAIN_REQUIRED, "no GPU pod is left: drain the node")
     return _quiesce_and_start(f)
 
 

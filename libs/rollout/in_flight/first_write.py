@@ -54,24 +54,26 @@ def _held_up(
 ) -> Wait | None:
     standing, target = pool.constraints, entry.target
     if target != candidate.target:
-        why = f"its place was given for target {target or 'none'}, and it wants another now"
+        why = f"the start was granted for target {target or 'none'}, and another one is wanted now"
         return wait_reasons.wait(WaitCode.BUDGET, why, now)
     validates = candidate.operation is Operation.VALIDATE
     if (validates, candidate.outside) != (entry.validates, entry.outside):
-        why = "its place was given for another kind of change than the one it needs now"
+        why = "the start was granted for another kind of operation than the node needs now"
         return wait_reasons.wait(WaitCode.BUDGET, why, now)
     record = current_record(node)
     if record is not None and record.token >= entry.token:
-        why = "its last place has ended, and is being taken out of the Rollout"
+        why = "the previous upgrade of the node is being removed from the Rollout"
         return wait_reasons.wait(WaitCode.BUDGET, why, now)
     if target in standing.halted and candidate.operation not in _HARMLESS:
-        return wait_reasons.wait(WaitCode.HALTED, standing.halted[target], now)
+        return wait_reasons.wait(
+            WaitCode.HALTED, f"target {target} is halted: {standing.halted[target]}", now
+        )
     source = "" if candidate.operation in _TAKES_NOTHING else limits.stale_source(now)
     if source:
         return stale_source_wait(source, now)
     if node.uid in standing.may_begin:
         return None
-    why = "its place is kept; its turn comes when another node is back in service"
+    why = "the start is granted; waiting for another node to be back in service"
     return wait_reasons.wait(WaitCode.BUDGET, why, now)
 
 
@@ -195,7 +197,7 @@ def _let_be(node: NodeView, now: Instant) -> Step:
         node,
         None,
         now,
-        because="its driver was here before us and stays: what we wrote on the node goes",
+        because="the pre-installed driver stays; labels and annotations of Sluice are removed",
         lease=None,
         cordon=None if record is None else cordon_at_release(node, record, proven=True),
         driver_label="",

@@ -110,7 +110,7 @@ def recheck_at(wait: Wait, at: float, now: Instant) -> Wait | Step:
 
 def bus_wait(f: InFlightNode) -> Wait:
     """It waits for NATS; its limits wait too."""
-    detail = "nothing is heard of its agents while NATS is away; limits are moved by as much"
+    detail = "NATS is unreachable, so agents cannot report; time limits are extended meanwhile"
     return wait_reasons.wait(WaitCode.BUS, detail, f.now)
 
 
@@ -162,7 +162,7 @@ def taint_wait(f: InFlightNode) -> Step | None:
     settled = f.lease.since + limits.TAINT
     if f.now.at >= settled:
         return None
-    detail = "the node lifecycle controller has yet to follow our cordon with its taint"
+    detail = "waiting for the node lifecycle controller to add the taint of the cordon"
     code = DEFAULT_CODES.get(f.record.state, WaitCode.EVICTION)
     wait = state_wait(f, code, detail, who=wait_reasons.NO_ACTION_NEEDED, until=settled)
     return Step(actions=(), because=detail, wait=wait, wake_at=settled)
@@ -177,7 +177,7 @@ def _cordon_notes(f: InFlightNode) -> tuple[Notice, ...]:
     if not was_uncordoned(f):
         return ()
     manager = f.node.last_managers.get(NodeField.CORDON, "")
-    message = f"{manager or 'somebody'} uncordoned the node in the middle of its upgrade"
+    message = f"{manager or 'an unknown manager'} uncordoned the node during its upgrade"
     note = Notice(
         kind=NoticeKind.CORDON,
         field=NodeField.CORDON,

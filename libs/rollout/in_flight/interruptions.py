@@ -41,7 +41,7 @@ def _unwanted(f: InFlightNode) -> str:
         return ""
     if f.pool.build(f.pool.target, f.node.variant) is None:
         return ""
-    return "the node is to keep a driver after all"
+    return "the policy wants a driver on the node again"
 
 
 def _pointless(f: InFlightNode) -> str:
@@ -50,10 +50,10 @@ def _pointless(f: InFlightNode) -> str:
     if not f.node.variant or not (target != f.record.target or is_releasing(f)):
         return ""
     if build is None or build.readiness is Readiness.MISSING:
-        return f"there is no driver of target {target} for it"
+        return f"target {target} has no driver build for the node"
     runs = f.record.evidence is not None and f.record.evidence.label == f.node.driver_label
     if target != f.record.target and runs and build.label == f.node.driver_label:
-        return "what it runs is wanted again"
+        return "the policy wants the running driver again"
     return ""
 
 
@@ -67,7 +67,7 @@ def _granted(f: InFlightNode) -> tuple[str, Build | None]:
 def _late(f: InFlightNode) -> str:
     """Which limit it was that released it: it is not kept, but follows from what has passed."""
     if f.is_overdue and f.record.state == UpgradeState.WAIT_FOR_JOBS_REQUIRED:
-        return "jobs: they did not end in time"
+        return "jobs: they did not finish in time"
     if f.is_overdue and f.node.pods:
         return "eviction: pods did not leave in time"
     driver = f.node.components.get(slots.DRIVER)
@@ -75,7 +75,7 @@ def _late(f: InFlightNode) -> str:
         return AGENT_SILENT_REASON
     if f.is_overdue and not f.node.ready:
         return NOT_READY_REASON
-    return "quiesce: a component did not let go of the devices in time"
+    return "quiesce: a component did not release the GPU devices in time"
 
 
 def _retargeted(f: InFlightNode) -> Step | None:
@@ -93,7 +93,7 @@ def _retargeted(f: InFlightNode) -> Step | None:
         back_off_until=0.0,
         back_off_seconds=0.0,
     )
-    return write_record(f, record, f"its target is {target} now: the policy was edited")
+    return write_record(f, record, f"the policy was edited: the target is now {target}")
 
 
 def _other_variant(f: InFlightNode) -> Step | None:
@@ -102,7 +102,9 @@ def _other_variant(f: InFlightNode) -> Step | None:
     if build is None or build.label == f.record.label:
         return None
     record = replace(f.record, label=build.label)
-    return write_record(f, record, f"it is {f.node.variant} now: another driver of the same target")
+    return write_record(
+        f, record, f"the node now runs {f.node.variant}: it needs another build of the same target"
+    )
 
 
 def handle_reboot(f: InFlightNode) -> Step | None:
@@ -113,7 +115,7 @@ def handle_reboot(f: InFlightNode) -> Step | None:
         return _renewed(f)
     if f.record.state == UpgradeState.VALIDATION_REQUIRED:
         return restart_again(
-            f, "it was rebooted: its driver has to come up, and be validated, once more"
+            f, "the node was rebooted: the driver must start and be validated again"
         )
     return _renewed(f)
 
@@ -151,7 +153,7 @@ def _renewed(f: InFlightNode) -> Step | None:
         deadline=deadline,
         deadline_renewed=True,
     )
-    because = "it was rebooted: the limit of its state begins anew, this once"
+    because = "the node was rebooted: the time limit of its state starts again, once"
     return write_record(f, record, because, driver_label=label)
 
 

@@ -34,7 +34,7 @@ from libs.rollout.node_writes import cordon_at_release, unchanged_cordon, update
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.wait_reasons import first_few
 
-AGENT_SILENT_REASON: Final = "agent-silent: its driver agent is silent"
+AGENT_SILENT_REASON: Final = "agent-silent: the driver agent has stopped sending heartbeats"
 NOT_READY_REASON: Final = "not-ready: the Node did not become Ready in time"
 """Why a node is given back rather than started."""
 
@@ -60,12 +60,12 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
         for name in (slots.DRIVER, slots.VALIDATOR)
         if name in f.node.components and _slot_body(f.node, name) != Idle(proven=proven)
     ]
-    return _given_back(f, reduced, "validated: the node is given back", proven=True, before=before)
+    return _given_back(f, reduced, "validated; uncordoned", proven=True, before=before)
 
 
 def finish_removal(f: InFlightNode) -> NodeOutcome:
     """The driver is gone in this boot: nothing of ours stays on the node."""
-    step = _given_back(f, None, "the driver is removed: the node is no longer ours", proven=True)
+    step = _given_back(f, None, "the driver is removed; the node is no longer managed", proven=True)
     return _and_then(step, _idle_all(f, (*slots.QUIESCED, slots.DRIVER)))
 
 
@@ -112,13 +112,15 @@ def release(f: InFlightNode, why: str, *, back_off: bool) -> NodeOutcome:
     if f.bus_is_down and telling:
         return bus_wait(f)
     if telling:
-        wait = state_wait(f, WaitCode.QUIESCE, f"released: {why}")
-        return Step(actions=(*_stops(f), *telling), because=f"released: {why}", wait=wait)
+        wait = state_wait(
+            f, WaitCode.QUIESCE, f"waiting for components to resume before the release: {why}"
+        )
+        return Step(actions=(*_stops(f), *telling), because=f"release the node: {why}", wait=wait)
     unanswered = _unanswered(f, told)
     if f.bus_is_down and unanswered:
         return bus_wait(f)
     if unanswered:
-        detail = f"released ({why}), when {first_few(unanswered)} answered its idle, or is silent"
+        detail = f"waiting for {first_few(unanswered)} to resume before the release: {why}"
         silent_at = max(f.node.components[name].silent_at for name in unanswered)
         return recheck_at(
             state_wait(f, WaitCode.QUIESCE, detail, until=silent_at), silent_at, f.now
@@ -168,7 +170,7 @@ def fail(f: InFlightNode, cause: str) -> NodeOutcome:
     answered = driver.slot is not None and slots.command_result(driver, driver.slot) is not None
     if answered or driver.is_silent(f.now.at):
         return _failed(f, f.record.cause)
-    detail = f"fails ({f.record.cause}), when the driver agent answered its idle, or is silent"
+    detail = f"the upgrade failed; waiting for the driver agent to stop: {f.record.cause}"
     wait = state_wait(
         f, DEFAULT_CODES.get(f.record.state, WaitCode.GATE), detail, until=driver.silent_at
     )
@@ -183,7 +185,7 @@ def is_failing(f: InFlightNode) -> bool:
 
 def _begin_to_fail(f: InFlightNode, cause: str) -> Step:
     told = slots.idle_command(f.node, slots.DRIVER, f.now, token=f.token)
-    because = f"it fails: {cause}"
+    because = f"the upgrade fails: {cause}"
     if f.record.cause == cause:
         return Step(actions=(told,), because=because)
     return _and_then(write_record(f, replace(f.record, cause=cause), because), (told,))

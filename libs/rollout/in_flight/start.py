@@ -93,13 +93,15 @@ def _saying(pending: Sequence[tuple[str, Component, Command]]) -> str:
         result = slots.command_result(component, command)
         refused = slots.refusal_text(component, command)
         if result is not None:
-            said.append(f"{name} could not: {result.message or result.outcome.value}")
+            said.append(
+                f"{name} failed to release the devices: {result.message or result.outcome.value}"
+            )
         elif refused:
-            said.append(f"{name}: {refused}")
+            said.append(f"{name} {refused}")
         else:
             slow.append(name)
     if slow:
-        said.insert(0, f"{', '.join(slow)} not let go of the devices yet")
+        said.insert(0, f"GPU devices not yet released by {', '.join(slow)}")
     return "; ".join(said)
 
 
@@ -110,8 +112,10 @@ def _tell(f: InFlightNode, names: Sequence[str]) -> Step:
         for name in names
     )
     shown = ", ".join(names)
-    wait = state_wait(f, WaitCode.QUIESCE, f"{shown} told to let go of the devices", until=deadline)
-    return Step(actions=actions, because=f"{shown} let go of the devices", wait=wait)
+    wait = state_wait(
+        f, WaitCode.QUIESCE, f"waiting for {shown} to release the GPU devices", until=deadline
+    )
+    return Step(actions=actions, because=f"send quiesce to {shown}", wait=wait)
 
 
 def start(f: InFlightNode) -> NodeOutcome:
@@ -120,9 +124,9 @@ def start(f: InFlightNode) -> NodeOutcome:
     if held is not None:
         return held
     old = old_driver_pod(f.node, f.record.label, f.record.operation)
-    because = f"the start: its driver label becomes {f.record.label}"
+    because = f"start: set the driver label to {f.record.label}"
     if f.record.operation is Operation.REMOVE:
-        because = "the start: its driver label goes"
+        because = "start: remove the driver label"
     return enter_state(
         f,
         UpgradeState.POD_RESTART_REQUIRED,
@@ -164,9 +168,13 @@ def _unsound(f: InFlightNode) -> NodeOutcome:
         return None
     entry = f.pool.constraints.in_flight.get(f.node.uid)
     if entry is None:
-        return _forever(f, WaitCode.BUDGET, "its place in flight is being put back in the Rollout")
+        return _forever(f, WaitCode.BUDGET, "the upgrade is being recorded in the Rollout again")
     if f.record.target in f.pool.constraints.halted:
-        return _forever(f, WaitCode.HALTED, f.pool.constraints.halted[f.record.target])
+        return _forever(
+            f,
+            WaitCode.HALTED,
+            f"target {f.record.target} is halted: {f.pool.constraints.halted[f.record.target]}",
+        )
     return _unsettled(f)
 
 
@@ -179,26 +187,28 @@ def _sick(f: InFlightNode) -> NodeOutcome:
         return None
     if f.is_overdue:
         return release(f, NOT_READY_REASON, back_off=True)
-    return state_wait(f, WaitCode.NOT_READY, "the Node is not Ready; it is not started like that")
+    return state_wait(
+        f, WaitCode.NOT_READY, "the Node is not Ready; the driver is changed only once it is"
+    )
 
 
 def _unsettled(f: InFlightNode) -> NodeOutcome:
     build = f.build
     if not f.node.variant:
-        why = "what it runs (system, kernel) is not known, so neither is which driver it gets"
+        why = "operating system and kernel of the node are not known, and thus its driver build"
         return _forever(f, WaitCode.TARGET_UNSETTLED, why)
     if build is None or build.readiness is Readiness.MISSING:
-        why = f"there is no driver of target {f.record.target} for it"
+        why = f"target {f.record.target} has no driver build for the node"
         return release(f, why, back_off=False)
     if build.readiness is Readiness.UNSETTLED:
-        detail = build.detail or f"the driver of target {f.record.target} is being changed"
+        detail = build.detail or f"the driver build of target {f.record.target} is being updated"
         return _forever(f, WaitCode.TARGET_UNSETTLED, detail)
     return None
 
 
 def stale_source_wait(source: str, now: Instant) -> Wait:
     """Nothing is taken away on old news (docs/states.md#freshness)."""
-    detail = f"the last word of {source} is more than {limits.STALE_AFTER:.0f} s old"
+    detail = f"the latest data on {source} is more than {limits.STALE_AFTER:.0f} s old"
     return wait_reasons.wait(WaitCode.STALE, detail, now)
 
 

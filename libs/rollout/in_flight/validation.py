@@ -49,13 +49,13 @@ def _lost(f: InFlightNode) -> NodeOutcome:
     """The driver that was to be validated is not the one that is there."""
     if f.record.operation is not Operation.VALIDATE:
         if is_pod_shut_out(f):
-            return restart_again(f, "its driver pod was made anew: it has to be let in once more")
+            return restart_again(f, "the driver pod was recreated: it must pass the gate again")
         why = driver_failure(f)
         if why:
             return fail(f, f"driver-start: {why}")
     if f.node.safe_load:
         cleared = (SAFE_LOAD_ANNOTATION,)
-        return write_record(f, f.record, "its driver may load now", cleared=cleared)
+        return write_record(f, f.record, "the driver may load now", cleared=cleared)
     return bus_wait(f) if f.bus_is_down else None
 
 
@@ -136,16 +136,16 @@ def _doubt(look: _Observation, evidence: Evidence) -> str:
     """What of it does not fit the node as it is now; empty: it proves what runs here."""
     node, label = look.f.node, look.f.record.label
     if evidence.node_uid != node.uid:
-        return f"it is about node uid {evidence.node_uid}"
+        return f"the evidence is for node uid {evidence.node_uid}"
     if evidence.boot_id != node.boot_id:
-        return f"it is about boot {evidence.boot_id}"
+        return f"the evidence is for boot {evidence.boot_id}"
     if evidence.kernel != node.kernel:
-        return f"it is about kernel {evidence.kernel}"
+        return f"the evidence is for kernel {evidence.kernel}"
     if evidence.label != label or node.driver_label != label:
-        return f"it is about driver label {evidence.label}"
+        return f"the evidence is for driver label {evidence.label}"
     if look.run is None or not look.ready:
-        return "no driver runs that it could be about"
-    return "" if covers_run(evidence, look.run) else "it is about another run of the driver"
+        return "the driver is not running any more"
+    return "" if covers_run(evidence, look.run) else "the evidence is for another run of the driver"
 
 
 def _answered(look: _Observation) -> bool:
@@ -162,14 +162,14 @@ def _failed_step(evidence: Evidence) -> str:
     for step in evidence.steps:
         if not step.passed:
             return f"{step.name}: {step.message}" if step.message else step.name
-    return "it did not pass"
+    return "a check did not pass"
 
 
 def _late(look: _Observation) -> NodeOutcome:
     if not look.f.is_overdue:
         return None
     if look.evidence is not None:
-        why = _doubt(look, look.evidence) or "it was not answered"
+        why = _doubt(look, look.evidence) or "a command to an agent was not answered"
         return fail(look.f, f"validation: {why}")
     return fail(look.f, f"validation: {_progress_text(look)}")
 
@@ -185,7 +185,7 @@ def _command_step(look: _Observation) -> Step | None:
     if not actions:
         return None
     shown = ", ".join(f"{one.command.kind.value} to {one.component}" for one in actions)
-    wait = state_wait(f, WaitCode.VALIDATION, "the validator has yet to begin")
+    wait = state_wait(f, WaitCode.VALIDATION, "waiting for the validator to begin")
     return Step(actions=tuple(actions), because=shown, wait=wait)
 
 
@@ -227,7 +227,7 @@ def _ask(f: InFlightNode, run: DriverRun) -> WriteSlot:
 
 def _validating(look: _Observation) -> Wait:
     if not look.ready:
-        said = "the driver that is to be validated is not ready"
+        said = "waiting for the driver to become ready for validation"
         return state_wait(look.f, WaitCode.DRIVER_START, said)
     return state_wait(look.f, WaitCode.VALIDATION, _progress_text(look))
 
@@ -235,11 +235,11 @@ def _validating(look: _Observation) -> Wait:
 def _progress_text(look: _Observation) -> str:
     validator = look.f.node.components.get(slots.VALIDATOR)
     if validator is None:
-        return "no validator is expected on this node"
+        return "no validator is deployed to this node"
     progress = None if look.command is None else slots.command_progress(validator, look.command)
     if progress is not None:
         return f"{progress.phase}: {progress.detail}" if progress.detail else progress.phase
     if validator.is_silent(look.f.now.at):
-        return "the validator is silent"
+        return "the validator has stopped sending heartbeats"
     refused = slots.refusal_text(validator, look.command)
-    return f"the validator: {refused}" if refused else "the validator has not begun"
+    return f"the validator {refused}" if refused else "the validator has not begun"

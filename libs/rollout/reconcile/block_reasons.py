@@ -32,11 +32,11 @@ def pool_block_reason(pool: PoolView, now: Instant) -> BlockReason | None:
     if now.visibility.foreign_operator:
         return block_reason(WaitCode.FOREIGN_OPERATOR, now.visibility.foreign_operator)
     if spec_of(pool).brake is Brake.PAUSE:
-        return block_reason(WaitCode.PAUSED, f"the brake of Rollout {pool.key} is Pause")
+        return block_reason(WaitCode.PAUSED, f"Rollout {pool.key} is paused (spec.brake: Pause)")
     if not pool.upgrade.auto_upgrade:
         return block_reason(WaitCode.PAUSED, "autoUpgrade is off in the policy")
     if pool.held:
-        return block_reason(WaitCode.PAUSED, "; ".join(pool.held), "whoever writes the policy")
+        return block_reason(WaitCode.PAUSED, "; ".join(pool.held), "the author of the policy")
     return None
 
 

@@ -245,8 +245,12 @@ def _move(
         grows = not entry.outside and bearing.uid not in counted
         over = len(counted) + grows > harm.allowance(record)
         if harm.is_halted(record) or (over and not (record.proven or entry.outside)):
-            why = record.halted_because or "all its places are taken while it proves itself"
-            refused[bearing.uid] = f"the policy wants {pool.target} now: {why}"
+            why = (
+                f"is halted: {record.halted_because}"
+                if record.halted_because
+                else "may not start on more nodes until it is proven"
+            )
+            refused[bearing.uid] = f"the policy now wants target {pool.target}, which {why}"
             continue
         moved[bearing.uid] = replace(entry, target=pool.target)
         if grows:
