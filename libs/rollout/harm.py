@@ -1,7 +1,7 @@
-"""What a target may still do to a pool (docs/states.md#harm): over sets of node uids.
+"""Bounded harm: how many failures of a target a pool tolerates (docs/states.md#harm).
 
-Must not know nodes, nor who wants to start. A set is only ever added to, but for `validated`, which
-is emptied when a person accepts another number of failures.
+Works on sets of node uids. Sets only grow, but for `validated`, which is emptied when a person
+accepts another number of failures.
 """
 
 from collections.abc import Iterable
@@ -14,30 +14,29 @@ from libs.policy.kinds.strategy import StrategySpec
 
 
 def threshold(strategy: StrategySpec, *, base: int) -> int:
-    """T: so many nodes prove a target, and so many failures halt it."""
+    """T: so many validated nodes prove a target, and so many failures halt it."""
     return max(1, scaled_value(strategy.failure_threshold, base))
 
 
 def accepted(spec: RolloutSpec, target: str) -> int:
-    """How many failures of this target a person accepts."""
+    """Return how many failures of this target a person has accepted."""
     release = spec.release
     return release.failures if release is not None and release.target == target else 0
 
 
 def allowance(record: TargetRecord) -> int:
-    """So many nodes may be in flight or broken while it proves itself."""
+    """Return how many nodes may be in flight or failed while the target is not proven."""
     return record.accepted + record.threshold
 
 
 def is_halted(record: TargetRecord) -> bool:
-    """Whether nobody may be started on it."""
     return len(record.failed) >= allowance(record)
 
 
 def starts_left(record: TargetRecord, flying: set[str]) -> int | None:
-    """How many more may start, unless it is halted; None: harm does not limit them any more.
+    """Return how many more nodes may start, unless halted; None: no limit by harm.
 
-    Less than none: not even one that is counted already.
+    Negative when more nodes are in flight or failed than the allowance permits.
     """
     if record.proven:
         return None
@@ -53,7 +52,7 @@ def updated_record(
     validated: Iterable[str],
     now: float,
 ) -> TargetRecord:
-    """The record with what is newly known of its target; the same one where nothing is."""
+    """Merge new failures and validations into the record; the same object if nothing is new."""
     now_accepted = accepted(spec, target)
     if now_accepted != record.accepted:
         record = replace(record, accepted=now_accepted, validated=(), proven=False)
@@ -65,7 +64,7 @@ def updated_record(
 
 
 def _validated(record: TargetRecord, validated: Iterable[str], now: float) -> TargetRecord:
-    """What is proven stays so; a healed failure proves nothing."""
+    """Add validations. A proven target stays proven; a healed failure proves nothing."""
     more = sorted(set(validated).difference(record.failed, record.validated))
     free = record.threshold - len(record.validated)
     if more and free > 0:
@@ -76,14 +75,13 @@ def _validated(record: TargetRecord, validated: Iterable[str], now: float) -> Ta
 
 
 def halted_reason(record: TargetRecord) -> str:
-    """Why it is halted; empty: it is not."""
     if not is_halted(record):
         return ""
     return f"{len(record.failed)} of {allowance(record)} allowed failures"
 
 
 def last_good(targets: dict[str, TargetRecord]) -> str:
-    """The newest target that was proven and is not halted."""
+    """Return the newest target that was proven and is not halted."""
     good = [
         (record.proven_at, target)
         for target, record in targets.items()
@@ -93,5 +91,5 @@ def last_good(targets: dict[str, TargetRecord]) -> str:
 
 
 def can_be_dropped(record: TargetRecord) -> bool:
-    """Whether a record need not be kept, if it is neither wanted, in flight nor the last-good."""
+    """Whether the record is needless if the target is not wanted, in flight or last-good."""
     return record.complete and record.proven and not is_halted(record)

@@ -1,7 +1,4 @@
-"""How a wait is put: its code, and who can end it, as docs/states.md#waits has them.
-
-Must not know when anything waits.
-"""
+"""Building waits: code, detail, and who can end the wait (docs/states.md#waits)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -55,13 +52,12 @@ def wait(
     *,
     who: str | None = None,
 ) -> Wait:
-    """A wait that begins now, to be ended by those whom its code names."""
+    """Return a wait that begins now; `who` defaults to the entry of its code."""
     said = RESOLVED_BY[code] if who is None else who
     return Wait(code=code, detail=detail, since=now.at, until=until, who=said)
 
 
 def first_few(names: Iterable[str], shown: int = 5) -> str:
-    """The first of them, and how many more there are."""
     every = list(names)
     more = f" and {len(every) - shown} more" if len(every) > shown else ""
     return ", ".join(every[:shown]) + more

@@ -1,7 +1,6 @@
-"""Along the candidates of a pool, in their order: who starts, who is asked, who waits and why.
+"""Grant starts to the candidates of a pool, in their order.
 
-A node keeps its place in the order while its agent has time to answer. Must not know what is done
-about a node that starts.
+A node keeps its turn while its agent has time to answer the preflight check.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,23 +28,23 @@ from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED, wait
 
 PREFLIGHTS_AHEAD: Final = 4
-"""So many more are asked than there are places."""
+"""So many more preflight checks are requested than nodes may start."""
 RECHECKS_AT_ONCE: Final = 8
-"""So many of those whom their preflight blocks are asked again at a time."""
+"""So many failed preflight checks are repeated at a time."""
 
 
 class Allocation(msgspec.Struct, kw_only=True):
-    """What comes of it for one pool."""
+    """What is granted in one pool, and the waits that follow."""
 
     entries: dict[str, InFlight] = {}
-    """By uid: who starts."""
+    """By uid: nodes that start."""
     names: list[str] = []
     preflight_steps: dict[str, Step] = {}
-    """By name: whose agent is asked."""
+    """By name: nodes whose agent is asked."""
     waits: dict[str, Wait] = {}
-    """By name: who waits for another reason than the line in which it stands."""
+    """By name: waits for another reason than that of the node's queue."""
     changed_queues: list[CandidateQueue] = []
-    """Lines in which another code is waited for than before."""
+    """Queues whose wait code changed."""
     probes: tuple[str, ...] = ()
     wake_at: float | None = None
 
@@ -61,10 +60,7 @@ def allocate(
     fresh: Freshness,
     now: Instant,
 ) -> Allocation:
-    """Who starts now; and for each line, why who stands in it does not.
-
-    `before` is what nodes waited for at the last decision.
-    """
+    """Grant starts; `before` are the wait codes of the last decision."""
     grant = Allocation()
     room = Headroom(pool, tally, reckoning)
     walk = _Walk(pool, queues, grant, nodes=nodes, before=before, fresh=fresh, now=now)
@@ -75,7 +71,7 @@ def allocate(
 
 
 class _Walk:
-    """One way along the lines of a pool."""
+    """One pass over the queues of a pool."""
 
     def __init__(
         self,
@@ -97,7 +93,7 @@ class _Walk:
         self._grant = grant
 
     def along(self, room: Headroom) -> None:
-        """Places go to the smallest rank of all lines that are open; then a few are asked ahead."""
+        """Grant starts to the smallest ranks of all open queues; then check a few ahead."""
         heads: list[tuple[Rank, QueueKey, CandidateQueue, Iterator[Rank]]] = []
         ahead: list[tuple[Rank, CandidateQueue, Iterator[Rank]]] = []
         for key, queue in self._queues.queues.items():
@@ -124,7 +120,7 @@ class _Walk:
         self._ask_ahead(ahead)
 
     def _turn_of(self, name: str, lot: QueueKey) -> None:
-        """There is a place for it, which it keeps while a question to it is on its way."""
+        """Start the node whose turn it is, or hold its turn while its check is pending."""
         node, candidate = self._nodes[name], self._queues.candidates[name]
         if node.write_pending:
             return
@@ -167,7 +163,7 @@ class _Walk:
             )
 
     def _ask_ahead(self, heads: list[tuple[Rank, CandidateQueue, Iterator[Rank]]]) -> None:
-        """The next ones of lines that were open a moment ago."""
+        """Request the checks of the next candidates of queues that were open a moment ago."""
         lines = [
             [(rank, queue), *((one, queue) for one in islice(line, PREFLIGHTS_AHEAD - 1))]
             for rank, queue, line in heads
@@ -179,7 +175,7 @@ class _Walk:
                 self._ask(node, candidate, queue.wait(self._now.at))
 
     def ask_again(self) -> None:
-        """Those who were blocked a minute ago, a few at a time."""
+        """Repeat failed checks, a few at a time."""
         free = max(0, RECHECKS_AT_ONCE - len(self._queues.rechecking))
         for _, name in islice(self._queues.due, free):
             known = self._queues.blocked[name].wait
@@ -188,7 +184,7 @@ class _Walk:
 
 
 def next_token(node: NodeView) -> int:
-    """One more than the highest that the node or any of its agents knows."""
+    """Return one more than the highest token that the node or any of its agents has."""
     known = [0]
     if isinstance(node.record, NodeRecord):
         known.append(node.record.token)

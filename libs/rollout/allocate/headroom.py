@@ -1,7 +1,4 @@
-"""How many more may start in a pool, by each of its limits, while starts are granted.
-
-Every place that is taken counts for the next one who asks. Must not know in which order they come.
-"""
+"""How many more nodes may start in a pool, by each of its limits, while starts are granted."""
 
 from enum import Enum, auto
 from itertools import islice
@@ -20,7 +17,7 @@ _LIMITS = "the author of the policy, by raising maxUnavailable"
 
 
 class _Limit(Enum):
-    """What holds candidates, in the order in which it is said."""
+    """Limits in the order in which they are reported."""
 
     STOP = auto()
     HALT = auto()
@@ -31,7 +28,7 @@ class _Limit(Enum):
 
 
 class Headroom:
-    """Of one pool, at one moment."""
+    """Headroom of one pool at one moment; each granted start reduces it."""
 
     def __init__(self, pool: PoolView, tally: PoolTally, reckoning: PoolEvaluation) -> None:
         self._pool = pool
@@ -43,7 +40,7 @@ class Headroom:
         self._proof: dict[str, int | None] = {}
 
     def _promised(self) -> int:
-        """Available nodes that were granted, and will be unavailable when they begin."""
+        """Return how many available nodes were granted, and become unavailable when they begin."""
         return sum(
             lowers_capacity(one)
             for uid, one in self._tally.pending.items()
@@ -77,7 +74,7 @@ class Headroom:
         return left is not None and left < (0 if lot.already_failed else 1)
 
     def take(self, lot: QueueKey) -> None:
-        """A start of this kind is granted, or a place is kept for one."""
+        """Count a start that is granted, or held for a pending preflight check."""
         if lot.validates_only:
             return
         self._available -= lot.costs_budget
@@ -91,11 +88,9 @@ class Headroom:
             self._proof[lot.target] = left - 1
 
     def is_open(self, lot: QueueKey) -> bool:
-        """Whether one of this kind can start now."""
         return self._limit(lot) is None
 
     def block_reason(self, lot: QueueKey) -> BlockReason | None:
-        """Why one of this kind cannot start now."""
         match self._limit(lot):
             case _Limit.STOP:
                 return self._reckoning.blocked_by
@@ -114,7 +109,7 @@ class Headroom:
                 return None
 
     def _limit(self, lot: QueueKey) -> _Limit | None:
-        """The first that holds it."""
+        """Return the first limit that blocks such a candidate."""
         if self._reckoning.blocked_by is not None:
             return _Limit.STOP
         if lot.validates_only:
@@ -146,7 +141,7 @@ class Headroom:
         )
 
     def _in_the_way(self, target: str) -> str:
-        """Who holds the places of the proof, the longest first."""
+        """Return the nodes that are in flight for the target, the longest first."""
         shown = ", ".join(name for _, name in islice(self._tally.holders[target], 3))
         more = len(self._tally.in_flight[target]) - 3
         return f"{shown} and {more} more" if more > 0 else shown

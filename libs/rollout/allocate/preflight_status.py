@@ -1,8 +1,7 @@
-"""Where the question to a candidate's driver agent stands: could this driver be brought up here?
+"""The status of a candidate's preflight check: could this driver be brought up on the node?
 
-An answer counts for a minute, in its boot, for the label that was asked about; what it found only
-as long as no more pods are known to leave. No answer in ten seconds is one too. Must not know how
-many may start.
+An answer is valid for a minute, in its boot, for its label, and what it found only while no more
+pods are known to leave. No answer within ten seconds counts as a failed check.
 """
 
 from enum import Enum, auto
@@ -21,27 +20,23 @@ ANSWER_SECONDS: Final = 10.0
 
 
 class PreflightPhase(Enum):
-    """What is known."""
-
     CLEAR = auto()
-    """Nothing stands in the way, or nothing had to be asked."""
+    """Nothing stands in the way, or no check is needed."""
     NEEDED = auto()
-    """It has to be asked."""
+    """The check has to be requested."""
     PENDING = auto()
-    """It was asked, and has time to answer."""
+    """The check was requested and has time to be answered."""
     BLOCKED = auto()
-    """Something stands in the way, or nobody answers: the others go on."""
+    """A finding, or no answer: the other candidates go on."""
 
 
 class PreflightStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it stands, and what the node waits for by it."""
-
     phase: PreflightPhase
     wait: Wait | None = None
     due: float | None = None
-    """When it stands otherwise by time alone: of one that is blocked, when to ask again."""
+    """When time alone changes the status; if blocked, when to repeat the check."""
     is_pending: bool = False
-    """A question is out."""
+    """A request is not answered yet."""
 
 
 _CLEAR: Final = PreflightStatus(phase=PreflightPhase.CLEAR)
@@ -51,7 +46,7 @@ _OPEN: Final = PreflightStatus(phase=PreflightPhase.NEEDED)
 def preflight_status(
     node: NodeView, candidate: Candidate, before: WaitCode | None, now: float
 ) -> PreflightStatus:
-    """Where it stands; `before` is what the node waited for at the last decision."""
+    """Return the status; `before` is the node's wait code at the last decision."""
     check, asked = candidate.check, node.preflight
     if check is None:
         return _CLEAR
@@ -72,12 +67,10 @@ def _answered(
 
 
 def _knew_less(asked: PreflightQuery, check: PreflightCheck) -> bool:
-    """Whether pods may have been found of which it is known only now that they will leave."""
     return asked.removes is not None and not set(asked.removes).issuperset(check.removes_pods)
 
 
 def _asked(asked: PreflightQuery, before: WaitCode | None, now: float) -> PreflightStatus:
-    """Who gave trouble before keeps no place while it is asked again."""
     patience = asked.asked_at + ANSWER_SECONDS
     again = asked.asked_at + CHECK_VALID_SECONDS
     out = now < patience

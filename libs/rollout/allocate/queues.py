@@ -1,7 +1,6 @@
-"""Candidates of a pool: those whom the same limits hold stand in one line, and wait for one reason.
+"""Queues of candidates: one queue for all candidates of a pool that the same limits apply to.
 
-So a place that is taken or given back touches the heads of a few lines, never every node. Must not
-know the limits.
+A slot that is taken or returned thus changes the heads of a few queues, never every node.
 """
 
 from typing import NamedTuple
@@ -22,21 +21,20 @@ _BLOCKED = PreflightPhase.BLOCKED
 
 
 class QueueKey(NamedTuple):
-    """Which limits hold a candidate."""
+    """Which limits apply to a candidate."""
 
     validates_only: bool
-    """It is merely validated: nothing but a pause does."""
+    """Only validated: nothing but a pause blocks it."""
     is_recovery: bool
-    """It counts for no target: unless it is merely validated, it failed on an earlier one."""
+    """It counts for no target: it failed on an earlier one, unless it is only validated."""
     costs_budget: bool
     """It is available, and its start would make it unavailable."""
     already_failed: bool
-    """It failed on this target before, so that it is counted there already."""
+    """It failed on this target before and is already counted there."""
     target: str
 
 
 def queue_key(candidate: Candidate, bearing: NodeContribution, tally: PoolTally) -> QueueKey:
-    """Which limits hold it."""
     operation = candidate.operation
     target = "" if operation is _REMOVE else candidate.target
     costs = not bearing.unavailable and operation not in NON_DISRUPTIVE
@@ -45,8 +43,6 @@ def queue_key(candidate: Candidate, bearing: NodeContribution, tally: PoolTally)
 
 
 class CandidateQueue:
-    """Candidates whom the same limits hold."""
-
     def __init__(self, lot: QueueKey) -> None:
         self.key = lot
         self.ranking = RankedNodes()
@@ -54,7 +50,7 @@ class CandidateQueue:
         self._waits: dict[float, Wait] = {}
 
     def set_block(self, reason: BlockReason | None) -> bool:
-        """Who stands here waits for this; whether it has another code than before."""
+        """Set why the queue waits; return whether the code of the reason changed."""
         had, self.blocked_by = self.blocked_by, reason
         if had == reason:
             return False
@@ -62,7 +58,7 @@ class CandidateQueue:
         return had is None or reason is None or had.code is not reason.code
 
     def wait(self, since: float) -> Wait:
-        """What one waits for who stands here; shared by all who came at the same time."""
+        """Return the wait of a candidate in this queue; shared by all with the same `since`."""
         made = self._waits.get(since)
         if made is None:
             reason = self.blocked_by
@@ -84,11 +80,11 @@ class CandidateQueues:
         self.queues: dict[QueueKey, CandidateQueue] = {}
         self.candidates: dict[str, Candidate] = {}
         self.blocked: dict[str, PreflightStatus] = {}
-        """By name: those whom their preflight keeps from standing in a line."""
+        """By name: candidates blocked by their preflight check, in no queue."""
         self.rechecking: set[str] = set()
-        """Of these, who is being asked again."""
+        """Blocked candidates whose check is being repeated."""
         self.due: SortedList[tuple[float, str]] = SortedList()
-        """Of these, who may be asked again, the longest known first."""
+        """Blocked candidates whose check may be repeated, the longest due first."""
         self._due_since: dict[str, float] = {}
         self._queue_of: dict[str, CandidateQueue] = {}
 
@@ -102,7 +98,7 @@ class CandidateQueues:
         before: WaitCode | None,
         now: float,
     ) -> tuple[PreflightStatus, CandidateQueue | None]:
-        """It could start, as far as it alone is concerned: what is known, and its line."""
+        """Put a candidate into its queue, unless its preflight check blocks it."""
         name = node.name
         self._unblock(name)
         self.candidates[name] = candidate
@@ -122,7 +118,6 @@ class CandidateQueues:
         return asked, queue
 
     def drop(self, name: str) -> None:
-        """It could not start now."""
         if name in self.candidates:
             del self.candidates[name]
             self._unblock(name)

@@ -1,7 +1,4 @@
-"""The look at a node that nobody is changing: `rest`. What is in place is passed by in a few steps.
-
-One function for each state that a node can rest in; what they share is in the modules beside.
-"""
+"""The step of a node at rest: one function for each state that a node rests in."""
 
 from libs.contracts.node import NodeRecord, UpgradeState
 from libs.contracts.waits import WaitCode
@@ -30,7 +27,7 @@ _SETTLED = Readiness.SETTLED
 
 
 def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
-    """What is to be done about a node without a lease of ours, or why it has to wait."""
+    """Return what a node without a lease of ours needs, or why it has to wait."""
     record = current_record(node)
     if (
         record is not None
@@ -49,7 +46,7 @@ def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
 
 
 def lease_holder(node: NodeView) -> str:
-    """Who has the node leased; his are its slots, and its state."""
+    """Return the owner of the lease, who controls the slots and the state of the node."""
     if isinstance(node.lease, MalformedAnnotation):
         return "an unknown owner (the lease annotation cannot be read)"
     lease = current_lease(node)
@@ -59,7 +56,7 @@ def lease_holder(node: NodeView) -> str:
 def _lagging(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> NodeOutcome:
-    """What is about every node that is not in place, in whatever state it rests."""
+    """Decide a node that is not in place, by its state."""
     if holder := lease_holder(node):
         who = "the owner of the lease, or an administrator, by removing it"
         return wait(WaitCode.SKIPPED, f"the node is leased by {holder}", now, who=who)
@@ -83,7 +80,7 @@ def _lagging(
 
 
 def step_new_node(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
-    """Never taken up, or a new Node of an old name (docs/states.md#v-bring-up)."""
+    """Decide a node without a record, or a new Node of an old name (docs/states.md#v-bring-up)."""
     goal = goal_of(node, pool, pool.target, now)
     if isinstance(goal, Goal) and goal.label == node.driver_label:
         run = current_run(node, pool)
@@ -94,7 +91,7 @@ def step_new_node(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
 
 
 def step_done(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> NodeOutcome:
-    """It was done once: its policy wants something else, or its proof is void."""
+    """Decide a node that was upgraded before: another driver is wanted, or the proof is void."""
     goal = goal_of(node, pool, pool.target, now)
     if isinstance(goal, Wait):
         return goal
@@ -124,7 +121,7 @@ def step_done(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) 
 def step_upgrade_required(
     node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
 ) -> NodeOutcome:
-    """`upgrade-required`: it wants a change, and has not begun."""
+    """Decide a node in `upgrade-required`: it needs a change that has not begun."""
     goal = goal_of(node, pool, target_of(node, record, pool), now)
     if isinstance(goal, Wait):
         return goal
@@ -138,7 +135,7 @@ def step_upgrade_required(
 def _right_after_all(
     node: NodeView, record: NodeRecord, pool: PoolView, goal: Goal, now: Instant
 ) -> NodeOutcome:
-    """It was stamped for a target that is not wanted any more; None: an operation is needed."""
+    """Settle a node whose required change is no longer wanted; None: it needs an operation."""
     evidence, run = passed_evidence(node, record), current_run(node, pool)
     if evidence is not None and evidence.kernel == node.kernel:
         shown = evidence.token == record.token and not record.unproven

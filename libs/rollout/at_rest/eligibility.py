@@ -1,7 +1,6 @@
-"""Whether a node could start now, as far as it alone is concerned, and why not.
+"""Whether a node could start now, as far as the node alone is concerned, and if not, why.
 
-The reasons stand in the order in which a person would want to hear them. How many may start, and on
-what, is decided elsewhere.
+The reasons are tested in the order in which they are useful to a person.
 """
 
 from functools import lru_cache
@@ -29,7 +28,6 @@ _HOST, _SKIP = InstallMethod.HOST, CordonedNodes.SKIP
 def start_candidate(
     node: NodeView, record: NodeRecord | None, pool: PoolView, goal: Goal, now: Instant
 ) -> Candidate | Wait:
-    """The node is to get this."""
     wanted = choose_operation(node, record, pool, goal.build, now)
     if isinstance(wanted, Wait):
         return wanted
@@ -56,7 +54,7 @@ def start_candidate(
 def validation_candidate(
     node: NodeView, pool: PoolView, goal: Goal, now: Instant
 ) -> Candidate | Wait:
-    """What runs is to be proven. That takes nothing away: skip and back-off are not about it."""
+    """The running driver is validated. That takes nothing away: skip and back-off do not apply."""
     wanted = _VALIDATE
     why = _not_ready(node, now) or _silent(node, pool, wanted, now, asked=False)
     return why or Candidate(operation=wanted, target=goal.target, label=goal.label, outside=True)
@@ -65,7 +63,7 @@ def validation_candidate(
 def removal_candidate(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> Candidate | Wait:
-    """The node is to have no driver of ours."""
+    """The driver of the node is removed."""
     wanted = _REMOVE
     asked = preflight_check.needs_preflight(node, wanted)
     why = _held_up(node, record, pool, "", now) or _silent(node, pool, wanted, now, asked=asked)
@@ -76,13 +74,13 @@ def removal_candidate(
 
 
 def is_broken(record: NodeRecord) -> bool:
-    """Whether its last attempt left it without a proven driver."""
+    """Whether the last attempt left the node without a proven driver."""
     changed = record.started or record.unproven
     return changed and (record.evidence is None or not record.evidence.passed)
 
 
 def _outside(node: NodeView, record: NodeRecord | None, target: str) -> bool:
-    """Whether it failed on an earlier target, its label moved, and has not worked since."""
+    """Whether the node started on an earlier target, failed there, and has not worked since."""
     if record is None or (record.evidence is not None and record.evidence.passed):
         return False
     moved = record.started or (record.unproven and bool(node.driver_label))
@@ -92,7 +90,7 @@ def _outside(node: NodeView, record: NodeRecord | None, target: str) -> bool:
 def _held_up(
     node: NodeView, record: NodeRecord | None, pool: PoolView, target: str, now: Instant
 ) -> Wait | None:
-    """What somebody wants of it, or what it is in."""
+    """Return the wait for a label, a cordon, a back-off or an unready node."""
     if node.skip:
         return wait(WaitCode.SKIPPED, "the node has the skip label", now)
     skips = pool.strategy.cordoned_nodes is _SKIP
@@ -121,7 +119,7 @@ def _not_ready(node: NodeView, now: Instant) -> Wait | None:
 def _silent(
     node: NodeView, pool: PoolView, wanted: Operation, now: Instant, *, asked: bool
 ) -> Wait | None:
-    """Whether those who would have to do it are there, and can."""
+    """Return the wait for a required agent that is missing, silent or too old."""
     away = now.visibility.bus_down_since
     if away is not None:
         return wait(WaitCode.BUS, "NATS is unreachable, so agents cannot report", now)
@@ -146,7 +144,7 @@ def _silent(
 def _needed(
     wanted: Operation, *, on_host: bool, asked: bool
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Which components must be there, and for which commands and checks."""
+    """Return the components needed, with the commands and checks they must support."""
     validator = (Writer.VALIDATOR.value, (CommandKind.VALIDATE.value,))
     if wanted is _VALIDATE:
         return (validator,)

@@ -1,7 +1,7 @@
 """Failed nodes: only a new, passed validation makes one done (docs/states.md#d-1).
 
-It is tried for a driver that came into sync by itself, once per run of it; on another target; as
-often as the strategy says; and when a person asks, which `edits` hears.
+A validation is tried once per run of a driver that came in sync by itself; on another target; as
+often as the strategy retries; and when a person requests it (see `edits`).
 """
 
 from libs.contracts.node import NodeRecord
@@ -18,7 +18,7 @@ from libs.rollout.wait_reasons import wait
 
 
 def step_failed(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> NodeOutcome:
-    """`upgrade-failed`: cordoned, unless a person took that away; what ends it now."""
+    """Decide a node in `upgrade-failed`, which is cordoned unless a person uncordoned it."""
     wanted = target_of(node, record, pool)
     goal = goal_of(node, pool, wanted, now)
     another = record.target != wanted
@@ -35,7 +35,7 @@ def step_failed(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
 def retry_automatically(
     node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
 ) -> NodeOutcome:
-    """Once more by itself, as often as the strategy allows, and while nothing is halted."""
+    """Retry as often as the strategy allows, and while the target is not halted."""
     tried, standing = record.attempt, pool.constraints
     if tried > pool.strategy.retries or not standing.admits(record.target):
         return None
@@ -46,7 +46,7 @@ def retry_automatically(
 
 
 def is_in_sync(node: NodeView, record: NodeRecord, pool: PoolView) -> bool:
-    """Whether its driver runs as it should, and this run was not validated in vain before."""
+    """Whether the wanted driver runs, and this run has not failed validation before."""
     run = current_run(node, pool)
     if run is None or not run.ready or run.instance == record.revalidated:
         return False

@@ -1,4 +1,4 @@
-"""Which operation leads a node to the driver it is to get (docs/states.md#variations)."""
+"""Which operation brings a node to its wanted driver (docs/states.md#variations)."""
 
 from libs.contracts.node import NodeRecord, Operation
 from libs.contracts.waits import WaitCode
@@ -20,7 +20,7 @@ EVICTING_OPERATIONS = frozenset(
         Operation.REMOVE,
     }
 )
-"""In these the GPU pods leave."""
+"""Operations in which GPU pods are evicted."""
 
 _PRE_INSTALLED, _HOST = InstallMethod.PRE_INSTALLED, InstallMethod.HOST
 _UPGRADE = Operation.UPGRADE
@@ -29,7 +29,7 @@ _UPGRADE = Operation.UPGRADE
 def choose_operation(
     node: NodeView, record: NodeRecord | None, pool: PoolView, build: Build, now: Instant
 ) -> Operation | Wait:
-    """The lightest that is sound; a wait, while what is on the machine is not known."""
+    """Return the lightest sound operation; a wait while the machine's contents are unknown."""
     if pool.method is _PRE_INSTALLED:
         return _pre_installed(node, build, now)
     if is_joining(node, record):
@@ -44,7 +44,7 @@ def choose_operation(
 
 
 def _label_of(record: NodeRecord | None) -> str:
-    """What it was proven to run; the label may have been stripped since."""
+    """Return the label it was proven to run; the label may have been removed since."""
     return record.evidence.label if record is not None and record.evidence is not None else ""
 
 
@@ -66,7 +66,7 @@ def _pre_installed(node: NodeView, build: Build, now: Instant) -> Operation | Wa
 
 
 def _first(node: NodeView, pool: PoolView, now: Instant) -> Operation | Wait:
-    """Only a machine that is known to be empty is brought up without ado."""
+    """Only a machine that is known to be empty is brought up without evictions."""
     in_use = is_occupied(node)
     if in_use is None:
         return machine_unknown_wait(now)
@@ -76,7 +76,7 @@ def _first(node: NodeView, pool: PoolView, now: Instant) -> Operation | Wait:
 
 
 def is_occupied(node: NodeView) -> bool | None:
-    """Whether modules are loaded or pods have GPUs; None: nobody has said."""
+    """Whether modules are loaded or pods have GPUs; None: not reported."""
     if node.loaded is not None:
         return True
     if node.pods is not None and any(pod.gpu for pod in node.pods):
@@ -88,13 +88,12 @@ def is_occupied(node: NodeView) -> bool | None:
 
 
 def machine_unknown_wait(now: Instant) -> Wait:
-    """Nobody has said what is on the machine; that is no sign that nothing is."""
     why = "the driver agent has not reported loaded modules and GPU pods since the last boot"
     return wait(WaitCode.AGENT_SILENT, why, now)
 
 
 def is_restart_only(node: NodeView, record: NodeRecord | None, build: Build) -> bool:
-    """Whether the modules may stay: the same installation, loaded in the version that was proven.
+    """Whether the modules may stay loaded: the same installation, in the proven version.
 
     docs/states.md#v-restart
     """

@@ -1,7 +1,4 @@
-"""What a driver agent is to be asked before a cordon (docs/states.md#d-9).
-
-Who is asked when, and what its answer or silence holds up, is decided with the grants.
-"""
+"""The preflight check that a driver agent makes before a cordon (docs/states.md#d-9)."""
 
 from libs.contracts.commands import PreflightCheck
 from libs.contracts.node import NodeRequest, Operation
@@ -16,19 +13,19 @@ from libs.rollout.views.pool import Build, PoolView
 from libs.rollout.wait_reasons import first_few, wait
 
 _STOPPED = frozenset({EvictionExemption.OURS, EvictionExemption.OPERAND})
-"""They let go of the devices by a command, or leave by a pause."""
+"""These release the devices on a command, or leave by a pause."""
 
 _WITHOUT, _BRING_UP = NodeRequest.WITHOUT_PREFLIGHT, Operation.BRING_UP
 
 
 def needs_preflight(node: NodeView, operation: Operation) -> bool:
-    """Whether this operation needs one; a person may have waived it."""
+    """Whether this operation needs a check that no person waived."""
     needed = operation in EVICTING_OPERATIONS or operation is _BRING_UP
     return needed and node.request is not _WITHOUT
 
 
 def build_check(node: NodeView, pool: PoolView, build: Build | None) -> PreflightCheck:
-    """Could this be brought up here; without a build: could the driver be removed?"""
+    """Ask whether the build could be brought up here; None: whether the driver could be removed."""
     removed = _removed(node, pool)
     if build is None:
         return PreflightCheck(label="", removes_pods=removed)
@@ -41,7 +38,7 @@ def build_check(node: NodeView, pool: PoolView, build: Build | None) -> Prefligh
 
 
 def unevictable_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait | None:
-    """Pods with GPUs that the plan may not evict: that much is known without asking."""
+    """Return the wait for GPU pods that may not be evicted: known without a check."""
     pods = [
         pod.display_name
         for pod in node.pods or ()
@@ -57,7 +54,7 @@ def unevictable_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait | Non
 
 
 def _removed(node: NodeView, pool: PoolView) -> tuple[str, ...]:
-    """Uids of the pods that are gone, or hold nothing, by the time of the unload."""
+    """Return uids of pods that are gone, or hold no device, by the time of the unload."""
     drivers = [pod.uid for pod in node.driver_pods]
     if node.pods is None:
         used = () if node.usage is None else node.usage.pods

@@ -1,6 +1,6 @@
-"""Nodes that are to have no driver of ours: excluded, or selected by this pool no more.
+"""Nodes that should have no driver of ours: excluded, or no longer selected by this pool.
 
-docs/states.md#v-remove.
+docs/states.md#v-remove
 """
 
 from libs.contracts.node import NodeRecord, Operation, UpgradeState
@@ -16,19 +16,17 @@ from libs.rollout.wait_reasons import wait
 
 
 def is_unwanted(node: NodeView, pool: PoolView) -> bool:
-    """Whether this pool's driver is to leave it."""
     return node.excluded or node.pool != pool.key
 
 
 def has_nothing_of_ours(node: NodeView, record: NodeRecord | None, pool: PoolView) -> bool:
-    """Whether there is nothing to be taken away, and nothing to be brought."""
     return record is None and not node.driver_label and (is_unwanted(node, pool) or pool.gone)
 
 
 def step_removal(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> NodeOutcome:
-    """The driver goes as it came, under a lease. Where none is, what we wrote goes at once."""
+    """Remove the driver under a lease. Where none is installed, drop what we wrote at once."""
     if record is not None and not _has_driver(node, record):
         return write_step(
             node,
@@ -52,5 +50,5 @@ def step_removal(
 
 
 def _has_driver(node: NodeView, record: NodeRecord) -> bool:
-    """Whether a driver of ours may be on the machine; a label can have been stripped."""
+    """Whether a driver of ours may be installed; the label can have been removed."""
     return bool(node.driver_label) or record.started or record.evidence is not None

@@ -1,7 +1,7 @@
-"""A done node whose proof is not about what runs now: it was booted, or its driver restarted.
+"""Done nodes whose proof does not cover the running driver: rebooted, or the driver restarted.
 
-docs/states.md#people. Its slot says what is proven, so the driver comes back by itself; then it is
-validated again, without a cordon.
+docs/states.md#people. The `idle` in the slot names what is proven, so the driver comes back by
+itself and is then validated again, without a cordon.
 """
 
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ RESTART_WINDOW = 3600.0
 def revalidate(
     node: NodeView, record: NodeRecord, pool: PoolView, goal: Goal, now: Instant
 ) -> NodeOutcome:
-    """It has the right label, and is to be validated as soon as its driver runs."""
+    """Validate a node that has the right label, as soon as its driver runs."""
     run = current_run(node, pool)
     if run is not None and _restarted(node, record, run):
         recent = tuple(moment for moment in record.restarts if moment > now.at - RESTART_WINDOW)
@@ -42,7 +42,7 @@ def revalidate(
 
 
 def _restarted(node: NodeView, record: NodeRecord, run: DriverRun) -> bool:
-    """Whether it is another run than the proven one, and no boot explains that."""
+    """Whether this is another run than the proven one, without a boot in between."""
     evidence = record.evidence
     return (
         evidence is not None and evidence.boot_id == node.boot_id and not covers_run(evidence, run)
@@ -75,7 +75,7 @@ def _restarting(node: NodeView, recent: tuple[float, ...], now: Instant) -> Wait
 
 
 def driver_absent_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait:
-    """Its driver does not run: what it is waiting for, in the words of whoever keeps it."""
+    """Return the wait for a driver that does not run."""
     if pool.method is not InstallMethod.CONTAINER:
         if not node.modules_reported:
             return wait(
@@ -94,7 +94,7 @@ def driver_absent_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait:
 
 
 def _starting(pod: DriverPod, now: Instant) -> Wait:
-    """Nothing ends the start of a driver at rest but somebody who looks after it."""
+    """At rest nothing but a person ends a start that hangs."""
     due = None if pod.started is None else pod.started + DRIVER_START
     if pod.trouble or due is None:
         return wait(

@@ -1,7 +1,4 @@
-"""What becomes of a node's own outcome where its pool is held: frozen, without a leader, or turned.
-
-Must not know how the outcome came about.
-"""
+"""Constraints of the pool on the outcome of a node: frozen, no leader, or grant withdrawn."""
 
 from libs.contracts.waits import WaitCode
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
@@ -14,7 +11,6 @@ from libs.rollout.wait_reasons import NO_ACTION_NEEDED, wait
 def constrain(
     node: NodeView, outcome: NodeOutcome, made: PoolEvaluation, now: Instant
 ) -> NodeOutcome:
-    """The outcome, as far as the pool lets it be."""
     if outcome is None:
         return None
     standing = made.constraints
@@ -35,7 +31,6 @@ def constrain(
 
 
 def _step(node: NodeView, step: Step, made: PoolEvaluation, now: Instant) -> NodeOutcome:
-    """A node whose place is changed does nothing until that is written."""
     if node.uid in made.retargeted:
         why = "the policy wants another target; the change is being recorded in the Rollout"
         return wait(WaitCode.PROOF, why, now, who=NO_ACTION_NEEDED)
@@ -53,7 +48,7 @@ def _candidate(
 
 
 def withdrawn_entry_wait(made: PoolEvaluation, now: Instant) -> Wait:
-    """A place that it had, or would get, is none now."""
+    """Return the wait of a node whose entry in flight does not hold any more."""
     if made.blocked_by is not None:
         return wait(made.blocked_by.code, made.blocked_by.detail, now, who=made.blocked_by.who)
     return wait(

@@ -1,7 +1,7 @@
-"""Decisions over a fleet, one after another: only what changed or came due is looked at again.
+"""Incremental decisions over a fleet: only what changed or came due is evaluated again.
 
-Nodes are put into the sets of their pools, each pool is reckoned, nodes are stepped, places are
-granted; what comes of that is told. Must not know what any of these steps says.
+Nodes are counted into their pools, each pool is evaluated, nodes are stepped, starts are granted,
+and the changes are returned. The result always equals that of `decide`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,15 +23,13 @@ _VisibilityKey = tuple[int, bool, bool, float | None, tuple[tuple[float, float],
 
 
 class DecisionDelta(Decision, frozen=True, kw_only=True):
-    """A decision of which `waits` are only those with another code than before."""
+    """A decision whose `waits` are only those with another code than before."""
 
     no_longer_waiting: tuple[str, ...] = ()
-    """Nodes that wait for nothing any more, and about which nothing is done."""
+    """Nodes that neither wait any more nor have a step."""
 
 
 class Decider:
-    """Keeps a fleet, and what was found of it."""
-
     def __init__(self, fleet: Fleet) -> None:
         self._roster = NodeIndex()
         self._books: dict[str, PoolDecider] = {}
@@ -43,12 +41,11 @@ class Decider:
 
     @property
     def waits(self) -> Mapping[str, Wait]:
-        """Every node that is not where its policy wants it, and about which nothing is done."""
+        """Every node that is not where its policy wants it and has no step."""
         return self._placing.waits
 
     @property
     def nodes(self) -> Mapping[str, NodeView]:
-        """By name, all that there are, as they were last said to be."""
         return self._roster.nodes
 
     @property
@@ -67,7 +64,7 @@ class Decider:
         pools: Iterable[PoolView] = (),
         pools_gone: Iterable[str] = (),
     ) -> None:
-        """These are other than before; nothing is decided yet."""
+        """Replace these nodes and pools; nothing is decided yet."""
         for key in pools_gone:
             self._close(key)
         for view in pools:
@@ -83,7 +80,7 @@ class Decider:
             self._dirty.add(node.name)
 
     def cancel_wake(self, name: str) -> None:
-        """Time alone is no reason to look at this node, until it changes."""
+        """Ignore timers of this node until it changes."""
         self._placing.wakes.put(name, None)
 
     def _renew(self, view: PoolView) -> None:
@@ -108,7 +105,7 @@ class Decider:
             self._dirty.update(self._roster.nodes)
 
     def _leave(self, name: str, uid: str) -> None:
-        """A Node is gone; its place in flight returns."""
+        """Forget a Node that is gone; its entry in flight ends."""
         row = self._rows.pop(name, None)
         if row is not None:
             for book in row.counting:
@@ -123,7 +120,7 @@ class Decider:
     # What follows.
 
     def decide(self, now: Instant) -> DecisionDelta:
-        """What is done now, and whose reasons to wait are others than before."""
+        """Decide now; return all steps, and the waits that changed."""
         epochs = [book.stored.epoch for book in self._books.values() if book.stored is not None]
         if any(epoch > now.epoch for epoch in epochs):
             return DecisionDelta(deposed=True)
@@ -145,7 +142,7 @@ class Decider:
         return self._delta(ordered, now, leading=leading)
 
     def _refresh_visibility(self, now: Instant, *, leading: bool) -> None:
-        """Who leads, and what is seen with, concerns every node."""
+        """Re-evaluate every node when leader or inputs change."""
         sight, is_stale = now.visibility, bool(stale_source(now))
         away = (sight.bus_down_since, sight.bus_outages)
         seen = (now.epoch, leading, is_stale, *away, sight.foreign_operator)
@@ -156,7 +153,7 @@ class Decider:
                 book.dirty = True
 
     def _count_in_pools(self, node: NodeView, now: Instant) -> None:
-        """Into the sets of the pools in which it counts."""
+        """Update the contributions of the node to all its pools."""
         name, uid = node.name, node.uid
         stepper, keys = self._roster.pools_of(node, self._books)
         book = self._books.get(stepper)
@@ -179,7 +176,7 @@ class Decider:
         return tuple([self._books[key] for key in keys])
 
     def _reckon(self, now: Instant, *, leading: bool) -> set[str]:
-        """Where each pool stands; the names of nodes to which that makes a difference."""
+        """Evaluate changed pools; return the nodes to step again."""
         names = set[str]()
         for book in self._books.values():
             if book.maybe_gone:
@@ -191,7 +188,7 @@ class Decider:
         return names
 
     def _grant(self, now: Instant) -> set[str]:
-        """Places of every pool; names of nodes whose reason to wait may be another by that."""
+        """Grant starts in changed pools; return the nodes whose wait may have changed."""
         fresh, waits, names = freshness(now), self._placing.waits, set[str]()
         for book in self._books.values():
             if not book.dirty:
@@ -241,7 +238,7 @@ class Decider:
         )
 
     def _rollouts(self, now: Instant, *, leading: bool) -> tuple[WriteRollout, ...]:
-        """Until our epoch is everywhere, nothing else is written."""
+        """Until our epoch is in every Rollout, nothing else is written."""
         books = [book for _, book in sorted(self._books.items())]
         writes = [book.write if leading else book.epoch_write(now.epoch) for book in books]
         return tuple(write for write in writes if write is not None)

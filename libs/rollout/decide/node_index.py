@@ -1,7 +1,7 @@
-"""The nodes of a fleet, and in which pools' records each of them counts.
+"""The nodes of a fleet, and the pools in which each of them counts.
 
-A node is stepped by one pool and may count in more: in that which selects it, in that whose upgrade
-it is in, and in any that has it in flight. Must not know what it counts for.
+One pool governs a node. It also counts in the pool that selects it, the pool of its upgrade, and
+every pool that has it in flight.
 """
 
 from collections import defaultdict
@@ -14,8 +14,6 @@ from libs.rollout.views.node import NodeView
 
 
 class NodeIndex:
-    """By name, by uid, and by place in flight."""
-
     def __init__(self) -> None:
         self.nodes: dict[str, NodeView] = {}
         self.names: dict[str, str] = {}
@@ -24,7 +22,7 @@ class NodeIndex:
         """By uid: keys of pools whose Rollout has it in flight."""
 
     def put(self, node: NodeView) -> str:
-        """It is this now; the uid of another Node of its name, which is gone with that."""
+        """Add or replace the node; return the uid of an earlier Node of this name, else empty."""
         had = self.nodes.get(node.name)
         self.nodes[node.name] = node
         self.names[node.uid] = node.name
@@ -37,7 +35,7 @@ class NodeIndex:
         return had.uid
 
     def drop(self, name: str) -> str:
-        """It is gone; its uid, if it was there."""
+        """Remove the node; return its uid if it was there, else empty."""
         had = self.nodes.pop(name, None)
         if had is None:
             return ""
@@ -47,24 +45,21 @@ class NodeIndex:
     def update_in_flight(
         self, pool: str, *, out: Iterable[str] = (), into: Iterable[str] = ()
     ) -> None:
-        """The Rollout of a pool has these in flight no more, and those from now on."""
         for uid in out:
             self._in_flight[uid].discard(pool)
         for uid in into:
             self._in_flight[uid].add(pool)
 
     def pools_in_flight(self, uid: str) -> set[str]:
-        """Keys of pools whose Rollout has this uid in flight."""
         return self._in_flight.get(uid) or set()
 
     def names_of(self, uids: Iterable[str]) -> list[str]:
-        """The names of those that are there."""
         return [self.names[uid] for uid in uids if uid in self.names]
 
     def pools_of(
         self, node: NodeView, pools: Mapping[str, PoolDecider]
     ) -> tuple[str, tuple[str, ...]]:
-        """The pool whose rules it follows now (empty: nobody's), and all in which it counts."""
+        """Return the governing pool (empty: none), and all pools in which the node counts."""
         record, flying = current_record(node), self._in_flight.get(node.uid)
         selected = node.pool if node.pool in pools else ""
         stepper = selected
@@ -82,7 +77,7 @@ class NodeIndex:
     def _torn(
         self, node: NodeView, record: NodeRecord, selected: str, pools: Mapping[str, PoolDecider]
     ) -> str:
-        """It was begun in another pool than that which selects it now."""
+        """Return the governing pool of a node whose record is of another pool than selects it."""
         if upgrade_lease(node) is not None:
             return record.pool
         taken_over = pools[record.pool].view.gone and selected
@@ -91,7 +86,7 @@ class NodeIndex:
 
 
 def _maker(node: NodeView, pools: Mapping[str, PoolDecider]) -> str:
-    """Whose driver it is told to run, where no record says whose it is; else the first pool's."""
+    """Return the pool whose driver label the node has, else the first pool."""
     for key in sorted(pools):
         builds = pools[key].view.builds.values()
         if any(build.label == node.driver_label for each in builds for build in each.values()):

@@ -1,7 +1,4 @@
-"""Where a node is on its way, as the counts of its pool's Rollout tell it to people.
-
-Must not know what is done about it.
-"""
+"""The phase of a node, as counted in the status of its pool's Rollout."""
 
 from enum import StrEnum
 
@@ -18,8 +15,6 @@ _LOST, _SKIPPED = WaitCode.RECORD_LOST, WaitCode.SKIPPED
 
 
 class NodePhase(StrEnum):
-    """Each node is in one."""
-
     UNDER_WAY = "under way"
     DONE = "done"
     FAILED = "failed"
@@ -29,7 +24,6 @@ class NodePhase(StrEnum):
 
 
 def phase_of(node: NodeView, pool: PoolView, outcome: NodeOutcome) -> NodePhase:
-    """Where the node is, whether or not something is done about it."""
     if outcome is None:
         return NodePhase.EXCLUDED if node.excluded else NodePhase.DONE
     if node.lease is not None and upgrade_lease(node) is not None:
@@ -50,7 +44,6 @@ def phase_of(node: NodeView, pool: PoolView, outcome: NodeOutcome) -> NodePhase:
 
 
 def rollout_counts(places: dict[NodePhase, int]) -> Counts:
-    """All that follows from the places alone."""
     return Counts(
         total=sum(places.values()),
         done=places[NodePhase.DONE],

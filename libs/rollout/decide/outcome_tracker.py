@@ -1,8 +1,4 @@
-"""Where each node belongs after it was asked: among the steps, in a line, or among those that wait.
-
-What a node was put into before is undone when it is put elsewhere. Must not know which nodes have
-to be asked.
-"""
+"""The outcome of each node: a step, a place in a queue, or a wait."""
 
 from libs.contracts.waits import WaitCode
 from libs.rollout.decide.constrain import constrain, withdrawn_entry_wait
@@ -24,21 +20,19 @@ class NodePools:
 
     def __init__(self) -> None:
         self.governing: PoolDecider | None = None
-        """By whose rules it is stepped."""
+        """The pool whose rules the node follows."""
         self.counting: tuple[PoolDecider, ...] = ()
-        """In which it counts."""
+        """The pools in which it counts."""
         self.selected: PoolDecider | None = None
-        """In whose counts for people it is, and where."""
+        """The pool whose status counts its phase."""
         self.phase = NodePhase.WAITING
 
     def assign(self, name: str, book: PoolDecider | None, homes: tuple[PoolDecider, ...]) -> None:
-        """It belongs to these now."""
         self.governing, self.counting = book, homes
         if book is not None:
             book.names.add(name)
 
     def unassign(self, name: str) -> None:
-        """It belongs to none of them any more."""
         if self.governing is not None:
             self.governing.queues.drop(name)
             self.governing.names.discard(name)
@@ -46,7 +40,6 @@ class NodePools:
         self.count_phase(None, self.phase)
 
     def count_phase(self, selected: PoolDecider | None, place: NodePhase) -> None:
-        """It is there now."""
         had = self.selected
         if had is selected and self.phase is place:
             return
@@ -60,33 +53,30 @@ class NodePools:
 
 
 class OutcomeTracker:
-    """Of all nodes."""
-
     def __init__(self) -> None:
         self.waits = WaitTracker()
         self.wakes = WakeQueue()
         self.steps: dict[str, Step] = {}
         self.evicting: set[str] = set()
-        """Nodes with evictions that are not wanted any more."""
+        """Nodes with evictions that are no longer wanted."""
         self._leased: set[str] = set()
         self._unsettled: set[str] = set()
-        """Nodes of which a detail changes by time alone."""
+        """Nodes with a wait detail that changes with time."""
         self._odd: set[str] = set()
-        """Nodes that are in any of these four."""
+        """Nodes in any of the four sets above."""
 
     def to_revisit(self, now: Instant) -> set[str]:
-        """Nodes to be asked again at every decision: what was decided is not in effect."""
+        """Return nodes to step at every decision: their last step is not in effect yet."""
         names = self.steps.keys() | self._unsettled
         return names | self._leased if now.visibility.bus_down_since is not None else names
 
     def forget(self, name: str) -> None:
-        """The node is gone."""
         self.waits.forget(name)
         self.wakes.put(name, None)
         self._forget_oddities(name)
 
     def update(self, node: NodeView, row: NodePools, now: Instant) -> None:
-        """Ask for its outcome, and keep it where it belongs."""
+        """Step the node and store its outcome."""
         name, book = node.name, row.governing
         if name in self._odd:
             self._forget_oddities(name)
@@ -127,7 +117,7 @@ class OutcomeTracker:
     def _keep(
         self, node: NodeView, book: PoolDecider, outcome: NodeOutcome, now: Instant
     ) -> float | None:
-        """Where it is found when the pool grants and tells; when it is otherwise by time."""
+        """Store the outcome; return when time alone changes it."""
         name = node.name
         if isinstance(outcome, Candidate):
             before, borne = self.waits.codes.get(name), book.tally.contribution(node.uid)
@@ -148,7 +138,6 @@ class OutcomeTracker:
 
     @staticmethod
     def _count(node: NodeView, row: NodePools, outcome: NodeOutcome) -> None:
-        """For people: in the pool that selects it."""
         book = row.governing
         if book is not None and book.view.key == node.pool:
             row.count_phase(book, phase_of(node, book.view, outcome))
@@ -158,6 +147,5 @@ class OutcomeTracker:
 
 
 def _is_stale(outcome: NodeOutcome) -> bool:
-    """Whether it says how old a source is."""
     wait = outcome.wait if isinstance(outcome, Step) else outcome
     return isinstance(wait, Wait) and wait.code is WaitCode.STALE

@@ -1,7 +1,4 @@
-"""One pool while decisions are made: what is kept of it from one to the next.
-
-Must not know the other pools.
-"""
+"""The state of one pool between decisions."""
 
 from collections.abc import Container, Mapping
 from itertools import compress
@@ -27,39 +24,35 @@ from libs.rollout.views.pool import PoolView
 
 
 class InFlightChanges(NamedTuple):
-    """Uids of which the Rollout of a pool says something else than before."""
+    """Uids whose part of a pool's Rollout changed."""
 
     removed: set[str]
-    """Who is in flight no more."""
     added: set[str]
-    """Who is in flight now."""
     changed: set[str]
-    """Whose place is another one, or who failed."""
+    """Another entry, or a change in the failures."""
 
 
 class PoolDecider:
-    """Of one pool."""
-
     def __init__(self, view: PoolView) -> None:
         self.view = view
         self.tally = PoolTally()
         self.queues = CandidateQueues()
         self.names: set[str] = set()
-        """Nodes that are stepped here."""
+        """Nodes that are governed by this pool."""
         self.phase_counts: dict[NodePhase, int] = dict.fromkeys(NodePhase, 0)
         self._reckoning: PoolEvaluation | None = None
         self.constrained_view = view
-        """The pool, with where it stands: what steps of its nodes ask."""
+        """The pool with its constraints: the input of its nodes' steps."""
         self.grant = Allocation()
         self.write: WriteRollout | None = None
         self.account = BudgetUsage(limit=0, base=0, unavailable={}, parallel=0, parallel_limit=None)
         self.dirty = True
         self.maybe_gone: set[str] = set()
-        """Uids whose nodes may be gone while their places are kept."""
+        """Uids in flight whose nodes may be gone."""
         self._strays: set[str] = set()
-        """Of these, who counts here though there is no such node."""
+        """Uids that count here though their Node is gone."""
         self.rules_changed = False
-        """By its last view: every node that is stepped here is to be asked again."""
+        """The last view changed more than the Rollout: step all governed nodes again."""
         self.as_only_pool = (self,)
         """For nodes that count here only."""
         self.in_flight: Mapping[str, InFlight] = {}
@@ -67,7 +60,7 @@ class PoolDecider:
         self.maybe_gone.update(self.in_flight)
 
     def find_strays(self, present: Container[str]) -> None:
-        """The places of nodes that are gone return."""
+        """End the entries of nodes that are gone."""
         for uid in self.maybe_gone:
             entry = self.in_flight.get(uid)
             if entry is not None and uid not in present:
@@ -81,36 +74,32 @@ class PoolDecider:
         self.maybe_gone = set()
 
     def put(self, bearing: NodeContribution) -> None:
-        """A node comes to this here now."""
         self._strays.discard(bearing.uid)
         self.tally.put(bearing)
         self.dirty = True
 
     def drop(self, uid: str) -> None:
-        """A node does not count here any more."""
         self._strays.discard(uid)
         self.tally.drop(uid)
         self.dirty = True
 
     @property
     def stored(self) -> RolloutStatus | None:
-        """What the Rollout says."""
         return None if self.view.rollout is None else self.view.rollout.status
 
     @property
     def evaluation(self) -> PoolEvaluation:
-        """Where it stands, as it was reckoned last."""
         if self._reckoning is None:
             raise LookupError(f"pool {self.view.key} was never evaluated")
         return self._reckoning
 
     @property
     def has_pending(self) -> bool:
-        """Whether something was decided that is not in effect yet."""
+        """Whether a decision is not in effect yet."""
         return bool(self.grant.waits or self.grant.preflight_steps or self.write)
 
     def update_view(self, view: PoolView) -> InFlightChanges:
-        """Another view of it: of whom its Rollout says something else."""
+        """Replace the view; return whose part of the Rollout changed."""
         had, old = self.view, self.stored
         self.view, self.dirty = view, True
         self._take(view)
@@ -125,7 +114,7 @@ class PoolDecider:
         self.in_flight = stored.in_flight
 
     def evaluate(self, now: Instant, *, leading: bool) -> set[str] | None:
-        """Where it stands now: uids of nodes to which that makes a difference; None: to all."""
+        """Evaluate; return uids of nodes that are affected; None: all."""
         before = self._reckoning
         here = leading and self.view.rollout is not None
         made = evaluate_pool(self.view, self.tally, now, leading=here, before=before)
@@ -140,7 +129,7 @@ class PoolDecider:
         fresh: Freshness,
         now: Instant,
     ) -> Allocation:
-        """Who starts here now, and what the Rollout is to say."""
+        """Grant starts, and derive the write of the Rollout."""
         made = self.evaluation
         self.grant = allocate(
             self.view,
@@ -163,7 +152,7 @@ class PoolDecider:
         return self.grant
 
     def epoch_write(self, epoch: int) -> WriteRollout | None:
-        """The new leader's number, before anything else; None: it is there, or on its way."""
+        """Write the new leader's epoch before anything else; None: it is there, or on its way."""
         rollout = self.view.rollout
         if rollout is None or rollout.write_pending or rollout.status.epoch >= epoch:
             return None
@@ -204,7 +193,7 @@ class PoolDecider:
         )
 
     def _create(self, made: PoolEvaluation, now: Instant) -> WriteRollout | None:
-        """The first one; where nodes show that there was one, it was lost: nothing starts then."""
+        """Create the Rollout, paused if nodes show that an earlier one was lost."""
         if self.view.gone or stale_source(now):
             return None
         due = rollout_status(

@@ -1,7 +1,6 @@
-"""What every node waits for: for reasons of its own, or for that of the line in which it stands.
+"""The wait of every node: its own, or that of its queue.
 
-So a line's reason can change in one place. `since` is kept while the code stays the same. Must not
-know what the reasons are.
+The reason of a queue thus changes in one place. `since` is kept while the code stays the same.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,11 +13,11 @@ from libs.rollout.decision import Wait
 
 
 class WaitTracker(Mapping[str, Wait]):
-    """By name of the node: every one that waits, and about which nothing is done."""
+    """By node name: every node that waits and has no step."""
 
     def __init__(self) -> None:
         self.codes: dict[str, WaitCode] = {}
-        """What each node was last said to wait for, also with a step."""
+        """The last wait code of each node, also of those with a step."""
         self._since: dict[str, float] = {}
         self._own: dict[str, Wait] = {}
         self._over: dict[str, Wait] = {}
@@ -43,12 +42,11 @@ class WaitTracker(Mapping[str, Wait]):
         return name in self._shown
 
     def remember(self, name: str, wait: Wait) -> None:
-        """What it waited for before we began, as somebody wrote it down."""
+        """Restore the wait that a node had before this process started."""
         if name not in self.codes:
             self.codes[name], self._since[name] = wait.code, wait.since
 
     def put(self, name: str, own: Wait | None, line: CandidateQueue | None) -> None:
-        """It waits for reasons of its own, or in a line, or for nothing."""
         if own is not None:
             self._own[name] = own
         elif name in self._own:
@@ -59,7 +57,7 @@ class WaitTracker(Mapping[str, Wait]):
             del self._lines[name]
 
     def set_overrides(self, over: dict[str, Wait]) -> set[str]:
-        """These come before what lines wait for; names of which something else is to be said."""
+        """Replace the waits that take precedence; return nodes whose wait may have changed."""
         names = self._over.keys() - over.keys()
         self._over = over
         for name, wait in over.items():
@@ -68,13 +66,12 @@ class WaitTracker(Mapping[str, Wait]):
         return names
 
     def forget(self, name: str) -> None:
-        """The node is gone."""
         for known in (self.codes, self._since, self._own, self._lines):
             known.pop(name, None)
         self._shown.pop(name, None)
 
     def update(self, name: str, at: float) -> Wait | None:
-        """It waits, or not: what for, if that is something else than before."""
+        """Publish whether the node waits; return the wait if its code changed."""
         code = self._code(name)
         if code is None:
             self._shown.pop(name, None)
@@ -83,11 +80,11 @@ class WaitTracker(Mapping[str, Wait]):
         return self[name] if self._told(name, code, at) else None
 
     def hide(self, name: str) -> None:
-        """A write about it is under way: it neither waits nor rests."""
+        """Hide the wait: a write to the node is not answered yet."""
         self._shown.pop(name, None)
 
     def wait_beside_step(self, name: str, wait: Wait | None, at: float) -> Wait | None:
-        """What it waits for besides what is done about it, with its right date."""
+        """Return the wait that goes with a step, with its right `since`."""
         self._shown.pop(name, None)
         if wait is None:
             self.clear(name)
@@ -96,7 +93,7 @@ class WaitTracker(Mapping[str, Wait]):
         return self._dated(name, wait)
 
     def clear(self, name: str) -> bool:
-        """It waits for nothing now; whether it did."""
+        """Forget the wait; return whether there was one."""
         self._since.pop(name, None)
         return self.codes.pop(name, None) is not None
 

@@ -1,7 +1,4 @@
-"""A node whose state comes from the GPU Operator, and that bears no sign of us: it is adopted.
-
-docs/states.md#people. From then on it waits to be taken over like any machine that is in use.
-"""
+"""Adoption of a node whose state comes from the GPU Operator (docs/states.md#people)."""
 
 from libs.contracts.node import REQUEST_ANNOTATION, NodeRecord, NodeRequest, UpgradeState
 from libs.rollout.at_rest.removal import is_unwanted
@@ -16,11 +13,11 @@ from libs.rollout.views.pool import PoolView
 _UNCORDONED = frozenset(
     {UpgradeState.UPGRADE_REQUIRED, UpgradeState.CORDON_REQUIRED, UpgradeState.UPGRADE_DONE}
 )
-"""In these that operator has not cordoned the node, or has uncordoned it."""
+"""States in which that operator has not cordoned the node, or has uncordoned it."""
 
 
 def adopt_from_operator(node: NodeView, pool: PoolView, now: Instant) -> Step | None:
-    """It becomes ours, in `upgrade-required`; a cordon of that operator's becomes ours too."""
+    """Take the node over in `upgrade-required`, with the cordon of that operator."""
     if not node.state or isinstance(node.record, NodeRecord) or now.visibility.foreign_operator:
         return None
     if is_unwanted(node, pool) or pool.gone or not pool.constraints.may_mark_required:

@@ -1,4 +1,4 @@
-"""In which order edits are looked at: `edits`. A node that nobody touched is passed by at once."""
+"""The order in which edits are handled."""
 
 from libs.contracts.node import MANAGER, NodeRecord
 from libs.rollout.decision import Step, Wait
@@ -12,7 +12,7 @@ _RECORD = NodeField.RECORD
 
 
 def handle_edits(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | None:
-    """What follows from what somebody did to it; None: nobody did anything."""
+    """Return what follows from edits of the node; None: nothing was edited."""
     record = node.record
     if (
         type(record) is NodeRecord

@@ -1,7 +1,7 @@
-"""The driver label says something else than the record (docs/states.md#people).
+"""The driver label differs from the record (docs/states.md#people).
 
-Its pod is going already, or another one comes: nothing that was proven holds. It is stamped again,
-on a node at rest by an operation of its own, after a back-off.
+Its pod is being deleted, or another one appears: no proof holds. The label is restored; on a node
+at rest by an operation of its own, after a back-off.
 """
 
 from libs.contracts.node import DRIVER_LABEL, NodeRecord, UpgradeState
@@ -26,7 +26,7 @@ from libs.rollout.views.pool import PoolView
 def handle_edit(
     node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
 ) -> Step | Wait | None:
-    """What follows where label and record differ, and the label has to be right."""
+    """Restore the label where it has to be right."""
     if node.driver_label == record.label:
         return None
     if record.state == UpgradeState.UPGRADE_DONE:

@@ -1,8 +1,8 @@
-"""A node that bears signs of us, and whose record does not say where it stands.
+"""A node that was ours by some sign, and whose record is missing or contradictory.
 
-It is not ours any more (docs/states.md#people): nothing is done to it, and least of all is it
-uncordoned, until a person has us adopt it, or forget it. Without a lease not even a command of ours
-is left standing that nobody has begun.
+Nothing is done to such a node, least of all an uncordon, until a person requests to adopt or to
+forget it (docs/states.md#people). Without a lease, commands that no component has begun are
+withdrawn.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from libs.rollout.wait_reasons import wait
 RESTING_STATES = frozenset(
     {UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED, UpgradeState.UPGRADE_REQUIRED}
 )
-"""States of a node that nobody is changing."""
+"""States of a node at rest."""
 
 _STARTED = frozenset(
     {
@@ -39,11 +39,11 @@ _STARTED = frozenset(
         UpgradeState.UPGRADE_FAILED,
     }
 )
-"""In these, as far as the label can be believed, the driver label has moved."""
+"""States in which the driver label has moved, as far as the state label can be trusted."""
 
 
 def loss_reason(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
-    """Why it cannot be told where the node stands; empty: it can."""
+    """Return why the state of the node is unknown; empty: it is known."""
     if record is None:
         return _without(node) if _signs(node, pool) else ""
     if node.other_managers(NodeField.RECORD) and not node.is_owned(NodeField.RECORD):
@@ -61,7 +61,7 @@ def loss_reason(node: NodeView, record: NodeRecord | None, pool: PoolView) -> st
 
 
 def handle_lost_record(node: NodeView, pool: PoolView, why: str, now: Instant) -> Step | Wait:
-    """Only a person can say what becomes of it."""
+    """Carry out the request of a person, or wait for one."""
     match node.request:
         case NodeRequest.ADOPT:
             return _adopted(node, pool, now)
@@ -86,17 +86,18 @@ def _let_be(node: NodeView, why: str, now: Instant) -> Step | Wait:
 
 
 def has_wanted_label(node: NodeView, pool: PoolView) -> bool:
-    """Whether its driver label is what its policy renders."""
     build = pool.build(pool.target, node.variant)
     return build is not None and build.label == node.driver_label
 
 
 def highest_token(node: NodeView, pool: PoolView) -> int:
-    """The highest token that anybody knows of this node."""
     return max(_tokens(node, pool), default=0)
 
 
 def _tokens(node: NodeView, pool: PoolView) -> Iterator[int]:
+    """Include the stored entry of the Rollout: a grant that is being withdrawn was given all the
+    same.
+    """
     lease = current_lease(node)
     if lease is not None:
         yield lease.token
@@ -120,7 +121,7 @@ def _without(node: NodeView) -> str:
 
 
 def _signs(node: NodeView, pool: PoolView) -> bool:
-    """Whether anything on it, or in the Rollout, says that it was ours."""
+    """Whether anything on the node or in the Rollout shows that it was ours."""
     if upgrade_lease(node) is not None or _begun(node, pool):
         return True
     if isinstance(node.record, NodeRecord):
@@ -136,7 +137,7 @@ def _signs(node: NodeView, pool: PoolView) -> bool:
 
 
 def _begun(node: NodeView, pool: PoolView) -> bool:
-    """Whether its present place in flight is of an operation that an agent has heard of."""
+    """Whether its entry in flight is of an operation that an agent has received."""
     entry = pool.constraints.in_flight.get(node.uid)
     if entry is None:
         return False
@@ -152,7 +153,7 @@ def _begun(node: NodeView, pool: PoolView) -> bool:
 
 
 def _adopted(node: NodeView, pool: PoolView, now: Instant) -> Step:
-    """It is ours again as its labels have it, and nothing of it is proven."""
+    """Take the node over as its labels describe it, with nothing proven."""
     rests = node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
     state = node.state if rests else UpgradeState.UPGRADE_REQUIRED.value
     who = field_writer(node, NodeField.REQUEST)
@@ -183,7 +184,6 @@ def _adopted(node: NodeView, pool: PoolView, now: Instant) -> Step:
 
 
 def _target(node: NodeView, pool: PoolView) -> str:
-    """Of which target its driver label is."""
     for target, builds in pool.builds.items():
         if any(build.label == node.driver_label for build in builds.values()):
             return target
@@ -191,9 +191,9 @@ def _target(node: NodeView, pool: PoolView) -> str:
 
 
 def _forgotten(node: NodeView, pool: PoolView, now: Instant) -> Step:
-    """It is as if we had never been there; but what may be in use stays, and so does our cordon.
+    """Remove what we wrote, but neither our cordon nor a driver that may be in use.
 
-    Without a proof it is not handed back: it begins anew, as a machine that is in use.
+    The node then begins anew, as a machine that is in use.
     """
     kept = has_wanted_label(node, pool)
     said = "state, lease and record are removed" + ("" if kept else ", and so is the driver label")
@@ -222,5 +222,5 @@ _KEYS = {
 
 
 def _theirs(node: NodeView, *fields: NodeField) -> tuple[str, ...]:
-    """Keys of ours that somebody else wrote over: left out they would stay, and mean nothing."""
+    """Return keys of ours that another manager overwrote: if only left out, they would stay."""
     return tuple(_KEYS[field] for field in fields if node.other_managers(field))

@@ -1,4 +1,4 @@
-"""How an edit or a request is told to people: with the name of the manager who made it."""
+"""Notices and waits about edits and requests, with the name of their field manager."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from libs.rollout.wait_reasons import wait
 
 
 def field_writer(node: NodeView, field: NodeField) -> str:
-    """Who wrote this field last, as far as the API server knows: what is removed leaves no name."""
+    """Return the manager that wrote this field last; a removal leaves no name."""
     others = node.other_managers(field)
     return node.last_managers.get(field) or (others[-1] if others else "an unknown manager")
 
@@ -20,7 +20,6 @@ def field_writer(node: NodeView, field: NodeField) -> str:
 def edit_notice(
     node: NodeView, field: NodeField, *, before: str, after: str, message: str
 ) -> Notice:
-    """Somebody edited what is ours."""
     return Notice(
         kind=NoticeKind.EDIT,
         field=field.value,
@@ -32,7 +31,6 @@ def edit_notice(
 
 
 def request_notice(node: NodeView, field: NodeField, asked: str, message: str) -> Notice:
-    """Somebody asked for something."""
     return Notice(
         kind=NoticeKind.REQUEST,
         field=field.value,
@@ -43,7 +41,7 @@ def request_notice(node: NodeView, field: NodeField, asked: str, message: str) -
 
 
 def second_edit_wait(node: NodeView, record: NodeRecord, now: Instant) -> Wait:
-    """The second edit in one attempt is not taken back: who edits what, all of it."""
+    """Return the wait after a second edit in one attempt, which is not reverted."""
     found = list(_differing(node, record))
     who = " and ".join(dict.fromkeys(field_writer(node, field) for field, _, _, _ in found))
     said = "; ".join(

@@ -1,7 +1,7 @@
-"""What people ask for by annotation, once: it is done, taken away, and told.
+"""Requests by annotation: carried out once, then removed (docs/states.md#people).
 
-docs/states.md#people. `adopt` and `forget` are answered where a record is lost, `without-preflight`
-by the start that it lets through. Here is what is left of them.
+`adopt` and `forget` are handled where a record is lost, `without-preflight` by the start that it
+permits.
 """
 
 from libs.contracts.node import (
@@ -24,7 +24,7 @@ _WAITING = (UpgradeState.UPGRADE_REQUIRED, UpgradeState.UPGRADE_FAILED)
 
 
 def consume_requests(node: NodeView) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
-    """What a start that is written now does of what was asked: keys to clear, and notes."""
+    """Return the requests that a starting upgrade carries out: keys to clear, and notices."""
     keys: list[str] = []
     notes: list[Notice] = []
     if node.request is NodeRequest.WITHOUT_PREFLIGHT:
@@ -46,7 +46,7 @@ def consume_requests(node: NodeView) -> tuple[tuple[str, ...], tuple[Notice, ...
 def handle_upgrade_request(
     node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
 ) -> Step | None:
-    """The GPU Operator's annotation: as a state of `upgrade-required`."""
+    """Handle the annotation of the GPU Operator like the label `upgrade-required`."""
     if not node.requested or now.visibility.foreign_operator:
         return None
     if record.state not in (*ENDED_STATES, UpgradeState.UPGRADE_REQUIRED):
@@ -57,7 +57,7 @@ def handle_upgrade_request(
 def drop_needless_request(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> Step | None:
-    """A request for what is not the case is taken away, with a word why."""
+    """Remove a request that does not apply, and say why."""
     why = _needless(node, record, pool)
     if not why or node.request is None:
         return None

@@ -1,7 +1,7 @@
-"""The state label says something else than the record (docs/states.md#people).
+"""The state label differs from the record (docs/states.md#people).
 
-On a node that is done or failed `upgrade-required` is how people ask for a retry. All else is taken
-back, once in an attempt.
+On a done or failed node `upgrade-required` requests a retry. Any other edit is reverted, once per
+attempt.
 """
 
 from msgspec.structs import replace
@@ -29,7 +29,6 @@ ENDED_STATES = (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
 def handle_edit(
     node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
 ) -> Step | Wait | None:
-    """What follows where label and record differ."""
     if node.state == record.state:
         return None
     if now.visibility.foreign_operator:
@@ -44,7 +43,7 @@ def handle_edit(
 def retry(
     node: NodeView, record: NodeRecord, pool: PoolView, now: Instant, field: NodeField
 ) -> Step:
-    """A person wants it upgraded once more, whatever its evidence says: a new attempt."""
+    """Begin a new attempt on request of a person, whatever the evidence is."""
     who = field_writer(node, field)
     said = f"{who} requested another upgrade of a node in {record.state}"
     return mark_required(

@@ -1,7 +1,7 @@
-"""Step 7: the old driver goes, its modules come out, the new one is let in and loads.
+"""Step 7: the old driver is unloaded, and the new one passes the gate and loads.
 
-All of it in one state, `pod-restart-required`, and on the machine in one op of the driver agent
-(docs/states.md#gate). Must not know what is validated afterwards.
+All of it in the state `pod-restart-required`, and on the machine in one op of the driver agent
+(docs/states.md#gate).
 """
 
 from libs.contracts.commands import Command, CommandKind, Install, Swap
@@ -27,14 +27,14 @@ from libs.rollout.in_flight.start import quiesce, safe_load_to_clear
 from libs.rollout.views.machine import Component, DriverPod
 
 _PERMANENT = frozenset({"InvalidImageName", "ErrImageNeverPull"})
-"""What a kubelet says of a pod that no waiting will mend."""
+"""Waiting reasons of the kubelet that do not go away by themselves."""
 
 _OUT = frozenset({"old-driver", "unload"})
-"""Phases of a swap in which the old driver is not out yet."""
+"""Phases of a swap in which the old driver is still loaded or running."""
 
 
 def pod_restart(f: InFlightNode) -> NodeOutcome:
-    """Until the driver is ready and the agent reports its modules."""
+    """Run the state until the driver is ready and the agent reports its modules."""
     if f.is_overdue:
         return fail(f, f"driver-start: {_progress_text(f)}")
     return (
@@ -49,7 +49,7 @@ def pod_restart(f: InFlightNode) -> NodeOutcome:
 
 
 def _old_driver(f: InFlightNode) -> NodeOutcome:
-    """No swap before the old pod's object is gone (docs/states.md#gate-1)."""
+    """Wait until the object of the old pod is gone: no swap before (docs/states.md#gate-1)."""
     old = [pod for pod in f.node.driver_pods if is_old_pod(f.record, pod)]
     if not old:
         return None
@@ -65,7 +65,6 @@ def _old_driver(f: InFlightNode) -> NodeOutcome:
 
 
 def _delete(f: InFlightNode, pod: DriverPod) -> Step:
-    """No label makes it go, so we do."""
     ref = PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid)
     shown = f"{pod.namespace}/{pod.name}"
     wait = state_wait(f, WaitCode.OLD_DRIVER, f"waiting for the old driver pod to be gone: {shown}")
@@ -74,7 +73,7 @@ def _delete(f: InFlightNode, pod: DriverPod) -> Step:
 
 
 def driver_failure(f: InFlightNode) -> str:
-    """Why the new driver pod will never run; empty: it may."""
+    """Return why the new driver pod will never run; empty: it may."""
     pod = f.new_pod
     if pod is None:
         return ""
@@ -91,7 +90,6 @@ def _broken(f: InFlightNode) -> NodeOutcome:
 
 
 def _safe_load(f: InFlightNode) -> Step | None:
-    """The pod is the right one, and waits for our leave to load."""
     cleared = safe_load_to_clear(f.node, f.record.label)
     if not cleared:
         return None
@@ -99,7 +97,7 @@ def _safe_load(f: InFlightNode) -> Step | None:
 
 
 def _cleared(f: InFlightNode) -> NodeOutcome:
-    """Before anything is unloaded nobody may hold it: as a rule that was seen to before step 6."""
+    """Evict and quiesce before an unload; usually done already before step 6."""
     if _swap(f) is not None or _keeps(f):
         return None
     if f.record.paused and f.node.pods is not None:
@@ -116,12 +114,11 @@ def _to_quiet(f: InFlightNode) -> tuple[str, ...]:
 
 
 def _keeps(f: InFlightNode) -> bool:
-    """Whether the modules stay loaded: only the pod changes."""
     return f.record.operation is Operation.RESTART and f.node.loaded is not None
 
 
 def _swap(f: InFlightNode) -> Command | None:
-    """The op of this state, if its slot holds it: of this boot, and of this start."""
+    """Return the op of this state from the slot, if it is of this boot and this start."""
     kinds = CommandKind.SWAP, CommandKind.INSTALL
     command = slots.live_command(f.node, slots.DRIVER, f.token, f.now, *kinds)
     if command is None or command.boot_id != f.node.boot_id:
@@ -135,7 +132,7 @@ def _swap(f: InFlightNode) -> Command | None:
 
 
 def _swapped(f: InFlightNode) -> NodeOutcome:
-    """The op of the driver agent; None: it is done."""
+    """Send the op to the driver agent and wait for it; None: it is done."""
     driver = f.node.components.get(slots.DRIVER)
     if driver is None:
         return state_wait(f, WaitCode.GATE, "the driver agent is no longer deployed to this node")
@@ -189,25 +186,25 @@ def _body(f: InFlightNode) -> Swap | Install | None:
 
 
 def installs_on_host(f: InFlightNode) -> bool:
-    """Whether the agent itself installs it: the target's build says so, whatever is wanted now."""
+    """Whether the agent installs the driver: decided by the build, not by the current policy."""
     if f.build is not None:
         return bool(f.build.artefact)
     return f.record.operation is Operation.INSTALL or f.pool.method is InstallMethod.HOST
 
 
 def _shut_out(f: InFlightNode) -> bool:
-    """The op is over, yet another pod came to the gate, which opens within an op only."""
+    """Whether another pod came to the gate after the op, which only opens within one."""
     return waits_at_gate(f.new_pod, f.node.gate)
 
 
 def is_pod_shut_out(f: InFlightNode) -> bool:
-    """As above, for the state after this one."""
+    """The same as `_shut_out`, for the state after this one."""
     command = slots.held_command(f.node, slots.DRIVER, f.token, CommandKind.SWAP)
     return slots.slot_result(f.node, slots.DRIVER, command) is not None and _shut_out(f)
 
 
 def _unloaded_by(f: InFlightNode, command: Command) -> float:
-    """Until when the old driver has to be out: the limit is in the slot."""
+    """Return until when the old driver has to be unloaded, by the deadline in the slot."""
     sent = command.deadline - limits.UNLOAD
     frozen = limits.deadline_extension(f.record, f.pool, f.now, reported=False)
     return command.deadline + frozen + limits.bus_outage_seconds(f.now, sent)
@@ -243,7 +240,7 @@ def _not_begun(f: InFlightNode, driver: Component, command: Command) -> Wait | S
 
 
 def _gone(f: InFlightNode) -> NodeOutcome:
-    """A removal ends here: no module and no container of a driver is left in this boot."""
+    """End a removal once no module and no container of a driver is left in this boot."""
     if f.record.operation is not Operation.REMOVE:
         return None
     if f.node.modules_reported and f.node.loaded is None:
@@ -269,13 +266,13 @@ def _ready(f: InFlightNode) -> NodeOutcome:
 
 
 def _validated_by(f: InFlightNode) -> float | None:
-    """A machine that reboots whenever it is validated gets no further time for it."""
+    """Return the deadline of the validation: not extended again by a reboot."""
     whole = f.record.deadline == f.record.since + limits.DRIVER_START
     return limits.deadline(UpgradeState.VALIDATION_REQUIRED, f.pool, f.now) if whole else f.deadline
 
 
 def _progress_text(f: InFlightNode) -> str:
-    """Where it stands, in words: a wait's detail, or the cause of a failure."""
+    """Describe the progress: the detail of a wait, or the cause of a failure."""
     old = [pod for pod in f.node.driver_pods if is_old_pod(f.record, pod)]
     if old:
         return f"the old driver pod {old[0].namespace}/{old[0].name} is still there"

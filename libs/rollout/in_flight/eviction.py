@@ -1,7 +1,5 @@
-"""Step 4: pods leave, those with GPUs first and then, where drain is on, the others.
-
-Which pods leave, which are left alone, and which cannot leave though they should, so that only the
-limit ends the wait (docs/states.md#upgrade, #limits). Must not know what comes after.
+"""Step 4: evict GPU pods and then, where drain is on, the other pods (docs/states.md#upgrade,
+#limits).
 """
 
 from collections.abc import Iterable
@@ -28,25 +26,23 @@ from libs.rollout.wait_reasons import NO_ACTION_NEEDED, first_few
 
 
 class _Pods(msgspec.Struct, frozen=True):
-    """The pods that hold up this state, by what can be done about them."""
+    """The pods that have to leave in this state, by what can be done about them."""
 
     evicted: tuple[WorkloadPod, ...]
-    """They are asked to leave."""
     forced: tuple[WorkloadPod, ...]
-    """The policy does not let them be evicted; by force they would go."""
+    """The policy does not allow to evict them; deletion by force would."""
     stuck: tuple[WorkloadPod, ...]
-    """They would be made anew at once."""
+    """They would be created again at once."""
     operands: tuple[WorkloadPod, ...]
     """They leave by a pause."""
 
     @property
     def none(self) -> bool:
-        """Whether nothing holds it up."""
         return not (self.evicted or self.forced or self.stuck or self.operands)
 
 
 def restore_cordon(f: InFlightNode) -> Step | None:
-    """The cordon again, where somebody took it away: else pods would come as fast as they go."""
+    """Restore a removed cordon: without it pods would come as fast as they go."""
     if not was_uncordoned(f):
         return None
     because = "the node was uncordoned during its upgrade: cordoned again"
@@ -73,7 +69,6 @@ def evict_pods(f: InFlightNode) -> NodeOutcome:
 
 
 def needs_drain(f: InFlightNode) -> bool:
-    """Whether the state for the other pods has any work in it."""
     draining = f.pool.upgrade.drain.enable
     return draining and any(_drained(pod) for pod in f.node.pods or ())
 
@@ -113,7 +108,7 @@ def _drained(pod: WorkloadPod) -> bool:
 def _evict(
     f: InFlightNode, wanted: tuple[WorkloadPod, ...], wait: Wait, *, by_force: bool = False
 ) -> NodeOutcome:
-    """The job for these pods, unless just that one is under way."""
+    """Start the eviction job for these pods, unless it is already running."""
     there = {pod.uid for pod in f.node.pods or ()}
     asked = {job.uid for job in f.node.evictions if job.uid in there}
     refs = tuple(
@@ -159,7 +154,7 @@ def _wait(f: InFlightNode, pods: _Pods, until: float | None = None) -> Wait:
 
 
 def _named(pods: _Pods) -> str:
-    """All of them, with what keeps those that cannot be evicted."""
+    """Name all pods, with what keeps those that cannot be evicted."""
     evicted = [
         pod.display_name + (" (terminating)" if pod.deleting else "") for pod in pods.evicted
     ]
@@ -174,7 +169,7 @@ def _why_not(pod: WorkloadPod) -> str:
 
 
 def _overdue(f: InFlightNode, named: str, pods: _Pods | None) -> NodeOutcome:
-    """The limit for eviction has passed: as the strategy says."""
+    """End the state by the strategy after its limit."""
     cause = f"eviction: {named}"
     match f.pool.strategy.on_eviction_timeout:
         case OnEvictionTimeout.RELEASE:
@@ -193,7 +188,6 @@ def _force(f: InFlightNode, pods: _Pods, cause: str) -> NodeOutcome:
 
 
 def wait_for_jobs(f: InFlightNode) -> NodeOutcome:
-    """The jobs that the policy waits for may come to their end."""
     again = restore_cordon(f)
     if again is not None:
         return again
@@ -213,7 +207,6 @@ def _start_eviction(f: InFlightNode, because: str) -> Step:
 
 
 def pod_deletion(f: InFlightNode) -> NodeOutcome:
-    """Pods with GPUs leave."""
     held = evict_pods(f)
     if held is not None:
         return held
@@ -223,12 +216,10 @@ def pod_deletion(f: InFlightNode) -> NodeOutcome:
 
 
 def drain(f: InFlightNode) -> NodeOutcome:
-    """The other pods leave too."""
     return evict_pods(f) or _quiesce_and_start(f)
 
 
 def _quiesce_and_start(f: InFlightNode) -> NodeOutcome:
-    """Steps 5 and 6: no state of their own."""
     return quiesce(f, slots.QUIESCED, _given_back) or start(f)
 
 

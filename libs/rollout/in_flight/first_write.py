@@ -1,7 +1,5 @@
-"""The first write of an operation: lease, record and, where the node is in service, the cordon.
-
-docs/states.md#upgrade, step 3; operations that take nothing from anybody begin further on. Must not
-know who may begin: a grant was made before.
+"""The first write of an operation: lease, record and, where needed, the cordon
+(docs/states.md#upgrade, step 3).
 """
 
 from typing import Any
@@ -31,16 +29,16 @@ from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 
 _HARMLESS = frozenset({Operation.VALIDATE, Operation.REMOVE})
-"""They start nobody on a target."""
+"""Operations that start no node on a target."""
 
 _TAKES_NOTHING = frozenset({Operation.VALIDATE, Operation.BRING_UP})
-"""The node stays as available as it is."""
+"""Operations under which the node stays as available as it is."""
 
 
 def begin(
     node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
 ) -> Step | Wait:
-    """What was granted is begun, or why the grant cannot be used now."""
+    """Begin a granted operation, or return why the grant cannot be used now."""
     held = _held_up(node, candidate, entry, pool, now)
     if held is not None:
         return held
@@ -101,7 +99,7 @@ def _first_write(
 
 
 def _first_state(node: NodeView, candidate: Candidate, pool: PoolView) -> UpgradeState:
-    """States with no work in them are passed unwritten."""
+    """Return the first state with work in it; states without work are not written."""
     operation = candidate.operation
     if operation is Operation.VALIDATE:
         return UpgradeState.VALIDATION_REQUIRED
@@ -114,7 +112,7 @@ def _first_state(node: NodeView, candidate: Candidate, pool: PoolView) -> Upgrad
 
 
 def _shut(node: NodeView, operation: Operation) -> bool:
-    """Nothing is loaded, and the gate let nobody in since the boot: there are no GPUs to leave."""
+    """Whether nothing is loaded and no pod was admitted since the boot: no GPU pods to evict."""
     admitted = node.gate is not None and node.gate.admitted_pod_uid
     nothing = node.modules_reported and node.loaded is None and not admitted
     return nothing and operation not in (Operation.TAKE_OVER, Operation.REMOVE)
@@ -155,19 +153,19 @@ def _record(
 
 
 def _first(node: NodeView, now: Instant) -> NodeRecord:
-    """Without a record a cordon that is ours was left by us, and stays until there is a proof."""
+    """Create a record. A cordon of ours without a record stays until there is a proof."""
     left = node.cordoned and is_only_our_cordon(node)
     return NodeRecord(node_uid=node.uid, epoch=now.epoch, token=0, unproven=left)
 
 
 def _counts(candidate: Candidate, before: NodeRecord) -> bool:
-    """Whether it is an attempt, as a strategy counts them; a second look at what rests is none."""
+    """Whether this is an attempt in the strategy's count; validating a node at rest is none."""
     at_rest = before.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
     return not (candidate.operation is Operation.VALIDATE and at_rest)
 
 
 def _revalidated(node: NodeView, before: NodeRecord, candidate: Candidate, pool: PoolView) -> str:
-    """The run of its driver for which a failed node gets its one validation beside retries."""
+    """Return the run for which a failed node gets its one validation beside retries."""
     again = candidate.operation is Operation.VALIDATE
     run = current_run(node, pool)
     if again and run is not None and before.state == UpgradeState.UPGRADE_FAILED:
@@ -176,14 +174,14 @@ def _revalidated(node: NodeView, before: NodeRecord, candidate: Candidate, pool:
 
 
 def _by_others(node: NodeView) -> bool:
-    """Whether the node is cordoned, and by more than us and the upgrade that was taken over."""
+    """Whether the node is cordoned by others than us and the adopted upgrade."""
     record = current_record(node)
     adopted = record is not None and has_adopted_cordon(node, record)
     return node.cordoned and not (is_only_our_cordon(node) or adopted)
 
 
 def _never_changed(node: NodeView, pool: PoolView) -> bool:
-    """It came with its driver, and goes with it: we only validated it."""
+    """Whether the driver came with the machine: it was only validated, and stays."""
     if pool.method is not InstallMethod.PRE_INSTALLED or node.driver_pods:
         return False
     return any(

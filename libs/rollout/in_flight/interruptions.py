@@ -1,6 +1,6 @@
-"""What turns a node back, or elsewhere, as long as nothing irreversible was done; and reboots.
+"""What turns a node back or elsewhere before the start, and reboots after it.
 
-docs/states.md#v-edited, #v-halt, #v-reboot. Must not know what a state does.
+docs/states.md#v-edited, #v-halt, #v-reboot
 """
 
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from libs.rollout.views.pool import Build, Readiness
 
 
 def handle_interruption(f: InFlightNode) -> NodeOutcome:
-    """What is done about a node that has not started, if it is not to go on as it is."""
+    """Release or retarget a node that has not started; None: it goes on."""
     why = _unwanted(f)
     if why:
         return release(f, why, back_off=False)
@@ -33,7 +33,7 @@ def handle_interruption(f: InFlightNode) -> NodeOutcome:
 
 
 def _unwanted(f: InFlightNode) -> str:
-    """Why nobody wants it to go on, though nothing went wrong; empty: it goes on."""
+    """Return why the operation is no longer wanted, though nothing failed; empty: it is."""
     if f.record.operation is not Operation.REMOVE:
         return f.pool.constraints.to_release.get(f.node.uid, "") or _pointless(f)
     gone = f.node.excluded or f.node.pool != f.record.pool or f.pool.gone
@@ -45,7 +45,7 @@ def _unwanted(f: InFlightNode) -> str:
 
 
 def _pointless(f: InFlightNode) -> str:
-    """Why there is nothing to be gained: its target is not there, or runs already."""
+    """Return why the upgrade gains nothing: its target has no build, or runs already."""
     target, build = _granted(f)
     if not f.node.variant or not (target != f.record.target or is_releasing(f)):
         return ""
@@ -58,14 +58,14 @@ def _pointless(f: InFlightNode) -> str:
 
 
 def _granted(f: InFlightNode) -> tuple[str, Build | None]:
-    """The target that its place in flight is for, and what it gets for that."""
+    """Return the target of its entry in flight, and the build for it."""
     entry = f.pool.constraints.in_flight.get(f.node.uid)
     target = f.record.target if entry is None else entry.target
     return target, f.pool.build(target, f.node.variant)
 
 
 def _late(f: InFlightNode) -> str:
-    """Which limit it was that released it: it is not kept, but follows from what has passed."""
+    """Return which limit caused the release: not stored, but derived from what has passed."""
     if f.is_overdue and f.record.state == UpgradeState.WAIT_FOR_JOBS_REQUIRED:
         return "jobs: they did not finish in time"
     if f.is_overdue and f.node.pods:
@@ -79,7 +79,7 @@ def _late(f: InFlightNode) -> str:
 
 
 def _retargeted(f: InFlightNode) -> Step | None:
-    """The policy was edited, and the place in flight is for its new target."""
+    """Follow an edit of the policy that the entry in flight has taken over."""
     entry = f.pool.constraints.in_flight.get(f.node.uid)
     target, build = _granted(f)
     if entry is None or build is None or target == f.record.target:
@@ -97,7 +97,7 @@ def _retargeted(f: InFlightNode) -> Step | None:
 
 
 def _other_variant(f: InFlightNode) -> Step | None:
-    """Another kernel or system came with a reboot: the same target is another driver there."""
+    """Follow a reboot into another kernel or system: it needs another build."""
     build = f.build
     if build is None or build.label == f.record.label:
         return None
@@ -108,7 +108,7 @@ def _other_variant(f: InFlightNode) -> Step | None:
 
 
 def handle_reboot(f: InFlightNode) -> Step | None:
-    """From step 6 on a boot begins the state anew, and its limit once (docs/states.md#v-reboot)."""
+    """Restart the state after a reboot, and its deadline once (docs/states.md#v-reboot)."""
     if f.node.boot_id == f.record.boot_id:
         return None
     if f.record.operation is Operation.VALIDATE:
@@ -121,7 +121,7 @@ def handle_reboot(f: InFlightNode) -> Step | None:
 
 
 def restart_again(f: InFlightNode, because: str) -> Step:
-    """To where the driver is started; with the limit of what is given up, if it was renewed."""
+    """Go back to the start of the driver; a deadline that was renewed once is kept."""
     again = {"deadline": f.deadline} if f.record.deadline_renewed else {}
     record = record_for_restart(
         f.node,
@@ -158,7 +158,7 @@ def _renewed(f: InFlightNode) -> Step | None:
 
 
 def _label(f: InFlightNode) -> str:
-    """Of the same target, for the system that the machine has booted now."""
+    """Return the label of the same target for the system that is booted now."""
     if f.build is None or f.record.operation is Operation.VALIDATE:
         return f.record.label
     return f.build.label

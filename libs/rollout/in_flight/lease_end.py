@@ -1,7 +1,7 @@
 """How a lease ends: done, removed, released unchanged, or failed.
 
-No node returns while a command that changes it is unanswered, and none fails while its driver agent
-could still open the gate (docs/states.md#leaving). Must not know what led here.
+No node is released while a command that changes it is unanswered, and none fails while its driver
+agent could still open the gate (docs/states.md#leaving).
 """
 
 from collections.abc import Sequence
@@ -36,11 +36,10 @@ from libs.rollout.wait_reasons import first_few
 
 AGENT_SILENT_REASON: Final = "agent-silent: the driver agent has stopped sending heartbeats"
 NOT_READY_REASON: Final = "not-ready: the Node did not become Ready in time"
-"""Why a node is given back rather than started."""
 
 
 def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
-    """Step 9: what is proven to driver agent and validator, and the node is given back."""
+    """Step 9: announce the proof to driver agent and validator, and release the node."""
     reduced = NodeRecord(
         node_uid=f.node.uid,
         epoch=f.now.epoch,
@@ -64,7 +63,7 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
 
 
 def finish_removal(f: InFlightNode) -> NodeOutcome:
-    """The driver is gone in this boot: nothing of ours stays on the node."""
+    """End a removal: nothing of ours stays on the node."""
     step = _given_back(f, None, "the driver is removed; the node is no longer managed", proven=True)
     return _and_then(step, _idle_all(f, (*slots.QUIESCED, slots.DRIVER)))
 
@@ -91,15 +90,15 @@ def _given_back(
 
 
 def _initial_state(node: NodeView) -> tuple[str, ...]:
-    """The annotation about the cordon, where the GPU Operator has it too."""
+    """Clear the annotation about the cordon where the GPU Operator owns it too."""
     foreign = node.initially_cordoned and node.other_managers(NodeField.INITIALLY_CORDONED)
     return (INITIALLY_CORDONED_ANNOTATION,) if foreign else ()
 
 
 def release(f: InFlightNode, why: str, *, back_off: bool) -> NodeOutcome:
-    """Back to `upgrade-required` before step 6: nothing has to be validated.
+    """Return to `upgrade-required` before step 6: nothing has to be validated.
 
-    Components that let go of the devices take them again first, or are silent.
+    Components that released the devices take them again first, or are silent.
     """
     told = [
         name for name in slots.QUIESCED if slots.held_command(f.node, name, f.token) is not None
@@ -129,7 +128,7 @@ def release(f: InFlightNode, why: str, *, back_off: bool) -> NodeOutcome:
 
 
 def is_releasing(f: InFlightNode) -> bool:
-    """Whether a release has begun: before step 6 nobody else tells these components to idle."""
+    """Whether a release has begun: before step 6 nothing else sends these components `idle`."""
     return any(
         slots.held_command(f.node, name, f.token, CommandKind.IDLE) for name in slots.QUIESCED
     )
@@ -157,7 +156,9 @@ def _released(f: InFlightNode, why: str, *, back_off: bool) -> Step:
 
 
 def fail(f: InFlightNode, cause: str) -> NodeOutcome:
-    """The way to `upgrade-failed`: the driver agent may open for nothing any more, and says so."""
+    """Go to `upgrade-failed` once the driver agent has confirmed that it opens the gate for
+    nothing.
+    """
     driver = f.node.components.get(slots.DRIVER)
     changed = f.record.started or f.record.operation is Operation.VALIDATE
     if driver is None or not changed:
@@ -178,7 +179,7 @@ def fail(f: InFlightNode, cause: str) -> NodeOutcome:
 
 
 def is_failing(f: InFlightNode) -> bool:
-    """Whether a failure has begun: its cause is in the record, and nothing is proven any more."""
+    """Whether a failure has begun: its cause is in the record, and nothing is proven."""
     command = slots.live_command(f.node, slots.DRIVER, f.token, f.now, CommandKind.IDLE)
     return command is not None and command.open() == Idle()
 
@@ -223,7 +224,7 @@ def _failed(f: InFlightNode, cause: str) -> Step:
 
 
 def _unanswered(f: InFlightNode, names: Sequence[str]) -> list[str]:
-    """Those that have said neither that they are idle nor, for three periods, anything."""
+    """Return the components that have neither answered their `idle` nor become silent."""
     components = f.node.components
     return [
         name
@@ -239,7 +240,7 @@ def _slot_body(node: NodeView, name: str) -> object:
 
 
 def _idle_all(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
-    """What the slots of a node without a lease are to hold, where they do not yet."""
+    """Return the `idle` commands for slots that hold something else."""
     return [
         slots.idle_command(f.node, name, f.now, token=f.token)
         for name in names
@@ -250,12 +251,12 @@ def _idle_all(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
 
 
 def _stops(f: InFlightNode) -> tuple[EvictPods, ...]:
-    """An eviction under way is not wanted any longer."""
+    """Cancel an eviction in progress."""
     return (EvictPods(pods=()),) if f.node.evictions else ()
 
 
 def _and_then(step: Step, actions: Sequence[Action]) -> Step:
-    """More actions after a write; none where it could not be written yet."""
+    """Append actions to a write; none if the write has to wait."""
     if not any(isinstance(action, WriteNode) for action in step.actions):
         return step
     return replace(step, actions=(*step.actions, *actions))

@@ -1,7 +1,7 @@
-"""Steps 5 and 6: components let go of the devices, and the driver label moves.
+"""Steps 5 and 6: components release the devices, and the driver label moves.
 
-That move is the start: the first step that cannot be taken back, so here is asked once more whether
-it may be taken. Must not know how the driver is then brought up.
+Moving the label is the start, the first step that cannot be undone; its preconditions are checked
+here once more.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ from libs.rollout.views.pool import Readiness
 def quiesce(
     f: InFlightNode, names: Sequence[str], too_late: Callable[[InFlightNode, str], NodeOutcome]
 ) -> NodeOutcome:
-    """Get these components to let go of the devices; None: they have, or are silent."""
+    """Get these components to release the devices; None: they have, or are silent."""
     pending: list[tuple[str, Component, Command]] = []
     telling: list[str] = []
     for name in names:
@@ -63,14 +63,14 @@ def _await(f: InFlightNode, pending: Sequence[tuple[str, Component, Command]]) -
 
 
 def quiesce_deadline(f: InFlightNode, command: Command) -> float:
-    """Until when a component may take: the limit is in its slot."""
+    """Return until when a component may take: derived from the deadline in its slot."""
     sent = command.deadline - limits.QUIESCE
     frozen = limits.deadline_extension(f.record, f.pool, f.now, reported=False)
     return command.deadline + frozen + limits.bus_outage_seconds(f.now, sent)
 
 
 def _quiesce(f: InFlightNode, component: Component) -> Command | None:
-    """The command as it was given in this boot."""
+    """Return the command in the slot if it is of this boot and not overtaken."""
     command = component.slot
     if command is None or command.token != f.token or command.kind != CommandKind.QUIESCE:
         return None
@@ -86,7 +86,7 @@ def _quiet(component: Component, command: Command) -> bool:
 
 
 def _saying(pending: Sequence[tuple[str, Component, Command]]) -> str:
-    """Who has not let go yet; and those who cannot, why."""
+    """Describe which components have not released the devices yet, and why some cannot."""
     said: list[str] = []
     slow: list[str] = []
     for name, component, command in pending:
@@ -119,7 +119,7 @@ def _tell(f: InFlightNode, names: Sequence[str]) -> Step:
 
 
 def start(f: InFlightNode) -> NodeOutcome:
-    """Step 6, if its target may still be started and is what it seems."""
+    """Step 6: move the driver label, if that is still allowed and its build is settled."""
     held = _unsound(f)
     if held is not None:
         return held
@@ -140,7 +140,7 @@ def start(f: InFlightNode) -> NodeOutcome:
 
 
 def old_driver_pod(node: NodeView, label: str, operation: Operation | None) -> DriverPod | None:
-    """The driver pod that has to be gone before the next is let in."""
+    """Return the driver pod that has to be gone before the next is admitted."""
     pod = current_driver_pod(node)
     if pod is None:
         return None
@@ -149,13 +149,13 @@ def old_driver_pod(node: NodeView, label: str, operation: Operation | None) -> D
 
 
 def safe_load_to_clear(node: NodeView, label: str) -> tuple[str, ...]:
-    """The annotation by which a driver pod waits for us, if it is the right one that waits."""
+    """Return the annotation to clear if the right driver pod waits for it."""
     waits_for_us = node.safe_load and any(pod.label == label for pod in node.driver_pods)
     return (SAFE_LOAD_ANNOTATION,) if waits_for_us else ()
 
 
 def _unsound(f: InFlightNode) -> NodeOutcome:
-    """Why the label may not move now."""
+    """Return why the label may not move now."""
     source = limits.stale_source(f.now)
     if source:
         return stale_source_wait(source, f.now)
@@ -179,7 +179,7 @@ def _unsound(f: InFlightNode) -> NodeOutcome:
 
 
 def _sick(f: InFlightNode) -> NodeOutcome:
-    """A machine that could not be seen through the change is left as it is."""
+    """Wait for or release a machine that could not be observed through the change."""
     driver = f.node.components.get(slots.DRIVER)
     if driver is None or driver.is_silent(f.now.at):
         return release(f, AGENT_SILENT_REASON, back_off=True)
@@ -207,7 +207,7 @@ def _unsettled(f: InFlightNode) -> NodeOutcome:
 
 
 def stale_source_wait(source: str, now: Instant) -> Wait:
-    """Nothing is taken away on old news (docs/states.md#freshness)."""
+    """Nothing is taken away on stale data (docs/states.md#freshness)."""
     detail = f"the latest data on {source} is more than {limits.STALE_AFTER:.0f} s old"
     return wait_reasons.wait(WaitCode.STALE, detail, now)
 

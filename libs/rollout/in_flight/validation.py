@@ -1,6 +1,7 @@
-"""Step 8: components resume, the validator proves the driver, and the proof is held against I3.
+"""Step 8: components resume, the validator validates the driver, and its evidence is checked
+against I3.
 
-docs/invariants.md#i3. Must not know how the driver came to run.
+docs/invariants.md#i3
 """
 
 import msgspec
@@ -20,33 +21,31 @@ from libs.rollout.in_flight.interruptions import restart_again
 from libs.rollout.in_flight.lease_end import fail, finish_upgrade
 
 _CUDA_WORKS = frozenset({"cuda", "plugin"})
-"""What the validator has done, or is at, once CUDA has passed."""
+"""Phases of the validator after CUDA has passed."""
 
 
 class _Observation(msgspec.Struct, frozen=True):
-    """What there is to judge by, at one look."""
+    """What the state is decided on."""
 
     f: InFlightNode
     run: DriverRun | None
     """The driver that runs, ready or not."""
     command: Command | None
-    """The op in the validator's slot, if it is about this run."""
+    """The op in the validator's slot, if it is for this run."""
     evidence: Evidence | None
-    """What came of it."""
 
     @property
     def ready(self) -> bool:
-        """Whether the driver could be validated now."""
         return self.run is not None and self.run.ready and self.f.node.loaded is not None
 
 
 def validation(f: InFlightNode) -> NodeOutcome:
-    """Until the validator has spoken, or should have."""
+    """Run the state until the validator has answered, or its limit has passed."""
     return _lost(f) or _observe(f)
 
 
 def _lost(f: InFlightNode) -> NodeOutcome:
-    """The driver that was to be validated is not the one that is there."""
+    """Handle the case that another driver runs than the one to be validated."""
     if f.record.operation is not Operation.VALIDATE:
         if is_pod_shut_out(f):
             return restart_again(f, "the driver pod was recreated: it must pass the gate again")
@@ -70,7 +69,7 @@ def _observe(f: InFlightNode) -> NodeOutcome:
 
 
 def _run(f: InFlightNode) -> DriverRun | None:
-    """The driver that this operation brought, whatever the policy's method is by now."""
+    """Return the driver of this operation, whatever method the policy has now."""
     pod = f.new_pod
     if pod is not None:
         if pod.started is None:
@@ -85,7 +84,7 @@ def _run(f: InFlightNode) -> DriverRun | None:
 
 
 def _validate(f: InFlightNode, run: DriverRun | None) -> Command | None:
-    """The op in the validator's slot: of this boot, this state, and this run of the driver."""
+    """Return the op in the validator's slot if it is of this boot, this state and this run."""
     command = slots.live_command(f.node, slots.VALIDATOR, f.token, f.now, CommandKind.VALIDATE)
     if command is None or command.boot_id != f.node.boot_id:
         return None
@@ -104,7 +103,7 @@ def _is_for(body: Validate, run: DriverRun) -> bool:
 
 
 def _of(f: InFlightNode, evidence: Evidence, command: Command | None) -> bool:
-    """Whether it came of the op that was asked for under this lease."""
+    """Whether the evidence is of an op under this lease."""
     if evidence.token != f.token:
         return False
     if command is not None:
@@ -118,7 +117,7 @@ def _of(f: InFlightNode, evidence: Evidence, command: Command | None) -> bool:
 
 
 def _judged(look: _Observation) -> NodeOutcome:
-    """What the validator has said of the op in its slot."""
+    """End the state by the evidence or the result of the op."""
     f, evidence = look.f, look.evidence
     if evidence is not None:
         if not evidence.passed:
@@ -133,7 +132,7 @@ def _judged(look: _Observation) -> NodeOutcome:
 
 
 def _doubt(look: _Observation, evidence: Evidence) -> str:
-    """What of it does not fit the node as it is now; empty: it proves what runs here."""
+    """Return what of the evidence does not fit the node now; empty: it proves what runs."""
     node, label = look.f.node, look.f.record.label
     if evidence.node_uid != node.uid:
         return f"the evidence is for node uid {evidence.node_uid}"
@@ -149,7 +148,7 @@ def _doubt(look: _Observation, evidence: Evidence) -> str:
 
 
 def _answered(look: _Observation) -> bool:
-    """No node returns while a command that changes it is unanswered."""
+    """Whether every command that changes the node is answered."""
     node, kinds = look.f.node, (CommandKind.SWAP, CommandKind.INSTALL)
     changing = slots.held_command(node, slots.DRIVER, look.f.token, *kinds)
     given = [(slots.DRIVER, changing), (slots.VALIDATOR, look.command)]
@@ -175,7 +174,6 @@ def _late(look: _Observation) -> NodeOutcome:
 
 
 def _command_step(look: _Observation) -> Step | None:
-    """What the slots are to say now."""
     f = look.f
     actions = _resuming(look)
     if slots.VALIDATOR in f.node.components and look.run is not None and look.ready:
@@ -190,9 +188,9 @@ def _command_step(look: _Observation) -> Step | None:
 
 
 def _resuming(look: _Observation) -> list[WriteSlot]:
-    """Those that let go of the devices take them again; the plugin of a bring-up after CUDA.
+    """Return `idle` for components that were quiesced; for the plugin of a bring-up after CUDA.
 
-    The validator's `validate` does that for it.
+    The validator resumes by its `validate`.
     """
     f = look.f
     telling: list[WriteSlot] = []

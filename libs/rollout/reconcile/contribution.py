@@ -1,6 +1,7 @@
-"""What one node comes to in one pool's Rollout: in flight, ended and how, unavailable and why.
+"""What one node contributes to the Rollout of a pool: in flight, ended and how, unavailable and
+why.
 
-From the Node's record alone, never from its label, which people write. Must not know other nodes.
+Derived from the Node's record alone, never from its state label, which people write.
 """
 
 from enum import Enum, auto
@@ -19,64 +20,62 @@ from libs.rollout.views.node import NodeField, NodeView
 
 _FAILED: Final = UpgradeState.UPGRADE_FAILED
 _BEGINNING: Final = (NodeField.STATE, NodeField.LEASE, NodeField.RECORD)
-"""A cordon and a driver label of ours can have stayed when a node was given up."""
+"""What an operation writes first. Cordon and driver label may have stayed from before."""
 
 UNBEGUN_SECONDS: Final = 60.0
-"""So long a place is kept for a node that does not begin."""
+"""How long an entry is kept for a node that does not begin."""
 
 
 class EntryResult(Enum):
-    """What became of a place in flight."""
+    """How an entry in flight ended."""
 
     VALIDATED = auto()
     FAILED = auto()
     REMOVED = auto()
-    """Neither proof nor harm: nothing irreversible was done, or it counts for nothing."""
+    """Neither proof nor harm: nothing irreversible was done, or it does not count."""
 
 
 class NodeContribution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one node comes to."""
-
     name: str
     uid: str
     present: bool = True
-    """The pool selects it."""
+    """The pool selects the node."""
     counts_for_base: bool = False
     was_managed: bool = False
-    """It bears signs of an earlier rollout of this pool."""
+    """The node bears signs of an earlier rollout of this pool."""
     unavailable: str = ""
     entry: InFlight | None = None
-    """In flight, as the Rollout is to have it."""
+    """Its entry in flight, as the Rollout should have it."""
     entry_differs: bool = False
-    """The Rollout does not have it so."""
+    """The Rollout has another entry."""
     ending: EntryResult | None = None
     leased: bool = False
     write_pending: bool = False
     write_unconfirmed: bool = False
-    """Nobody knows what became of our last write: it may be carried out yet."""
+    """A write of ours was never answered and may still be carried out."""
     ready: bool = True
     is_unoccupied: bool = False
-    """Nothing is on it that could be taken away: it is brought up without a cordon."""
+    """Nothing runs on the node that could be taken away: it is brought up without a cordon."""
     started: bool = False
-    """Past the first step that cannot be taken back, or one that is never taken at all."""
+    """Past the first irreversible step, or in an operation without one."""
     joining: bool = False
-    """It had no driver of ours before."""
+    """The node had no driver of ours before."""
     counted_targets: tuple[str, ...] = ()
-    """Targets for which it counts as in flight."""
+    """Targets for which the node counts as in flight."""
     failed_on: str = ""
     """The target on which it failed after the start."""
     proved_on: str = ""
-    """The target that its place in flight validated."""
+    """The target that its entry in flight validated."""
     is_recovery: bool = False
     """In flight, and it had failed on an earlier target."""
     due: float | None = None
-    """When its place ends by time."""
+    """When its entry expires."""
 
 
 def contribution_of(
     node: NodeView, entry: InFlight | None, pool: str, now: float
 ) -> NodeContribution:
-    """What the node comes to in this pool, whose Rollout has this entry for it."""
+    """Return the contribution of the node to this pool, whose Rollout has this entry for it."""
     record = current_record(node)
     at_home = record is None or record.pool == pool or not record.pool
     present = node.pool == pool
@@ -118,7 +117,7 @@ def _leased(
     lease: NodeLease,
     entry: InFlight | None,
 ) -> NodeContribution:
-    """In flight; what the record says of target and token is what holds."""
+    """In flight; target and token of the record hold."""
     if record is None:
         if entry is None:
             return made
@@ -178,12 +177,12 @@ def _unleased(
 
 
 def _was_begun(node: NodeView) -> bool:
-    """Whether it bears what a beginning leaves: what somebody else wrote there says nothing."""
+    """Whether the node has values that a beginning writes; values of others do not count."""
     return any(node.has_our_value(field) for field in _BEGINNING)
 
 
 def _heard_of(node: NodeView, entry: InFlight) -> bool:
-    """Whether an agent knows of the operation, so that it did begin."""
+    """Whether an agent has reported the token, so that the operation did begin."""
     return any(part.highest_order.token >= entry.token for part in node.components.values())
 
 
@@ -210,7 +209,7 @@ def _unbegun(
 def _ended(
     made: NodeContribution, ending: EntryResult, entry: InFlight, target: str
 ) -> NodeContribution:
-    """What it counts for is what it was granted as."""
+    """The result counts as what the entry was granted as."""
     if entry.outside or not target:
         return _out(made)
     return replace(

@@ -1,7 +1,4 @@
-"""Where a pool stands at one moment, before any of its nodes is asked what it does next.
-
-From its Rollout and the sets of its nodes. Must not know candidates: who starts is decided later.
-"""
+"""The evaluation of a pool at one moment, from its Rollout and the sets of its nodes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -35,26 +32,24 @@ EMPTY_STATUS: Final = RolloutStatus()
 
 
 class PoolEvaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for all nodes of a pool now."""
-
     stored: RolloutStatus
     spec: RolloutSpec
     blocked_by: BlockReason | None
     base: int
-    """0: it is taken at the next grant."""
+    """0: it is set with the next grant."""
     limit: int
     records: Mapping[str, TargetRecord]
-    """By target: what the Rollout says, and what is newly known."""
+    """By target: the stored record, updated with what is newly known."""
     retargeted: Mapping[str, InFlight]
-    """By uid: not begun irreversibly, and taken over by the new target."""
+    """By uid: entries not begun irreversibly that move to the new target."""
     withdrawn: frozenset[str]
-    """Uids whose places are taken out, though they might begin."""
+    """Uids whose entries are taken out though they could still begin."""
     held_back: frozenset[str] = frozenset()
     """Uids that must not begin now."""
     constraints: PoolConstraints
 
     def record(self, pool: PoolView, target: str, present: int) -> TargetRecord:
-        """Of a target, as its first grant would make it if there was none."""
+        """Return the record of a target; a new one as its first grant would create it."""
         known = self.records.get(target)
         return known or new_target_record(pool, self.spec, target, self.base or present)
 
@@ -67,7 +62,7 @@ def evaluate_pool(
     leading: bool,
     before: PoolEvaluation | None = None,
 ) -> PoolEvaluation:
-    """What the Rollout and the nodes say together; `before` spares what stayed the same."""
+    """Evaluate the pool; `before` allows to reuse sets that did not change."""
     stored = pool.rollout.status if pool.rollout is not None else EMPTY_STATUS
     spec = spec_of(pool)
     base = 0 if stored.phase is RolloutPhase.COMPLETE else stored.base
@@ -110,7 +105,6 @@ def evaluate_pool(
 
 
 def new_target_record(pool: PoolView, spec: RolloutSpec, target: str, base: int) -> TargetRecord:
-    """A target on which nobody was started yet."""
     return TargetRecord(
         threshold=harm.threshold(pool.strategy, base=base), accepted=harm.accepted(spec, target)
     )
@@ -156,6 +150,7 @@ def _turned(
     now: Instant,
     before: PoolEvaluation | None,
 ) -> PoolEvaluation:
+    """Withdraw, retarget or hold back grants whose reason no longer holds."""
     moved, released = _adrift(pool, tally, made)
     turned = {uid: one for uid, one in tally.pending.items() if _turns(pool, made, one)}
     # What may still be carried out would land where another has its place.
@@ -186,7 +181,7 @@ def _without(in_flight: Mapping[str, InFlight], uids: frozenset[str]) -> Mapping
 
 
 def _turns(pool: PoolView, made: PoolEvaluation, bearing: NodeContribution) -> bool:
-    """Whether a node that has not begun is not to begin any more."""
+    """Whether a granted node that has not begun must not begin any more."""
     entry = bearing.entry
     if bearing.write_pending:
         return False  # its beginning is on the way, and would land where another has its place
@@ -198,7 +193,7 @@ def _turns(pool: PoolView, made: PoolEvaluation, bearing: NodeContribution) -> b
 
 
 def _wanted(pool: PoolView, made: PoolEvaluation, bearing: NodeContribution, target: str) -> bool:
-    """Whether the node should still go where it was granted to go."""
+    """Whether the node should still get the target it was granted for."""
     if _wanted_by_all(pool, target):
         return True
     return bearing.joining and target == made.constraints.last_good
@@ -211,7 +206,7 @@ def _wanted_by_all(pool: PoolView, target: str) -> bool:
 def _adrift(
     pool: PoolView, tally: PoolTally, made: PoolEvaluation
 ) -> tuple[dict[str, InFlight], dict[str, str]]:
-    """Nodes before the first irreversible step whose target is wanted no more, or is halted."""
+    """Return nodes before the start that are retargeted or released: target unwanted or halted."""
     released: dict[str, str] = {}
     adrift: list[NodeContribution] = []
     for target, bearings in tally.unstarted.items():
@@ -233,7 +228,7 @@ def _adrift(
 def _move(
     pool: PoolView, tally: PoolTally, made: PoolEvaluation, adrift: Iterable[NodeContribution]
 ) -> tuple[dict[str, InFlight], dict[str, str]]:
-    """To the target that is wanted now as far as harm admits it, and the rest released."""
+    """Retarget nodes as far as bounded harm admits, and release the rest."""
     moved: dict[str, InFlight] = {}
     refused: dict[str, str] = {}
     record = made.record(pool, pool.target, tally.present)
@@ -261,7 +256,7 @@ def _move(
 def _held_back(
     tally: PoolTally, made: PoolEvaluation, now: Instant, dropped: frozenset[str]
 ) -> frozenset[str]:
-    """Of those that were granted: whose cordon does not fit any more, or cannot be judged."""
+    """Return granted nodes whose cordon does not fit any more, or cannot be judged now."""
     waiting = [one for uid, one in tally.pending.items() if uid not in dropped]
     held = {one.uid for one in waiting if not one.ready}
     costly = [one for one in waiting if one.ready and lowers_capacity(one)]

@@ -1,7 +1,6 @@
-"""The sets that a pool's nodes come to, kept as nodes come, change and go.
+"""The sets of a pool's nodes, updated incrementally.
 
-Adding a bearing and taking it away again leaves everything as it was: so what was kept is what
-would be counted anew. Must not know what follows from the sets.
+Removing a contribution undoes adding it exactly, so the sets always equal a full recount.
 """
 
 from collections import defaultdict
@@ -12,8 +11,6 @@ from libs.rollout.reconcile.contribution import EntryResult, NodeContribution
 
 
 class PoolTally:
-    """Of one pool."""
-
     def __init__(self) -> None:
         self._bearings: dict[str, NodeContribution] = {}
         self._failed: dict[str, frozenset[str]] = {}
@@ -21,41 +18,39 @@ class PoolTally:
         self.base_count = 0
         self.managed_count = 0
         self.unavailable = NodeReasons()
-        """By name, why."""
+        """By name: why the node is unavailable."""
         self.parallel = NodeReasons()
-        """In flight, and counted against `maxParallelUpgrades`; with what it moves to."""
+        """In flight and counted against `maxParallelUpgrades`, with the target."""
         self.in_flight: defaultdict[str, set[str]] = defaultdict(set)
         """By target: uids that count as in flight for it."""
         self.holders: defaultdict[str, SortedList[tuple[float, str]]] = defaultdict(SortedList)
-        """The same by since when and name."""
+        """The same by start time and name."""
         self.recovering: set[str] = set()
         self.endings: dict[str, EntryResult] = {}
         self.differing: dict[str, InFlight] = {}
         self.pending: dict[str, NodeContribution] = {}
-        """Granted and not begun, by uid."""
+        """By uid: granted and not begun."""
         self.unstarted: defaultdict[str, dict[str, NodeContribution]] = defaultdict(dict)
-        """By target, then by uid: leased, and nothing was done that cannot be taken back."""
+        """By target, then uid: leased, with nothing irreversible done."""
         self.failed: defaultdict[str, set[str]] = defaultdict(set)
-        """By target: uids that failed on it, and of whom the Rollout does not say so yet."""
+        """By target: uids that failed on it and are not in the Rollout yet."""
         self.validated: defaultdict[str, set[str]] = defaultdict(set)
-        """By target: uids that validated it, and whose place has not been taken out yet."""
+        """By target: uids that validated it and whose entry is not taken out yet."""
 
     def contribution(self, uid: str) -> NodeContribution:
-        """What was last put in for this node."""
         return self._bearings[uid]
 
     def has_failed(self, uid: str, target: str) -> bool:
-        """Whether it failed on this target, as the Rollout says or is to say."""
+        """Whether the node failed on this target, stored in the Rollout or not."""
         return uid in self._failed.get(target, ()) or uid in self.failed.get(target, ())
 
     def load_failures(self, status: RolloutStatus) -> None:
-        """What the Rollout says of failures; before the bearings that it changes."""
+        """Load the stored failures, before the contributions that depend on them."""
         self._failed = {
             target: frozenset(record.failed) for target, record in status.targets.items()
         }
 
     def put(self, bearing: NodeContribution) -> None:
-        """The node comes to this now."""
         uid, name = bearing.uid, bearing.name
         if uid in self._bearings:
             self.drop(uid)
@@ -91,7 +86,6 @@ class PoolTally:
             self.unstarted[entry.target][uid] = bearing
 
     def drop(self, uid: str) -> None:
-        """The node comes to nothing here any more."""
         had = self._bearings.pop(uid)
         self.present -= had.present
         self.base_count -= had.counts_for_base

@@ -1,7 +1,4 @@
-"""What the Rollout of a pool is to say: places, targets, phase and counts.
-
-A pure sum of what was reckoned and what is granted. Must not know how it is written.
-"""
+"""The status to write into the Rollout of a pool: entries, targets, phase and counts."""
 
 from collections.abc import Mapping
 
@@ -32,7 +29,7 @@ def rollout_status(
     counts: Counts,
     now: Instant,
 ) -> RolloutStatus:
-    """All that the scheduler writes there; `counts` lack what follows from places and budget."""
+    """Return the status; `counts` lack what follows from entries and budget."""
     stored = reckoning.stored
     in_flight = _in_flight(tally, reckoning, granted)
     records = _records(pool, tally, reckoning, [*reckoning.retargeted.values(), *granted.values()])
@@ -65,14 +62,14 @@ def rollout_status(
 
 
 def is_worth_writing(due: RolloutStatus, stored: RolloutStatus) -> bool:
-    """Whether it is worth a write: while nodes are in flight, counts alone wait for the next."""
+    """Whether to write; while nodes are in flight, changed counts alone wait for the next write."""
     if due.counts != stored.counts and not due.in_flight:
         return True
     return due != replace(stored, counts=due.counts)
 
 
 def is_open(pool: PoolView, due: RolloutStatus) -> bool:
-    """Whether something would be lost with the object."""
+    """Whether deleting the object would lose information."""
     if pool.gone or due.phase is RolloutPhase.COMPLETE:
         return bool(due.in_flight)
     return bool(due.in_flight or due.targets)
@@ -94,7 +91,7 @@ def _in_flight(
 def _records(
     pool: PoolView, tally: PoolTally, reckoning: PoolEvaluation, new: list[InFlight]
 ) -> dict[str, TargetRecord]:
-    """With those of targets that are granted for the first time."""
+    """Add the records of targets that are granted for the first time."""
     firsts = {entry.target for entry in new if entry.target and not entry.outside}
     return {
         **reckoning.records,
@@ -120,7 +117,7 @@ def _base(
     *,
     complete: bool,
 ) -> int:
-    """Taken at the first grant; a node that joined later counts from when it was done."""
+    """Set the base with the first grant; a joined node counts once it was done."""
     if complete:
         return reckoning.stored.base
     if reckoning.base:
@@ -136,7 +133,7 @@ def _kept(
     *,
     complete: bool,
 ) -> dict[str, TargetRecord]:
-    """Every target that is open, halted or last-good."""
+    """Keep every target that is wanted, in flight, halted or last-good."""
     kept: dict[str, TargetRecord] = {}
     for target, record in records.items():
         if target == wanted:
