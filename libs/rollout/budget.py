@@ -16,10 +16,10 @@ _NEVER_DONE: Final = frozenset({Operation.BRING_UP, Operation.TAKE_OVER})
 
 def unavailable_limit(upgrade: UpgradePolicy, *, base: int, present: int) -> int:
     """Return how many nodes may be unavailable; without a base, relative to the nodes present."""
-    amount = upgrade.max_unavailable
-    if scaled_value(amount, 100) == 0:
+    maximum = upgrade.max_unavailable
+    if scaled_value(maximum, 100) == 0:
         return 0
-    return max(1, scaled_value(amount, min(base, present) if base else present))
+    return max(1, scaled_value(maximum, min(base, present) if base else present))
 
 
 def unavailable_reason(node: NodeView, record: NodeRecord | None) -> str:
@@ -32,8 +32,8 @@ def unavailable_reason(node: NodeView, record: NodeRecord | None) -> str:
         return "not ready"
     if node.cordoned:
         return "cordoned"
-    lacks = node.loaded is None and node.modules_reported
-    return "without a driver" if lacks and _should_have(node, record) else ""
+    no_driver = node.loaded is None and node.modules_reported
+    return "without a driver" if no_driver and _should_have(node, record) else ""
 
 
 def counts_for_base(node: NodeView, record: NodeRecord | None) -> bool:
@@ -64,7 +64,7 @@ def _ours(node: NodeView) -> bool:
 
 def _should_have(node: NodeView, record: NodeRecord | None) -> bool:
     """Whether the node had a driver or should run one; not during its first bring-up."""
-    first = record is not None and record.operation is Operation.BRING_UP
-    if first and node.lease is not None:
+    bring_up = record is not None and record.operation is Operation.BRING_UP
+    if bring_up and node.lease is not None:
         return False
     return bool(node.driver_label) or (record is not None and record.evidence is not None)

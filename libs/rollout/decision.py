@@ -22,10 +22,6 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     who: str = ""
 
 
-# What is done about one node. Of a step's actions each is done after the one before it succeeded;
-# what fails ends the step: the node is looked at again.
-
-
 class NodeApplyConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """All that we apply to a Node. A field that is left out is given up."""
 
@@ -142,9 +138,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 NodeOutcome = Step | Wait | Candidate | None
 """None: the node is where its policy wants it."""
-
-
-# What is done about a pool.
 
 
 class WriteRollout(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -22,7 +22,7 @@ class Freshness(msgspec.Struct, frozen=True, kw_only=True):
 def freshness(now: Instant) -> Freshness:
     """Probe each source older than PROBE_SECONDS once, and give it time to answer."""
     probes: list[str] = []
-    asked: list[tuple[float, str]] = []
+    pending: list[tuple[float, str]] = []
     for name, source in sorted(now.visibility.sources.items()):
         age = now.at - source.proved
         if age <= PROBE_SECONDS:
@@ -31,12 +31,12 @@ def freshness(now: Instant) -> Freshness:
         if since is None or since <= source.proved:
             probes.append(name)
         elif now.at - since < PROBE_SECONDS:
-            asked.append((since + PROBE_SECONDS, name))
+            pending.append((since + PROBE_SECONDS, name))
         elif age > STALE_AFTER:
             probes.append(name)
-    names = sorted({*probes, *(name for _, name in asked)})
+    names = sorted({*probes, *(name for _, name in pending)})
     return Freshness(
         probes=tuple(probes),
         stale_reason=f"waiting for current data on {', '.join(names)}" if names else "",
-        wake_at=min(asked)[0] if asked else None,
+        wake_at=min(pending)[0] if pending else None,
     )

@@ -33,14 +33,14 @@ def is_halted(record: TargetRecord) -> bool:
     return len(record.failed) >= allowance(record)
 
 
-def starts_left(record: TargetRecord, flying: set[str]) -> int | None:
+def starts_left(record: TargetRecord, in_flight: set[str]) -> int | None:
     """Return how many more nodes may start, unless halted; None: no limit by harm.
 
     Negative when more nodes are in flight or failed than the allowance permits.
     """
     if record.proven:
         return None
-    return allowance(record) - len(flying.union(record.failed))
+    return allowance(record) - len(in_flight.union(record.failed))
 
 
 def updated_record(
@@ -56,19 +56,19 @@ def updated_record(
     now_accepted = accepted(spec, target)
     if now_accepted != record.accepted:
         record = replace(record, accepted=now_accepted, validated=(), proven=False)
-    if more := set(failed).difference(record.failed):
-        record = replace(record, failed=tuple(sorted(more.union(record.failed))))
+    if new := set(failed).difference(record.failed):
+        record = replace(record, failed=tuple(sorted(new.union(record.failed))))
     record = _validated(record, validated, now)
-    why = halted_reason(record)
-    return record if why == record.halted_because else replace(record, halted_because=why)
+    reason = halted_reason(record)
+    return record if reason == record.halted_because else replace(record, halted_because=reason)
 
 
 def _validated(record: TargetRecord, validated: Iterable[str], now: float) -> TargetRecord:
     """Add validations. A proven target stays proven; a healed failure proves nothing."""
-    more = sorted(set(validated).difference(record.failed, record.validated))
-    free = record.threshold - len(record.validated)
-    if more and free > 0:
-        record = replace(record, validated=(*record.validated, *more[:free]))
+    new = sorted(set(validated).difference(record.failed, record.validated))
+    missing = record.threshold - len(record.validated)
+    if new and missing > 0:
+        record = replace(record, validated=(*record.validated, *new[:missing]))
     if not record.proven and len(record.validated) >= record.threshold:
         record = replace(record, proven=True, proven_at=now)
     return record
@@ -82,12 +82,12 @@ def halted_reason(record: TargetRecord) -> str:
 
 def last_good(targets: dict[str, TargetRecord]) -> str:
     """Return the newest target that was proven and is not halted."""
-    good = [
+    proven = [
         (record.proven_at, target)
         for target, record in targets.items()
         if record.proven and not is_halted(record)
     ]
-    return max(good)[1] if good else ""
+    return max(proven)[1] if proven else ""
 
 
 def can_be_dropped(record: TargetRecord) -> bool:

@@ -47,10 +47,10 @@ def deadline(state: UpgradeState, pool: PoolView, now: Instant) -> float | None:
 
 def bus_outage_seconds(now: Instant, since: float) -> float:
     sight = now.visibility
-    gone = sum(max(0.0, end - max(begin, since)) for begin, end in sight.bus_outages)
+    seconds = sum(max(0.0, end - max(begin, since)) for begin, end in sight.bus_outages)
     if sight.bus_down_since is not None:
-        gone += max(0.0, now.at - max(sight.bus_down_since, since))
-    return gone
+        seconds += max(0.0, now.at - max(sight.bus_down_since, since))
+    return seconds
 
 
 def deadline_extension(

@@ -39,8 +39,8 @@ def upgrade_lease(node: NodeView) -> NodeLease | None:
 
 def updated_record(record: NodeRecord, node: NodeView, now: Instant, **changes: Any) -> NodeRecord:
     """Change the record; it holds since now, in this boot, under this epoch."""
-    fresh = {"since": now.at, "boot_id": node.boot_id, "epoch": now.epoch, "node_uid": node.uid}
-    return msgspec.structs.replace(record, **{**fresh, "deadline_renewed": False, **changes})
+    fields = {"since": now.at, "boot_id": node.boot_id, "epoch": now.epoch, "node_uid": node.uid}
+    return msgspec.structs.replace(record, **{**fields, "deadline_renewed": False, **changes})
 
 
 def record_in_state(
@@ -52,12 +52,12 @@ def record_in_state(
     **changes: Any,
 ) -> NodeRecord:
     """Return the record in a state that begins now, with the deadline of that state."""
-    limited = {
+    fields = {
         "state": state,
         "deadline": limits.deadline(state, pool, now),
         "frozen_seconds": pool.constraints.frozen_seconds,
     }
-    return updated_record(record, node, now, **{**limited, **changes})
+    return updated_record(record, node, now, **{**fields, **changes})
 
 
 def current_driver_pod(node: NodeView) -> DriverPod | None:
@@ -109,13 +109,13 @@ def record_for_restart(
     """
     old = current_driver_pod(node)
     loaded = node.loaded is not None and record.operation is not Operation.RESTART
-    again = {
+    fields = {
         "old_pod_uid": old.uid if old is not None else record.old_pod_uid,
         "paused": record.paused or loaded,
         "evidence": None,
     }
     state = UpgradeState.POD_RESTART_REQUIRED
-    return record_in_state(state, record, node, pool, now, **{**again, **changes})
+    return record_in_state(state, record, node, pool, now, **{**fields, **changes})
 
 
 def write_step(
@@ -138,8 +138,8 @@ def write_step(
     `before` are actions that must succeed before the write. `lowers_capacity`: the write may make
     the node unavailable; the record then names the revisions it was decided on.
     """
-    known = current_record(node)
-    if record is not None and known is not None:
+    previous = current_record(node)
+    if record is not None and previous is not None:
         record = msgspec.structs.replace(record, cordon_adopted=has_adopted_cordon(node, record))
     if lowers_capacity and record is not None:
         seen = {name: source.revision for name, source in now.visibility.sources.items()}

@@ -28,13 +28,13 @@ class Rank(NamedTuple):
 
 
 def rank(node: NodeView, candidate: Candidate) -> Rank:
-    record, use, loaded = current_record(node), node.usage, node.loaded
-    pods = 0 if use is None else len(use.pods)
+    record, usage, loaded = current_record(node), node.usage, node.loaded
+    pods = 0 if usage is None else len(usage.pods)
     return Rank(
         node.upgrade_last,
         record is not None and record.back_off_seconds > 0,
         not candidate.outside,
-        use is None or pods > 0 or use.host_processes > 0,
+        usage is None or pods > 0 or usage.host_processes > 0,
         pods,
         () if loaded is None else _version(loaded.version),
         node.name,
@@ -91,11 +91,11 @@ class RankedNodes:
         return list(self._ranks)
 
     def put(self, rank: Rank) -> None:
-        had = self._ranks.get(rank.name)
-        if had == rank:
+        previous = self._ranks.get(rank.name)
+        if previous == rank:
             return
-        if had is not None:
-            self._sorted.remove(had)
+        if previous is not None:
+            self._sorted.remove(previous)
         self._ranks[rank.name] = rank
         self._sorted.add(rank)
 
@@ -126,6 +126,6 @@ class NodeReasons:
         return dict(self._why)
 
     def summary(self, most: int = 3) -> str:
-        shown = ", ".join(f"{name} ({self._why[name]})" for name in islice(self._sorted, most))
-        more = len(self._why) - most
-        return f"{shown} and {more} more" if more > 0 else shown
+        names = ", ".join(f"{name} ({self._why[name]})" for name in islice(self._sorted, most))
+        others = len(self._why) - most
+        return f"{names} and {others} more" if others > 0 else names

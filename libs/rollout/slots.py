@@ -28,10 +28,10 @@ _FOR_GOOD: Final = 10 * 365 * 86400.0
 
 def next_order(component: Component, token: int) -> Order:
     """Return an order above all that the slot or the component has reported under this token."""
-    shown = [component.highest_order]
+    orders = [component.highest_order]
     if component.slot is not None:
-        shown.append(component.slot.order)
-    return Order(token, 1 + max((order.op for order in shown if order.token == token), default=0))
+        orders.append(component.slot.order)
+    return Order(token, 1 + max((order.op for order in orders if order.token == token), default=0))
 
 
 def new_command(
@@ -96,8 +96,8 @@ def slot_result(node: NodeView, name: str, command: Command | None) -> Result | 
     return None if command is None else command_result(node.components[name], command)
 
 
-def is_same_op(one: Command | Progress | Refusal | Result, other: Command) -> bool:
-    return one.op == other.op and one.token == other.token
+def is_same_op(message: Command | Progress | Refusal | Result, other: Command) -> bool:
+    return message.op == other.op and message.token == other.token
 
 
 def command_result(component: Component, command: Command) -> Result | None:

@@ -53,11 +53,11 @@ def wait(
     who: str | None = None,
 ) -> Wait:
     """Return a wait that begins now; `who` defaults to the entry of its code."""
-    said = RESOLVED_BY[code] if who is None else who
-    return Wait(code=code, detail=detail, since=now.at, until=until, who=said)
+    resolver = RESOLVED_BY[code] if who is None else who
+    return Wait(code=code, detail=detail, since=now.at, until=until, who=resolver)
 
 
-def first_few(names: Iterable[str], shown: int = 5) -> str:
-    every = list(names)
-    more = f" and {len(every) - shown} more" if len(every) > shown else ""
-    return ", ".join(every[:shown]) + more
+def first_few(names: Iterable[str], limit: int = 5) -> str:
+    items = list(names)
+    rest = f" and {len(items) - limit} more" if len(items) > limit else ""
+    return ", ".join(items[:limit]) + rest

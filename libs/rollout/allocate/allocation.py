@@ -52,7 +52,7 @@ class Allocation(msgspec.Struct, kw_only=True):
 def allocate(
     pool: PoolView,
     tally: PoolTally,
-    reckoning: PoolEvaluation,
+    evaluation: PoolEvaluation,
     queues: CandidateQueues,
     *,
     nodes: Mapping[str, NodeView],
@@ -61,23 +61,23 @@ def allocate(
     now: Instant,
 ) -> Allocation:
     """Grant starts; `before` are the wait codes of the last decision."""
-    grant = Allocation()
-    room = Headroom(pool, tally, reckoning)
-    walk = _Walk(pool, queues, grant, nodes=nodes, before=before, fresh=fresh, now=now)
-    walk.along(room)
-    if reckoning.blocked_by is None:
-        walk.ask_again()
-    return grant
+    allocation = Allocation()
+    headroom = Headroom(pool, tally, evaluation)
+    pass_ = _Pass(pool, queues, allocation, nodes=nodes, before=before, fresh=fresh, now=now)
+    pass_.grant_starts(headroom)
+    if evaluation.blocked_by is None:
+        pass_.repeat_checks()
+    return allocation
 
 
-class _Walk:
+class _Pass:
     """One pass over the queues of a pool."""
 
     def __init__(
         self,
         pool: PoolView,
         queues: CandidateQueues,
-        grant: Allocation,
+        allocation: Allocation,
         *,
         nodes: Mapping[str, NodeView],
         before: Mapping[str, WaitCode],
@@ -90,56 +90,57 @@ class _Walk:
         self._before = before
         self._fresh = fresh
         self._now = now
-        self._grant = grant
+        self._allocation = allocation
 
-    def along(self, room: Headroom) -> None:
+    def grant_starts(self, headroom: Headroom) -> None:
         """Grant starts to the smallest ranks of all open queues; then check a few ahead."""
-        heads: list[tuple[Rank, QueueKey, CandidateQueue, Iterator[Rank]]] = []
-        ahead: list[tuple[Rank, CandidateQueue, Iterator[Rank]]] = []
+        open_heads: list[tuple[Rank, QueueKey, CandidateQueue, Iterator[Rank]]] = []
+        blocked_heads: list[tuple[Rank, CandidateQueue, Iterator[Rank]]] = []
         for key, queue in self._queues.queues.items():
-            if room.is_open(key):
-                line = iter(queue.ranking)
-                heads.append((next(line), key, queue, line))
-        heapify(heads)
-        while heads:
-            rank, key, queue, line = heads[0]
-            if not room.is_open(key):
-                ahead.append((rank, queue, line))
-                heappop(heads)
+            if headroom.is_open(key):
+                ranks = iter(queue.ranking)
+                open_heads.append((next(ranks), key, queue, ranks))
+        heapify(open_heads)
+        while open_heads:
+            rank, key, queue, ranks = open_heads[0]
+            if not headroom.is_open(key):
+                blocked_heads.append((rank, queue, ranks))
+                heappop(open_heads)
                 continue
-            room.take(key)
-            self._turn_of(rank.name, key)
-            following = next(line, None)
+            headroom.take(key)
+            self._take_turn(rank.name, key)
+            following = next(ranks, None)
             if following is None:
-                heappop(heads)
+                heappop(open_heads)
             else:
-                heapreplace(heads, (following, key, queue, line))
+                heapreplace(open_heads, (following, key, queue, ranks))
         for key, queue in self._queues.queues.items():
-            if queue.set_block(room.block_reason(key)):
-                self._grant.changed_queues.append(queue)
-        self._ask_ahead(ahead)
+            if queue.set_block(headroom.block_reason(key)):
+                self._allocation.changed_queues.append(queue)
+        self._check_ahead(blocked_heads)
 
-    def _turn_of(self, name: str, lot: QueueKey) -> None:
+    def _take_turn(self, name: str, key: QueueKey) -> None:
         """Start the node whose turn it is, or hold its turn while its check is pending."""
         node, candidate = self._nodes[name], self._queues.candidates[name]
         if node.write_pending:
             return
-        asked = preflight_status(node, candidate, self._before.get(name), self._now.at)
-        unsure = "" if lot.validates_only else self._fresh.stale_reason
-        if unsure:
-            self._grant.probes, self._grant.wake_at = self._fresh.probes, self._fresh.wake_at
-        if asked.phase is PreflightPhase.NEEDED:
-            self._ask(node, candidate, self._asking(until=None))
-        elif asked.phase is PreflightPhase.PENDING:
-            self._grant.waits[name] = self._asking(until=asked.due)
-        elif unsure:
-            self._grant.waits[name] = wait(WaitCode.STALE, unsure, self._now)
+        status = preflight_status(node, candidate, self._before.get(name), self._now.at)
+        stale_reason = "" if key.validates_only else self._fresh.stale_reason
+        if stale_reason:
+            self._allocation.probes = self._fresh.probes
+            self._allocation.wake_at = self._fresh.wake_at
+        if status.phase is PreflightPhase.NEEDED:
+            self._request_check(node, candidate, self._preflight_wait(until=None))
+        elif status.phase is PreflightPhase.PENDING:
+            self._allocation.waits[name] = self._preflight_wait(until=status.due)
+        elif stale_reason:
+            self._allocation.waits[name] = wait(WaitCode.STALE, stale_reason, self._now)
         else:
             self._start(node, candidate)
 
     def _start(self, node: NodeView, candidate: Candidate) -> None:
-        self._grant.names.append(node.name)
-        self._grant.entries[node.uid] = InFlight(
+        self._allocation.names.append(node.name)
+        self._allocation.entries[node.uid] = InFlight(
             node=node.name,
             token=next_token(node),
             target=candidate.target,
@@ -147,51 +148,58 @@ class _Walk:
             outside=candidate.outside,
             validates=candidate.operation is Operation.VALIDATE,
         )
-        why = f"starting: the start is being recorded in Rollout {self._pool.key}"
-        self._grant.waits[node.name] = wait(WaitCode.BUDGET, why, self._now, who=NO_ACTION_NEEDED)
+        detail = f"starting: the start is being recorded in Rollout {self._pool.key}"
+        self._allocation.waits[node.name] = wait(
+            WaitCode.BUDGET, detail, self._now, who=NO_ACTION_NEEDED
+        )
 
-    def _asking(self, *, until: float | None) -> Wait:
-        why = "waiting for the driver agent to answer the preflight check"
-        return wait(WaitCode.PREFLIGHT, why, self._now, until, who=NO_ACTION_NEEDED)
+    def _preflight_wait(self, *, until: float | None) -> Wait:
+        detail = "waiting for the driver agent to answer the preflight check"
+        return wait(WaitCode.PREFLIGHT, detail, self._now, until, who=NO_ACTION_NEEDED)
 
-    def _ask(self, node: NodeView, candidate: Candidate, until_then: Wait) -> None:
+    def _request_check(self, node: NodeView, candidate: Candidate, wait_meanwhile: Wait) -> None:
         if candidate.check is not None:
-            self._grant.preflight_steps[node.name] = Step(
+            self._allocation.preflight_steps[node.name] = Step(
                 actions=(AskPreflight(boot_id=node.boot_id, check=candidate.check),),
                 because="run the preflight check before the cordon",
-                wait=until_then,
+                wait=wait_meanwhile,
             )
 
-    def _ask_ahead(self, heads: list[tuple[Rank, CandidateQueue, Iterator[Rank]]]) -> None:
+    def _check_ahead(
+        self, blocked_heads: list[tuple[Rank, CandidateQueue, Iterator[Rank]]]
+    ) -> None:
         """Request the checks of the next candidates of queues that were open a moment ago."""
         lines = [
-            [(rank, queue), *((one, queue) for one in islice(line, PREFLIGHTS_AHEAD - 1))]
-            for rank, queue, line in heads
+            [
+                (rank, queue),
+                *((following, queue) for following in islice(ranks, PREFLIGHTS_AHEAD - 1)),
+            ]
+            for rank, queue, ranks in blocked_heads
         ]
         for rank, queue in islice(merge(*lines, key=itemgetter(0)), PREFLIGHTS_AHEAD):
             node, candidate = self._nodes[rank.name], self._queues.candidates[rank.name]
-            asked = preflight_status(node, candidate, self._before.get(rank.name), self._now.at)
-            if asked.phase is PreflightPhase.NEEDED:
-                self._ask(node, candidate, queue.wait(self._now.at))
+            status = preflight_status(node, candidate, self._before.get(rank.name), self._now.at)
+            if status.phase is PreflightPhase.NEEDED:
+                self._request_check(node, candidate, queue.wait(self._now.at))
 
-    def ask_again(self) -> None:
+    def repeat_checks(self) -> None:
         """Repeat failed checks, a few at a time."""
         free = max(0, RECHECKS_AT_ONCE - len(self._queues.rechecking))
         for _, name in islice(self._queues.due, free):
-            known = self._queues.blocked[name].wait
-            if known is not None:
-                self._ask(self._nodes[name], self._queues.candidates[name], known)
+            blocked_wait = self._queues.blocked[name].wait
+            if blocked_wait is not None:
+                self._request_check(self._nodes[name], self._queues.candidates[name], blocked_wait)
 
 
 def next_token(node: NodeView) -> int:
     """Return one more than the highest token that the node or any of its agents has."""
-    known = [0]
+    tokens = [0]
     if isinstance(node.record, NodeRecord):
-        known.append(node.record.token)
+        tokens.append(node.record.token)
     if isinstance(node.lease, NodeLease):
-        known.append(node.lease.token)
+        tokens.append(node.lease.token)
     for component in node.components.values():
-        known.append(component.highest_order.token)
+        tokens.append(component.highest_order.token)
         if component.slot is not None and component.slot.node_uid == node.uid:
-            known.append(component.slot.token)
-    return 1 + max(known)
+            tokens.append(component.slot.token)
+    return 1 + max(tokens)

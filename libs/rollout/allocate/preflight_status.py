@@ -40,55 +40,57 @@ class PreflightStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _CLEAR: Final = PreflightStatus(phase=PreflightPhase.CLEAR)
-_OPEN: Final = PreflightStatus(phase=PreflightPhase.NEEDED)
+_REQUIRED: Final = PreflightStatus(phase=PreflightPhase.NEEDED)
 
 
 def preflight_status(
     node: NodeView, candidate: Candidate, before: WaitCode | None, now: float
 ) -> PreflightStatus:
     """Return the status; `before` is the node's wait code at the last decision."""
-    check, asked = candidate.check, node.preflight
+    check, query = candidate.check, node.preflight
     if check is None:
         return _CLEAR
-    if asked is None or asked.label != check.label:
-        return _OPEN
-    if asked.answered_at is not None and asked.answered_at >= asked.asked_at:
-        return _answered(asked, asked.answered_at, check, now)
-    return _asked(asked, before, now)
+    if query is None or query.label != check.label:
+        return _REQUIRED
+    if query.answered_at is not None and query.answered_at >= query.asked_at:
+        return _answered(query, query.answered_at, check, now)
+    return _unanswered(query, before, now)
 
 
 def _answered(
-    asked: PreflightQuery, at: float, check: PreflightCheck, now: float
+    query: PreflightQuery, answered_at: float, check: PreflightCheck, now: float
 ) -> PreflightStatus:
-    if asked.answer is not None and asked.answer.findings:
-        due = at if _knew_less(asked, check) else at + CHECK_VALID_SECONDS
-        return PreflightStatus(phase=PreflightPhase.BLOCKED, wait=_found(asked, now), due=due)
-    return _CLEAR if now < at + CHECK_VALID_SECONDS else _OPEN
-
-
-def _knew_less(asked: PreflightQuery, check: PreflightCheck) -> bool:
-    return asked.removes is not None and not set(asked.removes).issuperset(check.removes_pods)
-
-
-def _asked(asked: PreflightQuery, before: WaitCode | None, now: float) -> PreflightStatus:
-    patience = asked.asked_at + ANSWER_SECONDS
-    again = asked.asked_at + CHECK_VALID_SECONDS
-    out = now < patience
-    if asked.answer is not None and asked.answer.findings:
-        due = patience if out else again
-        return PreflightStatus(
-            phase=PreflightPhase.BLOCKED, wait=_found(asked, now), due=due, is_pending=out
+    if query.answer is not None and query.answer.findings:
+        due = (
+            answered_at if _found_leaving_pods(query, check) else answered_at + CHECK_VALID_SECONDS
         )
-    if not out or before is WaitCode.AGENT_SILENT:
-        due = patience if out else again
+        return PreflightStatus(phase=PreflightPhase.BLOCKED, wait=_found(query, now), due=due)
+    return _CLEAR if now < answered_at + CHECK_VALID_SECONDS else _REQUIRED
+
+
+def _found_leaving_pods(query: PreflightQuery, check: PreflightCheck) -> bool:
+    return query.removes is not None and not set(query.removes).issuperset(check.removes_pods)
+
+
+def _unanswered(query: PreflightQuery, before: WaitCode | None, now: float) -> PreflightStatus:
+    answer_due = query.asked_at + ANSWER_SECONDS
+    repeat_at = query.asked_at + CHECK_VALID_SECONDS
+    is_pending = now < answer_due
+    if query.answer is not None and query.answer.findings:
+        due = answer_due if is_pending else repeat_at
         return PreflightStatus(
-            phase=PreflightPhase.BLOCKED, wait=_silent(now), due=due, is_pending=out
+            phase=PreflightPhase.BLOCKED, wait=_found(query, now), due=due, is_pending=is_pending
         )
-    return PreflightStatus(phase=PreflightPhase.PENDING, due=patience, is_pending=True)
+    if not is_pending or before is WaitCode.AGENT_SILENT:
+        due = answer_due if is_pending else repeat_at
+        return PreflightStatus(
+            phase=PreflightPhase.BLOCKED, wait=_silent(now), due=due, is_pending=is_pending
+        )
+    return PreflightStatus(phase=PreflightPhase.PENDING, due=answer_due, is_pending=True)
 
 
-def _found(asked: PreflightQuery, now: float) -> Wait:
-    findings = asked.answer.findings if asked.answer is not None else ()
+def _found(query: PreflightQuery, now: float) -> Wait:
+    findings = query.answer.findings if query.answer is not None else ()
     return Wait(
         code=WaitCode.PREFLIGHT,
         detail=f"preflight check failed: {'; '.join(finding.message for finding in findings)}",

@@ -34,43 +34,43 @@ class QueueKey(NamedTuple):
     target: str
 
 
-def queue_key(candidate: Candidate, bearing: NodeContribution, tally: PoolTally) -> QueueKey:
+def queue_key(candidate: Candidate, contribution: NodeContribution, tally: PoolTally) -> QueueKey:
     operation = candidate.operation
     target = "" if operation is _REMOVE else candidate.target
-    costs = not bearing.unavailable and operation not in NON_DISRUPTIVE
-    again = tally.has_failed(bearing.uid, target)
-    return QueueKey(operation is _VALIDATE, candidate.outside, costs, again, target)
+    costs_budget = not contribution.unavailable and operation not in NON_DISRUPTIVE
+    failed = tally.has_failed(contribution.uid, target)
+    return QueueKey(operation is _VALIDATE, candidate.outside, costs_budget, failed, target)
 
 
 class CandidateQueue:
-    def __init__(self, lot: QueueKey) -> None:
-        self.key = lot
+    def __init__(self, key: QueueKey) -> None:
+        self.key = key
         self.ranking = RankedNodes()
         self.blocked_by: BlockReason | None = None
         self._waits: dict[float, Wait] = {}
 
     def set_block(self, reason: BlockReason | None) -> bool:
         """Set why the queue waits; return whether the code of the reason changed."""
-        had, self.blocked_by = self.blocked_by, reason
-        if had == reason:
+        previous, self.blocked_by = self.blocked_by, reason
+        if previous == reason:
             return False
         self._waits = {}
-        return had is None or reason is None or had.code is not reason.code
+        return previous is None or reason is None or previous.code is not reason.code
 
     def wait(self, since: float) -> Wait:
         """Return the wait of a candidate in this queue; shared by all with the same `since`."""
-        made = self._waits.get(since)
-        if made is None:
+        wait = self._waits.get(since)
+        if wait is None:
             reason = self.blocked_by
             if reason is None:
                 raise LookupError(f"no limit blocks queue {self.key}")
-            made = self._waits[since] = Wait(
+            wait = self._waits[since] = Wait(
                 code=reason.code,
                 detail=reason.detail,
                 since=since,
                 who=reason.who,
             )
-        return made
+        return wait
 
 
 class CandidateQueues:
@@ -92,7 +92,7 @@ class CandidateQueues:
         self,
         node: NodeView,
         candidate: Candidate,
-        bearing: NodeContribution,
+        contribution: NodeContribution,
         tally: PoolTally,
         *,
         before: WaitCode | None,
@@ -102,12 +102,12 @@ class CandidateQueues:
         name = node.name
         self._unblock(name)
         self.candidates[name] = candidate
-        asked = preflight_status(node, candidate, before, now)
-        if asked.phase is _BLOCKED:
+        status = preflight_status(node, candidate, before, now)
+        if status.phase is _BLOCKED:
             self._leave(name)
-            self._block(node, asked, now)
-            return asked, None
-        key = queue_key(candidate, bearing, tally)
+            self._block(node, status, now)
+            return status, None
+        key = queue_key(candidate, contribution, tally)
         queue = self.queues.get(key)
         if queue is None:
             queue = self.queues[key] = CandidateQueue(key)
@@ -115,7 +115,7 @@ class CandidateQueues:
             self._leave(name)
             self._queue_of[name] = queue
         queue.ranking.put(rank(node, candidate))
-        return asked, queue
+        return status, queue
 
     def drop(self, name: str) -> None:
         if name in self.candidates:
@@ -130,14 +130,14 @@ class CandidateQueues:
             if not len(queue.ranking):
                 del self.queues[queue.key]
 
-    def _block(self, node: NodeView, asked: PreflightStatus, now: float) -> None:
+    def _block(self, node: NodeView, status: PreflightStatus, now: float) -> None:
         name = node.name
-        self.blocked[name] = asked
-        if asked.is_pending or node.write_pending:
+        self.blocked[name] = status
+        if status.is_pending or node.write_pending:
             self.rechecking.add(name)
-        elif asked.due is not None and asked.due <= now:
-            self._due_since[name] = asked.due
-            self.due.add((asked.due, name))
+        elif status.due is not None and status.due <= now:
+            self._due_since[name] = status.due
+            self.due.add((status.due, name))
 
     def _unblock(self, name: str) -> None:
         if self.blocked.pop(name, None) is not None:

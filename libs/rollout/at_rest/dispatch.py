@@ -21,7 +21,7 @@ from libs.rollout.views.node import MalformedAnnotation, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 from libs.rollout.wait_reasons import wait
 
-# What every node is compared with is looked up once: on its class that costs ten times as much.
+# Enum members used for every node, looked up once: access by the class is ten times slower.
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
 _SETTLED = Readiness.SETTLED
 
@@ -42,7 +42,7 @@ def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
             and is_in_place(node, record, build.label, pool.method)
         ):
             return None if lease_holder(node) else idle_slots.idle_step(node, record, now)
-    return _lagging(node, record, pool, now)
+    return _step_not_in_place(node, record, pool, now)
 
 
 def lease_holder(node: NodeView) -> str:
@@ -53,15 +53,15 @@ def lease_holder(node: NodeView) -> str:
     return "" if lease is None else lease.owner.value
 
 
-def _lagging(
+def _step_not_in_place(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> NodeOutcome:
     """Decide a node that is not in place, by its state."""
     if holder := lease_holder(node):
         who = "the owner of the lease, or an administrator, by removing it"
         return wait(WaitCode.SKIPPED, f"the node is leased by {holder}", now, who=who)
-    if quieted := idle_slots.idle_step(node, record, now):
-        return quieted
+    if idle := idle_slots.idle_step(node, record, now):
+        return idle
     if removal.has_nothing_of_ours(node, record, pool):
         return None
     if pool.gone:
@@ -96,25 +96,29 @@ def step_done(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) 
     if isinstance(goal, Wait):
         return goal
     evidence = passed_evidence(node, record)
-    why = ""
+    reason = ""
     if goal.label != node.driver_label:
-        why = f"the node runs {record.target or 'another driver'}; the policy wants {pool.target}"
+        reason = (
+            f"the node runs {record.target or 'another driver'}; the policy wants {pool.target}"
+        )
     elif node.safe_load:
-        why = "the driver waits for permission to load (driver-wait-for-safe-load)"
+        reason = "the driver waits for permission to load (driver-wait-for-safe-load)"
     elif (
         evidence is not None
         and evidence.kernel != node.kernel
         and pool.method is not InstallMethod.PRE_INSTALLED
     ):
-        why = f"the driver is validated for kernel {evidence.kernel}, the node runs {node.kernel}"
+        reason = (
+            f"the driver is validated for kernel {evidence.kernel}, the node runs {node.kernel}"
+        )
     elif evidence is None and is_shut_out(node):
-        why = "the driver pod waits at the closed gate, and no validation allows opening it"
+        reason = "the driver pod waits at the closed gate, and no validation allows opening it"
     elif evidence is None and pool.method is InstallMethod.HOST and is_unloaded(node):
-        why = "no driver is loaded, and no validation allows loading one again"
-    if not why:
+        reason = "no driver is loaded, and no validation allows loading one again"
+    if not reason:
         return revalidation.revalidate(node, record, pool, goal, now)
     if pool.constraints.may_mark_required:
-        return mark_required(node, record, pool, now, why, cause="")
+        return mark_required(node, record, pool, now, reason, cause="")
     return start_candidate(node, record, pool, goal, now)
 
 
@@ -126,20 +130,20 @@ def step_upgrade_required(
     if isinstance(goal, Wait):
         return goal
     if goal.label == node.driver_label and not (record.asked or node.safe_load):
-        settled = _right_after_all(node, record, pool, goal, now)
-        if settled is not None:
-            return settled
+        outcome = _settle_unwanted_change(node, record, pool, goal, now)
+        if outcome is not None:
+            return outcome
     return start_candidate(node, record, pool, goal, now)
 
 
-def _right_after_all(
+def _settle_unwanted_change(
     node: NodeView, record: NodeRecord, pool: PoolView, goal: Goal, now: Instant
 ) -> NodeOutcome:
     """Settle a node whose required change is no longer wanted; None: it needs an operation."""
     evidence, run = passed_evidence(node, record), current_run(node, pool)
     if evidence is not None and evidence.kernel == node.kernel:
-        shown = evidence.token == record.token and not record.unproven
-        if shown and is_in_place(node, record, goal.label, pool.method):
+        is_validated = evidence.token == record.token and not record.unproven
+        if is_validated and is_in_place(node, record, goal.label, pool.method):
             return unmark_required(node, record, goal.target, now)
         if run is None or not run.ready:
             return revalidation.driver_absent_wait(node, pool, now)

@@ -28,26 +28,26 @@ _HOST, _SKIP = InstallMethod.HOST, CordonedNodes.SKIP
 def start_candidate(
     node: NodeView, record: NodeRecord | None, pool: PoolView, goal: Goal, now: Instant
 ) -> Candidate | Wait:
-    wanted = choose_operation(node, record, pool, goal.build, now)
-    if isinstance(wanted, Wait):
-        return wanted
-    if wanted is _VALIDATE:
+    operation = choose_operation(node, record, pool, goal.build, now)
+    if isinstance(operation, Wait):
+        return operation
+    if operation is _VALIDATE:
         return validation_candidate(node, pool, goal, now)
-    if wanted is _REMOVE:
+    if operation is _REMOVE:
         return removal_candidate(node, record, pool, now)
-    asked = preflight_check.needs_preflight(node, wanted)
-    why = _held_up(node, record, pool, goal.target, now)
-    why = why or _silent(node, pool, wanted, now, asked=asked)
-    if why is None and asked:
-        why = preflight_check.unevictable_wait(node, pool, now)
-    if why is not None:
-        return why
+    checked = preflight_check.needs_preflight(node, operation)
+    obstacle = _blocked_wait(node, record, pool, goal.target, now)
+    obstacle = obstacle or _agent_wait(node, pool, operation, now, checked=checked)
+    if obstacle is None and checked:
+        obstacle = preflight_check.unevictable_wait(node, pool, now)
+    if obstacle is not None:
+        return obstacle
     return Candidate(
-        operation=wanted,
+        operation=operation,
         target=goal.target,
         label=goal.label,
         outside=_outside(node, record, goal.target),
-        check=preflight_check.build_check(node, pool, goal.build) if asked else None,
+        check=preflight_check.build_check(node, pool, goal.build) if checked else None,
     )
 
 
@@ -55,22 +55,26 @@ def validation_candidate(
     node: NodeView, pool: PoolView, goal: Goal, now: Instant
 ) -> Candidate | Wait:
     """The running driver is validated. That takes nothing away: skip and back-off do not apply."""
-    wanted = _VALIDATE
-    why = _not_ready(node, now) or _silent(node, pool, wanted, now, asked=False)
-    return why or Candidate(operation=wanted, target=goal.target, label=goal.label, outside=True)
+    operation = _VALIDATE
+    obstacle = _not_ready(node, now) or _agent_wait(node, pool, operation, now, checked=False)
+    return obstacle or Candidate(
+        operation=operation, target=goal.target, label=goal.label, outside=True
+    )
 
 
 def removal_candidate(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> Candidate | Wait:
     """The driver of the node is removed."""
-    wanted = _REMOVE
-    asked = preflight_check.needs_preflight(node, wanted)
-    why = _held_up(node, record, pool, "", now) or _silent(node, pool, wanted, now, asked=asked)
-    if why is None and asked:
-        why = preflight_check.unevictable_wait(node, pool, now)
-    check = preflight_check.build_check(node, pool, None) if asked else None
-    return why or Candidate(operation=wanted, target="", label="", check=check)
+    operation = _REMOVE
+    checked = preflight_check.needs_preflight(node, operation)
+    obstacle = _blocked_wait(node, record, pool, "", now) or _agent_wait(
+        node, pool, operation, now, checked=checked
+    )
+    if obstacle is None and checked:
+        obstacle = preflight_check.unevictable_wait(node, pool, now)
+    check = preflight_check.build_check(node, pool, None) if checked else None
+    return obstacle or Candidate(operation=operation, target="", label="", check=check)
 
 
 def is_broken(record: NodeRecord) -> bool:
@@ -87,22 +91,22 @@ def _outside(node: NodeView, record: NodeRecord | None, target: str) -> bool:
     return record.outside or (moved and record.target != target)
 
 
-def _held_up(
+def _blocked_wait(
     node: NodeView, record: NodeRecord | None, pool: PoolView, target: str, now: Instant
 ) -> Wait | None:
     """Return the wait for a label, a cordon, a back-off or an unready node."""
     if node.skip:
         return wait(WaitCode.SKIPPED, "the node has the skip label", now)
-    skips = pool.strategy.cordoned_nodes is _SKIP
-    if skips and node.cordoned and not _cordon_is_ours(node, record):
+    skips_cordoned = pool.strategy.cordoned_nodes is _SKIP
+    if skips_cordoned and node.cordoned and not _cordon_is_ours(node, record):
         return wait(
             WaitCode.SKIPPED, "the node is cordoned, and the strategy skips cordoned nodes", now
         )
     if record is not None and record.target == target and now.at < record.back_off_until:
-        why = (
+        obstacle = (
             f"released, to be retried later: {record.cause or 'the upgrade did not finish in time'}"
         )
-        return wait(WaitCode.BACK_OFF, why, now, record.back_off_until)
+        return wait(WaitCode.BACK_OFF, obstacle, now, record.back_off_until)
     return _not_ready(node, now)
 
 
@@ -116,14 +120,16 @@ def _not_ready(node: NodeView, now: Instant) -> Wait | None:
     return wait(WaitCode.NOT_READY, "the Node is not Ready", now)
 
 
-def _silent(
-    node: NodeView, pool: PoolView, wanted: Operation, now: Instant, *, asked: bool
+def _agent_wait(
+    node: NodeView, pool: PoolView, operation: Operation, now: Instant, *, checked: bool
 ) -> Wait | None:
     """Return the wait for a required agent that is missing, silent or too old."""
-    away = now.visibility.bus_down_since
-    if away is not None:
+    bus_down = now.visibility.bus_down_since
+    if bus_down is not None:
         return wait(WaitCode.BUS, "NATS is unreachable, so agents cannot report", now)
-    for name, kinds in _needed(wanted, on_host=pool.method is _HOST, asked=asked):
+    for name, kinds in _required_components(
+        operation, on_host=pool.method is _HOST, checked=checked
+    ):
         component = node.components.get(name)
         if component is None or component.last_beat is None:
             return wait(
@@ -135,20 +141,20 @@ def _silent(
             )
         if not component.capabilities.issuperset(kinds):
             lacking = ", ".join(kind for kind in kinds if kind not in component.capabilities)
-            said = f"the {name} agent does not support {lacking}: upgrade the agent"
-            return wait(WaitCode.AGENT_SILENT, said, now)
+            detail = f"the {name} agent does not support {lacking}: upgrade the agent"
+            return wait(WaitCode.AGENT_SILENT, detail, now)
     return None
 
 
 @lru_cache
-def _needed(
-    wanted: Operation, *, on_host: bool, asked: bool
+def _required_components(
+    operation: Operation, *, on_host: bool, checked: bool
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the components needed, with the commands and checks they must support."""
     validator = (Writer.VALIDATOR.value, (CommandKind.VALIDATE.value,))
-    if wanted is _VALIDATE:
+    if operation is _VALIDATE:
         return (validator,)
-    change = CommandKind.INSTALL if on_host else CommandKind.SWAP
-    checks = (CheckKind.PREFLIGHT.value,) if asked else ()
-    driver = (Writer.DRIVER.value, (change.value, *checks))
-    return (driver,) if wanted is _REMOVE else (driver, validator)
+    command = CommandKind.INSTALL if on_host else CommandKind.SWAP
+    checks = (CheckKind.PREFLIGHT.value,) if checked else ()
+    driver = (Writer.DRIVER.value, (command.value, *checks))
+    return (driver,) if operation is _REMOVE else (driver, validator)

@@ -21,28 +21,28 @@ def step_failed(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
     """Decide a node in `upgrade-failed`, which is cordoned unless a person uncordoned it."""
     wanted = target_of(node, record, pool)
     goal = goal_of(node, pool, wanted, now)
-    another = record.target != wanted
+    is_other_target = record.target != wanted
     if isinstance(goal, Wait):
-        return goal if another else _for_good(node, record, pool, now)
+        return goal if is_other_target else _failed_wait(node, record, pool, now)
     if goal.label == node.driver_label and is_in_sync(node, record, pool):
         return validation_candidate(node, pool, goal, now)
-    if another:
+    if is_other_target:
         why = f"failed on {record.target or 'a driver removal'}; the policy now wants {wanted}"
         return mark_required(node, record, pool, now, why)
-    return retry_automatically(node, record, pool, now) or _for_good(node, record, pool, now)
+    return retry_automatically(node, record, pool, now) or _failed_wait(node, record, pool, now)
 
 
 def retry_automatically(
     node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
 ) -> NodeOutcome:
     """Retry as often as the strategy allows, and while the target is not halted."""
-    tried, standing = record.attempt, pool.constraints
-    if tried > pool.strategy.retries or not standing.admits(record.target):
+    attempt, constraints = record.attempt, pool.constraints
+    if attempt > pool.strategy.retries or not constraints.admits(record.target):
         return None
-    again = f"automatic retry after a failure ({record.cause})"
-    if standing.paused:
-        return wait(WaitCode.PAUSED, f"{again} is paused: {standing.paused}", now)
-    return mark_required(node, record, pool, now, again, back_off_until=0.0, back_off_seconds=0.0)
+    because = f"automatic retry after a failure ({record.cause})"
+    if constraints.paused:
+        return wait(WaitCode.PAUSED, f"{because} is paused: {constraints.paused}", now)
+    return mark_required(node, record, pool, now, because, back_off_until=0.0, back_off_seconds=0.0)
 
 
 def is_in_sync(node: NodeView, record: NodeRecord, pool: PoolView) -> bool:
@@ -50,15 +50,15 @@ def is_in_sync(node: NodeView, record: NodeRecord, pool: PoolView) -> bool:
     run = current_run(node, pool)
     if run is None or not run.ready or run.instance == record.revalidated:
         return False
-    return not _in_vain(node, run)
+    return not _failed_validation(node, run)
 
 
-def _in_vain(node: NodeView, run: DriverRun) -> bool:
+def _failed_validation(node: NodeView, run: DriverRun) -> bool:
     evidence = node.evidence
     return evidence is not None and not evidence.passed and covers_run(evidence, run)
 
 
-def _for_good(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> Wait:
+def _failed_wait(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> Wait:
     why = f"the upgrade failed: {record.cause or 'no cause recorded'}"
     if not pool.constraints.admits(record.target):
         why += f"; no retry while the target is halted: {pool.constraints.halted[record.target]}"

@@ -33,14 +33,14 @@ def _proven_body(label: str, kernel: str) -> msgspec.Raw:
 
 def slots_are_idle(node: NodeView, evidence: Evidence | None) -> bool:
     """Whether every slot of a node with a record has the right content."""
-    told = _NOTHING if evidence is None else _proven_body(evidence.label, evidence.kernel)
+    proven = _NOTHING if evidence is None else _proven_body(evidence.label, evidence.kernel)
     uid = node.uid
     for name, component in node.components.items():
         slot = component.slot
         if (
             slot is None
             or slot.kind is not _IDLE
-            or slot.body != (told if name in _PROOF_HOLDERS else _NOTHING)
+            or slot.body != (proven if name in _PROOF_HOLDERS else _NOTHING)
             or slot.node_uid != uid
             or (slot.token, slot.op) < component.highest_order
         ):
@@ -58,17 +58,17 @@ def idle_step(node: NodeView, record: NodeRecord | None, now: Instant) -> Step |
     evidence = passed_evidence(node, record)
     if record is not None and slots_are_idle(node, evidence):
         return None
-    told = None if evidence is None else Proven(label=evidence.label, kernel=evidence.kernel)
+    proven = None if evidence is None else Proven(label=evidence.label, kernel=evidence.kernel)
     actions = tuple(
         idle_command(
             node,
             name,
             now,
             token=_token(record, component),
-            proven=told if name in _PROOF_HOLDERS else None,
+            proven=proven if name in _PROOF_HOLDERS else None,
         )
         for name, component in node.components.items()
-        if _disquiet(name, component, node, record, told)
+        if _needs_idle(name, component, node, record, proven)
     )
     if not actions:
         return None
@@ -82,29 +82,37 @@ def withdraw_commands(node: NodeView, now: Instant) -> tuple[WriteSlot, ...]:
     Not while a component is carrying its command out: stopping halfway would be worse, and so would
     be to let others take up the devices.
     """
-    told = {name: part for name, part in node.components.items() if _is_told(part, node)}
-    if now.visibility.bus_down_since is not None or any(map(_works, told.values())):
+    commanded = {
+        name: component
+        for name, component in node.components.items()
+        if _has_command(component, node)
+    }
+    if now.visibility.bus_down_since is not None or any(map(_is_executing, commanded.values())):
         return ()
     return tuple(
-        idle_command(node, name, now, token=_token(None, part), proven=None)
-        for name, part in told.items()
+        idle_command(node, name, now, token=_token(None, component), proven=None)
+        for name, component in commanded.items()
     )
 
 
-def _is_told(component: Component, node: NodeView) -> bool:
+def _has_command(component: Component, node: NodeView) -> bool:
     slot = component.slot
     return slot is not None and slot.node_uid == node.uid and slot.kind is not _IDLE
 
 
-def _works(component: Component) -> bool:
+def _is_executing(component: Component) -> bool:
     slot, progress = component.slot, component.progress
     if slot is None or progress is None or progress.order != slot.order:
         return False
     return component.result_of(slot.order) is None
 
 
-def _disquiet(
-    name: str, component: Component, node: NodeView, record: NodeRecord | None, told: Proven | None
+def _needs_idle(
+    name: str,
+    component: Component,
+    node: NodeView,
+    record: NodeRecord | None,
+    proven: Proven | None,
 ) -> bool:
     slot = component.slot
     if slot is None or slot.node_uid != node.uid:
@@ -115,7 +123,7 @@ def _disquiet(
         return False
     if slot.order < component.highest_order:
         return True
-    return _proven_in(slot) != (told if name in _PROOF_HOLDERS else None)
+    return _proven_in(slot) != (proven if name in _PROOF_HOLDERS else None)
 
 
 def _proven_in(slot: Command) -> Proven | None:

@@ -33,25 +33,25 @@ def choose_operation(
     if pool.method is _PRE_INSTALLED:
         return _pre_installed(node, build, now)
     if is_joining(node, record):
-        return _first(node, pool, now)
+        return _first_operation(node, pool, now)
     if pool.method is _HOST:
         return Operation.INSTALL
     if is_restart_only(node, record, build):
         return Operation.RESTART
-    if build.label in (node.driver_label, _label_of(record)):
+    if build.label in (node.driver_label, _proven_label(record)):
         return Operation.SAME_LABEL
     return _UPGRADE
 
 
-def _label_of(record: NodeRecord | None) -> str:
+def _proven_label(record: NodeRecord | None) -> str:
     """Return the label it was proven to run; the label may have been removed since."""
     return record.evidence.label if record is not None and record.evidence is not None else ""
 
 
 def _pre_installed(node: NodeView, build: Build, now: Instant) -> Operation | Wait:
     loaded = node.loaded
-    brought = bool(node.driver_pods) or (loaded is not None and not loaded.preinstalled)
-    if brought and node.driver_label not in ("", build.label):
+    ours = bool(node.driver_pods) or (loaded is not None and not loaded.preinstalled)
+    if ours and node.driver_label not in ("", build.label):
         return Operation.REMOVE
     if loaded is not None:
         return Operation.VALIDATE
@@ -65,12 +65,12 @@ def _pre_installed(node: NodeView, build: Build, now: Instant) -> Operation | Wa
     )
 
 
-def _first(node: NodeView, pool: PoolView, now: Instant) -> Operation | Wait:
+def _first_operation(node: NodeView, pool: PoolView, now: Instant) -> Operation | Wait:
     """Only a machine that is known to be empty is brought up without evictions."""
-    in_use = is_occupied(node)
-    if in_use is None:
+    occupied = is_occupied(node)
+    if occupied is None:
         return machine_unknown_wait(now)
-    if not in_use:
+    if not occupied:
         return Operation.BRING_UP
     return Operation.INSTALL if pool.method is _HOST else Operation.TAKE_OVER
 

@@ -40,8 +40,8 @@ def step_removal(
         )
     failed = record is not None and record.state == UpgradeState.UPGRADE_FAILED
     if record is not None and failed and record.operation is Operation.REMOVE:
-        again = failed_node.retry_automatically(node, record, pool, now)
-        return again or wait(
+        retry = failed_node.retry_automatically(node, record, pool, now)
+        return retry or wait(
             WaitCode.FAILED,
             f"the removal of the driver failed: {record.cause or 'no cause recorded'}",
             now,

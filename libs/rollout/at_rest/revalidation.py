@@ -31,11 +31,11 @@ def revalidate(
     """Validate a node that has the right label, as soon as its driver runs."""
     run = current_run(node, pool)
     if run is not None and _restarted(node, record, run):
-        recent = tuple(moment for moment in record.restarts if moment > now.at - RESTART_WINDOW)
+        recent = tuple(restart for restart in record.restarts if restart > now.at - RESTART_WINDOW)
         if run.started > now.at - RESTART_WINDOW and run.started not in recent:
-            return _counted(node, record, (*recent, run.started), now)
+            return _count_restart(node, record, (*recent, run.started), now)
         if len(recent) >= RESTARTS:
-            return _restarting(node, recent, now)
+            return _restarting_wait(node, recent, now)
     if run is None or not run.ready:
         return driver_absent_wait(node, pool, now)
     return validation_candidate(node, pool, goal, now)
@@ -49,7 +49,7 @@ def _restarted(node: NodeView, record: NodeRecord, run: DriverRun) -> bool:
     )
 
 
-def _counted(
+def _count_restart(
     node: NodeView, record: NodeRecord, restarts: tuple[float, ...], now: Instant
 ) -> NodeOutcome:
     return write_step(
@@ -63,7 +63,7 @@ def _counted(
     )
 
 
-def _restarting(node: NodeView, recent: tuple[float, ...], now: Instant) -> Wait:
+def _restarting_wait(node: NodeView, recent: tuple[float, ...], now: Instant) -> Wait:
     pod = driver_pod_of(node)
     trouble = f": {pod.trouble}" if pod is not None and pod.trouble else ""
     return wait(
@@ -88,12 +88,12 @@ def driver_absent_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait:
     if pod is None:
         return wait(WaitCode.GATE, "waiting for the driver pod to be created", now)
     if pod.started is not None or pod.trouble:
-        return _starting(pod, now)
-    said = gate.why if gate is not None and gate.why else "the driver pod waits at the gate"
-    return wait(WaitCode.GATE, said, now)
+        return _starting_wait(pod, now)
+    detail = gate.why if gate is not None and gate.why else "the driver pod waits at the gate"
+    return wait(WaitCode.GATE, detail, now)
 
 
-def _starting(pod: DriverPod, now: Instant) -> Wait:
+def _starting_wait(pod: DriverPod, now: Instant) -> Wait:
     """At rest nothing but a person ends a start that hangs."""
     due = None if pod.started is None else pod.started + DRIVER_START
     if pod.trouble or due is None:
@@ -102,8 +102,8 @@ def _starting(pod: DriverPod, now: Instant) -> Wait:
         )
     if now.at < due:
         return wait(WaitCode.DRIVER_START, "waiting for the driver to become ready", now, due)
-    said = f"the driver has been starting for more than {DRIVER_START / 60:.0f} minutes"
-    return wait(WaitCode.DRIVER_START, said, now, who=_MACHINE)
+    detail = f"the driver has been starting for more than {DRIVER_START / 60:.0f} minutes"
+    return wait(WaitCode.DRIVER_START, detail, now, who=_MACHINE)
 
 
 _MACHINE = "the administrator of the machine or of the driver image"

@@ -31,10 +31,10 @@ def driver_pod_of(node: NodeView) -> DriverPod | None:
     is up.
     """
     label = node.driver_label
-    stays = [pod for pod in node.driver_pods if pod.label == label and not pod.deleting]
-    if len(stays) > 1:
-        return max(stays, key=lambda pod: (pod.ready, pod.started or 0.0, pod.uid))
-    return stays[0] if stays else None
+    pods = [pod for pod in node.driver_pods if pod.label == label and not pod.deleting]
+    if len(pods) > 1:
+        return max(pods, key=lambda pod: (pod.ready, pod.started or 0.0, pod.uid))
+    return pods[0] if pods else None
 
 
 def is_shut_out(node: NodeView) -> bool:

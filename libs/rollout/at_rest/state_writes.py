@@ -28,7 +28,7 @@ def mark_required(
     **changes: Any,
 ) -> Step:
     """Write `upgrade-required`; the node keeps running as it is until the upgrade begins."""
-    fresh = {
+    fields = {
         "state": UpgradeState.UPGRADE_REQUIRED.value,
         "pool": pool.key,
         "deadline": None,
@@ -38,7 +38,7 @@ def mark_required(
     }
     return write_step(
         node,
-        updated_record(record, node, now, **fresh),
+        updated_record(record, node, now, **fields),
         now,
         because=because,
         lease=None,
@@ -51,7 +51,7 @@ def mark_required(
 
 def unmark_required(node: NodeView, record: NodeRecord, target: str, now: Instant) -> Step:
     """Write `upgrade-done`: the policy wants what the node runs, and that is proven."""
-    back = updated_record(
+    done = updated_record(
         record,
         node,
         now,
@@ -69,7 +69,7 @@ def unmark_required(node: NodeView, record: NodeRecord, target: str, now: Instan
     )
     return write_step(
         node,
-        back,
+        done,
         now,
         because="the policy wants the running, validated driver again",
         lease=None,

@@ -41,34 +41,36 @@ def target_of(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
     if pool.target in pool.constraints.proven or not is_joining(node, record):
         return pool.target
     if pool.method is InstallMethod.PRE_INSTALLED:
-        return pool.target  # it brings its driver itself
+        return pool.target  # the driver came with the machine
     build = pool.build(last_good, node.variant)
-    there = build is not None and build.readiness is not _MISSING
-    return last_good if there else pool.target
+    exists = build is not None and build.readiness is not _MISSING
+    return last_good if exists else pool.target
 
 
 def goal_of(node: NodeView, pool: PoolView, target: str, now: Instant) -> Goal | Wait:
     """Return what the node gets for this target; a wait while that is not certain."""
     if not target:
-        why = "; ".join(pool.held) or "the policy describes no driver that can be deployed"
-        return wait(WaitCode.TARGET_MISSING, why, now)
+        detail = "; ".join(pool.held) or "the policy describes no driver that can be deployed"
+        return wait(WaitCode.TARGET_MISSING, detail, now)
     if not node.variant:
-        why = "operating system and kernel of the node are not known yet, and thus its driver build"
+        detail = (
+            "operating system and kernel of the node are not known yet, and thus its driver build"
+        )
         return wait(
             WaitCode.TARGET_UNSETTLED,
-            why,
+            detail,
             now,
             who="an administrator of the discovery agent on that node",
         )
     build = pool.build(target, node.variant)
     if build is None or build.readiness is _MISSING:
         detail = build.detail if build is not None else ""
-        why = detail or f"target {target} has no driver build for {node.variant}"
-        return wait(WaitCode.TARGET_MISSING, why, now)
+        detail = detail or f"target {target} has no driver build for {node.variant}"
+        return wait(WaitCode.TARGET_MISSING, detail, now)
     if build.readiness is _UNSETTLED:
-        why = (
+        detail = (
             build.detail
             or f"the driver build of target {target} for {node.variant} is being updated"
         )
-        return wait(WaitCode.TARGET_UNSETTLED, why, now)
+        return wait(WaitCode.TARGET_UNSETTLED, detail, now)
     return Goal(target=target, build=build)

@@ -23,24 +23,24 @@ class NodeIndex:
 
     def put(self, node: NodeView) -> str:
         """Add or replace the node; return the uid of an earlier Node of this name, else empty."""
-        had = self.nodes.get(node.name)
+        previous = self.nodes.get(node.name)
         self.nodes[node.name] = node
         self.names[node.uid] = node.name
-        return self._renamed(had, node)
+        return self._renamed(previous, node)
 
-    def _renamed(self, had: NodeView | None, node: NodeView) -> str:
-        if had is None or had.uid == node.uid:
+    def _renamed(self, previous: NodeView | None, node: NodeView) -> str:
+        if previous is None or previous.uid == node.uid:
             return ""
-        del self.names[had.uid]
-        return had.uid
+        del self.names[previous.uid]
+        return previous.uid
 
     def drop(self, name: str) -> str:
         """Remove the node; return its uid if it was there, else empty."""
-        had = self.nodes.pop(name, None)
-        if had is None:
+        previous = self.nodes.pop(name, None)
+        if previous is None:
             return ""
-        del self.names[had.uid]
-        return had.uid
+        del self.names[previous.uid]
+        return previous.uid
 
     def update_in_flight(
         self, pool: str, *, out: Iterable[str] = (), into: Iterable[str] = ()
@@ -60,21 +60,21 @@ class NodeIndex:
         self, node: NodeView, pools: Mapping[str, PoolDecider]
     ) -> tuple[str, tuple[str, ...]]:
         """Return the governing pool (empty: none), and all pools in which the node counts."""
-        record, flying = current_record(node), self._in_flight.get(node.uid)
+        record, in_flight = current_record(node), self._in_flight.get(node.uid)
         selected = node.pool if node.pool in pools else ""
-        stepper = selected
+        governing = selected
         if record is not None and record.pool != selected and record.pool in pools:
-            stepper = self._torn(node, record, selected, pools)
-        elif record is None and not selected and not flying and node.is_managed:
-            stepper = _maker(node, pools)
-        if not flying and stepper == selected:
-            return stepper, (stepper,) if stepper else ()
-        if not stepper and flying:
-            stepper = min(flying)
-        known = {stepper, selected, *(flying or ())}
-        return stepper, tuple(sorted(known - {""}))
+            governing = self._governing_of_record(node, record, selected, pools)
+        elif record is None and not selected and not in_flight and node.is_managed:
+            governing = _pool_of_label(node, pools)
+        if not in_flight and governing == selected:
+            return governing, (governing,) if governing else ()
+        if not governing and in_flight:
+            governing = min(in_flight)
+        keys = {governing, selected, *(in_flight or ())}
+        return governing, tuple(sorted(keys - {""}))
 
-    def _torn(
+    def _governing_of_record(
         self, node: NodeView, record: NodeRecord, selected: str, pools: Mapping[str, PoolDecider]
     ) -> str:
         """Return the governing pool of a node whose record is of another pool than selects it."""
@@ -85,10 +85,12 @@ class NodeIndex:
         return record.pool if belongs and not taken_over else selected
 
 
-def _maker(node: NodeView, pools: Mapping[str, PoolDecider]) -> str:
+def _pool_of_label(node: NodeView, pools: Mapping[str, PoolDecider]) -> str:
     """Return the pool whose driver label the node has, else the first pool."""
     for key in sorted(pools):
         builds = pools[key].view.builds.values()
-        if any(build.label == node.driver_label for each in builds for build in each.values()):
+        if any(
+            build.label == node.driver_label for variants in builds for build in variants.values()
+        ):
             return key
     return min(pools, default="")

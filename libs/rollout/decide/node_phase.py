@@ -11,7 +11,7 @@ from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
-_LOST, _SKIPPED = WaitCode.RECORD_LOST, WaitCode.SKIPPED
+_RECORD_LOST, _SKIPPED = WaitCode.RECORD_LOST, WaitCode.SKIPPED
 
 
 class NodePhase(StrEnum):
@@ -36,19 +36,19 @@ def phase_of(node: NodeView, pool: PoolView, outcome: NodeOutcome) -> NodePhase:
     if node.state == _FAILED:
         return NodePhase.FAILED
     code = outcome.code if isinstance(outcome, Wait) else None
-    if node.state == _DONE and code is not _LOST:
+    if node.state == _DONE and code is not _RECORD_LOST:
         build = pool.build(pool.target, node.variant)
         if build is not None and node.driver_label == build.label:
             return NodePhase.DONE
     return NodePhase.SKIPPED if code is _SKIPPED or node.skip else NodePhase.WAITING
 
 
-def rollout_counts(places: dict[NodePhase, int]) -> Counts:
+def rollout_counts(phases: dict[NodePhase, int]) -> Counts:
     return Counts(
-        total=sum(places.values()),
-        done=places[NodePhase.DONE],
-        failed=places[NodePhase.FAILED],
-        skipped=places[NodePhase.SKIPPED],
-        excluded=places[NodePhase.EXCLUDED],
-        waiting=places[NodePhase.WAITING],
+        total=sum(phases.values()),
+        done=phases[NodePhase.DONE],
+        failed=phases[NodePhase.FAILED],
+        skipped=phases[NodePhase.SKIPPED],
+        excluded=phases[NodePhase.EXCLUDED],
+        waiting=phases[NodePhase.WAITING],
     )

@@ -40,7 +40,7 @@ class PoolDecider:
         self.names: set[str] = set()
         """Nodes that are governed by this pool."""
         self.phase_counts: dict[NodePhase, int] = dict.fromkeys(NodePhase, 0)
-        self._reckoning: PoolEvaluation | None = None
+        self._evaluation: PoolEvaluation | None = None
         self.constrained_view = view
         """The pool with its constraints: the input of its nodes' steps."""
         self.grant = Allocation()
@@ -56,7 +56,7 @@ class PoolDecider:
         self.as_only_pool = (self,)
         """For nodes that count here only."""
         self.in_flight: Mapping[str, InFlight] = {}
-        self._take(view)
+        self._load_rollout(view)
         self.maybe_gone.update(self.in_flight)
 
     def find_strays(self, present: Container[str]) -> None:
@@ -65,17 +65,17 @@ class PoolDecider:
             entry = self.in_flight.get(uid)
             if entry is not None and uid not in present:
                 self._strays.add(uid)
-                gone = NodeContribution(
+                has_removed = NodeContribution(
                     name=entry.node, uid=uid, present=False, ending=EntryResult.REMOVED
                 )
-                self.tally.put(gone)
+                self.tally.put(has_removed)
             elif uid in self._strays:
                 self.drop(uid)
         self.maybe_gone = set()
 
-    def put(self, bearing: NodeContribution) -> None:
-        self._strays.discard(bearing.uid)
-        self.tally.put(bearing)
+    def put(self, contribution: NodeContribution) -> None:
+        self._strays.discard(contribution.uid)
+        self.tally.put(contribution)
         self.dirty = True
 
     def drop(self, uid: str) -> None:
@@ -89,9 +89,9 @@ class PoolDecider:
 
     @property
     def evaluation(self) -> PoolEvaluation:
-        if self._reckoning is None:
+        if self._evaluation is None:
             raise LookupError(f"pool {self.view.key} was never evaluated")
-        return self._reckoning
+        return self._evaluation
 
     @property
     def has_pending(self) -> bool:
@@ -100,27 +100,27 @@ class PoolDecider:
 
     def update_view(self, view: PoolView) -> InFlightChanges:
         """Replace the view; return whose part of the Rollout changed."""
-        had, old = self.view, self.stored
+        previous, old = self.view, self.stored
         self.view, self.dirty = view, True
-        self._take(view)
-        self.rules_changed = replace(had, rollout=None) != replace(view, rollout=None)
+        self._load_rollout(view)
+        self.rules_changed = replace(previous, rollout=None) != replace(view, rollout=None)
         changed = _changed(old or EMPTY_STATUS, self.stored or EMPTY_STATUS)
         self.maybe_gone |= changed.removed | changed.added | changed.changed
         return changed
 
-    def _take(self, view: PoolView) -> None:
+    def _load_rollout(self, view: PoolView) -> None:
         stored = EMPTY_STATUS if view.rollout is None else view.rollout.status
         self.tally.load_failures(stored)
         self.in_flight = stored.in_flight
 
     def evaluate(self, now: Instant, *, leading: bool) -> set[str] | None:
         """Evaluate; return uids of nodes that are affected; None: all."""
-        before = self._reckoning
-        here = leading and self.view.rollout is not None
-        made = evaluate_pool(self.view, self.tally, now, leading=here, before=before)
-        self._reckoning = made
-        self.constrained_view = replace(self.view, constraints=made.constraints)
-        return None if before is None else _moved(before, made)
+        before = self._evaluation
+        leads = leading and self.view.rollout is not None
+        evaluation = evaluate_pool(self.view, self.tally, now, leading=leads, before=before)
+        self._evaluation = evaluation
+        self.constrained_view = replace(self.view, constraints=evaluation.constraints)
+        return None if before is None else _affected(before, evaluation)
 
     def allocate(
         self,
@@ -130,21 +130,21 @@ class PoolDecider:
         now: Instant,
     ) -> Allocation:
         """Grant starts, and derive the write of the Rollout."""
-        made = self.evaluation
+        evaluation = self.evaluation
         self.grant = allocate(
             self.view,
             self.tally,
-            made,
+            evaluation,
             self.queues,
             nodes=nodes,
             before=before,
             fresh=fresh,
             now=now,
         )
-        self.write = self._write(made, now)
+        self.write = self._write(evaluation, now)
         self.account = BudgetUsage(
-            limit=made.limit,
-            base=made.base or self.tally.present,
+            limit=evaluation.limit,
+            base=evaluation.base or self.tally.present,
             unavailable=self.tally.unavailable.all(),
             parallel=len(self.tally.parallel),
             parallel_limit=self.view.upgrade.max_parallel_upgrades or None,
@@ -165,68 +165,71 @@ class PoolDecider:
             because=f"new leader: epoch {epoch}",
         )
 
-    def _write(self, made: PoolEvaluation, now: Instant) -> WriteRollout | None:
+    def _write(self, evaluation: PoolEvaluation, now: Instant) -> WriteRollout | None:
         rollout, view = self.view.rollout, self.view
         if rollout is None:
-            return self._create(made, now)
-        if rollout.write_pending or not made.constraints.leading:
+            return self._create(evaluation, now)
+        if rollout.write_pending or not evaluation.constraints.leading:
             return None
-        due = rollout_status(
+        status = rollout_status(
             view,
             self.tally,
-            made,
+            evaluation,
             granted=self.grant.entries,
             counts=rollout_counts(self.phase_counts),
             now=now,
         )
-        open_ = is_open(view, due)
-        if not is_worth_writing(due, rollout.status) and open_ == rollout.has_finalizer:
+        needs_finalizer = is_open(view, status)
+        if (
+            not is_worth_writing(status, rollout.status)
+            and needs_finalizer == rollout.has_finalizer
+        ):
             return None
         return WriteRollout(
             pool=view.key,
             uid=rollout.uid,
             revision=rollout.revision,
-            status=due,
-            has_finalizer=open_,
+            status=status,
+            has_finalizer=needs_finalizer,
             granted=tuple(self.grant.names),
-            because=_because(rollout.status, due, len(self.grant.names)),
+            because=_because(rollout.status, status, len(self.grant.names)),
         )
 
-    def _create(self, made: PoolEvaluation, now: Instant) -> WriteRollout | None:
+    def _create(self, evaluation: PoolEvaluation, now: Instant) -> WriteRollout | None:
         """Create the Rollout, paused if nodes show that an earlier one was lost."""
         if self.view.gone or stale_source(now):
             return None
-        due = rollout_status(
+        status = rollout_status(
             self.view,
             self.tally,
-            made,
+            evaluation,
             granted={},
             counts=rollout_counts(self.phase_counts),
             now=now,
         )
-        lost = self.tally.managed_count > 0
+        was_lost = self.tally.managed_count > 0
         return WriteRollout(
             pool=self.view.key,
-            status=due,
-            brake=Brake.PAUSE if lost else None,
-            has_finalizer=is_open(self.view, due),
+            status=status,
+            brake=Brake.PAUSE if was_lost else None,
+            has_finalizer=is_open(self.view, status),
             because="the Rollout was lost: rebuilt from the Nodes"
-            if lost
+            if was_lost
             else "the pool has no Rollout yet",
         )
 
 
 def _changed(old: RolloutStatus, new: RolloutStatus) -> InFlightChanges:
-    had, has = old.in_flight, new.in_flight
-    if had is has:
+    previous, current = old.in_flight, new.in_flight
+    if previous is current:
         return InFlightChanges(set(), set(), _failed_otherwise(old, new))
-    # Most entries are the very same: that is told without looking into them.
-    unlike = set(compress(has, map(is_not, map(had.get, has), has.values())))
-    into = unlike.difference(had)
-    gone = len(had) + len(into) - len(has)
-    out = set(had).difference(has) if gone else set[str]()
-    moved = {uid for uid in unlike - into if had[uid] != has[uid]}
-    return InFlightChanges(out, into, moved | _failed_otherwise(old, new))
+    # Most entries are identical objects: compare those by identity only.
+    different = set(compress(current, map(is_not, map(previous.get, current), current.values())))
+    added = different.difference(previous)
+    has_removed = len(previous) + len(added) - len(current)
+    removed = set(previous).difference(current) if has_removed else set[str]()
+    changed = {uid for uid in different - added if previous[uid] != current[uid]}
+    return InFlightChanges(removed, added, changed | _failed_otherwise(old, new))
 
 
 def _failed_otherwise(old: RolloutStatus, new: RolloutStatus) -> set[str]:
@@ -234,14 +237,14 @@ def _failed_otherwise(old: RolloutStatus, new: RolloutStatus) -> set[str]:
     before, after = old.targets, new.targets
     for target in before.keys() | after.keys():
         failed = before[target].failed if target in before else ()
-        fails = after[target].failed if target in after else ()
-        if failed != fails:
-            uids.update(set(failed).symmetric_difference(fails))
+        failed_now = after[target].failed if target in after else ()
+        if failed != failed_now:
+            uids.update(set(failed).symmetric_difference(failed_now))
     return uids
 
 
-def _moved(before: PoolEvaluation, made: PoolEvaluation) -> set[str] | None:
-    old, new = before.constraints, made.constraints
+def _affected(before: PoolEvaluation, evaluation: PoolEvaluation) -> set[str] | None:
+    old, new = before.constraints, evaluation.constraints
     if (
         old.leading != new.leading
         or old.may_mark_required != new.may_mark_required
@@ -253,22 +256,22 @@ def _moved(before: PoolEvaluation, made: PoolEvaluation) -> set[str] | None:
     ):
         return None
     uids = set[str]()
-    if before.held_back != made.held_back:
-        uids |= before.held_back ^ made.held_back
+    if before.held_back != evaluation.held_back:
+        uids |= before.held_back ^ evaluation.held_back
     if old.to_release != new.to_release:
         uids |= old.to_release.keys() | new.to_release.keys()
-    uids |= before.retargeted.keys() ^ made.retargeted.keys()
-    return uids | (before.withdrawn ^ made.withdrawn)
+    uids |= before.retargeted.keys() ^ evaluation.retargeted.keys()
+    return uids | (before.withdrawn ^ evaluation.withdrawn)
 
 
-def _because(stored: RolloutStatus, due: RolloutStatus, starts: int) -> str:
-    said: list[str] = []
-    if due.target != stored.target:
-        said.append(f"target: {due.target}")
-    if due.phase != stored.phase:
-        said.append(f"{due.phase.value}{f': {due.because}' if due.because else ''}")
+def _because(stored: RolloutStatus, status: RolloutStatus, starts: int) -> str:
+    parts: list[str] = []
+    if status.target != stored.target:
+        parts.append(f"target: {status.target}")
+    if status.phase != stored.phase:
+        parts.append(f"{status.phase.value}{f': {status.because}' if status.because else ''}")
     if starts:
-        said.append(f"nodes started: {starts}")
-    if ended := len(stored.in_flight) + starts - len(due.in_flight):
-        said.append(f"nodes finished: {ended}")
-    return "; ".join(said) or "status of nodes updated"
+        parts.append(f"nodes started: {starts}")
+    if ended := len(stored.in_flight) + starts - len(status.in_flight):
+        parts.append(f"nodes finished: {ended}")
+    return "; ".join(parts) or "status of nodes updated"

@@ -45,19 +45,19 @@ class WakeQueue:
 
 def next_wake(node: NodeView, outcome: NodeOutcome, due: float | None, now: float) -> float | None:
     """Return when the node has to be stepped again though nothing about it changes."""
-    first = _NEVER if due is None or due <= now else due
+    earliest = _NEVER if due is None or due <= now else due
     if outcome is None:
-        return first if first < _NEVER else None
+        return earliest if earliest < _NEVER else None
     for component in node.components.values():
-        if now < component.silent_at < first:
-            first = component.silent_at
-    for at in _named(outcome):
-        if at is not None and now < at < first:
-            first = at
-    return first if first < _NEVER else None
+        if now < component.silent_at < earliest:
+            earliest = component.silent_at
+    for at in _own_times(outcome):
+        if at is not None and now < at < earliest:
+            earliest = at
+    return earliest if earliest < _NEVER else None
 
 
-def _named(outcome: NodeOutcome) -> tuple[float | None, ...]:
+def _own_times(outcome: NodeOutcome) -> tuple[float | None, ...]:
     if isinstance(outcome, Wait):
         return (outcome.until,)
     if isinstance(outcome, Step):

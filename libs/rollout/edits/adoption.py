@@ -22,7 +22,7 @@ def adopt_from_operator(node: NodeView, pool: PoolView, now: Instant) -> Step | 
         return None
     if is_unwanted(node, pool) or pool.gone or not pool.constraints.may_mark_required:
         return None
-    theirs = node.cordoned and not node.initially_cordoned and node.state not in _UNCORDONED
+    cordon_adopted = node.cordoned and not node.initially_cordoned and node.state not in _UNCORDONED
     record = NodeRecord(
         node_uid=node.uid,
         epoch=now.epoch,
@@ -32,7 +32,7 @@ def adopt_from_operator(node: NodeView, pool: PoolView, now: Instant) -> Step | 
         since=now.at,
         boot_id=node.boot_id,
         cause=f"adopted in {node.state}",
-        cordon_adopted=theirs,
+        cordon_adopted=cordon_adopted,
     )
     message = f"another operator left the node in {node.state}; Sluice takes it over"
     return write_step(
@@ -41,7 +41,7 @@ def adopt_from_operator(node: NodeView, pool: PoolView, now: Instant) -> Step | 
         now,
         because=message,
         lease=None,
-        cordon=True if theirs else unchanged_cordon(node),
+        cordon=True if cordon_adopted else unchanged_cordon(node),
         driver_label="",
         cleared=(REQUEST_ANNOTATION,) if node.request is NodeRequest.ADOPT else (),
         notes=(

@@ -39,29 +39,29 @@ def handle_edit(
 def _at_rest(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> Step | None:
     if is_unwanted(node, pool) or pool.gone or now.visibility.foreign_operator:
         return None
-    who, pause = field_writer(node, NodeField.DRIVER), next_back_off(record)
+    manager, seconds = field_writer(node, NodeField.DRIVER), next_back_off(record)
     return mark_required(
         node,
         record,
         pool,
         now,
-        f"restore the driver label, edited by {who}, in {pause:.0f} s",
+        f"restore the driver label, edited by {manager}, in {seconds:.0f} s",
         notes=(_notice(node, record),),
-        cause=f"driver label edited by {who}",
-        back_off_until=now.at + pause,
-        back_off_seconds=pause,
+        cause=f"driver label edited by {manager}",
+        back_off_until=now.at + seconds,
+        back_off_seconds=seconds,
     )
 
 
 def _in_flight(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> Step | Wait:
     if record.edits:
         return second_edit_wait(node, record, now)
-    who = field_writer(node, NodeField.DRIVER)
+    manager = field_writer(node, NodeField.DRIVER)
     return write_step(
         node,
         record_for_restart(node, record, pool, now, edits=record.edits + 1),
         now,
-        because=f"restore the driver label, edited by {who}",
+        because=f"restore the driver label, edited by {manager}",
         lease=current_lease(node),
         cordon=True if needs_cordon(record) else unchanged_cordon(node),
         driver_label=record.label,

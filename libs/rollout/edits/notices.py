@@ -42,22 +42,22 @@ def request_notice(node: NodeView, field: NodeField, asked: str, message: str) -
 
 def second_edit_wait(node: NodeView, record: NodeRecord, now: Instant) -> Wait:
     """Return the wait after a second edit in one attempt, which is not reverted."""
-    found = list(_differing(node, record))
-    who = " and ".join(dict.fromkeys(field_writer(node, field) for field, _, _, _ in found))
-    said = "; ".join(
-        f"{key} is {there or 'missing'} instead of {ours or 'empty'}"
-        for _, key, there, ours in found
+    differences = list(_differences(node, record))
+    who = " and ".join(dict.fromkeys(field_writer(node, field) for field, _, _, _ in differences))
+    values = "; ".join(
+        f"{key} is {actual or 'missing'} instead of {expected or 'empty'}"
+        for _, key, actual, expected in differences
     )
-    said = f"edited a second time by {who}, so not restored in this attempt: {said}"
+    values = f"edited a second time by {who}, so not restored in this attempt: {values}"
     return wait(
         WaitCode.LABEL_EDITED,
-        said,
+        values,
         now,
         who=f"{who}, by restoring the value; then an administrator, by a retry",
     )
 
 
-def _differing(node: NodeView, record: NodeRecord) -> Iterator[tuple[NodeField, str, str, str]]:
+def _differences(node: NodeView, record: NodeRecord) -> Iterator[tuple[NodeField, str, str, str]]:
     if node.state != record.state:
         yield NodeField.STATE, STATE_LABEL, node.state, record.state
     in_flight = record.started and upgrade_lease(node) is not None

@@ -26,10 +26,10 @@ _WAITING = (UpgradeState.UPGRADE_REQUIRED, UpgradeState.UPGRADE_FAILED)
 def consume_requests(node: NodeView) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
     """Return the requests that a starting upgrade carries out: keys to clear, and notices."""
     keys: list[str] = []
-    notes: list[Notice] = []
+    notices: list[Notice] = []
     if node.request is NodeRequest.WITHOUT_PREFLIGHT:
         keys.append(REQUEST_ANNOTATION)
-        notes.append(
+        notices.append(
             request_notice(
                 node,
                 NodeField.REQUEST,
@@ -39,8 +39,8 @@ def consume_requests(node: NodeView) -> tuple[tuple[str, ...], tuple[Notice, ...
         )
     if node.requested:
         keys.append(REQUESTED_ANNOTATION)
-        notes.append(request_notice(node, NodeField.REQUESTED, "true", "the upgrade starts"))
-    return tuple(keys), tuple(notes)
+        notices.append(request_notice(node, NodeField.REQUESTED, "true", "the upgrade starts"))
+    return tuple(keys), tuple(notices)
 
 
 def handle_upgrade_request(
@@ -58,8 +58,8 @@ def drop_needless_request(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> Step | None:
     """Remove a request that does not apply, and say why."""
-    why = _needless(node, record, pool)
-    if not why or node.request is None:
+    reason = _needless_reason(node, record, pool)
+    if not reason or node.request is None:
         return None
     label = (
         node.driver_label if record is None or upgrade_lease(node) else owned_label(node, record)
@@ -68,24 +68,24 @@ def drop_needless_request(
         node,
         record,
         now,
-        because=f"the request {node.request.value} is removed: {why}",
+        because=f"the request {node.request.value} is removed: {reason}",
         lease=current_lease(node),
         cordon=unchanged_cordon(node),
         driver_label=label if record is not None or node.is_owned(NodeField.DRIVER) else "",
         cleared=(REQUEST_ANNOTATION,),
-        notes=(request_notice(node, NodeField.REQUEST, node.request.value, why),),
+        notes=(request_notice(node, NodeField.REQUEST, node.request.value, reason),),
     )
 
 
-def _needless(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
+def _needless_reason(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
     match node.request:
         case NodeRequest.ADOPT | NodeRequest.FORGET:
             return "the upgrade record of this node is not lost"
         case NodeRequest.WITHOUT_PREFLIGHT if record is not None:
             if record.state == UpgradeState.UPGRADE_DONE:
                 build = pool.build(pool.target, node.variant)
-                wanted = build is not None and build.label == node.driver_label
-                return "the node is not waiting for a preflight check" if wanted else ""
+                in_place = build is not None and build.label == node.driver_label
+                return "the node is not waiting for a preflight check" if in_place else ""
             return "" if record.state in _WAITING else "the upgrade has already started"
         case _:
             return ""

@@ -37,31 +37,31 @@ def handle_edit(
         return retry(node, record, pool, now, NodeField.STATE)
     if record.edits:
         return second_edit_wait(node, record, now)
-    return _taken_back(node, record, now)
+    return _restore(node, record, now)
 
 
 def retry(
     node: NodeView, record: NodeRecord, pool: PoolView, now: Instant, field: NodeField
 ) -> Step:
     """Begin a new attempt on request of a person, whatever the evidence is."""
-    who = field_writer(node, field)
-    said = f"{who} requested another upgrade of a node in {record.state}"
+    manager = field_writer(node, field)
+    message = f"{manager} requested another upgrade of a node in {record.state}"
     return mark_required(
         node,
         record,
         pool,
         now,
-        said,
-        notes=(request_notice(node, field, UpgradeState.UPGRADE_REQUIRED.value, said),),
+        message,
+        notes=(request_notice(node, field, UpgradeState.UPGRADE_REQUIRED.value, message),),
         cleared=(REQUESTED_ANNOTATION,) if node.requested else (),
         asked=True,
-        cause=f"requested by {who}",
+        cause=f"requested by {manager}",
         back_off_until=0.0,
         back_off_seconds=0.0,
     )
 
 
-def _taken_back(node: NodeView, record: NodeRecord, now: Instant) -> Step:
+def _restore(node: NodeView, record: NodeRecord, now: Instant) -> Step:
     message = (
         f"{STATE_LABEL} was {f'set to {node.state}' if node.state else 'removed'}, and is restored"
         f" to {record.state}. To request another upgrade, set it to"

@@ -34,15 +34,15 @@ def step_in_flight(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
     """Return what to do now about a node under an upgrade lease, or what it waits for."""
     record, lease = current_record(node), upgrade_lease(node)
     if record is None or lease is None or record.state not in STATES:
-        why = "the node has an upgrade lease, but no record of what is in progress"
-        return wait_reasons.wait(WaitCode.RECORD_LOST, why, now)
+        detail = "the node has an upgrade lease, but no record of what is in progress"
+        return wait_reasons.wait(WaitCode.RECORD_LOST, detail, now)
     f = InFlightNode(node=node, pool=pool, now=now, record=record, lease=lease)
     if is_failing(f):
         return _renew_epochs(f) or fail(f, record.cause)
-    changed = record.started or record.operation is Operation.VALIDATE
+    irreversible = record.started or record.operation is Operation.VALIDATE
     return (
         _renew_epochs(f)
-        or (handle_reboot(f) if changed else handle_interruption(f))
+        or (handle_reboot(f) if irreversible else handle_interruption(f))
         or STATES[record.state](f)
     )
 

@@ -39,48 +39,50 @@ def begin(
     node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
 ) -> Step | Wait:
     """Begin a granted operation, or return why the grant cannot be used now."""
-    held = _held_up(node, candidate, entry, pool, now)
-    if held is not None:
-        return held
+    blocked = _blocked_wait(node, candidate, entry, pool, now)
+    if blocked is not None:
+        return blocked
     if candidate.operation is Operation.REMOVE and _never_changed(node, pool):
-        return _let_be(node, now)
+        return _forget(node, now)
     return _first_write(node, candidate, entry, pool, now)
 
 
-def _held_up(
+def _blocked_wait(
     node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
 ) -> Wait | None:
-    standing, target = pool.constraints, entry.target
+    constraints, target = pool.constraints, entry.target
     if target != candidate.target:
-        why = f"the start was granted for target {target or 'none'}, and another one is wanted now"
-        return wait_reasons.wait(WaitCode.BUDGET, why, now)
-    validates = candidate.operation is Operation.VALIDATE
-    if (validates, candidate.outside) != (entry.validates, entry.outside):
-        why = "the start was granted for another kind of operation than the node needs now"
-        return wait_reasons.wait(WaitCode.BUDGET, why, now)
+        detail = (
+            f"the start was granted for target {target or 'none'}, and another one is wanted now"
+        )
+        return wait_reasons.wait(WaitCode.BUDGET, detail, now)
+    is_validation = candidate.operation is Operation.VALIDATE
+    if (is_validation, candidate.outside) != (entry.validates, entry.outside):
+        detail = "the start was granted for another kind of operation than the node needs now"
+        return wait_reasons.wait(WaitCode.BUDGET, detail, now)
     record = current_record(node)
     if record is not None and record.token >= entry.token:
-        why = "the previous upgrade of the node is being removed from the Rollout"
-        return wait_reasons.wait(WaitCode.BUDGET, why, now)
-    if target in standing.halted and candidate.operation not in _HARMLESS:
+        detail = "the previous upgrade of the node is being removed from the Rollout"
+        return wait_reasons.wait(WaitCode.BUDGET, detail, now)
+    if target in constraints.halted and candidate.operation not in _HARMLESS:
         return wait_reasons.wait(
-            WaitCode.HALTED, f"target {target} is halted: {standing.halted[target]}", now
+            WaitCode.HALTED, f"target {target} is halted: {constraints.halted[target]}", now
         )
     source = "" if candidate.operation in _TAKES_NOTHING else limits.stale_source(now)
     if source:
         return stale_source_wait(source, now)
-    if node.uid in standing.may_begin:
+    if node.uid in constraints.may_begin:
         return None
-    why = "the start is granted; waiting for another node to be back in service"
-    return wait_reasons.wait(WaitCode.BUDGET, why, now)
+    detail = "the start is granted; waiting for another node to be back in service"
+    return wait_reasons.wait(WaitCode.BUDGET, detail, now)
 
 
 def _first_write(
     node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
 ) -> Step:
     state = _first_state(node, candidate, pool)
-    moves = state in (UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED)
-    takes = candidate.operation not in _TAKES_NOTHING
+    label_moves = state in (UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED)
+    disruptive = candidate.operation not in _TAKES_NOTHING
     cleared, notes = consume_requests(node)
     lease = NodeLease(node_uid=node.uid, owner=LeaseOwner.UPGRADE, token=entry.token, since=now.at)
     return write_step(
@@ -89,11 +91,11 @@ def _first_write(
         now,
         because=f"{candidate.operation.value} begins",
         lease=lease,
-        cordon=True if takes else unchanged_cordon(node),
-        driver_label=candidate.label if moves else None,
-        initially_cordoned=node.initially_cordoned or (takes and _by_others(node)),
-        cleared=cleared + (safe_load_to_clear(node, candidate.label) if moves else ()),
-        lowers_capacity=takes,
+        cordon=True if disruptive else unchanged_cordon(node),
+        driver_label=candidate.label if label_moves else None,
+        initially_cordoned=node.initially_cordoned or (disruptive and _cordoned_by_others(node)),
+        cleared=cleared + (safe_load_to_clear(node, candidate.label) if label_moves else ()),
+        lowers_capacity=disruptive,
         notes=notes,
     )
 
@@ -103,7 +105,7 @@ def _first_state(node: NodeView, candidate: Candidate, pool: PoolView) -> Upgrad
     operation = candidate.operation
     if operation is Operation.VALIDATE:
         return UpgradeState.VALIDATION_REQUIRED
-    if operation in (Operation.RESTART, Operation.BRING_UP) or _shut(node, operation):
+    if operation in (Operation.RESTART, Operation.BRING_UP) or _nothing_admitted(node, operation):
         return UpgradeState.POD_RESTART_REQUIRED
     jobs = node.pods is None or any(pod.job for pod in node.pods)
     if pool.upgrade.wait_for_completion.pod_selector and jobs:
@@ -111,7 +113,7 @@ def _first_state(node: NodeView, candidate: Candidate, pool: PoolView) -> Upgrad
     return UpgradeState.POD_DELETION_REQUIRED
 
 
-def _shut(node: NodeView, operation: Operation) -> bool:
+def _nothing_admitted(node: NodeView, operation: Operation) -> bool:
     """Whether nothing is loaded and no pod was admitted since the boot: no GPU pods to evict."""
     admitted = node.gate is not None and node.gate.admitted_pod_uid
     nothing = node.modules_reported and node.loaded is None and not admitted
@@ -127,38 +129,38 @@ def _record(
     *,
     state: UpgradeState,
 ) -> NodeRecord:
-    before = current_record(node) or _first(node, now)
+    before = current_record(node) or _new_record(node, now)
     before = replace(before, pool=pool.key)
-    starts = state == UpgradeState.POD_RESTART_REQUIRED
-    same = before.target == entry.target
-    old = old_driver_pod(node, candidate.label, candidate.operation) if starts else None
+    starts_now = state == UpgradeState.POD_RESTART_REQUIRED
+    same_target = before.target == entry.target
+    old_pod = old_driver_pod(node, candidate.label, candidate.operation) if starts_now else None
     changes: dict[str, Any] = {
         "token": entry.token,
         "operation": candidate.operation,
         "target": entry.target,
         "label": candidate.label,
         "label_before": node.driver_label,
-        "started": starts,
-        "old_pod_uid": old.uid if old is not None else "",
-        "attempt": (before.attempt if same else 0) + _counts(candidate, before),
+        "started": starts_now,
+        "old_pod_uid": old_pod.uid if old_pod is not None else "",
+        "attempt": (before.attempt if same_target else 0) + _is_attempt(candidate, before),
         "outside": candidate.outside,
         "paused": state == UpgradeState.POD_DELETION_REQUIRED,
         "back_off_until": 0.0,
-        "back_off_seconds": before.back_off_seconds if same else 0.0,
+        "back_off_seconds": before.back_off_seconds if same_target else 0.0,
         "edits": 0,
-        "evidence": None if starts else before.evidence,
+        "evidence": None if starts_now else before.evidence,
         "revalidated": _revalidated(node, before, candidate, pool),
     }
     return record_in_state(state, before, node, pool, now, **changes)
 
 
-def _first(node: NodeView, now: Instant) -> NodeRecord:
+def _new_record(node: NodeView, now: Instant) -> NodeRecord:
     """Create a record. A cordon of ours without a record stays until there is a proof."""
-    left = node.cordoned and is_only_our_cordon(node)
-    return NodeRecord(node_uid=node.uid, epoch=now.epoch, token=0, unproven=left)
+    cordon_left = node.cordoned and is_only_our_cordon(node)
+    return NodeRecord(node_uid=node.uid, epoch=now.epoch, token=0, unproven=cordon_left)
 
 
-def _counts(candidate: Candidate, before: NodeRecord) -> bool:
+def _is_attempt(candidate: Candidate, before: NodeRecord) -> bool:
     """Whether this is an attempt in the strategy's count; validating a node at rest is none."""
     at_rest = before.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
     return not (candidate.operation is Operation.VALIDATE and at_rest)
@@ -166,14 +168,14 @@ def _counts(candidate: Candidate, before: NodeRecord) -> bool:
 
 def _revalidated(node: NodeView, before: NodeRecord, candidate: Candidate, pool: PoolView) -> str:
     """Return the run for which a failed node gets its one validation beside retries."""
-    again = candidate.operation is Operation.VALIDATE
+    is_validation = candidate.operation is Operation.VALIDATE
     run = current_run(node, pool)
-    if again and run is not None and before.state == UpgradeState.UPGRADE_FAILED:
+    if is_validation and run is not None and before.state == UpgradeState.UPGRADE_FAILED:
         return run.instance
     return before.revalidated
 
 
-def _by_others(node: NodeView) -> bool:
+def _cordoned_by_others(node: NodeView) -> bool:
     """Whether the node is cordoned by others than us and the adopted upgrade."""
     record = current_record(node)
     adopted = record is not None and has_adopted_cordon(node, record)
@@ -185,11 +187,13 @@ def _never_changed(node: NodeView, pool: PoolView) -> bool:
     if pool.method is not InstallMethod.PRE_INSTALLED or node.driver_pods:
         return False
     return any(
-        build.label == node.driver_label for each in pool.builds.values() for build in each.values()
+        build.label == node.driver_label
+        for variants in pool.builds.values()
+        for build in variants.values()
     )
 
 
-def _let_be(node: NodeView, now: Instant) -> Step:
+def _forget(node: NodeView, now: Instant) -> Step:
     record = current_record(node)
     return write_step(
         node,

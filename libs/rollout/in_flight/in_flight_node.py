@@ -129,9 +129,9 @@ def write_record(
     cleared: tuple[str, ...] = (),
 ) -> Step:
     """Write under the lease; the cordon stays, or is restored."""
-    unsettled = taint_wait(f)
-    if unsettled is not None:
-        return unsettled
+    taint = taint_wait(f)
+    if taint is not None:
+        return taint
     return write_step(
         f.node,
         record,
@@ -150,13 +150,13 @@ def taint_wait(f: InFlightNode) -> Step | None:
     """Wait for the taint that follows our fresh cordon: a write before would conflict with it."""
     if not f.needs_cordon or not f.node.cordoned or f.node.cordon_taint:
         return None
-    settled = f.lease.since + limits.TAINT
-    if f.now.at >= settled:
+    settled_at = f.lease.since + limits.TAINT
+    if f.now.at >= settled_at:
         return None
     detail = "waiting for the node lifecycle controller to add the taint of the cordon"
     code = DEFAULT_CODES.get(f.record.state, WaitCode.EVICTION)
-    wait = state_wait(f, code, detail, who=wait_reasons.NO_ACTION_NEEDED, until=settled)
-    return Step(actions=(), because=detail, wait=wait, wake_at=settled)
+    wait = state_wait(f, code, detail, who=wait_reasons.NO_ACTION_NEEDED, until=settled_at)
+    return Step(actions=(), because=detail, wait=wait, wake_at=settled_at)
 
 
 def was_uncordoned(f: InFlightNode) -> bool:
@@ -168,11 +168,11 @@ def _cordon_notes(f: InFlightNode) -> tuple[Notice, ...]:
         return ()
     manager = f.node.last_managers.get(NodeField.CORDON, "")
     message = f"{manager or 'an unknown manager'} uncordoned the node during its upgrade"
-    note = Notice(
+    notice = Notice(
         kind=NoticeKind.CORDON,
         field=NodeField.CORDON,
         manager=manager,
         after="true",
         message=f"{message}: cordoned again",
     )
-    return (note,)
+    return (notice,)

@@ -22,9 +22,9 @@ from libs.rollout.views.pool import Build, Readiness
 
 def handle_interruption(f: InFlightNode) -> NodeOutcome:
     """Release or retarget a node that has not started; None: it goes on."""
-    why = _unwanted(f)
-    if why:
-        return release(f, why, back_off=False)
+    reason = _unwanted(f)
+    if reason:
+        return release(f, reason, back_off=False)
     if is_releasing(f):
         return release(f, _late(f), back_off=True)
     if f.record.operation is Operation.REMOVE:
@@ -36,8 +36,8 @@ def _unwanted(f: InFlightNode) -> str:
     """Return why the operation is no longer wanted, though nothing failed; empty: it is."""
     if f.record.operation is not Operation.REMOVE:
         return f.pool.constraints.to_release.get(f.node.uid, "") or _pointless(f)
-    gone = f.node.excluded or f.node.pool != f.record.pool or f.pool.gone
-    if gone or f.pool.method is InstallMethod.PRE_INSTALLED:
+    unwanted = f.node.excluded or f.node.pool != f.record.pool or f.pool.gone
+    if unwanted or f.pool.method is InstallMethod.PRE_INSTALLED:
         return ""
     if f.pool.build(f.pool.target, f.node.variant) is None:
         return ""
@@ -122,7 +122,7 @@ def handle_reboot(f: InFlightNode) -> Step | None:
 
 def restart_again(f: InFlightNode, because: str) -> Step:
     """Go back to the start of the driver; a deadline that was renewed once is kept."""
-    again = {"deadline": f.deadline} if f.record.deadline_renewed else {}
+    renewed = {"deadline": f.deadline} if f.record.deadline_renewed else {}
     record = record_for_restart(
         f.node,
         f.record,
@@ -131,7 +131,7 @@ def restart_again(f: InFlightNode, because: str) -> Step:
         old_pod_uid=f.record.old_pod_uid,
         deadline_renewed=True,
         label=_label(f),
-        **again,
+        **renewed,
     )
     return write_record(f, record, because, driver_label=record.label)
 
@@ -141,8 +141,8 @@ def _renewed(f: InFlightNode) -> Step | None:
     if f.record.deadline_renewed and label == f.record.label:
         return None
     state = UpgradeState(f.record.state)
-    anew = limits.deadline(state, f.pool, f.now)
-    deadline = f.deadline if f.record.deadline_renewed else anew
+    full = limits.deadline(state, f.pool, f.now)
+    deadline = f.deadline if f.record.deadline_renewed else full
     record = record_in_state(
         state,
         f.record,

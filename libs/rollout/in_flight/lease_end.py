@@ -55,20 +55,23 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
     )
     proven = Proven(label=evidence.label, kernel=evidence.kernel)
     before = [
-        slots.idle_command(f.node, name, f.now, token=f.token, proven=proven)
-        for name in (slots.DRIVER, slots.VALIDATOR)
-        if name in f.node.components and _slot_body(f.node, name) != Idle(proven=proven)
+        slots.idle_command(f.node, component_name, f.now, token=f.token, proven=proven)
+        for component_name in (slots.DRIVER, slots.VALIDATOR)
+        if component_name in f.node.components
+        and _slot_body(f.node, component_name) != Idle(proven=proven)
     ]
-    return _given_back(f, reduced, "validated; uncordoned", proven=True, before=before)
+    return _release_node(f, reduced, "validated; uncordoned", proven=True, before=before)
 
 
 def finish_removal(f: InFlightNode) -> NodeOutcome:
     """End a removal: nothing of ours stays on the node."""
-    step = _given_back(f, None, "the driver is removed; the node is no longer managed", proven=True)
-    return _and_then(step, _idle_all(f, (*slots.QUIESCED, slots.DRIVER)))
+    written = _release_node(
+        f, None, "the driver is removed; the node is no longer managed", proven=True
+    )
+    return _and_then(written, _idle_all(f, (*slots.QUIESCED, slots.DRIVER)))
 
 
-def _given_back(
+def _release_node(
     f: InFlightNode,
     record: NodeRecord | None,
     because: str,
@@ -100,27 +103,31 @@ def release(f: InFlightNode, why: str, *, back_off: bool) -> NodeOutcome:
 
     Components that released the devices take them again first, or are silent.
     """
-    told = [
-        name for name in slots.QUIESCED if slots.held_command(f.node, name, f.token) is not None
+    quiesced = [
+        component_name
+        for component_name in slots.QUIESCED
+        if slots.held_command(f.node, component_name, f.token) is not None
     ]
-    telling = [
-        slots.idle_command(f.node, name, f.now, token=f.token)
-        for name in told
-        if slots.live_command(f.node, name, f.token, f.now, CommandKind.IDLE) is None
+    commands = [
+        slots.idle_command(f.node, component_name, f.now, token=f.token)
+        for component_name in quiesced
+        if slots.live_command(f.node, component_name, f.token, f.now, CommandKind.IDLE) is None
     ]
-    if f.bus_is_down and telling:
+    if f.bus_is_down and commands:
         return bus_wait(f)
-    if telling:
+    if commands:
         wait = state_wait(
             f, WaitCode.QUIESCE, f"waiting for components to resume before the release: {why}"
         )
-        return Step(actions=(*_stops(f), *telling), because=f"release the node: {why}", wait=wait)
-    unanswered = _unanswered(f, told)
+        return Step(actions=(*_stops(f), *commands), because=f"release the node: {why}", wait=wait)
+    unanswered = _unanswered(f, quiesced)
     if f.bus_is_down and unanswered:
         return bus_wait(f)
     if unanswered:
         detail = f"waiting for {first_few(unanswered)} to resume before the release: {why}"
-        silent_at = max(f.node.components[name].silent_at for name in unanswered)
+        silent_at = max(
+            f.node.components[component_name].silent_at for component_name in unanswered
+        )
         return recheck_at(
             state_wait(f, WaitCode.QUIESCE, detail, until=silent_at), silent_at, f.now
         )
@@ -130,7 +137,8 @@ def release(f: InFlightNode, why: str, *, back_off: bool) -> NodeOutcome:
 def is_releasing(f: InFlightNode) -> bool:
     """Whether a release has begun: before step 6 nothing else sends these components `idle`."""
     return any(
-        slots.held_command(f.node, name, f.token, CommandKind.IDLE) for name in slots.QUIESCED
+        slots.held_command(f.node, component_name, f.token, CommandKind.IDLE)
+        for component_name in slots.QUIESCED
     )
 
 
@@ -152,7 +160,7 @@ def _released(f: InFlightNode, why: str, *, back_off: bool) -> Step:
         record = replace(
             record, cause=why, back_off_seconds=seconds, back_off_until=f.now.at + seconds
         )
-    return _given_back(f, record, f"released unchanged: {why}", proven=False)
+    return _release_node(f, record, f"released unchanged: {why}", proven=False)
 
 
 def fail(f: InFlightNode, cause: str) -> NodeOutcome:
@@ -165,8 +173,8 @@ def fail(f: InFlightNode, cause: str) -> NodeOutcome:
         return _failed(f, cause)
     if f.bus_is_down:
         return bus_wait(f)
-    told = is_failing(f)
-    if not told:
+    quiesced = is_failing(f)
+    if not quiesced:
         return _begin_to_fail(f, cause)
     answered = driver.slot is not None and slots.command_result(driver, driver.slot) is not None
     if answered or driver.is_silent(f.now.at):
@@ -185,11 +193,11 @@ def is_failing(f: InFlightNode) -> bool:
 
 
 def _begin_to_fail(f: InFlightNode, cause: str) -> Step:
-    told = slots.idle_command(f.node, slots.DRIVER, f.now, token=f.token)
+    quiesced = slots.idle_command(f.node, slots.DRIVER, f.now, token=f.token)
     because = f"the upgrade fails: {cause}"
     if f.record.cause == cause:
-        return Step(actions=(told,), because=because)
-    return _and_then(write_record(f, replace(f.record, cause=cause), because), (told,))
+        return Step(actions=(quiesced,), because=because)
+    return _and_then(write_record(f, replace(f.record, cause=cause), because), (quiesced,))
 
 
 def _failed(f: InFlightNode, cause: str) -> Step:
@@ -208,10 +216,10 @@ def _failed(f: InFlightNode, cause: str) -> Step:
         revalidated=run.instance if run is not None else record.revalidated,
         evidence=None if changed else record.evidence,
     )
-    unsettled = taint_wait(f)
-    if unsettled is not None:
-        return unsettled
-    step = write_step(
+    taint = taint_wait(f)
+    if taint is not None:
+        return taint
+    written = write_step(
         node,
         failed,
         f.now,
@@ -220,33 +228,33 @@ def _failed(f: InFlightNode, cause: str) -> Step:
         cordon=unchanged_cordon(node) if record.operation is Operation.VALIDATE else True,
         before=_stops(f),
     )
-    return _and_then(step, _idle_all(f, slots.QUIESCED))
+    return _and_then(written, _idle_all(f, slots.QUIESCED))
 
 
 def _unanswered(f: InFlightNode, names: Sequence[str]) -> list[str]:
     """Return the components that have neither answered their `idle` nor become silent."""
     components = f.node.components
     return [
-        name
-        for name in names
-        if not components[name].is_silent(f.now.at)
-        and slots.slot_result(f.node, name, components[name].slot) is None
+        component_name
+        for component_name in names
+        if not components[component_name].is_silent(f.now.at)
+        and slots.slot_result(f.node, component_name, components[component_name].slot) is None
     ]
 
 
-def _slot_body(node: NodeView, name: str) -> object:
-    slot = node.components[name].slot
+def _slot_body(node: NodeView, component_name: str) -> object:
+    slot = node.components[component_name].slot
     return slot.open() if slot is not None else None
 
 
 def _idle_all(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
     """Return the `idle` commands for slots that hold something else."""
     return [
-        slots.idle_command(f.node, name, f.now, token=f.token)
-        for name in names
-        if name in f.node.components
-        and f.node.components[name].slot is not None
-        and _slot_body(f.node, name) != Idle()
+        slots.idle_command(f.node, component_name, f.now, token=f.token)
+        for component_name in names
+        if component_name in f.node.components
+        and f.node.components[component_name].slot is not None
+        and _slot_body(f.node, component_name) != Idle()
     ]
 
 
@@ -255,8 +263,8 @@ def _stops(f: InFlightNode) -> tuple[EvictPods, ...]:
     return (EvictPods(pods=()),) if f.node.evictions else ()
 
 
-def _and_then(step: Step, actions: Sequence[Action]) -> Step:
+def _and_then(written: Step, actions: Sequence[Action]) -> Step:
     """Append actions to a write; none if the write has to wait."""
-    if not any(isinstance(action, WriteNode) for action in step.actions):
-        return step
-    return replace(step, actions=(*step.actions, *actions))
+    if not any(isinstance(action, WriteNode) for action in written.actions):
+        return written
+    return replace(written, actions=(*written.actions, *actions))

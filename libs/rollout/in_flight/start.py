@@ -28,28 +28,28 @@ from libs.rollout.views.pool import Readiness
 
 
 def quiesce(
-    f: InFlightNode, names: Sequence[str], too_late: Callable[[InFlightNode, str], NodeOutcome]
+    f: InFlightNode, names: Sequence[str], on_timeout: Callable[[InFlightNode, str], NodeOutcome]
 ) -> NodeOutcome:
     """Get these components to release the devices; None: they have, or are silent."""
     pending: list[tuple[str, Component, Command]] = []
-    telling: list[str] = []
+    unsent: list[str] = []
     for name in names:
         component = f.node.components.get(name)
         if component is None:
             continue
         command = _quiesce(f, component)
         if command is None:
-            telling.append(name)
-        elif not _quiet(component, command) and not component.is_silent(f.now.at):
+            unsent.append(name)
+        elif not _is_quiet(component, command) and not component.is_silent(f.now.at):
             pending.append((name, component, command))
-    if not telling and not pending:
+    if not unsent and not pending:
         return None
     if f.bus_is_down:
         return bus_wait(f)
-    late = [one for one in pending if limits.is_past(quiesce_deadline(f, one[2]), f.now)]
-    if late:
-        return too_late(f, f"quiesce: {_saying(late)}")
-    return _tell(f, telling) if telling else _await(f, pending)
+    overdue = [entry for entry in pending if limits.is_past(quiesce_deadline(f, entry[2]), f.now)]
+    if overdue:
+        return on_timeout(f, f"quiesce: {_describe(overdue)}")
+    return _send_quiesce(f, unsent) if unsent else _await(f, pending)
 
 
 def _await(f: InFlightNode, pending: Sequence[tuple[str, Component, Command]]) -> Wait | Step:
@@ -58,7 +58,7 @@ def _await(f: InFlightNode, pending: Sequence[tuple[str, Component, Command]]) -
         until = min(until, f.deadline)
     silent_at = min(component.silent_at for _, component, _ in pending)
     return recheck_at(
-        state_wait(f, WaitCode.QUIESCE, _saying(pending), until=until), silent_at, f.now
+        state_wait(f, WaitCode.QUIESCE, _describe(pending), until=until), silent_at, f.now
     )
 
 
@@ -76,53 +76,53 @@ def _quiesce(f: InFlightNode, component: Component) -> Command | None:
         return None
     if (command.node_uid, command.boot_id) != (f.node.uid, f.node.boot_id):
         return None
-    overtaken = slots.is_lapsed(component, command, f.now) and f.now.at < command.deadline
-    return None if overtaken else command
+    is_overtaken = slots.is_lapsed(component, command, f.now) and f.now.at < command.deadline
+    return None if is_overtaken else command
 
 
-def _quiet(component: Component, command: Command) -> bool:
+def _is_quiet(component: Component, command: Command) -> bool:
     result = slots.command_result(component, command)
     return result is not None and result.outcome == Ended.DONE
 
 
-def _saying(pending: Sequence[tuple[str, Component, Command]]) -> str:
+def _describe(pending: Sequence[tuple[str, Component, Command]]) -> str:
     """Describe which components have not released the devices yet, and why some cannot."""
-    said: list[str] = []
-    slow: list[str] = []
+    parts: list[str] = []
+    missing: list[str] = []
     for name, component, command in pending:
         result = slots.command_result(component, command)
         refused = slots.refusal_text(component, command)
         if result is not None:
-            said.append(
+            parts.append(
                 f"{name} failed to release the devices: {result.message or result.outcome.value}"
             )
         elif refused:
-            said.append(f"{name} {refused}")
+            parts.append(f"{name} {refused}")
         else:
-            slow.append(name)
-    if slow:
-        said.insert(0, f"GPU devices not yet released by {', '.join(slow)}")
-    return "; ".join(said)
+            missing.append(name)
+    if missing:
+        parts.insert(0, f"GPU devices not yet released by {', '.join(missing)}")
+    return "; ".join(parts)
 
 
-def _tell(f: InFlightNode, names: Sequence[str]) -> Step:
+def _send_quiesce(f: InFlightNode, names: Sequence[str]) -> Step:
     deadline = f.now.at + limits.QUIESCE
     actions = tuple(
         slots.new_command(f.node, name, Quiesce(), f.now, token=f.token, deadline=deadline)
         for name in names
     )
-    shown = ", ".join(names)
+    components = ", ".join(names)
     wait = state_wait(
-        f, WaitCode.QUIESCE, f"waiting for {shown} to release the GPU devices", until=deadline
+        f, WaitCode.QUIESCE, f"waiting for {components} to release the GPU devices", until=deadline
     )
-    return Step(actions=actions, because=f"send quiesce to {shown}", wait=wait)
+    return Step(actions=actions, because=f"send quiesce to {components}", wait=wait)
 
 
 def start(f: InFlightNode) -> NodeOutcome:
     """Step 6: move the driver label, if that is still allowed and its build is settled."""
-    held = _unsound(f)
-    if held is not None:
-        return held
+    outcome = _blocked(f)
+    if outcome is not None:
+        return outcome
     old = old_driver_pod(f.node, f.record.label, f.record.operation)
     because = f"start: set the driver label to {f.record.label}"
     if f.record.operation is Operation.REMOVE:
@@ -144,8 +144,8 @@ def old_driver_pod(node: NodeView, label: str, operation: Operation | None) -> D
     pod = current_driver_pod(node)
     if pod is None:
         return None
-    stays = operation is Operation.BRING_UP or node.safe_load
-    return None if stays and pod.label == label else pod
+    keeps = operation is Operation.BRING_UP or node.safe_load
+    return None if keeps and pod.label == label else pod
 
 
 def safe_load_to_clear(node: NodeView, label: str) -> tuple[str, ...]:
@@ -154,31 +154,31 @@ def safe_load_to_clear(node: NodeView, label: str) -> tuple[str, ...]:
     return (SAFE_LOAD_ANNOTATION,) if waits_for_us else ()
 
 
-def _unsound(f: InFlightNode) -> NodeOutcome:
+def _blocked(f: InFlightNode) -> NodeOutcome:
     """Return why the label may not move now."""
     source = limits.stale_source(f.now)
     if source:
         return stale_source_wait(source, f.now)
     if f.bus_is_down:
         return bus_wait(f)
-    sick = _sick(f)
-    if sick is not None:
-        return sick
+    unobservable = _unobservable(f)
+    if unobservable is not None:
+        return unobservable
     if f.record.operation is Operation.REMOVE:
         return None
     entry = f.pool.constraints.in_flight.get(f.node.uid)
     if entry is None:
-        return _forever(f, WaitCode.BUDGET, "the upgrade is being recorded in the Rollout again")
+        return _wait(f, WaitCode.BUDGET, "the upgrade is being recorded in the Rollout again")
     if f.record.target in f.pool.constraints.halted:
-        return _forever(
+        return _wait(
             f,
             WaitCode.HALTED,
             f"target {f.record.target} is halted: {f.pool.constraints.halted[f.record.target]}",
         )
-    return _unsettled(f)
+    return _build_outcome(f)
 
 
-def _sick(f: InFlightNode) -> NodeOutcome:
+def _unobservable(f: InFlightNode) -> NodeOutcome:
     """Wait for or release a machine that could not be observed through the change."""
     driver = f.node.components.get(slots.DRIVER)
     if driver is None or driver.is_silent(f.now.at):
@@ -192,17 +192,17 @@ def _sick(f: InFlightNode) -> NodeOutcome:
     )
 
 
-def _unsettled(f: InFlightNode) -> NodeOutcome:
+def _build_outcome(f: InFlightNode) -> NodeOutcome:
     build = f.build
     if not f.node.variant:
         why = "operating system and kernel of the node are not known, and thus its driver build"
-        return _forever(f, WaitCode.TARGET_UNSETTLED, why)
+        return _wait(f, WaitCode.TARGET_UNSETTLED, why)
     if build is None or build.readiness is Readiness.MISSING:
         why = f"target {f.record.target} has no driver build for the node"
         return release(f, why, back_off=False)
     if build.readiness is Readiness.UNSETTLED:
         detail = build.detail or f"the driver build of target {f.record.target} is being updated"
-        return _forever(f, WaitCode.TARGET_UNSETTLED, detail)
+        return _wait(f, WaitCode.TARGET_UNSETTLED, detail)
     return None
 
 
@@ -212,5 +212,5 @@ def stale_source_wait(source: str, now: Instant) -> Wait:
     return wait_reasons.wait(WaitCode.STALE, detail, now)
 
 
-def _forever(f: InFlightNode, code: WaitCode, detail: str) -> Wait:
+def _wait(f: InFlightNode, code: WaitCode, detail: str) -> Wait:
     return wait_reasons.wait(code, detail, f.now)

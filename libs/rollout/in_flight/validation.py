@@ -41,10 +41,10 @@ class _Observation(msgspec.Struct, frozen=True):
 
 def validation(f: InFlightNode) -> NodeOutcome:
     """Run the state until the validator has answered, or its limit has passed."""
-    return _lost(f) or _observe(f)
+    return _driver_changed(f) or _decide(f)
 
 
-def _lost(f: InFlightNode) -> NodeOutcome:
+def _driver_changed(f: InFlightNode) -> NodeOutcome:
     """Handle the case that another driver runs than the one to be validated."""
     if f.record.operation is not Operation.VALIDATE:
         if is_pod_shut_out(f):
@@ -58,17 +58,22 @@ def _lost(f: InFlightNode) -> NodeOutcome:
     return bus_wait(f) if f.bus_is_down else None
 
 
-def _observe(f: InFlightNode) -> NodeOutcome:
-    run = _run(f)
-    command = _validate(f, run)
+def _decide(f: InFlightNode) -> NodeOutcome:
+    run = _current_run(f)
+    command = _validate_command(f, run)
     evidence = f.node.evidence
-    if evidence is not None and not _of(f, evidence, command):
+    if evidence is not None and not _is_of_lease(f, evidence, command):
         evidence = None
-    look = _Observation(f, run, command, evidence)
-    return _judged(look) or _late(look) or _command_step(look) or _validating(look)
+    observation = _Observation(f, run, command, evidence)
+    return (
+        _finish(observation)
+        or _time_out(observation)
+        or _command_step(observation)
+        or _progress_wait(observation)
+    )
 
 
-def _run(f: InFlightNode) -> DriverRun | None:
+def _current_run(f: InFlightNode) -> DriverRun | None:
     """Return the driver of this operation, whatever method the policy has now."""
     pod = f.new_pod
     if pod is not None:
@@ -83,7 +88,7 @@ def _run(f: InFlightNode) -> DriverRun | None:
     return DriverRun(instance=f"load/{loaded.loaded_at}", started=loaded.loaded_at)
 
 
-def _validate(f: InFlightNode, run: DriverRun | None) -> Command | None:
+def _validate_command(f: InFlightNode, run: DriverRun | None) -> Command | None:
     """Return the op in the validator's slot if it is of this boot, this state and this run."""
     command = slots.live_command(f.node, slots.VALIDATOR, f.token, f.now, CommandKind.VALIDATE)
     if command is None or command.boot_id != f.node.boot_id:
@@ -102,38 +107,38 @@ def _is_for(body: Validate, run: DriverRun) -> bool:
     return not run.pod_uid or abs(body.started - run.started) < START_TOLERANCE
 
 
-def _of(f: InFlightNode, evidence: Evidence, command: Command | None) -> bool:
+def _is_of_lease(f: InFlightNode, evidence: Evidence, command: Command | None) -> bool:
     """Whether the evidence is of an op under this lease."""
     if evidence.token != f.token:
         return False
     if command is not None:
         return evidence.op == command.op
-    accepted = slots.held_command(f.node, slots.VALIDATOR, f.token, CommandKind.IDLE)
-    if accepted is None or evidence.op >= accepted.op:
+    idle = slots.held_command(f.node, slots.VALIDATOR, f.token, CommandKind.IDLE)
+    if idle is None or evidence.op >= idle.op:
         return False
-    body = accepted.open()
+    body = idle.open()
     proven = body.proven if isinstance(body, Idle) else None
     return proven is not None and proven.label == evidence.label
 
 
-def _judged(look: _Observation) -> NodeOutcome:
+def _finish(observation: _Observation) -> NodeOutcome:
     """End the state by the evidence or the result of the op."""
-    f, evidence = look.f, look.evidence
+    f, evidence = observation.f, observation.evidence
     if evidence is not None:
         if not evidence.passed:
             return fail(f, f"validation: {_failed_step(evidence)}")
-        if not _doubt(look, evidence) and _answered(look):
+        if not _mismatch(observation, evidence) and _all_answered(observation):
             return finish_upgrade(f, evidence)
         return None
-    result = slots.slot_result(f.node, slots.VALIDATOR, look.command)
+    result = slots.slot_result(f.node, slots.VALIDATOR, observation.command)
     if result is not None and result.outcome != Ended.DONE:
         return fail(f, f"validation: {result.code or 'failed'}: {result.message}".rstrip(": "))
     return None
 
 
-def _doubt(look: _Observation, evidence: Evidence) -> str:
+def _mismatch(observation: _Observation, evidence: Evidence) -> str:
     """Return what of the evidence does not fit the node now; empty: it proves what runs."""
-    node, label = look.f.node, look.f.record.label
+    node, label = observation.f.node, observation.f.record.label
     if evidence.node_uid != node.uid:
         return f"the evidence is for node uid {evidence.node_uid}"
     if evidence.boot_id != node.boot_id:
@@ -142,18 +147,23 @@ def _doubt(look: _Observation, evidence: Evidence) -> str:
         return f"the evidence is for kernel {evidence.kernel}"
     if evidence.label != label or node.driver_label != label:
         return f"the evidence is for driver label {evidence.label}"
-    if look.run is None or not look.ready:
+    if observation.run is None or not observation.ready:
         return "the driver is not running any more"
-    return "" if covers_run(evidence, look.run) else "the evidence is for another run of the driver"
+    return (
+        ""
+        if covers_run(evidence, observation.run)
+        else "the evidence is for another run of the driver"
+    )
 
 
-def _answered(look: _Observation) -> bool:
+def _all_answered(observation: _Observation) -> bool:
     """Whether every command that changes the node is answered."""
-    node, kinds = look.f.node, (CommandKind.SWAP, CommandKind.INSTALL)
-    changing = slots.held_command(node, slots.DRIVER, look.f.token, *kinds)
-    given = [(slots.DRIVER, changing), (slots.VALIDATOR, look.command)]
+    node, kinds = observation.f.node, (CommandKind.SWAP, CommandKind.INSTALL)
+    change = slots.held_command(node, slots.DRIVER, observation.f.token, *kinds)
+    pending = [(slots.DRIVER, change), (slots.VALIDATOR, observation.command)]
     return all(
-        each is None or slots.slot_result(node, name, each) is not None for name, each in given
+        command is None or slots.slot_result(node, name, command) is not None
+        for name, command in pending
     )
 
 
@@ -164,54 +174,58 @@ def _failed_step(evidence: Evidence) -> str:
     return "a check did not pass"
 
 
-def _late(look: _Observation) -> NodeOutcome:
-    if not look.f.is_overdue:
+def _time_out(observation: _Observation) -> NodeOutcome:
+    if not observation.f.is_overdue:
         return None
-    if look.evidence is not None:
-        why = _doubt(look, look.evidence) or "a command to an agent was not answered"
-        return fail(look.f, f"validation: {why}")
-    return fail(look.f, f"validation: {_progress_text(look)}")
+    if observation.evidence is not None:
+        why = (
+            _mismatch(observation, observation.evidence) or "a command to an agent was not answered"
+        )
+        return fail(observation.f, f"validation: {why}")
+    return fail(observation.f, f"validation: {_progress_text(observation)}")
 
 
-def _command_step(look: _Observation) -> Step | None:
-    f = look.f
-    actions = _resuming(look)
-    if slots.VALIDATOR in f.node.components and look.run is not None and look.ready:
-        void = look.evidence is not None and _answered(look)
-        if look.command is None or void:
-            actions.append(_ask(f, look.run))
+def _command_step(observation: _Observation) -> Step | None:
+    f = observation.f
+    actions = _resume_commands(observation)
+    if slots.VALIDATOR in f.node.components and observation.run is not None and observation.ready:
+        invalid = observation.evidence is not None and _all_answered(observation)
+        if observation.command is None or invalid:
+            actions.append(_new_validate(f, observation.run))
     if not actions:
         return None
-    shown = ", ".join(f"{one.command.kind.value} to {one.component}" for one in actions)
+    because = ", ".join(f"{action.command.kind.value} to {action.component}" for action in actions)
     wait = state_wait(f, WaitCode.VALIDATION, "waiting for the validator to begin")
-    return Step(actions=tuple(actions), because=shown, wait=wait)
+    return Step(actions=tuple(actions), because=because, wait=wait)
 
 
-def _resuming(look: _Observation) -> list[WriteSlot]:
+def _resume_commands(observation: _Observation) -> list[WriteSlot]:
     """Return `idle` for components that were quiesced; for the plugin of a bring-up after CUDA.
 
     The validator resumes by its `validate`.
     """
-    f = look.f
-    telling: list[WriteSlot] = []
+    f = observation.f
+    commands: list[WriteSlot] = []
     for name, component in f.node.components.items():
         slot = component.slot
         if name == slots.VALIDATOR or slot is None or slot.kind != CommandKind.QUIESCE:
             continue
-        early = name == slots.PLUGIN and f.record.operation is Operation.BRING_UP
-        if not early or _cuda_works(look):
-            telling.append(slots.idle_command(f.node, name, f.now, token=f.token))
-    return telling
+        before_cuda = name == slots.PLUGIN and f.record.operation is Operation.BRING_UP
+        if not before_cuda or _cuda_works(observation):
+            commands.append(slots.idle_command(f.node, name, f.now, token=f.token))
+    return commands
 
 
-def _cuda_works(look: _Observation) -> bool:
-    if look.command is None:
+def _cuda_works(observation: _Observation) -> bool:
+    if observation.command is None:
         return False
-    progress = slots.command_progress(look.f.node.components[slots.VALIDATOR], look.command)
+    progress = slots.command_progress(
+        observation.f.node.components[slots.VALIDATOR], observation.command
+    )
     return progress is not None and progress.phase in _CUDA_WORKS
 
 
-def _ask(f: InFlightNode, run: DriverRun) -> WriteSlot:
+def _new_validate(f: InFlightNode, run: DriverRun) -> WriteSlot:
     build = f.build
     body = Validate(
         label=f.record.label,
@@ -223,21 +237,25 @@ def _ask(f: InFlightNode, run: DriverRun) -> WriteSlot:
     return slots.new_command(f.node, slots.VALIDATOR, body, f.now, token=f.token, deadline=deadline)
 
 
-def _validating(look: _Observation) -> Wait:
-    if not look.ready:
-        said = "waiting for the driver to become ready for validation"
-        return state_wait(look.f, WaitCode.DRIVER_START, said)
-    return state_wait(look.f, WaitCode.VALIDATION, _progress_text(look))
+def _progress_wait(observation: _Observation) -> Wait:
+    if not observation.ready:
+        detail = "waiting for the driver to become ready for validation"
+        return state_wait(observation.f, WaitCode.DRIVER_START, detail)
+    return state_wait(observation.f, WaitCode.VALIDATION, _progress_text(observation))
 
 
-def _progress_text(look: _Observation) -> str:
-    validator = look.f.node.components.get(slots.VALIDATOR)
+def _progress_text(observation: _Observation) -> str:
+    validator = observation.f.node.components.get(slots.VALIDATOR)
     if validator is None:
         return "no validator is deployed to this node"
-    progress = None if look.command is None else slots.command_progress(validator, look.command)
+    progress = (
+        None
+        if observation.command is None
+        else slots.command_progress(validator, observation.command)
+    )
     if progress is not None:
         return f"{progress.phase}: {progress.detail}" if progress.detail else progress.phase
-    if validator.is_silent(look.f.now.at):
+    if validator.is_silent(observation.f.now.at):
         return "the validator has stopped sending heartbeats"
-    refused = slots.refusal_text(validator, look.command)
+    refused = slots.refusal_text(validator, observation.command)
     return f"the validator {refused}" if refused else "the validator has not begun"

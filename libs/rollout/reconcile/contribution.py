@@ -77,10 +77,10 @@ def contribution_of(
 ) -> NodeContribution:
     """Return the contribution of the node to this pool, whose Rollout has this entry for it."""
     record = current_record(node)
-    at_home = record is None or record.pool == pool or not record.pool
+    here = record is None or record.pool == pool or not record.pool
     present = node.pool == pool
-    lease = upgrade_lease(node) if at_home and node.lease is not None else None
-    made = NodeContribution(
+    lease = upgrade_lease(node) if here and node.lease is not None else None
+    base = NodeContribution(
         name=node.name,
         uid=node.uid,
         present=present,
@@ -94,14 +94,14 @@ def contribution_of(
         failed_on=_failed_on(record, pool),
     )
     if lease is not None:
-        return _leased(made, node, record, lease, entry)
+        return _leased(base, node, record, lease, entry)
     if entry is None:
-        return made
-    if at_home:
-        return _unleased(made, node, record, entry, now)
-    # A record that it brought from another pool is nothing that began or ended here.
-    comes = present and record is not None and record.token < entry.token
-    return _unbegun(made, node, record, entry, now) if comes else _out(made)
+        return base
+    if here:
+        return _unleased(base, node, record, entry, now)
+    # A record from another pool says nothing about this entry.
+    arrives = present and record is not None and record.token < entry.token
+    return _unbegun(base, node, record, entry, now) if arrives else _removed(base)
 
 
 def _failed_on(record: NodeRecord | None, pool: str) -> str:
@@ -111,7 +111,7 @@ def _failed_on(record: NodeRecord | None, pool: str) -> str:
 
 
 def _leased(
-    made: NodeContribution,
+    base: NodeContribution,
     node: NodeView,
     record: NodeRecord | None,
     lease: NodeLease,
@@ -120,17 +120,17 @@ def _leased(
     """In flight; target and token of the record hold."""
     if record is None:
         if entry is None:
-            return made
-        lost = "" if entry.outside else entry.target
+            return base
+        target = "" if entry.outside else entry.target
         return replace(
-            made,
+            base,
             entry=entry,
             leased=True,
             started=True,
             counted_targets=_targets(entry),
-            failed_on=lost,
+            failed_on=target,
         )
-    as_is = InFlight(
+    current = InFlight(
         node=node.name,
         token=lease.token,
         target=record.target,
@@ -138,42 +138,44 @@ def _leased(
         outside=record.outside,
         validates=record.operation is Operation.VALIDATE,
     )
-    begun = record.started or record.operation in {Operation.VALIDATE, Operation.REMOVE}
+    started = record.started or record.operation in {Operation.VALIDATE, Operation.REMOVE}
     if entry is None:
-        kept = as_is
+        stored = current
     elif entry.token != lease.token:
-        kept = replace(as_is, since=entry.since)
+        stored = replace(current, since=entry.since)
     else:
-        target = record.target if begun else entry.target
-        kept = replace(as_is, target=target, since=entry.since)
+        target = record.target if started else entry.target
+        stored = replace(current, target=target, since=entry.since)
     return replace(
-        made,
-        entry=kept,
-        entry_differs=kept != entry,
+        base,
+        entry=stored,
+        entry_differs=stored != entry,
         leased=True,
-        started=begun,
+        started=started,
         joining=is_joining(node, record),
-        counted_targets=tuple({*_targets(kept), *_targets(as_is)}),
-        is_recovery=kept.outside and not kept.validates,
+        counted_targets=tuple({*_targets(stored), *_targets(current)}),
+        is_recovery=stored.outside and not stored.validates,
     )
 
 
 def _unleased(
-    made: NodeContribution, node: NodeView, record: NodeRecord | None, entry: InFlight, now: float
+    base: NodeContribution, node: NodeView, record: NodeRecord | None, entry: InFlight, now: float
 ) -> NodeContribution:
     """Not begun yet, or ended."""
     if record is None:
         if not entry.target and not node.driver_label:
-            return _out(made)
-        if _was_begun(node) or _heard_of(node, entry):
-            return _ended(made, EntryResult.FAILED, entry, entry.target)
-        return _unbegun(made, node, None, entry, now)
+            return _removed(base)
+        if _was_begun(node) or _was_received(node, entry):
+            return _ended(base, EntryResult.FAILED, entry, entry.target)
+        return _unbegun(base, node, None, entry, now)
     if record.token < entry.token:
-        return _unbegun(made, node, record, entry, now)
+        return _unbegun(base, node, record, entry, now)
     proof = record.evidence
     if proof is not None and proof.passed and proof.token >= entry.token:
-        return _ended(made, EntryResult.VALIDATED, entry, record.target)
-    return _ended(made, EntryResult.FAILED, entry, record.target) if record.started else _out(made)
+        return _ended(base, EntryResult.VALIDATED, entry, record.target)
+    return (
+        _ended(base, EntryResult.FAILED, entry, record.target) if record.started else _removed(base)
+    )
 
 
 def _was_begun(node: NodeView) -> bool:
@@ -181,22 +183,24 @@ def _was_begun(node: NodeView) -> bool:
     return any(node.has_our_value(field) for field in _BEGINNING)
 
 
-def _heard_of(node: NodeView, entry: InFlight) -> bool:
+def _was_received(node: NodeView, entry: InFlight) -> bool:
     """Whether an agent has reported the token, so that the operation did begin."""
-    return any(part.highest_order.token >= entry.token for part in node.components.values())
+    return any(
+        component.highest_order.token >= entry.token for component in node.components.values()
+    )
 
 
 def _unbegun(
-    made: NodeContribution, node: NodeView, record: NodeRecord | None, entry: InFlight, now: float
+    base: NodeContribution, node: NodeView, record: NodeRecord | None, entry: InFlight, now: float
 ) -> NodeContribution:
     due = entry.since + UNBEGUN_SECONDS
-    if made.write_unconfirmed and node.unconfirmed_write_at is not None:
+    if base.write_unconfirmed and node.unconfirmed_write_at is not None:
         due = node.unconfirmed_write_at + UNBEGUN_SECONDS
     elif now >= due and not node.write_pending:
-        return _out(made)
+        return _removed(base)
     joining = is_joining(node, record)
     return replace(
-        made,
+        base,
         entry=entry,
         is_unoccupied=joining and is_occupied(node) is False,
         joining=joining,
@@ -207,21 +211,21 @@ def _unbegun(
 
 
 def _ended(
-    made: NodeContribution, ending: EntryResult, entry: InFlight, target: str
+    base: NodeContribution, ending: EntryResult, entry: InFlight, target: str
 ) -> NodeContribution:
     """The result counts as what the entry was granted as."""
     if entry.outside or not target:
-        return _out(made)
+        return _removed(base)
     return replace(
-        made,
+        base,
         ending=ending,
-        failed_on=target if ending is EntryResult.FAILED else made.failed_on,
+        failed_on=target if ending is EntryResult.FAILED else base.failed_on,
         proved_on=target if ending is EntryResult.VALIDATED else "",
     )
 
 
-def _out(made: NodeContribution) -> NodeContribution:
-    return replace(made, ending=EntryResult.REMOVED)
+def _removed(base: NodeContribution) -> NodeContribution:
+    return replace(base, ending=EntryResult.REMOVED)
 
 
 def _targets(entry: InFlight) -> tuple[str, ...]:

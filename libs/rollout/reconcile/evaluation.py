@@ -73,12 +73,12 @@ def evaluate_pool(
         for target, record in records.items()
         if harm.is_halted(record)
     }
-    stopped = pool_block_reason(pool, now)
+    blocked_by = pool_block_reason(pool, now)
     frozen = spec.brake is Brake.FREEZE or stored.frozen_since is not None
-    made = PoolEvaluation(
+    evaluation = PoolEvaluation(
         stored=stored,
         spec=spec,
-        blocked_by=stopped,
+        blocked_by=blocked_by,
         base=base,
         limit=limit,
         records=records,
@@ -88,7 +88,7 @@ def evaluate_pool(
             leading=leading,
             may_mark_required=was_enabled(pool)
             and not (pool.gone or pool.held or now.visibility.foreign_operator),
-            paused="" if stopped is None else stopped.detail,
+            paused="" if blocked_by is None else blocked_by.detail,
             frozen=frozen,
             frozen_seconds=_frozen_seconds(stored, now.at),
             in_flight=stored.in_flight,
@@ -101,7 +101,7 @@ def evaluate_pool(
             last_good=harm.last_good(records),
         ),
     )
-    return made if frozen else _turned(pool, tally, made, now, before)
+    return evaluation if frozen else _withdraw_grants(pool, tally, evaluation, now, before)
 
 
 def new_target_record(pool: PoolView, spec: RolloutSpec, target: str, base: int) -> TargetRecord:
@@ -140,35 +140,48 @@ def _frozen_seconds(stored: RolloutStatus, now: float) -> float:
     return stored.frozen_seconds + (0.0 if since is None else max(0.0, now - since))
 
 
-# What was granted for something that does not hold any more.
-
-
-def _turned(
+def _withdraw_grants(
     pool: PoolView,
     tally: PoolTally,
-    made: PoolEvaluation,
+    evaluation: PoolEvaluation,
     now: Instant,
     before: PoolEvaluation | None,
 ) -> PoolEvaluation:
     """Withdraw, retarget or hold back grants whose reason no longer holds."""
-    moved, released = _adrift(pool, tally, made)
-    turned = {uid: one for uid, one in tally.pending.items() if _turns(pool, made, one)}
-    # What may still be carried out would land where another has its place.
-    dropped = frozenset(uid for uid, one in turned.items() if not one.write_unconfirmed)
-    back = dropped.union(tally.endings)
-    held = back.union(turned) | _held_back(tally, made, now, dropped)
-    in_flight = made.stored.in_flight
-    if before is not None and before.stored.in_flight is in_flight and before.held_back == held:
-        lowered = before.constraints.may_begin
-    else:
-        lowered = frozenset(in_flight) - held
-    standing = replace(
-        made.constraints,
-        to_release=released,
-        may_begin=lowered,
-        in_flight=_without(in_flight, back),
+    retargeted, released = _retarget_or_release(pool, tally, evaluation)
+    revoked = {
+        uid: contribution
+        for uid, contribution in tally.pending.items()
+        if _must_not_begin(pool, evaluation, contribution)
+    }
+    # An unconfirmed write may still begin the node: its entry stays.
+    withdrawn = frozenset(
+        uid for uid, contribution in revoked.items() if not contribution.write_unconfirmed
     )
-    return replace(made, retargeted=moved, withdrawn=dropped, held_back=held, constraints=standing)
+    ended = withdrawn.union(tally.endings)
+    held_back = ended.union(revoked) | _held_back(tally, evaluation, now, withdrawn)
+    in_flight = evaluation.stored.in_flight
+    if (
+        before is not None
+        and before.stored.in_flight is in_flight
+        and before.held_back == held_back
+    ):
+        may_begin = before.constraints.may_begin
+    else:
+        may_begin = frozenset(in_flight) - held_back
+    constraints = replace(
+        evaluation.constraints,
+        to_release=released,
+        may_begin=may_begin,
+        in_flight=_without(in_flight, ended),
+    )
+    return replace(
+        evaluation,
+        retargeted=retargeted,
+        withdrawn=withdrawn,
+        held_back=held_back,
+        constraints=constraints,
+    )
 
 
 def _without(in_flight: Mapping[str, InFlight], uids: frozenset[str]) -> Mapping[str, InFlight]:
@@ -180,102 +193,142 @@ def _without(in_flight: Mapping[str, InFlight], uids: frozenset[str]) -> Mapping
     return kept
 
 
-def _turns(pool: PoolView, made: PoolEvaluation, bearing: NodeContribution) -> bool:
+def _must_not_begin(
+    pool: PoolView, evaluation: PoolEvaluation, contribution: NodeContribution
+) -> bool:
     """Whether a granted node that has not begun must not begin any more."""
-    entry = bearing.entry
-    if bearing.write_pending:
-        return False  # its beginning is on the way, and would land where another has its place
-    if made.blocked_by is not None:
+    entry = contribution.entry
+    if contribution.write_pending:
+        return False  # its first write is on the way
+    if evaluation.blocked_by is not None:
         return True
     if entry is None or entry.validates or not entry.target:
         return False
-    return entry.target in made.constraints.halted or not _wanted(pool, made, bearing, entry.target)
+    return entry.target in evaluation.constraints.halted or not _wanted(
+        pool, evaluation, contribution, entry.target
+    )
 
 
-def _wanted(pool: PoolView, made: PoolEvaluation, bearing: NodeContribution, target: str) -> bool:
+def _wanted(
+    pool: PoolView, evaluation: PoolEvaluation, contribution: NodeContribution, target: str
+) -> bool:
     """Whether the node should still get the target it was granted for."""
     if _wanted_by_all(pool, target):
         return True
-    return bearing.joining and target == made.constraints.last_good
+    return contribution.joining and target == evaluation.constraints.last_good
 
 
 def _wanted_by_all(pool: PoolView, target: str) -> bool:
     return bool(pool.gone or pool.held or not pool.target or target == pool.target)
 
 
-def _adrift(
-    pool: PoolView, tally: PoolTally, made: PoolEvaluation
+def _retarget_or_release(
+    pool: PoolView, tally: PoolTally, evaluation: PoolEvaluation
 ) -> tuple[dict[str, InFlight], dict[str, str]]:
     """Return nodes before the start that are retargeted or released: target unwanted or halted."""
     released: dict[str, str] = {}
-    adrift: list[NodeContribution] = []
-    for target, bearings in tally.unstarted.items():
-        lost: list[NodeContribution] = []
+    unwanted: list[NodeContribution] = []
+    for target, contributions in tally.unstarted.items():
+        no_target: list[NodeContribution] = []
         if not _wanted_by_all(pool, target):
-            # Where a write is on the way nobody knows whether it starts on what it was granted.
-            still = (one for one in bearings.values() if not one.write_pending)
-            lost = [one for one in still if not _wanted(pool, made, one, target)]
-            adrift += lost
-        if why := made.constraints.halted.get(target):
-            stay = bearings.keys() - {one.uid for one in lost}
-            released |= dict.fromkeys(stay, f"target {target} is halted: {why}")
-    if not adrift:
+            # A pending write may already start the node on its granted target.
+            settled = (
+                contribution
+                for contribution in contributions.values()
+                if not contribution.write_pending
+            )
+            no_target = [
+                contribution
+                for contribution in settled
+                if not _wanted(pool, evaluation, contribution, target)
+            ]
+            unwanted += no_target
+        if reason := evaluation.constraints.halted.get(target):
+            staying = contributions.keys() - {contribution.uid for contribution in no_target}
+            released |= dict.fromkeys(staying, f"target {target} is halted: {reason}")
+    if not unwanted:
         return {}, released
-    moved, refused = _move(pool, tally, made, sorted(adrift, key=_turn))
-    return moved, released | refused
+    retargeted, refused_reasons = _retarget(
+        pool, tally, evaluation, sorted(unwanted, key=_grant_order)
+    )
+    return retargeted, released | refused_reasons
 
 
-def _move(
-    pool: PoolView, tally: PoolTally, made: PoolEvaluation, adrift: Iterable[NodeContribution]
+def _retarget(
+    pool: PoolView,
+    tally: PoolTally,
+    evaluation: PoolEvaluation,
+    unwanted: Iterable[NodeContribution],
 ) -> tuple[dict[str, InFlight], dict[str, str]]:
     """Retarget nodes as far as bounded harm admits, and release the rest."""
-    moved: dict[str, InFlight] = {}
-    refused: dict[str, str] = {}
-    record = made.record(pool, pool.target, tally.present)
+    retargeted: dict[str, InFlight] = {}
+    refused_reasons: dict[str, str] = {}
+    record = evaluation.record(pool, pool.target, tally.present)
     counted = tally.in_flight[pool.target].union(record.failed)
-    for bearing in adrift:
-        entry = bearing.entry
+    for contribution in unwanted:
+        entry = contribution.entry
         if entry is None:
             continue
-        grows = not entry.outside and bearing.uid not in counted
-        over = len(counted) + grows > harm.allowance(record)
-        if harm.is_halted(record) or (over and not (record.proven or entry.outside)):
-            why = (
+        adds = not entry.outside and contribution.uid not in counted
+        exceeds = len(counted) + adds > harm.allowance(record)
+        if harm.is_halted(record) or (exceeds and not (record.proven or entry.outside)):
+            reason = (
                 f"is halted: {record.halted_because}"
                 if record.halted_because
                 else "may not start on more nodes until it is proven"
             )
-            refused[bearing.uid] = f"the policy now wants target {pool.target}, which {why}"
+            refused_reasons[contribution.uid] = (
+                f"the policy now wants target {pool.target}, which {reason}"
+            )
             continue
-        moved[bearing.uid] = replace(entry, target=pool.target)
-        if grows:
-            counted.add(bearing.uid)
-    return moved, refused
+        retargeted[contribution.uid] = replace(entry, target=pool.target)
+        if adds:
+            counted.add(contribution.uid)
+    return retargeted, refused_reasons
 
 
 def _held_back(
-    tally: PoolTally, made: PoolEvaluation, now: Instant, dropped: frozenset[str]
+    tally: PoolTally, evaluation: PoolEvaluation, now: Instant, withdrawn: frozenset[str]
 ) -> frozenset[str]:
     """Return granted nodes whose cordon does not fit any more, or cannot be judged now."""
-    waiting = [one for uid, one in tally.pending.items() if uid not in dropped]
-    held = {one.uid for one in waiting if not one.ready}
-    costly = [one for one in waiting if one.ready and lowers_capacity(one)]
-    if costly and stale_source(now):
-        return frozenset(held.union(one.uid for one in costly))
-    on_the_way = [one for one in costly if one.write_pending or one.write_unconfirmed]
-    free = made.limit - len(tally.unavailable) - len(on_the_way)
+    waiting = [contribution for uid, contribution in tally.pending.items() if uid not in withdrawn]
+    held_back = {contribution.uid for contribution in waiting if not contribution.ready}
+    lowering = [
+        contribution
+        for contribution in waiting
+        if contribution.ready and lowers_capacity(contribution)
+    ]
+    if lowering and stale_source(now):
+        return frozenset(held_back.union(contribution.uid for contribution in lowering))
+    in_doubt = [
+        contribution
+        for contribution in lowering
+        if contribution.write_pending or contribution.write_unconfirmed
+    ]
+    free = evaluation.limit - len(tally.unavailable) - len(in_doubt)
     rest = sorted(
-        (one for one in costly if not (one.write_pending or one.write_unconfirmed)), key=_turn
+        (
+            contribution
+            for contribution in lowering
+            if not (contribution.write_pending or contribution.write_unconfirmed)
+        ),
+        key=_grant_order,
     )
-    again = [one for one in on_the_way if one.write_unconfirmed] if free < 0 else []
-    return frozenset(held.union(one.uid for one in (*again, *rest[max(0, free) :])))
+    doubtful = (
+        [contribution for contribution in in_doubt if contribution.write_unconfirmed]
+        if free < 0
+        else []
+    )
+    return frozenset(
+        held_back.union(contribution.uid for contribution in (*doubtful, *rest[max(0, free) :]))
+    )
 
 
-def lowers_capacity(bearing: NodeContribution) -> bool:
+def lowers_capacity(contribution: NodeContribution) -> bool:
     """Whether beginning makes an available node unavailable."""
-    validates = bearing.entry is not None and bearing.entry.validates
-    return not (bearing.unavailable or bearing.is_unoccupied or validates)
+    validates = contribution.entry is not None and contribution.entry.validates
+    return not (contribution.unavailable or contribution.is_unoccupied or validates)
 
 
-def _turn(bearing: NodeContribution) -> tuple[float, str]:
-    return (0.0 if bearing.entry is None else bearing.entry.since, bearing.name)
+def _grant_order(contribution: NodeContribution) -> tuple[float, str]:
+    return (0.0 if contribution.entry is None else contribution.entry.since, contribution.name)

@@ -12,7 +12,7 @@ from libs.rollout.reconcile.contribution import EntryResult, NodeContribution
 
 class PoolTally:
     def __init__(self) -> None:
-        self._bearings: dict[str, NodeContribution] = {}
+        self._contributions: dict[str, NodeContribution] = {}
         self._failed: dict[str, frozenset[str]] = {}
         self.present = 0
         self.base_count = 0
@@ -38,7 +38,7 @@ class PoolTally:
         """By target: uids that validated it and whose entry is not taken out yet."""
 
     def contribution(self, uid: str) -> NodeContribution:
-        return self._bearings[uid]
+        return self._contributions[uid]
 
     def has_failed(self, uid: str, target: str) -> bool:
         """Whether the node failed on this target, stored in the Rollout or not."""
@@ -50,63 +50,63 @@ class PoolTally:
             target: frozenset(record.failed) for target, record in status.targets.items()
         }
 
-    def put(self, bearing: NodeContribution) -> None:
-        uid, name = bearing.uid, bearing.name
-        if uid in self._bearings:
+    def put(self, contribution: NodeContribution) -> None:
+        uid, name = contribution.uid, contribution.name
+        if uid in self._contributions:
             self.drop(uid)
-        self._bearings[uid] = bearing
-        self.present += bearing.present
-        self.base_count += bearing.counts_for_base
-        self.managed_count += bearing.was_managed
-        if bearing.unavailable:
-            self.unavailable.put(name, bearing.unavailable)
-        if bearing.failed_on and uid not in self._failed.get(bearing.failed_on, ()):
-            self.failed[bearing.failed_on].add(uid)
-        if bearing.ending is not None:
-            self.endings[uid] = bearing.ending
-            if bearing.proved_on:
-                self.validated[bearing.proved_on].add(uid)
-        if bearing.entry is not None:
-            self._put_entry(bearing, bearing.entry)
+        self._contributions[uid] = contribution
+        self.present += contribution.present
+        self.base_count += contribution.counts_for_base
+        self.managed_count += contribution.was_managed
+        if contribution.unavailable:
+            self.unavailable.put(name, contribution.unavailable)
+        if contribution.failed_on and uid not in self._failed.get(contribution.failed_on, ()):
+            self.failed[contribution.failed_on].add(uid)
+        if contribution.ending is not None:
+            self.endings[uid] = contribution.ending
+            if contribution.proved_on:
+                self.validated[contribution.proved_on].add(uid)
+        if contribution.entry is not None:
+            self._put_entry(contribution, contribution.entry)
 
-    def _put_entry(self, bearing: NodeContribution, entry: InFlight) -> None:
-        uid = bearing.uid
-        for target in bearing.counted_targets:
+    def _put_entry(self, contribution: NodeContribution, entry: InFlight) -> None:
+        uid = contribution.uid
+        for target in contribution.counted_targets:
             self.in_flight[target].add(uid)
-            self.holders[target].add((entry.since, bearing.name))
+            self.holders[target].add((entry.since, contribution.name))
         if not entry.outside:
-            self.parallel.put(bearing.name, entry.target or "no driver")
-        if bearing.is_recovery:
+            self.parallel.put(contribution.name, entry.target or "no driver")
+        if contribution.is_recovery:
             self.recovering.add(uid)
-        if bearing.entry_differs:
+        if contribution.entry_differs:
             self.differing[uid] = entry
-        if not bearing.leased:
-            self.pending[uid] = bearing
-        elif not bearing.started:
-            self.unstarted[entry.target][uid] = bearing
+        if not contribution.leased:
+            self.pending[uid] = contribution
+        elif not contribution.started:
+            self.unstarted[entry.target][uid] = contribution
 
     def drop(self, uid: str) -> None:
-        had = self._bearings.pop(uid)
-        self.present -= had.present
-        self.base_count -= had.counts_for_base
-        self.managed_count -= had.was_managed
-        if had.unavailable:
-            self.unavailable.drop(had.name)
+        previous = self._contributions.pop(uid)
+        self.present -= previous.present
+        self.base_count -= previous.counts_for_base
+        self.managed_count -= previous.was_managed
+        if previous.unavailable:
+            self.unavailable.drop(previous.name)
         self.endings.pop(uid, None)
-        self.failed[had.failed_on].discard(uid)
-        self.validated[had.proved_on].discard(uid)
-        if had.entry is not None:
-            self._drop_entry(had, had.entry)
+        self.failed[previous.failed_on].discard(uid)
+        self.validated[previous.proved_on].discard(uid)
+        if previous.entry is not None:
+            self._drop_entry(previous, previous.entry)
 
-    def _drop_entry(self, had: NodeContribution, entry: InFlight) -> None:
-        uid = had.uid
-        for target in had.counted_targets:
+    def _drop_entry(self, previous: NodeContribution, entry: InFlight) -> None:
+        uid = previous.uid
+        for target in previous.counted_targets:
             self.in_flight[target].discard(uid)
-            self.holders[target].remove((entry.since, had.name))
+            self.holders[target].remove((entry.since, previous.name))
         if not entry.outside:
-            self.parallel.drop(had.name)
+            self.parallel.drop(previous.name)
         self.recovering.discard(uid)
         self.differing.pop(uid, None)
         self.pending.pop(uid, None)
-        if had.leased and not had.started:
+        if previous.leased and not previous.started:
             del self.unstarted[entry.target][uid]

@@ -46,7 +46,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     kernel: str = ""
     created: float = 0.0
 
-    # what is wanted of it
+    # what the policies want
     pool: str = ""
     """Key of the pool that selects the node now; empty: none does."""
     variant: str = ""
@@ -54,7 +54,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     excluded: bool = False
     """`gpu.deploy.driver=false` or `operands=false`: no driver of ours is wanted."""
 
-    # what it says
+    # what the Node reports
     ready: bool = True
     cordoned: bool = False
     cordon_taint: bool = False
@@ -63,7 +63,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     upgrade_last: bool = False
     """The node runs NATS, our cluster roles or the control plane: it is upgraded last."""
 
-    # what we wrote on it, as it stands there now
+    # what we wrote, as it is now
     state: str = ""
     driver_label: str = ""
     lease: NodeLease | MalformedAnnotation | None = None
@@ -74,7 +74,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     last_managers: Mapping[NodeField, str] = {}
     """The manager that wrote a field last, where its value is not the expected one."""
 
-    # what people ask of it
+    # what people request
     skip: bool = False
     keep_cordoned: bool = False
     request: NodeRequest | None = None
@@ -83,7 +83,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     safe_load: bool = False
     """The driver waits until we let it load."""
 
-    # its machine
+    # the machine
     components: Components = {}
     driver_pods: tuple[DriverPod, ...] = ()
     loaded: LoadedDriver | None = None
@@ -98,7 +98,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """None: not watched; pods are watched while the node is in flight or about to start."""
     preflight: PreflightQuery | None = None
 
-    # what we are doing about it
+    # our effects in progress
     evictions: tuple[PodEviction, ...] = ()
     """Pods that an eviction job of ours is removing."""
     write_pending: bool = False

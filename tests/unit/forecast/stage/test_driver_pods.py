@@ -86,7 +86,7 @@ def test_an_image_that_does_not_come_is_told() -> None:
     )
     scene.run_until_gone(scene.move_label())
     scene.advance(100)
-    assert pods(scene)[NEW_LABEL].trouble.startswith("the driver does not start: ImagePullBackOff")
+    assert pods(scene)[NEW_LABEL].trouble.startswith("ImagePullBackOff")
 
 
 def admit(scene: StageScenario) -> DriverPod:
