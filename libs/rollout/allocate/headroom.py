@@ -42,8 +42,8 @@ class Headroom:
     def _granted_available(self) -> int:
         """Return how many available nodes were granted, and become unavailable when they begin."""
         return sum(
-            lowers_capacity(contribution)
-            for uid, contribution in self._tally.pending.items()
+            lowers_capacity(node)
+            for uid, node in self._tally.pending.items()
             if uid not in self._evaluation.withdrawn
         )
 

@@ -1,11 +1,18 @@
 """The step of a node at rest: one function for each state that a node rests in."""
 
-from libs.contracts.node import NodeRecord, UpgradeState
+from libs.contracts.node import NodeRecord, Operation, UpgradeState
 from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
-from libs.rollout.at_rest import failed_node, idle_slots, removal, revalidation
-from libs.rollout.at_rest.eligibility import is_broken, start_candidate, validation_candidate
+from libs.rollout.at_rest import idle_slots, revalidation
+from libs.rollout.at_rest.eligibility import (
+    is_broken,
+    removal_candidate,
+    start_candidate,
+    validation_candidate,
+)
 from libs.rollout.at_rest.running_driver import (
+    DriverRun,
+    covers_run,
     current_run,
     is_in_place,
     is_shut_out,
@@ -15,7 +22,7 @@ from libs.rollout.at_rest.running_driver import (
 from libs.rollout.at_rest.state_writes import mark_required, unmark_required
 from libs.rollout.at_rest.targets import Goal, goal_of, target_of
 from libs.rollout.decision import NodeOutcome, Wait
-from libs.rollout.node_writes import current_lease, current_record
+from libs.rollout.node_writes import cordon_at_release, current_lease, current_record, write_step
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
@@ -62,20 +69,20 @@ def _step_not_in_place(
         return wait(WaitCode.SKIPPED, f"the node is leased by {holder}", now, who=who)
     if idle := idle_slots.idle_step(node, record, now):
         return idle
-    if removal.has_nothing_of_ours(node, record, pool):
+    if has_nothing_of_ours(node, record, pool):
         return None
     if pool.gone:
         return wait(WaitCode.POLICY_GONE, f"the policy of pool {pool.key} was deleted", now)
     if now.visibility.foreign_operator:
         return wait(WaitCode.FOREIGN_OPERATOR, now.visibility.foreign_operator, now)
-    if removal.is_unwanted(node, pool):
-        return removal.step_removal(node, record, pool, now)
+    if is_unwanted(node, pool):
+        return step_removal(node, record, pool, now)
     if record is None:
         return step_new_node(node, pool, now)
     if record.state == _DONE:
         return step_done(node, record, pool, now)
     if record.state == _FAILED:
-        return failed_node.step_failed(node, record, pool, now)
+        return step_failed(node, record, pool, now)
     return step_upgrade_required(node, record, pool, now)
 
 
@@ -153,3 +160,92 @@ def _settle_unwanted_change(
     if run is None or not run.ready or run.instance == record.revalidated:
         return None
     return validation_candidate(node, pool, goal, now)
+
+
+def step_failed(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> NodeOutcome:
+    """Decide a node in `upgrade-failed`, which is cordoned unless a person uncordoned it."""
+    wanted = target_of(node, record, pool)
+    goal = goal_of(node, pool, wanted, now)
+    is_other_target = record.target != wanted
+    if isinstance(goal, Wait):
+        return goal if is_other_target else _failed_wait(node, record, pool, now)
+    if goal.label == node.driver_label and is_in_sync(node, record, pool):
+        return validation_candidate(node, pool, goal, now)
+    if is_other_target:
+        why = f"failed on {record.target or 'a driver removal'}; the policy now wants {wanted}"
+        return mark_required(node, record, pool, now, why)
+    return retry_automatically(node, record, pool, now) or _failed_wait(node, record, pool, now)
+
+
+def retry_automatically(
+    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
+) -> NodeOutcome:
+    """Retry as often as the strategy allows, and while the target is not halted."""
+    attempt, constraints = record.attempt, pool.constraints
+    if attempt > pool.strategy.retries or not constraints.admits(record.target):
+        return None
+    because = f"automatic retry after a failure ({record.cause})"
+    if constraints.paused:
+        return wait(WaitCode.PAUSED, f"{because} is paused: {constraints.paused}", now)
+    return mark_required(node, record, pool, now, because, back_off_until=0.0, back_off_seconds=0.0)
+
+
+def is_in_sync(node: NodeView, record: NodeRecord, pool: PoolView) -> bool:
+    """Whether the wanted driver runs, and this run has not failed validation before."""
+    run = current_run(node, pool)
+    if run is None or not run.ready or run.instance == record.revalidated:
+        return False
+    return not _failed_validation(node, run)
+
+
+def _failed_validation(node: NodeView, run: DriverRun) -> bool:
+    evidence = node.evidence
+    return evidence is not None and not evidence.passed and covers_run(evidence, run)
+
+
+def _failed_wait(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> Wait:
+    why = f"the upgrade failed: {record.cause or 'no cause recorded'}"
+    if not pool.constraints.admits(record.target):
+        why += f"; no retry while the target is halted: {pool.constraints.halted[record.target]}"
+    elif is_shut_out(node):
+        why += "; the driver pod waits at the closed gate, so the node cannot recover by itself"
+    return wait(WaitCode.FAILED, why, now)
+
+
+def is_unwanted(node: NodeView, pool: PoolView) -> bool:
+    return node.excluded or node.pool != pool.key
+
+
+def has_nothing_of_ours(node: NodeView, record: NodeRecord | None, pool: PoolView) -> bool:
+    return record is None and not node.driver_label and (is_unwanted(node, pool) or pool.gone)
+
+
+def step_removal(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
+) -> NodeOutcome:
+    """Remove the driver under a lease. Where none is installed, drop what we wrote at once."""
+    if record is not None and not _has_driver(node, record):
+        return write_step(
+            node,
+            None,
+            now,
+            because="the node should have no driver, and has none",
+            lease=None,
+            cordon=cordon_at_release(node, record, proven=True),
+            driver_label="",
+            initially_cordoned=False,
+        )
+    failed = record is not None and record.state == UpgradeState.UPGRADE_FAILED
+    if record is not None and failed and record.operation is Operation.REMOVE:
+        retry = retry_automatically(node, record, pool, now)
+        return retry or wait(
+            WaitCode.FAILED,
+            f"the removal of the driver failed: {record.cause or 'no cause recorded'}",
+            now,
+        )
+    return removal_candidate(node, record, pool, now)
+
+
+def _has_driver(node: NodeView, record: NodeRecord) -> bool:
+    """Whether a driver of ours may be installed; the label can have been removed."""
+    return bool(node.driver_label) or record.started or record.evidence is not None

@@ -13,8 +13,8 @@ from libs.contracts.node import (
 )
 from libs.rollout.at_rest.state_writes import owned_label
 from libs.rollout.decision import Notice, Step
+from libs.rollout.edits.labels import ENDED_STATES, retry
 from libs.rollout.edits.notices import request_notice
-from libs.rollout.edits.state_label import ENDED_STATES, retry
 from libs.rollout.node_writes import current_lease, unchanged_cordon, upgrade_lease, write_step
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeField, NodeView

@@ -55,10 +55,9 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
     )
     proven = Proven(label=evidence.label, kernel=evidence.kernel)
     before = [
-        slots.idle_command(f.node, component_name, f.now, token=f.token, proven=proven)
-        for component_name in (slots.DRIVER, slots.VALIDATOR)
-        if component_name in f.node.components
-        and _slot_body(f.node, component_name) != Idle(proven=proven)
+        slots.idle_command(f.node, name, f.now, token=f.token, proven=proven)
+        for name in (slots.DRIVER, slots.VALIDATOR)
+        if name in f.node.components and _slot_body(f.node, name) != Idle(proven=proven)
     ]
     return _release_node(f, reduced, "validated; uncordoned", proven=True, before=before)
 
@@ -104,14 +103,12 @@ def release(f: InFlightNode, why: str, *, back_off: bool) -> NodeOutcome:
     Components that released the devices take them again first, or are silent.
     """
     quiesced = [
-        component_name
-        for component_name in slots.QUIESCED
-        if slots.held_command(f.node, component_name, f.token) is not None
+        name for name in slots.QUIESCED if slots.held_command(f.node, name, f.token) is not None
     ]
     commands = [
-        slots.idle_command(f.node, component_name, f.now, token=f.token)
-        for component_name in quiesced
-        if slots.live_command(f.node, component_name, f.token, f.now, CommandKind.IDLE) is None
+        slots.idle_command(f.node, name, f.now, token=f.token)
+        for name in quiesced
+        if slots.live_command(f.node, name, f.token, f.now, CommandKind.IDLE) is None
     ]
     if f.bus_is_down and commands:
         return bus_wait(f)
@@ -125,9 +122,7 @@ def release(f: InFlightNode, why: str, *, back_off: bool) -> NodeOutcome:
         return bus_wait(f)
     if unanswered:
         detail = f"waiting for {first_few(unanswered)} to resume before the release: {why}"
-        silent_at = max(
-            f.node.components[component_name].silent_at for component_name in unanswered
-        )
+        silent_at = max(f.node.components[name].silent_at for name in unanswered)
         return recheck_at(
             state_wait(f, WaitCode.QUIESCE, detail, until=silent_at), silent_at, f.now
         )
@@ -137,8 +132,7 @@ def release(f: InFlightNode, why: str, *, back_off: bool) -> NodeOutcome:
 def is_releasing(f: InFlightNode) -> bool:
     """Whether a release has begun: before step 6 nothing else sends these components `idle`."""
     return any(
-        slots.held_command(f.node, component_name, f.token, CommandKind.IDLE)
-        for component_name in slots.QUIESCED
+        slots.held_command(f.node, name, f.token, CommandKind.IDLE) for name in slots.QUIESCED
     )
 
 
@@ -235,26 +229,26 @@ def _unanswered(f: InFlightNode, names: Sequence[str]) -> list[str]:
     """Return the components that have neither answered their `idle` nor become silent."""
     components = f.node.components
     return [
-        component_name
-        for component_name in names
-        if not components[component_name].is_silent(f.now.at)
-        and slots.slot_result(f.node, component_name, components[component_name].slot) is None
+        name
+        for name in names
+        if not components[name].is_silent(f.now.at)
+        and slots.slot_result(f.node, name, components[name].slot) is None
     ]
 
 
-def _slot_body(node: NodeView, component_name: str) -> object:
-    slot = node.components[component_name].slot
+def _slot_body(node: NodeView, name: str) -> object:
+    slot = node.components[name].slot
     return slot.open() if slot is not None else None
 
 
 def _idle_all(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
     """Return the `idle` commands for slots that hold something else."""
     return [
-        slots.idle_command(f.node, component_name, f.now, token=f.token)
-        for component_name in names
-        if component_name in f.node.components
-        and f.node.components[component_name].slot is not None
-        and _slot_body(f.node, component_name) != Idle()
+        slots.idle_command(f.node, name, f.now, token=f.token)
+        for name in names
+        if name in f.node.components
+        and f.node.components[name].slot is not None
+        and _slot_body(f.node, name) != Idle()
     ]
 
 

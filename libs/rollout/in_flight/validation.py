@@ -15,7 +15,7 @@ from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
 from libs.rollout.at_rest.running_driver import START_TOLERANCE, DriverRun, covers_run
 from libs.rollout.decision import NodeOutcome, Step, Wait, WriteSlot
-from libs.rollout.in_flight.driver_restart import driver_failure, installs_on_host, is_pod_shut_out
+from libs.rollout.in_flight.driver_restart import driver_failure, installs_on_host, is_shut_out_after_swap
 from libs.rollout.in_flight.in_flight_node import InFlightNode, bus_wait, state_wait, write_record
 from libs.rollout.in_flight.interruptions import restart_again
 from libs.rollout.in_flight.lease_end import fail, finish_upgrade
@@ -47,7 +47,7 @@ def validation(f: InFlightNode) -> NodeOutcome:
 def _driver_changed(f: InFlightNode) -> NodeOutcome:
     """Handle the case that another driver runs than the one to be validated."""
     if f.record.operation is not Operation.VALIDATE:
-        if is_pod_shut_out(f):
+        if is_shut_out_after_swap(f):
             return restart_again(f, "the driver pod was recreated: it must pass the gate again")
         why = driver_failure(f)
         if why:
@@ -64,13 +64,8 @@ def _decide(f: InFlightNode) -> NodeOutcome:
     evidence = f.node.evidence
     if evidence is not None and not _is_of_lease(f, evidence, command):
         evidence = None
-    observation = _Observation(f, run, command, evidence)
-    return (
-        _finish(observation)
-        or _time_out(observation)
-        or _command_step(observation)
-        or _progress_wait(observation)
-    )
+    seen = _Observation(f, run, command, evidence)
+    return _finish(seen) or _time_out(seen) or _command_step(seen) or _progress_wait(seen)
 
 
 def _current_run(f: InFlightNode) -> DriverRun | None:
@@ -121,24 +116,24 @@ def _is_of_lease(f: InFlightNode, evidence: Evidence, command: Command | None) -
     return proven is not None and proven.label == evidence.label
 
 
-def _finish(observation: _Observation) -> NodeOutcome:
+def _finish(seen: _Observation) -> NodeOutcome:
     """End the state by the evidence or the result of the op."""
-    f, evidence = observation.f, observation.evidence
+    f, evidence = seen.f, seen.evidence
     if evidence is not None:
         if not evidence.passed:
             return fail(f, f"validation: {_failed_step(evidence)}")
-        if not _mismatch(observation, evidence) and _all_answered(observation):
+        if not _mismatch(seen, evidence) and _all_answered(seen):
             return finish_upgrade(f, evidence)
         return None
-    result = slots.slot_result(f.node, slots.VALIDATOR, observation.command)
+    result = slots.slot_result(f.node, slots.VALIDATOR, seen.command)
     if result is not None and result.outcome != Ended.DONE:
         return fail(f, f"validation: {result.code or 'failed'}: {result.message}".rstrip(": "))
     return None
 
 
-def _mismatch(observation: _Observation, evidence: Evidence) -> str:
+def _mismatch(seen: _Observation, evidence: Evidence) -> str:
     """Return what of the evidence does not fit the node now; empty: it proves what runs."""
-    node, label = observation.f.node, observation.f.record.label
+    node, label = seen.f.node, seen.f.record.label
     if evidence.node_uid != node.uid:
         return f"the evidence is for node uid {evidence.node_uid}"
     if evidence.boot_id != node.boot_id:
@@ -147,20 +142,16 @@ def _mismatch(observation: _Observation, evidence: Evidence) -> str:
         return f"the evidence is for kernel {evidence.kernel}"
     if evidence.label != label or node.driver_label != label:
         return f"the evidence is for driver label {evidence.label}"
-    if observation.run is None or not observation.ready:
+    if seen.run is None or not seen.ready:
         return "the driver is not running any more"
-    return (
-        ""
-        if covers_run(evidence, observation.run)
-        else "the evidence is for another run of the driver"
-    )
+    return "" if covers_run(evidence, seen.run) else "the evidence is for another run of the driver"
 
 
-def _all_answered(observation: _Observation) -> bool:
+def _all_answered(seen: _Observation) -> bool:
     """Whether every command that changes the node is answered."""
-    node, kinds = observation.f.node, (CommandKind.SWAP, CommandKind.INSTALL)
-    change = slots.held_command(node, slots.DRIVER, observation.f.token, *kinds)
-    pending = [(slots.DRIVER, change), (slots.VALIDATOR, observation.command)]
+    node, kinds = seen.f.node, (CommandKind.SWAP, CommandKind.INSTALL)
+    change = slots.held_command(node, slots.DRIVER, seen.f.token, *kinds)
+    pending = [(slots.DRIVER, change), (slots.VALIDATOR, seen.command)]
     return all(
         command is None or slots.slot_result(node, name, command) is not None
         for name, command in pending
@@ -174,24 +165,22 @@ def _failed_step(evidence: Evidence) -> str:
     return "a check did not pass"
 
 
-def _time_out(observation: _Observation) -> NodeOutcome:
-    if not observation.f.is_overdue:
+def _time_out(seen: _Observation) -> NodeOutcome:
+    if not seen.f.is_overdue:
         return None
-    if observation.evidence is not None:
-        why = (
-            _mismatch(observation, observation.evidence) or "a command to an agent was not answered"
-        )
-        return fail(observation.f, f"validation: {why}")
-    return fail(observation.f, f"validation: {_progress_text(observation)}")
+    if seen.evidence is not None:
+        why = _mismatch(seen, seen.evidence) or "a command to an agent was not answered"
+        return fail(seen.f, f"validation: {why}")
+    return fail(seen.f, f"validation: {_progress_text(seen)}")
 
 
-def _command_step(observation: _Observation) -> Step | None:
-    f = observation.f
-    actions = _resume_commands(observation)
-    if slots.VALIDATOR in f.node.components and observation.run is not None and observation.ready:
-        invalid = observation.evidence is not None and _all_answered(observation)
-        if observation.command is None or invalid:
-            actions.append(_new_validate(f, observation.run))
+def _command_step(seen: _Observation) -> Step | None:
+    f = seen.f
+    actions = _resume_commands(seen)
+    if slots.VALIDATOR in f.node.components and seen.run is not None and seen.ready:
+        invalid = seen.evidence is not None and _all_answered(seen)
+        if seen.command is None or invalid:
+            actions.append(_new_validate(f, seen.run))
     if not actions:
         return None
     because = ", ".join(f"{action.command.kind.value} to {action.component}" for action in actions)
@@ -199,29 +188,27 @@ def _command_step(observation: _Observation) -> Step | None:
     return Step(actions=tuple(actions), because=because, wait=wait)
 
 
-def _resume_commands(observation: _Observation) -> list[WriteSlot]:
+def _resume_commands(seen: _Observation) -> list[WriteSlot]:
     """Return `idle` for components that were quiesced; for the plugin of a bring-up after CUDA.
 
     The validator resumes by its `validate`.
     """
-    f = observation.f
+    f = seen.f
     commands: list[WriteSlot] = []
     for name, component in f.node.components.items():
         slot = component.slot
         if name == slots.VALIDATOR or slot is None or slot.kind != CommandKind.QUIESCE:
             continue
         before_cuda = name == slots.PLUGIN and f.record.operation is Operation.BRING_UP
-        if not before_cuda or _cuda_works(observation):
+        if not before_cuda or _cuda_works(seen):
             commands.append(slots.idle_command(f.node, name, f.now, token=f.token))
     return commands
 
 
-def _cuda_works(observation: _Observation) -> bool:
-    if observation.command is None:
+def _cuda_works(seen: _Observation) -> bool:
+    if seen.command is None:
         return False
-    progress = slots.command_progress(
-        observation.f.node.components[slots.VALIDATOR], observation.command
-    )
+    progress = slots.command_progress(seen.f.node.components[slots.VALIDATOR], seen.command)
     return progress is not None and progress.phase in _CUDA_WORKS
 
 
@@ -237,25 +224,21 @@ def _new_validate(f: InFlightNode, run: DriverRun) -> WriteSlot:
     return slots.new_command(f.node, slots.VALIDATOR, body, f.now, token=f.token, deadline=deadline)
 
 
-def _progress_wait(observation: _Observation) -> Wait:
-    if not observation.ready:
+def _progress_wait(seen: _Observation) -> Wait:
+    if not seen.ready:
         detail = "waiting for the driver to become ready for validation"
-        return state_wait(observation.f, WaitCode.DRIVER_START, detail)
-    return state_wait(observation.f, WaitCode.VALIDATION, _progress_text(observation))
+        return state_wait(seen.f, WaitCode.DRIVER_START, detail)
+    return state_wait(seen.f, WaitCode.VALIDATION, _progress_text(seen))
 
 
-def _progress_text(observation: _Observation) -> str:
-    validator = observation.f.node.components.get(slots.VALIDATOR)
+def _progress_text(seen: _Observation) -> str:
+    validator = seen.f.node.components.get(slots.VALIDATOR)
     if validator is None:
         return "no validator is deployed to this node"
-    progress = (
-        None
-        if observation.command is None
-        else slots.command_progress(validator, observation.command)
-    )
+    progress = None if seen.command is None else slots.command_progress(validator, seen.command)
     if progress is not None:
         return f"{progress.phase}: {progress.detail}" if progress.detail else progress.phase
-    if validator.is_silent(observation.f.now.at):
+    if validator.is_silent(seen.f.now.at):
         return "the validator has stopped sending heartbeats"
-    refused = slots.refusal_text(validator, observation.command)
+    refused = slots.refusal_text(validator, seen.command)
     return f"the validator {refused}" if refused else "the validator has not begun"

@@ -150,14 +150,10 @@ def _withdraw_grants(
     """Withdraw, retarget or hold back grants whose reason no longer holds."""
     retargeted, released = _retarget_or_release(pool, tally, evaluation)
     revoked = {
-        uid: contribution
-        for uid, contribution in tally.pending.items()
-        if _must_not_begin(pool, evaluation, contribution)
+        uid: node for uid, node in tally.pending.items() if _must_not_begin(pool, evaluation, node)
     }
     # An unconfirmed write may still begin the node: its entry stays.
-    withdrawn = frozenset(
-        uid for uid, contribution in revoked.items() if not contribution.write_unconfirmed
-    )
+    withdrawn = frozenset(uid for uid, node in revoked.items() if not node.write_unconfirmed)
     ended = withdrawn.union(tally.endings)
     held_back = ended.union(revoked) | _held_back(tally, evaluation, now, withdrawn)
     in_flight = evaluation.stored.in_flight
@@ -193,29 +189,27 @@ def _without(in_flight: Mapping[str, InFlight], uids: frozenset[str]) -> Mapping
     return kept
 
 
-def _must_not_begin(
-    pool: PoolView, evaluation: PoolEvaluation, contribution: NodeContribution
-) -> bool:
+def _must_not_begin(pool: PoolView, evaluation: PoolEvaluation, node: NodeContribution) -> bool:
     """Whether a granted node that has not begun must not begin any more."""
-    entry = contribution.entry
-    if contribution.write_pending:
+    entry = node.entry
+    if node.write_pending:
         return False  # its first write is on the way
     if evaluation.blocked_by is not None:
         return True
     if entry is None or entry.validates or not entry.target:
         return False
     return entry.target in evaluation.constraints.halted or not _wanted(
-        pool, evaluation, contribution, entry.target
+        pool, evaluation, node, entry.target
     )
 
 
 def _wanted(
-    pool: PoolView, evaluation: PoolEvaluation, contribution: NodeContribution, target: str
+    pool: PoolView, evaluation: PoolEvaluation, node: NodeContribution, target: str
 ) -> bool:
     """Whether the node should still get the target it was granted for."""
     if _wanted_by_all(pool, target):
         return True
-    return contribution.joining and target == evaluation.constraints.last_good
+    return node.joining and target == evaluation.constraints.last_good
 
 
 def _wanted_by_all(pool: PoolView, target: str) -> bool:
@@ -228,23 +222,15 @@ def _retarget_or_release(
     """Return nodes before the start that are retargeted or released: target unwanted or halted."""
     released: dict[str, str] = {}
     unwanted: list[NodeContribution] = []
-    for target, contributions in tally.unstarted.items():
+    for target, nodes in tally.unstarted.items():
         no_target: list[NodeContribution] = []
         if not _wanted_by_all(pool, target):
             # A pending write may already start the node on its granted target.
-            settled = (
-                contribution
-                for contribution in contributions.values()
-                if not contribution.write_pending
-            )
-            no_target = [
-                contribution
-                for contribution in settled
-                if not _wanted(pool, evaluation, contribution, target)
-            ]
+            settled = (node for node in nodes.values() if not node.write_pending)
+            no_target = [node for node in settled if not _wanted(pool, evaluation, node, target)]
             unwanted += no_target
         if reason := evaluation.constraints.halted.get(target):
-            staying = contributions.keys() - {contribution.uid for contribution in no_target}
+            staying = nodes.keys() - {node.uid for node in no_target}
             released |= dict.fromkeys(staying, f"target {target} is halted: {reason}")
     if not unwanted:
         return {}, released
@@ -265,11 +251,11 @@ def _retarget(
     refused_reasons: dict[str, str] = {}
     record = evaluation.record(pool, pool.target, tally.present)
     counted = tally.in_flight[pool.target].union(record.failed)
-    for contribution in unwanted:
-        entry = contribution.entry
+    for node in unwanted:
+        entry = node.entry
         if entry is None:
             continue
-        adds = not entry.outside and contribution.uid not in counted
+        adds = not entry.outside and node.uid not in counted
         exceeds = len(counted) + adds > harm.allowance(record)
         if harm.is_halted(record) or (exceeds and not (record.proven or entry.outside)):
             reason = (
@@ -277,13 +263,11 @@ def _retarget(
                 if record.halted_because
                 else "may not start on more nodes until it is proven"
             )
-            refused_reasons[contribution.uid] = (
-                f"the policy now wants target {pool.target}, which {reason}"
-            )
+            refused_reasons[node.uid] = f"the policy now wants target {pool.target}, which {reason}"
             continue
-        retargeted[contribution.uid] = replace(entry, target=pool.target)
+        retargeted[node.uid] = replace(entry, target=pool.target)
         if adds:
-            counted.add(contribution.uid)
+            counted.add(node.uid)
     return retargeted, refused_reasons
 
 
@@ -291,44 +275,26 @@ def _held_back(
     tally: PoolTally, evaluation: PoolEvaluation, now: Instant, withdrawn: frozenset[str]
 ) -> frozenset[str]:
     """Return granted nodes whose cordon does not fit any more, or cannot be judged now."""
-    waiting = [contribution for uid, contribution in tally.pending.items() if uid not in withdrawn]
-    held_back = {contribution.uid for contribution in waiting if not contribution.ready}
-    lowering = [
-        contribution
-        for contribution in waiting
-        if contribution.ready and lowers_capacity(contribution)
-    ]
+    waiting = [node for uid, node in tally.pending.items() if uid not in withdrawn]
+    held_back = {node.uid for node in waiting if not node.ready}
+    lowering = [node for node in waiting if node.ready and lowers_capacity(node)]
     if lowering and stale_source(now):
-        return frozenset(held_back.union(contribution.uid for contribution in lowering))
-    in_doubt = [
-        contribution
-        for contribution in lowering
-        if contribution.write_pending or contribution.write_unconfirmed
-    ]
+        return frozenset(held_back.union(node.uid for node in lowering))
+    in_doubt = [node for node in lowering if node.write_pending or node.write_unconfirmed]
     free = evaluation.limit - len(tally.unavailable) - len(in_doubt)
     rest = sorted(
-        (
-            contribution
-            for contribution in lowering
-            if not (contribution.write_pending or contribution.write_unconfirmed)
-        ),
+        (node for node in lowering if not (node.write_pending or node.write_unconfirmed)),
         key=_grant_order,
     )
-    doubtful = (
-        [contribution for contribution in in_doubt if contribution.write_unconfirmed]
-        if free < 0
-        else []
-    )
-    return frozenset(
-        held_back.union(contribution.uid for contribution in (*doubtful, *rest[max(0, free) :]))
-    )
+    doubtful = [node for node in in_doubt if node.write_unconfirmed] if free < 0 else []
+    return frozenset(held_back.union(node.uid for node in (*doubtful, *rest[max(0, free) :])))
 
 
-def lowers_capacity(contribution: NodeContribution) -> bool:
+def lowers_capacity(node: NodeContribution) -> bool:
     """Whether beginning makes an available node unavailable."""
-    validates = contribution.entry is not None and contribution.entry.validates
-    return not (contribution.unavailable or contribution.is_unoccupied or validates)
+    validates = node.entry is not None and node.entry.validates
+    return not (node.unavailable or node.is_unoccupied or validates)
 
 
-def _grant_order(contribution: NodeContribution) -> tuple[float, str]:
-    return (0.0 if contribution.entry is None else contribution.entry.since, contribution.name)
+def _grant_order(node: NodeContribution) -> tuple[float, str]:
+    return (0.0 if node.entry is None else node.entry.since, node.name)
