@@ -11,7 +11,7 @@ from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
 from libs.rollout.at_rest.running_driver import waits_at_gate
-from libs.rollout.decision import DeleteDriverPod, NodeOutcome, PodRef, Step, Wait
+from libs.rollout.decision import DeleteDriverPod, NodeOutcome, PodRef, Step
 from libs.rollout.in_flight.eviction import evict_pods
 from libs.rollout.in_flight.in_flight_node import (
     InFlightNode,
@@ -144,9 +144,7 @@ def _send_swap(f: InFlightNode) -> NodeOutcome:
             keep=_keeps_modules(f),
         )
     elif build is not None:
-        body = Install(
-            label=record.label, artefact_digest=build.artefact, install_digest=digest
-        )
+        body = Install(label=record.label, artefact_digest=build.artefact, install_digest=digest)
     else:
         return state_wait(
             f, WaitCode.TARGET_MISSING, "the driver artefact of the target no longer exists"
@@ -190,9 +188,7 @@ def _await_swap(f: InFlightNode, driver: Component, command: Command) -> NodeOut
     progress = slots.command_progress(driver, command)
     if progress is None:
         if driver.is_silent(f.now.at):
-            return state_wait(
-                f, WaitCode.GATE, "the driver agent has stopped sending heartbeats"
-            )
+            return state_wait(f, WaitCode.GATE, "the driver agent has stopped sending heartbeats")
         refused = slots.refusal_text(driver, command)
         if refused:
             wait = state_wait(f, WaitCode.GATE, f"the driver agent {refused}")
@@ -254,10 +250,10 @@ def _agent_progress_text(f: InFlightNode, driver: Component, command: Command) -
     progress = slots.command_progress(driver, command)
     if progress is None:
         return f"the driver agent has not begun {command.kind.value} {command.order}"
-    said = progress.detail or progress.phase
+    detail = progress.detail or progress.phase
     if progress.phase == "gate" and f.node.gate is not None and f.node.gate.why:
-        said = f"{said}: {f.node.gate.why}"
-    return f"{said}{_trouble(f.new_pod)}"
+        detail = f"{detail}: {f.node.gate.why}"
+    return f"{detail}{_trouble(f.new_pod)}"
 
 
 def _trouble(pod: DriverPod | None) -> str:

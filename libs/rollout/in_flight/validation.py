@@ -14,8 +14,12 @@ from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
 from libs.rollout.at_rest.running_driver import START_TOLERANCE, DriverRun, covers_run
-from libs.rollout.decision import NodeOutcome, Step, Wait, WriteSlot
-from libs.rollout.in_flight.driver_restart import driver_failure, installs_on_host, is_shut_out_after_swap
+from libs.rollout.decision import NodeOutcome, Step, WriteSlot
+from libs.rollout.in_flight.driver_restart import (
+    driver_failure,
+    installs_on_host,
+    is_shut_out_after_swap,
+)
 from libs.rollout.in_flight.in_flight_node import InFlightNode, bus_wait, state_wait, write_record
 from libs.rollout.in_flight.interruptions import restart_again
 from libs.rollout.in_flight.lease_end import fail, finish_upgrade
@@ -41,31 +45,36 @@ class _Observation(msgspec.Struct, frozen=True):
 
 def validation(f: InFlightNode) -> NodeOutcome:
     """Run the state until the validator has answered, or its limit has passed."""
-    return _driver_changed(f) or _decide(f)
-
-
-def _driver_changed(f: InFlightNode) -> NodeOutcome:
-    """Handle the case that another driver runs than the one to be validated."""
     if f.record.operation is not Operation.VALIDATE:
         if is_shut_out_after_swap(f):
             return restart_again(f, "the driver pod was recreated: it must pass the gate again")
-        why = driver_failure(f)
-        if why:
-            return fail(f, f"driver-start: {why}")
+        if reason := driver_failure(f):
+            return fail(f, f"driver-start: {reason}")
     if f.node.safe_load:
         cleared = (SAFE_LOAD_ANNOTATION,)
         return write_record(f, f.record, "the driver may load now", cleared=cleared)
-    return bus_wait(f) if f.bus_is_down else None
-
-
-def _decide(f: InFlightNode) -> NodeOutcome:
+    if f.bus_is_down:
+        return bus_wait(f)
     run = _current_run(f)
     command = _validate_command(f, run)
     evidence = f.node.evidence
     if evidence is not None and not _is_of_lease(f, evidence, command):
         evidence = None
     seen = _Observation(f, run, command, evidence)
-    return _finish(seen) or _time_out(seen) or _command_step(seen) or _progress_wait(seen)
+    outcome = _finish(seen)
+    if outcome is not None:
+        return outcome
+    if f.is_overdue:
+        reason = _progress_text(seen)
+        if evidence is not None:
+            reason = _mismatch(seen, evidence) or "a command to an agent was not answered"
+        return fail(f, f"validation: {reason}")
+    if step := _command_step(seen):
+        return step
+    if not seen.ready:
+        detail = "waiting for the driver to become ready for validation"
+        return state_wait(f, WaitCode.DRIVER_START, detail)
+    return state_wait(f, WaitCode.VALIDATION, _progress_text(seen))
 
 
 def _current_run(f: InFlightNode) -> DriverRun | None:
@@ -119,16 +128,20 @@ def _is_of_lease(f: InFlightNode, evidence: Evidence, command: Command | None) -
 def _finish(seen: _Observation) -> NodeOutcome:
     """End the state by the evidence or the result of the op."""
     f, evidence = seen.f, seen.evidence
-    if evidence is not None:
-        if not evidence.passed:
-            return fail(f, f"validation: {_failed_step(evidence)}")
-        if not _mismatch(seen, evidence) and _all_answered(seen):
-            return finish_upgrade(f, evidence)
-        return None
-    result = slots.slot_result(f.node, slots.VALIDATOR, seen.command)
-    if result is not None and result.outcome != Ended.DONE:
-        return fail(f, f"validation: {result.code or 'failed'}: {result.message}".rstrip(": "))
-    return None
+    if evidence is None:
+        result = slots.slot_result(f.node, slots.VALIDATOR, seen.command)
+        if result is None or result.outcome == Ended.DONE:
+            return None
+        cause = f"validation: {result.code or 'failed'}: {result.message}".rstrip(": ")
+        return fail(f, cause)
+    if evidence.passed:
+        proves = not _mismatch(seen, evidence) and _all_answered(seen)
+        return finish_upgrade(f, evidence) if proves else None
+    for step in evidence.steps:
+        if not step.passed:
+            cause = f"{step.name}: {step.message}" if step.message else step.name
+            return fail(f, f"validation: {cause}")
+    return fail(f, "validation: a check did not pass")
 
 
 def _mismatch(seen: _Observation, evidence: Evidence) -> str:
@@ -144,7 +157,9 @@ def _mismatch(seen: _Observation, evidence: Evidence) -> str:
         return f"the evidence is for driver label {evidence.label}"
     if seen.run is None or not seen.ready:
         return "the driver is not running any more"
-    return "" if covers_run(evidence, seen.run) else "the evidence is for another run of the driver"
+    if not covers_run(evidence, seen.run):
+        return "the evidence is for another run of the driver"
+    return ""
 
 
 def _all_answered(seen: _Observation) -> bool:
@@ -158,51 +173,26 @@ def _all_answered(seen: _Observation) -> bool:
     )
 
 
-def _failed_step(evidence: Evidence) -> str:
-    for step in evidence.steps:
-        if not step.passed:
-            return f"{step.name}: {step.message}" if step.message else step.name
-    return "a check did not pass"
-
-
-def _time_out(seen: _Observation) -> NodeOutcome:
-    if not seen.f.is_overdue:
-        return None
-    if seen.evidence is not None:
-        why = _mismatch(seen, seen.evidence) or "a command to an agent was not answered"
-        return fail(seen.f, f"validation: {why}")
-    return fail(seen.f, f"validation: {_progress_text(seen)}")
-
-
 def _command_step(seen: _Observation) -> Step | None:
-    f = seen.f
-    actions = _resume_commands(seen)
-    if slots.VALIDATOR in f.node.components and seen.run is not None and seen.ready:
-        invalid = seen.evidence is not None and _all_answered(seen)
-        if seen.command is None or invalid:
-            actions.append(_new_validate(f, seen.run))
-    if not actions:
-        return None
-    because = ", ".join(f"{action.command.kind.value} to {action.component}" for action in actions)
-    wait = state_wait(f, WaitCode.VALIDATION, "waiting for the validator to begin")
-    return Step(actions=tuple(actions), because=because, wait=wait)
-
-
-def _resume_commands(seen: _Observation) -> list[WriteSlot]:
-    """Return `idle` for components that were quiesced; for the plugin of a bring-up after CUDA.
-
-    The validator resumes by its `validate`.
-    """
-    f = seen.f
-    commands: list[WriteSlot] = []
+    """Resume the quiesced components, and ask the validator once the driver is ready."""
+    f, commands = seen.f, list[WriteSlot]()
     for name, component in f.node.components.items():
         slot = component.slot
         if name == slots.VALIDATOR or slot is None or slot.kind != CommandKind.QUIESCE:
-            continue
-        before_cuda = name == slots.PLUGIN and f.record.operation is Operation.BRING_UP
-        if not before_cuda or _cuda_works(seen):
+            continue  # the validator resumes by its `validate`
+        # On a bring-up no pod can bind to the plugin before CUDA works.
+        waits_for_cuda = name == slots.PLUGIN and f.record.operation is Operation.BRING_UP
+        if not waits_for_cuda or _cuda_works(seen):
             commands.append(slots.idle_command(f.node, name, f.now, token=f.token))
-    return commands
+    if slots.VALIDATOR in f.node.components and seen.run is not None and seen.ready:
+        is_void = seen.evidence is not None and _all_answered(seen)
+        if seen.command is None or is_void:
+            commands.append(_new_validate(f, seen.run))
+    if not commands:
+        return None
+    because = ", ".join(f"{write.command.kind.value} to {write.component}" for write in commands)
+    wait = state_wait(f, WaitCode.VALIDATION, "waiting for the validator to begin")
+    return Step(actions=tuple(commands), because=f"send {because}", wait=wait)
 
 
 def _cuda_works(seen: _Observation) -> bool:
@@ -222,13 +212,6 @@ def _new_validate(f: InFlightNode, run: DriverRun) -> WriteSlot:
     )
     deadline = f.deadline or f.now.at + limits.VALIDATION
     return slots.new_command(f.node, slots.VALIDATOR, body, f.now, token=f.token, deadline=deadline)
-
-
-def _progress_wait(seen: _Observation) -> Wait:
-    if not seen.ready:
-        detail = "waiting for the driver to become ready for validation"
-        return state_wait(seen.f, WaitCode.DRIVER_START, detail)
-    return state_wait(seen.f, WaitCode.VALIDATION, _progress_text(seen))
 
 
 def _progress_text(seen: _Observation) -> str:

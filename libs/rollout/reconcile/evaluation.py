@@ -149,44 +149,29 @@ def _withdraw_grants(
 ) -> PoolEvaluation:
     """Withdraw, retarget or hold back grants whose reason no longer holds."""
     retargeted, released = _retarget_or_release(pool, tally, evaluation)
-    revoked = {
-        uid: node for uid, node in tally.pending.items() if _must_not_begin(pool, evaluation, node)
-    }
+    revoked = [node for node in tally.pending.values() if _must_not_begin(pool, evaluation, node)]
     # An unconfirmed write may still begin the node: its entry stays.
-    withdrawn = frozenset(uid for uid, node in revoked.items() if not node.write_unconfirmed)
+    withdrawn = frozenset(node.uid for node in revoked if not node.write_unconfirmed)
     ended = withdrawn.union(tally.endings)
-    held_back = ended.union(revoked) | _held_back(tally, evaluation, now, withdrawn)
-    in_flight = evaluation.stored.in_flight
-    if (
-        before is not None
-        and before.stored.in_flight is in_flight
-        and before.held_back == held_back
-    ):
+    held_back = ended.union(node.uid for node in revoked)
+    held_back |= _held_back(tally, evaluation, now, withdrawn)
+    stored = evaluation.stored.in_flight
+    if before is not None and before.stored.in_flight is stored and before.held_back == held_back:
         may_begin = before.constraints.may_begin
     else:
-        may_begin = frozenset(in_flight) - held_back
-    constraints = replace(
-        evaluation.constraints,
-        to_release=released,
-        may_begin=may_begin,
-        in_flight=_without(in_flight, ended),
-    )
+        may_begin = frozenset(stored) - held_back
+    in_flight = stored
+    if ended:
+        in_flight = {uid: entry for uid, entry in stored.items() if uid not in ended}
     return replace(
         evaluation,
         retargeted=retargeted,
         withdrawn=withdrawn,
         held_back=held_back,
-        constraints=constraints,
+        constraints=replace(
+            evaluation.constraints, to_release=released, may_begin=may_begin, in_flight=in_flight
+        ),
     )
-
-
-def _without(in_flight: Mapping[str, InFlight], uids: frozenset[str]) -> Mapping[str, InFlight]:
-    if not uids:
-        return in_flight
-    kept = dict(in_flight)
-    for uid in uids:
-        kept.pop(uid, None)
-    return kept
 
 
 def _must_not_begin(pool: PoolView, evaluation: PoolEvaluation, node: NodeContribution) -> bool:
@@ -198,9 +183,8 @@ def _must_not_begin(pool: PoolView, evaluation: PoolEvaluation, node: NodeContri
         return True
     if entry is None or entry.validates or not entry.target:
         return False
-    return entry.target in evaluation.constraints.halted or not _wanted(
-        pool, evaluation, node, entry.target
-    )
+    is_halted = entry.target in evaluation.constraints.halted
+    return is_halted or not _wanted(pool, evaluation, node, entry.target)
 
 
 def _wanted(
@@ -221,23 +205,23 @@ def _retarget_or_release(
 ) -> tuple[dict[str, InFlight], dict[str, str]]:
     """Return nodes before the start that are retargeted or released: target unwanted or halted."""
     released: dict[str, str] = {}
-    unwanted: list[NodeContribution] = []
+    unwanted: dict[str, NodeContribution] = {}
     for target, nodes in tally.unstarted.items():
-        no_target: list[NodeContribution] = []
         if not _wanted_by_all(pool, target):
-            # A pending write may already start the node on its granted target.
-            settled = (node for node in nodes.values() if not node.write_pending)
-            no_target = [node for node in settled if not _wanted(pool, evaluation, node, target)]
-            unwanted += no_target
+            unwanted |= {
+                uid: node
+                for uid, node in nodes.items()
+                # A pending write may already start the node on its granted target.
+                if not node.write_pending and not _wanted(pool, evaluation, node, target)
+            }
         if reason := evaluation.constraints.halted.get(target):
-            staying = nodes.keys() - {node.uid for node in no_target}
+            staying = nodes.keys() - unwanted.keys()
             released |= dict.fromkeys(staying, f"target {target} is halted: {reason}")
     if not unwanted:
         return {}, released
-    retargeted, refused_reasons = _retarget(
-        pool, tally, evaluation, sorted(unwanted, key=_grant_order)
-    )
-    return retargeted, released | refused_reasons
+    in_order = sorted(unwanted.values(), key=_grant_order)
+    retargeted, refused = _retarget(pool, tally, evaluation, in_order)
+    return retargeted, released | refused
 
 
 def _retarget(
@@ -248,7 +232,7 @@ def _retarget(
 ) -> tuple[dict[str, InFlight], dict[str, str]]:
     """Retarget nodes as far as bounded harm admits, and release the rest."""
     retargeted: dict[str, InFlight] = {}
-    refused_reasons: dict[str, str] = {}
+    refused: dict[str, str] = {}
     record = evaluation.record(pool, pool.target, tally.present)
     counted = tally.in_flight[pool.target].union(record.failed)
     for node in unwanted:
@@ -258,17 +242,15 @@ def _retarget(
         adds = not entry.outside and node.uid not in counted
         exceeds = len(counted) + adds > harm.allowance(record)
         if harm.is_halted(record) or (exceeds and not (record.proven or entry.outside)):
-            reason = (
-                f"is halted: {record.halted_because}"
-                if record.halted_because
-                else "may not start on more nodes until it is proven"
-            )
-            refused_reasons[node.uid] = f"the policy now wants target {pool.target}, which {reason}"
+            reason = "may not start on more nodes until it is proven"
+            if record.halted_because:
+                reason = f"is halted: {record.halted_because}"
+            refused[node.uid] = f"the policy now wants target {pool.target}, which {reason}"
             continue
         retargeted[node.uid] = replace(entry, target=pool.target)
         if adds:
             counted.add(node.uid)
-    return retargeted, refused_reasons
+    return retargeted, refused
 
 
 def _held_back(
@@ -276,18 +258,17 @@ def _held_back(
 ) -> frozenset[str]:
     """Return granted nodes whose cordon does not fit any more, or cannot be judged now."""
     waiting = [node for uid, node in tally.pending.items() if uid not in withdrawn]
-    held_back = {node.uid for node in waiting if not node.ready}
+    held_back = [node for node in waiting if not node.ready]
     lowering = [node for node in waiting if node.ready and lowers_capacity(node)]
     if lowering and stale_source(now):
-        return frozenset(held_back.union(node.uid for node in lowering))
+        return frozenset(node.uid for node in (*held_back, *lowering))
     in_doubt = [node for node in lowering if node.write_pending or node.write_unconfirmed]
+    rest = [node for node in lowering if not (node.write_pending or node.write_unconfirmed)]
     free = evaluation.limit - len(tally.unavailable) - len(in_doubt)
-    rest = sorted(
-        (node for node in lowering if not (node.write_pending or node.write_unconfirmed)),
-        key=_grant_order,
-    )
-    doubtful = [node for node in in_doubt if node.write_unconfirmed] if free < 0 else []
-    return frozenset(held_back.union(node.uid for node in (*doubtful, *rest[max(0, free) :])))
+    held_back += sorted(rest, key=_grant_order)[max(0, free) :]
+    if free < 0:
+        held_back += [node for node in in_doubt if node.write_unconfirmed]
+    return frozenset(node.uid for node in held_back)
 
 
 def lowers_capacity(node: NodeContribution) -> bool:
