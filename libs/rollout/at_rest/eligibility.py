@@ -36,13 +36,7 @@ def start_candidate(
     if operation is _REMOVE:
         return removal_candidate(node, record, pool, now)
     checked = preflight_check.needs_preflight(node, operation)
-    obstacle = _blocked_wait(node, record, pool, goal.target, now)
-    obstacle = obstacle or _agent_wait(node, pool, operation, now, checked=checked)
-    if obstacle is None and checked:
-        obstacle = preflight_check.unevictable_wait(node, pool, now)
-    if obstacle is not None:
-        return obstacle
-    return Candidate(
+    return _obstacle(node, record, pool, operation, goal.target, now, checked=checked) or Candidate(
         operation=operation,
         target=goal.target,
         label=goal.label,
@@ -55,10 +49,9 @@ def validation_candidate(
     node: NodeView, pool: PoolView, goal: Goal, now: Instant
 ) -> Candidate | Wait:
     """The running driver is validated. That takes nothing away: skip and back-off do not apply."""
-    operation = _VALIDATE
-    obstacle = _not_ready(node, now) or _agent_wait(node, pool, operation, now, checked=False)
+    obstacle = _not_ready(node, now) or _agent_wait(node, pool, _VALIDATE, now, checked=False)
     return obstacle or Candidate(
-        operation=operation, target=goal.target, label=goal.label, outside=True
+        operation=_VALIDATE, target=goal.target, label=goal.label, outside=True
     )
 
 
@@ -66,15 +59,27 @@ def removal_candidate(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> Candidate | Wait:
     """The driver of the node is removed."""
-    operation = _REMOVE
-    checked = preflight_check.needs_preflight(node, operation)
-    obstacle = _blocked_wait(node, record, pool, "", now) or _agent_wait(
-        node, pool, operation, now, checked=checked
-    )
-    if obstacle is None and checked:
-        obstacle = preflight_check.unevictable_wait(node, pool, now)
+    checked = preflight_check.needs_preflight(node, _REMOVE)
     check = preflight_check.build_check(node, pool, None) if checked else None
-    return obstacle or Candidate(operation=operation, target="", label="", check=check)
+    obstacle = _obstacle(node, record, pool, now, operation=_REMOVE, target="", checked=checked)
+    return obstacle or Candidate(operation=_REMOVE, target="", label="", check=check)
+
+
+def _obstacle(
+    node: NodeView,
+    record: NodeRecord | None,
+    pool: PoolView,
+    now: Instant,
+    *,
+    operation: Operation,
+    target: str,
+    checked: bool,
+) -> Wait | None:
+    return (
+        _blocked_wait(node, record, pool, target, now)
+        or _agent_wait(node, pool, operation, now, checked=checked)
+        or (preflight_check.unevictable_wait(node, pool, now) if checked else None)
+    )
 
 
 def is_broken(record: NodeRecord) -> bool:

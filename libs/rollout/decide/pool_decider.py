@@ -166,24 +166,34 @@ class PoolDecider:
         )
 
     def _write(self, evaluation: PoolEvaluation, now: Instant) -> WriteRollout | None:
-        rollout, view = self.view.rollout, self.view
-        if rollout is None:
-            return self._create(evaluation, now)
-        if rollout.write_pending or not evaluation.constraints.leading:
+        """Write the Rollout; create it paused if nodes show that an earlier one was lost."""
+        view, rollout = self.view, self.view.rollout
+        if rollout is None and (view.gone or stale_source(now)):
+            return None
+        if rollout is not None and (rollout.write_pending or not evaluation.constraints.leading):
             return None
         status = rollout_status(
             view,
             self.tally,
             evaluation,
-            granted=self.grant.entries,
+            granted={} if rollout is None else self.grant.entries,
             counts=rollout_counts(self.phase_counts),
             now=now,
         )
         needs_finalizer = is_open(view, status)
-        if (
-            not is_worth_writing(status, rollout.status)
-            and needs_finalizer == rollout.has_finalizer
-        ):
+        if rollout is None:
+            was_lost = self.tally.managed_count > 0
+            return WriteRollout(
+                pool=view.key,
+                status=status,
+                brake=Brake.PAUSE if was_lost else None,
+                has_finalizer=needs_finalizer,
+                because="the Rollout was lost: rebuilt from the Nodes"
+                if was_lost
+                else "the pool has no Rollout yet",
+            )
+        is_current = not is_worth_writing(status, rollout.status)
+        if is_current and needs_finalizer == rollout.has_finalizer:
             return None
         return WriteRollout(
             pool=view.key,
@@ -193,29 +203,6 @@ class PoolDecider:
             has_finalizer=needs_finalizer,
             granted=tuple(self.grant.names),
             because=_because(rollout.status, status, len(self.grant.names)),
-        )
-
-    def _create(self, evaluation: PoolEvaluation, now: Instant) -> WriteRollout | None:
-        """Create the Rollout, paused if nodes show that an earlier one was lost."""
-        if self.view.gone or stale_source(now):
-            return None
-        status = rollout_status(
-            self.view,
-            self.tally,
-            evaluation,
-            granted={},
-            counts=rollout_counts(self.phase_counts),
-            now=now,
-        )
-        was_lost = self.tally.managed_count > 0
-        return WriteRollout(
-            pool=self.view.key,
-            status=status,
-            brake=Brake.PAUSE if was_lost else None,
-            has_finalizer=is_open(self.view, status),
-            because="the Rollout was lost: rebuilt from the Nodes"
-            if was_lost
-            else "the pool has no Rollout yet",
         )
 
 

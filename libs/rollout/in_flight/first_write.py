@@ -50,30 +50,24 @@ def begin(
 def _blocked_wait(
     node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
 ) -> Wait | None:
-    constraints, target = pool.constraints, entry.target
+    constraints, target, operation = pool.constraints, entry.target, candidate.operation
+    record, granted_kind = current_record(node), (entry.validates, entry.outside)
     if target != candidate.target:
-        detail = (
-            f"the start was granted for target {target or 'none'}, and another one is wanted now"
-        )
-        return wait_reasons.wait(WaitCode.BUDGET, detail, now)
-    is_validation = candidate.operation is Operation.VALIDATE
-    if (is_validation, candidate.outside) != (entry.validates, entry.outside):
+        granted = target or "none"
+        detail = f"the start was granted for target {granted}, and another one is wanted now"
+    elif (operation is Operation.VALIDATE, candidate.outside) != granted_kind:
         detail = "the start was granted for another kind of operation than the node needs now"
-        return wait_reasons.wait(WaitCode.BUDGET, detail, now)
-    record = current_record(node)
-    if record is not None and record.token >= entry.token:
+    elif record is not None and record.token >= entry.token:
         detail = "the previous upgrade of the node is being removed from the Rollout"
-        return wait_reasons.wait(WaitCode.BUDGET, detail, now)
-    if target in constraints.halted and candidate.operation not in _HARMLESS:
-        return wait_reasons.wait(
-            WaitCode.HALTED, f"target {target} is halted: {constraints.halted[target]}", now
-        )
-    source = "" if candidate.operation in _TAKES_NOTHING else limits.stale_source(now)
-    if source:
+    elif target in constraints.halted and operation not in _HARMLESS:
+        detail = f"target {target} is halted: {constraints.halted[target]}"
+        return wait_reasons.wait(WaitCode.HALTED, detail, now)
+    elif operation not in _TAKES_NOTHING and (source := limits.stale_source(now)):
         return stale_source_wait(source, now)
-    if node.uid in constraints.may_begin:
+    elif node.uid in constraints.may_begin:
         return None
-    detail = "the start is granted; waiting for another node to be back in service"
+    else:
+        detail = "the start is granted; waiting for another node to be back in service"
     return wait_reasons.wait(WaitCode.BUDGET, detail, now)
 
 

@@ -113,19 +113,23 @@ def release(f: InFlightNode, why: str, *, back_off: bool) -> NodeOutcome:
     if f.bus_is_down and commands:
         return bus_wait(f)
     if commands:
-        wait = state_wait(
-            f, WaitCode.QUIESCE, f"waiting for components to resume before the release: {why}"
-        )
+        detail = f"waiting for components to resume before the release: {why}"
+        wait = state_wait(f, WaitCode.QUIESCE, detail)
         return Step(actions=(*_stops(f), *commands), because=f"release the node: {why}", wait=wait)
-    unanswered = _unanswered(f, quiesced)
+    components = f.node.components
+    unanswered = [
+        name
+        for name in quiesced
+        if not components[name].is_silent(f.now.at)
+        and slots.slot_result(f.node, name, components[name].slot) is None
+    ]
     if f.bus_is_down and unanswered:
         return bus_wait(f)
     if unanswered:
         detail = f"waiting for {first_few(unanswered)} to resume before the release: {why}"
-        silent_at = max(f.node.components[name].silent_at for name in unanswered)
-        return recheck_at(
-            state_wait(f, WaitCode.QUIESCE, detail, until=silent_at), silent_at, f.now
-        )
+        silent_at = max(components[name].silent_at for name in unanswered)
+        wait = state_wait(f, WaitCode.QUIESCE, detail, until=silent_at)
+        return recheck_at(wait, silent_at, f.now)
     return _released(f, why, back_off=back_off)
 
 
@@ -158,25 +162,25 @@ def _released(f: InFlightNode, why: str, *, back_off: bool) -> Step:
 
 
 def fail(f: InFlightNode, cause: str) -> NodeOutcome:
-    """Go to `upgrade-failed` once the driver agent has confirmed that it opens the gate for
-    nothing.
-    """
+    """Go to `upgrade-failed`, once the driver agent has confirmed that its gate stays shut."""
     driver = f.node.components.get(slots.DRIVER)
     changed = f.record.started or f.record.operation is Operation.VALIDATE
     if driver is None or not changed:
         return _failed(f, cause)
     if f.bus_is_down:
         return bus_wait(f)
-    quiesced = is_failing(f)
-    if not quiesced:
-        return _begin_to_fail(f, cause)
+    if not is_failing(f):
+        idle = slots.idle_command(f.node, slots.DRIVER, f.now, token=f.token)
+        because = f"the upgrade fails: {cause}"
+        if f.record.cause == cause:
+            return Step(actions=(idle,), because=because)
+        return _and_then(write_record(f, replace(f.record, cause=cause), because), (idle,))
     answered = driver.slot is not None and slots.command_result(driver, driver.slot) is not None
     if answered or driver.is_silent(f.now.at):
         return _failed(f, f.record.cause)
     detail = f"the upgrade failed; waiting for the driver agent to stop: {f.record.cause}"
-    wait = state_wait(
-        f, DEFAULT_CODES.get(f.record.state, WaitCode.GATE), detail, until=driver.silent_at
-    )
+    code = DEFAULT_CODES.get(f.record.state, WaitCode.GATE)
+    wait = state_wait(f, code, detail, until=driver.silent_at)
     return recheck_at(wait, driver.silent_at, f.now)
 
 
@@ -184,14 +188,6 @@ def is_failing(f: InFlightNode) -> bool:
     """Whether a failure has begun: its cause is in the record, and nothing is proven."""
     command = slots.live_command(f.node, slots.DRIVER, f.token, f.now, CommandKind.IDLE)
     return command is not None and command.open() == Idle()
-
-
-def _begin_to_fail(f: InFlightNode, cause: str) -> Step:
-    quiesced = slots.idle_command(f.node, slots.DRIVER, f.now, token=f.token)
-    because = f"the upgrade fails: {cause}"
-    if f.record.cause == cause:
-        return Step(actions=(quiesced,), because=because)
-    return _and_then(write_record(f, replace(f.record, cause=cause), because), (quiesced,))
 
 
 def _failed(f: InFlightNode, cause: str) -> Step:
@@ -223,17 +219,6 @@ def _failed(f: InFlightNode, cause: str) -> Step:
         before=_stops(f),
     )
     return _and_then(written, _idle_all(f, slots.QUIESCED))
-
-
-def _unanswered(f: InFlightNode, names: Sequence[str]) -> list[str]:
-    """Return the components that have neither answered their `idle` nor become silent."""
-    components = f.node.components
-    return [
-        name
-        for name in names
-        if not components[name].is_silent(f.now.at)
-        and slots.slot_result(f.node, name, components[name].slot) is None
-    ]
 
 
 def _slot_body(node: NodeView, name: str) -> object:

@@ -40,8 +40,11 @@ def quiesce(
         command = _quiesce(f, component)
         if command is None:
             unsent.append(name)
-        elif not _is_quiet(component, command) and not component.is_silent(f.now.at):
-            pending.append((name, component, command))
+        else:
+            result = slots.command_result(component, command)
+            is_quiet = result is not None and result.outcome == Ended.DONE
+            if not (is_quiet or component.is_silent(f.now.at)):
+                pending.append((name, component, command))
     if not unsent and not pending:
         return None
     if f.bus_is_down:
@@ -57,9 +60,8 @@ def _await(f: InFlightNode, pending: Sequence[tuple[str, Component, Command]]) -
     if f.record.started and f.deadline is not None:
         until = min(until, f.deadline)
     silent_at = min(component.silent_at for _, component, _ in pending)
-    return recheck_at(
-        state_wait(f, WaitCode.QUIESCE, _describe(pending), until=until), silent_at, f.now
-    )
+    wait = state_wait(f, WaitCode.QUIESCE, _describe(pending), until=until)
+    return recheck_at(wait, silent_at, f.now)
 
 
 def quiesce_deadline(f: InFlightNode, command: Command) -> float:
@@ -80,11 +82,6 @@ def _quiesce(f: InFlightNode, component: Component) -> Command | None:
     return None if is_overtaken else command
 
 
-def _is_quiet(component: Component, command: Command) -> bool:
-    result = slots.command_result(component, command)
-    return result is not None and result.outcome == Ended.DONE
-
-
 def _describe(pending: Sequence[tuple[str, Component, Command]]) -> str:
     """Describe which components have not released the devices yet, and why some cannot."""
     parts: list[str] = []
@@ -93,9 +90,8 @@ def _describe(pending: Sequence[tuple[str, Component, Command]]) -> str:
         result = slots.command_result(component, command)
         refused = slots.refusal_text(component, command)
         if result is not None:
-            parts.append(
-                f"{name} failed to release the devices: {result.message or result.outcome.value}"
-            )
+            reason = result.message or result.outcome.value
+            parts.append(f"{name} failed to release the devices: {reason}")
         elif refused:
             parts.append(f"{name} {refused}")
         else:
@@ -112,9 +108,8 @@ def _send_quiesce(f: InFlightNode, names: Sequence[str]) -> Step:
         for name in names
     )
     components = ", ".join(names)
-    wait = state_wait(
-        f, WaitCode.QUIESCE, f"waiting for {components} to release the GPU devices", until=deadline
-    )
+    detail = f"waiting for {components} to release the GPU devices"
+    wait = state_wait(f, WaitCode.QUIESCE, detail, until=deadline)
     return Step(actions=actions, because=f"send quiesce to {components}", wait=wait)
 
 
@@ -155,54 +150,37 @@ def safe_load_to_clear(node: NodeView, label: str) -> tuple[str, ...]:
 
 
 def _blocked(f: InFlightNode) -> NodeOutcome:
-    """Return why the label may not move now."""
-    source = limits.stale_source(f.now)
-    if source:
+    """Return why the label may not move now, or the release of the node; None: it may."""
+    constraints, target = f.pool.constraints, f.record.target
+    if source := limits.stale_source(f.now):
         return stale_source_wait(source, f.now)
     if f.bus_is_down:
         return bus_wait(f)
-    unobservable = _unobservable(f)
-    if unobservable is not None:
-        return unobservable
-    if f.record.operation is Operation.REMOVE:
-        return None
-    entry = f.pool.constraints.in_flight.get(f.node.uid)
-    if entry is None:
-        return _wait(f, WaitCode.BUDGET, "the upgrade is being recorded in the Rollout again")
-    if f.record.target in f.pool.constraints.halted:
-        return _wait(
-            f,
-            WaitCode.HALTED,
-            f"target {f.record.target} is halted: {f.pool.constraints.halted[f.record.target]}",
-        )
-    return _build_outcome(f)
-
-
-def _unobservable(f: InFlightNode) -> NodeOutcome:
-    """Wait for or release a machine that could not be observed through the change."""
     driver = f.node.components.get(slots.DRIVER)
     if driver is None or driver.is_silent(f.now.at):
         return release(f, AGENT_SILENT_REASON, back_off=True)
-    if f.node.ready:
+    if not f.node.ready:
+        if f.is_overdue:
+            return release(f, NOT_READY_REASON, back_off=True)
+        detail = "the Node is not Ready; the driver is changed only once it is"
+        return state_wait(f, WaitCode.NOT_READY, detail)
+    if f.record.operation is Operation.REMOVE:
         return None
-    if f.is_overdue:
-        return release(f, NOT_READY_REASON, back_off=True)
-    return state_wait(
-        f, WaitCode.NOT_READY, "the Node is not Ready; the driver is changed only once it is"
-    )
-
-
-def _build_outcome(f: InFlightNode) -> NodeOutcome:
+    if f.node.uid not in constraints.in_flight:
+        detail = "the upgrade is being recorded in the Rollout again"
+        return wait_reasons.wait(WaitCode.BUDGET, detail, f.now)
+    if target in constraints.halted:
+        detail = f"target {target} is halted: {constraints.halted[target]}"
+        return wait_reasons.wait(WaitCode.HALTED, detail, f.now)
     build = f.build
     if not f.node.variant:
-        why = "operating system and kernel of the node are not known, and thus its driver build"
-        return _wait(f, WaitCode.TARGET_UNSETTLED, why)
+        detail = "operating system and kernel of the node are not known, and thus its driver build"
+        return wait_reasons.wait(WaitCode.TARGET_UNSETTLED, detail, f.now)
     if build is None or build.readiness is Readiness.MISSING:
-        why = f"target {f.record.target} has no driver build for the node"
-        return release(f, why, back_off=False)
+        return release(f, f"target {target} has no driver build for the node", back_off=False)
     if build.readiness is Readiness.UNSETTLED:
-        detail = build.detail or f"the driver build of target {f.record.target} is being updated"
-        return _wait(f, WaitCode.TARGET_UNSETTLED, detail)
+        detail = build.detail or f"the driver build of target {target} is being updated"
+        return wait_reasons.wait(WaitCode.TARGET_UNSETTLED, detail, f.now)
     return None
 
 
@@ -210,7 +188,3 @@ def stale_source_wait(source: str, now: Instant) -> Wait:
     """Nothing is taken away on stale data (docs/states.md#freshness)."""
     detail = f"the latest data on {source} is more than {limits.STALE_AFTER:.0f} s old"
     return wait_reasons.wait(WaitCode.STALE, detail, now)
-
-
-def _wait(f: InFlightNode, code: WaitCode, detail: str) -> Wait:
-    return wait_reasons.wait(code, detail, f.now)
