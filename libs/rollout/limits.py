@@ -46,10 +46,10 @@ def deadline(state: UpgradeState, pool: PoolView, now: Instant) -> float | None:
 
 
 def bus_outage_seconds(now: Instant, since: float) -> float:
-    sight = now.visibility
-    seconds = sum(max(0.0, end - max(begin, since)) for begin, end in sight.bus_outages)
-    if sight.bus_down_since is not None:
-        seconds += max(0.0, now.at - max(sight.bus_down_since, since))
+    visibility = now.visibility
+    seconds = sum(max(0.0, end - max(begin, since)) for begin, end in visibility.bus_outages)
+    if visibility.bus_down_since is not None:
+        seconds += max(0.0, now.at - max(visibility.bus_down_since, since))
     return seconds
 
 

@@ -107,25 +107,25 @@ class NodeReasons:
     """Node names with a reason each, in order of name."""
 
     def __init__(self) -> None:
-        self._why: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}
         self._sorted: SortedList[str] = SortedList()
 
     def __len__(self) -> int:
-        return len(self._why)
+        return len(self._reasons)
 
-    def put(self, name: str, why: str) -> None:
-        if name not in self._why:
+    def put(self, name: str, reason: str) -> None:
+        if name not in self._reasons:
             self._sorted.add(name)
-        self._why[name] = why
+        self._reasons[name] = reason
 
     def drop(self, name: str) -> None:
-        del self._why[name]
+        del self._reasons[name]
         self._sorted.remove(name)
 
     def all(self) -> dict[str, str]:
-        return dict(self._why)
+        return dict(self._reasons)
 
     def summary(self, most: int = 3) -> str:
-        names = ", ".join(f"{name} ({self._why[name]})" for name in islice(self._sorted, most))
-        others = len(self._why) - most
+        names = ", ".join(f"{name} ({self._reasons[name]})" for name in islice(self._sorted, most))
+        others = len(self._reasons) - most
         return f"{names} and {others} more" if others > 0 else names

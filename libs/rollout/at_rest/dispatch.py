@@ -172,8 +172,8 @@ def step_failed(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
     if goal.label == node.driver_label and is_in_sync(node, record, pool):
         return validation_candidate(node, pool, goal, now)
     if is_other_target:
-        why = f"failed on {record.target or 'a driver removal'}; the policy now wants {wanted}"
-        return mark_required(node, record, pool, now, why)
+        reason = f"failed on {record.target or 'a driver removal'}; the policy now wants {wanted}"
+        return mark_required(node, record, pool, now, reason)
     return retry_automatically(node, record, pool, now) or _failed_wait(node, record, pool, now)
 
 
@@ -204,12 +204,12 @@ def _failed_validation(node: NodeView, run: DriverRun) -> bool:
 
 
 def _failed_wait(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> Wait:
-    why = f"the upgrade failed: {record.cause or 'no cause recorded'}"
+    reason = f"the upgrade failed: {record.cause or 'no cause recorded'}"
     if not pool.constraints.admits(record.target):
-        why += f"; no retry while the target is halted: {pool.constraints.halted[record.target]}"
+        reason += f"; no retry while the target is halted: {pool.constraints.halted[record.target]}"
     elif is_shut_out(node):
-        why += "; the driver pod waits at the closed gate, so the node cannot recover by itself"
-    return wait(WaitCode.FAILED, why, now)
+        reason += "; the driver pod waits at the closed gate, so the node cannot recover by itself"
+    return wait(WaitCode.FAILED, reason, now)
 
 
 def is_unwanted(node: NodeView, pool: PoolView) -> bool:

@@ -36,7 +36,10 @@ def start_candidate(
     if operation is _REMOVE:
         return removal_candidate(node, record, pool, now)
     checked = preflight_check.needs_preflight(node, operation)
-    return _obstacle(node, record, pool, operation, goal.target, now, checked=checked) or Candidate(
+    obstacle = _obstacle(
+        node, record, pool, now, operation=operation, target=goal.target, checked=checked
+    )
+    return obstacle or Candidate(
         operation=operation,
         target=goal.target,
         label=goal.label,

@@ -88,8 +88,8 @@ def is_occupied(node: NodeView) -> bool | None:
 
 
 def machine_unknown_wait(now: Instant) -> Wait:
-    why = "the driver agent has not reported loaded modules and GPU pods since the last boot"
-    return wait(WaitCode.AGENT_SILENT, why, now)
+    detail = "the driver agent has not reported loaded modules and GPU pods since the last boot"
+    return wait(WaitCode.AGENT_SILENT, detail, now)
 
 
 def is_restart_only(node: NodeView, record: NodeRecord | None, build: Build) -> bool:

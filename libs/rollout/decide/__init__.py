@@ -11,7 +11,7 @@ __all__ = ["Decider", "DecisionDelta", "decide"]
 
 def decide(fleet: Fleet, now: Instant) -> Decision:
     """Decide for one moment. A `Decider` decides the same incrementally."""
-    deciding = Decider(fleet)
-    news = deciding.decide(now)
-    waits = deciding.waits
-    return replace(news, waits={name: waits[name] for name in sorted(waits)})
+    decider = Decider(fleet)
+    delta = decider.decide(now)
+    waits = decider.waits
+    return replace(delta, waits={name: waits[name] for name in sorted(waits)})

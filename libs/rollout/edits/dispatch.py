@@ -41,9 +41,9 @@ def _dispatch(node: NodeView, pool: PoolView, now: Instant) -> Step | Wait | Non
     record = current_record(node)
     if current_lease(node) is not None and upgrade_lease(node) is None:
         return None
-    why = lost_record.loss_reason(node, record, pool)
-    if why:
-        return lost_record.handle_lost_record(node, pool, why, now)
+    reason = lost_record.loss_reason(node, record, pool)
+    if reason:
+        return lost_record.handle_lost_record(node, pool, reason, now)
     if isinstance(node.lease, MalformedAnnotation):
         return None
     if record is None:

@@ -60,7 +60,7 @@ def loss_reason(node: NodeView, record: NodeRecord | None, pool: PoolView) -> st
     return ""
 
 
-def handle_lost_record(node: NodeView, pool: PoolView, why: str, now: Instant) -> Step | Wait:
+def handle_lost_record(node: NodeView, pool: PoolView, reason: str, now: Instant) -> Step | Wait:
     """Carry out the request of a person, or wait for one."""
     match node.request:
         case NodeRequest.ADOPT:
@@ -68,11 +68,11 @@ def handle_lost_record(node: NodeView, pool: PoolView, why: str, now: Instant) -
         case NodeRequest.FORGET:
             return _forget(node, pool, now)
         case _:
-            return _wait_for_request(node, why, now)
+            return _wait_for_request(node, reason, now)
 
 
-def _wait_for_request(node: NodeView, why: str, now: Instant) -> Step | Wait:
-    lost = wait(WaitCode.RECORD_LOST, why, now)
+def _wait_for_request(node: NodeView, reason: str, now: Instant) -> Step | Wait:
+    lost = wait(WaitCode.RECORD_LOST, reason, now)
     leased = isinstance(node.lease, MalformedAnnotation) or current_lease(node) is not None
     withdrawn = () if leased else idle_slots.withdraw_commands(node, now)
     if not withdrawn:

@@ -48,13 +48,9 @@ def second_edit_wait(node: NodeView, record: NodeRecord, now: Instant) -> Wait:
         f"{key} is {actual or 'missing'} instead of {expected or 'empty'}"
         for _, key, actual, expected in differences
     )
-    values = f"edited a second time by {who}, so not restored in this attempt: {values}"
-    return wait(
-        WaitCode.LABEL_EDITED,
-        values,
-        now,
-        who=f"{who}, by restoring the value; then an administrator, by a retry",
-    )
+    detail = f"edited a second time by {who}, so not restored in this attempt: {values}"
+    resolver = f"{who}, by restoring the value; then an administrator, by a retry"
+    return wait(WaitCode.LABEL_EDITED, detail, now, who=resolver)
 
 
 def _differences(node: NodeView, record: NodeRecord) -> Iterator[tuple[NodeField, str, str, str]]:

@@ -223,5 +223,5 @@ def _quiesce_and_start(f: InFlightNode) -> NodeOutcome:
     return quiesce(f, slots.QUIESCED, _release_with_back_off) or start(f)
 
 
-def _release_with_back_off(f: InFlightNode, why: str) -> NodeOutcome:
-    return release(f, why, back_off=True)
+def _release_with_back_off(f: InFlightNode, reason: str) -> NodeOutcome:
+    return release(f, reason, back_off=True)

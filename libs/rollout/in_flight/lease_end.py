@@ -97,7 +97,7 @@ def _initial_state(node: NodeView) -> tuple[str, ...]:
     return (INITIALLY_CORDONED_ANNOTATION,) if foreign else ()
 
 
-def release(f: InFlightNode, why: str, *, back_off: bool) -> NodeOutcome:
+def release(f: InFlightNode, reason: str, *, back_off: bool) -> NodeOutcome:
     """Return to `upgrade-required` before step 6: nothing has to be validated.
 
     Components that released the devices take them again first, or are silent.
@@ -113,9 +113,11 @@ def release(f: InFlightNode, why: str, *, back_off: bool) -> NodeOutcome:
     if f.bus_is_down and commands:
         return bus_wait(f)
     if commands:
-        detail = f"waiting for components to resume before the release: {why}"
+        detail = f"waiting for components to resume before the release: {reason}"
         wait = state_wait(f, WaitCode.QUIESCE, detail)
-        return Step(actions=(*_stops(f), *commands), because=f"release the node: {why}", wait=wait)
+        return Step(
+            actions=(*_stops(f), *commands), because=f"release the node: {reason}", wait=wait
+        )
     components = f.node.components
     unanswered = [
         name
@@ -126,11 +128,11 @@ def release(f: InFlightNode, why: str, *, back_off: bool) -> NodeOutcome:
     if f.bus_is_down and unanswered:
         return bus_wait(f)
     if unanswered:
-        detail = f"waiting for {first_few(unanswered)} to resume before the release: {why}"
+        detail = f"waiting for {first_few(unanswered)} to resume before the release: {reason}"
         silent_at = max(components[name].silent_at for name in unanswered)
         wait = state_wait(f, WaitCode.QUIESCE, detail, until=silent_at)
         return recheck_at(wait, silent_at, f.now)
-    return _released(f, why, back_off=back_off)
+    return _released(f, reason, back_off=back_off)
 
 
 def is_releasing(f: InFlightNode) -> bool:
@@ -140,7 +142,7 @@ def is_releasing(f: InFlightNode) -> bool:
     )
 
 
-def _released(f: InFlightNode, why: str, *, back_off: bool) -> Step:
+def _released(f: InFlightNode, reason: str, *, back_off: bool) -> Step:
     cordon = cordon_at_release(f.node, f.record, proven=False)
     record = updated_record(
         f.record,
@@ -156,9 +158,9 @@ def _released(f: InFlightNode, why: str, *, back_off: bool) -> Step:
     if back_off:
         seconds = limits.next_back_off(record)
         record = replace(
-            record, cause=why, back_off_seconds=seconds, back_off_until=f.now.at + seconds
+            record, cause=reason, back_off_seconds=seconds, back_off_until=f.now.at + seconds
         )
-    return _release_node(f, record, f"released unchanged: {why}", proven=False)
+    return _release_node(f, record, f"released unchanged: {reason}", proven=False)
 
 
 def fail(f: InFlightNode, cause: str) -> NodeOutcome:
