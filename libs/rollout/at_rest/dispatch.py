@@ -11,7 +11,6 @@ from libs.rollout.at_rest.eligibility import (
     validation_candidate,
 )
 from libs.rollout.at_rest.running_driver import (
-    DriverRun,
     covers_run,
     current_run,
     is_in_place,
@@ -195,12 +194,8 @@ def is_in_sync(node: NodeView, record: NodeRecord, pool: PoolView) -> bool:
     run = current_run(node, pool)
     if run is None or not run.ready or run.instance == record.revalidated:
         return False
-    return not _failed_validation(node, run)
-
-
-def _failed_validation(node: NodeView, run: DriverRun) -> bool:
     evidence = node.evidence
-    return evidence is not None and not evidence.passed and covers_run(evidence, run)
+    return evidence is None or evidence.passed or not covers_run(evidence, run)
 
 
 def _failed_wait(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> Wait:

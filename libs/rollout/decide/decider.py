@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from libs.rollout.decide.node_index import NodeIndex
 from libs.rollout.decide.outcome_tracker import NodePools, OutcomeTracker
 from libs.rollout.decide.pool_decider import PoolDecider
-from libs.rollout.decision import Decision, Step, Wait, WriteRollout
+from libs.rollout.decision import Decision, Step, Wait
 from libs.rollout.freshness import freshness
 from libs.rollout.limits import stale_source
 from libs.rollout.reconcile.contribution import contribution_of
@@ -155,13 +155,12 @@ class Decider:
     def _count_in_pools(self, node: NodeView, now: Instant) -> None:
         """Update the contributions of the node to all its pools."""
         name, uid = node.name, node.uid
-        stepper, keys = self._index.pools_of(node, self._deciders)
-        decider = self._deciders.get(stepper)
-        counting = (
-            decider.as_only_pool
-            if decider is not None and len(keys) == 1
-            else self._deciders_of(keys)
-        )
+        governing, keys = self._index.pools_of(node, self._deciders)
+        decider = self._deciders.get(governing)
+        if decider is not None and len(keys) == 1:
+            counting = decider.as_only_pool
+        else:
+            counting = tuple([self._deciders[key] for key in keys])
         membership = self._node_pools.get(name)
         if membership is None:
             membership = self._node_pools[name] = NodePools()
@@ -175,9 +174,6 @@ class Decider:
         for counted in counting:
             entry = counted.in_flight.get(uid)
             counted.put(contribution_of(node, entry, counted.view.key, now.at))
-
-    def _deciders_of(self, keys: Iterable[str]) -> tuple[PoolDecider, ...]:
-        return tuple([self._deciders[key] for key in keys])
 
     def _evaluate(self, now: Instant, *, leading: bool) -> set[str]:
         """Evaluate changed pools; return the nodes to step again."""
@@ -211,6 +207,10 @@ class Decider:
     def _delta(self, changed: Iterable[str], now: Instant, *, leading: bool) -> DecisionDelta:
         nodes, outcomes = self._index.nodes, self._outcomes
         all_waits, deciders = outcomes.waits, sorted(self._deciders.items())
+        # Until our epoch is in every Rollout, nothing else is written.
+        writes = [
+            decider.write if leading else decider.epoch_write(now.epoch) for _, decider in deciders
+        ]
         preflight_steps: dict[str, Step] = {}
         for _, decider in deciders:
             preflight_steps |= decider.grant.preflight_steps
@@ -232,7 +232,7 @@ class Decider:
             steps=steps,
             waits=waits,
             no_longer_waiting=tuple(cleared),
-            rollouts=self._rollouts(now, leading=leading),
+            rollouts=tuple(write for write in writes if write is not None),
             cancelled=tuple(sorted(outcomes.evicting)),
             probes=tuple(
                 sorted({name for _, decider in deciders for name in decider.grant.probes})
@@ -240,11 +240,3 @@ class Decider:
             budgets={key: decider.account for key, decider in deciders},
             wake_at=self.wake_at,
         )
-
-    def _rollouts(self, now: Instant, *, leading: bool) -> tuple[WriteRollout, ...]:
-        """Until our epoch is in every Rollout, nothing else is written."""
-        deciders = [decider for _, decider in sorted(self._deciders.items())]
-        writes = [
-            decider.write if leading else decider.epoch_write(now.epoch) for decider in deciders
-        ]
-        return tuple(write for write in writes if write is not None)

@@ -26,9 +26,6 @@ class NodeIndex:
         previous = self.nodes.get(node.name)
         self.nodes[node.name] = node
         self.names[node.uid] = node.name
-        return self._renamed(previous, node)
-
-    def _renamed(self, previous: NodeView | None, node: NodeView) -> str:
         if previous is None or previous.uid == node.uid:
             return ""
         del self.names[previous.uid]

@@ -3,6 +3,7 @@
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
@@ -220,8 +221,4 @@ def drain(f: InFlightNode) -> NodeOutcome:
 
 
 def _quiesce_and_start(f: InFlightNode) -> NodeOutcome:
-    return quiesce(f, slots.QUIESCED, _release_with_back_off) or start(f)
-
-
-def _release_with_back_off(f: InFlightNode, reason: str) -> NodeOutcome:
-    return release(f, reason, back_off=True)
+    return quiesce(f, slots.QUIESCED, partial(release, back_off=True)) or start(f)

@@ -80,6 +80,9 @@ def contribution_of(
     here = record is None or record.pool == pool or not record.pool
     present = node.pool == pool
     lease = upgrade_lease(node) if here and node.lease is not None else None
+    failed_on = ""
+    if record is not None and record.started and not record.outside and record.pool == pool:
+        failed_on = record.target if record.state == _FAILED else ""
     base = NodeContribution(
         name=node.name,
         uid=node.uid,
@@ -91,7 +94,7 @@ def contribution_of(
         write_unconfirmed=node.unconfirmed_write_at is not None
         and now < node.unconfirmed_write_at + UNBEGUN_SECONDS,
         ready=node.ready,
-        failed_on=_failed_on(record, pool),
+        failed_on=failed_on,
     )
     if lease is not None:
         return _leased(base, node, record, lease, entry)
@@ -102,12 +105,6 @@ def contribution_of(
     # A record from another pool says nothing about this entry.
     arrives = present and record is not None and record.token < entry.token
     return _unbegun(base, node, record, entry, now) if arrives else _removed(base)
-
-
-def _failed_on(record: NodeRecord | None, pool: str) -> str:
-    if record is None or record.outside or not record.started or record.pool != pool:
-        return ""
-    return record.target if record.state == _FAILED else ""
 
 
 def _leased(
@@ -121,14 +118,13 @@ def _leased(
     if record is None:
         if entry is None:
             return base
-        target = "" if entry.outside else entry.target
         return replace(
             base,
             entry=entry,
             leased=True,
             started=True,
             counted_targets=_targets(entry),
-            failed_on=target,
+            failed_on="" if entry.outside else entry.target,
         )
     current = InFlight(
         node=node.name,
@@ -165,7 +161,10 @@ def _unleased(
     if record is None:
         if not entry.target and not node.driver_label:
             return _removed(base)
-        if _was_begun(node) or _was_received(node, entry):
+        # Values that a first write leaves; what others wrote there says nothing.
+        was_begun = any(node.has_our_value(field) for field in _BEGINNING)
+        agents = node.components.values()
+        if was_begun or any(agent.highest_order.token >= entry.token for agent in agents):
             return _ended(base, EntryResult.FAILED, entry, entry.target)
         return _unbegun(base, node, None, entry, now)
     if record.token < entry.token:
@@ -173,21 +172,9 @@ def _unleased(
     proof = record.evidence
     if proof is not None and proof.passed and proof.token >= entry.token:
         return _ended(base, EntryResult.VALIDATED, entry, record.target)
-    return (
-        _ended(base, EntryResult.FAILED, entry, record.target) if record.started else _removed(base)
-    )
-
-
-def _was_begun(node: NodeView) -> bool:
-    """Whether the node has values that a beginning writes; values of others do not count."""
-    return any(node.has_our_value(field) for field in _BEGINNING)
-
-
-def _was_received(node: NodeView, entry: InFlight) -> bool:
-    """Whether an agent has reported the token, so that the operation did begin."""
-    return any(
-        component.highest_order.token >= entry.token for component in node.components.values()
-    )
+    if record.started:
+        return _ended(base, EntryResult.FAILED, entry, record.target)
+    return _removed(base)
 
 
 def _unbegun(
