@@ -1,6 +1,5 @@
-"""The upgrade engine: decide, foresee, judge.
+"""The upgrade engine: pure functions from views of a fleet to decisions.
 
-Here may live: `decide` and its parts, the forecast, the world model, and the audit: pure functions
-over views. Here must not live: I/O, a clock, asyncio, or an import of `bus` or `kube`; whoever
-calls brings the time and carries the decision out. Imports policy and contracts.
+No I/O, no clock, no asyncio, no import of `bus` or `kube`: the caller passes the time in and
+carries the decision out.
 """

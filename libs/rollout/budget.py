@@ -1,7 +1,4 @@
-"""How much of a pool may be unavailable, and which of its nodes are (docs/states.md#budget).
-
-Sets, never counters that are carried along. Must not know who wants to start, or why.
-"""
+"""How many nodes of a pool may be unavailable, and which ones are (docs/states.md#budget)."""
 
 from typing import Final
 
@@ -11,22 +8,22 @@ from libs.policy.kinds.upgrade_policy import UpgradePolicy
 from libs.rollout.views.node import NodeView
 
 NON_DISRUPTIVE: Final = frozenset({Operation.BRING_UP, Operation.VALIDATE})
-"""Under a lease for one of these a node is not unavailable for the lease's sake."""
+"""A lease for one of these operations does not make its node unavailable."""
 
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
 _NEVER_DONE: Final = frozenset({Operation.BRING_UP, Operation.TAKE_OVER})
 
 
 def unavailable_limit(upgrade: UpgradePolicy, *, base: int, present: int) -> int:
-    """How many nodes may be unavailable; no base yet: as many as there are."""
-    amount = upgrade.max_unavailable
-    if scaled_value(amount, 100) == 0:
+    """Return how many nodes may be unavailable; without a base, relative to the nodes present."""
+    maximum = upgrade.max_unavailable
+    if scaled_value(maximum, 100) == 0:
         return 0
-    return max(1, scaled_value(amount, min(base, present) if base else present))
+    return max(1, scaled_value(maximum, min(base, present) if base else present))
 
 
 def unavailable_reason(node: NodeView, record: NodeRecord | None) -> str:
-    """Why the node counts as unavailable; empty: it is available."""
+    """Return why the node counts as unavailable; empty: it is available."""
     if node.lease is not None and _lowered_by_lease(node, record):
         return "in an upgrade" if _ours(node) else "leased"
     if node.state == _FAILED or (record is not None and record.state == _FAILED):
@@ -35,12 +32,12 @@ def unavailable_reason(node: NodeView, record: NodeRecord | None) -> str:
         return "not ready"
     if node.cordoned:
         return "cordoned"
-    lacks = node.loaded is None and node.modules_reported
-    return "without a driver" if lacks and _should_have(node, record) else ""
+    no_driver = node.loaded is None and node.modules_reported
+    return "without a driver" if no_driver and _should_have(node, record) else ""
 
 
 def counts_for_base(node: NodeView, record: NodeRecord | None) -> bool:
-    """Whether it was done here before: only then a node that joined counts for the base."""
+    """Whether the node was done in this pool before: only then a joined node counts."""
     if node.state == _DONE:
         return True
     if record is None:
@@ -66,8 +63,8 @@ def _ours(node: NodeView) -> bool:
 
 
 def _should_have(node: NodeView, record: NodeRecord | None) -> bool:
-    """It had a driver, or is told to run one; what is brought up for the first time never did."""
-    first = record is not None and record.operation is Operation.BRING_UP
-    if first and node.lease is not None:
+    """Whether the node had a driver or should run one; not during its first bring-up."""
+    bring_up = record is not None and record.operation is Operation.BRING_UP
+    if bring_up and node.lease is not None:
         return False
     return bool(node.driver_label) or (record is not None and record.evidence is not None)

@@ -1,7 +1,4 @@
-"""What was decided: actions with their guards, and a reason for each node that has to wait.
-
-Data only. Whoever carries it out brings the ports; whoever decides is elsewhere.
-"""
+"""Decisions as data: actions with their guards, and a reason for each node that waits."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -15,33 +12,29 @@ from libs.contracts.waits import WaitCode
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Why a node is not where its policy wants it, and who can change that."""
+    """Why a node is not where its policy wants it, and what can end that."""
 
     code: WaitCode
     detail: str
     since: float
     until: float | None = None
-    """None: for ever."""
+    """None: without limit."""
     who: str = ""
 
 
-# What is done about one node. Of a step's actions each is done after the one before it succeeded;
-# what fails ends the step: the node is looked at again.
-
-
 class NodeApplyConfiguration(msgspec.Struct, frozen=True, kw_only=True):
-    """All that we apply to a Node. What is not here, we give up."""
+    """All that we apply to a Node. A field that is left out is given up."""
 
     state: str = ""
     driver_label: str = ""
     lease: NodeLease | None = None
     record: NodeRecord | None = None
     unschedulable: bool | None = None
-    """True: our cordon. False: written outright, where another manager would keep it. None: not
-    ours to say."""
+    """True: our cordon. False: written outright, where another manager would keep the cordon. None:
+    not applied."""
     initially_cordoned: bool = False
     cleared: tuple[str, ...] = ()
-    """Keys of labels and annotations that others set and we must remove: forced to be empty."""
+    """Keys of labels and annotations set by others that we must remove: forced to be empty."""
 
 
 class WriteNode(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -51,11 +44,11 @@ class WriteNode(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     revision: str
     applied: NodeApplyConfiguration
     lowers_capacity: bool = False
-    """It may make an available node unavailable."""
+    """The write may make an available node unavailable."""
 
 
 class WriteSlot(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A component's slot is to hold this command."""
+    """Write this command into the slot of a component."""
 
     component: str
     command: Command
@@ -69,7 +62,7 @@ class AskPreflight(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class PodRef(msgspec.Struct, frozen=True, kw_only=True):
-    """This pod, and not one of the same name after it."""
+    """A pod identified by uid, so that a later pod of the same name is not meant."""
 
     namespace: str
     name: str
@@ -77,32 +70,32 @@ class PodRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EvictPods(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """These pods are to leave: a job that goes on until they are gone or it is cancelled."""
+    """Evict these pods: a job that runs until they are gone or it is cancelled."""
 
     pods: tuple[PodRef, ...]
     by_force: bool = False
-    """Deleted rather than evicted: the strategy says ForceDelete, and the limit has passed."""
+    """Delete instead of evict: the strategy says ForceDelete, and the limit has passed."""
 
 
 class DeleteDriverPod(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Its DaemonSet makes it anew."""
+    """Delete a driver pod, so that its DaemonSet creates it again."""
 
     pod: PodRef
 
 
 class NoticeKind(StrEnum):
-    """What is worth an event of its own, beside a new state."""
+    """Kinds of events beside state changes."""
 
     EDIT = "edit"
-    """Somebody edited what is ours."""
+    """A field of ours was edited."""
     REQUEST = "request"
-    """Somebody asked for something, and it was done."""
+    """A request was carried out."""
     CORDON = "cordon"
-    """Somebody took our cordon away, and it was put back."""
+    """Our cordon was removed, and is restored."""
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Something to tell people, once, when the write before it was done."""
+    """An event for people, emitted once, after the write before it succeeded."""
 
     kind: NoticeKind
     field: str
@@ -116,7 +109,11 @@ Action = WriteNode | WriteSlot | AskPreflight | EvictPods | DeleteDriverPod | No
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done about a node now, and what it waits for besides."""
+    """What to do about a node now, and what it waits for beside that.
+
+    Each action runs after the previous one succeeded. A failure ends the step; the node is then
+    decided again.
+    """
 
     actions: tuple[Action, ...]
     because: str
@@ -126,70 +123,67 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A node that could start now, as far as it alone is concerned. The pool says whether."""
+    """A node that could start now, as far as the node alone is concerned."""
 
     operation: Operation
     target: str
     label: str
     """Empty: the driver is removed."""
     outside: bool = False
-    """It failed on an earlier target, or is merely validated again: outside the counts of bounded
-    harm and of `maxParallelUpgrades`."""
+    """The node failed on an earlier target, or is only validated again: outside the counts of
+    bounded harm and of `maxParallelUpgrades`."""
     check: PreflightCheck | None = None
-    """The preflight it needs; None: it needs none, or a person waived it."""
+    """The preflight check that the node needs; None: none, or a person waived it."""
 
 
 NodeOutcome = Step | Wait | Candidate | None
-"""Of one node. None: it is where its policy wants it."""
-
-
-# What is done about a pool.
+"""None: the node is where its policy wants it."""
 
 
 class WriteRollout(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The Rollout of a pool is to say this, by compare-and-set; without a uid it is made."""
+    """Write the Rollout of a pool by compare-and-set; without a uid it is created."""
 
     pool: str
     uid: str = ""
     revision: str = ""
     status: RolloutStatus
     brake: Brake | None = None
-    """Of one that is made anew after it was lost: the one thing we ever write into `spec`."""
+    """Set on a Rollout that is rebuilt after it was lost: the only thing we ever write into `spec`.
+    """
     has_finalizer: bool = True
-    """Whether our finalizer is to be on it."""
+    """Our finalizer should be on the object."""
     granted: tuple[str, ...] = ()
-    """Names of nodes that it grants a start."""
+    """Names of nodes that this write grants a start."""
     because: str = ""
 
 
 class BudgetUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a pool's budget is."""
+    """The budget of a pool and what uses it."""
 
     limit: int
     base: int
     unavailable: Mapping[str, str]
-    """By name of the node: why it counts."""
+    """By node name: why the node counts as unavailable."""
     parallel: int
-    """Of `maxParallelUpgrades`: how many are used."""
+    """How many of `maxParallelUpgrades` are used."""
     parallel_limit: int | None
-    """None: as many as `maxUnavailable` allows."""
+    """None: limited by `maxUnavailable` only."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, at one moment."""
+    """All that follows for the fleet at one moment."""
 
     steps: Mapping[str, Step] = {}
-    """By name of the node."""
+    """By node name."""
     waits: Mapping[str, Wait] = {}
-    """By name, every node that is not where its policy wants it and about which nothing is done."""
+    """By node name: every node that is not where its policy wants it and has no step."""
     rollouts: tuple[WriteRollout, ...] = ()
     cancelled: tuple[str, ...] = ()
     """Nodes whose evictions are no longer wanted."""
     probes: tuple[str, ...] = ()
-    """Sources that must prove themselves before anything can start."""
+    """Sources that must prove that they are current before anything can start."""
     budgets: Mapping[str, BudgetUsage] = {}
-    """By pool."""
     wake_at: float | None = None
     """When to decide again if nothing changes until then."""
     deposed: bool = False
-    """A later leader has written into a Rollout: nothing may be done by this one."""
+    """A later leader has written into a Rollout: this one must do nothing."""

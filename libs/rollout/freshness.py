@@ -1,7 +1,4 @@
-"""Whether what is seen is recent enough to take something away on it (docs/states.md#freshness).
-
-Must not know nodes or pools.
-"""
+"""Whether the sources are recent enough to take capacity away (docs/states.md#freshness)."""
 
 from typing import Final
 
@@ -14,18 +11,18 @@ PROBE_SECONDS: Final = 10.0
 
 
 class Freshness(msgspec.Struct, frozen=True, kw_only=True):
-    """What must be asked before something starts, and whether it can start all the same."""
+    """The sources to probe before a start, and why nothing may start yet."""
 
     probes: tuple[str, ...] = ()
     stale_reason: str = ""
-    """Why nothing that lowers capacity starts now, for a person."""
+    """Why nothing that lowers capacity starts now; empty: all sources are fresh."""
     wake_at: float | None = None
 
 
 def freshness(now: Instant) -> Freshness:
-    """Each source that is not quite fresh is asked once, and given time to answer."""
+    """Probe each source older than PROBE_SECONDS once, and give it time to answer."""
     probes: list[str] = []
-    asked: list[tuple[float, str]] = []
+    pending: list[tuple[float, str]] = []
     for name, source in sorted(now.visibility.sources.items()):
         age = now.at - source.proved
         if age <= PROBE_SECONDS:
@@ -34,12 +31,12 @@ def freshness(now: Instant) -> Freshness:
         if since is None or since <= source.proved:
             probes.append(name)
         elif now.at - since < PROBE_SECONDS:
-            asked.append((since + PROBE_SECONDS, name))
+            pending.append((since + PROBE_SECONDS, name))
         elif age > STALE_AFTER:
             probes.append(name)
-    names = sorted({*probes, *(name for _, name in asked)})
+    names = sorted({*probes, *(name for _, name in pending)})
     return Freshness(
         probes=tuple(probes),
-        stale_reason=f"not proven lately: {', '.join(names)}" if names else "",
-        wake_at=min(asked)[0] if asked else None,
+        stale_reason=f"waiting for current data on {', '.join(names)}" if names else "",
+        wake_at=min(pending)[0] if pending else None,
     )

@@ -1,7 +1,7 @@
-"""Until when a state may last, and what moves that moment (docs/states.md#limits).
+"""Deadlines of states, and what extends them (docs/states.md#limits).
 
-A limit is a moment, reckoned once, when the state is written. Only a Freeze moves all of them; the
-time for which nothing could be heard moves those that a report would have ended.
+A deadline is computed once, when the state is written. A Freeze extends all of them; a bus outage
+extends those of states that a report would end.
 """
 
 from typing import Final
@@ -16,9 +16,9 @@ DRIVER_START: Final = 30 * 60.0
 VALIDATION: Final = 600.0
 
 FORCED: Final = 120.0
-"""After so long pods that were deleted by force, and are still there, fail the node."""
+"""Pods deleted by force that are still there after this time fail the node."""
 TAINT: Final = 1.0
-"""So long a write waits for the taint that follows our cordon; meeting it would be a conflict."""
+"""How long a write waits for the taint that follows our cordon, to avoid a conflict."""
 RESTARTS: Final = 3
 """So many restarts of a driver fail its node."""
 STALE_AFTER: Final = 90.0
@@ -27,7 +27,7 @@ LONGEST_BACK_OFF: Final = 6 * 3600.0
 
 
 def deadline(state: UpgradeState, pool: PoolView, now: Instant) -> float | None:
-    """When a state that begins now ends by itself; None: never."""
+    """Return when a state that begins now ends by itself; None: never."""
     upgrade = pool.upgrade
     match state:
         case UpgradeState.WAIT_FOR_JOBS_REQUIRED:
@@ -46,18 +46,17 @@ def deadline(state: UpgradeState, pool: PoolView, now: Instant) -> float | None:
 
 
 def bus_outage_seconds(now: Instant, since: float) -> float:
-    """For how long nothing could be heard since then."""
-    sight = now.visibility
-    gone = sum(max(0.0, end - max(begin, since)) for begin, end in sight.bus_outages)
-    if sight.bus_down_since is not None:
-        gone += max(0.0, now.at - max(sight.bus_down_since, since))
-    return gone
+    visibility = now.visibility
+    seconds = sum(max(0.0, end - max(begin, since)) for begin, end in visibility.bus_outages)
+    if visibility.bus_down_since is not None:
+        seconds += max(0.0, now.at - max(visibility.bus_down_since, since))
+    return seconds
 
 
 def deadline_extension(
     record: NodeRecord, pool: PoolView, now: Instant, *, reported: bool
 ) -> float:
-    """By how much the record's limits have moved since its state began."""
+    """Return by how much the deadlines of the record have moved since its state began."""
     frozen = max(0.0, pool.constraints.frozen_seconds - record.frozen_seconds)
     return frozen + (bus_outage_seconds(now, record.since) if reported else 0.0)
 
@@ -65,24 +64,22 @@ def deadline_extension(
 def effective_deadline(
     record: NodeRecord, pool: PoolView, now: Instant, *, reported: bool = False
 ) -> float | None:
-    """When the state ends by itself, as things are now; `reported`: a report would end it."""
+    """Return the current deadline; `reported`: a report would end the state."""
     if record.deadline is None:
         return None
     return record.deadline + deadline_extension(record, pool, now, reported=reported)
 
 
 def is_past(moment: float | None, now: Instant) -> bool:
-    """Whether it is over."""
     return moment is not None and now.at >= moment
 
 
 def next_back_off(record: NodeRecord) -> float:
-    """How long the next back-off is, after the one that the record has."""
     return min(max(BACK_OFF, 2 * record.back_off_seconds), LONGEST_BACK_OFF)
 
 
 def stale_source(now: Instant) -> str:
-    """A source that is too old to take anything away on, if there is one."""
+    """Return a source that is too old to lower capacity on; empty: there is none."""
     oldest = now.at - STALE_AFTER
     for name, source in now.visibility.sources.items():
         if source.proved < oldest:

@@ -1,7 +1,7 @@
-"""One write to a Node: the whole of what we own on it, put together in one place.
+"""Writes to a Node: everything that we own on it, assembled in one place.
 
-Every step that writes goes through `written`, so that state, driver label, lease, record and cordon
-cannot come apart. Which write it is to be is decided elsewhere.
+Every step that writes goes through `write_step`, so that state, driver label, lease, record and
+cordon stay consistent.
 """
 
 from collections.abc import Sequence
@@ -20,27 +20,27 @@ from libs.rollout.views.pool import PoolView
 
 
 def current_record(node: NodeView) -> NodeRecord | None:
-    """The record, if there is one of this Node and not of an earlier one of its name."""
+    """Return the record, unless it belongs to an earlier Node of the same name."""
     record = node.record
     return record if isinstance(record, NodeRecord) and record.node_uid == node.uid else None
 
 
 def current_lease(node: NodeView) -> NodeLease | None:
-    """The lease, if there is one for this Node and not for an earlier one of its name."""
+    """Return the lease, unless it belongs to an earlier Node of the same name."""
     lease = node.lease
     return lease if isinstance(lease, NodeLease) and lease.node_uid == node.uid else None
 
 
 def upgrade_lease(node: NodeView) -> NodeLease | None:
-    """The lease, if it is the engine's own."""
+    """Return the lease if the engine owns it."""
     lease = current_lease(node)
     return lease if lease and lease.owner is LeaseOwner.UPGRADE else None
 
 
 def updated_record(record: NodeRecord, node: NodeView, now: Instant, **changes: Any) -> NodeRecord:
-    """The record in another state, or attempt: since now, in this boot, under this epoch."""
-    fresh = {"since": now.at, "boot_id": node.boot_id, "epoch": now.epoch, "node_uid": node.uid}
-    return msgspec.structs.replace(record, **{**fresh, "deadline_renewed": False, **changes})
+    """Change the record; it holds since now, in this boot, under this epoch."""
+    fields = {"since": now.at, "boot_id": node.boot_id, "epoch": now.epoch, "node_uid": node.uid}
+    return msgspec.structs.replace(record, **{**fields, "deadline_renewed": False, **changes})
 
 
 def record_in_state(
@@ -51,44 +51,43 @@ def record_in_state(
     now: Instant,
     **changes: Any,
 ) -> NodeRecord:
-    """The record in a state that begins now, with the limit of that state."""
-    limited = {
+    """Return the record in a state that begins now, with the deadline of that state."""
+    fields = {
         "state": state,
         "deadline": limits.deadline(state, pool, now),
         "frozen_seconds": pool.constraints.frozen_seconds,
     }
-    return updated_record(record, node, now, **{**limited, **changes})
+    return updated_record(record, node, now, **{**fields, **changes})
 
 
 def current_driver_pod(node: NodeView) -> DriverPod | None:
-    """The driver pod that the machine has now, rather than one that is about to go."""
+    """Return the driver pod that the node has now, rather than one that is terminating."""
     admitted = node.gate.admitted_pod_uid if node.gate is not None else ""
     pods = sorted(node.driver_pods, key=lambda pod: (pod.deleting, pod.uid != admitted))
     return pods[0] if pods else None
 
 
 def unchanged_cordon(node: NodeView) -> bool | None:
-    """What we apply of the cordon if nothing about it is to change."""
+    """Return the value to apply so that the cordon stays as it is."""
     return True if node.is_owned(NodeField.CORDON) and node.cordoned else None
 
 
 def is_only_our_cordon(node: NodeView) -> bool:
-    """Whether its cordon, if there is one, is ours and nobody else's."""
     return node.is_owned(NodeField.CORDON) and not node.other_managers(NodeField.CORDON)
 
 
 def has_adopted_cordon(node: NodeView, record: NodeRecord) -> bool:
-    """Whether the cordon is still that of the upgrade which was taken over.
+    """Whether the cordon is still the one of the adopted upgrade.
 
-    We share in it from then on; whoever takes it away, or sets it anew, takes our part too.
+    We co-own an adopted cordon. A manager that removes or sets it anew ends our share.
     """
     return record.cordon_adopted and node.is_owned(NodeField.CORDON)
 
 
 def cordon_at_release(node: NodeView, record: NodeRecord, *, proven: bool) -> bool | None:
-    """Ours is dropped, and stays where anybody else has it too (docs/states.md#writes).
+    """Drop our cordon, which stays where another manager owns it too (docs/states.md#writes).
 
-    A node that had failed stays cordoned until it is proven to work.
+    A node that had failed stays cordoned until its driver is proven.
     """
     if node.keep_cordoned or (record.unproven and not proven):
         return unchanged_cordon(node)
@@ -98,26 +97,25 @@ def cordon_at_release(node: NodeView, record: NodeRecord, *, proven: bool) -> bo
 
 
 def needs_cordon(record: NodeRecord) -> bool:
-    """Whether the operation under way keeps its node cordoned."""
     return record.operation not in NON_DISRUPTIVE
 
 
 def record_for_restart(
     node: NodeView, record: NodeRecord, pool: PoolView, now: Instant, **changes: Any
 ) -> NodeRecord:
-    """The record back where its driver is started: what came after is void.
+    """Return the record back in the state that starts the driver; what came after is void.
 
-    Modules that are loaded have to come out once more, for which operands are paused again.
+    Loaded modules have to be unloaded again, for which operands are paused again.
     """
     old = current_driver_pod(node)
     loaded = node.loaded is not None and record.operation is not Operation.RESTART
-    again = {
+    fields = {
         "old_pod_uid": old.uid if old is not None else record.old_pod_uid,
         "paused": record.paused or loaded,
         "evidence": None,
     }
     state = UpgradeState.POD_RESTART_REQUIRED
-    return record_in_state(state, record, node, pool, now, **{**again, **changes})
+    return record_in_state(state, record, node, pool, now, **{**fields, **changes})
 
 
 def write_step(
@@ -135,13 +133,13 @@ def write_step(
     notes: Sequence[Notice] = (),
     before: Sequence[Action] = (),
 ) -> Step:
-    """The step that writes this; the state label is the record's. None keeps what is there.
+    """Build the step that writes the Node; the state label is the record's. None keeps a value.
 
-    `before` are actions that must have succeeded before the write, `lowers` says that it may make
-    the node unavailable: the record then names what was seen.
+    `before` are actions that must succeed before the write. `lowers_capacity`: the write may make
+    the node unavailable; the record then names the revisions it was decided on.
     """
-    known = current_record(node)
-    if record is not None and known is not None:
+    previous = current_record(node)
+    if record is not None and previous is not None:
         record = msgspec.structs.replace(record, cordon_adopted=has_adopted_cordon(node, record))
     if lowers_capacity and record is not None:
         seen = {name: source.revision for name, source in now.visibility.sources.items()}

@@ -1,7 +1,6 @@
-"""Slots of components: what they hold, what they are to hold instead, and what was answered.
+"""Command slots of components: what they hold, new commands for them, and the answers.
 
-A slot is desired state: nothing is sent that is there already. Which command a state asks for is
-decided elsewhere.
+A slot is desired state: a command that is already there is not sent again.
 """
 
 from typing import Final
@@ -21,23 +20,23 @@ DRIVER: Final = Writer.DRIVER.value
 VALIDATOR: Final = Writer.VALIDATOR.value
 PLUGIN: Final = Writer.PLUGIN.value
 QUIESCED: Final = (PLUGIN, Writer.TELEMETRY.value, Writer.DISCOVERY.value, VALIDATOR)
-"""Those that must let go of the devices before an unload; the driver agent does in its `swap`."""
+"""Components that must release the devices before an unload; the driver agent does so in its
+`swap`."""
 
 _FOR_GOOD: Final = 10 * 365 * 86400.0
 
 
 def next_order(component: Component, token: int) -> Order:
-    """An order above all that the slot or the component has shown under this token."""
-    shown = [component.highest_order]
+    """Return an order above all that the slot or the component has reported under this token."""
+    orders = [component.highest_order]
     if component.slot is not None:
-        shown.append(component.slot.order)
-    return Order(token, 1 + max((order.op for order in shown if order.token == token), default=0))
+        orders.append(component.slot.order)
+    return Order(token, 1 + max((order.op for order in orders if order.token == token), default=0))
 
 
 def new_command(
     node: NodeView, name: str, body: CommandBody, now: Instant, *, token: int, deadline: float
 ) -> WriteSlot:
-    """A new op for a component."""
     command = Command.of(
         body,
         node=node.name,
@@ -53,14 +52,14 @@ def new_command(
 def idle_command(
     node: NodeView, name: str, now: Instant, *, token: int, proven: Proven | None = None
 ) -> WriteSlot:
-    """A component has nothing to do, for good; the driver agent and the validator: with a proof."""
+    """Return an `idle` without a deadline; for driver agent and validator with what is proven."""
     return new_command(
         node, name, Idle(proven=proven), now, token=token, deadline=now.at + _FOR_GOOD
     )
 
 
 def renewed_epochs(node: NodeView, now: Instant) -> tuple[WriteSlot, ...]:
-    """Slots of an earlier leader, as ours: the same ops, under our epoch."""
+    """Return the commands of an earlier leader, unchanged but for our epoch."""
     return tuple(
         WriteSlot(component=name, command=replace(component.slot, epoch=now.epoch))
         for name, component in node.components.items()
@@ -71,9 +70,9 @@ def renewed_epochs(node: NodeView, now: Instant) -> tuple[WriteSlot, ...]:
 
 
 def held_command(node: NodeView, name: str, token: int, *kinds: CommandKind) -> Command | None:
-    """What the slot holds, if it is of this token and one of these kinds, or of any.
+    """Return the command in the slot if it has this token and one of these kinds (or any).
 
-    Of a Node that was there before under this name it holds nothing: tokens begin anew.
+    A command for an earlier Node of this name does not count: its tokens are of another sequence.
     """
     component = node.components.get(name)
     slot = component.slot if component is not None else None
@@ -85,7 +84,7 @@ def held_command(node: NodeView, name: str, token: int, *kinds: CommandKind) -> 
 def live_command(
     node: NodeView, name: str, token: int, now: Instant, *kinds: CommandKind
 ) -> Command | None:
-    """What the slot holds, if it can still be done, or was."""
+    """Return the command in the slot if it can still be carried out, or was."""
     command = held_command(node, name, token, *kinds)
     if command is None or is_lapsed(node.components[name], command, now):
         return None
@@ -93,29 +92,26 @@ def live_command(
 
 
 def slot_result(node: NodeView, name: str, command: Command | None) -> Result | None:
-    """How this op ended, if it did."""
+    """Return how this op ended, if it did."""
     return None if command is None else command_result(node.components[name], command)
 
 
-def is_same_op(one: Command | Progress | Refusal | Result, other: Command) -> bool:
-    """Whether both are about the same op."""
-    return one.op == other.op and one.token == other.token
+def is_same_op(message: Command | Progress | Refusal | Result, other: Command) -> bool:
+    return message.op == other.op and message.token == other.token
 
 
 def command_result(component: Component, command: Command) -> Result | None:
-    """How this op ended, if it did."""
     result = component.result
     return result if result is not None and is_same_op(result, command) else None
 
 
 def command_progress(component: Component, command: Command) -> Progress | None:
-    """How far this op is, if it is under way."""
     progress = component.progress
     return progress if progress is not None and is_same_op(progress, command) else None
 
 
 def is_lapsed(component: Component, command: Command, now: Instant) -> bool:
-    """Whether this op will never be done: it takes another one."""
+    """Whether this op will never be carried out, so that a new one is needed."""
     result = command_result(component, command)
     if result is not None:
         return result.outcome == Ended.SUPERSEDED
@@ -129,8 +125,8 @@ def is_lapsed(component: Component, command: Command, now: Instant) -> bool:
 
 
 def refusal_text(component: Component, command: Command | None) -> str:
-    """Why the component does not take this command, in its words."""
+    """Return how the component refused this command; empty: it did not."""
     refusal = component.refusal
     if command is None or refusal is None or not is_same_op(refusal, command):
         return ""
-    return f"it refused {command.kind.value} {command.order}: {refusal.message}"
+    return f"refused {command.kind.value} {command.order}: {refusal.message}"

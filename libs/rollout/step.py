@@ -1,7 +1,4 @@
-"""One node: what is done about it now, or why it waits, or that it could start.
-
-Must not know how many may start: the pool says so by its standing.
-"""
+"""The step of one node: what to do about it now, why it waits, or that it could start."""
 
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeOutcome
@@ -14,7 +11,7 @@ from libs.rollout.views.pool import PoolView
 
 
 def step(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
-    """What people did comes first, then what is under way, then what the policy wants."""
+    """Handle edits by people first, then the upgrade in progress, then what the policy wants."""
     outcome = handle_edits(node, pool, now)
     if outcome is not None:
         return outcome

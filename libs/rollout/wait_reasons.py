@@ -1,7 +1,4 @@
-"""How a wait is put: its code, and who can end it, as docs/states.md#waits has them.
-
-Must not know when anything waits.
-"""
+"""Building waits: code, detail, and who can end the wait (docs/states.md#waits)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -10,40 +7,40 @@ from libs.contracts.waits import WaitCode
 from libs.rollout.decision import Wait
 from libs.rollout.views.fleet import Instant
 
-NO_ACTION_NEEDED: Final = "nobody has to"
+NO_ACTION_NEEDED: Final = "no action needed"
 
 RESOLVED_BY: Final[Mapping[WaitCode, str]] = {
-    WaitCode.BUDGET: "nobody has to; whoever edits the limits",
-    WaitCode.PROOF: "whoever frees the node that holds up the proof",
-    WaitCode.HALTED: "a person, by spec.release of the Rollout; whoever writes the policy",
-    WaitCode.PAUSED: "whoever set the brake, or turned autoUpgrade off",
-    WaitCode.FROZEN: "whoever set the brake",
-    WaitCode.SKIPPED: "whoever set the skip label or the cordon",
-    WaitCode.BACK_OFF: "time; whoever writes the policy",
-    WaitCode.PREFLIGHT: "whoever removes what was found; the request without-preflight",
-    WaitCode.AGENT_SILENT: "whoever looks after that pod",
-    WaitCode.NOT_READY: "whoever looks after the machine",
+    WaitCode.BUDGET: "no action needed; the author of the policy, by raising the limits",
+    WaitCode.PROOF: "an administrator, by unblocking the nodes in progress",
+    WaitCode.HALTED: "an administrator, by spec.release of the Rollout; a new target",
+    WaitCode.PAUSED: "an administrator, by spec.brake of the Rollout or autoUpgrade",
+    WaitCode.FROZEN: "an administrator, by spec.brake of the Rollout",
+    WaitCode.SKIPPED: "an administrator, by removing the skip label or the cordon",
+    WaitCode.BACK_OFF: "no action needed; a new target",
+    WaitCode.PREFLIGHT: "an administrator, by removing the cause or the request without-preflight",
+    WaitCode.AGENT_SILENT: "an administrator of the agent named",
+    WaitCode.NOT_READY: "the administrator of the machine",
     WaitCode.TARGET_UNSETTLED: NO_ACTION_NEEDED,
-    WaitCode.TARGET_MISSING: "whoever writes the policy, or names an artefact",
+    WaitCode.TARGET_MISSING: "the author of the policy, or of the driver artefacts",
     WaitCode.JOBS: "the owners of the jobs",
     WaitCode.EVICTION: "the owners of the pods",
     WaitCode.PDB: "the owner of the disruption budget",
-    WaitCode.OPERANDS: "whoever runs those operands",
+    WaitCode.OPERANDS: "an administrator of these operands",
     WaitCode.QUIESCE: NO_ACTION_NEEDED,
-    WaitCode.OLD_DRIVER: "whoever holds the pod by a finalizer, or looks after the kubelet",
-    WaitCode.UNLOAD: "the owners of what holds the devices",
-    WaitCode.GATE: "whoever looks after the driver agent, the image or NATS",
+    WaitCode.OLD_DRIVER: "the owner of a finalizer on the pod, or the administrator of the kubelet",
+    WaitCode.UNLOAD: "the owners of the processes that use the GPU devices",
+    WaitCode.GATE: "an administrator of the driver agent, the driver image or NATS",
     WaitCode.DRIVER_START: NO_ACTION_NEEDED,
     WaitCode.VALIDATION: NO_ACTION_NEEDED,
-    WaitCode.FAILED: "a person, by a retry; the strategy's retries; a new target",
-    WaitCode.LABEL_EDITED: "the manager that edits, then a retry",
-    WaitCode.RECORD_LOST: "a person, by the request adopt or forget",
-    WaitCode.DRIVER_RESTARTING: "whoever finds out why; a retry",
-    WaitCode.FOREIGN_OPERATOR: "whoever removes one of the two operators",
-    WaitCode.POLICY_GONE: "whoever writes policies",
-    WaitCode.STALE: "whoever looks after the API server, if it lasts",
-    WaitCode.BUS: "whoever looks after NATS, if it lasts",
-    WaitCode.REFUSED: "whoever looks after what refuses it",
+    WaitCode.FAILED: "an administrator, by a retry; the retries of the strategy; a new target",
+    WaitCode.LABEL_EDITED: "the field manager that edits the node; then a retry",
+    WaitCode.RECORD_LOST: "an administrator, by the request adopt or forget",
+    WaitCode.DRIVER_RESTARTING: "an administrator, by removing the cause; then a retry",
+    WaitCode.FOREIGN_OPERATOR: "an administrator, by removing one of the two operators",
+    WaitCode.POLICY_GONE: "the author of the policy",
+    WaitCode.STALE: "no action needed; if it lasts, the administrator of the API server",
+    WaitCode.BUS: "no action needed; if it lasts, the administrator of NATS",
+    WaitCode.REFUSED: "the administrator of what refuses the request",
 }
 
 
@@ -55,13 +52,12 @@ def wait(
     *,
     who: str | None = None,
 ) -> Wait:
-    """A wait that begins now, to be ended by those whom its code names."""
-    said = RESOLVED_BY[code] if who is None else who
-    return Wait(code=code, detail=detail, since=now.at, until=until, who=said)
+    """Return a wait that begins now; `who` defaults to the entry of its code."""
+    resolver = RESOLVED_BY[code] if who is None else who
+    return Wait(code=code, detail=detail, since=now.at, until=until, who=resolver)
 
 
-def first_few(names: Iterable[str], shown: int = 5) -> str:
-    """The first of them, and how many more there are."""
-    every = list(names)
-    more = f" and {len(every) - shown} more" if len(every) > shown else ""
-    return ", ".join(every[:shown]) + more
+def first_few(names: Iterable[str], limit: int = 5) -> str:
+    items = list(names)
+    rest = f" and {len(items) - limit} more" if len(items) > limit else ""
+    return ", ".join(items[:limit]) + rest

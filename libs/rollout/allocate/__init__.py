@@ -1,8 +1,4 @@
-"""Who of a pool's candidates starts now, who is asked first, and why the others wait.
-
-`allocate` goes along the candidates in their order while there are places. Must not know what a
-start consists of, nor write anything.
-"""
+"""Grants: which candidates of a pool start now, and why the others wait."""
 
 from libs.rollout.allocate.allocation import Allocation, allocate
 from libs.rollout.allocate.queues import CandidateQueue, CandidateQueues

@@ -1,7 +1,6 @@
-"""Along the candidates of a pool, in their order: who starts, who is asked, who waits and why.
+"""Grant starts to the candidates of a pool, in their order.
 
-A node keeps its place in the order while its agent has time to answer. Must not know what is done
-about a node that starts.
+A node keeps its turn while its agent has time to answer the preflight check.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,23 +28,23 @@ from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED, wait
 
 PREFLIGHTS_AHEAD: Final = 4
-"""So many more are asked than there are places."""
+"""So many more preflight checks are requested than nodes may start."""
 RECHECKS_AT_ONCE: Final = 8
-"""So many of those whom their preflight blocks are asked again at a time."""
+"""So many failed preflight checks are repeated at a time."""
 
 
 class Allocation(msgspec.Struct, kw_only=True):
-    """What comes of it for one pool."""
+    """What is granted in one pool, and the waits that follow."""
 
     entries: dict[str, InFlight] = {}
-    """By uid: who starts."""
+    """By uid: nodes that start."""
     names: list[str] = []
     preflight_steps: dict[str, Step] = {}
-    """By name: whose agent is asked."""
+    """By name: nodes whose agent is asked."""
     waits: dict[str, Wait] = {}
-    """By name: who waits for another reason than the line in which it stands."""
+    """By name: waits for another reason than that of the node's queue."""
     changed_queues: list[CandidateQueue] = []
-    """Lines in which another code is waited for than before."""
+    """Queues whose wait code changed."""
     probes: tuple[str, ...] = ()
     wake_at: float | None = None
 
@@ -53,7 +52,7 @@ class Allocation(msgspec.Struct, kw_only=True):
 def allocate(
     pool: PoolView,
     tally: PoolTally,
-    reckoning: PoolEvaluation,
+    evaluation: PoolEvaluation,
     queues: CandidateQueues,
     *,
     nodes: Mapping[str, NodeView],
@@ -61,27 +60,24 @@ def allocate(
     fresh: Freshness,
     now: Instant,
 ) -> Allocation:
-    """Who starts now; and for each line, why who stands in it does not.
-
-    `before` is what nodes waited for at the last decision.
-    """
-    grant = Allocation()
-    room = Headroom(pool, tally, reckoning)
-    walk = _Walk(pool, queues, grant, nodes=nodes, before=before, fresh=fresh, now=now)
-    walk.along(room)
-    if reckoning.blocked_by is None:
-        walk.ask_again()
-    return grant
+    """Grant starts; `before` are the wait codes of the last decision."""
+    allocation = Allocation()
+    headroom = Headroom(pool, tally, evaluation)
+    pass_ = _Pass(pool, queues, allocation, nodes=nodes, before=before, fresh=fresh, now=now)
+    pass_.grant_starts(headroom)
+    if evaluation.blocked_by is None:
+        pass_.repeat_checks()
+    return allocation
 
 
-class _Walk:
-    """One way along the lines of a pool."""
+class _Pass:
+    """One pass over the queues of a pool."""
 
     def __init__(
         self,
         pool: PoolView,
         queues: CandidateQueues,
-        grant: Allocation,
+        allocation: Allocation,
         *,
         nodes: Mapping[str, NodeView],
         before: Mapping[str, WaitCode],
@@ -94,56 +90,57 @@ class _Walk:
         self._before = before
         self._fresh = fresh
         self._now = now
-        self._grant = grant
+        self._allocation = allocation
 
-    def along(self, room: Headroom) -> None:
-        """Places go to the smallest rank of all lines that are open; then a few are asked ahead."""
-        heads: list[tuple[Rank, QueueKey, CandidateQueue, Iterator[Rank]]] = []
-        ahead: list[tuple[Rank, CandidateQueue, Iterator[Rank]]] = []
+    def grant_starts(self, headroom: Headroom) -> None:
+        """Grant starts to the smallest ranks of all open queues; then check a few ahead."""
+        open_heads: list[tuple[Rank, QueueKey, CandidateQueue, Iterator[Rank]]] = []
+        blocked_heads: list[tuple[Rank, CandidateQueue, Iterator[Rank]]] = []
         for key, queue in self._queues.queues.items():
-            if room.is_open(key):
-                line = iter(queue.ranking)
-                heads.append((next(line), key, queue, line))
-        heapify(heads)
-        while heads:
-            rank, key, queue, line = heads[0]
-            if not room.is_open(key):
-                ahead.append((rank, queue, line))
-                heappop(heads)
+            if headroom.is_open(key):
+                ranks = iter(queue.ranking)
+                open_heads.append((next(ranks), key, queue, ranks))
+        heapify(open_heads)
+        while open_heads:
+            rank, key, queue, ranks = open_heads[0]
+            if not headroom.is_open(key):
+                blocked_heads.append((rank, queue, ranks))
+                heappop(open_heads)
                 continue
-            room.take(key)
-            self._turn_of(rank.name, key)
-            following = next(line, None)
+            headroom.take(key)
+            self._take_turn(rank.name, key)
+            following = next(ranks, None)
             if following is None:
-                heappop(heads)
+                heappop(open_heads)
             else:
-                heapreplace(heads, (following, key, queue, line))
+                heapreplace(open_heads, (following, key, queue, ranks))
         for key, queue in self._queues.queues.items():
-            if queue.set_block(room.block_reason(key)):
-                self._grant.changed_queues.append(queue)
-        self._ask_ahead(ahead)
+            if queue.set_block(headroom.block_reason(key)):
+                self._allocation.changed_queues.append(queue)
+        self._check_ahead(blocked_heads)
 
-    def _turn_of(self, name: str, lot: QueueKey) -> None:
-        """There is a place for it, which it keeps while a question to it is on its way."""
+    def _take_turn(self, name: str, key: QueueKey) -> None:
+        """Start the node whose turn it is, or hold its turn while its check is pending."""
         node, candidate = self._nodes[name], self._queues.candidates[name]
         if node.write_pending:
             return
-        asked = preflight_status(node, candidate, self._before.get(name), self._now.at)
-        unsure = "" if lot.validates_only else self._fresh.stale_reason
-        if unsure:
-            self._grant.probes, self._grant.wake_at = self._fresh.probes, self._fresh.wake_at
-        if asked.phase is PreflightPhase.NEEDED:
-            self._ask(node, candidate, self._asking(until=None))
-        elif asked.phase is PreflightPhase.PENDING:
-            self._grant.waits[name] = self._asking(until=asked.due)
-        elif unsure:
-            self._grant.waits[name] = wait(WaitCode.STALE, unsure, self._now)
+        status = preflight_status(node, candidate, self._before.get(name), self._now.at)
+        stale_reason = "" if key.validates_only else self._fresh.stale_reason
+        if stale_reason:
+            self._allocation.probes = self._fresh.probes
+            self._allocation.wake_at = self._fresh.wake_at
+        if status.phase is PreflightPhase.NEEDED:
+            self._request_check(node, candidate, self._preflight_wait(until=None))
+        elif status.phase is PreflightPhase.PENDING:
+            self._allocation.waits[name] = self._preflight_wait(until=status.due)
+        elif stale_reason:
+            self._allocation.waits[name] = wait(WaitCode.STALE, stale_reason, self._now)
         else:
             self._start(node, candidate)
 
     def _start(self, node: NodeView, candidate: Candidate) -> None:
-        self._grant.names.append(node.name)
-        self._grant.entries[node.uid] = InFlight(
+        self._allocation.names.append(node.name)
+        self._allocation.entries[node.uid] = InFlight(
             node=node.name,
             token=next_token(node),
             target=candidate.target,
@@ -151,51 +148,58 @@ class _Walk:
             outside=candidate.outside,
             validates=candidate.operation is Operation.VALIDATE,
         )
-        why = f"its start is being written into Rollout {self._pool.key}"
-        self._grant.waits[node.name] = wait(WaitCode.BUDGET, why, self._now, who=NO_ACTION_NEEDED)
+        detail = f"starting: the start is being recorded in Rollout {self._pool.key}"
+        self._allocation.waits[node.name] = wait(
+            WaitCode.BUDGET, detail, self._now, who=NO_ACTION_NEEDED
+        )
 
-    def _asking(self, *, until: float | None) -> Wait:
-        why = "its driver agent is asked whether this driver could be brought up"
-        return wait(WaitCode.PREFLIGHT, why, self._now, until, who=NO_ACTION_NEEDED)
+    def _preflight_wait(self, *, until: float | None) -> Wait:
+        detail = "waiting for the driver agent to answer the preflight check"
+        return wait(WaitCode.PREFLIGHT, detail, self._now, until, who=NO_ACTION_NEEDED)
 
-    def _ask(self, node: NodeView, candidate: Candidate, until_then: Wait) -> None:
+    def _request_check(self, node: NodeView, candidate: Candidate, wait_meanwhile: Wait) -> None:
         if candidate.check is not None:
-            self._grant.preflight_steps[node.name] = Step(
+            self._allocation.preflight_steps[node.name] = Step(
                 actions=(AskPreflight(boot_id=node.boot_id, check=candidate.check),),
-                because="ask before anything is taken away",
-                wait=until_then,
+                because="run the preflight check before the cordon",
+                wait=wait_meanwhile,
             )
 
-    def _ask_ahead(self, heads: list[tuple[Rank, CandidateQueue, Iterator[Rank]]]) -> None:
-        """The next ones of lines that were open a moment ago."""
+    def _check_ahead(
+        self, blocked_heads: list[tuple[Rank, CandidateQueue, Iterator[Rank]]]
+    ) -> None:
+        """Request the checks of the next candidates of queues that were open a moment ago."""
         lines = [
-            [(rank, queue), *((one, queue) for one in islice(line, PREFLIGHTS_AHEAD - 1))]
-            for rank, queue, line in heads
+            [
+                (rank, queue),
+                *((following, queue) for following in islice(ranks, PREFLIGHTS_AHEAD - 1)),
+            ]
+            for rank, queue, ranks in blocked_heads
         ]
         for rank, queue in islice(merge(*lines, key=itemgetter(0)), PREFLIGHTS_AHEAD):
             node, candidate = self._nodes[rank.name], self._queues.candidates[rank.name]
-            asked = preflight_status(node, candidate, self._before.get(rank.name), self._now.at)
-            if asked.phase is PreflightPhase.NEEDED:
-                self._ask(node, candidate, queue.wait(self._now.at))
+            status = preflight_status(node, candidate, self._before.get(rank.name), self._now.at)
+            if status.phase is PreflightPhase.NEEDED:
+                self._request_check(node, candidate, queue.wait(self._now.at))
 
-    def ask_again(self) -> None:
-        """Those who were blocked a minute ago, a few at a time."""
+    def repeat_checks(self) -> None:
+        """Repeat failed checks, a few at a time."""
         free = max(0, RECHECKS_AT_ONCE - len(self._queues.rechecking))
         for _, name in islice(self._queues.due, free):
-            known = self._queues.blocked[name].wait
-            if known is not None:
-                self._ask(self._nodes[name], self._queues.candidates[name], known)
+            blocked_wait = self._queues.blocked[name].wait
+            if blocked_wait is not None:
+                self._request_check(self._nodes[name], self._queues.candidates[name], blocked_wait)
 
 
 def next_token(node: NodeView) -> int:
-    """One more than the highest that the node or any of its agents knows."""
-    known = [0]
+    """Return one more than the highest token that the node or any of its agents has."""
+    tokens = [0]
     if isinstance(node.record, NodeRecord):
-        known.append(node.record.token)
+        tokens.append(node.record.token)
     if isinstance(node.lease, NodeLease):
-        known.append(node.lease.token)
+        tokens.append(node.lease.token)
     for component in node.components.values():
-        known.append(component.highest_order.token)
+        tokens.append(component.highest_order.token)
         if component.slot is not None and component.slot.node_uid == node.uid:
-            known.append(component.slot.token)
-    return 1 + max(known)
+            tokens.append(component.slot.token)
+    return 1 + max(tokens)

@@ -1,7 +1,4 @@
-"""How many more may start in a pool, by each of its limits, while starts are granted.
-
-Every place that is taken counts for the next one who asks. Must not know in which order they come.
-"""
+"""How many more nodes may start in a pool, by each of its limits, while starts are granted."""
 
 from enum import Enum, auto
 from itertools import islice
@@ -16,153 +13,159 @@ from libs.rollout.reconcile.pool_tally import PoolTally
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED
 
-_LIMITS = "whoever edits the limits"
+_LIMITS = "the author of the policy, by raising maxUnavailable"
 
 
 class _Limit(Enum):
-    """What holds candidates, in the order in which it is said."""
+    """Limits in the order in which they are reported."""
 
     STOP = auto()
     HALT = auto()
-    HEALING = auto()
+    RECOVERY = auto()
     PROOF = auto()
     PARALLEL = auto()
     UNAVAILABLE = auto()
 
 
 class Headroom:
-    """Of one pool, at one moment."""
+    """Headroom of one pool at one moment; each granted start reduces it."""
 
-    def __init__(self, pool: PoolView, tally: PoolTally, reckoning: PoolEvaluation) -> None:
+    def __init__(self, pool: PoolView, tally: PoolTally, evaluation: PoolEvaluation) -> None:
         self._pool = pool
         self._tally = tally
-        self._reckoning = reckoning
-        self._healing = bool(tally.recovering - reckoning.withdrawn)
-        self._available = reckoning.limit - len(tally.unavailable) - self._promised()
+        self._evaluation = evaluation
+        self._recovering = bool(tally.recovering - evaluation.withdrawn)
+        self._available = evaluation.limit - len(tally.unavailable) - self._granted_available()
         self._parallel = self._parallel_left()
-        self._proof: dict[str, int | None] = {}
+        self._starts_left: dict[str, int | None] = {}
 
-    def _promised(self) -> int:
-        """Available nodes that were granted, and will be unavailable when they begin."""
+    def _granted_available(self) -> int:
+        """Return how many available nodes were granted, and become unavailable when they begin."""
         return sum(
-            lowers_capacity(one)
-            for uid, one in self._tally.pending.items()
-            if uid not in self._reckoning.withdrawn
+            lowers_capacity(node)
+            for uid, node in self._tally.pending.items()
+            if uid not in self._evaluation.withdrawn
         )
 
     def _parallel_left(self) -> int | None:
-        most = self._pool.upgrade.max_parallel_upgrades
-        if most == 0:
+        limit = self._pool.upgrade.max_parallel_upgrades
+        if limit == 0:
             return None
-        entries = self._reckoning.stored.in_flight
-        back = sum(not entries[uid].outside for uid in self._reckoning.withdrawn)
-        return most - len(self._tally.parallel) + back
+        entries = self._evaluation.stored.in_flight
+        returned = sum(not entries[uid].outside for uid in self._evaluation.withdrawn)
+        return limit - len(self._tally.parallel) + returned
 
-    def _proof_left(self, target: str) -> int | None:
+    def _starts_left_on(self, target: str) -> int | None:
         if not target:
             return None
-        if target not in self._proof:
-            flying = self._tally.in_flight[target] - self._reckoning.withdrawn
+        if target not in self._starts_left:
+            in_flight = self._tally.in_flight[target] - self._evaluation.withdrawn
             if target == self._pool.target:
-                moved = self._reckoning.retargeted.items()
-                flying |= {uid for uid, entry in moved if not entry.outside}
-            self._proof[target] = harm.starts_left(self._record(target), flying)
-        return self._proof[target]
+                retargeted = self._evaluation.retargeted.items()
+                in_flight |= {uid for uid, entry in retargeted if not entry.outside}
+            self._starts_left[target] = harm.starts_left(self._record(target), in_flight)
+        return self._starts_left[target]
 
     def _record(self, target: str) -> TargetRecord:
-        return self._reckoning.record(self._pool, target, self._tally.present)
+        return self._evaluation.record(self._pool, target, self._tally.present)
 
-    def _too_unproven(self, lot: QueueKey) -> bool:
-        left = self._proof_left(lot.target)
-        return left is not None and left < (0 if lot.already_failed else 1)
+    def _proof_exhausted(self, key: QueueKey) -> bool:
+        left = self._starts_left_on(key.target)
+        return left is not None and left < (0 if key.already_failed else 1)
 
-    def take(self, lot: QueueKey) -> None:
-        """A start of this kind is granted, or a place is kept for one."""
-        if lot.validates_only:
+    def take(self, key: QueueKey) -> None:
+        """Count a start that is granted, or held for a pending preflight check."""
+        if key.validates_only:
             return
-        self._available -= lot.costs_budget
-        if lot.is_recovery:
-            self._healing = True
+        self._available -= key.costs_budget
+        if key.is_recovery:
+            self._recovering = True
             return
         if self._parallel is not None:
             self._parallel -= 1
-        left = self._proof_left(lot.target)
-        if left is not None and not lot.already_failed:
-            self._proof[lot.target] = left - 1
+        left = self._starts_left_on(key.target)
+        if left is not None and not key.already_failed:
+            self._starts_left[key.target] = left - 1
 
-    def is_open(self, lot: QueueKey) -> bool:
-        """Whether one of this kind can start now."""
-        return self._limit(lot) is None
+    def is_open(self, key: QueueKey) -> bool:
+        return self._limit(key) is None
 
-    def block_reason(self, lot: QueueKey) -> BlockReason | None:
-        """Why one of this kind cannot start now."""
-        match self._limit(lot):
+    def block_reason(self, key: QueueKey) -> BlockReason | None:
+        match self._limit(key):
             case _Limit.STOP:
-                return self._reckoning.blocked_by
+                return self._evaluation.blocked_by
             case _Limit.HALT:
-                return self._halted(lot.target)
-            case _Limit.HEALING:
-                why = "another node that had failed before is in flight: one at a time"
-                return block_reason(WaitCode.BUDGET, why, NO_ACTION_NEEDED)
+                return self._halt_reason(key.target)
+            case _Limit.RECOVERY:
+                detail = (
+                    "waiting for another previously failed node: these are upgraded one at a time"
+                )
+                return block_reason(WaitCode.BUDGET, detail, NO_ACTION_NEEDED)
             case _Limit.PROOF:
-                return self._proving(lot.target)
+                return self._proof_reason(key.target)
             case _Limit.PARALLEL:
-                return self._too_many()
+                return self._parallel_reason()
             case _Limit.UNAVAILABLE:
-                return self._unavailable()
+                return self._unavailable_reason()
             case None:
                 return None
 
-    def _limit(self, lot: QueueKey) -> _Limit | None:
-        """The first that holds it."""
-        if self._reckoning.blocked_by is not None:
+    def _limit(self, key: QueueKey) -> _Limit | None:
+        """Return the first limit that blocks such a candidate."""
+        if self._evaluation.blocked_by is not None:
             return _Limit.STOP
-        if lot.validates_only:
+        if key.validates_only:
             return None
-        if harm.is_halted(self._record(lot.target)):
+        if harm.is_halted(self._record(key.target)):
             return _Limit.HALT
-        if lot.is_recovery:
-            if self._healing:
-                return _Limit.HEALING
-        elif self._too_unproven(lot):
+        if key.is_recovery:
+            if self._recovering:
+                return _Limit.RECOVERY
+        elif self._proof_exhausted(key):
             return _Limit.PROOF
         elif self._parallel is not None and self._parallel <= 0:
             return _Limit.PARALLEL
-        return _Limit.UNAVAILABLE if lot.costs_budget and self._available <= 0 else None
+        return _Limit.UNAVAILABLE if key.costs_budget and self._available <= 0 else None
 
-    def _halted(self, target: str) -> BlockReason:
-        why = harm.halted_reason(self._record(target))
-        return block_reason(WaitCode.HALTED, f"target {target} is halted: {why}")
+    def _halt_reason(self, target: str) -> BlockReason:
+        detail = harm.halted_reason(self._record(target))
+        return block_reason(WaitCode.HALTED, f"target {target} is halted: {detail}")
 
-    def _proving(self, target: str) -> BlockReason:
+    def _proof_reason(self, target: str) -> BlockReason:
         record = self._record(target)
-        names = self._in_the_way(target)
+        names = self._holders(target)
         failed = f", {len(record.failed)} failed" if record.failed else ""
         return block_reason(
             WaitCode.PROOF,
-            f"target {target} is validated on {len(record.validated)} of"
-            f" {record.threshold} nodes{failed}; its places are taken by {names or 'new starts'}",
-            f"whoever frees {names}" if names else NO_ACTION_NEEDED,
+            f"waiting for target {target} to be proven: validated on {len(record.validated)} of"
+            f" {record.threshold} nodes{failed}; in progress: {names or 'starts granted just now'}",
+            f"an administrator, by unblocking {names}" if names else NO_ACTION_NEEDED,
         )
 
-    def _in_the_way(self, target: str) -> str:
-        """Who holds the places of the proof, the longest first."""
-        shown = ", ".join(name for _, name in islice(self._tally.holders[target], 3))
-        more = len(self._tally.in_flight[target]) - 3
-        return f"{shown} and {more} more" if more > 0 else shown
+    def _holders(self, target: str) -> str:
+        """Return the nodes that are in flight for the target, the longest first."""
+        names = ", ".join(name for _, name in islice(self._tally.holders[target], 3))
+        others = len(self._tally.in_flight[target]) - 3
+        return f"{names} and {others} more" if others > 0 else names
 
-    def _too_many(self) -> BlockReason:
-        most = self._pool.upgrade.max_parallel_upgrades
-        names = self._tally.parallel.summary() or "new starts"
-        return block_reason(WaitCode.BUDGET, f"maxParallelUpgrades is {most}, taken by {names}")
+    def _parallel_reason(self) -> BlockReason:
+        limit = self._pool.upgrade.max_parallel_upgrades
+        names = self._tally.parallel.summary() or "starts granted just now"
+        return block_reason(
+            WaitCode.BUDGET,
+            f"maxParallelUpgrades ({limit}) is reached by {names}",
+        )
 
-    def _unavailable(self) -> BlockReason:
-        limit, away = self._reckoning.limit, self._tally.unavailable
+    def _unavailable_reason(self) -> BlockReason:
+        limit, away = self._evaluation.limit, self._tally.unavailable
         if limit == 0:
             return block_reason(
-                WaitCode.BUDGET, "maxUnavailable is 0: nothing that is available starts", _LIMITS
+                WaitCode.BUDGET,
+                "maxUnavailable is 0, so no available node can be upgraded",
+                _LIMITS,
             )
-        names = away.summary() or "new starts"
+        names = away.summary() or "starts granted just now"
         return block_reason(
-            WaitCode.BUDGET, f"of {limit} nodes that may be unavailable {len(away)} are: {names}"
+            WaitCode.BUDGET,
+            f"{len(away)} of at most {limit} nodes (maxUnavailable) are unavailable: {names}",
         )

@@ -1,8 +1,7 @@
-"""Where the question to a candidate's driver agent stands: could this driver be brought up here?
+"""The status of a candidate's preflight check: could this driver be brought up on the node?
 
-An answer counts for a minute, in its boot, for the label that was asked about; what it found only
-as long as no more pods are known to leave. No answer in ten seconds is one too. Must not know how
-many may start.
+An answer is valid for a minute, in its boot, for its label, and what it found only while no more
+pods are known to leave. No answer within ten seconds counts as a failed check.
 """
 
 from enum import Enum, auto
@@ -15,99 +14,96 @@ from libs.contracts.waits import WaitCode
 from libs.rollout.decision import Candidate, Wait
 from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
+from libs.rollout.wait_reasons import RESOLVED_BY
 
 ANSWER_SECONDS: Final = 10.0
 
 
 class PreflightPhase(Enum):
-    """What is known."""
-
     CLEAR = auto()
-    """Nothing stands in the way, or nothing had to be asked."""
+    """Nothing stands in the way, or no check is needed."""
     NEEDED = auto()
-    """It has to be asked."""
+    """The check has to be requested."""
     PENDING = auto()
-    """It was asked, and has time to answer."""
+    """The check was requested and has time to be answered."""
     BLOCKED = auto()
-    """Something stands in the way, or nobody answers: the others go on."""
+    """A finding, or no answer: the other candidates go on."""
 
 
 class PreflightStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it stands, and what the node waits for by it."""
-
     phase: PreflightPhase
     wait: Wait | None = None
     due: float | None = None
-    """When it stands otherwise by time alone: of one that is blocked, when to ask again."""
+    """When time alone changes the status; if blocked, when to repeat the check."""
     is_pending: bool = False
-    """A question is out."""
+    """A request is not answered yet."""
 
 
 _CLEAR: Final = PreflightStatus(phase=PreflightPhase.CLEAR)
-_OPEN: Final = PreflightStatus(phase=PreflightPhase.NEEDED)
+_REQUIRED: Final = PreflightStatus(phase=PreflightPhase.NEEDED)
 
 
 def preflight_status(
     node: NodeView, candidate: Candidate, before: WaitCode | None, now: float
 ) -> PreflightStatus:
-    """Where it stands; `before` is what the node waited for at the last decision."""
-    check, asked = candidate.check, node.preflight
+    """Return the status; `before` is the node's wait code at the last decision."""
+    check, query = candidate.check, node.preflight
     if check is None:
         return _CLEAR
-    if asked is None or asked.label != check.label:
-        return _OPEN
-    if asked.answered_at is not None and asked.answered_at >= asked.asked_at:
-        return _answered(asked, asked.answered_at, check, now)
-    return _asked(asked, before, now)
+    if query is None or query.label != check.label:
+        return _REQUIRED
+    if query.answered_at is not None and query.answered_at >= query.asked_at:
+        return _answered(query, query.answered_at, check, now)
+    return _unanswered(query, before, now)
 
 
 def _answered(
-    asked: PreflightQuery, at: float, check: PreflightCheck, now: float
+    query: PreflightQuery, answered_at: float, check: PreflightCheck, now: float
 ) -> PreflightStatus:
-    if asked.answer is not None and asked.answer.findings:
-        due = at if _knew_less(asked, check) else at + CHECK_VALID_SECONDS
-        return PreflightStatus(phase=PreflightPhase.BLOCKED, wait=_found(asked, now), due=due)
-    return _CLEAR if now < at + CHECK_VALID_SECONDS else _OPEN
-
-
-def _knew_less(asked: PreflightQuery, check: PreflightCheck) -> bool:
-    """Whether pods may have been found of which it is known only now that they will leave."""
-    return asked.removes is not None and not set(asked.removes).issuperset(check.removes_pods)
-
-
-def _asked(asked: PreflightQuery, before: WaitCode | None, now: float) -> PreflightStatus:
-    """Who gave trouble before keeps no place while it is asked again."""
-    patience = asked.asked_at + ANSWER_SECONDS
-    again = asked.asked_at + CHECK_VALID_SECONDS
-    out = now < patience
-    if asked.answer is not None and asked.answer.findings:
-        due = patience if out else again
-        return PreflightStatus(
-            phase=PreflightPhase.BLOCKED, wait=_found(asked, now), due=due, is_pending=out
+    if query.answer is not None and query.answer.findings:
+        due = (
+            answered_at if _found_leaving_pods(query, check) else answered_at + CHECK_VALID_SECONDS
         )
-    if not out or before is WaitCode.AGENT_SILENT:
-        due = patience if out else again
+        return PreflightStatus(phase=PreflightPhase.BLOCKED, wait=_found(query, now), due=due)
+    return _CLEAR if now < answered_at + CHECK_VALID_SECONDS else _REQUIRED
+
+
+def _found_leaving_pods(query: PreflightQuery, check: PreflightCheck) -> bool:
+    return query.removes is not None and not set(query.removes).issuperset(check.removes_pods)
+
+
+def _unanswered(query: PreflightQuery, before: WaitCode | None, now: float) -> PreflightStatus:
+    answer_due = query.asked_at + ANSWER_SECONDS
+    repeat_at = query.asked_at + CHECK_VALID_SECONDS
+    is_pending = now < answer_due
+    if query.answer is not None and query.answer.findings:
+        due = answer_due if is_pending else repeat_at
         return PreflightStatus(
-            phase=PreflightPhase.BLOCKED, wait=_silent(now), due=due, is_pending=out
+            phase=PreflightPhase.BLOCKED, wait=_found(query, now), due=due, is_pending=is_pending
         )
-    return PreflightStatus(phase=PreflightPhase.PENDING, due=patience, is_pending=True)
+    if not is_pending or before is WaitCode.AGENT_SILENT:
+        due = answer_due if is_pending else repeat_at
+        return PreflightStatus(
+            phase=PreflightPhase.BLOCKED, wait=_silent(now), due=due, is_pending=is_pending
+        )
+    return PreflightStatus(phase=PreflightPhase.PENDING, due=answer_due, is_pending=True)
 
 
-def _found(asked: PreflightQuery, now: float) -> Wait:
-    findings = asked.answer.findings if asked.answer is not None else ()
+def _found(query: PreflightQuery, now: float) -> Wait:
+    findings = query.answer.findings if query.answer is not None else ()
     return Wait(
         code=WaitCode.PREFLIGHT,
-        detail="; ".join(finding.message for finding in findings),
+        detail=f"preflight check failed: {'; '.join(finding.message for finding in findings)}",
         since=now,
         who="; ".join(f"{finding.code}: {finding.remedy}" for finding in findings if finding.remedy)
-        or "whoever removes what was found; the request without-preflight",
+        or RESOLVED_BY[WaitCode.PREFLIGHT],
     )
 
 
 def _silent(now: float) -> Wait:
     return Wait(
         code=WaitCode.AGENT_SILENT,
-        detail=f"the driver agent did not answer the preflight within {ANSWER_SECONDS:g} s",
+        detail=f"the driver agent did not answer the preflight check within {ANSWER_SECONDS:g} s",
         since=now,
-        who="whoever looks after the driver agent's pod",
+        who="an administrator of the driver agent",
     )

@@ -1,7 +1,6 @@
-"""Candidates of a pool: those whom the same limits hold stand in one line, and wait for one reason.
+"""Queues of candidates: one queue for all candidates of a pool that the same limits apply to.
 
-So a place that is taken or given back touches the heads of a few lines, never every node. Must not
-know the limits.
+A slot that is taken or returned thus changes the heads of a few queues, never every node.
 """
 
 from typing import NamedTuple
@@ -22,59 +21,56 @@ _BLOCKED = PreflightPhase.BLOCKED
 
 
 class QueueKey(NamedTuple):
-    """Which limits hold a candidate."""
+    """Which limits apply to a candidate."""
 
     validates_only: bool
-    """It is merely validated: nothing but a pause does."""
+    """Only validated: nothing but a pause blocks it."""
     is_recovery: bool
-    """It counts for no target: unless it is merely validated, it failed on an earlier one."""
+    """It counts for no target: it failed on an earlier one, unless it is only validated."""
     costs_budget: bool
     """It is available, and its start would make it unavailable."""
     already_failed: bool
-    """It failed on this target before, so that it is counted there already."""
+    """It failed on this target before and is already counted there."""
     target: str
 
 
-def queue_key(candidate: Candidate, bearing: NodeContribution, tally: PoolTally) -> QueueKey:
-    """Which limits hold it."""
+def queue_key(candidate: Candidate, contribution: NodeContribution, tally: PoolTally) -> QueueKey:
     operation = candidate.operation
     target = "" if operation is _REMOVE else candidate.target
-    costs = not bearing.unavailable and operation not in NON_DISRUPTIVE
-    again = tally.has_failed(bearing.uid, target)
-    return QueueKey(operation is _VALIDATE, candidate.outside, costs, again, target)
+    costs_budget = not contribution.unavailable and operation not in NON_DISRUPTIVE
+    failed = tally.has_failed(contribution.uid, target)
+    return QueueKey(operation is _VALIDATE, candidate.outside, costs_budget, failed, target)
 
 
 class CandidateQueue:
-    """Candidates whom the same limits hold."""
-
-    def __init__(self, lot: QueueKey) -> None:
-        self.key = lot
+    def __init__(self, key: QueueKey) -> None:
+        self.key = key
         self.ranking = RankedNodes()
         self.blocked_by: BlockReason | None = None
         self._waits: dict[float, Wait] = {}
 
     def set_block(self, reason: BlockReason | None) -> bool:
-        """Who stands here waits for this; whether it has another code than before."""
-        had, self.blocked_by = self.blocked_by, reason
-        if had == reason:
+        """Set why the queue waits; return whether the code of the reason changed."""
+        previous, self.blocked_by = self.blocked_by, reason
+        if previous == reason:
             return False
         self._waits = {}
-        return had is None or reason is None or had.code is not reason.code
+        return previous is None or reason is None or previous.code is not reason.code
 
     def wait(self, since: float) -> Wait:
-        """What one waits for who stands here; shared by all who came at the same time."""
-        made = self._waits.get(since)
-        if made is None:
+        """Return the wait of a candidate in this queue; shared by all with the same `since`."""
+        wait = self._waits.get(since)
+        if wait is None:
             reason = self.blocked_by
             if reason is None:
-                raise LookupError(f"nobody has to wait in the line {self.key}")
-            made = self._waits[since] = Wait(
+                raise LookupError(f"no limit blocks queue {self.key}")
+            wait = self._waits[since] = Wait(
                 code=reason.code,
                 detail=reason.detail,
                 since=since,
                 who=reason.who,
             )
-        return made
+        return wait
 
 
 class CandidateQueues:
@@ -84,11 +80,11 @@ class CandidateQueues:
         self.queues: dict[QueueKey, CandidateQueue] = {}
         self.candidates: dict[str, Candidate] = {}
         self.blocked: dict[str, PreflightStatus] = {}
-        """By name: those whom their preflight keeps from standing in a line."""
+        """By name: candidates blocked by their preflight check, in no queue."""
         self.rechecking: set[str] = set()
-        """Of these, who is being asked again."""
+        """Blocked candidates whose check is being repeated."""
         self.due: SortedList[tuple[float, str]] = SortedList()
-        """Of these, who may be asked again, the longest known first."""
+        """Blocked candidates whose check may be repeated, the longest due first."""
         self._due_since: dict[str, float] = {}
         self._queue_of: dict[str, CandidateQueue] = {}
 
@@ -96,22 +92,22 @@ class CandidateQueues:
         self,
         node: NodeView,
         candidate: Candidate,
-        bearing: NodeContribution,
+        contribution: NodeContribution,
         tally: PoolTally,
         *,
         before: WaitCode | None,
         now: float,
     ) -> tuple[PreflightStatus, CandidateQueue | None]:
-        """It could start, as far as it alone is concerned: what is known, and its line."""
+        """Put a candidate into its queue, unless its preflight check blocks it."""
         name = node.name
         self._unblock(name)
         self.candidates[name] = candidate
-        asked = preflight_status(node, candidate, before, now)
-        if asked.phase is _BLOCKED:
+        status = preflight_status(node, candidate, before, now)
+        if status.phase is _BLOCKED:
             self._leave(name)
-            self._block(node, asked, now)
-            return asked, None
-        key = queue_key(candidate, bearing, tally)
+            self._block(node, status, now)
+            return status, None
+        key = queue_key(candidate, contribution, tally)
         queue = self.queues.get(key)
         if queue is None:
             queue = self.queues[key] = CandidateQueue(key)
@@ -119,10 +115,9 @@ class CandidateQueues:
             self._leave(name)
             self._queue_of[name] = queue
         queue.ranking.put(rank(node, candidate))
-        return asked, queue
+        return status, queue
 
     def drop(self, name: str) -> None:
-        """It could not start now."""
         if name in self.candidates:
             del self.candidates[name]
             self._unblock(name)
@@ -135,14 +130,14 @@ class CandidateQueues:
             if not len(queue.ranking):
                 del self.queues[queue.key]
 
-    def _block(self, node: NodeView, asked: PreflightStatus, now: float) -> None:
+    def _block(self, node: NodeView, status: PreflightStatus, now: float) -> None:
         name = node.name
-        self.blocked[name] = asked
-        if asked.is_pending or node.write_pending:
+        self.blocked[name] = status
+        if status.is_pending or node.write_pending:
             self.rechecking.add(name)
-        elif asked.due is not None and asked.due <= now:
-            self._due_since[name] = asked.due
-            self.due.add((asked.due, name))
+        elif status.due is not None and status.due <= now:
+            self._due_since[name] = status.due
+            self.due.add((status.due, name))
 
     def _unblock(self, name: str) -> None:
         if self.blocked.pop(name, None) is not None:

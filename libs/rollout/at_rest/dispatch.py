@@ -1,14 +1,17 @@
-"""The look at a node that nobody is changing: `rest`. What is in place is passed by in a few steps.
+"""The step of a node at rest: one function for each state that a node rests in."""
 
-One function for each state that a node can rest in; what they share is in the modules beside.
-"""
-
-from libs.contracts.node import NodeRecord, UpgradeState
+from libs.contracts.node import NodeRecord, Operation, UpgradeState
 from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
-from libs.rollout.at_rest import failed_node, idle_slots, removal, revalidation
-from libs.rollout.at_rest.eligibility import is_broken, start_candidate, validation_candidate
+from libs.rollout.at_rest import idle_slots, revalidation
+from libs.rollout.at_rest.eligibility import (
+    is_broken,
+    removal_candidate,
+    start_candidate,
+    validation_candidate,
+)
 from libs.rollout.at_rest.running_driver import (
+    covers_run,
     current_run,
     is_in_place,
     is_shut_out,
@@ -18,19 +21,19 @@ from libs.rollout.at_rest.running_driver import (
 from libs.rollout.at_rest.state_writes import mark_required, unmark_required
 from libs.rollout.at_rest.targets import Goal, goal_of, target_of
 from libs.rollout.decision import NodeOutcome, Wait
-from libs.rollout.node_writes import current_lease, current_record
+from libs.rollout.node_writes import cordon_at_release, current_lease, current_record, write_step
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 from libs.rollout.wait_reasons import wait
 
-# What every node is compared with is looked up once: on its class that costs ten times as much.
+# Enum members used for every node, looked up once: access by the class is ten times slower.
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
 _SETTLED = Readiness.SETTLED
 
 
 def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
-    """What is to be done about a node without a lease of ours, or why it has to wait."""
+    """Return what a node without a lease of ours needs, or why it has to wait."""
     record = current_record(node)
     if (
         record is not None
@@ -45,45 +48,45 @@ def step_at_rest(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
             and is_in_place(node, record, build.label, pool.method)
         ):
             return None if lease_holder(node) else idle_slots.idle_step(node, record, now)
-    return _lagging(node, record, pool, now)
+    return _step_not_in_place(node, record, pool, now)
 
 
 def lease_holder(node: NodeView) -> str:
-    """Who has the node leased; his are its slots, and its state."""
+    """Return the owner of the lease, who controls the slots and the state of the node."""
     if isinstance(node.lease, MalformedAnnotation):
-        return "somebody: the lease cannot be read"
+        return "an unknown owner (the lease annotation cannot be read)"
     lease = current_lease(node)
     return "" if lease is None else lease.owner.value
 
 
-def _lagging(
+def _step_not_in_place(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> NodeOutcome:
-    """What is about every node that is not in place, in whatever state it rests."""
+    """Decide a node that is not in place, by its state."""
     if holder := lease_holder(node):
-        who = "the owner of the lease, or a person"
-        return wait(WaitCode.SKIPPED, f"it is leased by {holder}", now, who=who)
-    if quieted := idle_slots.idle_step(node, record, now):
-        return quieted
-    if removal.has_nothing_of_ours(node, record, pool):
+        who = "the owner of the lease, or an administrator, by removing it"
+        return wait(WaitCode.SKIPPED, f"the node is leased by {holder}", now, who=who)
+    if idle := idle_slots.idle_step(node, record, now):
+        return idle
+    if has_nothing_of_ours(node, record, pool):
         return None
     if pool.gone:
         return wait(WaitCode.POLICY_GONE, f"the policy of pool {pool.key} was deleted", now)
     if now.visibility.foreign_operator:
         return wait(WaitCode.FOREIGN_OPERATOR, now.visibility.foreign_operator, now)
-    if removal.is_unwanted(node, pool):
-        return removal.step_removal(node, record, pool, now)
+    if is_unwanted(node, pool):
+        return step_removal(node, record, pool, now)
     if record is None:
         return step_new_node(node, pool, now)
     if record.state == _DONE:
         return step_done(node, record, pool, now)
     if record.state == _FAILED:
-        return failed_node.step_failed(node, record, pool, now)
+        return step_failed(node, record, pool, now)
     return step_upgrade_required(node, record, pool, now)
 
 
 def step_new_node(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
-    """Never taken up, or a new Node of an old name (docs/states.md#v-bring-up)."""
+    """Decide a node without a record, or a new Node of an old name (docs/states.md#v-bring-up)."""
     goal = goal_of(node, pool, pool.target, now)
     if isinstance(goal, Goal) and goal.label == node.driver_label:
         run = current_run(node, pool)
@@ -94,55 +97,59 @@ def step_new_node(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
 
 
 def step_done(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> NodeOutcome:
-    """It was done once: its policy wants something else, or its proof is void."""
+    """Decide a node that was upgraded before: another driver is wanted, or the proof is void."""
     goal = goal_of(node, pool, pool.target, now)
     if isinstance(goal, Wait):
         return goal
     evidence = passed_evidence(node, record)
-    why = ""
+    reason = ""
     if goal.label != node.driver_label:
-        why = f"it runs {record.target or 'another driver'}, and its policy wants {pool.target}"
+        reason = (
+            f"the node runs {record.target or 'another driver'}; the policy wants {pool.target}"
+        )
     elif node.safe_load:
-        why = "its driver waits until it may load"
+        reason = "the driver waits for permission to load (driver-wait-for-safe-load)"
     elif (
         evidence is not None
         and evidence.kernel != node.kernel
         and pool.method is not InstallMethod.PRE_INSTALLED
     ):
-        why = f"its driver is proven for kernel {evidence.kernel}, and it runs {node.kernel}"
+        reason = (
+            f"the driver is validated for kernel {evidence.kernel}, the node runs {node.kernel}"
+        )
     elif evidence is None and is_shut_out(node):
-        why = "its driver waits behind a shut gate, and nothing is proven that could open it"
+        reason = "the driver pod waits at the closed gate, and no validation allows opening it"
     elif evidence is None and pool.method is InstallMethod.HOST and is_unloaded(node):
-        why = "no driver is loaded, and nothing is proven that would be loaded again"
-    if not why:
+        reason = "no driver is loaded, and no validation allows loading one again"
+    if not reason:
         return revalidation.revalidate(node, record, pool, goal, now)
     if pool.constraints.may_mark_required:
-        return mark_required(node, record, pool, now, why, cause="")
+        return mark_required(node, record, pool, now, reason, cause="")
     return start_candidate(node, record, pool, goal, now)
 
 
 def step_upgrade_required(
     node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
 ) -> NodeOutcome:
-    """`upgrade-required`: it wants a change, and has not begun."""
+    """Decide a node in `upgrade-required`: it needs a change that has not begun."""
     goal = goal_of(node, pool, target_of(node, record, pool), now)
     if isinstance(goal, Wait):
         return goal
     if goal.label == node.driver_label and not (record.asked or node.safe_load):
-        settled = _right_after_all(node, record, pool, goal, now)
-        if settled is not None:
-            return settled
+        outcome = _settle_unwanted_change(node, record, pool, goal, now)
+        if outcome is not None:
+            return outcome
     return start_candidate(node, record, pool, goal, now)
 
 
-def _right_after_all(
+def _settle_unwanted_change(
     node: NodeView, record: NodeRecord, pool: PoolView, goal: Goal, now: Instant
 ) -> NodeOutcome:
-    """It was stamped for a target that is not wanted any more; None: an operation is needed."""
+    """Settle a node whose required change is no longer wanted; None: it needs an operation."""
     evidence, run = passed_evidence(node, record), current_run(node, pool)
     if evidence is not None and evidence.kernel == node.kernel:
-        shown = evidence.token == record.token and not record.unproven
-        if shown and is_in_place(node, record, goal.label, pool.method):
+        is_validated = evidence.token == record.token and not record.unproven
+        if is_validated and is_in_place(node, record, goal.label, pool.method):
             return unmark_required(node, record, goal.target, now)
         if run is None or not run.ready:
             return revalidation.driver_absent_wait(node, pool, now)
@@ -152,3 +159,88 @@ def _right_after_all(
     if run is None or not run.ready or run.instance == record.revalidated:
         return None
     return validation_candidate(node, pool, goal, now)
+
+
+def step_failed(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> NodeOutcome:
+    """Decide a node in `upgrade-failed`, which is cordoned unless a person uncordoned it."""
+    wanted = target_of(node, record, pool)
+    goal = goal_of(node, pool, wanted, now)
+    is_other_target = record.target != wanted
+    if isinstance(goal, Wait):
+        return goal if is_other_target else _failed_wait(node, record, pool, now)
+    if goal.label == node.driver_label and is_in_sync(node, record, pool):
+        return validation_candidate(node, pool, goal, now)
+    if is_other_target:
+        reason = f"failed on {record.target or 'a driver removal'}; the policy now wants {wanted}"
+        return mark_required(node, record, pool, now, reason)
+    return retry_automatically(node, record, pool, now) or _failed_wait(node, record, pool, now)
+
+
+def retry_automatically(
+    node: NodeView, record: NodeRecord, pool: PoolView, now: Instant
+) -> NodeOutcome:
+    """Retry as often as the strategy allows, and while the target is not halted."""
+    attempt, constraints = record.attempt, pool.constraints
+    if attempt > pool.strategy.retries or not constraints.admits(record.target):
+        return None
+    because = f"automatic retry after a failure ({record.cause})"
+    if constraints.paused:
+        return wait(WaitCode.PAUSED, f"{because} is paused: {constraints.paused}", now)
+    return mark_required(node, record, pool, now, because, back_off_until=0.0, back_off_seconds=0.0)
+
+
+def is_in_sync(node: NodeView, record: NodeRecord, pool: PoolView) -> bool:
+    """Whether the wanted driver runs, and this run has not failed validation before."""
+    run = current_run(node, pool)
+    if run is None or not run.ready or run.instance == record.revalidated:
+        return False
+    evidence = node.evidence
+    return evidence is None or evidence.passed or not covers_run(evidence, run)
+
+
+def _failed_wait(node: NodeView, record: NodeRecord, pool: PoolView, now: Instant) -> Wait:
+    reason = f"the upgrade failed: {record.cause or 'no cause recorded'}"
+    if not pool.constraints.admits(record.target):
+        reason += f"; no retry while the target is halted: {pool.constraints.halted[record.target]}"
+    elif is_shut_out(node):
+        reason += "; the driver pod waits at the closed gate, so the node cannot recover by itself"
+    return wait(WaitCode.FAILED, reason, now)
+
+
+def is_unwanted(node: NodeView, pool: PoolView) -> bool:
+    return node.excluded or node.pool != pool.key
+
+
+def has_nothing_of_ours(node: NodeView, record: NodeRecord | None, pool: PoolView) -> bool:
+    return record is None and not node.driver_label and (is_unwanted(node, pool) or pool.gone)
+
+
+def step_removal(
+    node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
+) -> NodeOutcome:
+    """Remove the driver under a lease. Where none is installed, drop what we wrote at once."""
+    if record is not None and not _has_driver(node, record):
+        return write_step(
+            node,
+            None,
+            now,
+            because="the node should have no driver, and has none",
+            lease=None,
+            cordon=cordon_at_release(node, record, proven=True),
+            driver_label="",
+            initially_cordoned=False,
+        )
+    failed = record is not None and record.state == UpgradeState.UPGRADE_FAILED
+    if record is not None and failed and record.operation is Operation.REMOVE:
+        retry = retry_automatically(node, record, pool, now)
+        return retry or wait(
+            WaitCode.FAILED,
+            f"the removal of the driver failed: {record.cause or 'no cause recorded'}",
+            now,
+        )
+    return removal_candidate(node, record, pool, now)
+
+
+def _has_driver(node: NodeView, record: NodeRecord) -> bool:
+    """Whether a driver of ours may be installed; the label can have been removed."""
+    return bool(node.driver_label) or record.started or record.evidence is not None

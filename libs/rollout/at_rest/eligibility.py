@@ -1,7 +1,6 @@
-"""Whether a node could start now, as far as it alone is concerned, and why not.
+"""Whether a node could start now, as far as the node alone is concerned, and if not, why.
 
-The reasons stand in the order in which a person would want to hear them. How many may start, and on
-what, is decided elsewhere.
+The reasons are tested in the order in which they are useful to a person.
 """
 
 from functools import lru_cache
@@ -29,78 +28,93 @@ _HOST, _SKIP = InstallMethod.HOST, CordonedNodes.SKIP
 def start_candidate(
     node: NodeView, record: NodeRecord | None, pool: PoolView, goal: Goal, now: Instant
 ) -> Candidate | Wait:
-    """The node is to get this."""
-    wanted = choose_operation(node, record, pool, goal.build, now)
-    if isinstance(wanted, Wait):
-        return wanted
-    if wanted is _VALIDATE:
+    operation = choose_operation(node, record, pool, goal.build, now)
+    if isinstance(operation, Wait):
+        return operation
+    if operation is _VALIDATE:
         return validation_candidate(node, pool, goal, now)
-    if wanted is _REMOVE:
+    if operation is _REMOVE:
         return removal_candidate(node, record, pool, now)
-    asked = preflight_check.needs_preflight(node, wanted)
-    why = _held_up(node, record, pool, goal.target, now)
-    why = why or _silent(node, pool, wanted, now, asked=asked)
-    if why is None and asked:
-        why = preflight_check.unevictable_wait(node, pool, now)
-    if why is not None:
-        return why
-    return Candidate(
-        operation=wanted,
+    checked = preflight_check.needs_preflight(node, operation)
+    obstacle = _obstacle(
+        node, record, pool, now, operation=operation, target=goal.target, checked=checked
+    )
+    return obstacle or Candidate(
+        operation=operation,
         target=goal.target,
         label=goal.label,
         outside=_outside(node, record, goal.target),
-        check=preflight_check.build_check(node, pool, goal.build) if asked else None,
+        check=preflight_check.build_check(node, pool, goal.build) if checked else None,
     )
 
 
 def validation_candidate(
     node: NodeView, pool: PoolView, goal: Goal, now: Instant
 ) -> Candidate | Wait:
-    """What runs is to be proven. That takes nothing away: skip and back-off are not about it."""
-    wanted = _VALIDATE
-    why = _not_ready(node, now) or _silent(node, pool, wanted, now, asked=False)
-    return why or Candidate(operation=wanted, target=goal.target, label=goal.label, outside=True)
+    """The running driver is validated. That takes nothing away: skip and back-off do not apply."""
+    obstacle = _not_ready(node, now) or _agent_wait(node, pool, _VALIDATE, now, checked=False)
+    return obstacle or Candidate(
+        operation=_VALIDATE, target=goal.target, label=goal.label, outside=True
+    )
 
 
 def removal_candidate(
     node: NodeView, record: NodeRecord | None, pool: PoolView, now: Instant
 ) -> Candidate | Wait:
-    """The node is to have no driver of ours."""
-    wanted = _REMOVE
-    asked = preflight_check.needs_preflight(node, wanted)
-    why = _held_up(node, record, pool, "", now) or _silent(node, pool, wanted, now, asked=asked)
-    if why is None and asked:
-        why = preflight_check.unevictable_wait(node, pool, now)
-    check = preflight_check.build_check(node, pool, None) if asked else None
-    return why or Candidate(operation=wanted, target="", label="", check=check)
+    """The driver of the node is removed."""
+    checked = preflight_check.needs_preflight(node, _REMOVE)
+    check = preflight_check.build_check(node, pool, None) if checked else None
+    obstacle = _obstacle(node, record, pool, now, operation=_REMOVE, target="", checked=checked)
+    return obstacle or Candidate(operation=_REMOVE, target="", label="", check=check)
+
+
+def _obstacle(
+    node: NodeView,
+    record: NodeRecord | None,
+    pool: PoolView,
+    now: Instant,
+    *,
+    operation: Operation,
+    target: str,
+    checked: bool,
+) -> Wait | None:
+    return (
+        _blocked_wait(node, record, pool, target, now)
+        or _agent_wait(node, pool, operation, now, checked=checked)
+        or (preflight_check.unevictable_wait(node, pool, now) if checked else None)
+    )
 
 
 def is_broken(record: NodeRecord) -> bool:
-    """Whether its last attempt left it without a proven driver."""
+    """Whether the last attempt left the node without a proven driver."""
     changed = record.started or record.unproven
     return changed and (record.evidence is None or not record.evidence.passed)
 
 
 def _outside(node: NodeView, record: NodeRecord | None, target: str) -> bool:
-    """Whether it failed on an earlier target, its label moved, and has not worked since."""
+    """Whether the node started on an earlier target, failed there, and has not worked since."""
     if record is None or (record.evidence is not None and record.evidence.passed):
         return False
     moved = record.started or (record.unproven and bool(node.driver_label))
     return record.outside or (moved and record.target != target)
 
 
-def _held_up(
+def _blocked_wait(
     node: NodeView, record: NodeRecord | None, pool: PoolView, target: str, now: Instant
 ) -> Wait | None:
-    """What somebody wants of it, or what it is in."""
+    """Return the wait for a label, a cordon, a back-off or an unready node."""
     if node.skip:
-        return wait(WaitCode.SKIPPED, "it has the label to be skipped", now)
-    skips = pool.strategy.cordoned_nodes is _SKIP
-    if skips and node.cordoned and not _cordon_is_ours(node, record):
-        return wait(WaitCode.SKIPPED, "it is cordoned, and the strategy skips such nodes", now)
+        return wait(WaitCode.SKIPPED, "the node has the skip label", now)
+    skips_cordoned = pool.strategy.cordoned_nodes is _SKIP
+    if skips_cordoned and node.cordoned and not _cordon_is_ours(node, record):
+        return wait(
+            WaitCode.SKIPPED, "the node is cordoned, and the strategy skips cordoned nodes", now
+        )
     if record is not None and record.target == target and now.at < record.back_off_until:
-        why = f"it was given back: {record.cause or 'it could not be finished in time'}"
-        return wait(WaitCode.BACK_OFF, why, now, record.back_off_until)
+        obstacle = (
+            f"released, to be retried later: {record.cause or 'the upgrade did not finish in time'}"
+        )
+        return wait(WaitCode.BACK_OFF, obstacle, now, record.back_off_until)
     return _not_ready(node, now)
 
 
@@ -111,38 +125,44 @@ def _cordon_is_ours(node: NodeView, record: NodeRecord | None) -> bool:
 def _not_ready(node: NodeView, now: Instant) -> Wait | None:
     if node.ready:
         return None
-    return wait(WaitCode.NOT_READY, "the Node is not Ready; it may come back at any moment", now)
+    return wait(WaitCode.NOT_READY, "the Node is not Ready", now)
 
 
-def _silent(
-    node: NodeView, pool: PoolView, wanted: Operation, now: Instant, *, asked: bool
+def _agent_wait(
+    node: NodeView, pool: PoolView, operation: Operation, now: Instant, *, checked: bool
 ) -> Wait | None:
-    """Whether those who would have to do it are there, and can."""
-    away = now.visibility.bus_down_since
-    if away is not None:
-        return wait(WaitCode.BUS, "nothing is heard of its agents while NATS is away", now)
-    for name, kinds in _needed(wanted, on_host=pool.method is _HOST, asked=asked):
+    """Return the wait for a required agent that is missing, silent or too old."""
+    bus_down = now.visibility.bus_down_since
+    if bus_down is not None:
+        return wait(WaitCode.BUS, "NATS is unreachable, so agents cannot report", now)
+    for name, kinds in _required_components(
+        operation, on_host=pool.method is _HOST, checked=checked
+    ):
         component = node.components.get(name)
         if component is None or component.last_beat is None:
-            return wait(WaitCode.AGENT_SILENT, f"{name} has not been heard on it yet", now)
+            return wait(
+                WaitCode.AGENT_SILENT, f"the {name} agent has not reported from this node yet", now
+            )
         if component.is_silent(now.at):
-            return wait(WaitCode.AGENT_SILENT, f"{name} has missed its beats", now)
+            return wait(
+                WaitCode.AGENT_SILENT, f"the {name} agent has stopped sending heartbeats", now
+            )
         if not component.capabilities.issuperset(kinds):
             lacking = ", ".join(kind for kind in kinds if kind not in component.capabilities)
-            said = f"{name} does not know {lacking}: upgrade that agent"
-            return wait(WaitCode.AGENT_SILENT, said, now)
+            detail = f"the {name} agent does not support {lacking}: upgrade the agent"
+            return wait(WaitCode.AGENT_SILENT, detail, now)
     return None
 
 
 @lru_cache
-def _needed(
-    wanted: Operation, *, on_host: bool, asked: bool
+def _required_components(
+    operation: Operation, *, on_host: bool, checked: bool
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Which components must be there, and for which commands and checks."""
+    """Return the components needed, with the commands and checks they must support."""
     validator = (Writer.VALIDATOR.value, (CommandKind.VALIDATE.value,))
-    if wanted is _VALIDATE:
+    if operation is _VALIDATE:
         return (validator,)
-    change = CommandKind.INSTALL if on_host else CommandKind.SWAP
-    checks = (CheckKind.PREFLIGHT.value,) if asked else ()
-    driver = (Writer.DRIVER.value, (change.value, *checks))
-    return (driver,) if wanted is _REMOVE else (driver, validator)
+    command = CommandKind.INSTALL if on_host else CommandKind.SWAP
+    checks = (CheckKind.PREFLIGHT.value,) if checked else ()
+    driver = (Writer.DRIVER.value, (command.value, *checks))
+    return (driver,) if operation is _REMOVE else (driver, validator)

@@ -1,4 +1,4 @@
-"""Which operation leads a node to the driver it is to get (docs/states.md#variations)."""
+"""Which operation brings a node to its wanted driver (docs/states.md#variations)."""
 
 from libs.contracts.node import NodeRecord, Operation
 from libs.contracts.waits import WaitCode
@@ -20,7 +20,7 @@ EVICTING_OPERATIONS = frozenset(
         Operation.REMOVE,
     }
 )
-"""In these the GPU pods leave."""
+"""Operations in which GPU pods are evicted."""
 
 _PRE_INSTALLED, _HOST = InstallMethod.PRE_INSTALLED, InstallMethod.HOST
 _UPGRADE = Operation.UPGRADE
@@ -29,29 +29,29 @@ _UPGRADE = Operation.UPGRADE
 def choose_operation(
     node: NodeView, record: NodeRecord | None, pool: PoolView, build: Build, now: Instant
 ) -> Operation | Wait:
-    """The lightest that is sound; a wait, while what is on the machine is not known."""
+    """Return the lightest sound operation; a wait while the machine's contents are unknown."""
     if pool.method is _PRE_INSTALLED:
         return _pre_installed(node, build, now)
     if is_joining(node, record):
-        return _first(node, pool, now)
+        return _first_operation(node, pool, now)
     if pool.method is _HOST:
         return Operation.INSTALL
     if is_restart_only(node, record, build):
         return Operation.RESTART
-    if build.label in (node.driver_label, _label_of(record)):
+    if build.label in (node.driver_label, _proven_label(record)):
         return Operation.SAME_LABEL
     return _UPGRADE
 
 
-def _label_of(record: NodeRecord | None) -> str:
-    """What it was proven to run; the label may have been stripped since."""
+def _proven_label(record: NodeRecord | None) -> str:
+    """Return the label it was proven to run; the label may have been removed since."""
     return record.evidence.label if record is not None and record.evidence is not None else ""
 
 
 def _pre_installed(node: NodeView, build: Build, now: Instant) -> Operation | Wait:
     loaded = node.loaded
-    brought = bool(node.driver_pods) or (loaded is not None and not loaded.preinstalled)
-    if brought and node.driver_label not in ("", build.label):
+    ours = bool(node.driver_pods) or (loaded is not None and not loaded.preinstalled)
+    if ours and node.driver_label not in ("", build.label):
         return Operation.REMOVE
     if loaded is not None:
         return Operation.VALIDATE
@@ -59,24 +59,24 @@ def _pre_installed(node: NodeView, build: Build, now: Instant) -> Operation | Wa
         return machine_unknown_wait(now)
     return wait(
         WaitCode.TARGET_MISSING,
-        "the policy says that its driver is pre-installed, and none is loaded",
+        "the policy expects a pre-installed driver, but none is loaded",
         now,
-        who="whoever installs drivers on that machine, or writes the policy",
+        who="the administrator of the machine, or the author of the policy",
     )
 
 
-def _first(node: NodeView, pool: PoolView, now: Instant) -> Operation | Wait:
-    """Only a machine that is known to be empty is brought up without ado."""
-    in_use = is_occupied(node)
-    if in_use is None:
+def _first_operation(node: NodeView, pool: PoolView, now: Instant) -> Operation | Wait:
+    """Only a machine that is known to be empty is brought up without evictions."""
+    occupied = is_occupied(node)
+    if occupied is None:
         return machine_unknown_wait(now)
-    if not in_use:
+    if not occupied:
         return Operation.BRING_UP
     return Operation.INSTALL if pool.method is _HOST else Operation.TAKE_OVER
 
 
 def is_occupied(node: NodeView) -> bool | None:
-    """Whether modules are loaded or pods have GPUs; None: nobody has said."""
+    """Whether modules are loaded or pods have GPUs; None: not reported."""
     if node.loaded is not None:
         return True
     if node.pods is not None and any(pod.gpu for pod in node.pods):
@@ -88,13 +88,12 @@ def is_occupied(node: NodeView) -> bool | None:
 
 
 def machine_unknown_wait(now: Instant) -> Wait:
-    """Nobody has said what is on the machine; that is no sign that nothing is."""
-    why = "its driver agent has not said yet, in this boot, what is loaded and who has GPUs"
-    return wait(WaitCode.AGENT_SILENT, why, now)
+    detail = "the driver agent has not reported loaded modules and GPU pods since the last boot"
+    return wait(WaitCode.AGENT_SILENT, detail, now)
 
 
 def is_restart_only(node: NodeView, record: NodeRecord | None, build: Build) -> bool:
-    """Whether the modules may stay: the same installation, loaded in the version that was proven.
+    """Whether the modules may stay loaded: the same installation, in the proven version.
 
     docs/states.md#v-restart
     """

@@ -1,7 +1,4 @@
-"""What a driver agent is to be asked before a cordon (docs/states.md#d-9).
-
-Who is asked when, and what its answer or silence holds up, is decided with the grants.
-"""
+"""The preflight check that a driver agent makes before a cordon (docs/states.md#d-9)."""
 
 from libs.contracts.commands import PreflightCheck
 from libs.contracts.node import NodeRequest, Operation
@@ -16,20 +13,20 @@ from libs.rollout.views.pool import Build, PoolView
 from libs.rollout.wait_reasons import first_few, wait
 
 _STOPPED = frozenset({EvictionExemption.OURS, EvictionExemption.OPERAND})
-"""They let go of the devices by a command, or leave by a pause."""
+"""These release the devices on a command, or leave by a pause."""
 
-_WITHOUT, _BRING_UP = NodeRequest.WITHOUT_PREFLIGHT, Operation.BRING_UP
+_WITHOUT_PREFLIGHT, _BRING_UP = NodeRequest.WITHOUT_PREFLIGHT, Operation.BRING_UP
 
 
 def needs_preflight(node: NodeView, operation: Operation) -> bool:
-    """Whether this operation needs one; a person may have waived it."""
+    """Whether this operation needs a check that no person waived."""
     needed = operation in EVICTING_OPERATIONS or operation is _BRING_UP
-    return needed and node.request is not _WITHOUT
+    return needed and node.request is not _WITHOUT_PREFLIGHT
 
 
 def build_check(node: NodeView, pool: PoolView, build: Build | None) -> PreflightCheck:
-    """Could this be brought up here; without a build: could the driver be removed?"""
-    removed = _removed(node, pool)
+    """Ask whether the build could be brought up here; None: whether the driver could be removed."""
+    removed = _removed_pods(node, pool)
     if build is None:
         return PreflightCheck(label="", removes_pods=removed)
     return PreflightCheck(
@@ -41,41 +38,40 @@ def build_check(node: NodeView, pool: PoolView, build: Build | None) -> Prefligh
 
 
 def unevictable_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait | None:
-    """Pods with GPUs that the plan may not evict: that much is known without asking."""
+    """Return the wait for GPU pods that may not be evicted: known without a check."""
     pods = [
         pod.display_name
         for pod in node.pods or ()
-        if pod.gpu and pod.exemption is EvictionExemption.NONE and not _leaves(pod, pool)
+        if pod.gpu and pod.exemption is EvictionExemption.NONE and not _will_leave(pod, pool)
     ]
     if not pods:
         return None
     detail = (
-        f"the plan may not remove {first_few(pods)}: bare, or with an emptyDir,"
-        f" and podDeletion of the"
-        f" policy does not allow it"
+        f"GPU pods that podDeletion of the policy does not allow to evict, because they have"
+        f" no controller or use an emptyDir volume: {first_few(pods)}"
     )
     return wait(WaitCode.PREFLIGHT, detail, now)
 
 
-def _removed(node: NodeView, pool: PoolView) -> tuple[str, ...]:
-    """Uids of the pods that are gone, or hold nothing, by the time of the unload."""
+def _removed_pods(node: NodeView, pool: PoolView) -> tuple[str, ...]:
+    """Return uids of pods that are gone, or hold no device, by the time of the unload."""
     drivers = [pod.uid for pod in node.driver_pods]
     if node.pods is None:
-        used = () if node.usage is None else node.usage.pods
-        return tuple(sorted({*drivers, *(use.pod_uid for use in used if use.gpus)}))
-    leaving = [pod.uid for pod in node.pods if pod.exemption in _STOPPED or _leaves(pod, pool)]
+        pods = () if node.usage is None else node.usage.pods
+        return tuple(sorted({*drivers, *(use.pod_uid for use in pods if use.gpus)}))
+    leaving = [pod.uid for pod in node.pods if pod.exemption in _STOPPED or _will_leave(pod, pool)]
     return tuple(sorted({*drivers, *leaving}))
 
 
-def _leaves(pod: WorkloadPod, pool: PoolView) -> bool:
+def _will_leave(pod: WorkloadPod, pool: PoolView) -> bool:
     upgrade = pool.upgrade
     if pod.deleting or pod.job:
         return True
     if pod.exemption is not EvictionExemption.NONE:
         return False
-    evicted = pod.gpu and _may(pod, upgrade.gpu_pod_deletion or upgrade.pod_deletion)
-    return evicted or (upgrade.drain.enable and pod.drained and _may(pod, upgrade.drain))
+    evicted = pod.gpu and _allows(pod, upgrade.gpu_pod_deletion or upgrade.pod_deletion)
+    return evicted or (upgrade.drain.enable and pod.drained and _allows(pod, upgrade.drain))
 
 
-def _may(pod: WorkloadPod, rules: PodDeletion) -> bool:
+def _allows(pod: WorkloadPod, rules: PodDeletion) -> bool:
     return (rules.force or not pod.bare) and (rules.delete_empty_dir or not pod.empty_dir)

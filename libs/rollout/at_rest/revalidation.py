@@ -1,7 +1,7 @@
-"""A done node whose proof is not about what runs now: it was booted, or its driver restarted.
+"""Done nodes whose proof does not cover the running driver: rebooted, or the driver restarted.
 
-docs/states.md#people. Its slot says what is proven, so the driver comes back by itself; then it is
-validated again, without a cordon.
+docs/states.md#people. The `idle` in the slot names what is proven, so the driver comes back by
+itself and is then validated again, without a cordon.
 """
 
 from msgspec.structs import replace
@@ -28,76 +28,82 @@ RESTART_WINDOW = 3600.0
 def revalidate(
     node: NodeView, record: NodeRecord, pool: PoolView, goal: Goal, now: Instant
 ) -> NodeOutcome:
-    """It has the right label, and is to be validated as soon as its driver runs."""
+    """Validate a node that has the right label, as soon as its driver runs."""
     run = current_run(node, pool)
     if run is not None and _restarted(node, record, run):
-        recent = tuple(moment for moment in record.restarts if moment > now.at - RESTART_WINDOW)
+        recent = tuple(restart for restart in record.restarts if restart > now.at - RESTART_WINDOW)
         if run.started > now.at - RESTART_WINDOW and run.started not in recent:
-            return _counted(node, record, (*recent, run.started), now)
+            return _count_restart(node, record, (*recent, run.started), now)
         if len(recent) >= RESTARTS:
-            return _restarting(node, recent, now)
+            return _restarting_wait(node, recent, now)
     if run is None or not run.ready:
         return driver_absent_wait(node, pool, now)
     return validation_candidate(node, pool, goal, now)
 
 
 def _restarted(node: NodeView, record: NodeRecord, run: DriverRun) -> bool:
-    """Whether it is another run than the proven one, and no boot explains that."""
+    """Whether this is another run than the proven one, without a boot in between."""
     evidence = record.evidence
     return (
         evidence is not None and evidence.boot_id == node.boot_id and not covers_run(evidence, run)
     )
 
 
-def _counted(
+def _count_restart(
     node: NodeView, record: NodeRecord, restarts: tuple[float, ...], now: Instant
 ) -> NodeOutcome:
     return write_step(
         node,
         replace(record, restarts=restarts[-RESTARTS:], epoch=now.epoch),
         now,
-        because=f"its driver restarted: {len(restarts)} within an hour",
+        because=f"the driver restarted ({len(restarts)} within an hour)",
         lease=None,
         cordon=unchanged_cordon(node),
         driver_label=owned_label(node, record),
     )
 
 
-def _restarting(node: NodeView, recent: tuple[float, ...], now: Instant) -> Wait:
+def _restarting_wait(node: NodeView, recent: tuple[float, ...], now: Instant) -> Wait:
     pod = driver_pod_of(node)
     trouble = f": {pod.trouble}" if pod is not None and pod.trouble else ""
     return wait(
         WaitCode.DRIVER_RESTARTING,
-        f"its driver restarted {len(recent)} times within an hour{trouble}",
+        f"the driver restarted {len(recent)} times within an hour{trouble}",
         now,
         sorted(recent)[-RESTARTS] + RESTART_WINDOW,
     )
 
 
 def driver_absent_wait(node: NodeView, pool: PoolView, now: Instant) -> Wait:
-    """Its driver does not run: what it is waiting for, in the words of whoever keeps it."""
+    """Return the wait for a driver that does not run."""
     if pool.method is not InstallMethod.CONTAINER:
         if not node.modules_reported:
-            return wait(WaitCode.AGENT_SILENT, "its driver agent has not said what is loaded", now)
+            return wait(
+                WaitCode.AGENT_SILENT,
+                "the driver agent has not reported which driver is loaded",
+                now,
+            )
         return wait(WaitCode.DRIVER_START, "no driver is loaded", now, who=_MACHINE)
     pod, gate = driver_pod_of(node), node.gate
     if pod is None:
-        return wait(WaitCode.GATE, "its driver pod is not there", now)
+        return wait(WaitCode.GATE, "waiting for the driver pod to be created", now)
     if pod.started is not None or pod.trouble:
-        return _starting(pod, now)
-    said = gate.why if gate is not None and gate.why else "its driver pod waits at the gate"
-    return wait(WaitCode.GATE, said, now)
+        return _starting_wait(pod, now)
+    detail = gate.why if gate is not None and gate.why else "the driver pod waits at the gate"
+    return wait(WaitCode.GATE, detail, now)
 
 
-def _starting(pod: DriverPod, now: Instant) -> Wait:
-    """Nothing ends the start of a driver at rest but somebody who looks after it."""
+def _starting_wait(pod: DriverPod, now: Instant) -> Wait:
+    """At rest nothing but a person ends a start that hangs."""
     due = None if pod.started is None else pod.started + DRIVER_START
     if pod.trouble or due is None:
-        return wait(WaitCode.DRIVER_START, pod.trouble, now, who=_MACHINE)
+        return wait(
+            WaitCode.DRIVER_START, f"the driver does not start: {pod.trouble}", now, who=_MACHINE
+        )
     if now.at < due:
-        return wait(WaitCode.DRIVER_START, "its driver is not ready yet", now, due)
-    said = f"its driver has been starting for more than {DRIVER_START / 60:.0f} minutes"
-    return wait(WaitCode.DRIVER_START, said, now, who=_MACHINE)
+        return wait(WaitCode.DRIVER_START, "waiting for the driver to become ready", now, due)
+    detail = f"the driver has been starting for more than {DRIVER_START / 60:.0f} minutes"
+    return wait(WaitCode.DRIVER_START, detail, now, who=_MACHINE)
 
 
-_MACHINE = "whoever looks after that machine, or the driver's image"
+_MACHINE = "the administrator of the machine or of the driver image"

@@ -1,7 +1,4 @@
-"""The driver that runs on a node now, and whether evidence is about exactly it.
-
-Shared by whoever asks for proof. Must not know what is done when there is none.
-"""
+"""The driver that runs on a node now, and whether evidence covers it."""
 
 import msgspec
 
@@ -16,12 +13,12 @@ from libs.rollout.views.pool import PoolView
 _CONTAINER = InstallMethod.CONTAINER
 
 START_TOLERANCE = 1.0
-"""Seconds by which what two say of one start may differ: Kubernetes keeps whole seconds, and no
-driver is validated and started anew within one."""
+"""Seconds by which two reports of one start may differ: Kubernetes keeps whole seconds, and no
+driver is validated and restarted within one."""
 
 
 class DriverRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a driver: of a container in its pod, or of the modules that an agent loaded."""
+    """One run of a driver: of a container in its pod, or of modules loaded by an agent."""
 
     instance: str
     started: float
@@ -30,21 +27,23 @@ class DriverRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def driver_pod_of(node: NodeView) -> DriverPod | None:
-    """The driver pod that is there for the node's label and is to stay: of several, who is up."""
+    """Return the driver pod for the node's label that is not terminating; of several, the one that
+    is up.
+    """
     label = node.driver_label
-    stays = [pod for pod in node.driver_pods if pod.label == label and not pod.deleting]
-    if len(stays) > 1:
-        return max(stays, key=lambda pod: (pod.ready, pod.started or 0.0, pod.uid))
-    return stays[0] if stays else None
+    pods = [pod for pod in node.driver_pods if pod.label == label and not pod.deleting]
+    if len(pods) > 1:
+        return max(pods, key=lambda pod: (pod.ready, pod.started or 0.0, pod.uid))
+    return pods[0] if pods else None
 
 
 def is_shut_out(node: NodeView) -> bool:
-    """Whether its driver pod waits behind a gate that is shut to it."""
+    """Whether the driver pod waits at a gate that is closed to it."""
     return waits_at_gate(driver_pod_of(node), node.gate)
 
 
 def waits_at_gate(pod: DriverPod | None, gate: Gate | None) -> bool:
-    """Whether this pod asks at the gate, and was not let in."""
+    """Whether this pod has requested entry at the gate and was not admitted."""
     return (
         pod is not None
         and gate is not None
@@ -54,12 +53,12 @@ def waits_at_gate(pod: DriverPod | None, gate: Gate | None) -> bool:
 
 
 def is_unloaded(node: NodeView) -> bool:
-    """Whether its agent has said, in this boot, that no driver is loaded."""
+    """Whether the agent has reported, in this boot, that no driver is loaded."""
     return node.modules_reported and node.loaded is None
 
 
 def current_run(node: NodeView, pool: PoolView) -> DriverRun | None:
-    """What runs as the node's label says; with other methods than the container, what is loaded."""
+    """Return the run of the driver of the node's label; without a container, the loaded modules."""
     if pool.method is not _CONTAINER:
         loaded = node.loaded
         if loaded is None:
@@ -72,7 +71,7 @@ def current_run(node: NodeView, pool: PoolView) -> DriverRun | None:
 
 
 def covers_run(evidence: Evidence, run: DriverRun) -> bool:
-    """Whether it was this run that was validated."""
+    """Whether the evidence validates this run."""
     return (
         evidence.driver_pod_uid == run.pod_uid
         and abs(evidence.driver_started - run.started) < START_TOLERANCE
@@ -80,7 +79,7 @@ def covers_run(evidence: Evidence, run: DriverRun) -> bool:
 
 
 def passed_evidence(node: NodeView, record: NodeRecord | None) -> Evidence | None:
-    """The evidence for what the node's label says, of whatever boot and run; if it passed."""
+    """Return the passed evidence for the node's label, of any boot and run."""
     evidence = None if record is None else record.evidence
     if evidence is None or not evidence.passed or evidence.node_uid != node.uid:
         return None
@@ -88,9 +87,9 @@ def passed_evidence(node: NodeView, record: NodeRecord | None) -> Evidence | Non
 
 
 def is_in_place(node: NodeView, record: NodeRecord, label: str, method: InstallMethod) -> bool:
-    """Whether this label's driver runs here, and the record proves exactly this run of it (I3).
+    """Whether the driver of this label runs, and the record proves exactly this run (I3).
 
-    docs/invariants.md#i3
+    docs/invariants.md#i3. Tested for every node at every look, hence without helpers.
     """
     evidence = record.evidence
     if (

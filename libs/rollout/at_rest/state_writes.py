@@ -1,7 +1,4 @@
-"""What is written on a node at rest: a new wish, and that a wish is no more.
-
-docs/states.md#upgrade, step 1. Who wishes, and why, is decided elsewhere.
-"""
+"""Writes to nodes at rest: `upgrade-required`, and back (docs/states.md#upgrade, step 1)."""
 
 from typing import Any
 
@@ -14,7 +11,7 @@ from libs.rollout.views.pool import PoolView
 
 
 def owned_label(node: NodeView, record: NodeRecord) -> str:
-    """The driver label as far as it is ours to apply: what somebody else put there stays his."""
+    """Return the driver label as far as we may apply it: a foreign value stays foreign."""
     label = node.driver_label
     return label if label == record.label or node.is_owned(NodeField.DRIVER) else ""
 
@@ -30,8 +27,8 @@ def mark_required(
     cleared: tuple[str, ...] = (),
     **changes: Any,
 ) -> Step:
-    """It wants a change, and goes on as it is until that begins."""
-    fresh = {
+    """Write `upgrade-required`; the node keeps running as it is until the upgrade begins."""
+    fields = {
         "state": UpgradeState.UPGRADE_REQUIRED.value,
         "pool": pool.key,
         "deadline": None,
@@ -41,7 +38,7 @@ def mark_required(
     }
     return write_step(
         node,
-        updated_record(record, node, now, **fresh),
+        updated_record(record, node, now, **fields),
         now,
         because=because,
         lease=None,
@@ -53,8 +50,8 @@ def mark_required(
 
 
 def unmark_required(node: NodeView, record: NodeRecord, target: str, now: Instant) -> Step:
-    """It wants nothing any more: what it runs is what its policy renders, and it is proven."""
-    back = updated_record(
+    """Write `upgrade-done`: the policy wants what the node runs, and that is proven."""
+    done = updated_record(
         record,
         node,
         now,
@@ -72,9 +69,9 @@ def unmark_required(node: NodeView, record: NodeRecord, target: str, now: Instan
     )
     return write_step(
         node,
-        back,
+        done,
         now,
-        because="its policy wants again what it runs, and that is proven",
+        because="the policy wants the running, validated driver again",
         lease=None,
         cordon=unchanged_cordon(node),
     )

@@ -1,7 +1,4 @@
-"""Which driver a node is to get, and whether it can be trusted to be that (docs/states.md#harm).
-
-What stands between the node and that driver is known elsewhere.
-"""
+"""Which target a node gets, and whether its build is known and settled (docs/states.md#harm)."""
 
 import msgspec
 
@@ -18,55 +15,62 @@ _MISSING, _UNSETTLED = Readiness.MISSING, Readiness.UNSETTLED
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node is to get."""
+    """The target that a node gets, and its build."""
 
     target: str
     build: Build
 
     @property
     def label(self) -> str:
-        """The driver label that asks for it."""
         return self.build.label
 
 
 def is_joining(node: NodeView, record: NodeRecord | None) -> bool:
-    """Whether it has yet to get its first driver of ours."""
+    """Whether the node has yet to get its first driver of ours."""
     if record is None:
         return True
     return record.evidence is None and not record.started and not node.driver_label
 
 
 def target_of(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
-    """What the policy wants; but a node that joins gets what is proven, if anything is.
+    """Return the wanted target; for a joining node the last-good one while it is unproven.
 
-    Before anything was proven it is a member of the rollout like any other.
+    Before any target was proven, a joining node takes part in the rollout like any other.
     """
     last_good = pool.constraints.last_good
     if pool.target in pool.constraints.proven or not is_joining(node, record):
         return pool.target
     if pool.method is InstallMethod.PRE_INSTALLED:
-        return pool.target  # it brings its driver itself
+        return pool.target  # the driver came with the machine
     build = pool.build(last_good, node.variant)
-    there = build is not None and build.readiness is not _MISSING
-    return last_good if there else pool.target
+    exists = build is not None and build.readiness is not _MISSING
+    return last_good if exists else pool.target
 
 
 def goal_of(node: NodeView, pool: PoolView, target: str, now: Instant) -> Goal | Wait:
-    """What the node would get for this target; a wait, while that cannot be told for sure."""
+    """Return what the node gets for this target; a wait while that is not certain."""
     if not target:
-        why = "; ".join(pool.held) or "its policy asks for no driver that could be rendered"
-        return wait(WaitCode.TARGET_MISSING, why, now)
+        detail = "; ".join(pool.held) or "the policy describes no driver that can be deployed"
+        return wait(WaitCode.TARGET_MISSING, detail, now)
     if not node.variant:
-        why = "what it runs (system, kernel) is not known yet, so neither is which driver it gets"
+        detail = (
+            "operating system and kernel of the node are not known yet, and thus its driver build"
+        )
         return wait(
-            WaitCode.TARGET_UNSETTLED, why, now, who="whoever looks after discovery on that node"
+            WaitCode.TARGET_UNSETTLED,
+            detail,
+            now,
+            who="an administrator of the discovery agent on that node",
         )
     build = pool.build(target, node.variant)
     if build is None or build.readiness is _MISSING:
         detail = build.detail if build is not None else ""
-        why = detail or f"there is no driver of target {target} for {node.variant}"
-        return wait(WaitCode.TARGET_MISSING, why, now)
+        detail = detail or f"target {target} has no driver build for {node.variant}"
+        return wait(WaitCode.TARGET_MISSING, detail, now)
     if build.readiness is _UNSETTLED:
-        why = build.detail or f"the driver of target {target} for {node.variant} is being changed"
-        return wait(WaitCode.TARGET_UNSETTLED, why, now)
+        detail = (
+            build.detail
+            or f"the driver build of target {target} for {node.variant} is being updated"
+        )
+        return wait(WaitCode.TARGET_UNSETTLED, detail, now)
     return Goal(target=target, build=build)

@@ -1,8 +1,4 @@
-"""The whole of a decision (docs/states.md#deciding): steps of nodes, grants of pools, all waits.
-
-`decide` is for one moment. `Deciding` keeps what it found, looks again only at what changed or came
-due, and always says what `decide` would say. Must not know who carries it out.
-"""
+"""The complete decision (docs/states.md#deciding): steps of nodes, grants of pools, all waits."""
 
 from msgspec.structs import replace
 
@@ -14,8 +10,8 @@ __all__ = ["Decider", "DecisionDelta", "decide"]
 
 
 def decide(fleet: Fleet, now: Instant) -> Decision:
-    """What is done now, and why everybody else waits."""
-    deciding = Decider(fleet)
-    news = deciding.decide(now)
-    waits = deciding.waits
-    return replace(news, waits={name: waits[name] for name in sorted(waits)})
+    """Decide for one moment. A `Decider` decides the same incrementally."""
+    decider = Decider(fleet)
+    delta = decider.decide(now)
+    waits = decider.waits
+    return replace(delta, waits={name: waits[name] for name in sorted(waits)})

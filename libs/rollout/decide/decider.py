@@ -1,7 +1,7 @@
-"""Decisions over a fleet, one after another: only what changed or came due is looked at again.
+"""Incremental decisions over a fleet: only what changed or came due is evaluated again.
 
-Nodes are put into the sets of their pools, each pool is reckoned, nodes are stepped, places are
-granted; what comes of that is told. Must not know what any of these steps says.
+Nodes are counted into their pools, each pool is evaluated, nodes are stepped, starts are granted,
+and the changes are returned. The result always equals that of `decide`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from libs.rollout.decide.node_index import NodeIndex
 from libs.rollout.decide.outcome_tracker import NodePools, OutcomeTracker
 from libs.rollout.decide.pool_decider import PoolDecider
-from libs.rollout.decision import Decision, Step, Wait, WriteRollout
+from libs.rollout.decision import Decision, Step, Wait
 from libs.rollout.freshness import freshness
 from libs.rollout.limits import stale_source
 from libs.rollout.reconcile.contribution import contribution_of
@@ -23,42 +23,37 @@ _VisibilityKey = tuple[int, bool, bool, float | None, tuple[tuple[float, float],
 
 
 class DecisionDelta(Decision, frozen=True, kw_only=True):
-    """A decision of which `waits` are only those with another code than before."""
+    """A decision whose `waits` are only those with another code than before."""
 
     no_longer_waiting: tuple[str, ...] = ()
-    """Nodes that wait for nothing any more, and about which nothing is done."""
+    """Nodes that neither wait any more nor have a step."""
 
 
 class Decider:
-    """Keeps a fleet, and what was found of it."""
-
     def __init__(self, fleet: Fleet) -> None:
-        self._roster = NodeIndex()
-        self._books: dict[str, PoolDecider] = {}
-        self._rows: dict[str, NodePools] = {}
-        self._placing = OutcomeTracker()
+        self._index = NodeIndex()
+        self._deciders: dict[str, PoolDecider] = {}
+        self._node_pools: dict[str, NodePools] = {}
+        self._outcomes = OutcomeTracker()
         self._dirty: set[str] = set()
-        self._seen: _VisibilityKey | None = None
+        self._visibility_key: _VisibilityKey | None = None
         self.update(fleet.nodes.values(), (), fleet.pools.values())
 
     @property
     def waits(self) -> Mapping[str, Wait]:
-        """Every node that is not where its policy wants it, and about which nothing is done."""
-        return self._placing.waits
+        """Every node that is not where its policy wants it and has no step."""
+        return self._outcomes.waits
 
     @property
     def nodes(self) -> Mapping[str, NodeView]:
-        """By name, all that there are, as they were last said to be."""
-        return self._roster.nodes
+        return self._index.nodes
 
     @property
     def wake_at(self) -> float | None:
         """When to decide again though nothing changes; None: never."""
-        times = [book.grant.wake_at for book in self._books.values()]
-        ahead = [at for at in (self._placing.wakes.next_at(), *times) if at is not None]
+        times = [decider.grant.wake_at for decider in self._deciders.values()]
+        ahead = [at for at in (self._outcomes.wakes.next_at(), *times) if at is not None]
         return min(ahead) if ahead else None
-
-    # What changed.
 
     def update(
         self,
@@ -67,159 +62,163 @@ class Decider:
         pools: Iterable[PoolView] = (),
         pools_gone: Iterable[str] = (),
     ) -> None:
-        """These are other than before; nothing is decided yet."""
+        """Replace these nodes and pools; nothing is decided yet."""
         for key in pools_gone:
-            self._close(key)
+            self._drop_pool(key)
         for view in pools:
-            self._renew(view)
+            self._update_pool(view)
         for name in nodes_gone:
-            if uid := self._roster.drop(name):
-                self._leave(name, uid)
+            if uid := self._index.drop(name):
+                self._drop_node(name, uid)
         for node in nodes:
-            if uid := self._roster.put(node):
-                self._leave(node.name, uid)
+            if uid := self._index.put(node):
+                self._drop_node(node.name, uid)
             if node.last_wait is not None:
-                self._placing.waits.remember(node.name, node.last_wait)
+                self._outcomes.waits.remember(node.name, node.last_wait)
             self._dirty.add(node.name)
 
     def cancel_wake(self, name: str) -> None:
-        """Time alone is no reason to look at this node, until it changes."""
-        self._placing.wakes.put(name, None)
+        """Ignore timers of this node until it changes."""
+        self._outcomes.wakes.put(name, None)
 
-    def _renew(self, view: PoolView) -> None:
-        book = self._books.get(view.key)
-        if book is None:
-            book = self._books[view.key] = PoolDecider(view)
-            self._roster.update_in_flight(view.key, into=book.in_flight)
-            self._dirty.update(self._roster.nodes)
+    def _update_pool(self, view: PoolView) -> None:
+        decider = self._deciders.get(view.key)
+        if decider is None:
+            decider = self._deciders[view.key] = PoolDecider(view)
+            self._index.update_in_flight(view.key, into=decider.in_flight)
+            self._dirty.update(self._index.nodes)
             return
-        was_gone = book.view.gone
-        changed = book.update_view(view)
+        was_gone = decider.view.gone
+        changed = decider.update_view(view)
         for uids in changed:
-            self._dirty.update(self._roster.names_of(uids))
-        self._roster.update_in_flight(view.key, out=changed.removed, into=changed.added)
-        if book.rules_changed:
-            self._dirty |= book.names if was_gone == view.gone else self._roster.nodes.keys()
+            self._dirty.update(self._index.names_of(uids))
+        self._index.update_in_flight(view.key, out=changed.removed, into=changed.added)
+        if decider.rules_changed:
+            self._dirty |= decider.names if was_gone == view.gone else self._index.nodes.keys()
 
-    def _close(self, key: str) -> None:
-        book = self._books.pop(key, None)
-        if book is not None:
-            self._roster.update_in_flight(key, out=book.in_flight)
-            self._dirty.update(self._roster.nodes)
+    def _drop_pool(self, key: str) -> None:
+        decider = self._deciders.pop(key, None)
+        if decider is not None:
+            self._index.update_in_flight(key, out=decider.in_flight)
+            self._dirty.update(self._index.nodes)
 
-    def _leave(self, name: str, uid: str) -> None:
-        """A Node is gone; its place in flight returns."""
-        row = self._rows.pop(name, None)
-        if row is not None:
-            for book in row.counting:
-                book.drop(uid)
-            row.unassign(name)
-        self._placing.forget(name)
+    def _drop_node(self, name: str, uid: str) -> None:
+        """Forget a Node that is gone; its entry in flight ends."""
+        membership = self._node_pools.pop(name, None)
+        if membership is not None:
+            for decider in membership.counting:
+                decider.drop(uid)
+            membership.unassign(name)
+        self._outcomes.forget(name)
         self._dirty.discard(name)
-        for key in self._roster.pools_in_flight(uid):
-            self._books[key].maybe_gone.add(uid)
-            self._books[key].dirty = True
-
-    # What follows.
+        for key in self._index.pools_in_flight(uid):
+            self._deciders[key].maybe_gone.add(uid)
+            self._deciders[key].dirty = True
 
     def decide(self, now: Instant) -> DecisionDelta:
-        """What is done now, and whose reasons to wait are others than before."""
-        epochs = [book.stored.epoch for book in self._books.values() if book.stored is not None]
+        """Decide now; return all steps, and the waits that changed."""
+        epochs = [
+            decider.stored.epoch
+            for decider in self._deciders.values()
+            if decider.stored is not None
+        ]
         if any(epoch > now.epoch for epoch in epochs):
             return DecisionDelta(deposed=True)
         leading = all(epoch == now.epoch for epoch in epochs)
         self._refresh_visibility(now, leading=leading)
-        placing, nodes, rows = self._placing, self._roster.nodes, self._rows
-        names = self._dirty.union(placing.wakes.pop_due(now.at))
+        outcomes, nodes, node_pools = self._outcomes, self._index.nodes, self._node_pools
+        names = self._dirty.union(outcomes.wakes.pop_due(now.at))
         self._dirty = set()
         for name in names:
             self._count_in_pools(nodes[name], now)
-        names |= self._reckon(now, leading=leading)
-        names |= placing.to_revisit(now)
+        names |= self._evaluate(now, leading=leading)
+        names |= outcomes.to_revisit(now)
         ordered = sorted(names)
         for name in ordered:
-            placing.update(nodes[name], rows[name], now)
+            outcomes.update(nodes[name], node_pools[name], now)
         granted = self._grant(now)
         if not granted <= names:
             ordered = sorted(names | granted)
         return self._delta(ordered, now, leading=leading)
 
     def _refresh_visibility(self, now: Instant, *, leading: bool) -> None:
-        """Who leads, and what is seen with, concerns every node."""
-        sight, is_stale = now.visibility, bool(stale_source(now))
-        away = (sight.bus_down_since, sight.bus_outages)
-        seen = (now.epoch, leading, is_stale, *away, sight.foreign_operator)
-        if seen != self._seen:
-            self._seen = seen
-            self._dirty.update(self._roster.nodes)
-            for book in self._books.values():
-                book.dirty = True
+        """Re-evaluate every node when leader or inputs change."""
+        visibility, is_stale = now.visibility, bool(stale_source(now))
+        outages = (visibility.bus_down_since, visibility.bus_outages)
+        key = (now.epoch, leading, is_stale, *outages, visibility.foreign_operator)
+        if key != self._visibility_key:
+            self._visibility_key = key
+            self._dirty.update(self._index.nodes)
+            for decider in self._deciders.values():
+                decider.dirty = True
 
     def _count_in_pools(self, node: NodeView, now: Instant) -> None:
-        """Into the sets of the pools in which it counts."""
+        """Update the contributions of the node to all its pools."""
         name, uid = node.name, node.uid
-        stepper, keys = self._roster.pools_of(node, self._books)
-        book = self._books.get(stepper)
-        homes = book.as_only_pool if book is not None and len(keys) == 1 else self._of(keys)
-        row = self._rows.get(name)
-        if row is None:
-            row = self._rows[name] = NodePools()
-            row.assign(name, book, homes)
-        elif row.governing is not book or row.counting != homes:
-            for home in row.counting:
-                if home not in homes:
-                    home.drop(uid)
-            row.unassign(name)
-            row.assign(name, book, homes)
-        for home in homes:
-            entry = home.in_flight.get(uid)
-            home.put(contribution_of(node, entry, home.view.key, now.at))
+        governing, keys = self._index.pools_of(node, self._deciders)
+        decider = self._deciders.get(governing)
+        if decider is not None and len(keys) == 1:
+            counting = decider.as_only_pool
+        else:
+            counting = tuple([self._deciders[key] for key in keys])
+        membership = self._node_pools.get(name)
+        if membership is None:
+            membership = self._node_pools[name] = NodePools()
+            membership.assign(name, decider, counting)
+        elif membership.governing is not decider or membership.counting != counting:
+            for counted in membership.counting:
+                if counted not in counting:
+                    counted.drop(uid)
+            membership.unassign(name)
+            membership.assign(name, decider, counting)
+        for counted in counting:
+            entry = counted.in_flight.get(uid)
+            counted.put(contribution_of(node, entry, counted.view.key, now.at))
 
-    def _of(self, keys: Iterable[str]) -> tuple[PoolDecider, ...]:
-        return tuple([self._books[key] for key in keys])
-
-    def _reckon(self, now: Instant, *, leading: bool) -> set[str]:
-        """Where each pool stands; the names of nodes to which that makes a difference."""
+    def _evaluate(self, now: Instant, *, leading: bool) -> set[str]:
+        """Evaluate changed pools; return the nodes to step again."""
         names = set[str]()
-        for book in self._books.values():
-            if book.maybe_gone:
-                book.find_strays(self._roster.names)
-            book.dirty |= book.has_pending
-            if book.dirty:
-                uids = book.evaluate(now, leading=leading)
-                names |= book.names if uids is None else set(self._roster.names_of(uids))
+        for decider in self._deciders.values():
+            if decider.maybe_gone:
+                decider.find_strays(self._index.names)
+            decider.dirty |= decider.has_pending
+            if decider.dirty:
+                uids = decider.evaluate(now, leading=leading)
+                names |= decider.names if uids is None else set(self._index.names_of(uids))
         return names
 
     def _grant(self, now: Instant) -> set[str]:
-        """Places of every pool; names of nodes whose reason to wait may be another by that."""
-        fresh, waits, names = freshness(now), self._placing.waits, set[str]()
-        for book in self._books.values():
-            if not book.dirty:
+        """Grant starts in changed pools; return the nodes whose wait may have changed."""
+        fresh, waits, names = freshness(now), self._outcomes.waits, set[str]()
+        for decider in self._deciders.values():
+            if not decider.dirty:
                 continue
-            names |= book.grant.preflight_steps.keys()
-            grant = book.allocate(self._roster.nodes, waits.codes, fresh, now)
+            names |= decider.grant.preflight_steps.keys()
+            grant = decider.allocate(self._index.nodes, waits.codes, fresh, now)
             for queue in grant.changed_queues:
                 names.update(queue.ranking.names())
             names |= grant.preflight_steps.keys()
-            book.dirty = False
-        over: dict[str, Wait] = {}
-        for book in self._books.values():
-            over |= book.grant.waits
-        return (names | waits.set_overrides(over)) & self._roster.nodes.keys()
+            decider.dirty = False
+        overrides: dict[str, Wait] = {}
+        for decider in self._deciders.values():
+            overrides |= decider.grant.waits
+        return (names | waits.set_overrides(overrides)) & self._index.nodes.keys()
 
-    # What is told.
-
-    def _delta(self, touched: Iterable[str], now: Instant, *, leading: bool) -> DecisionDelta:
-        nodes, placing = self._roster.nodes, self._placing
-        all_waits, books = placing.waits, sorted(self._books.items())
-        asks: dict[str, Step] = {}
-        for _, book in books:
-            asks |= book.grant.preflight_steps
+    def _delta(self, changed: Iterable[str], now: Instant, *, leading: bool) -> DecisionDelta:
+        nodes, outcomes = self._index.nodes, self._outcomes
+        all_waits, deciders = outcomes.waits, sorted(self._deciders.items())
+        # Until our epoch is in every Rollout, nothing else is written.
+        writes = [
+            decider.write if leading else decider.epoch_write(now.epoch) for _, decider in deciders
+        ]
+        preflight_steps: dict[str, Step] = {}
+        for _, decider in deciders:
+            preflight_steps |= decider.grant.preflight_steps
         steps: dict[str, Step] = {}
         waits: dict[str, Wait] = {}
-        rested: list[str] = []
-        for name in touched:
-            step = placing.steps.get(name) or asks.get(name)
+        cleared: list[str] = []
+        for name in changed:
+            step = outcomes.steps.get(name) or preflight_steps.get(name)
             if nodes[name].write_pending:
                 all_waits.hide(name)
             elif step is not None:
@@ -228,20 +227,16 @@ class Decider:
             elif (wait := all_waits.update(name, now.at)) is not None:
                 waits[name] = wait
             elif name not in all_waits and all_waits.clear(name):
-                rested.append(name)
+                cleared.append(name)
         return DecisionDelta(
             steps=steps,
             waits=waits,
-            no_longer_waiting=tuple(rested),
-            rollouts=self._rollouts(now, leading=leading),
-            cancelled=tuple(sorted(placing.evicting)),
-            probes=tuple(sorted({name for _, book in books for name in book.grant.probes})),
-            budgets={key: book.account for key, book in books},
+            no_longer_waiting=tuple(cleared),
+            rollouts=tuple(write for write in writes if write is not None),
+            cancelled=tuple(sorted(outcomes.evicting)),
+            probes=tuple(
+                sorted({name for _, decider in deciders for name in decider.grant.probes})
+            ),
+            budgets={key: decider.account for key, decider in deciders},
             wake_at=self.wake_at,
         )
-
-    def _rollouts(self, now: Instant, *, leading: bool) -> tuple[WriteRollout, ...]:
-        """Until our epoch is everywhere, nothing else is written."""
-        books = [book for _, book in sorted(self._books.items())]
-        writes = [book.write if leading else book.epoch_write(now.epoch) for book in books]
-        return tuple(write for write in writes if write is not None)

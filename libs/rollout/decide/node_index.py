@@ -1,7 +1,7 @@
-"""The nodes of a fleet, and in which pools' records each of them counts.
+"""The nodes of a fleet, and the pools in which each of them counts.
 
-A node is stepped by one pool and may count in more: in that which selects it, in that whose upgrade
-it is in, and in any that has it in flight. Must not know what it counts for.
+One pool governs a node. It also counts in the pool that selects it, the pool of its upgrade, and
+every pool that has it in flight.
 """
 
 from collections import defaultdict
@@ -14,8 +14,6 @@ from libs.rollout.views.node import NodeView
 
 
 class NodeIndex:
-    """By name, by uid, and by place in flight."""
-
     def __init__(self) -> None:
         self.nodes: dict[str, NodeView] = {}
         self.names: dict[str, str] = {}
@@ -24,65 +22,59 @@ class NodeIndex:
         """By uid: keys of pools whose Rollout has it in flight."""
 
     def put(self, node: NodeView) -> str:
-        """It is this now; the uid of another Node of its name, which is gone with that."""
-        had = self.nodes.get(node.name)
+        """Add or replace the node; return the uid of an earlier Node of this name, else empty."""
+        previous = self.nodes.get(node.name)
         self.nodes[node.name] = node
         self.names[node.uid] = node.name
-        return self._renamed(had, node)
-
-    def _renamed(self, had: NodeView | None, node: NodeView) -> str:
-        if had is None or had.uid == node.uid:
+        if previous is None or previous.uid == node.uid:
             return ""
-        del self.names[had.uid]
-        return had.uid
+        del self.names[previous.uid]
+        return previous.uid
 
     def drop(self, name: str) -> str:
-        """It is gone; its uid, if it was there."""
-        had = self.nodes.pop(name, None)
-        if had is None:
+        """Remove the node; return its uid if it was there, else empty."""
+        previous = self.nodes.pop(name, None)
+        if previous is None:
             return ""
-        del self.names[had.uid]
-        return had.uid
+        del self.names[previous.uid]
+        return previous.uid
 
     def update_in_flight(
         self, pool: str, *, out: Iterable[str] = (), into: Iterable[str] = ()
     ) -> None:
-        """The Rollout of a pool has these in flight no more, and those from now on."""
         for uid in out:
             self._in_flight[uid].discard(pool)
         for uid in into:
             self._in_flight[uid].add(pool)
 
     def pools_in_flight(self, uid: str) -> set[str]:
-        """Keys of pools whose Rollout has this uid in flight."""
         return self._in_flight.get(uid) or set()
 
     def names_of(self, uids: Iterable[str]) -> list[str]:
-        """The names of those that are there."""
         return [self.names[uid] for uid in uids if uid in self.names]
 
     def pools_of(
         self, node: NodeView, pools: Mapping[str, PoolDecider]
     ) -> tuple[str, tuple[str, ...]]:
-        """The pool whose rules it follows now (empty: nobody's), and all in which it counts."""
-        record, flying = current_record(node), self._in_flight.get(node.uid)
+        """Return the governing pool (empty: none), and all pools in which the node counts."""
+        record, in_flight = current_record(node), self._in_flight.get(node.uid)
         selected = node.pool if node.pool in pools else ""
-        stepper = selected
+        governing = selected
         if record is not None and record.pool != selected and record.pool in pools:
-            stepper = self._torn(node, record, selected, pools)
-        elif record is None and not selected and not flying and node.is_managed:
-            stepper = _maker(node, pools)
-        if not flying and stepper == selected:
-            return stepper, (stepper,) if stepper else ()
-        if not stepper and flying:
-            stepper = min(flying)
-        known = {stepper, selected, *(flying or ())}
-        return stepper, tuple(sorted(known - {""}))
+            governing = self._governing_of_record(node, record, selected, pools)
+        elif record is None and not selected and not in_flight and node.is_managed:
+            governing = _pool_of_label(node, pools)
+        if not in_flight and governing == selected:
+            return governing, (governing,) if governing else ()
+        if not governing and in_flight:
+            governing = min(in_flight)
+        keys = {governing, selected, *(in_flight or ())}
+        return governing, tuple(sorted(keys - {""}))
 
-    def _torn(
+    def _governing_of_record(
         self, node: NodeView, record: NodeRecord, selected: str, pools: Mapping[str, PoolDecider]
     ) -> str:
-        """It was begun in another pool than that which selects it now."""
+        """Return the governing pool of a node whose record is of another pool than selects it."""
         if upgrade_lease(node) is not None:
             return record.pool
         taken_over = pools[record.pool].view.gone and selected
@@ -90,10 +82,12 @@ class NodeIndex:
         return record.pool if belongs and not taken_over else selected
 
 
-def _maker(node: NodeView, pools: Mapping[str, PoolDecider]) -> str:
-    """Whose driver it is told to run, where no record says whose it is; else the first pool's."""
+def _pool_of_label(node: NodeView, pools: Mapping[str, PoolDecider]) -> str:
+    """Return the pool whose driver label the node has, else the first pool."""
     for key in sorted(pools):
         builds = pools[key].view.builds.values()
-        if any(build.label == node.driver_label for each in builds for build in each.values()):
+        if any(
+            build.label == node.driver_label for variants in builds for build in variants.values()
+        ):
             return key
     return min(pools, default="")

@@ -1,7 +1,4 @@
-"""Where a node is on its way, as the counts of its pool's Rollout tell it to people.
-
-Must not know what is done about it.
-"""
+"""The phase of a node, as counted in the status of its pool's Rollout."""
 
 from enum import StrEnum
 
@@ -14,12 +11,10 @@ from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 
 _DONE, _FAILED = UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED
-_LOST, _SKIPPED = WaitCode.RECORD_LOST, WaitCode.SKIPPED
+_RECORD_LOST, _SKIPPED = WaitCode.RECORD_LOST, WaitCode.SKIPPED
 
 
 class NodePhase(StrEnum):
-    """Each node is in one."""
-
     UNDER_WAY = "under way"
     DONE = "done"
     FAILED = "failed"
@@ -29,7 +24,6 @@ class NodePhase(StrEnum):
 
 
 def phase_of(node: NodeView, pool: PoolView, outcome: NodeOutcome) -> NodePhase:
-    """Where the node is, whether or not something is done about it."""
     if outcome is None:
         return NodePhase.EXCLUDED if node.excluded else NodePhase.DONE
     if node.lease is not None and upgrade_lease(node) is not None:
@@ -42,20 +36,19 @@ def phase_of(node: NodeView, pool: PoolView, outcome: NodeOutcome) -> NodePhase:
     if node.state == _FAILED:
         return NodePhase.FAILED
     code = outcome.code if isinstance(outcome, Wait) else None
-    if node.state == _DONE and code is not _LOST:
+    if node.state == _DONE and code is not _RECORD_LOST:
         build = pool.build(pool.target, node.variant)
         if build is not None and node.driver_label == build.label:
             return NodePhase.DONE
     return NodePhase.SKIPPED if code is _SKIPPED or node.skip else NodePhase.WAITING
 
 
-def rollout_counts(places: dict[NodePhase, int]) -> Counts:
-    """All that follows from the places alone."""
+def rollout_counts(phases: dict[NodePhase, int]) -> Counts:
     return Counts(
-        total=sum(places.values()),
-        done=places[NodePhase.DONE],
-        failed=places[NodePhase.FAILED],
-        skipped=places[NodePhase.SKIPPED],
-        excluded=places[NodePhase.EXCLUDED],
-        waiting=places[NodePhase.WAITING],
+        total=sum(phases.values()),
+        done=phases[NodePhase.DONE],
+        failed=phases[NodePhase.FAILED],
+        skipped=phases[NodePhase.SKIPPED],
+        excluded=phases[NodePhase.EXCLUDED],
+        waiting=phases[NodePhase.WAITING],
     )

@@ -1,20 +1,17 @@
-"""Where each node belongs after it was asked: among the steps, in a line, or among those that wait.
-
-What a node was put into before is undone when it is put elsewhere. Must not know which nodes have
-to be asked.
-"""
+"""The outcome of each node: a step, a place in a queue, or a wait."""
 
 from libs.contracts.waits import WaitCode
-from libs.rollout.decide.constrain import constrain, withdrawn_entry_wait
 from libs.rollout.decide.node_phase import NodePhase, phase_of
 from libs.rollout.decide.pool_decider import PoolDecider
 from libs.rollout.decide.wait_tracker import WaitTracker
 from libs.rollout.decide.wake_queue import WakeQueue, next_wake
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.node_writes import upgrade_lease
+from libs.rollout.reconcile.evaluation import PoolEvaluation
 from libs.rollout.step import step
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
+from libs.rollout.wait_reasons import NO_ACTION_NEEDED, wait
 
 
 class NodePools:
@@ -24,140 +21,194 @@ class NodePools:
 
     def __init__(self) -> None:
         self.governing: PoolDecider | None = None
-        """By whose rules it is stepped."""
+        """The pool whose rules the node follows."""
         self.counting: tuple[PoolDecider, ...] = ()
-        """In which it counts."""
+        """The pools in which it counts."""
         self.selected: PoolDecider | None = None
-        """In whose counts for people it is, and where."""
+        """The pool whose status counts its phase."""
         self.phase = NodePhase.WAITING
 
-    def assign(self, name: str, book: PoolDecider | None, homes: tuple[PoolDecider, ...]) -> None:
-        """It belongs to these now."""
-        self.governing, self.counting = book, homes
-        if book is not None:
-            book.names.add(name)
+    def assign(
+        self, name: str, decider: PoolDecider | None, counting: tuple[PoolDecider, ...]
+    ) -> None:
+        self.governing, self.counting = decider, counting
+        if decider is not None:
+            decider.names.add(name)
 
     def unassign(self, name: str) -> None:
-        """It belongs to none of them any more."""
         if self.governing is not None:
             self.governing.queues.drop(name)
             self.governing.names.discard(name)
             self.governing.dirty = True
         self.count_phase(None, self.phase)
 
-    def count_phase(self, selected: PoolDecider | None, place: NodePhase) -> None:
-        """It is there now."""
-        had = self.selected
-        if had is selected and self.phase is place:
+    def count_phase(self, selected: PoolDecider | None, phase: NodePhase) -> None:
+        previous = self.selected
+        if previous is selected and self.phase is phase:
             return
-        if had is not None:
-            had.phase_counts[self.phase] -= 1
-            had.dirty = True
+        if previous is not None:
+            previous.phase_counts[self.phase] -= 1
+            previous.dirty = True
         if selected is not None:
-            selected.phase_counts[place] += 1
+            selected.phase_counts[phase] += 1
             selected.dirty = True
-        self.selected, self.phase = selected, place
+        self.selected, self.phase = selected, phase
 
 
 class OutcomeTracker:
-    """Of all nodes."""
-
     def __init__(self) -> None:
         self.waits = WaitTracker()
         self.wakes = WakeQueue()
         self.steps: dict[str, Step] = {}
         self.evicting: set[str] = set()
-        """Nodes with evictions that are not wanted any more."""
+        """Nodes with evictions that are no longer wanted."""
         self._leased: set[str] = set()
         self._unsettled: set[str] = set()
-        """Nodes of which a detail changes by time alone."""
-        self._odd: set[str] = set()
-        """Nodes that are in any of these four."""
+        """Nodes with a wait detail that changes with time."""
+        self._tracked: set[str] = set()
+        """Nodes in any of the four sets above."""
 
     def to_revisit(self, now: Instant) -> set[str]:
-        """Nodes to be asked again at every decision: what was decided is not in effect."""
+        """Return nodes to step at every decision: their last step is not in effect yet."""
         names = self.steps.keys() | self._unsettled
         return names | self._leased if now.visibility.bus_down_since is not None else names
 
     def forget(self, name: str) -> None:
-        """The node is gone."""
         self.waits.forget(name)
         self.wakes.put(name, None)
-        self._forget_oddities(name)
+        self._untrack(name)
 
-    def update(self, node: NodeView, row: NodePools, now: Instant) -> None:
-        """Ask for its outcome, and keep it where it belongs."""
-        name, book = node.name, row.governing
-        if name in self._odd:
-            self._forget_oddities(name)
-        if book is None:
+    def update(self, node: NodeView, pools: NodePools, now: Instant) -> None:
+        """Step the node and store its outcome."""
+        name, decider = node.name, pools.governing
+        if name in self._tracked:
+            self._untrack(name)
+        if decider is None:
             self.waits.put(name, None, None)
             self.wakes.put(name, None)
             if node.evictions:
-                self._note(self.evicting, name)
+                self._track(self.evicting, name)
             return
-        book.dirty = True
-        made = book.evaluation
-        outcome = step(node, book.constrained_view, now)
-        self._count(node, row, outcome)
-        here = outcome if outcome is None else constrain(node, outcome, made, now)
-        due = self._keep(node, book, here, now)
+        decider.dirty = True
+        evaluation = decider.evaluation
+        outcome = step(node, decider.constrained_view, now)
+        self._count(node, pools, outcome)
+        constrained = outcome if outcome is None else constrain(node, outcome, evaluation, now)
+        due = self._keep(node, decider, constrained, now)
         leased = node.lease is not None and upgrade_lease(node) is not None
         if leased:
-            self._note(self._leased, name)
-        if node.evictions and (made.constraints.frozen or not leased):
-            self._note(self.evicting, name)
+            self._track(self._leased, name)
+        if node.evictions and (evaluation.constraints.frozen or not leased):
+            self._track(self.evicting, name)
         if outcome is not None and _is_stale(outcome):
-            self._note(self._unsettled, name)
-        for home in row.counting:
-            ends = home.tally.contribution(node.uid).due
+            self._track(self._unsettled, name)
+        for counted in pools.counting:
+            ends = counted.tally.contribution(node.uid).due
             due = ends if due is None or (ends is not None and ends < due) else due
-        self.wakes.put(name, next_wake(node, None if node.write_pending else here, due, now.at))
+        self.wakes.put(
+            name, next_wake(node, None if node.write_pending else constrained, due, now.at)
+        )
 
-    def _note(self, names: set[str], name: str) -> None:
+    def _track(self, names: set[str], name: str) -> None:
         names.add(name)
-        self._odd.add(name)
+        self._tracked.add(name)
 
-    def _forget_oddities(self, name: str) -> None:
-        self._odd.discard(name)
+    def _untrack(self, name: str) -> None:
+        self._tracked.discard(name)
         self.steps.pop(name, None)
         for names in (self._leased, self.evicting, self._unsettled):
             names.discard(name)
 
     def _keep(
-        self, node: NodeView, book: PoolDecider, outcome: NodeOutcome, now: Instant
+        self, node: NodeView, decider: PoolDecider, outcome: NodeOutcome, now: Instant
     ) -> float | None:
-        """Where it is found when the pool grants and tells; when it is otherwise by time."""
+        """Store the outcome; return when time alone changes it."""
         name = node.name
         if isinstance(outcome, Candidate):
-            before, borne = self.waits.codes.get(name), book.tally.contribution(node.uid)
-            asked, line = book.queues.put(
-                node, outcome, borne, book.tally, before=before, now=now.at
+            before, contribution = self.waits.codes.get(name), decider.tally.contribution(node.uid)
+            status, queue = decider.queues.put(
+                node, outcome, contribution, decider.tally, before=before, now=now.at
             )
-            stopped = asked.wait is not None and book.evaluation.blocked_by is not None
-            own = withdrawn_entry_wait(book.evaluation, now) if stopped else asked.wait
-            self.waits.put(name, own, line)
-            return asked.due
-        book.queues.drop(name)
-        own = outcome.wait if isinstance(outcome, Step) else outcome
+            is_blocked = status.wait is not None and decider.evaluation.blocked_by is not None
+            wait = withdrawn_entry_wait(decider.evaluation, now) if is_blocked else status.wait
+            self.waits.put(name, wait, queue)
+            return status.due
+        decider.queues.drop(name)
+        wait = outcome.wait if isinstance(outcome, Step) else outcome
         if isinstance(outcome, Step) and outcome.actions and not node.write_pending:
-            self.steps[name], own = outcome, None
-            self._odd.add(name)
-        self.waits.put(name, own, None)
+            self.steps[name], wait = outcome, None
+            self._tracked.add(name)
+        self.waits.put(name, wait, None)
         return None
 
     @staticmethod
-    def _count(node: NodeView, row: NodePools, outcome: NodeOutcome) -> None:
-        """For people: in the pool that selects it."""
-        book = row.governing
-        if book is not None and book.view.key == node.pool:
-            row.count_phase(book, phase_of(node, book.view, outcome))
+    def _count(node: NodeView, pools: NodePools, outcome: NodeOutcome) -> None:
+        decider = pools.governing
+        if decider is not None and decider.view.key == node.pool:
+            pools.count_phase(decider, phase_of(node, decider.view, outcome))
             return
-        selected = [home for home in row.counting if home.view.key == node.pool]
-        row.count_phase(selected[0] if selected else None, NodePhase.WAITING)
+        selected = [counted for counted in pools.counting if counted.view.key == node.pool]
+        pools.count_phase(selected[0] if selected else None, NodePhase.WAITING)
 
 
 def _is_stale(outcome: NodeOutcome) -> bool:
-    """Whether it says how old a source is."""
     wait = outcome.wait if isinstance(outcome, Step) else outcome
     return isinstance(wait, Wait) and wait.code is WaitCode.STALE
+
+
+def constrain(
+    node: NodeView, outcome: NodeOutcome, evaluation: PoolEvaluation, now: Instant
+) -> NodeOutcome:
+    if outcome is None:
+        return None
+    constraints = evaluation.constraints
+    if constraints.frozen:
+        return wait(
+            WaitCode.FROZEN, "the Rollout is frozen (spec.brake: Freeze), or was a moment ago", now
+        )
+    if node.uid in evaluation.withdrawn:
+        return withdrawn_entry_wait(evaluation, now)
+    if isinstance(outcome, Wait):
+        return outcome
+    if not constraints.leading:
+        detail = "a new scheduler leads, and its epoch is not yet recorded in the Rollout"
+        return wait(WaitCode.STALE, detail, now, who=NO_ACTION_NEEDED)
+    if isinstance(outcome, Step):
+        return _constrain_step(node, outcome, evaluation, now)
+    return _constrain_candidate(node, outcome, evaluation, now)
+
+
+def _constrain_step(
+    node: NodeView, step: Step, evaluation: PoolEvaluation, now: Instant
+) -> NodeOutcome:
+    if node.uid in evaluation.retargeted:
+        detail = "the policy wants another target; the change is being recorded in the Rollout"
+        return wait(WaitCode.PROOF, detail, now, who=NO_ACTION_NEEDED)
+    return step
+
+
+def _constrain_candidate(
+    node: NodeView, candidate: Candidate, evaluation: PoolEvaluation, now: Instant
+) -> NodeOutcome:
+    if node.uid in evaluation.stored.in_flight:
+        return withdrawn_entry_wait(evaluation, now)
+    if not node.ready:
+        return wait(WaitCode.NOT_READY, "the Node is not Ready", now)
+    return candidate
+
+
+def withdrawn_entry_wait(evaluation: PoolEvaluation, now: Instant) -> Wait:
+    """Return the wait of a node whose entry in flight does not hold any more."""
+    if evaluation.blocked_by is not None:
+        return wait(
+            evaluation.blocked_by.code,
+            evaluation.blocked_by.detail,
+            now,
+            who=evaluation.blocked_by.who,
+        )
+    return wait(
+        WaitCode.BUDGET,
+        "the granted start is being withdrawn from the Rollout",
+        now,
+        who=NO_ACTION_NEEDED,
+    )

@@ -1,7 +1,4 @@
-"""One pool while decisions are made: what is kept of it from one to the next.
-
-Must not know the other pools.
-"""
+"""The state of one pool between decisions."""
 
 from collections.abc import Container, Mapping
 from itertools import compress
@@ -27,111 +24,103 @@ from libs.rollout.views.pool import PoolView
 
 
 class InFlightChanges(NamedTuple):
-    """Uids of which the Rollout of a pool says something else than before."""
+    """Uids whose part of a pool's Rollout changed."""
 
     removed: set[str]
-    """Who is in flight no more."""
     added: set[str]
-    """Who is in flight now."""
     changed: set[str]
-    """Whose place is another one, or who failed."""
+    """Another entry, or a change in the failures."""
 
 
 class PoolDecider:
-    """Of one pool."""
-
     def __init__(self, view: PoolView) -> None:
         self.view = view
         self.tally = PoolTally()
         self.queues = CandidateQueues()
         self.names: set[str] = set()
-        """Nodes that are stepped here."""
+        """Nodes that are governed by this pool."""
         self.phase_counts: dict[NodePhase, int] = dict.fromkeys(NodePhase, 0)
-        self._reckoning: PoolEvaluation | None = None
+        self._evaluation: PoolEvaluation | None = None
         self.constrained_view = view
-        """The pool, with where it stands: what steps of its nodes ask."""
+        """The pool with its constraints: the input of its nodes' steps."""
         self.grant = Allocation()
         self.write: WriteRollout | None = None
         self.account = BudgetUsage(limit=0, base=0, unavailable={}, parallel=0, parallel_limit=None)
         self.dirty = True
         self.maybe_gone: set[str] = set()
-        """Uids whose nodes may be gone while their places are kept."""
+        """Uids in flight whose nodes may be gone."""
         self._strays: set[str] = set()
-        """Of these, who counts here though there is no such node."""
+        """Uids that count here though their Node is gone."""
         self.rules_changed = False
-        """By its last view: every node that is stepped here is to be asked again."""
+        """The last view changed more than the Rollout: step all governed nodes again."""
         self.as_only_pool = (self,)
         """For nodes that count here only."""
         self.in_flight: Mapping[str, InFlight] = {}
-        self._take(view)
+        self._load_rollout(view)
         self.maybe_gone.update(self.in_flight)
 
     def find_strays(self, present: Container[str]) -> None:
-        """The places of nodes that are gone return."""
+        """End the entries of nodes that are gone."""
         for uid in self.maybe_gone:
             entry = self.in_flight.get(uid)
             if entry is not None and uid not in present:
                 self._strays.add(uid)
-                gone = NodeContribution(
+                has_removed = NodeContribution(
                     name=entry.node, uid=uid, present=False, ending=EntryResult.REMOVED
                 )
-                self.tally.put(gone)
+                self.tally.put(has_removed)
             elif uid in self._strays:
                 self.drop(uid)
         self.maybe_gone = set()
 
-    def put(self, bearing: NodeContribution) -> None:
-        """A node comes to this here now."""
-        self._strays.discard(bearing.uid)
-        self.tally.put(bearing)
+    def put(self, contribution: NodeContribution) -> None:
+        self._strays.discard(contribution.uid)
+        self.tally.put(contribution)
         self.dirty = True
 
     def drop(self, uid: str) -> None:
-        """A node does not count here any more."""
         self._strays.discard(uid)
         self.tally.drop(uid)
         self.dirty = True
 
     @property
     def stored(self) -> RolloutStatus | None:
-        """What the Rollout says."""
         return None if self.view.rollout is None else self.view.rollout.status
 
     @property
     def evaluation(self) -> PoolEvaluation:
-        """Where it stands, as it was reckoned last."""
-        if self._reckoning is None:
-            raise LookupError(f"pool {self.view.key} was never reckoned")
-        return self._reckoning
+        if self._evaluation is None:
+            raise LookupError(f"pool {self.view.key} was never evaluated")
+        return self._evaluation
 
     @property
     def has_pending(self) -> bool:
-        """Whether something was decided that is not in effect yet."""
+        """Whether a decision is not in effect yet."""
         return bool(self.grant.waits or self.grant.preflight_steps or self.write)
 
     def update_view(self, view: PoolView) -> InFlightChanges:
-        """Another view of it: of whom its Rollout says something else."""
-        had, old = self.view, self.stored
+        """Replace the view; return whose part of the Rollout changed."""
+        previous, old = self.view, self.stored
         self.view, self.dirty = view, True
-        self._take(view)
-        self.rules_changed = replace(had, rollout=None) != replace(view, rollout=None)
+        self._load_rollout(view)
+        self.rules_changed = replace(previous, rollout=None) != replace(view, rollout=None)
         changed = _changed(old or EMPTY_STATUS, self.stored or EMPTY_STATUS)
         self.maybe_gone |= changed.removed | changed.added | changed.changed
         return changed
 
-    def _take(self, view: PoolView) -> None:
+    def _load_rollout(self, view: PoolView) -> None:
         stored = EMPTY_STATUS if view.rollout is None else view.rollout.status
         self.tally.load_failures(stored)
         self.in_flight = stored.in_flight
 
     def evaluate(self, now: Instant, *, leading: bool) -> set[str] | None:
-        """Where it stands now: uids of nodes to which that makes a difference; None: to all."""
-        before = self._reckoning
-        here = leading and self.view.rollout is not None
-        made = evaluate_pool(self.view, self.tally, now, leading=here, before=before)
-        self._reckoning = made
-        self.constrained_view = replace(self.view, constraints=made.constraints)
-        return None if before is None else _moved(before, made)
+        """Evaluate; return uids of nodes that are affected; None: all."""
+        before = self._evaluation
+        leads = leading and self.view.rollout is not None
+        evaluation = evaluate_pool(self.view, self.tally, now, leading=leads, before=before)
+        self._evaluation = evaluation
+        self.constrained_view = replace(self.view, constraints=evaluation.constraints)
+        return None if before is None else _affected(before, evaluation)
 
     def allocate(
         self,
@@ -140,22 +129,22 @@ class PoolDecider:
         fresh: Freshness,
         now: Instant,
     ) -> Allocation:
-        """Who starts here now, and what the Rollout is to say."""
-        made = self.evaluation
+        """Grant starts, and derive the write of the Rollout."""
+        evaluation = self.evaluation
         self.grant = allocate(
             self.view,
             self.tally,
-            made,
+            evaluation,
             self.queues,
             nodes=nodes,
             before=before,
             fresh=fresh,
             now=now,
         )
-        self.write = self._write(made, now)
+        self.write = self._write(evaluation, now)
         self.account = BudgetUsage(
-            limit=made.limit,
-            base=made.base or self.tally.present,
+            limit=evaluation.limit,
+            base=evaluation.base or self.tally.present,
             unavailable=self.tally.unavailable.all(),
             parallel=len(self.tally.parallel),
             parallel_limit=self.view.upgrade.max_parallel_upgrades or None,
@@ -163,7 +152,7 @@ class PoolDecider:
         return self.grant
 
     def epoch_write(self, epoch: int) -> WriteRollout | None:
-        """The new leader's number, before anything else; None: it is there, or on its way."""
+        """Write the new leader's epoch before anything else; None: it is there, or on its way."""
         rollout = self.view.rollout
         if rollout is None or rollout.write_pending or rollout.status.epoch >= epoch:
             return None
@@ -173,69 +162,61 @@ class PoolDecider:
             revision=rollout.revision,
             status=replace(rollout.status, epoch=epoch),
             has_finalizer=rollout.has_finalizer,
-            because=f"a new leader: epoch {epoch}",
+            because=f"new leader: epoch {epoch}",
         )
 
-    def _write(self, made: PoolEvaluation, now: Instant) -> WriteRollout | None:
-        rollout, view = self.view.rollout, self.view
-        if rollout is None:
-            return self._create(made, now)
-        if rollout.write_pending or not made.constraints.leading:
+    def _write(self, evaluation: PoolEvaluation, now: Instant) -> WriteRollout | None:
+        """Write the Rollout; create it paused if nodes show that an earlier one was lost."""
+        view, rollout = self.view, self.view.rollout
+        if rollout is None and (view.gone or stale_source(now)):
             return None
-        due = rollout_status(
+        if rollout is not None and (rollout.write_pending or not evaluation.constraints.leading):
+            return None
+        status = rollout_status(
             view,
             self.tally,
-            made,
-            granted=self.grant.entries,
+            evaluation,
+            granted={} if rollout is None else self.grant.entries,
             counts=rollout_counts(self.phase_counts),
             now=now,
         )
-        open_ = is_open(view, due)
-        if not is_worth_writing(due, rollout.status) and open_ == rollout.has_finalizer:
+        needs_finalizer = is_open(view, status)
+        if rollout is None:
+            was_lost = self.tally.managed_count > 0
+            return WriteRollout(
+                pool=view.key,
+                status=status,
+                brake=Brake.PAUSE if was_lost else None,
+                has_finalizer=needs_finalizer,
+                because="the Rollout was lost: rebuilt from the Nodes"
+                if was_lost
+                else "the pool has no Rollout yet",
+            )
+        is_current = not is_worth_writing(status, rollout.status)
+        if is_current and needs_finalizer == rollout.has_finalizer:
             return None
         return WriteRollout(
             pool=view.key,
             uid=rollout.uid,
             revision=rollout.revision,
-            status=due,
-            has_finalizer=open_,
+            status=status,
+            has_finalizer=needs_finalizer,
             granted=tuple(self.grant.names),
-            because=_because(rollout.status, due, len(self.grant.names)),
-        )
-
-    def _create(self, made: PoolEvaluation, now: Instant) -> WriteRollout | None:
-        """The first one; where nodes show that there was one, it was lost: nothing starts then."""
-        if self.view.gone or stale_source(now):
-            return None
-        due = rollout_status(
-            self.view,
-            self.tally,
-            made,
-            granted={},
-            counts=rollout_counts(self.phase_counts),
-            now=now,
-        )
-        lost = self.tally.managed_count > 0
-        return WriteRollout(
-            pool=self.view.key,
-            status=due,
-            brake=Brake.PAUSE if lost else None,
-            has_finalizer=is_open(self.view, due),
-            because="it was lost: rebuilt from the Nodes" if lost else "the pool has none yet",
+            because=_because(rollout.status, status, len(self.grant.names)),
         )
 
 
 def _changed(old: RolloutStatus, new: RolloutStatus) -> InFlightChanges:
-    had, has = old.in_flight, new.in_flight
-    if had is has:
+    previous, current = old.in_flight, new.in_flight
+    if previous is current:
         return InFlightChanges(set(), set(), _failed_otherwise(old, new))
-    # Most entries are the very same: that is told without looking into them.
-    unlike = set(compress(has, map(is_not, map(had.get, has), has.values())))
-    into = unlike.difference(had)
-    gone = len(had) + len(into) - len(has)
-    out = set(had).difference(has) if gone else set[str]()
-    moved = {uid for uid in unlike - into if had[uid] != has[uid]}
-    return InFlightChanges(out, into, moved | _failed_otherwise(old, new))
+    # Most entries are identical objects: compare those by identity only.
+    different = set(compress(current, map(is_not, map(previous.get, current), current.values())))
+    added = different.difference(previous)
+    has_removed = len(previous) + len(added) - len(current)
+    removed = set(previous).difference(current) if has_removed else set[str]()
+    changed = {uid for uid in different - added if previous[uid] != current[uid]}
+    return InFlightChanges(removed, added, changed | _failed_otherwise(old, new))
 
 
 def _failed_otherwise(old: RolloutStatus, new: RolloutStatus) -> set[str]:
@@ -243,14 +224,14 @@ def _failed_otherwise(old: RolloutStatus, new: RolloutStatus) -> set[str]:
     before, after = old.targets, new.targets
     for target in before.keys() | after.keys():
         failed = before[target].failed if target in before else ()
-        fails = after[target].failed if target in after else ()
-        if failed != fails:
-            uids.update(set(failed).symmetric_difference(fails))
+        failed_now = after[target].failed if target in after else ()
+        if failed != failed_now:
+            uids.update(set(failed).symmetric_difference(failed_now))
     return uids
 
 
-def _moved(before: PoolEvaluation, made: PoolEvaluation) -> set[str] | None:
-    old, new = before.constraints, made.constraints
+def _affected(before: PoolEvaluation, evaluation: PoolEvaluation) -> set[str] | None:
+    old, new = before.constraints, evaluation.constraints
     if (
         old.leading != new.leading
         or old.may_mark_required != new.may_mark_required
@@ -262,22 +243,22 @@ def _moved(before: PoolEvaluation, made: PoolEvaluation) -> set[str] | None:
     ):
         return None
     uids = set[str]()
-    if before.held_back != made.held_back:
-        uids |= before.held_back ^ made.held_back
+    if before.held_back != evaluation.held_back:
+        uids |= before.held_back ^ evaluation.held_back
     if old.to_release != new.to_release:
         uids |= old.to_release.keys() | new.to_release.keys()
-    uids |= before.retargeted.keys() ^ made.retargeted.keys()
-    return uids | (before.withdrawn ^ made.withdrawn)
+    uids |= before.retargeted.keys() ^ evaluation.retargeted.keys()
+    return uids | (before.withdrawn ^ evaluation.withdrawn)
 
 
-def _because(stored: RolloutStatus, due: RolloutStatus, starts: int) -> str:
-    said: list[str] = []
-    if due.target != stored.target:
-        said.append(f"the target is {due.target}")
-    if due.phase != stored.phase:
-        said.append(f"{due.phase.value}{f': {due.because}' if due.because else ''}")
+def _because(stored: RolloutStatus, status: RolloutStatus, starts: int) -> str:
+    parts: list[str] = []
+    if status.target != stored.target:
+        parts.append(f"target: {status.target}")
+    if status.phase != stored.phase:
+        parts.append(f"{status.phase.value}{f': {status.because}' if status.because else ''}")
     if starts:
-        said.append(f"starts: {starts}")
-    if ended := len(stored.in_flight) + starts - len(due.in_flight):
-        said.append(f"ended: {ended}")
-    return "; ".join(said) or "kept up with its nodes"
+        parts.append(f"nodes started: {starts}")
+    if ended := len(stored.in_flight) + starts - len(status.in_flight):
+        parts.append(f"nodes finished: {ended}")
+    return "; ".join(parts) or "status of nodes updated"

@@ -1,7 +1,6 @@
-"""What every node waits for: for reasons of its own, or for that of the line in which it stands.
+"""The wait of every node: its own, or that of its queue.
 
-So a line's reason can change in one place. `since` is kept while the code stays the same. Must not
-know what the reasons are.
+The reason of a queue thus changes in one place. `since` is kept while the code stays the same.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,105 +13,103 @@ from libs.rollout.decision import Wait
 
 
 class WaitTracker(Mapping[str, Wait]):
-    """By name of the node: every one that waits, and about which nothing is done."""
+    """By node name: every node that waits and has no step."""
 
     def __init__(self) -> None:
         self.codes: dict[str, WaitCode] = {}
-        """What each node was last said to wait for, also with a step."""
+        """The last wait code of each node, also of those with a step."""
         self._since: dict[str, float] = {}
         self._own: dict[str, Wait] = {}
-        self._over: dict[str, Wait] = {}
-        self._lines: dict[str, CandidateQueue] = {}
-        self._shown: dict[str, None] = {}
+        self._overrides: dict[str, Wait] = {}
+        self._queues: dict[str, CandidateQueue] = {}
+        self._published: dict[str, None] = {}
 
     def __getitem__(self, name: str) -> Wait:
-        if name not in self._shown:
+        if name not in self._published:
             raise KeyError(name)
-        wait = self._over.get(name) or self._own.get(name)
+        wait = self._overrides.get(name) or self._own.get(name)
         if wait is None:
-            return self._lines[name].wait(self._since[name])
-        return self._dated(name, wait)
+            return self._queues[name].wait(self._since[name])
+        return self._with_since(name, wait)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._shown)
+        return iter(self._published)
 
     def __len__(self) -> int:
-        return len(self._shown)
+        return len(self._published)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._shown
+        return name in self._published
 
     def remember(self, name: str, wait: Wait) -> None:
-        """What it waited for before we began, as somebody wrote it down."""
+        """Restore the wait that a node had before this process started."""
         if name not in self.codes:
             self.codes[name], self._since[name] = wait.code, wait.since
 
-    def put(self, name: str, own: Wait | None, line: CandidateQueue | None) -> None:
-        """It waits for reasons of its own, or in a line, or for nothing."""
+    def put(self, name: str, own: Wait | None, queue: CandidateQueue | None) -> None:
         if own is not None:
             self._own[name] = own
         elif name in self._own:
             del self._own[name]
-        if line is not None:
-            self._lines[name] = line
-        elif name in self._lines:
-            del self._lines[name]
+        if queue is not None:
+            self._queues[name] = queue
+        elif name in self._queues:
+            del self._queues[name]
 
-    def set_overrides(self, over: dict[str, Wait]) -> set[str]:
-        """These come before what lines wait for; names of which something else is to be said."""
-        names = self._over.keys() - over.keys()
-        self._over = over
-        for name, wait in over.items():
-            if name not in self._shown or self.codes.get(name) is not wait.code:
+    def set_overrides(self, overrides: dict[str, Wait]) -> set[str]:
+        """Replace the waits that take precedence; return nodes whose wait may have changed."""
+        names = self._overrides.keys() - overrides.keys()
+        self._overrides = overrides
+        for name, wait in overrides.items():
+            if name not in self._published or self.codes.get(name) is not wait.code:
                 names.add(name)
         return names
 
     def forget(self, name: str) -> None:
-        """The node is gone."""
-        for known in (self.codes, self._since, self._own, self._lines):
-            known.pop(name, None)
-        self._shown.pop(name, None)
+        for by_name in (self.codes, self._since, self._own, self._queues):
+            by_name.pop(name, None)
+        self._published.pop(name, None)
 
     def update(self, name: str, at: float) -> Wait | None:
-        """It waits, or not: what for, if that is something else than before."""
+        """Publish whether the node waits; return the wait if its code changed."""
         code = self._code(name)
         if code is None:
-            self._shown.pop(name, None)
+            self._published.pop(name, None)
             return None
-        self._shown[name] = None
-        return self[name] if self._told(name, code, at) else None
+        self._published[name] = None
+        return self[name] if self._set_code(name, code, at) else None
 
     def hide(self, name: str) -> None:
-        """A write about it is under way: it neither waits nor rests."""
-        self._shown.pop(name, None)
+        """Hide the wait: a write to the node is not answered yet."""
+        self._published.pop(name, None)
 
     def wait_beside_step(self, name: str, wait: Wait | None, at: float) -> Wait | None:
-        """What it waits for besides what is done about it, with its right date."""
-        self._shown.pop(name, None)
+        """Return the wait that goes with a step, with its right `since`."""
+        self._published.pop(name, None)
         if wait is None:
             self.clear(name)
             return None
-        self._told(name, wait.code, at)
-        return self._dated(name, wait)
+        self._set_code(name, wait.code, at)
+        return self._with_since(name, wait)
 
     def clear(self, name: str) -> bool:
-        """It waits for nothing now; whether it did."""
+        """Forget the wait; return whether there was one."""
         self._since.pop(name, None)
         return self.codes.pop(name, None) is not None
 
     def _code(self, name: str) -> WaitCode | None:
-        wait = self._over.get(name) or self._own.get(name)
+        wait = self._overrides.get(name) or self._own.get(name)
         if wait is not None:
             return wait.code
-        line = self._lines.get(name)
-        return None if line is None or line.blocked_by is None else line.blocked_by.code
+        queue = self._queues.get(name)
+        return None if queue is None or queue.blocked_by is None else queue.blocked_by.code
 
-    def _told(self, name: str, code: WaitCode, at: float) -> bool:
+    def _set_code(self, name: str, code: WaitCode, at: float) -> bool:
         if self.codes.get(name) is code:
             return False
         self.codes[name], self._since[name] = code, at
         return True
 
-    def _dated(self, name: str, wait: Wait) -> Wait:
+    def _with_since(self, name: str, wait: Wait) -> Wait:
         since = self._since[name]
         return wait if wait.since == since else replace(wait, since=since)

@@ -1,7 +1,6 @@
-"""When nodes must be looked at again though nothing about them changed.
+"""When to step nodes again though nothing about them changed.
 
-A heap of moments; one that was replaced stays in it until it comes up, and is then passed over.
-Must not know what is found then.
+A heap of times; a replaced time stays in it and is skipped when it comes up.
 """
 
 from heapq import heappop, heappush
@@ -14,14 +13,12 @@ _NEVER: Final = float("inf")
 
 
 class WakeQueue:
-    """By name of the node, its next moment."""
-
     def __init__(self) -> None:
         self._next: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
 
     def put(self, name: str, at: float | None) -> None:
-        """The node is to be looked at then; None: not for the time's sake."""
+        """Set the next time of the node; None: no timer."""
         if self._next.get(name) == at:
             return
         if at is None:
@@ -31,7 +28,7 @@ class WakeQueue:
         heappush(self._heap, (at, name))
 
     def pop_due(self, now: float) -> list[str]:
-        """Whose moment has come; it is forgotten with that."""
+        """Remove and return the nodes whose time has come."""
         names: list[str] = []
         while self._heap and self._heap[0][0] <= now:
             at, name = heappop(self._heap)
@@ -41,28 +38,26 @@ class WakeQueue:
         return names
 
     def next_at(self) -> float | None:
-        """The next moment of all."""
         while self._heap and self._next.get(self._heap[0][1]) != self._heap[0][0]:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
 
 def next_wake(node: NodeView, outcome: NodeOutcome, due: float | None, now: float) -> float | None:
-    """When the node must be looked at again though nothing about it changes."""
-    first = _NEVER if due is None or due <= now else due
+    """Return when the node has to be stepped again though nothing about it changes."""
+    earliest = _NEVER if due is None or due <= now else due
     if outcome is None:
-        return first if first < _NEVER else None
+        return earliest if earliest < _NEVER else None
     for component in node.components.values():
-        if now < component.silent_at < first:
-            first = component.silent_at
-    for at in _named(outcome):
-        if at is not None and now < at < first:
-            first = at
-    return first if first < _NEVER else None
+        if now < component.silent_at < earliest:
+            earliest = component.silent_at
+    for at in _own_times(outcome):
+        if at is not None and now < at < earliest:
+            earliest = at
+    return earliest if earliest < _NEVER else None
 
 
-def _named(outcome: NodeOutcome) -> tuple[float | None, ...]:
-    """The moments that it names itself."""
+def _own_times(outcome: NodeOutcome) -> tuple[float | None, ...]:
     if isinstance(outcome, Wait):
         return (outcome.until,)
     if isinstance(outcome, Step):

@@ -1,7 +1,7 @@
-"""What people and other managers did to a node, and what follows (docs/states.md#people).
+"""Edits by people and other managers, and what follows from them (docs/states.md#people).
 
-Looked at before anything else about a node, whether it is leased or at rest: one module for each
-kind of thing that is edited. Who did it is read from the managers of the fields, never remembered.
+Handled before anything else, for nodes with and without a lease. The author of an edit is read from
+the field managers.
 """
 
 from libs.rollout.edits.dispatch import handle_edits

@@ -1,8 +1,8 @@
-"""A node that bears signs of us, and whose record does not say where it stands.
+"""A node that was ours by some sign, and whose record is missing or contradictory.
 
-It is not ours any more (docs/states.md#people): nothing is done to it, and least of all is it
-uncordoned, until a person has us adopt it, or forget it. Without a lease not even a command of ours
-is left standing that nobody has begun.
+Nothing is done to such a node, least of all an uncordon, until a person requests to adopt or to
+forget it (docs/states.md#people). Without a lease, commands that no component has begun are
+withdrawn.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from libs.rollout.wait_reasons import wait
 RESTING_STATES = frozenset(
     {UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED, UpgradeState.UPGRADE_REQUIRED}
 )
-"""States of a node that nobody is changing."""
+"""States of a node at rest."""
 
 _STARTED = frozenset(
     {
@@ -39,66 +39,73 @@ _STARTED = frozenset(
         UpgradeState.UPGRADE_FAILED,
     }
 )
-"""In these, as far as the label can be believed, the driver label has moved."""
+"""States in which the driver label has moved, as far as the state label can be trusted."""
 
 
 def loss_reason(node: NodeView, record: NodeRecord | None, pool: PoolView) -> str:
-    """Why it cannot be told where the node stands; empty: it can."""
+    """Return why the state of the node is unknown; empty: it is known."""
     if record is None:
-        return _without(node) if _signs(node, pool) else ""
+        return _record_problem(node) if _was_ours(node, pool) else ""
     if node.other_managers(NodeField.RECORD) and not node.is_owned(NodeField.RECORD):
-        return f"its record was rewritten by {field_writer(node, NodeField.RECORD)}"
-    ours = upgrade_lease(node)
+        return f"the upgrade record was overwritten by {field_writer(node, NodeField.RECORD)}"
+    lease = upgrade_lease(node)
     if record.state in RESTING_STATES:
-        return "" if ours is None else "it is leased by us, and its record knows nothing of it"
-    if ours is None:
-        return f"it was in {record.state}, and its lease is gone or cannot be read"
+        return (
+            ""
+            if lease is None
+            else "the node has an upgrade lease, but its record shows no upgrade in progress"
+        )
+    if lease is None:
+        return f"the record is in {record.state}, but the upgrade lease is missing or unreadable"
     return ""
 
 
-def handle_lost_record(node: NodeView, pool: PoolView, why: str, now: Instant) -> Step | Wait:
-    """Only a person can say what becomes of it."""
+def handle_lost_record(node: NodeView, pool: PoolView, reason: str, now: Instant) -> Step | Wait:
+    """Carry out the request of a person, or wait for one."""
     match node.request:
         case NodeRequest.ADOPT:
-            return _adopted(node, pool, now)
+            return _adopt(node, pool, now)
         case NodeRequest.FORGET:
-            return _forgotten(node, pool, now)
+            return _forget(node, pool, now)
         case _:
-            return _let_be(node, why, now)
+            return _wait_for_request(node, reason, now)
 
 
-def _let_be(node: NodeView, why: str, now: Instant) -> Step | Wait:
-    waits = wait(WaitCode.RECORD_LOST, why, now)
+def _wait_for_request(node: NodeView, reason: str, now: Instant) -> Step | Wait:
+    lost = wait(WaitCode.RECORD_LOST, reason, now)
     leased = isinstance(node.lease, MalformedAnnotation) or current_lease(node) is not None
-    taken_back = () if leased else idle_slots.withdraw_commands(node, now)
-    if not taken_back:
-        return waits
-    names = ", ".join(action.component for action in taken_back)
+    withdrawn = () if leased else idle_slots.withdraw_commands(node, now)
+    if not withdrawn:
+        return lost
+    names = ", ".join(action.component for action in withdrawn)
     return Step(
-        actions=taken_back, because=f"it is not ours any more: `idle` to {names}", wait=waits
+        actions=withdrawn,
+        because=f"the upgrade record is lost: withdraw commands, send idle to {names}",
+        wait=lost,
     )
 
 
 def has_wanted_label(node: NodeView, pool: PoolView) -> bool:
-    """Whether its driver label is what its policy renders."""
     build = pool.build(pool.target, node.variant)
     return build is not None and build.label == node.driver_label
 
 
 def highest_token(node: NodeView, pool: PoolView) -> int:
-    """The highest token that anybody knows of this node."""
     return max(_tokens(node, pool), default=0)
 
 
 def _tokens(node: NodeView, pool: PoolView) -> Iterator[int]:
+    """Include the stored entry of the Rollout: a grant that is being withdrawn was given all the
+    same.
+    """
     lease = current_lease(node)
     if lease is not None:
         yield lease.token
-    # The Rollout's own word: a place that is being taken back was given all the same.
+    # Include the stored entry: a grant that is being withdrawn was given all the same.
     stored = {} if pool.rollout is None else pool.rollout.status.in_flight
-    for places in (stored, pool.constraints.in_flight):
-        if node.uid in places:
-            yield places[node.uid].token
+    for entries in (stored, pool.constraints.in_flight):
+        if node.uid in entries:
+            yield entries[node.uid].token
     if isinstance(node.record, NodeRecord) and node.record.node_uid == node.uid:
         yield node.record.token
     for component in node.components.values():
@@ -107,15 +114,15 @@ def _tokens(node: NodeView, pool: PoolView) -> Iterator[int]:
             yield component.slot.token
 
 
-def _without(node: NodeView) -> str:
+def _record_problem(node: NodeView) -> str:
     if isinstance(node.record, MalformedAnnotation):
-        return f"its record cannot be read: {node.record.reason}"
-    return "its record is gone"
+        return f"the upgrade record cannot be read: {node.record.reason}"
+    return "the upgrade record is missing"
 
 
-def _signs(node: NodeView, pool: PoolView) -> bool:
-    """Whether anything on it, or in the Rollout, says that it was ours."""
-    if upgrade_lease(node) is not None or _begun(node, pool):
+def _was_ours(node: NodeView, pool: PoolView) -> bool:
+    """Whether anything on the node or in the Rollout shows that it was ours."""
+    if upgrade_lease(node) is not None or _has_begun(node, pool):
         return True
     if isinstance(node.record, NodeRecord):
         return False
@@ -123,14 +130,14 @@ def _signs(node: NodeView, pool: PoolView) -> bool:
         return True
     if node.has_our_value(NodeField.STATE):
         return True
-    labelled = node.has_our_value(NodeField.DRIVER)
+    has_label = node.has_our_value(NodeField.DRIVER)
     if node.record is not None:
-        return labelled or node.is_owned(NodeField.RECORD)
-    return labelled and (bool(node.state) or not has_wanted_label(node, pool))
+        return has_label or node.is_owned(NodeField.RECORD)
+    return has_label and (bool(node.state) or not has_wanted_label(node, pool))
 
 
-def _begun(node: NodeView, pool: PoolView) -> bool:
-    """Whether its present place in flight is of an operation that an agent has heard of."""
+def _has_begun(node: NodeView, pool: PoolView) -> bool:
+    """Whether its entry in flight is of an operation that an agent has received."""
     entry = pool.constraints.in_flight.get(node.uid)
     if entry is None:
         return False
@@ -145,11 +152,11 @@ def _begun(node: NodeView, pool: PoolView) -> bool:
     )
 
 
-def _adopted(node: NodeView, pool: PoolView, now: Instant) -> Step:
-    """It is ours again as its labels have it, and nothing of it is proven."""
-    rests = node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
-    state = node.state if rests else UpgradeState.UPGRADE_REQUIRED.value
-    who = field_writer(node, NodeField.REQUEST)
+def _adopt(node: NodeView, pool: PoolView, now: Instant) -> Step:
+    """Take the node over as its labels describe it, with nothing proven."""
+    ended = node.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
+    state = node.state if ended else UpgradeState.UPGRADE_REQUIRED.value
+    manager = field_writer(node, NodeField.REQUEST)
     record = NodeRecord(
         node_uid=node.uid,
         epoch=now.epoch,
@@ -161,50 +168,51 @@ def _adopted(node: NodeView, pool: PoolView, now: Instant) -> Step:
         since=now.at,
         boot_id=node.boot_id,
         started=node.state in _STARTED,
-        cause=f"adopted by {who} in {node.state or 'no state'}",
+        cause=f"adopted by {manager} in {node.state or 'no state'}",
     )
-    said = f"it is ours again in {state}, and nothing of it counts as proven"
+    message = f"adopted in {state}; the driver counts as unproven until it is validated"
     return write_step(
         node,
         record,
         now,
-        because=f"{who} had us adopt it",
+        because=f"adopted at the request of {manager}",
         lease=None,
         cordon=unchanged_cordon(node),
-        cleared=(REQUEST_ANNOTATION, *_theirs(node, NodeField.LEASE)),
-        notes=(request_notice(node, NodeField.REQUEST, NodeRequest.ADOPT.value, said),),
+        cleared=(REQUEST_ANNOTATION, *_overwritten_keys(node, NodeField.LEASE)),
+        notes=(request_notice(node, NodeField.REQUEST, NodeRequest.ADOPT.value, message),),
     )
 
 
 def _target(node: NodeView, pool: PoolView) -> str:
-    """Of which target its driver label is."""
     for target, builds in pool.builds.items():
         if any(build.label == node.driver_label for build in builds.values()):
             return target
     return ""
 
 
-def _forgotten(node: NodeView, pool: PoolView, now: Instant) -> Step:
-    """It is as if we had never been there; but what may be in use stays, and so does our cordon.
+def _forget(node: NodeView, pool: PoolView, now: Instant) -> Step:
+    """Remove what we wrote, but neither our cordon nor a driver that may be in use.
 
-    Without a proof it is not handed back: it begins anew, as a machine that is in use.
+    The node then begins anew, as a machine that is in use.
     """
-    kept = has_wanted_label(node, pool)
-    said = "state, lease and record are gone" + ("" if kept else ", and so is its driver label")
+    keeps_label = has_wanted_label(node, pool)
+    message = "state, lease and record are removed" + (
+        "" if keeps_label else ", and so is the driver label"
+    )
     return write_step(
         node,
         None,
         now,
-        because=f"{field_writer(node, NodeField.REQUEST)} had us forget it",
+        because=f"forgotten at the request of {field_writer(node, NodeField.REQUEST)}",
         lease=None,
         cordon=unchanged_cordon(node),
-        driver_label=node.driver_label if kept else "",
+        driver_label=node.driver_label if keeps_label else "",
         initially_cordoned=False,
         cleared=(
             REQUEST_ANNOTATION,
-            *_theirs(node, NodeField.STATE, NodeField.LEASE, NodeField.RECORD),
+            *_overwritten_keys(node, NodeField.STATE, NodeField.LEASE, NodeField.RECORD),
         ),
-        notes=(request_notice(node, NodeField.REQUEST, NodeRequest.FORGET.value, said),),
+        notes=(request_notice(node, NodeField.REQUEST, NodeRequest.FORGET.value, message),),
     )
 
 
@@ -215,6 +223,6 @@ _KEYS = {
 }
 
 
-def _theirs(node: NodeView, *fields: NodeField) -> tuple[str, ...]:
-    """Keys of ours that somebody else wrote over: left out they would stay, and mean nothing."""
+def _overwritten_keys(node: NodeView, *fields: NodeField) -> tuple[str, ...]:
+    """Return keys of ours that another manager overwrote: if only left out, they would stay."""
     return tuple(_KEYS[field] for field in fields if node.other_managers(field))

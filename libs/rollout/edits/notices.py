@@ -1,4 +1,4 @@
-"""How an edit or a request is told to people: with the name of the manager who made it."""
+"""Notices and waits about edits and requests, with the name of their field manager."""
 
 from collections.abc import Iterator
 
@@ -12,15 +12,14 @@ from libs.rollout.wait_reasons import wait
 
 
 def field_writer(node: NodeView, field: NodeField) -> str:
-    """Who wrote this field last, as far as the API server knows: what is removed leaves no name."""
+    """Return the manager that wrote this field last; a removal leaves no name."""
     others = node.other_managers(field)
-    return node.last_managers.get(field) or (others[-1] if others else "somebody")
+    return node.last_managers.get(field) or (others[-1] if others else "an unknown manager")
 
 
 def edit_notice(
     node: NodeView, field: NodeField, *, before: str, after: str, message: str
 ) -> Notice:
-    """Somebody edited what is ours."""
     return Notice(
         kind=NoticeKind.EDIT,
         field=field.value,
@@ -32,7 +31,6 @@ def edit_notice(
 
 
 def request_notice(node: NodeView, field: NodeField, asked: str, message: str) -> Notice:
-    """Somebody asked for something."""
     return Notice(
         kind=NoticeKind.REQUEST,
         field=field.value,
@@ -43,18 +41,19 @@ def request_notice(node: NodeView, field: NodeField, asked: str, message: str) -
 
 
 def second_edit_wait(node: NodeView, record: NodeRecord, now: Instant) -> Wait:
-    """The second edit in one attempt is not taken back: who edits what, all of it."""
-    found = list(_differing(node, record))
-    who = " and ".join(dict.fromkeys(field_writer(node, field) for field, _, _, _ in found))
-    said = "; ".join(
-        f"{key} is {there or 'gone'}, and the record says {ours or 'none'}"
-        for _, key, there, ours in found
+    """Return the wait after a second edit in one attempt, which is not reverted."""
+    differences = list(_differences(node, record))
+    who = " and ".join(dict.fromkeys(field_writer(node, field) for field, _, _, _ in differences))
+    values = "; ".join(
+        f"{key} is {actual or 'missing'} instead of {expected or 'empty'}"
+        for _, key, actual, expected in differences
     )
-    said = f"edited by {who}, for the second time in this attempt: {said}"
-    return wait(WaitCode.LABEL_EDITED, said, now, who=f"{who}, by putting it back; then a retry")
+    detail = f"edited a second time by {who}, so not restored in this attempt: {values}"
+    resolver = f"{who}, by restoring the value; then an administrator, by a retry"
+    return wait(WaitCode.LABEL_EDITED, detail, now, who=resolver)
 
 
-def _differing(node: NodeView, record: NodeRecord) -> Iterator[tuple[NodeField, str, str, str]]:
+def _differences(node: NodeView, record: NodeRecord) -> Iterator[tuple[NodeField, str, str, str]]:
     if node.state != record.state:
         yield NodeField.STATE, STATE_LABEL, node.state, record.state
     in_flight = record.started and upgrade_lease(node) is not None

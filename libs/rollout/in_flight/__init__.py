@@ -1,9 +1,4 @@
-"""Nodes under a lease of ours: one small function for each state of an upgrade.
-
-docs/states.md#upgrade reads in the same order. Here may live: what a state does and waits for, what
-turns a node back before step 6, and how a lease ends. Must not know which nodes may begin, what
-people did to a node (`edits`), or what is done about nodes without a lease (`rest`).
-"""
+"""Nodes under an upgrade lease: one function for each state (docs/states.md#upgrade)."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -36,25 +31,27 @@ STATES: Final[Mapping[str, Callable[[InFlightNode], NodeOutcome]]] = {
 
 
 def step_in_flight(node: NodeView, pool: PoolView, now: Instant) -> NodeOutcome:
-    """What is done now about a node under a lease of ours, or what it waits for."""
+    """Return what to do now about a node under an upgrade lease, or what it waits for."""
     record, lease = current_record(node), upgrade_lease(node)
     if record is None or lease is None or record.state not in STATES:
-        why = "it has a lease of ours, and no record that says what is being done"
-        return wait_reasons.wait(WaitCode.RECORD_LOST, why, now)
+        detail = "the node has an upgrade lease, but no record of what is in progress"
+        return wait_reasons.wait(WaitCode.RECORD_LOST, detail, now)
     f = InFlightNode(node=node, pool=pool, now=now, record=record, lease=lease)
     if is_failing(f):
         return _renew_epochs(f) or fail(f, record.cause)
-    changed = record.started or record.operation is Operation.VALIDATE
+    irreversible = record.started or record.operation is Operation.VALIDATE
     return (
         _renew_epochs(f)
-        or (handle_reboot(f) if changed else handle_interruption(f))
+        or (handle_reboot(f) if irreversible else handle_interruption(f))
         or STATES[record.state](f)
     )
 
 
 def _renew_epochs(f: InFlightNode) -> Step | None:
-    """A new leader's epoch is in the slots before it has any effect (docs/states.md#leading)."""
+    """Write our epoch into the slots before any other effect (docs/states.md#leading)."""
     actions = () if f.bus_is_down else slots.renewed_epochs(f.node, f.now)
     if not actions:
         return None
-    return Step(actions=actions, because=f"slots of an earlier leader are under {f.now.epoch} now")
+    return Step(
+        actions=actions, because=f"renew commands of an earlier leader under epoch {f.now.epoch}"
+    )

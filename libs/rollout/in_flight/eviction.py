@@ -1,10 +1,9 @@
-"""Step 4: pods leave, those with GPUs first and then, where drain is on, the others.
-
-Which pods leave, which are left alone, and which cannot leave though they should, so that only the
-limit ends the wait (docs/states.md#upgrade, #limits). Must not know what comes after.
+"""Step 4: evict GPU pods and then, where drain is on, the other pods (docs/states.md#upgrade,
+#limits).
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
@@ -28,54 +27,51 @@ from libs.rollout.wait_reasons import NO_ACTION_NEEDED, first_few
 
 
 class _Pods(msgspec.Struct, frozen=True):
-    """The pods that hold up this state, by what can be done about them."""
+    """The pods that have to leave in this state, by what can be done about them."""
 
     evicted: tuple[WorkloadPod, ...]
-    """They are asked to leave."""
     forced: tuple[WorkloadPod, ...]
-    """The policy does not let them be evicted; by force they would go."""
+    """The policy does not allow to evict them; deletion by force would."""
     stuck: tuple[WorkloadPod, ...]
-    """They would be made anew at once."""
+    """They would be created again at once."""
     operands: tuple[WorkloadPod, ...]
     """They leave by a pause."""
 
     @property
     def none(self) -> bool:
-        """Whether nothing holds it up."""
         return not (self.evicted or self.forced or self.stuck or self.operands)
 
 
 def restore_cordon(f: InFlightNode) -> Step | None:
-    """The cordon again, where somebody took it away: else pods would come as fast as they go."""
+    """Restore a removed cordon: without it pods would come as fast as they go."""
     if not was_uncordoned(f):
         return None
-    because = "somebody uncordoned the node in the middle of its upgrade: cordoned again"
+    because = "the node was uncordoned during its upgrade: cordoned again"
     return write_record(f, f.record, because, initially_cordoned=False)
 
 
 def evict_pods(f: InFlightNode) -> NodeOutcome:
     """Get the pods of this state off the node; None: none is left."""
-    again = restore_cordon(f)
-    if again is not None:
-        return again
+    recordon = restore_cordon(f)
+    if recordon is not None:
+        return recordon
     if f.node.pods is None:
         if f.is_overdue:
-            return _overdue(f, "nobody could see the node's pods", None)
+            return _time_out(f, "the pods of the node could not be listed", None)
         return state_wait(
-            f, WaitCode.EVICTION, "nobody has looked at the node's pods yet", who=NO_ACTION_NEEDED
+            f, WaitCode.EVICTION, "the pods of the node are not listed yet", who=NO_ACTION_NEEDED
         )
     pods = _classified(f, f.node.pods)
     if pods.none:
         return None
     if f.is_overdue:
-        return _overdue(f, _named(pods), pods)
+        return _time_out(f, _describe(pods), pods)
     return _evict(f, pods.evicted, _wait(f, pods))
 
 
 def needs_drain(f: InFlightNode) -> bool:
-    """Whether the state for the other pods has any work in it."""
     draining = f.pool.upgrade.drain.enable
-    return draining and any(_drained(pod) for pod in f.node.pods or ())
+    return draining and any(_is_drained(pod) for pod in f.node.pods or ())
 
 
 def _classified(f: InFlightNode, pods: Iterable[WorkloadPod]) -> _Pods:
@@ -106,97 +102,105 @@ def _allows(rules: PodDeletion, pod: WorkloadPod) -> bool:
     return (rules.force or not pod.bare) and (rules.delete_empty_dir or not pod.empty_dir)
 
 
-def _drained(pod: WorkloadPod) -> bool:
+def _is_drained(pod: WorkloadPod) -> bool:
     return pod.drained and pod.exemption is EvictionExemption.NONE
 
 
 def _evict(
     f: InFlightNode, wanted: tuple[WorkloadPod, ...], wait: Wait, *, by_force: bool = False
 ) -> NodeOutcome:
-    """The job for these pods, unless just that one is under way."""
-    there = {pod.uid for pod in f.node.pods or ()}
-    asked = {job.uid for job in f.node.evictions if job.uid in there}
+    """Start the eviction job for these pods, unless it is already running."""
+    present = {pod.uid for pod in f.node.pods or ()}
+    evicting = {eviction.uid for eviction in f.node.evictions if eviction.uid in present}
     refs = tuple(
         PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid)
         for pod in wanted
-        if by_force or pod.uid in asked or not pod.deleting
+        if by_force or pod.uid in evicting or not pod.deleting
     )
-    forcing = all(job.by_force for job in f.node.evictions if job.uid in there)
-    if {ref.uid for ref in refs} == asked and (not by_force or forcing):
+    all_forced = all(eviction.by_force for eviction in f.node.evictions if eviction.uid in present)
+    if {ref.uid for ref in refs} == evicting and (not by_force or all_forced):
         return wait
-    how = "deleted by force" if by_force else "asked to leave"
-    because = f"pods are {how}: {first_few(pod.display_name for pod in wanted)}"
+    verb = "delete" if by_force else "evict"
+    because = f"{verb} pods: {first_few(pod.display_name for pod in wanted)}"
     if not wanted:
-        because = "pods that were asked to leave may stay"
+        because = "cancel evictions: the remaining pods may stay"
     return Step(actions=(EvictPods(pods=refs, by_force=by_force),), because=because, wait=wait)
 
 
 def _wait(f: InFlightNode, pods: _Pods, until: float | None = None) -> Wait:
     refused = [
-        f"{pod.display_name}: {job.refused}"
-        for job in f.node.evictions
+        f"{pod.display_name}: {eviction.refused}"
+        for eviction in f.node.evictions
         for pod in pods.evicted
-        if job.uid == pod.uid and job.refused
+        if eviction.uid == pod.uid and eviction.refused
     ]
     if refused:
-        return state_wait(f, WaitCode.PDB, first_few(refused), until=until)
+        return state_wait(
+            f,
+            WaitCode.PDB,
+            f"eviction refused by a disruption budget: {first_few(refused)}",
+            until=until,
+        )
     if pods.evicted or pods.forced or pods.stuck:
-        return state_wait(f, WaitCode.EVICTION, _named(pods), until=until)
+        return state_wait(
+            f, WaitCode.EVICTION, f"waiting for pods to leave: {_describe(pods)}", until=until
+        )
     return state_wait(
-        f, WaitCode.OPERANDS, first_few(pod.display_name for pod in pods.operands), until=until
+        f,
+        WaitCode.OPERANDS,
+        f"waiting for operand pods to leave: "
+        f"{first_few(pod.display_name for pod in pods.operands)}",
+        until=until,
     )
 
 
-def _named(pods: _Pods) -> str:
-    """All of them, with what keeps those that cannot be evicted."""
+def _describe(pods: _Pods) -> str:
+    """Name all pods, with what keeps those that cannot be evicted."""
     evicted = [
         pod.display_name + (" (terminating)" if pod.deleting else "") for pod in pods.evicted
     ]
-    forced = [f"{pod.display_name} ({_why_not(pod)})" for pod in pods.forced]
+    forced = [f"{pod.display_name} ({_obstacle(pod)})" for pod in pods.forced]
     stuck = [f"{pod.display_name} ({pod.exemption.value} pod with GPUs)" for pod in pods.stuck]
     operands = [pod.display_name for pod in pods.operands]
     return first_few([*evicted, *forced, *stuck, *operands])
 
 
-def _why_not(pod: WorkloadPod) -> str:
-    return "bare, and force is off" if pod.bare else "emptyDir, and deleteEmptyDir is off"
+def _obstacle(pod: WorkloadPod) -> str:
+    return "no controller, and force is off" if pod.bare else "emptyDir, and deleteEmptyDir is off"
 
 
-def _overdue(f: InFlightNode, named: str, pods: _Pods | None) -> NodeOutcome:
-    """The limit for eviction has passed: as the strategy says."""
-    cause = f"eviction: {named}"
+def _time_out(f: InFlightNode, description: str, pods: _Pods | None) -> NodeOutcome:
+    """End the state by the strategy after its limit."""
+    reason = f"eviction: {description}"
     match f.pool.strategy.on_eviction_timeout:
         case OnEvictionTimeout.RELEASE:
-            return release(f, cause, back_off=True)
+            return release(f, reason, back_off=True)
         case OnEvictionTimeout.FORCE_DELETE if pods is not None:
-            return _force(f, pods, cause)
+            return _force(f, pods, reason)
         case _:
-            return fail(f, cause)
+            return fail(f, reason)
 
 
-def _force(f: InFlightNode, pods: _Pods, cause: str) -> NodeOutcome:
-    last = (f.deadline or f.now.at) + limits.FORCED
-    if limits.is_past(last, f.now):
-        return fail(f, f"{cause}, also by force")
-    return _evict(f, pods.evicted + pods.forced, _wait(f, pods, last), by_force=True)
+def _force(f: InFlightNode, pods: _Pods, reason: str) -> NodeOutcome:
+    force_deadline = (f.deadline or f.now.at) + limits.FORCED
+    if limits.is_past(force_deadline, f.now):
+        return fail(f, f"{reason}; deletion by force did not finish in time either")
+    return _evict(f, pods.evicted + pods.forced, _wait(f, pods, force_deadline), by_force=True)
 
 
 def wait_for_jobs(f: InFlightNode) -> NodeOutcome:
-    """The jobs that the policy waits for may come to their end."""
-    again = restore_cordon(f)
-    if again is not None:
-        return again
-    jobs = None if f.node.pods is None else [pod.display_name for pod in f.node.pods if pod.job]
-    if jobs is not None and not jobs:
-        return _start_eviction(f, "no job is left: pods with GPUs are asked to leave")
-    shown = "nobody has looked at the node's pods yet" if jobs is None else first_few(jobs)
+    recordon = restore_cordon(f)
+    if recordon is not None:
+        return recordon
+    job_pods = None if f.node.pods is None else [pod.display_name for pod in f.node.pods if pod.job]
+    if job_pods is not None and not job_pods:
+        return _start_eviction(f, "no job is left: evict GPU pods")
+    pods = "the pods of the node are not listed yet" if job_pods is None else first_few(job_pods)
     if not f.is_overdue:
-        return state_wait(f, WaitCode.JOBS, shown)
+        return state_wait(f, WaitCode.JOBS, f"waiting for jobs to finish: {pods}")
     if f.pool.strategy.on_job_timeout is OnJobTimeout.DEFER:
-        return release(f, f"jobs: {shown}", back_off=True)
-    return _start_eviction(
-        f, f"the time for jobs is over ({shown}): pods with GPUs are asked to leave"
-    )
+        return release(f, f"jobs: {pods}", back_off=True)
+    return _start_eviction(f, f"jobs did not finish in time ({pods}): evict GPU pods")
 
 
 def _start_eviction(f: InFlightNode, because: str) -> Step:
@@ -204,26 +208,17 @@ def _start_eviction(f: InFlightNode, because: str) -> Step:
 
 
 def pod_deletion(f: InFlightNode) -> NodeOutcome:
-    """Pods with GPUs leave."""
-    held = evict_pods(f)
-    if held is not None:
-        return held
+    outcome = evict_pods(f)
+    if outcome is not None:
+        return outcome
     if needs_drain(f):
-        return enter_state(
-            f, UpgradeState.DRAIN_REQUIRED, "no pod with GPUs is left: it is drained"
-        )
+        return enter_state(f, UpgradeState.DRAIN_REQUIRED, "no GPU pod is left: drain the node")
     return _quiesce_and_start(f)
 
 
 def drain(f: InFlightNode) -> NodeOutcome:
-    """The other pods leave too."""
     return evict_pods(f) or _quiesce_and_start(f)
 
 
 def _quiesce_and_start(f: InFlightNode) -> NodeOutcome:
-    """Steps 5 and 6: no state of their own."""
-    return quiesce(f, slots.QUIESCED, _given_back) or start(f)
-
-
-def _given_back(f: InFlightNode, why: str) -> NodeOutcome:
-    return release(f, why, back_off=True)
+    return quiesce(f, slots.QUIESCED, partial(release, back_off=True)) or start(f)

@@ -1,7 +1,5 @@
-"""The first write of an operation: lease, record and, where the node is in service, the cordon.
-
-docs/states.md#upgrade, step 3; operations that take nothing from anybody begin further on. Must not
-know who may begin: a grant was made before.
+"""The first write of an operation: lease, record and, where needed, the cordon
+(docs/states.md#upgrade, step 3).
 """
 
 from typing import Any
@@ -31,56 +29,54 @@ from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 
 _HARMLESS = frozenset({Operation.VALIDATE, Operation.REMOVE})
-"""They start nobody on a target."""
+"""Operations that start no node on a target."""
 
 _TAKES_NOTHING = frozenset({Operation.VALIDATE, Operation.BRING_UP})
-"""The node stays as available as it is."""
+"""Operations under which the node stays as available as it is."""
 
 
 def begin(
     node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
 ) -> Step | Wait:
-    """What was granted is begun, or why the grant cannot be used now."""
-    held = _held_up(node, candidate, entry, pool, now)
-    if held is not None:
-        return held
+    """Begin a granted operation, or return why the grant cannot be used now."""
+    blocked = _blocked_wait(node, candidate, entry, pool, now)
+    if blocked is not None:
+        return blocked
     if candidate.operation is Operation.REMOVE and _never_changed(node, pool):
-        return _let_be(node, now)
+        return _forget(node, now)
     return _first_write(node, candidate, entry, pool, now)
 
 
-def _held_up(
+def _blocked_wait(
     node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
 ) -> Wait | None:
-    standing, target = pool.constraints, entry.target
+    constraints, target, operation = pool.constraints, entry.target, candidate.operation
+    record, granted_kind = current_record(node), (entry.validates, entry.outside)
     if target != candidate.target:
-        why = f"its place was given for target {target or 'none'}, and it wants another now"
-        return wait_reasons.wait(WaitCode.BUDGET, why, now)
-    validates = candidate.operation is Operation.VALIDATE
-    if (validates, candidate.outside) != (entry.validates, entry.outside):
-        why = "its place was given for another kind of change than the one it needs now"
-        return wait_reasons.wait(WaitCode.BUDGET, why, now)
-    record = current_record(node)
-    if record is not None and record.token >= entry.token:
-        why = "its last place has ended, and is being taken out of the Rollout"
-        return wait_reasons.wait(WaitCode.BUDGET, why, now)
-    if target in standing.halted and candidate.operation not in _HARMLESS:
-        return wait_reasons.wait(WaitCode.HALTED, standing.halted[target], now)
-    source = "" if candidate.operation in _TAKES_NOTHING else limits.stale_source(now)
-    if source:
+        granted = target or "none"
+        detail = f"the start was granted for target {granted}, and another one is wanted now"
+    elif (operation is Operation.VALIDATE, candidate.outside) != granted_kind:
+        detail = "the start was granted for another kind of operation than the node needs now"
+    elif record is not None and record.token >= entry.token:
+        detail = "the previous upgrade of the node is being removed from the Rollout"
+    elif target in constraints.halted and operation not in _HARMLESS:
+        detail = f"target {target} is halted: {constraints.halted[target]}"
+        return wait_reasons.wait(WaitCode.HALTED, detail, now)
+    elif operation not in _TAKES_NOTHING and (source := limits.stale_source(now)):
         return stale_source_wait(source, now)
-    if node.uid in standing.may_begin:
+    elif node.uid in constraints.may_begin:
         return None
-    why = "its place is kept; its turn comes when another node is back in service"
-    return wait_reasons.wait(WaitCode.BUDGET, why, now)
+    else:
+        detail = "the start is granted; waiting for another node to be back in service"
+    return wait_reasons.wait(WaitCode.BUDGET, detail, now)
 
 
 def _first_write(
     node: NodeView, candidate: Candidate, entry: InFlight, pool: PoolView, now: Instant
 ) -> Step:
     state = _first_state(node, candidate, pool)
-    moves = state in (UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED)
-    takes = candidate.operation not in _TAKES_NOTHING
+    label_moves = state in (UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED)
+    disruptive = candidate.operation not in _TAKES_NOTHING
     cleared, notes = consume_requests(node)
     lease = NodeLease(node_uid=node.uid, owner=LeaseOwner.UPGRADE, token=entry.token, since=now.at)
     return write_step(
@@ -89,21 +85,21 @@ def _first_write(
         now,
         because=f"{candidate.operation.value} begins",
         lease=lease,
-        cordon=True if takes else unchanged_cordon(node),
-        driver_label=candidate.label if moves else None,
-        initially_cordoned=node.initially_cordoned or (takes and _by_others(node)),
-        cleared=cleared + (safe_load_to_clear(node, candidate.label) if moves else ()),
-        lowers_capacity=takes,
+        cordon=True if disruptive else unchanged_cordon(node),
+        driver_label=candidate.label if label_moves else None,
+        initially_cordoned=node.initially_cordoned or (disruptive and _cordoned_by_others(node)),
+        cleared=cleared + (safe_load_to_clear(node, candidate.label) if label_moves else ()),
+        lowers_capacity=disruptive,
         notes=notes,
     )
 
 
 def _first_state(node: NodeView, candidate: Candidate, pool: PoolView) -> UpgradeState:
-    """States with no work in them are passed unwritten."""
+    """Return the first state with work in it; states without work are not written."""
     operation = candidate.operation
     if operation is Operation.VALIDATE:
         return UpgradeState.VALIDATION_REQUIRED
-    if operation in (Operation.RESTART, Operation.BRING_UP) or _shut(node, operation):
+    if operation in (Operation.RESTART, Operation.BRING_UP) or _nothing_admitted(node, operation):
         return UpgradeState.POD_RESTART_REQUIRED
     jobs = node.pods is None or any(pod.job for pod in node.pods)
     if pool.upgrade.wait_for_completion.pod_selector and jobs:
@@ -111,8 +107,8 @@ def _first_state(node: NodeView, candidate: Candidate, pool: PoolView) -> Upgrad
     return UpgradeState.POD_DELETION_REQUIRED
 
 
-def _shut(node: NodeView, operation: Operation) -> bool:
-    """Nothing is loaded, and the gate let nobody in since the boot: there are no GPUs to leave."""
+def _nothing_admitted(node: NodeView, operation: Operation) -> bool:
+    """Whether nothing is loaded and no pod was admitted since the boot: no GPU pods to evict."""
     admitted = node.gate is not None and node.gate.admitted_pod_uid
     nothing = node.modules_reported and node.loaded is None and not admitted
     return nothing and operation not in (Operation.TAKE_OVER, Operation.REMOVE)
@@ -127,75 +123,77 @@ def _record(
     *,
     state: UpgradeState,
 ) -> NodeRecord:
-    before = current_record(node) or _first(node, now)
+    before = current_record(node) or _new_record(node, now)
     before = replace(before, pool=pool.key)
-    starts = state == UpgradeState.POD_RESTART_REQUIRED
-    same = before.target == entry.target
-    old = old_driver_pod(node, candidate.label, candidate.operation) if starts else None
+    starts_now = state == UpgradeState.POD_RESTART_REQUIRED
+    same_target = before.target == entry.target
+    old_pod = old_driver_pod(node, candidate.label, candidate.operation) if starts_now else None
     changes: dict[str, Any] = {
         "token": entry.token,
         "operation": candidate.operation,
         "target": entry.target,
         "label": candidate.label,
         "label_before": node.driver_label,
-        "started": starts,
-        "old_pod_uid": old.uid if old is not None else "",
-        "attempt": (before.attempt if same else 0) + _counts(candidate, before),
+        "started": starts_now,
+        "old_pod_uid": old_pod.uid if old_pod is not None else "",
+        "attempt": (before.attempt if same_target else 0) + _is_attempt(candidate, before),
         "outside": candidate.outside,
         "paused": state == UpgradeState.POD_DELETION_REQUIRED,
         "back_off_until": 0.0,
-        "back_off_seconds": before.back_off_seconds if same else 0.0,
+        "back_off_seconds": before.back_off_seconds if same_target else 0.0,
         "edits": 0,
-        "evidence": None if starts else before.evidence,
+        "evidence": None if starts_now else before.evidence,
         "revalidated": _revalidated(node, before, candidate, pool),
     }
     return record_in_state(state, before, node, pool, now, **changes)
 
 
-def _first(node: NodeView, now: Instant) -> NodeRecord:
-    """Without a record a cordon that is ours was left by us, and stays until there is a proof."""
-    left = node.cordoned and is_only_our_cordon(node)
-    return NodeRecord(node_uid=node.uid, epoch=now.epoch, token=0, unproven=left)
+def _new_record(node: NodeView, now: Instant) -> NodeRecord:
+    """Create a record. A cordon of ours without a record stays until there is a proof."""
+    cordon_left = node.cordoned and is_only_our_cordon(node)
+    return NodeRecord(node_uid=node.uid, epoch=now.epoch, token=0, unproven=cordon_left)
 
 
-def _counts(candidate: Candidate, before: NodeRecord) -> bool:
-    """Whether it is an attempt, as a strategy counts them; a second look at what rests is none."""
+def _is_attempt(candidate: Candidate, before: NodeRecord) -> bool:
+    """Whether this is an attempt in the strategy's count; validating a node at rest is none."""
     at_rest = before.state in (UpgradeState.UPGRADE_DONE, UpgradeState.UPGRADE_FAILED)
     return not (candidate.operation is Operation.VALIDATE and at_rest)
 
 
 def _revalidated(node: NodeView, before: NodeRecord, candidate: Candidate, pool: PoolView) -> str:
-    """The run of its driver for which a failed node gets its one validation beside retries."""
-    again = candidate.operation is Operation.VALIDATE
+    """Return the run for which a failed node gets its one validation beside retries."""
+    is_validation = candidate.operation is Operation.VALIDATE
     run = current_run(node, pool)
-    if again and run is not None and before.state == UpgradeState.UPGRADE_FAILED:
+    if is_validation and run is not None and before.state == UpgradeState.UPGRADE_FAILED:
         return run.instance
     return before.revalidated
 
 
-def _by_others(node: NodeView) -> bool:
-    """Whether the node is cordoned, and by more than us and the upgrade that was taken over."""
+def _cordoned_by_others(node: NodeView) -> bool:
+    """Whether the node is cordoned by others than us and the adopted upgrade."""
     record = current_record(node)
     adopted = record is not None and has_adopted_cordon(node, record)
     return node.cordoned and not (is_only_our_cordon(node) or adopted)
 
 
 def _never_changed(node: NodeView, pool: PoolView) -> bool:
-    """It came with its driver, and goes with it: we only validated it."""
+    """Whether the driver came with the machine: it was only validated, and stays."""
     if pool.method is not InstallMethod.PRE_INSTALLED or node.driver_pods:
         return False
     return any(
-        build.label == node.driver_label for each in pool.builds.values() for build in each.values()
+        build.label == node.driver_label
+        for variants in pool.builds.values()
+        for build in variants.values()
     )
 
 
-def _let_be(node: NodeView, now: Instant) -> Step:
+def _forget(node: NodeView, now: Instant) -> Step:
     record = current_record(node)
     return write_step(
         node,
         None,
         now,
-        because="its driver was here before us and stays: what we wrote on the node goes",
+        because="the pre-installed driver stays; labels and annotations of Sluice are removed",
         lease=None,
         cordon=None if record is None else cordon_at_release(node, record, proven=True),
         driver_label="",

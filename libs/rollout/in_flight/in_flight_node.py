@@ -1,7 +1,4 @@
-"""A node under a lease of ours, as every state looks at it; and how a state waits, or writes.
-
-Must not know what any state does.
-"""
+"""A node under an upgrade lease, and the waits and writes that all its states share."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -21,7 +18,7 @@ from libs.rollout.views.pool import Build, PoolView
 ENDED_BY_REPORT: Final = frozenset(
     {UpgradeState.POD_RESTART_REQUIRED, UpgradeState.VALIDATION_REQUIRED}
 )
-"""States that a report ends: their limits grow while none can be heard."""
+"""States ended by a report: their deadlines are extended by bus outages."""
 
 DEFAULT_CODES: Final[Mapping[str, WaitCode]] = {
     UpgradeState.WAIT_FOR_JOBS_REQUIRED: WaitCode.JOBS,
@@ -30,12 +27,10 @@ DEFAULT_CODES: Final[Mapping[str, WaitCode]] = {
     UpgradeState.POD_RESTART_REQUIRED: WaitCode.UNLOAD,
     UpgradeState.VALIDATION_REQUIRED: WaitCode.VALIDATION,
 }
-"""What a state waits for if nothing more can be said."""
+"""The wait code of a state where nothing more specific is known."""
 
 
 class InFlightNode(msgspec.Struct, frozen=True, kw_only=True):
-    """One node in flight, at one moment."""
-
     node: NodeView
     pool: PoolView
     now: Instant
@@ -44,17 +39,16 @@ class InFlightNode(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def token(self) -> int:
-        """Of its lease, and of every op under it."""
+        """Token of the lease, and of every op under it."""
         return self.record.token
 
     @property
     def needs_cordon(self) -> bool:
-        """Whether this operation keeps the node cordoned."""
         return needs_cordon(self.record)
 
     @property
     def build(self) -> Build | None:
-        """What this node gets for the target that it is on its way to."""
+        """What the node gets for the target of its record."""
         return self.pool.build(self.record.target, self.node.variant)
 
     @property
@@ -65,17 +59,15 @@ class InFlightNode(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_overdue(self) -> bool:
-        """Whether it should have ended."""
         return limits.is_past(self.deadline, self.now)
 
     @property
     def bus_is_down(self) -> bool:
-        """Whether neither a report can be heard nor a slot be written."""
         return self.now.visibility.bus_down_since is not None
 
     @property
     def new_pod(self) -> DriverPod | None:
-        """The driver pod that this operation is to end with."""
+        """The driver pod that this operation should end with."""
         for pod in self.node.driver_pods:
             if not is_old_pod(self.record, pod):
                 return pod
@@ -83,7 +75,7 @@ class InFlightNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_old_pod(record: NodeRecord, pod: DriverPod) -> bool:
-    """Whether a driver pod has to be gone before another is let in."""
+    """Whether this driver pod has to be gone before another is admitted."""
     if record.operation is Operation.REMOVE:
         return True
     return pod.deleting or pod.uid == record.old_pod_uid or pod.label != record.label
@@ -97,20 +89,19 @@ def state_wait(
     who: str | None = None,
     until: float | None = None,
 ) -> Wait:
-    """It waits until the state's limit, or until another moment."""
+    """Wait until the deadline of the state, or until another moment."""
     return wait_reasons.wait(code, detail, f.now, f.deadline if until is None else until, who=who)
 
 
 def recheck_at(wait: Wait, at: float, now: Instant) -> Wait | Step:
-    """The wait, to be looked at again before it ends by itself."""
+    """Return the wait, decided again before it ends by itself."""
     if at <= now.at:
         return wait
     return Step(actions=(), because=wait.detail, wait=wait, wake_at=at)
 
 
 def bus_wait(f: InFlightNode) -> Wait:
-    """It waits for NATS; its limits wait too."""
-    detail = "nothing is heard of its agents while NATS is away; limits are moved by as much"
+    detail = "NATS is unreachable, so agents cannot report; time limits are extended meanwhile"
     return wait_reasons.wait(WaitCode.BUS, detail, f.now)
 
 
@@ -123,7 +114,7 @@ def enter_state(
     cleared: tuple[str, ...] = (),
     **changes: Any,
 ) -> Step:
-    """The step into the next state."""
+    """Write the next state."""
     record = record_in_state(state, f.record, f.node, f.pool, f.now, **changes)
     return write_record(f, record, because, driver_label=driver_label, cleared=cleared)
 
@@ -137,10 +128,10 @@ def write_record(
     initially_cordoned: bool | None = None,
     cleared: tuple[str, ...] = (),
 ) -> Step:
-    """A write under the lease: the cordon stays, or is put back where somebody took it away."""
-    unsettled = taint_wait(f)
-    if unsettled is not None:
-        return unsettled
+    """Write under the lease; the cordon stays, or is restored."""
+    taint = taint_wait(f)
+    if taint is not None:
+        return taint
     return write_step(
         f.node,
         record,
@@ -156,20 +147,19 @@ def write_record(
 
 
 def taint_wait(f: InFlightNode) -> Step | None:
-    """Our cordon is so fresh that its taint has yet to follow: a write now would be a conflict."""
+    """Wait for the taint that follows our fresh cordon: a write before would conflict with it."""
     if not f.needs_cordon or not f.node.cordoned or f.node.cordon_taint:
         return None
-    settled = f.lease.since + limits.TAINT
-    if f.now.at >= settled:
+    settled_at = f.lease.since + limits.TAINT
+    if f.now.at >= settled_at:
         return None
-    detail = "the node lifecycle controller has yet to follow our cordon with its taint"
+    detail = "waiting for the node lifecycle controller to add the taint of the cordon"
     code = DEFAULT_CODES.get(f.record.state, WaitCode.EVICTION)
-    wait = state_wait(f, code, detail, who=wait_reasons.NO_ACTION_NEEDED, until=settled)
-    return Step(actions=(), because=detail, wait=wait, wake_at=settled)
+    wait = state_wait(f, code, detail, who=wait_reasons.NO_ACTION_NEEDED, until=settled_at)
+    return Step(actions=(), because=detail, wait=wait, wake_at=settled_at)
 
 
 def was_uncordoned(f: InFlightNode) -> bool:
-    """Whether somebody took the cordon away that this operation needs."""
     return f.needs_cordon and not f.node.cordoned
 
 
@@ -177,12 +167,12 @@ def _cordon_notes(f: InFlightNode) -> tuple[Notice, ...]:
     if not was_uncordoned(f):
         return ()
     manager = f.node.last_managers.get(NodeField.CORDON, "")
-    message = f"{manager or 'somebody'} uncordoned the node in the middle of its upgrade"
-    note = Notice(
+    message = f"{manager or 'an unknown manager'} uncordoned the node during its upgrade"
+    notice = Notice(
         kind=NoticeKind.CORDON,
         field=NodeField.CORDON,
         manager=manager,
         after="true",
         message=f"{message}: cordoned again",
     )
-    return (note,)
+    return (notice,)

@@ -1,6 +1,6 @@
-"""What turns a node back, or elsewhere, as long as nothing irreversible was done; and reboots.
+"""What turns a node back or elsewhere before the start, and reboots after it.
 
-docs/states.md#v-edited, #v-halt, #v-reboot. Must not know what a state does.
+docs/states.md#v-edited, #v-halt, #v-reboot
 """
 
 from msgspec.structs import replace
@@ -21,10 +21,10 @@ from libs.rollout.views.pool import Build, Readiness
 
 
 def handle_interruption(f: InFlightNode) -> NodeOutcome:
-    """What is done about a node that has not started, if it is not to go on as it is."""
-    why = _unwanted(f)
-    if why:
-        return release(f, why, back_off=False)
+    """Release or retarget a node that has not started; None: it goes on."""
+    reason = _unwanted(f)
+    if reason:
+        return release(f, reason, back_off=False)
     if is_releasing(f):
         return release(f, _late(f), back_off=True)
     if f.record.operation is Operation.REMOVE:
@@ -33,41 +33,41 @@ def handle_interruption(f: InFlightNode) -> NodeOutcome:
 
 
 def _unwanted(f: InFlightNode) -> str:
-    """Why nobody wants it to go on, though nothing went wrong; empty: it goes on."""
+    """Return why the operation is no longer wanted, though nothing failed; empty: it is."""
     if f.record.operation is not Operation.REMOVE:
         return f.pool.constraints.to_release.get(f.node.uid, "") or _pointless(f)
-    gone = f.node.excluded or f.node.pool != f.record.pool or f.pool.gone
-    if gone or f.pool.method is InstallMethod.PRE_INSTALLED:
+    unwanted = f.node.excluded or f.node.pool != f.record.pool or f.pool.gone
+    if unwanted or f.pool.method is InstallMethod.PRE_INSTALLED:
         return ""
     if f.pool.build(f.pool.target, f.node.variant) is None:
         return ""
-    return "the node is to keep a driver after all"
+    return "the policy wants a driver on the node again"
 
 
 def _pointless(f: InFlightNode) -> str:
-    """Why there is nothing to be gained: its target is not there, or runs already."""
+    """Return why the upgrade gains nothing: its target has no build, or runs already."""
     target, build = _granted(f)
     if not f.node.variant or not (target != f.record.target or is_releasing(f)):
         return ""
     if build is None or build.readiness is Readiness.MISSING:
-        return f"there is no driver of target {target} for it"
+        return f"target {target} has no driver build for the node"
     runs = f.record.evidence is not None and f.record.evidence.label == f.node.driver_label
     if target != f.record.target and runs and build.label == f.node.driver_label:
-        return "what it runs is wanted again"
+        return "the policy wants the running driver again"
     return ""
 
 
 def _granted(f: InFlightNode) -> tuple[str, Build | None]:
-    """The target that its place in flight is for, and what it gets for that."""
+    """Return the target of its entry in flight, and the build for it."""
     entry = f.pool.constraints.in_flight.get(f.node.uid)
     target = f.record.target if entry is None else entry.target
     return target, f.pool.build(target, f.node.variant)
 
 
 def _late(f: InFlightNode) -> str:
-    """Which limit it was that released it: it is not kept, but follows from what has passed."""
+    """Return which limit caused the release: not stored, but derived from what has passed."""
     if f.is_overdue and f.record.state == UpgradeState.WAIT_FOR_JOBS_REQUIRED:
-        return "jobs: they did not end in time"
+        return "jobs: they did not finish in time"
     if f.is_overdue and f.node.pods:
         return "eviction: pods did not leave in time"
     driver = f.node.components.get(slots.DRIVER)
@@ -75,11 +75,11 @@ def _late(f: InFlightNode) -> str:
         return AGENT_SILENT_REASON
     if f.is_overdue and not f.node.ready:
         return NOT_READY_REASON
-    return "quiesce: a component did not let go of the devices in time"
+    return "quiesce: a component did not release the GPU devices in time"
 
 
 def _retargeted(f: InFlightNode) -> Step | None:
-    """The policy was edited, and the place in flight is for its new target."""
+    """Follow an edit of the policy that the entry in flight has taken over."""
     entry = f.pool.constraints.in_flight.get(f.node.uid)
     target, build = _granted(f)
     if entry is None or build is None or target == f.record.target:
@@ -93,34 +93,36 @@ def _retargeted(f: InFlightNode) -> Step | None:
         back_off_until=0.0,
         back_off_seconds=0.0,
     )
-    return write_record(f, record, f"its target is {target} now: the policy was edited")
+    return write_record(f, record, f"the policy was edited: the target is now {target}")
 
 
 def _other_variant(f: InFlightNode) -> Step | None:
-    """Another kernel or system came with a reboot: the same target is another driver there."""
+    """Follow a reboot into another kernel or system: it needs another build."""
     build = f.build
     if build is None or build.label == f.record.label:
         return None
     record = replace(f.record, label=build.label)
-    return write_record(f, record, f"it is {f.node.variant} now: another driver of the same target")
+    return write_record(
+        f, record, f"the node now runs {f.node.variant}: it needs another build of the same target"
+    )
 
 
 def handle_reboot(f: InFlightNode) -> Step | None:
-    """From step 6 on a boot begins the state anew, and its limit once (docs/states.md#v-reboot)."""
+    """Restart the state after a reboot, and its deadline once (docs/states.md#v-reboot)."""
     if f.node.boot_id == f.record.boot_id:
         return None
     if f.record.operation is Operation.VALIDATE:
         return _renewed(f)
     if f.record.state == UpgradeState.VALIDATION_REQUIRED:
         return restart_again(
-            f, "it was rebooted: its driver has to come up, and be validated, once more"
+            f, "the node was rebooted: the driver must start and be validated again"
         )
     return _renewed(f)
 
 
 def restart_again(f: InFlightNode, because: str) -> Step:
-    """To where the driver is started; with the limit of what is given up, if it was renewed."""
-    again = {"deadline": f.deadline} if f.record.deadline_renewed else {}
+    """Go back to the start of the driver; a deadline that was renewed once is kept."""
+    renewed = {"deadline": f.deadline} if f.record.deadline_renewed else {}
     record = record_for_restart(
         f.node,
         f.record,
@@ -129,7 +131,7 @@ def restart_again(f: InFlightNode, because: str) -> Step:
         old_pod_uid=f.record.old_pod_uid,
         deadline_renewed=True,
         label=_label(f),
-        **again,
+        **renewed,
     )
     return write_record(f, record, because, driver_label=record.label)
 
@@ -139,8 +141,8 @@ def _renewed(f: InFlightNode) -> Step | None:
     if f.record.deadline_renewed and label == f.record.label:
         return None
     state = UpgradeState(f.record.state)
-    anew = limits.deadline(state, f.pool, f.now)
-    deadline = f.deadline if f.record.deadline_renewed else anew
+    full = limits.deadline(state, f.pool, f.now)
+    deadline = f.deadline if f.record.deadline_renewed else full
     record = record_in_state(
         state,
         f.record,
@@ -151,12 +153,12 @@ def _renewed(f: InFlightNode) -> Step | None:
         deadline=deadline,
         deadline_renewed=True,
     )
-    because = "it was rebooted: the limit of its state begins anew, this once"
+    because = "the node was rebooted: the time limit of its state starts again, once"
     return write_record(f, record, because, driver_label=label)
 
 
 def _label(f: InFlightNode) -> str:
-    """Of the same target, for the system that the machine has booted now."""
+    """Return the label of the same target for the system that is booted now."""
     if f.build is None or f.record.operation is Operation.VALIDATE:
         return f.record.label
     return f.build.label

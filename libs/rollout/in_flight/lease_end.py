@@ -1,7 +1,7 @@
 """How a lease ends: done, removed, released unchanged, or failed.
 
-No node returns while a command that changes it is unanswered, and none fails while its driver agent
-could still open the gate (docs/states.md#leaving). Must not know what led here.
+No node is released while a command that changes it is unanswered, and none fails while its driver
+agent could still open the gate (docs/states.md#leaving).
 """
 
 from collections.abc import Sequence
@@ -34,13 +34,12 @@ from libs.rollout.node_writes import cordon_at_release, unchanged_cordon, update
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.wait_reasons import first_few
 
-AGENT_SILENT_REASON: Final = "agent-silent: its driver agent is silent"
+AGENT_SILENT_REASON: Final = "agent-silent: the driver agent has stopped sending heartbeats"
 NOT_READY_REASON: Final = "not-ready: the Node did not become Ready in time"
-"""Why a node is given back rather than started."""
 
 
 def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
-    """Step 9: what is proven to driver agent and validator, and the node is given back."""
+    """Step 9: announce the proof to driver agent and validator, and release the node."""
     reduced = NodeRecord(
         node_uid=f.node.uid,
         epoch=f.now.epoch,
@@ -60,16 +59,18 @@ def finish_upgrade(f: InFlightNode, evidence: Evidence) -> NodeOutcome:
         for name in (slots.DRIVER, slots.VALIDATOR)
         if name in f.node.components and _slot_body(f.node, name) != Idle(proven=proven)
     ]
-    return _given_back(f, reduced, "validated: the node is given back", proven=True, before=before)
+    return _release_node(f, reduced, "validated; uncordoned", proven=True, before=before)
 
 
 def finish_removal(f: InFlightNode) -> NodeOutcome:
-    """The driver is gone in this boot: nothing of ours stays on the node."""
-    step = _given_back(f, None, "the driver is removed: the node is no longer ours", proven=True)
-    return _and_then(step, _idle_all(f, (*slots.QUIESCED, slots.DRIVER)))
+    """End a removal: nothing of ours stays on the node."""
+    written = _release_node(
+        f, None, "the driver is removed; the node is no longer managed", proven=True
+    )
+    return _and_then(written, _idle_all(f, (*slots.QUIESCED, slots.DRIVER)))
 
 
-def _given_back(
+def _release_node(
     f: InFlightNode,
     record: NodeRecord | None,
     because: str,
@@ -91,49 +92,57 @@ def _given_back(
 
 
 def _initial_state(node: NodeView) -> tuple[str, ...]:
-    """The annotation about the cordon, where the GPU Operator has it too."""
+    """Clear the annotation about the cordon where the GPU Operator owns it too."""
     foreign = node.initially_cordoned and node.other_managers(NodeField.INITIALLY_CORDONED)
     return (INITIALLY_CORDONED_ANNOTATION,) if foreign else ()
 
 
-def release(f: InFlightNode, why: str, *, back_off: bool) -> NodeOutcome:
-    """Back to `upgrade-required` before step 6: nothing has to be validated.
+def release(f: InFlightNode, reason: str, *, back_off: bool) -> NodeOutcome:
+    """Return to `upgrade-required` before step 6: nothing has to be validated.
 
-    Components that let go of the devices take them again first, or are silent.
+    Components that released the devices take them again first, or are silent.
     """
-    told = [
+    quiesced = [
         name for name in slots.QUIESCED if slots.held_command(f.node, name, f.token) is not None
     ]
-    telling = [
+    commands = [
         slots.idle_command(f.node, name, f.now, token=f.token)
-        for name in told
+        for name in quiesced
         if slots.live_command(f.node, name, f.token, f.now, CommandKind.IDLE) is None
     ]
-    if f.bus_is_down and telling:
+    if f.bus_is_down and commands:
         return bus_wait(f)
-    if telling:
-        wait = state_wait(f, WaitCode.QUIESCE, f"released: {why}")
-        return Step(actions=(*_stops(f), *telling), because=f"released: {why}", wait=wait)
-    unanswered = _unanswered(f, told)
+    if commands:
+        detail = f"waiting for components to resume before the release: {reason}"
+        wait = state_wait(f, WaitCode.QUIESCE, detail)
+        return Step(
+            actions=(*_stops(f), *commands), because=f"release the node: {reason}", wait=wait
+        )
+    components = f.node.components
+    unanswered = [
+        name
+        for name in quiesced
+        if not components[name].is_silent(f.now.at)
+        and slots.slot_result(f.node, name, components[name].slot) is None
+    ]
     if f.bus_is_down and unanswered:
         return bus_wait(f)
     if unanswered:
-        detail = f"released ({why}), when {first_few(unanswered)} answered its idle, or is silent"
-        silent_at = max(f.node.components[name].silent_at for name in unanswered)
-        return recheck_at(
-            state_wait(f, WaitCode.QUIESCE, detail, until=silent_at), silent_at, f.now
-        )
-    return _released(f, why, back_off=back_off)
+        detail = f"waiting for {first_few(unanswered)} to resume before the release: {reason}"
+        silent_at = max(components[name].silent_at for name in unanswered)
+        wait = state_wait(f, WaitCode.QUIESCE, detail, until=silent_at)
+        return recheck_at(wait, silent_at, f.now)
+    return _released(f, reason, back_off=back_off)
 
 
 def is_releasing(f: InFlightNode) -> bool:
-    """Whether a release has begun: before step 6 nobody else tells these components to idle."""
+    """Whether a release has begun: before step 6 nothing else sends these components `idle`."""
     return any(
         slots.held_command(f.node, name, f.token, CommandKind.IDLE) for name in slots.QUIESCED
     )
 
 
-def _released(f: InFlightNode, why: str, *, back_off: bool) -> Step:
+def _released(f: InFlightNode, reason: str, *, back_off: bool) -> Step:
     cordon = cordon_at_release(f.node, f.record, proven=False)
     record = updated_record(
         f.record,
@@ -149,44 +158,38 @@ def _released(f: InFlightNode, why: str, *, back_off: bool) -> Step:
     if back_off:
         seconds = limits.next_back_off(record)
         record = replace(
-            record, cause=why, back_off_seconds=seconds, back_off_until=f.now.at + seconds
+            record, cause=reason, back_off_seconds=seconds, back_off_until=f.now.at + seconds
         )
-    return _given_back(f, record, f"released unchanged: {why}", proven=False)
+    return _release_node(f, record, f"released unchanged: {reason}", proven=False)
 
 
 def fail(f: InFlightNode, cause: str) -> NodeOutcome:
-    """The way to `upgrade-failed`: the driver agent may open for nothing any more, and says so."""
+    """Go to `upgrade-failed`, once the driver agent has confirmed that its gate stays shut."""
     driver = f.node.components.get(slots.DRIVER)
     changed = f.record.started or f.record.operation is Operation.VALIDATE
     if driver is None or not changed:
         return _failed(f, cause)
     if f.bus_is_down:
         return bus_wait(f)
-    told = is_failing(f)
-    if not told:
-        return _begin_to_fail(f, cause)
+    if not is_failing(f):
+        idle = slots.idle_command(f.node, slots.DRIVER, f.now, token=f.token)
+        because = f"the upgrade fails: {cause}"
+        if f.record.cause == cause:
+            return Step(actions=(idle,), because=because)
+        return _and_then(write_record(f, replace(f.record, cause=cause), because), (idle,))
     answered = driver.slot is not None and slots.command_result(driver, driver.slot) is not None
     if answered or driver.is_silent(f.now.at):
         return _failed(f, f.record.cause)
-    detail = f"fails ({f.record.cause}), when the driver agent answered its idle, or is silent"
-    wait = state_wait(
-        f, DEFAULT_CODES.get(f.record.state, WaitCode.GATE), detail, until=driver.silent_at
-    )
+    detail = f"the upgrade failed; waiting for the driver agent to stop: {f.record.cause}"
+    code = DEFAULT_CODES.get(f.record.state, WaitCode.GATE)
+    wait = state_wait(f, code, detail, until=driver.silent_at)
     return recheck_at(wait, driver.silent_at, f.now)
 
 
 def is_failing(f: InFlightNode) -> bool:
-    """Whether a failure has begun: its cause is in the record, and nothing is proven any more."""
+    """Whether a failure has begun: its cause is in the record, and nothing is proven."""
     command = slots.live_command(f.node, slots.DRIVER, f.token, f.now, CommandKind.IDLE)
     return command is not None and command.open() == Idle()
-
-
-def _begin_to_fail(f: InFlightNode, cause: str) -> Step:
-    told = slots.idle_command(f.node, slots.DRIVER, f.now, token=f.token)
-    because = f"it fails: {cause}"
-    if f.record.cause == cause:
-        return Step(actions=(told,), because=because)
-    return _and_then(write_record(f, replace(f.record, cause=cause), because), (told,))
 
 
 def _failed(f: InFlightNode, cause: str) -> Step:
@@ -205,10 +208,10 @@ def _failed(f: InFlightNode, cause: str) -> Step:
         revalidated=run.instance if run is not None else record.revalidated,
         evidence=None if changed else record.evidence,
     )
-    unsettled = taint_wait(f)
-    if unsettled is not None:
-        return unsettled
-    step = write_step(
+    taint = taint_wait(f)
+    if taint is not None:
+        return taint
+    written = write_step(
         node,
         failed,
         f.now,
@@ -217,18 +220,7 @@ def _failed(f: InFlightNode, cause: str) -> Step:
         cordon=unchanged_cordon(node) if record.operation is Operation.VALIDATE else True,
         before=_stops(f),
     )
-    return _and_then(step, _idle_all(f, slots.QUIESCED))
-
-
-def _unanswered(f: InFlightNode, names: Sequence[str]) -> list[str]:
-    """Those that have said neither that they are idle nor, for three periods, anything."""
-    components = f.node.components
-    return [
-        name
-        for name in names
-        if not components[name].is_silent(f.now.at)
-        and slots.slot_result(f.node, name, components[name].slot) is None
-    ]
+    return _and_then(written, _idle_all(f, slots.QUIESCED))
 
 
 def _slot_body(node: NodeView, name: str) -> object:
@@ -237,7 +229,7 @@ def _slot_body(node: NodeView, name: str) -> object:
 
 
 def _idle_all(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
-    """What the slots of a node without a lease are to hold, where they do not yet."""
+    """Return the `idle` commands for slots that hold something else."""
     return [
         slots.idle_command(f.node, name, f.now, token=f.token)
         for name in names
@@ -248,12 +240,12 @@ def _idle_all(f: InFlightNode, names: Sequence[str]) -> list[WriteSlot]:
 
 
 def _stops(f: InFlightNode) -> tuple[EvictPods, ...]:
-    """An eviction under way is not wanted any longer."""
+    """Cancel an eviction in progress."""
     return (EvictPods(pods=()),) if f.node.evictions else ()
 
 
-def _and_then(step: Step, actions: Sequence[Action]) -> Step:
-    """More actions after a write; none where it could not be written yet."""
-    if not any(isinstance(action, WriteNode) for action in step.actions):
-        return step
-    return replace(step, actions=(*step.actions, *actions))
+def _and_then(written: Step, actions: Sequence[Action]) -> Step:
+    """Append actions to a write; none if the write has to wait."""
+    if not any(isinstance(action, WriteNode) for action in written.actions):
+        return written
+    return replace(written, actions=(*written.actions, *actions))

@@ -1,7 +1,7 @@
-"""Steps 5 and 6: components let go of the devices, and the driver label moves.
+"""Steps 5 and 6: components release the devices, and the driver label moves.
 
-That move is the start: the first step that cannot be taken back, so here is asked once more whether
-it may be taken. Must not know how the driver is then brought up.
+Moving the label is the start, the first step that cannot be undone; its preconditions are checked
+here once more.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,28 +28,31 @@ from libs.rollout.views.pool import Readiness
 
 
 def quiesce(
-    f: InFlightNode, names: Sequence[str], too_late: Callable[[InFlightNode, str], NodeOutcome]
+    f: InFlightNode, names: Sequence[str], on_timeout: Callable[[InFlightNode, str], NodeOutcome]
 ) -> NodeOutcome:
-    """Get these components to let go of the devices; None: they have, or are silent."""
+    """Get these components to release the devices; None: they have, or are silent."""
     pending: list[tuple[str, Component, Command]] = []
-    telling: list[str] = []
+    unsent: list[str] = []
     for name in names:
         component = f.node.components.get(name)
         if component is None:
             continue
         command = _quiesce(f, component)
         if command is None:
-            telling.append(name)
-        elif not _quiet(component, command) and not component.is_silent(f.now.at):
-            pending.append((name, component, command))
-    if not telling and not pending:
+            unsent.append(name)
+        else:
+            result = slots.command_result(component, command)
+            is_quiet = result is not None and result.outcome == Ended.DONE
+            if not (is_quiet or component.is_silent(f.now.at)):
+                pending.append((name, component, command))
+    if not unsent and not pending:
         return None
     if f.bus_is_down:
         return bus_wait(f)
-    late = [one for one in pending if limits.is_past(quiesce_deadline(f, one[2]), f.now)]
-    if late:
-        return too_late(f, f"quiesce: {_saying(late)}")
-    return _tell(f, telling) if telling else _await(f, pending)
+    overdue = [entry for entry in pending if limits.is_past(quiesce_deadline(f, entry[2]), f.now)]
+    if overdue:
+        return on_timeout(f, f"quiesce: {_describe(overdue)}")
+    return _send_quiesce(f, unsent) if unsent else _await(f, pending)
 
 
 def _await(f: InFlightNode, pending: Sequence[tuple[str, Component, Command]]) -> Wait | Step:
@@ -57,72 +60,68 @@ def _await(f: InFlightNode, pending: Sequence[tuple[str, Component, Command]]) -
     if f.record.started and f.deadline is not None:
         until = min(until, f.deadline)
     silent_at = min(component.silent_at for _, component, _ in pending)
-    return recheck_at(
-        state_wait(f, WaitCode.QUIESCE, _saying(pending), until=until), silent_at, f.now
-    )
+    wait = state_wait(f, WaitCode.QUIESCE, _describe(pending), until=until)
+    return recheck_at(wait, silent_at, f.now)
 
 
 def quiesce_deadline(f: InFlightNode, command: Command) -> float:
-    """Until when a component may take: the limit is in its slot."""
+    """Return until when a component may take: derived from the deadline in its slot."""
     sent = command.deadline - limits.QUIESCE
     frozen = limits.deadline_extension(f.record, f.pool, f.now, reported=False)
     return command.deadline + frozen + limits.bus_outage_seconds(f.now, sent)
 
 
 def _quiesce(f: InFlightNode, component: Component) -> Command | None:
-    """The command as it was given in this boot."""
+    """Return the command in the slot if it is of this boot and not overtaken."""
     command = component.slot
     if command is None or command.token != f.token or command.kind != CommandKind.QUIESCE:
         return None
     if (command.node_uid, command.boot_id) != (f.node.uid, f.node.boot_id):
         return None
-    overtaken = slots.is_lapsed(component, command, f.now) and f.now.at < command.deadline
-    return None if overtaken else command
+    is_overtaken = slots.is_lapsed(component, command, f.now) and f.now.at < command.deadline
+    return None if is_overtaken else command
 
 
-def _quiet(component: Component, command: Command) -> bool:
-    result = slots.command_result(component, command)
-    return result is not None and result.outcome == Ended.DONE
-
-
-def _saying(pending: Sequence[tuple[str, Component, Command]]) -> str:
-    """Who has not let go yet; and those who cannot, why."""
-    said: list[str] = []
-    slow: list[str] = []
+def _describe(pending: Sequence[tuple[str, Component, Command]]) -> str:
+    """Describe which components have not released the devices yet, and why some cannot."""
+    parts: list[str] = []
+    missing: list[str] = []
     for name, component, command in pending:
         result = slots.command_result(component, command)
         refused = slots.refusal_text(component, command)
         if result is not None:
-            said.append(f"{name} could not: {result.message or result.outcome.value}")
+            reason = result.message or result.outcome.value
+            parts.append(f"{name} failed to release the devices: {reason}")
         elif refused:
-            said.append(f"{name}: {refused}")
+            parts.append(f"{name} {refused}")
         else:
-            slow.append(name)
-    if slow:
-        said.insert(0, f"{', '.join(slow)} not let go of the devices yet")
-    return "; ".join(said)
+            missing.append(name)
+    if missing:
+        parts.insert(0, f"GPU devices not yet released by {', '.join(missing)}")
+    return "; ".join(parts)
 
 
-def _tell(f: InFlightNode, names: Sequence[str]) -> Step:
+def _send_quiesce(f: InFlightNode, names: Sequence[str]) -> Step:
     deadline = f.now.at + limits.QUIESCE
     actions = tuple(
         slots.new_command(f.node, name, Quiesce(), f.now, token=f.token, deadline=deadline)
         for name in names
     )
-    shown = ", ".join(names)
-    wait = state_wait(f, WaitCode.QUIESCE, f"{shown} told to let go of the devices", until=deadline)
-    return Step(actions=actions, because=f"{shown} let go of the devices", wait=wait)
+    components = ", ".join(names)
+    detail = f"waiting for {components} to release the GPU devices"
+    wait = state_wait(f, WaitCode.QUIESCE, detail, until=deadline)
+    return Step(actions=actions, because=f"send quiesce to {components}", wait=wait)
 
 
 def start(f: InFlightNode) -> NodeOutcome:
-    """Step 6, if its target may still be started and is what it seems."""
-    held = _unsound(f)
-    if held is not None:
-        return held
+    """Step 6: move the driver label, if that is still allowed and its build is settled."""
+    outcome = _blocked(f)
+    if outcome is not None:
+        return outcome
     old = old_driver_pod(f.node, f.record.label, f.record.operation)
-    because = f"the start: its driver label becomes {f.record.label}"
+    because = f"start: set the driver label to {f.record.label}"
     if f.record.operation is Operation.REMOVE:
-        because = "the start: its driver label goes"
+        because = "start: remove the driver label"
     return enter_state(
         f,
         UpgradeState.POD_RESTART_REQUIRED,
@@ -136,71 +135,56 @@ def start(f: InFlightNode) -> NodeOutcome:
 
 
 def old_driver_pod(node: NodeView, label: str, operation: Operation | None) -> DriverPod | None:
-    """The driver pod that has to be gone before the next is let in."""
+    """Return the driver pod that has to be gone before the next is admitted."""
     pod = current_driver_pod(node)
     if pod is None:
         return None
-    stays = operation is Operation.BRING_UP or node.safe_load
-    return None if stays and pod.label == label else pod
+    keeps = operation is Operation.BRING_UP or node.safe_load
+    return None if keeps and pod.label == label else pod
 
 
 def safe_load_to_clear(node: NodeView, label: str) -> tuple[str, ...]:
-    """The annotation by which a driver pod waits for us, if it is the right one that waits."""
+    """Return the annotation to clear if the right driver pod waits for it."""
     waits_for_us = node.safe_load and any(pod.label == label for pod in node.driver_pods)
     return (SAFE_LOAD_ANNOTATION,) if waits_for_us else ()
 
 
-def _unsound(f: InFlightNode) -> NodeOutcome:
-    """Why the label may not move now."""
-    source = limits.stale_source(f.now)
-    if source:
+def _blocked(f: InFlightNode) -> NodeOutcome:
+    """Return why the label may not move now, or the release of the node; None: it may."""
+    constraints, target = f.pool.constraints, f.record.target
+    if source := limits.stale_source(f.now):
         return stale_source_wait(source, f.now)
     if f.bus_is_down:
         return bus_wait(f)
-    sick = _sick(f)
-    if sick is not None:
-        return sick
-    if f.record.operation is Operation.REMOVE:
-        return None
-    entry = f.pool.constraints.in_flight.get(f.node.uid)
-    if entry is None:
-        return _forever(f, WaitCode.BUDGET, "its place in flight is being put back in the Rollout")
-    if f.record.target in f.pool.constraints.halted:
-        return _forever(f, WaitCode.HALTED, f.pool.constraints.halted[f.record.target])
-    return _unsettled(f)
-
-
-def _sick(f: InFlightNode) -> NodeOutcome:
-    """A machine that could not be seen through the change is left as it is."""
     driver = f.node.components.get(slots.DRIVER)
     if driver is None or driver.is_silent(f.now.at):
         return release(f, AGENT_SILENT_REASON, back_off=True)
-    if f.node.ready:
+    if not f.node.ready:
+        if f.is_overdue:
+            return release(f, NOT_READY_REASON, back_off=True)
+        detail = "the Node is not Ready; the driver is changed only once it is"
+        return state_wait(f, WaitCode.NOT_READY, detail)
+    if f.record.operation is Operation.REMOVE:
         return None
-    if f.is_overdue:
-        return release(f, NOT_READY_REASON, back_off=True)
-    return state_wait(f, WaitCode.NOT_READY, "the Node is not Ready; it is not started like that")
-
-
-def _unsettled(f: InFlightNode) -> NodeOutcome:
+    if f.node.uid not in constraints.in_flight:
+        detail = "the upgrade is being recorded in the Rollout again"
+        return wait_reasons.wait(WaitCode.BUDGET, detail, f.now)
+    if target in constraints.halted:
+        detail = f"target {target} is halted: {constraints.halted[target]}"
+        return wait_reasons.wait(WaitCode.HALTED, detail, f.now)
     build = f.build
     if not f.node.variant:
-        why = "what it runs (system, kernel) is not known, so neither is which driver it gets"
-        return _forever(f, WaitCode.TARGET_UNSETTLED, why)
+        detail = "operating system and kernel of the node are not known, and thus its driver build"
+        return wait_reasons.wait(WaitCode.TARGET_UNSETTLED, detail, f.now)
     if build is None or build.readiness is Readiness.MISSING:
-        why = f"there is no driver of target {f.record.target} for it"
-        return release(f, why, back_off=False)
+        return release(f, f"target {target} has no driver build for the node", back_off=False)
     if build.readiness is Readiness.UNSETTLED:
-        detail = build.detail or f"the driver of target {f.record.target} is being changed"
-        return _forever(f, WaitCode.TARGET_UNSETTLED, detail)
+        detail = build.detail or f"the driver build of target {target} is being updated"
+        return wait_reasons.wait(WaitCode.TARGET_UNSETTLED, detail, f.now)
     return None
 
 
 def stale_source_wait(source: str, now: Instant) -> Wait:
-    """Nothing is taken away on old news (docs/states.md#freshness)."""
-    detail = f"the last word of {source} is more than {limits.STALE_AFTER:.0f} s old"
+    """Nothing is taken away on stale data (docs/states.md#freshness)."""
+    detail = f"the latest data on {source} is more than {limits.STALE_AFTER:.0f} s old"
     return wait_reasons.wait(WaitCode.STALE, detail, now)
-
-
-def _forever(f: InFlightNode, code: WaitCode, detail: str) -> Wait:
-    return wait_reasons.wait(code, detail, f.now)

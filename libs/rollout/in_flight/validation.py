@@ -1,6 +1,7 @@
-"""Step 8: components resume, the validator proves the driver, and the proof is held against I3.
+"""Step 8: components resume, the validator validates the driver, and its evidence is checked
+against I3.
 
-docs/invariants.md#i3. Must not know how the driver came to run.
+docs/invariants.md#i3
 """
 
 import msgspec
@@ -13,64 +14,71 @@ from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout import limits, slots
 from libs.rollout.at_rest.running_driver import START_TOLERANCE, DriverRun, covers_run
-from libs.rollout.decision import NodeOutcome, Step, Wait, WriteSlot
-from libs.rollout.in_flight.driver_restart import driver_failure, installs_on_host, is_pod_shut_out
+from libs.rollout.decision import NodeOutcome, Step, WriteSlot
+from libs.rollout.in_flight.driver_restart import (
+    driver_failure,
+    installs_on_host,
+    is_shut_out_after_swap,
+)
 from libs.rollout.in_flight.in_flight_node import InFlightNode, bus_wait, state_wait, write_record
 from libs.rollout.in_flight.interruptions import restart_again
 from libs.rollout.in_flight.lease_end import fail, finish_upgrade
 
 _CUDA_WORKS = frozenset({"cuda", "plugin"})
-"""What the validator has done, or is at, once CUDA has passed."""
+"""Phases of the validator after CUDA has passed."""
 
 
 class _Observation(msgspec.Struct, frozen=True):
-    """What there is to judge by, at one look."""
+    """What the state is decided on."""
 
     f: InFlightNode
     run: DriverRun | None
     """The driver that runs, ready or not."""
     command: Command | None
-    """The op in the validator's slot, if it is about this run."""
+    """The op in the validator's slot, if it is for this run."""
     evidence: Evidence | None
-    """What came of it."""
 
     @property
     def ready(self) -> bool:
-        """Whether the driver could be validated now."""
         return self.run is not None and self.run.ready and self.f.node.loaded is not None
 
 
 def validation(f: InFlightNode) -> NodeOutcome:
-    """Until the validator has spoken, or should have."""
-    return _lost(f) or _observe(f)
-
-
-def _lost(f: InFlightNode) -> NodeOutcome:
-    """The driver that was to be validated is not the one that is there."""
+    """Run the state until the validator has answered, or its limit has passed."""
     if f.record.operation is not Operation.VALIDATE:
-        if is_pod_shut_out(f):
-            return restart_again(f, "its driver pod was made anew: it has to be let in once more")
-        why = driver_failure(f)
-        if why:
-            return fail(f, f"driver-start: {why}")
+        if is_shut_out_after_swap(f):
+            return restart_again(f, "the driver pod was recreated: it must pass the gate again")
+        if reason := driver_failure(f):
+            return fail(f, f"driver-start: {reason}")
     if f.node.safe_load:
         cleared = (SAFE_LOAD_ANNOTATION,)
-        return write_record(f, f.record, "its driver may load now", cleared=cleared)
-    return bus_wait(f) if f.bus_is_down else None
-
-
-def _observe(f: InFlightNode) -> NodeOutcome:
-    run = _run(f)
-    command = _validate(f, run)
+        return write_record(f, f.record, "the driver may load now", cleared=cleared)
+    if f.bus_is_down:
+        return bus_wait(f)
+    run = _current_run(f)
+    command = _validate_command(f, run)
     evidence = f.node.evidence
-    if evidence is not None and not _of(f, evidence, command):
+    if evidence is not None and not _is_of_lease(f, evidence, command):
         evidence = None
-    look = _Observation(f, run, command, evidence)
-    return _judged(look) or _late(look) or _command_step(look) or _validating(look)
+    seen = _Observation(f, run, command, evidence)
+    outcome = _finish(seen)
+    if outcome is not None:
+        return outcome
+    if f.is_overdue:
+        reason = _progress_text(seen)
+        if evidence is not None:
+            reason = _mismatch(seen, evidence) or "a command to an agent was not answered"
+        return fail(f, f"validation: {reason}")
+    if step := _command_step(seen):
+        return step
+    if not seen.ready:
+        detail = "waiting for the driver to become ready for validation"
+        return state_wait(f, WaitCode.DRIVER_START, detail)
+    return state_wait(f, WaitCode.VALIDATION, _progress_text(seen))
 
 
-def _run(f: InFlightNode) -> DriverRun | None:
-    """The driver that this operation brought, whatever the policy's method is by now."""
+def _current_run(f: InFlightNode) -> DriverRun | None:
+    """Return the driver of this operation, whatever method the policy has now."""
     pod = f.new_pod
     if pod is not None:
         if pod.started is None:
@@ -84,8 +92,8 @@ def _run(f: InFlightNode) -> DriverRun | None:
     return DriverRun(instance=f"load/{loaded.loaded_at}", started=loaded.loaded_at)
 
 
-def _validate(f: InFlightNode, run: DriverRun | None) -> Command | None:
-    """The op in the validator's slot: of this boot, this state, and this run of the driver."""
+def _validate_command(f: InFlightNode, run: DriverRun | None) -> Command | None:
+    """Return the op in the validator's slot if it is of this boot, this state and this run."""
     command = slots.live_command(f.node, slots.VALIDATOR, f.token, f.now, CommandKind.VALIDATE)
     if command is None or command.boot_id != f.node.boot_id:
         return None
@@ -103,117 +111,98 @@ def _is_for(body: Validate, run: DriverRun) -> bool:
     return not run.pod_uid or abs(body.started - run.started) < START_TOLERANCE
 
 
-def _of(f: InFlightNode, evidence: Evidence, command: Command | None) -> bool:
-    """Whether it came of the op that was asked for under this lease."""
+def _is_of_lease(f: InFlightNode, evidence: Evidence, command: Command | None) -> bool:
+    """Whether the evidence is of an op under this lease."""
     if evidence.token != f.token:
         return False
     if command is not None:
         return evidence.op == command.op
-    accepted = slots.held_command(f.node, slots.VALIDATOR, f.token, CommandKind.IDLE)
-    if accepted is None or evidence.op >= accepted.op:
+    idle = slots.held_command(f.node, slots.VALIDATOR, f.token, CommandKind.IDLE)
+    if idle is None or evidence.op >= idle.op:
         return False
-    body = accepted.open()
+    body = idle.open()
     proven = body.proven if isinstance(body, Idle) else None
     return proven is not None and proven.label == evidence.label
 
 
-def _judged(look: _Observation) -> NodeOutcome:
-    """What the validator has said of the op in its slot."""
-    f, evidence = look.f, look.evidence
-    if evidence is not None:
-        if not evidence.passed:
-            return fail(f, f"validation: {_failed_step(evidence)}")
-        if not _doubt(look, evidence) and _answered(look):
-            return finish_upgrade(f, evidence)
-        return None
-    result = slots.slot_result(f.node, slots.VALIDATOR, look.command)
-    if result is not None and result.outcome != Ended.DONE:
-        return fail(f, f"validation: {result.code or 'failed'}: {result.message}".rstrip(": "))
-    return None
+def _finish(seen: _Observation) -> NodeOutcome:
+    """End the state by the evidence or the result of the op."""
+    f, evidence = seen.f, seen.evidence
+    if evidence is None:
+        result = slots.slot_result(f.node, slots.VALIDATOR, seen.command)
+        if result is None or result.outcome == Ended.DONE:
+            return None
+        cause = f"validation: {result.code or 'failed'}: {result.message}".rstrip(": ")
+        return fail(f, cause)
+    if evidence.passed:
+        proves = not _mismatch(seen, evidence) and _all_answered(seen)
+        return finish_upgrade(f, evidence) if proves else None
+    for step in evidence.steps:
+        if not step.passed:
+            cause = f"{step.name}: {step.message}" if step.message else step.name
+            return fail(f, f"validation: {cause}")
+    return fail(f, "validation: a check did not pass")
 
 
-def _doubt(look: _Observation, evidence: Evidence) -> str:
-    """What of it does not fit the node as it is now; empty: it proves what runs here."""
-    node, label = look.f.node, look.f.record.label
+def _mismatch(seen: _Observation, evidence: Evidence) -> str:
+    """Return what of the evidence does not fit the node now; empty: it proves what runs."""
+    node, label = seen.f.node, seen.f.record.label
     if evidence.node_uid != node.uid:
-        return f"it is about node uid {evidence.node_uid}"
+        return f"the evidence is for node uid {evidence.node_uid}"
     if evidence.boot_id != node.boot_id:
-        return f"it is about boot {evidence.boot_id}"
+        return f"the evidence is for boot {evidence.boot_id}"
     if evidence.kernel != node.kernel:
-        return f"it is about kernel {evidence.kernel}"
+        return f"the evidence is for kernel {evidence.kernel}"
     if evidence.label != label or node.driver_label != label:
-        return f"it is about driver label {evidence.label}"
-    if look.run is None or not look.ready:
-        return "no driver runs that it could be about"
-    return "" if covers_run(evidence, look.run) else "it is about another run of the driver"
+        return f"the evidence is for driver label {evidence.label}"
+    if seen.run is None or not seen.ready:
+        return "the driver is not running any more"
+    if not covers_run(evidence, seen.run):
+        return "the evidence is for another run of the driver"
+    return ""
 
 
-def _answered(look: _Observation) -> bool:
-    """No node returns while a command that changes it is unanswered."""
-    node, kinds = look.f.node, (CommandKind.SWAP, CommandKind.INSTALL)
-    changing = slots.held_command(node, slots.DRIVER, look.f.token, *kinds)
-    given = [(slots.DRIVER, changing), (slots.VALIDATOR, look.command)]
+def _all_answered(seen: _Observation) -> bool:
+    """Whether every command that changes the node is answered."""
+    node, kinds = seen.f.node, (CommandKind.SWAP, CommandKind.INSTALL)
+    change = slots.held_command(node, slots.DRIVER, seen.f.token, *kinds)
+    pending = [(slots.DRIVER, change), (slots.VALIDATOR, seen.command)]
     return all(
-        each is None or slots.slot_result(node, name, each) is not None for name, each in given
+        command is None or slots.slot_result(node, name, command) is not None
+        for name, command in pending
     )
 
 
-def _failed_step(evidence: Evidence) -> str:
-    for step in evidence.steps:
-        if not step.passed:
-            return f"{step.name}: {step.message}" if step.message else step.name
-    return "it did not pass"
-
-
-def _late(look: _Observation) -> NodeOutcome:
-    if not look.f.is_overdue:
-        return None
-    if look.evidence is not None:
-        why = _doubt(look, look.evidence) or "it was not answered"
-        return fail(look.f, f"validation: {why}")
-    return fail(look.f, f"validation: {_progress_text(look)}")
-
-
-def _command_step(look: _Observation) -> Step | None:
-    """What the slots are to say now."""
-    f = look.f
-    actions = _resuming(look)
-    if slots.VALIDATOR in f.node.components and look.run is not None and look.ready:
-        void = look.evidence is not None and _answered(look)
-        if look.command is None or void:
-            actions.append(_ask(f, look.run))
-    if not actions:
-        return None
-    shown = ", ".join(f"{one.command.kind.value} to {one.component}" for one in actions)
-    wait = state_wait(f, WaitCode.VALIDATION, "the validator has yet to begin")
-    return Step(actions=tuple(actions), because=shown, wait=wait)
-
-
-def _resuming(look: _Observation) -> list[WriteSlot]:
-    """Those that let go of the devices take them again; the plugin of a bring-up after CUDA.
-
-    The validator's `validate` does that for it.
-    """
-    f = look.f
-    telling: list[WriteSlot] = []
+def _command_step(seen: _Observation) -> Step | None:
+    """Resume the quiesced components, and ask the validator once the driver is ready."""
+    f, commands = seen.f, list[WriteSlot]()
     for name, component in f.node.components.items():
         slot = component.slot
         if name == slots.VALIDATOR or slot is None or slot.kind != CommandKind.QUIESCE:
-            continue
-        early = name == slots.PLUGIN and f.record.operation is Operation.BRING_UP
-        if not early or _cuda_works(look):
-            telling.append(slots.idle_command(f.node, name, f.now, token=f.token))
-    return telling
+            continue  # the validator resumes by its `validate`
+        # On a bring-up no pod can bind to the plugin before CUDA works.
+        waits_for_cuda = name == slots.PLUGIN and f.record.operation is Operation.BRING_UP
+        if not waits_for_cuda or _cuda_works(seen):
+            commands.append(slots.idle_command(f.node, name, f.now, token=f.token))
+    if slots.VALIDATOR in f.node.components and seen.run is not None and seen.ready:
+        is_void = seen.evidence is not None and _all_answered(seen)
+        if seen.command is None or is_void:
+            commands.append(_new_validate(f, seen.run))
+    if not commands:
+        return None
+    because = ", ".join(f"{write.command.kind.value} to {write.component}" for write in commands)
+    wait = state_wait(f, WaitCode.VALIDATION, "waiting for the validator to begin")
+    return Step(actions=tuple(commands), because=f"send {because}", wait=wait)
 
 
-def _cuda_works(look: _Observation) -> bool:
-    if look.command is None:
+def _cuda_works(seen: _Observation) -> bool:
+    if seen.command is None:
         return False
-    progress = slots.command_progress(look.f.node.components[slots.VALIDATOR], look.command)
+    progress = slots.command_progress(seen.f.node.components[slots.VALIDATOR], seen.command)
     return progress is not None and progress.phase in _CUDA_WORKS
 
 
-def _ask(f: InFlightNode, run: DriverRun) -> WriteSlot:
+def _new_validate(f: InFlightNode, run: DriverRun) -> WriteSlot:
     build = f.build
     body = Validate(
         label=f.record.label,
@@ -225,21 +214,14 @@ def _ask(f: InFlightNode, run: DriverRun) -> WriteSlot:
     return slots.new_command(f.node, slots.VALIDATOR, body, f.now, token=f.token, deadline=deadline)
 
 
-def _validating(look: _Observation) -> Wait:
-    if not look.ready:
-        said = "the driver that is to be validated is not ready"
-        return state_wait(look.f, WaitCode.DRIVER_START, said)
-    return state_wait(look.f, WaitCode.VALIDATION, _progress_text(look))
-
-
-def _progress_text(look: _Observation) -> str:
-    validator = look.f.node.components.get(slots.VALIDATOR)
+def _progress_text(seen: _Observation) -> str:
+    validator = seen.f.node.components.get(slots.VALIDATOR)
     if validator is None:
-        return "no validator is expected on this node"
-    progress = None if look.command is None else slots.command_progress(validator, look.command)
+        return "no validator is deployed to this node"
+    progress = None if seen.command is None else slots.command_progress(validator, seen.command)
     if progress is not None:
         return f"{progress.phase}: {progress.detail}" if progress.detail else progress.phase
-    if validator.is_silent(look.f.now.at):
-        return "the validator is silent"
-    refused = slots.refusal_text(validator, look.command)
-    return f"the validator: {refused}" if refused else "the validator has not begun"
+    if validator.is_silent(seen.f.now.at):
+        return "the validator has stopped sending heartbeats"
+    refused = slots.refusal_text(validator, seen.command)
+    return f"the validator {refused}" if refused else "the validator has not begun"

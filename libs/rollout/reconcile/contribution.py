@@ -1,6 +1,7 @@
-"""What one node comes to in one pool's Rollout: in flight, ended and how, unavailable and why.
+"""What one node contributes to the Rollout of a pool: in flight, ended and how, unavailable and
+why.
 
-From the Node's record alone, never from its label, which people write. Must not know other nodes.
+Derived from the Node's record alone, never from its state label, which people write.
 """
 
 from enum import Enum, auto
@@ -19,69 +20,70 @@ from libs.rollout.views.node import NodeField, NodeView
 
 _FAILED: Final = UpgradeState.UPGRADE_FAILED
 _BEGINNING: Final = (NodeField.STATE, NodeField.LEASE, NodeField.RECORD)
-"""A cordon and a driver label of ours can have stayed when a node was given up."""
+"""What an operation writes first. Cordon and driver label may have stayed from before."""
 
 UNBEGUN_SECONDS: Final = 60.0
-"""So long a place is kept for a node that does not begin."""
+"""How long an entry is kept for a node that does not begin."""
 
 
 class EntryResult(Enum):
-    """What became of a place in flight."""
+    """How an entry in flight ended."""
 
     VALIDATED = auto()
     FAILED = auto()
     REMOVED = auto()
-    """Neither proof nor harm: nothing irreversible was done, or it counts for nothing."""
+    """Neither proof nor harm: nothing irreversible was done, or it does not count."""
 
 
 class NodeContribution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one node comes to."""
-
     name: str
     uid: str
     present: bool = True
-    """The pool selects it."""
+    """The pool selects the node."""
     counts_for_base: bool = False
     was_managed: bool = False
-    """It bears signs of an earlier rollout of this pool."""
+    """The node bears signs of an earlier rollout of this pool."""
     unavailable: str = ""
     entry: InFlight | None = None
-    """In flight, as the Rollout is to have it."""
+    """Its entry in flight, as the Rollout should have it."""
     entry_differs: bool = False
-    """The Rollout does not have it so."""
+    """The Rollout has another entry."""
     ending: EntryResult | None = None
     leased: bool = False
     write_pending: bool = False
     write_unconfirmed: bool = False
-    """Nobody knows what became of our last write: it may be carried out yet."""
+    """A write of ours was never answered and may still be carried out."""
     ready: bool = True
     is_unoccupied: bool = False
-    """Nothing is on it that could be taken away: it is brought up without a cordon."""
+    """Nothing runs on the node that could be taken away: it is brought up without a cordon."""
     started: bool = False
-    """Past the first step that cannot be taken back, or one that is never taken at all."""
+    """Past the first irreversible step, or in an operation without one."""
     joining: bool = False
-    """It had no driver of ours before."""
+    """The node had no driver of ours before."""
     counted_targets: tuple[str, ...] = ()
-    """Targets for which it counts as in flight."""
+    """Targets for which the node counts as in flight."""
     failed_on: str = ""
     """The target on which it failed after the start."""
     proved_on: str = ""
-    """The target that its place in flight validated."""
+    """The target that its entry in flight validated."""
     is_recovery: bool = False
     """In flight, and it had failed on an earlier target."""
     due: float | None = None
-    """When its place ends by time."""
+    """When its entry expires."""
 
 
 def contribution_of(
     node: NodeView, entry: InFlight | None, pool: str, now: float
 ) -> NodeContribution:
-    """What the node comes to in this pool, whose Rollout has this entry for it."""
+    """Return the contribution of the node to this pool, whose Rollout has this entry for it."""
     record = current_record(node)
-    at_home = record is None or record.pool == pool or not record.pool
+    here = record is None or record.pool == pool or not record.pool
     present = node.pool == pool
-    lease = upgrade_lease(node) if at_home and node.lease is not None else None
-    made = NodeContribution(
+    lease = upgrade_lease(node) if here and node.lease is not None else None
+    failed_on = ""
+    if record is not None and record.started and not record.outside and record.pool == pool:
+        failed_on = record.target if record.state == _FAILED else ""
+    base = NodeContribution(
         name=node.name,
         uid=node.uid,
         present=present,
@@ -92,46 +94,39 @@ def contribution_of(
         write_unconfirmed=node.unconfirmed_write_at is not None
         and now < node.unconfirmed_write_at + UNBEGUN_SECONDS,
         ready=node.ready,
-        failed_on=_failed_on(record, pool),
+        failed_on=failed_on,
     )
     if lease is not None:
-        return _leased(made, node, record, lease, entry)
+        return _leased(base, node, record, lease, entry)
     if entry is None:
-        return made
-    if at_home:
-        return _unleased(made, node, record, entry, now)
-    # A record that it brought from another pool is nothing that began or ended here.
-    comes = present and record is not None and record.token < entry.token
-    return _unbegun(made, node, record, entry, now) if comes else _out(made)
-
-
-def _failed_on(record: NodeRecord | None, pool: str) -> str:
-    if record is None or record.outside or not record.started or record.pool != pool:
-        return ""
-    return record.target if record.state == _FAILED else ""
+        return base
+    if here:
+        return _unleased(base, node, record, entry, now)
+    # A record from another pool says nothing about this entry.
+    arrives = present and record is not None and record.token < entry.token
+    return _unbegun(base, node, record, entry, now) if arrives else _removed(base)
 
 
 def _leased(
-    made: NodeContribution,
+    base: NodeContribution,
     node: NodeView,
     record: NodeRecord | None,
     lease: NodeLease,
     entry: InFlight | None,
 ) -> NodeContribution:
-    """In flight; what the record says of target and token is what holds."""
+    """In flight; target and token of the record hold."""
     if record is None:
         if entry is None:
-            return made
-        lost = "" if entry.outside else entry.target
+            return base
         return replace(
-            made,
+            base,
             entry=entry,
             leased=True,
             started=True,
             counted_targets=_targets(entry),
-            failed_on=lost,
+            failed_on="" if entry.outside else entry.target,
         )
-    as_is = InFlight(
+    current = InFlight(
         node=node.name,
         token=lease.token,
         target=record.target,
@@ -139,65 +134,60 @@ def _leased(
         outside=record.outside,
         validates=record.operation is Operation.VALIDATE,
     )
-    begun = record.started or record.operation in {Operation.VALIDATE, Operation.REMOVE}
+    started = record.started or record.operation in {Operation.VALIDATE, Operation.REMOVE}
     if entry is None:
-        kept = as_is
+        stored = current
     elif entry.token != lease.token:
-        kept = replace(as_is, since=entry.since)
+        stored = replace(current, since=entry.since)
     else:
-        target = record.target if begun else entry.target
-        kept = replace(as_is, target=target, since=entry.since)
+        target = record.target if started else entry.target
+        stored = replace(current, target=target, since=entry.since)
     return replace(
-        made,
-        entry=kept,
-        entry_differs=kept != entry,
+        base,
+        entry=stored,
+        entry_differs=stored != entry,
         leased=True,
-        started=begun,
+        started=started,
         joining=is_joining(node, record),
-        counted_targets=tuple({*_targets(kept), *_targets(as_is)}),
-        is_recovery=kept.outside and not kept.validates,
+        counted_targets=tuple({*_targets(stored), *_targets(current)}),
+        is_recovery=stored.outside and not stored.validates,
     )
 
 
 def _unleased(
-    made: NodeContribution, node: NodeView, record: NodeRecord | None, entry: InFlight, now: float
+    base: NodeContribution, node: NodeView, record: NodeRecord | None, entry: InFlight, now: float
 ) -> NodeContribution:
     """Not begun yet, or ended."""
     if record is None:
         if not entry.target and not node.driver_label:
-            return _out(made)
-        if _was_begun(node) or _heard_of(node, entry):
-            return _ended(made, EntryResult.FAILED, entry, entry.target)
-        return _unbegun(made, node, None, entry, now)
+            return _removed(base)
+        # Values that a first write leaves; what others wrote there says nothing.
+        was_begun = any(node.has_our_value(field) for field in _BEGINNING)
+        agents = node.components.values()
+        if was_begun or any(agent.highest_order.token >= entry.token for agent in agents):
+            return _ended(base, EntryResult.FAILED, entry, entry.target)
+        return _unbegun(base, node, None, entry, now)
     if record.token < entry.token:
-        return _unbegun(made, node, record, entry, now)
+        return _unbegun(base, node, record, entry, now)
     proof = record.evidence
     if proof is not None and proof.passed and proof.token >= entry.token:
-        return _ended(made, EntryResult.VALIDATED, entry, record.target)
-    return _ended(made, EntryResult.FAILED, entry, record.target) if record.started else _out(made)
-
-
-def _was_begun(node: NodeView) -> bool:
-    """Whether it bears what a beginning leaves: what somebody else wrote there says nothing."""
-    return any(node.has_our_value(field) for field in _BEGINNING)
-
-
-def _heard_of(node: NodeView, entry: InFlight) -> bool:
-    """Whether an agent knows of the operation, so that it did begin."""
-    return any(part.highest_order.token >= entry.token for part in node.components.values())
+        return _ended(base, EntryResult.VALIDATED, entry, record.target)
+    if record.started:
+        return _ended(base, EntryResult.FAILED, entry, record.target)
+    return _removed(base)
 
 
 def _unbegun(
-    made: NodeContribution, node: NodeView, record: NodeRecord | None, entry: InFlight, now: float
+    base: NodeContribution, node: NodeView, record: NodeRecord | None, entry: InFlight, now: float
 ) -> NodeContribution:
     due = entry.since + UNBEGUN_SECONDS
-    if made.write_unconfirmed and node.unconfirmed_write_at is not None:
+    if base.write_unconfirmed and node.unconfirmed_write_at is not None:
         due = node.unconfirmed_write_at + UNBEGUN_SECONDS
     elif now >= due and not node.write_pending:
-        return _out(made)
+        return _removed(base)
     joining = is_joining(node, record)
     return replace(
-        made,
+        base,
         entry=entry,
         is_unoccupied=joining and is_occupied(node) is False,
         joining=joining,
@@ -208,21 +198,21 @@ def _unbegun(
 
 
 def _ended(
-    made: NodeContribution, ending: EntryResult, entry: InFlight, target: str
+    base: NodeContribution, ending: EntryResult, entry: InFlight, target: str
 ) -> NodeContribution:
-    """What it counts for is what it was granted as."""
+    """The result counts as what the entry was granted as."""
     if entry.outside or not target:
-        return _out(made)
+        return _removed(base)
     return replace(
-        made,
+        base,
         ending=ending,
-        failed_on=target if ending is EntryResult.FAILED else made.failed_on,
+        failed_on=target if ending is EntryResult.FAILED else base.failed_on,
         proved_on=target if ending is EntryResult.VALIDATED else "",
     )
 
 
-def _out(made: NodeContribution) -> NodeContribution:
-    return replace(made, ending=EntryResult.REMOVED)
+def _removed(base: NodeContribution) -> NodeContribution:
+    return replace(base, ending=EntryResult.REMOVED)
 
 
 def _targets(entry: InFlight) -> tuple[str, ...]:

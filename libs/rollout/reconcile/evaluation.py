@@ -1,7 +1,4 @@
-"""Where a pool stands at one moment, before any of its nodes is asked what it does next.
-
-From its Rollout and the sets of its nodes. Must not know candidates: who starts is decided later.
-"""
+"""The evaluation of a pool at one moment, from its Rollout and the sets of its nodes."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -35,26 +32,24 @@ EMPTY_STATUS: Final = RolloutStatus()
 
 
 class PoolEvaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for all nodes of a pool now."""
-
     stored: RolloutStatus
     spec: RolloutSpec
     blocked_by: BlockReason | None
     base: int
-    """0: it is taken at the next grant."""
+    """0: it is set with the next grant."""
     limit: int
     records: Mapping[str, TargetRecord]
-    """By target: what the Rollout says, and what is newly known."""
+    """By target: the stored record, updated with what is newly known."""
     retargeted: Mapping[str, InFlight]
-    """By uid: not begun irreversibly, and taken over by the new target."""
+    """By uid: entries not begun irreversibly that move to the new target."""
     withdrawn: frozenset[str]
-    """Uids whose places are taken out, though they might begin."""
+    """Uids whose entries are taken out though they could still begin."""
     held_back: frozenset[str] = frozenset()
     """Uids that must not begin now."""
     constraints: PoolConstraints
 
     def record(self, pool: PoolView, target: str, present: int) -> TargetRecord:
-        """Of a target, as its first grant would make it if there was none."""
+        """Return the record of a target; a new one as its first grant would create it."""
         known = self.records.get(target)
         return known or new_target_record(pool, self.spec, target, self.base or present)
 
@@ -67,7 +62,7 @@ def evaluate_pool(
     leading: bool,
     before: PoolEvaluation | None = None,
 ) -> PoolEvaluation:
-    """What the Rollout and the nodes say together; `before` spares what stayed the same."""
+    """Evaluate the pool; `before` allows to reuse sets that did not change."""
     stored = pool.rollout.status if pool.rollout is not None else EMPTY_STATUS
     spec = spec_of(pool)
     base = 0 if stored.phase is RolloutPhase.COMPLETE else stored.base
@@ -78,12 +73,12 @@ def evaluate_pool(
         for target, record in records.items()
         if harm.is_halted(record)
     }
-    stopped = pool_block_reason(pool, now)
+    blocked_by = pool_block_reason(pool, now)
     frozen = spec.brake is Brake.FREEZE or stored.frozen_since is not None
-    made = PoolEvaluation(
+    evaluation = PoolEvaluation(
         stored=stored,
         spec=spec,
-        blocked_by=stopped,
+        blocked_by=blocked_by,
         base=base,
         limit=limit,
         records=records,
@@ -93,7 +88,7 @@ def evaluate_pool(
             leading=leading,
             may_mark_required=was_enabled(pool)
             and not (pool.gone or pool.held or now.visibility.foreign_operator),
-            paused="" if stopped is None else stopped.detail,
+            paused="" if blocked_by is None else blocked_by.detail,
             frozen=frozen,
             frozen_seconds=_frozen_seconds(stored, now.at),
             in_flight=stored.in_flight,
@@ -106,11 +101,10 @@ def evaluate_pool(
             last_good=harm.last_good(records),
         ),
     )
-    return made if frozen else _turned(pool, tally, made, now, before)
+    return evaluation if frozen else _withdraw_grants(pool, tally, evaluation, now, before)
 
 
 def new_target_record(pool: PoolView, spec: RolloutSpec, target: str, base: int) -> TargetRecord:
-    """A target on which nobody was started yet."""
     return TargetRecord(
         threshold=harm.threshold(pool.strategy, base=base), accepted=harm.accepted(spec, target)
     )
@@ -146,137 +140,142 @@ def _frozen_seconds(stored: RolloutStatus, now: float) -> float:
     return stored.frozen_seconds + (0.0 if since is None else max(0.0, now - since))
 
 
-# What was granted for something that does not hold any more.
-
-
-def _turned(
+def _withdraw_grants(
     pool: PoolView,
     tally: PoolTally,
-    made: PoolEvaluation,
+    evaluation: PoolEvaluation,
     now: Instant,
     before: PoolEvaluation | None,
 ) -> PoolEvaluation:
-    moved, released = _adrift(pool, tally, made)
-    turned = {uid: one for uid, one in tally.pending.items() if _turns(pool, made, one)}
-    # What may still be carried out would land where another has its place.
-    dropped = frozenset(uid for uid, one in turned.items() if not one.write_unconfirmed)
-    back = dropped.union(tally.endings)
-    held = back.union(turned) | _held_back(tally, made, now, dropped)
-    in_flight = made.stored.in_flight
-    if before is not None and before.stored.in_flight is in_flight and before.held_back == held:
-        lowered = before.constraints.may_begin
+    """Withdraw, retarget or hold back grants whose reason no longer holds."""
+    retargeted, released = _retarget_or_release(pool, tally, evaluation)
+    revoked = [node for node in tally.pending.values() if _must_not_begin(pool, evaluation, node)]
+    # An unconfirmed write may still begin the node: its entry stays.
+    withdrawn = frozenset(node.uid for node in revoked if not node.write_unconfirmed)
+    ended = withdrawn.union(tally.endings)
+    held_back = ended.union(node.uid for node in revoked)
+    held_back |= _held_back(tally, evaluation, now, withdrawn)
+    stored = evaluation.stored.in_flight
+    if before is not None and before.stored.in_flight is stored and before.held_back == held_back:
+        may_begin = before.constraints.may_begin
     else:
-        lowered = frozenset(in_flight) - held
-    standing = replace(
-        made.constraints,
-        to_release=released,
-        may_begin=lowered,
-        in_flight=_without(in_flight, back),
+        may_begin = frozenset(stored) - held_back
+    in_flight = stored
+    if ended:
+        in_flight = {uid: entry for uid, entry in stored.items() if uid not in ended}
+    return replace(
+        evaluation,
+        retargeted=retargeted,
+        withdrawn=withdrawn,
+        held_back=held_back,
+        constraints=replace(
+            evaluation.constraints, to_release=released, may_begin=may_begin, in_flight=in_flight
+        ),
     )
-    return replace(made, retargeted=moved, withdrawn=dropped, held_back=held, constraints=standing)
 
 
-def _without(in_flight: Mapping[str, InFlight], uids: frozenset[str]) -> Mapping[str, InFlight]:
-    if not uids:
-        return in_flight
-    kept = dict(in_flight)
-    for uid in uids:
-        kept.pop(uid, None)
-    return kept
-
-
-def _turns(pool: PoolView, made: PoolEvaluation, bearing: NodeContribution) -> bool:
-    """Whether a node that has not begun is not to begin any more."""
-    entry = bearing.entry
-    if bearing.write_pending:
-        return False  # its beginning is on the way, and would land where another has its place
-    if made.blocked_by is not None:
+def _must_not_begin(pool: PoolView, evaluation: PoolEvaluation, node: NodeContribution) -> bool:
+    """Whether a granted node that has not begun must not begin any more."""
+    entry = node.entry
+    if node.write_pending:
+        return False  # its first write is on the way
+    if evaluation.blocked_by is not None:
         return True
     if entry is None or entry.validates or not entry.target:
         return False
-    return entry.target in made.constraints.halted or not _wanted(pool, made, bearing, entry.target)
+    is_halted = entry.target in evaluation.constraints.halted
+    return is_halted or not _wanted(pool, evaluation, node, entry.target)
 
 
-def _wanted(pool: PoolView, made: PoolEvaluation, bearing: NodeContribution, target: str) -> bool:
-    """Whether the node should still go where it was granted to go."""
+def _wanted(
+    pool: PoolView, evaluation: PoolEvaluation, node: NodeContribution, target: str
+) -> bool:
+    """Whether the node should still get the target it was granted for."""
     if _wanted_by_all(pool, target):
         return True
-    return bearing.joining and target == made.constraints.last_good
+    return node.joining and target == evaluation.constraints.last_good
 
 
 def _wanted_by_all(pool: PoolView, target: str) -> bool:
     return bool(pool.gone or pool.held or not pool.target or target == pool.target)
 
 
-def _adrift(
-    pool: PoolView, tally: PoolTally, made: PoolEvaluation
+def _retarget_or_release(
+    pool: PoolView, tally: PoolTally, evaluation: PoolEvaluation
 ) -> tuple[dict[str, InFlight], dict[str, str]]:
-    """Nodes before the first irreversible step whose target is wanted no more, or is halted."""
+    """Return nodes before the start that are retargeted or released: target unwanted or halted."""
     released: dict[str, str] = {}
-    adrift: list[NodeContribution] = []
-    for target, bearings in tally.unstarted.items():
-        lost: list[NodeContribution] = []
+    unwanted: dict[str, NodeContribution] = {}
+    for target, nodes in tally.unstarted.items():
         if not _wanted_by_all(pool, target):
-            # Where a write is on the way nobody knows whether it starts on what it was granted.
-            still = (one for one in bearings.values() if not one.write_pending)
-            lost = [one for one in still if not _wanted(pool, made, one, target)]
-            adrift += lost
-        if why := made.constraints.halted.get(target):
-            stay = bearings.keys() - {one.uid for one in lost}
-            released |= dict.fromkeys(stay, f"target {target} is halted: {why}")
-    if not adrift:
+            unwanted |= {
+                uid: node
+                for uid, node in nodes.items()
+                # A pending write may already start the node on its granted target.
+                if not node.write_pending and not _wanted(pool, evaluation, node, target)
+            }
+        if reason := evaluation.constraints.halted.get(target):
+            staying = nodes.keys() - unwanted.keys()
+            released |= dict.fromkeys(staying, f"target {target} is halted: {reason}")
+    if not unwanted:
         return {}, released
-    moved, refused = _move(pool, tally, made, sorted(adrift, key=_turn))
-    return moved, released | refused
+    in_order = sorted(unwanted.values(), key=_grant_order)
+    retargeted, refused = _retarget(pool, tally, evaluation, in_order)
+    return retargeted, released | refused
 
 
-def _move(
-    pool: PoolView, tally: PoolTally, made: PoolEvaluation, adrift: Iterable[NodeContribution]
+def _retarget(
+    pool: PoolView,
+    tally: PoolTally,
+    evaluation: PoolEvaluation,
+    unwanted: Iterable[NodeContribution],
 ) -> tuple[dict[str, InFlight], dict[str, str]]:
-    """To the target that is wanted now as far as harm admits it, and the rest released."""
-    moved: dict[str, InFlight] = {}
+    """Retarget nodes as far as bounded harm admits, and release the rest."""
+    retargeted: dict[str, InFlight] = {}
     refused: dict[str, str] = {}
-    record = made.record(pool, pool.target, tally.present)
+    record = evaluation.record(pool, pool.target, tally.present)
     counted = tally.in_flight[pool.target].union(record.failed)
-    for bearing in adrift:
-        entry = bearing.entry
+    for node in unwanted:
+        entry = node.entry
         if entry is None:
             continue
-        grows = not entry.outside and bearing.uid not in counted
-        over = len(counted) + grows > harm.allowance(record)
-        if harm.is_halted(record) or (over and not (record.proven or entry.outside)):
-            why = record.halted_because or "all its places are taken while it proves itself"
-            refused[bearing.uid] = f"the policy wants {pool.target} now: {why}"
+        adds = not entry.outside and node.uid not in counted
+        exceeds = len(counted) + adds > harm.allowance(record)
+        if harm.is_halted(record) or (exceeds and not (record.proven or entry.outside)):
+            reason = "may not start on more nodes until it is proven"
+            if record.halted_because:
+                reason = f"is halted: {record.halted_because}"
+            refused[node.uid] = f"the policy now wants target {pool.target}, which {reason}"
             continue
-        moved[bearing.uid] = replace(entry, target=pool.target)
-        if grows:
-            counted.add(bearing.uid)
-    return moved, refused
+        retargeted[node.uid] = replace(entry, target=pool.target)
+        if adds:
+            counted.add(node.uid)
+    return retargeted, refused
 
 
 def _held_back(
-    tally: PoolTally, made: PoolEvaluation, now: Instant, dropped: frozenset[str]
+    tally: PoolTally, evaluation: PoolEvaluation, now: Instant, withdrawn: frozenset[str]
 ) -> frozenset[str]:
-    """Of those that were granted: whose cordon does not fit any more, or cannot be judged."""
-    waiting = [one for uid, one in tally.pending.items() if uid not in dropped]
-    held = {one.uid for one in waiting if not one.ready}
-    costly = [one for one in waiting if one.ready and lowers_capacity(one)]
-    if costly and stale_source(now):
-        return frozenset(held.union(one.uid for one in costly))
-    on_the_way = [one for one in costly if one.write_pending or one.write_unconfirmed]
-    free = made.limit - len(tally.unavailable) - len(on_the_way)
-    rest = sorted(
-        (one for one in costly if not (one.write_pending or one.write_unconfirmed)), key=_turn
-    )
-    again = [one for one in on_the_way if one.write_unconfirmed] if free < 0 else []
-    return frozenset(held.union(one.uid for one in (*again, *rest[max(0, free) :])))
+    """Return granted nodes whose cordon does not fit any more, or cannot be judged now."""
+    waiting = [node for uid, node in tally.pending.items() if uid not in withdrawn]
+    held_back = [node for node in waiting if not node.ready]
+    lowering = [node for node in waiting if node.ready and lowers_capacity(node)]
+    if lowering and stale_source(now):
+        return frozenset(node.uid for node in (*held_back, *lowering))
+    in_doubt = [node for node in lowering if node.write_pending or node.write_unconfirmed]
+    rest = [node for node in lowering if not (node.write_pending or node.write_unconfirmed)]
+    free = evaluation.limit - len(tally.unavailable) - len(in_doubt)
+    held_back += sorted(rest, key=_grant_order)[max(0, free) :]
+    if free < 0:
+        held_back += [node for node in in_doubt if node.write_unconfirmed]
+    return frozenset(node.uid for node in held_back)
 
 
-def lowers_capacity(bearing: NodeContribution) -> bool:
+def lowers_capacity(node: NodeContribution) -> bool:
     """Whether beginning makes an available node unavailable."""
-    validates = bearing.entry is not None and bearing.entry.validates
-    return not (bearing.unavailable or bearing.is_unoccupied or validates)
+    validates = node.entry is not None and node.entry.validates
+    return not (node.unavailable or node.is_unoccupied or validates)
 
 
-def _turn(bearing: NodeContribution) -> tuple[float, str]:
-    return (0.0 if bearing.entry is None else bearing.entry.since, bearing.name)
+def _grant_order(node: NodeContribution) -> tuple[float, str]:
+    return (0.0 if node.entry is None else node.entry.since, node.name)

@@ -1,7 +1,6 @@
-"""The sets that a pool's nodes come to, kept as nodes come, change and go.
+"""The sets of a pool's nodes, updated incrementally.
 
-Adding a bearing and taking it away again leaves everything as it was: so what was kept is what
-would be counted anew. Must not know what follows from the sets.
+Removing a contribution undoes adding it exactly, so the sets always equal a full recount.
 """
 
 from collections import defaultdict
@@ -12,107 +11,102 @@ from libs.rollout.reconcile.contribution import EntryResult, NodeContribution
 
 
 class PoolTally:
-    """Of one pool."""
-
     def __init__(self) -> None:
-        self._bearings: dict[str, NodeContribution] = {}
+        self._contributions: dict[str, NodeContribution] = {}
         self._failed: dict[str, frozenset[str]] = {}
         self.present = 0
         self.base_count = 0
         self.managed_count = 0
         self.unavailable = NodeReasons()
-        """By name, why."""
+        """By name: why the node is unavailable."""
         self.parallel = NodeReasons()
-        """In flight, and counted against `maxParallelUpgrades`; with what it moves to."""
+        """In flight and counted against `maxParallelUpgrades`, with the target."""
         self.in_flight: defaultdict[str, set[str]] = defaultdict(set)
         """By target: uids that count as in flight for it."""
         self.holders: defaultdict[str, SortedList[tuple[float, str]]] = defaultdict(SortedList)
-        """The same by since when and name."""
+        """The same by start time and name."""
         self.recovering: set[str] = set()
         self.endings: dict[str, EntryResult] = {}
         self.differing: dict[str, InFlight] = {}
         self.pending: dict[str, NodeContribution] = {}
-        """Granted and not begun, by uid."""
+        """By uid: granted and not begun."""
         self.unstarted: defaultdict[str, dict[str, NodeContribution]] = defaultdict(dict)
-        """By target, then by uid: leased, and nothing was done that cannot be taken back."""
+        """By target, then uid: leased, with nothing irreversible done."""
         self.failed: defaultdict[str, set[str]] = defaultdict(set)
-        """By target: uids that failed on it, and of whom the Rollout does not say so yet."""
+        """By target: uids that failed on it and are not in the Rollout yet."""
         self.validated: defaultdict[str, set[str]] = defaultdict(set)
-        """By target: uids that validated it, and whose place has not been taken out yet."""
+        """By target: uids that validated it and whose entry is not taken out yet."""
 
     def contribution(self, uid: str) -> NodeContribution:
-        """What was last put in for this node."""
-        return self._bearings[uid]
+        return self._contributions[uid]
 
     def has_failed(self, uid: str, target: str) -> bool:
-        """Whether it failed on this target, as the Rollout says or is to say."""
+        """Whether the node failed on this target, stored in the Rollout or not."""
         return uid in self._failed.get(target, ()) or uid in self.failed.get(target, ())
 
     def load_failures(self, status: RolloutStatus) -> None:
-        """What the Rollout says of failures; before the bearings that it changes."""
+        """Load the stored failures, before the contributions that depend on them."""
         self._failed = {
             target: frozenset(record.failed) for target, record in status.targets.items()
         }
 
-    def put(self, bearing: NodeContribution) -> None:
-        """The node comes to this now."""
-        uid, name = bearing.uid, bearing.name
-        if uid in self._bearings:
+    def put(self, contribution: NodeContribution) -> None:
+        uid, name = contribution.uid, contribution.name
+        if uid in self._contributions:
             self.drop(uid)
-        self._bearings[uid] = bearing
-        self.present += bearing.present
-        self.base_count += bearing.counts_for_base
-        self.managed_count += bearing.was_managed
-        if bearing.unavailable:
-            self.unavailable.put(name, bearing.unavailable)
-        if bearing.failed_on and uid not in self._failed.get(bearing.failed_on, ()):
-            self.failed[bearing.failed_on].add(uid)
-        if bearing.ending is not None:
-            self.endings[uid] = bearing.ending
-            if bearing.proved_on:
-                self.validated[bearing.proved_on].add(uid)
-        if bearing.entry is not None:
-            self._put_entry(bearing, bearing.entry)
+        self._contributions[uid] = contribution
+        self.present += contribution.present
+        self.base_count += contribution.counts_for_base
+        self.managed_count += contribution.was_managed
+        if contribution.unavailable:
+            self.unavailable.put(name, contribution.unavailable)
+        if contribution.failed_on and uid not in self._failed.get(contribution.failed_on, ()):
+            self.failed[contribution.failed_on].add(uid)
+        if contribution.ending is not None:
+            self.endings[uid] = contribution.ending
+            if contribution.proved_on:
+                self.validated[contribution.proved_on].add(uid)
+        if contribution.entry is not None:
+            self._put_entry(contribution, contribution.entry)
 
-    def _put_entry(self, bearing: NodeContribution, entry: InFlight) -> None:
-        uid = bearing.uid
-        for target in bearing.counted_targets:
+    def _put_entry(self, contribution: NodeContribution, entry: InFlight) -> None:
+        uid = contribution.uid
+        for target in contribution.counted_targets:
             self.in_flight[target].add(uid)
-            self.holders[target].add((entry.since, bearing.name))
+            self.holders[target].add((entry.since, contribution.name))
         if not entry.outside:
-            self.parallel.put(bearing.name, entry.target or "no driver")
-        if bearing.is_recovery:
+            self.parallel.put(contribution.name, entry.target or "no driver")
+        if contribution.is_recovery:
             self.recovering.add(uid)
-        if bearing.entry_differs:
+        if contribution.entry_differs:
             self.differing[uid] = entry
-        if not bearing.leased:
-            self.pending[uid] = bearing
-        elif not bearing.started:
-            self.unstarted[entry.target][uid] = bearing
+        if not contribution.leased:
+            self.pending[uid] = contribution
+        elif not contribution.started:
+            self.unstarted[entry.target][uid] = contribution
 
     def drop(self, uid: str) -> None:
-        """The node comes to nothing here any more."""
-        had = self._bearings.pop(uid)
-        self.present -= had.present
-        self.base_count -= had.counts_for_base
-        self.managed_count -= had.was_managed
-        if had.unavailable:
-            self.unavailable.drop(had.name)
+        previous = self._contributions.pop(uid)
+        self.present -= previous.present
+        self.base_count -= previous.counts_for_base
+        self.managed_count -= previous.was_managed
+        if previous.unavailable:
+            self.unavailable.drop(previous.name)
         self.endings.pop(uid, None)
-        self.failed[had.failed_on].discard(uid)
-        self.validated[had.proved_on].discard(uid)
-        if had.entry is not None:
-            self._drop_entry(had, had.entry)
+        self.failed[previous.failed_on].discard(uid)
+        self.validated[previous.proved_on].discard(uid)
+        if previous.entry is not None:
+            self._drop_entry(previous, previous.entry)
 
-    def _drop_entry(self, had: NodeContribution, entry: InFlight) -> None:
-        uid = had.uid
-        for target in had.counted_targets:
+    def _drop_entry(self, previous: NodeContribution, entry: InFlight) -> None:
+        uid = previous.uid
+        for target in previous.counted_targets:
             self.in_flight[target].discard(uid)
-            self.holders[target].remove((entry.since, had.name))
+            self.holders[target].remove((entry.since, previous.name))
         if not entry.outside:
-            self.parallel.drop(had.name)
+            self.parallel.drop(previous.name)
         self.recovering.discard(uid)
         self.differing.pop(uid, None)
         self.pending.pop(uid, None)
-        if had.leased and not had.started:
+        if previous.leased and not previous.started:
             del self.unstarted[entry.target][uid]

@@ -1,7 +1,4 @@
-"""What the Rollout of a pool is to say: places, targets, phase and counts.
-
-A pure sum of what was reckoned and what is granted. Must not know how it is written.
-"""
+"""The status to write into the Rollout of a pool: entries, targets, phase and counts."""
 
 from collections.abc import Mapping
 
@@ -26,81 +23,83 @@ from libs.rollout.views.pool import PoolView
 def rollout_status(
     pool: PoolView,
     tally: PoolTally,
-    reckoning: PoolEvaluation,
+    evaluation: PoolEvaluation,
     *,
     granted: Mapping[str, InFlight],
     counts: Counts,
     now: Instant,
 ) -> RolloutStatus:
-    """All that the scheduler writes there; `counts` lack what follows from places and budget."""
-    stored = reckoning.stored
-    in_flight = _in_flight(tally, reckoning, granted)
-    records = _records(pool, tally, reckoning, [*reckoning.retargeted.values(), *granted.values()])
+    """Return the status; `counts` lack what follows from entries and budget."""
+    stored = evaluation.stored
+    in_flight = _in_flight(tally, evaluation, granted)
+    records = _records(
+        pool, tally, evaluation, [*evaluation.retargeted.values(), *granted.values()]
+    )
     target = stored.target
     if was_enabled(pool) and pool.target and not (pool.gone or pool.held):
         target = pool.target
     complete = not in_flight and counts.done + counts.skipped + counts.excluded == counts.total
     phase = RolloutPhase.COMPLETE if complete else _open_phase(records.get(target))
     last_good = harm.last_good(records)
-    since, seconds = _frozen(reckoning, now.at)
+    since, seconds = _frozen(evaluation, now.at)
     return RolloutStatus(
         target=target,
         phase=phase,
         because=records[target].halted_because if phase is RolloutPhase.HALTED else "",
         epoch=now.epoch,
-        base=_base(tally, reckoning, in_flight, complete=complete),
+        base=_base(tally, evaluation, in_flight, complete=complete),
         last_good=last_good,
         frozen_since=since,
         frozen_seconds=seconds,
         in_flight=in_flight,
-        targets=_kept(records, target, last_good, in_flight, complete=complete),
+        targets=_kept_records(records, target, last_good, in_flight, complete=complete),
         counts=replace(
             counts,
             in_flight=len(in_flight),
             unavailable=len(tally.unavailable),
-            limit=reckoning.limit,
+            limit=evaluation.limit,
         ),
         observed_generation=pool.rollout.generation if pool.rollout is not None else 0,
     )
 
 
-def is_worth_writing(due: RolloutStatus, stored: RolloutStatus) -> bool:
-    """Whether it is worth a write: while nodes are in flight, counts alone wait for the next."""
-    if due.counts != stored.counts and not due.in_flight:
+def is_worth_writing(status: RolloutStatus, stored: RolloutStatus) -> bool:
+    """Whether to write; while nodes are in flight, changed counts alone wait for the next write."""
+    if status.counts != stored.counts and not status.in_flight:
         return True
-    return due != replace(stored, counts=due.counts)
+    return status != replace(stored, counts=status.counts)
 
 
-def is_open(pool: PoolView, due: RolloutStatus) -> bool:
-    """Whether something would be lost with the object."""
-    if pool.gone or due.phase is RolloutPhase.COMPLETE:
-        return bool(due.in_flight)
-    return bool(due.in_flight or due.targets)
+def is_open(pool: PoolView, status: RolloutStatus) -> bool:
+    """Whether deleting the object would lose information."""
+    if pool.gone or status.phase is RolloutPhase.COMPLETE:
+        return bool(status.in_flight)
+    return bool(status.in_flight or status.targets)
 
 
 def _in_flight(
-    tally: PoolTally, reckoning: PoolEvaluation, granted: Mapping[str, InFlight]
+    tally: PoolTally, evaluation: PoolEvaluation, granted: Mapping[str, InFlight]
 ) -> dict[str, InFlight]:
-    stored = reckoning.stored.in_flight
-    out = tally.endings.keys() | reckoning.withdrawn
-    if not (out or tally.differing or reckoning.retargeted or granted):
+    stored = evaluation.stored.in_flight
+    ended = tally.endings.keys() | evaluation.withdrawn
+    if not (ended or tally.differing or evaluation.retargeted or granted):
         return stored
-    kept = dict(stored)
-    for uid in out:
-        kept.pop(uid, None)
-    return {**kept, **tally.differing, **reckoning.retargeted, **granted}
+    entries = dict(stored)
+    for uid in ended:
+        entries.pop(uid, None)
+    return {**entries, **tally.differing, **evaluation.retargeted, **granted}
 
 
 def _records(
-    pool: PoolView, tally: PoolTally, reckoning: PoolEvaluation, new: list[InFlight]
+    pool: PoolView, tally: PoolTally, evaluation: PoolEvaluation, entries: list[InFlight]
 ) -> dict[str, TargetRecord]:
-    """With those of targets that are granted for the first time."""
-    firsts = {entry.target for entry in new if entry.target and not entry.outside}
+    """Add the records of targets that are granted for the first time."""
+    first_targets = {entry.target for entry in entries if entry.target and not entry.outside}
     return {
-        **reckoning.records,
+        **evaluation.records,
         **{
-            target: reckoning.record(pool, target, tally.present)
-            for target in firsts - reckoning.records.keys()
+            target: evaluation.record(pool, target, tally.present)
+            for target in first_targets - evaluation.records.keys()
         },
     }
 
@@ -115,20 +114,20 @@ def _open_phase(record: TargetRecord | None) -> RolloutPhase:
 
 def _base(
     tally: PoolTally,
-    reckoning: PoolEvaluation,
+    evaluation: PoolEvaluation,
     in_flight: Mapping[str, InFlight],
     *,
     complete: bool,
 ) -> int:
-    """Taken at the first grant; a node that joined later counts from when it was done."""
+    """Set the base with the first grant; a joined node counts once it was done."""
     if complete:
-        return reckoning.stored.base
-    if reckoning.base:
-        return max(reckoning.base, tally.base_count)
+        return evaluation.stored.base
+    if evaluation.base:
+        return max(evaluation.base, tally.base_count)
     return tally.present if in_flight else 0
 
 
-def _kept(
+def _kept_records(
     records: Mapping[str, TargetRecord],
     wanted: str,
     last_good: str,
@@ -136,23 +135,23 @@ def _kept(
     *,
     complete: bool,
 ) -> dict[str, TargetRecord]:
-    """Every target that is open, halted or last-good."""
-    kept: dict[str, TargetRecord] = {}
+    """Keep every target that is wanted, in flight, halted or last-good."""
+    entries: dict[str, TargetRecord] = {}
     for target, record in records.items():
         if target == wanted:
             is_complete = complete and record.proven
-            kept[target] = (
+            entries[target] = (
                 record if is_complete == record.complete else replace(record, complete=is_complete)
             )
             continue
-        flying = any(entry.target == target for entry in in_flight.values())
-        if flying or target == last_good or not harm.can_be_dropped(record):
-            kept[target] = record
-    return kept
+        in_flight_for = any(entry.target == target for entry in in_flight.values())
+        if in_flight_for or target == last_good or not harm.can_be_dropped(record):
+            entries[target] = record
+    return entries
 
 
-def _frozen(reckoning: PoolEvaluation, now: float) -> tuple[float | None, float]:
-    stored = reckoning.stored
-    if reckoning.spec.brake is Brake.FREEZE:
+def _frozen(evaluation: PoolEvaluation, now: float) -> tuple[float | None, float]:
+    stored = evaluation.stored
+    if evaluation.spec.brake is Brake.FREEZE:
         return (now if stored.frozen_since is None else stored.frozen_since, stored.frozen_seconds)
-    return None, reckoning.constraints.frozen_seconds
+    return None, evaluation.constraints.frozen_seconds

@@ -1,5 +1,5 @@
-"""What the engine sees: the fleet as data, whoever looked and however.
+"""Views: the fleet as data, as far as decisions need it.
 
-The live scheduler makes these from its caches, a simulation from its own state. Views hold what a
-decision asks for and nothing else; all times are unix seconds. Must not know what is decided.
+The live scheduler builds them from its caches, a simulation from its own state. All times are unix
+seconds.
 """

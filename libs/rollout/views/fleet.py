@@ -1,4 +1,4 @@
-"""The moment of a decision, with what can be trusted at it; and all pools and nodes together."""
+"""All pools and nodes together, and the moment at which they are decided on."""
 
 from collections.abc import Mapping
 
@@ -9,41 +9,39 @@ from libs.rollout.views.pool import PoolView
 
 
 class SourceState(msgspec.Struct, frozen=True, kw_only=True):
-    """Where views come from, and how sure we are of it."""
-
     proved: float
-    """When it last showed that it is current."""
+    """When the source last proved that it is current."""
     revision: str = ""
     probed: float | None = None
-    """When we last asked it to; None: never."""
+    """When it was last asked to prove that; None: never."""
 
 
 class Visibility(msgspec.Struct, frozen=True, kw_only=True):
-    """What we see with; it changes without any object changing."""
+    """How current the inputs are; changes without any object changing."""
 
     sources: Mapping[str, SourceState] = {}
-    """By name, those of Kubernetes: nodes, pods, rollouts, policies, daemonsets."""
+    """Kubernetes sources by name: nodes, pods, rollouts, policies, daemonsets."""
     bus_down_since: float | None = None
-    """NATS, or our reading of it, is away since then."""
+    """NATS, or our subscription, is down since then."""
     bus_outages: tuple[tuple[float, float], ...] = ()
-    """When it was away before: from, to."""
+    """Earlier outages: from, to."""
     foreign_operator: str = ""
-    """The GPU Operator that is at work here too, in words; empty: none is."""
+    """Description of a GPU Operator that runs in the cluster too; empty: none does."""
 
 
 class Instant(msgspec.Struct, frozen=True, kw_only=True):
-    """A moment, who leads at it, and with what sight."""
+    """A moment, with the leader's epoch and the state of the inputs."""
 
     at: float
     epoch: int
-    """Ours, as leader."""
+    """Our epoch, as leader."""
     visibility: Visibility = Visibility()
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is decided over at once. Mappings keep their order: it is no matter."""
+    """Everything that is decided together. The order of the mappings does not matter."""
 
     pools: Mapping[str, PoolView]
-    """By key, also of policies that are gone while a node or a Rollout names them."""
+    """By key; also pools of deleted policies while a node or a Rollout names them."""
     nodes: Mapping[str, NodeView]
     """By name."""

@@ -1,4 +1,4 @@
-"""What goes on on one machine: its components, its driver pods, and the pods that compute there."""
+"""What runs on one machine: our components, driver pods, and workload pods."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -10,31 +10,29 @@ from libs.contracts.reports import Preflight, Progress, Refusal, Result
 
 
 class Component(msgspec.Struct, frozen=True, kw_only=True):
-    """One of our components on a node, expected to be there. Reports of other boots are none."""
+    """One of our components that is deployed to a node. Reports of earlier boots are left out."""
 
     last_beat: float | None = None
-    """The last beat, by our clock; None: never."""
+    """The last heartbeat, by our clock; None: never."""
     silent_at: float = 0.0
-    """When it counts as silent unless it is heard before."""
+    """When the component counts as silent unless a heartbeat arrives before."""
     capabilities: frozenset[str] = frozenset()
-    """The kinds of command and check it can do."""
+    """Kinds of commands and checks that it supports."""
     slot: Command | None = None
-    """What its slot tells it now."""
+    """The command in its slot."""
     result: Result | None = None
-    """How the last op that it ended went, of this node uid; it may be from an earlier boot."""
+    """Result of the last op that ended, of this node uid; it may be of an earlier boot."""
     progress: Progress | None = None
-    """The op under way, in this boot."""
+    """The op in progress, in this boot."""
     refusal: Refusal | None = None
-    """The last command or check that it did not take."""
+    """The last command or check that it refused."""
     highest_order: Order = Order(0, 0)
-    """The highest order that it ever showed, in beats or reports."""
+    """The highest order that it ever reported."""
 
     def is_silent(self, now: float) -> bool:
-        """Whether it has been quiet for too long to be waited for."""
         return now >= self.silent_at
 
     def result_of(self, order: Order) -> Result | None:
-        """How this op ended, if it did."""
         return self.result if self.result and self.result.order == order else None
 
 
@@ -45,89 +43,88 @@ class DriverPod(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     uid: str
     label: str
-    """The driver label that it was made for."""
+    """The driver label that the pod was created for."""
     install_digest: str = ""
     deleting: bool = False
-    """Its object is still there, and it has been told to go."""
+    """The pod is terminating; its object still exists."""
     ready: bool = False
     started: float | None = None
-    """Start of its driver container, as the kubelet has it; None: it does not run."""
+    """Start of the driver container according to the kubelet; None: it does not run."""
     restarts: int = 0
-    """Of its driver container."""
+    """Restarts of the driver container."""
     trouble: str = ""
-    """Why it does not run, in the kubelet's words: an image that is not there, a crash."""
+    """Why it does not run, in the kubelet's words: a missing image, a crash."""
 
     @property
     def instance(self) -> str:
-        """This run of this pod's driver: what evidence is about."""
+        """Identity of this run of the driver, which evidence refers to."""
         return "" if self.started is None else f"{self.uid}/{self.started}"
 
 
 class EvictionExemption(StrEnum):
-    """Why a pod is left alone by an eviction."""
+    """Why an eviction leaves a pod alone."""
 
     NONE = ""
     OURS = "ours"
     """In our own namespace, or the driver's."""
     DRAIN_SKIP = "drain-skip"
-    """A person labelled it."""
+    """Labelled by a person."""
     DAEMON_SET = "daemon-set"
-    """It would be made anew at once."""
+    """It would be created again at once."""
     MIRROR = "mirror"
-    """The kubelet's own."""
+    """A static pod of the kubelet."""
     OPERAND = "operand"
-    """Selected by `nvidia.com/gpu.deploy.*`: it leaves by a pause."""
+    """Selected by `nvidia.com/gpu.deploy.*`: a pause removes it."""
 
 
 class WorkloadPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that is not a driver, on a node in flight or next."""
+    """A pod that is not a driver, on a node in flight or about to start."""
 
     namespace: str
     name: str
     uid: str
     gpu: bool = False
-    """It is pending or runs, and was given GPUs."""
+    """Pending or running, with GPUs assigned."""
     job: bool = False
-    """The policy's `waitForCompletion` selects it, and it is pending or runs."""
+    """Pending or running, and selected by the policy's `waitForCompletion`."""
     drained: bool = False
-    """The policy's drain would have it leave."""
+    """The policy's drain would evict it."""
     exemption: EvictionExemption = EvictionExemption.NONE
     bare: bool = False
-    """Nobody would make it anew."""
+    """Without a controller that would create it again."""
     empty_dir: bool = False
     deleting: bool = False
     gang: str = ""
-    """The group that stops as a whole when one of it is lost; empty: it is in none."""
+    """The group that stops as a whole when one member is lost; empty: none."""
     budget: str = ""
-    """The disruption budget that would refuse its eviction as things stand; empty: none known."""
+    """The disruption budget that would refuse its eviction now; empty: none known."""
 
     @property
     def display_name(self) -> str:
-        """As people name it."""
         return f"{self.namespace}/{self.name}"
 
 
 class PodEviction(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that is being evicted, by a job of ours that is under way."""
+    """A pod that an eviction job of ours is removing."""
 
     uid: str
     since: float
     refused: str = ""
-    """Why the API server does not let it go now: a disruption budget, in its words."""
+    """Why the API server refuses the eviction now, in its words."""
     by_force: bool = False
-    """It is deleted, not evicted."""
+    """The pod is deleted, not evicted."""
 
 
 class PreflightQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A preflight that was asked for in this boot, and its answer if there is one."""
+    """A preflight check requested in this boot, and its answer if there is one."""
 
     label: str
     asked_at: float
     removes: tuple[str, ...] | None = None
-    """The pods of which it was said that they will be gone; None: nobody knows any more."""
+    """Uids of the pods announced as leaving; None: no longer known."""
     answered_at: float | None = None
     answer: Preflight | None = None
 
 
 Components = Mapping[str, Component]
-"""By the name of the component, those that belong on the node: `driver`, `validator`, …"""
+"""By component name, those that are deployed to the node: `driver`, `validator`, …"""

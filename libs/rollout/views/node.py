@@ -1,4 +1,4 @@
-"""One Node: what it says, what we wrote on it, who else wrote there, and its machine."""
+"""One Node: its labels and annotations, field managers, and its machine."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -33,13 +33,11 @@ class NodeField(StrEnum):
 
 
 class MalformedAnnotation(msgspec.Struct, frozen=True):
-    """What is there cannot be read, and why."""
-
     reason: str
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A Node with GPUs, or one that once was ours, at one revision."""
+    """A Node with GPUs, or one that we managed once, at one revision."""
 
     name: str
     uid: str
@@ -48,75 +46,74 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     kernel: str = ""
     created: float = 0.0
 
-    # what is wanted of it
+    # what the policies want
     pool: str = ""
-    """Key of the pool that selects it now; empty: none does."""
+    """Key of the pool that selects the node now; empty: none does."""
     variant: str = ""
-    """Which of the pool's builds it gets; empty: that cannot be told yet."""
+    """Which of the pool's builds the node gets; empty: not known yet."""
     excluded: bool = False
-    """`gpu.deploy.driver=false` or `operands=false`: it is to have no driver of ours."""
+    """`gpu.deploy.driver=false` or `operands=false`: no driver of ours is wanted."""
 
-    # what it says
+    # what the Node reports
     ready: bool = True
     cordoned: bool = False
     cordon_taint: bool = False
-    """The node lifecycle controller has followed a cordon with its taint."""
+    """The node lifecycle controller has added the taint of a cordon."""
     gpus: int = 0
     upgrade_last: bool = False
-    """It carries NATS, our cluster roles or the control plane: its turn comes last."""
+    """The node runs NATS, our cluster roles or the control plane: it is upgraded last."""
 
-    # what we wrote on it, as it stands there now
+    # what we wrote, as it is now
     state: str = ""
     driver_label: str = ""
     lease: NodeLease | MalformedAnnotation | None = None
     record: NodeRecord | MalformedAnnotation | None = None
     initially_cordoned: bool = False
     field_managers: Mapping[NodeField, tuple[str, ...]] = {}
-    """Which managers own each field that anybody owns; `MANAGER` is us."""
+    """The managers of each owned field; `MANAGER` is us."""
     last_managers: Mapping[NodeField, str] = {}
-    """Which manager wrote a field last that we would have expected otherwise."""
+    """The manager that wrote a field last, where its value is not the expected one."""
 
-    # what people ask of it
+    # what people request
     skip: bool = False
     keep_cordoned: bool = False
     request: NodeRequest | None = None
     requested: bool = False
-    """The GPU Operator's annotation that asks for an upgrade."""
+    """The annotation of the GPU Operator that requests an upgrade."""
     safe_load: bool = False
-    """Its driver waits until we let it load."""
+    """The driver waits until we let it load."""
 
-    # its machine
+    # the machine
     components: Components = {}
     driver_pods: tuple[DriverPod, ...] = ()
     loaded: LoadedDriver | None = None
-    """The driver in the kernel, as the driver agent last said in this boot."""
+    """The loaded driver, as the driver agent last reported in this boot."""
     modules_reported: bool = False
-    """The driver agent has said in this boot what is loaded: `loaded` None means none is."""
+    """The driver agent has reported in this boot: `loaded` None then means no driver is loaded."""
     gate: Gate | None = None
     evidence: Evidence | None = None
-    """The validator's last, of this node uid and boot."""
+    """The validator's last evidence, of this node uid and boot."""
     usage: Usage | None = None
     pods: tuple[WorkloadPod, ...] | None = None
-    """None: nobody is looking; it is looked at while the node is in flight or next."""
+    """None: not watched; pods are watched while the node is in flight or about to start."""
     preflight: PreflightQuery | None = None
 
-    # what we are doing about it
+    # our effects in progress
     evictions: tuple[PodEviction, ...] = ()
-    """Pods that an eviction of ours is at work on."""
+    """Pods that an eviction job of ours is removing."""
     write_pending: bool = False
-    """A write or deletion of ours is under way and not answered: nothing is decided now."""
+    """A write or deletion of ours is not answered yet: nothing is decided now."""
     unconfirmed_write_at: float | None = None
-    """When we gave up a write that got no answer and was made for the Node as it is now: it may yet
-    be carried out."""
+    """When we gave up a write that was never answered and was made for the current revision: it may
+    still be carried out."""
     last_wait: Wait | None = None
-    """What it waited for after the last decision."""
+    """The wait after the last decision."""
 
     def is_owned(self, field: NodeField) -> bool:
-        """Whether we own it, alone or with others."""
         return MANAGER in self.field_managers.get(field, ())
 
     def has_our_value(self, field: NodeField) -> bool:
-        """Whether it says something there that we wrote: what we emptied says nothing."""
+        """Whether we own the field and it has a value: an emptied field does not count."""
         return self.is_owned(field) and bool(
             {
                 NodeField.STATE: self.state,
@@ -127,12 +124,11 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def other_managers(self, field: NodeField) -> tuple[str, ...]:
-        """Who else owns it."""
         return tuple(name for name in self.field_managers.get(field, ()) if name != MANAGER)
 
     @property
     def is_managed(self) -> bool:
-        """Whether anything on it is ours."""
+        """Whether anything on the node is ours."""
         return self.lease is not None or any(
             MANAGER in managers for managers in self.field_managers.values()
         )

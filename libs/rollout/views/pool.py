@@ -1,4 +1,4 @@
-"""One pool: what its policy wants, what may be brought up, and where its rollout stands."""
+"""One pool: what its policy wants, which builds exist, and its Rollout."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -17,16 +17,16 @@ class Readiness(StrEnum):
 
     SETTLED = "settled"
     UNSETTLED = "unsettled"
-    """It was changed, and its controller has not caught up."""
+    """The build changed, and its controller has not caught up."""
     MISSING = "missing"
-    """There is no DaemonSet or artefact for it."""
+    """It has no DaemonSet or artefact."""
 
 
 class Build(msgspec.Struct, frozen=True, kw_only=True):
     """A target as nodes of one variant get it."""
 
     label: str
-    """The driver label that asks for it."""
+    """The driver label that selects it."""
     install_digest: str = ""
     artefact: str = ""
     """With the host method: the digest of what is installed."""
@@ -36,17 +36,14 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RolloutView(msgspec.Struct, frozen=True, kw_only=True):
-    """The pool's Rollout object."""
-
     uid: str
     revision: str
     spec: RolloutSpec = RolloutSpec()
     generation: int = 0
     status: RolloutStatus = RolloutStatus()
     has_finalizer: bool = False
-    """Our finalizer is on it."""
     write_pending: bool = False
-    """A write of ours is under way and not answered."""
+    """A write of ours is not answered yet."""
 
 
 class PoolView(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,10 +52,10 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     uid: str
     target: str = ""
-    """What it wants now."""
+    """The target that the policy wants now."""
     method: InstallMethod = InstallMethod.CONTAINER
     builds: Mapping[str, Mapping[str, Build]] = {}
-    """By target, then by variant: what is wanted, and what is still there of earlier targets."""
+    """By target, then by variant: the wanted one, and what is left of earlier targets."""
     upgrade: UpgradePolicy = UpgradePolicy()
     strategy: StrategySpec = StrategySpec()
     held: tuple[str, ...] = ()
@@ -67,8 +64,7 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     """The policy was deleted."""
     rollout: RolloutView | None = None
     constraints: PoolConstraints = PoolConstraints()
-    """Not observed: what `decide` makes of the rest before it asks for the steps of nodes."""
+    """Not observed: computed by `decide` before the steps of nodes."""
 
     def build(self, target: str, variant: str) -> Build | None:
-        """What nodes of this variant get for a target; None: nobody knows such a thing."""
         return self.builds.get(target, {}).get(variant)

@@ -162,7 +162,10 @@ def test_a_finding_holds_its_node_up_and_says_why() -> None:
         answer = await asked(world, WhyQuery(node="a"))
         assert isinstance(answer, WhyAnswer)
         assert answer.wait is not None
-        assert (answer.wait.code, answer.wait.detail) == ("preflight", "nouveau is loaded")
+        assert (answer.wait.code, answer.wait.detail) == (
+            "preflight",
+            "preflight check failed: nouveau is loaded",
+        )
         assert scheduler.value("sluice_scheduler_nodes_waiting", code="preflight") == 1
         target = (await world.rollout()).status.target
         machine.findings = ()

@@ -74,8 +74,8 @@ def test_why_it_is_halted() -> None:
     proving = ProofTracker(pool())
     proving.observe_pool(seen("a"), 0.0)
     assert proving.halted == ""
-    proving.observe_pool(seen(halted_because="2 of 2 failures"), 10.0)
-    assert proving.halted == "2 of 2 failures"
+    proving.observe_pool(seen(halted_because="2 of 2 allowed failures"), 10.0)
+    assert proving.halted == "2 of 2 allowed failures"
 
 
 @pytest.mark.parametrize("changes", [{"target": OLD}, {"outside": True}])

@@ -35,7 +35,7 @@ def test_all_that_the_message_has_a_field_for_is_in_it() -> None:
     assert by_name["node-2"].blocked_by == ("ml/web (keeps ml/web)",)
     reason = by_name["node-1"].wait
     assert isinstance(reason, WaitReason)
-    assert (reason.code, reason.detail) == ("jobs", "ml/train")
+    assert (reason.code, reason.detail) == ("jobs", "waiting for jobs to finish: ml/train")
     assert said.makespan_p50 is None
     assert said.largest_loss == made.loss.nodes == 3
     assert said.gpu_hours_lost == made.gpu_hours_lost > 0

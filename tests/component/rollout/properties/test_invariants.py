@@ -124,7 +124,7 @@ def _standing(pool: PoolView, fleet: Fleet, now: Instant) -> PoolView:
 
     deciding = Decider(fleet)
     deciding.decide(now)
-    return deciding._books[POOL].constrained_view  # pyright: ignore[reportPrivateUsage]
+    return deciding._deciders[POOL].constrained_view  # pyright: ignore[reportPrivateUsage]
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

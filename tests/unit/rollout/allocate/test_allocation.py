@@ -42,7 +42,7 @@ def test_all_starts_of_a_round_are_one_write() -> None:
         f"uid-node-0{n}": InFlight(node=f"node-0{n}", token=TOKEN + 1, target=NEW, since=NOW)
         for n in range(3)
     }
-    assert write.because == "starts: 3"
+    assert write.because == "nodes started: 3"
     assert decision.steps == {}
     assert {wait.code for wait in decision.waits.values()} == {WaitCode.BUDGET}
 
@@ -91,8 +91,8 @@ def test_reasons_are_shared_by_all_who_wait_in_a_line() -> None:
     none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
     waits = decided(none, *candidates(50)).waits
     assert len({id(wait) for wait in waits.values()}) == 1
-    assert waits["node-00"].detail == "maxUnavailable is 0: nothing that is available starts"
-    assert waits["node-00"].who == "whoever edits the limits"
+    assert waits["node-00"].detail == "maxUnavailable is 0, so no available node can be upgraded"
+    assert waits["node-00"].who == "the author of the policy, by raising maxUnavailable"
 
 
 def test_since_is_when_that_code_came() -> None:
@@ -110,7 +110,7 @@ def test_who_uses_the_budget_is_named() -> None:
     pool = open_pool(upgrade={**ALL, "max_unavailable": 2}, record=of_target(), base=9)
     detail = decided(pool, candidate("node-1"), *away).waits["node-1"].detail
     assert detail == (
-        "of 2 nodes that may be unavailable 5 are:"
+        "5 of at most 2 nodes (maxUnavailable) are unavailable:"
         " away-0 (not ready), away-1 (not ready), away-2 (not ready) and 2 more"
     )
 
@@ -134,30 +134,32 @@ def test_who_takes_the_places_of_the_proof_is_named(count: int, named: str) -> N
     pool, nodes = taken(count)
     wait = decided(pool, *nodes, candidate("node-1")).waits["node-1"]
     assert (wait.detail, wait.who) == (
-        f"target {NEW} is validated on 0 of 3 nodes; its places are taken by {named}",
-        f"whoever frees {named}",
+        f"waiting for target {NEW} to be proven: validated on 0 of 3 nodes; in progress: {named}",
+        f"an administrator, by unblocking {named}",
     )
 
 
 def test_how_many_have_failed_on_it_is_said() -> None:
     pool, nodes = taken(1, failed=("a", "b"))
     detail = decided(pool, *nodes, candidate("node-1")).waits["node-1"].detail
-    assert detail.startswith(f"target {NEW} is validated on 0 of 3 nodes, 2 failed; ")
+    assert detail.startswith(
+        f"waiting for target {NEW} to be proven: validated on 0 of 3 nodes, 2 failed; "
+    )
 
 
 @pytest.mark.parametrize(
     ("upgrade", "record", "said"),
     [
-        ({}, TargetRecord(threshold=1), "its places are taken by new starts"),
+        ({}, TargetRecord(threshold=1), "in progress: starts granted just now"),
         (
             {"max_parallel_upgrades": 1},
             of_target(),
-            "maxParallelUpgrades is 1, taken by new starts",
+            "maxParallelUpgrades (1) is reached by starts granted just now",
         ),
         (
             {"max_unavailable": 1},
             of_target(),
-            "of 1 nodes that may be unavailable 0 are: new starts",
+            "0 of at most 1 nodes (maxUnavailable) are unavailable: starts granted just now",
         ),
     ],
 )
@@ -173,4 +175,4 @@ def test_who_runs_in_parallel_is_named_with_where_it_goes() -> None:
     pool, nodes = taken(1, proven=True)
     one = replace(pool, upgrade=replace(pool.upgrade, max_parallel_upgrades=1))
     detail = decided(one, *nodes, candidate("node-1")).waits["node-1"].detail
-    assert detail == f"maxParallelUpgrades is 1, taken by busy-0 ({NEW})"
+    assert detail == f"maxParallelUpgrades (1) is reached by busy-0 ({NEW})"

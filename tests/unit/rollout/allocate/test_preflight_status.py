@@ -120,7 +120,10 @@ def test_it_is_asked_again_when_the_answer_is_a_minute_old_a_few_at_a_time() -> 
         step.wait and step.wait.code is WaitCode.PREFLIGHT for step in decision.steps.values()
     )
     wait = decision.waits["node-19"]
-    assert (wait.code, wait.detail) == (WaitCode.PREFLIGHT, "the disk is full")
+    assert (wait.code, wait.detail) == (
+        WaitCode.PREFLIGHT,
+        "preflight check failed: the disk is full",
+    )
     assert wait.who == "disk: make room"
     out = [
         replace(one, preflight=replace(one.preflight, asked_at=NOW - 1))  # type: ignore[type-var]

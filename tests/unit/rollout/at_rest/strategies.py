@@ -181,7 +181,7 @@ def pools(draw: st.DrawFn) -> PoolView:
         standing={
             "may_mark_required": draw(mostly(st.just(False), True)),
             "paused": draw(mostly(st.just("the brake is Pause"), "")),
-            "halted": draw(mostly(st.just({target: "1 of 1 failures"}), {})),
+            "halted": draw(mostly(st.just({target: "1 of 1 allowed failures"}), {})),
             "proven": draw(st.sampled_from([frozenset(), frozenset({OLD}), frozenset({NEW})])),
             "last_good": draw(st.sampled_from(["", OLD])),
         },

@@ -115,7 +115,7 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
         "preflight",
         None,
     ),
-    "the target is not settled": (
+    "target: not settled": (
         required(),
         with_build(pool(), readiness=Readiness.UNSETTLED),
         "target-unsettled",

@@ -27,7 +27,7 @@ from tests.unit.rollout.builders import (
 )
 
 NO_RETRIES = replace(pool(), strategy=StrategySpec(retries=0))
-HALTED = pool(standing={"halted": {NEW: "1 of 1 failures"}})
+HALTED = pool(standing={"halted": {NEW: "1 of 1 allowed failures"}})
 VALIDATE = Candidate(operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True)
 
 
@@ -47,7 +47,7 @@ def test_it_stays_failed_for_the_cause_in_its_record() -> None:
     )
     assert isinstance(outcome, Wait)
     assert (outcome.code, outcome.until, outcome.since) == ("failed", None, NOW)
-    assert outcome.detail == "busy: python (pod ml/train-0, pid 4711)"
+    assert outcome.detail == "the upgrade failed: busy: python (pod ml/train-0, pid 4711)"
     assert "retry" in outcome.who
 
 
@@ -56,7 +56,7 @@ def test_behind_a_shut_gate_it_says_that_it_cannot_heal_by_itself() -> None:
     waiting = unsynced(gate=Gate(waiting_pod_uid="pod-b"), driver_pods=(outside,))
     outcome = step_at_rest(waiting, NO_RETRIES, instant())
     assert isinstance(outcome, Wait)
-    assert "shut gate" in outcome.detail
+    assert "closed gate" in outcome.detail
 
 
 # A driver that came into sync by itself: one validation for each run of it.
@@ -124,7 +124,10 @@ def test_but_not_in_a_halt() -> None:
     outcome = step_at_rest(failed(), HALTED, instant())
     assert isinstance(outcome, Wait)
     assert outcome.code == "failed"
-    assert outcome.detail == "validation: cuda; no retry: 1 of 1 failures"
+    assert outcome.detail == (
+        "the upgrade failed: validation: cuda;"
+        " no retry while the target is halted: 1 of 1 allowed failures"
+    )
 
 
 def test_and_in_a_pause_it_waits_for_its_end_with_its_state_as_it_is() -> None:
@@ -169,7 +172,7 @@ def test_who_failed_to_join_what_is_good_is_tried_there_as_often_as_the_strategy
     outcome = step_at_rest(replace(gave_up, components=idle_components()), where, instant())
     if again:
         assert isinstance(outcome, Step)
-        assert "tried once more" in outcome.because
+        assert "automatic retry" in outcome.because
     else:
         assert isinstance(outcome, Wait)
         assert outcome.code == "failed"

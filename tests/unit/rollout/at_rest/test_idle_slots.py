@@ -117,7 +117,7 @@ def test_a_slot_that_only_another_encoder_wrote_is_left_alone() -> None:
 
 
 def test_a_failed_node_has_nothing_proven_and_one_that_waits_has_what_it_runs() -> None:
-    shut = pool(standing={"halted": {NEW: "1 of 1 failures"}})
+    shut = pool(standing={"halted": {NEW: "1 of 1 allowed failures"}})
     no_slots = {name: component() for name in COMPONENTS}
     assert set(told(step_at_rest(failed(components=no_slots), shut, instant())).values()) == {
         Idle()

@@ -94,7 +94,7 @@ def test_an_unsettled_target_is_never_taken_for_in_sync(changes: Any, code: str)
     outcome = step_at_rest(done(), with_build(pool(), **changes), instant())
     assert isinstance(outcome, Wait)
     assert outcome.code == code
-    assert changes.get("detail", "there is no driver") in outcome.detail
+    assert changes.get("detail", "has no driver build") in outcome.detail
 
 
 def test_with_the_host_method_what_is_loaded_is_what_was_proven() -> None:

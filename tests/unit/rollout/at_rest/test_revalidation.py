@@ -49,7 +49,7 @@ def test_what_is_done_without_a_proof_and_shut_out_gets_an_operation_of_its_own(
     assert isinstance(step, Step)
     write = next(one for one in step.actions if isinstance(one, WriteNode))
     assert write.applied.state == "upgrade-required"
-    assert "shut gate" in step.because
+    assert "closed gate" in step.because
     outcome = step_at_rest(apply_step(bare, step), pool(), instant())
     assert isinstance(outcome, Candidate)
     assert outcome.operation is Operation.SAME_LABEL
@@ -117,7 +117,7 @@ def test_three_within_an_hour_are_too_many() -> None:
     )
     assert isinstance(outcome, Wait)
     assert (outcome.code, outcome.until) == ("driver-restarting", NOW - 3000 + HOUR)
-    assert outcome.detail == "its driver restarted 3 times within an hour: it crashed"
+    assert outcome.detail == "the driver restarted 3 times within an hour: it crashed"
     over = instant(NOW + 601)
     node = restarted(at=NOW - 1000, known=known)
     alive = {name: replace(one, silent_at=NOW + HOUR) for name, one in node.components.items()}
@@ -150,15 +150,19 @@ def test_a_new_module_load_of_the_host_method_is_a_restart() -> None:
 
 # It comes back by itself: what is waited for until then.
 
-MACHINE = "whoever looks after that machine, or the driver's image"
+MACHINE = "the administrator of the machine or of the driver image"
 OVERDUE = NOW - DRIVER_START
 SINCE_A_BOOT = NOW - 5
 WAITS: dict[str, tuple[NodeView, str, str]] = {
-    "its pod is not there": (done(driver_pods=()), "gate", "its driver pod is not there"),
+    "its pod is not there": (
+        done(driver_pods=()),
+        "gate",
+        "waiting for the driver pod to be created",
+    ),
     "its pod waits at the gate": (
         done(boot_id="boot-2", driver_pods=(driver_pod(started=None),), gate=None),
         "gate",
-        "its driver pod waits at the gate",
+        "the driver pod waits at the gate",
     ),
     "its agent says why the gate is shut": (
         done(
@@ -172,12 +176,12 @@ WAITS: dict[str, tuple[NodeView, str, str]] = {
     "its image is missing": (
         done(driver_pods=(driver_pod(started=None, trouble="ImagePullBackOff"),)),
         "driver-start",
-        "ImagePullBackOff",
+        "the driver does not start: ImagePullBackOff",
     ),
     "it hangs": (
         done(boot_id="boot-2", driver_pods=(driver_pod(ready=False, started=OVERDUE),)),
         "driver-start",
-        "its driver has been starting for more than 30 minutes",
+        "the driver has been starting for more than 30 minutes",
     ),
 }
 
@@ -186,7 +190,10 @@ def test_a_driver_has_the_time_of_a_start_before_somebody_is_called() -> None:
     starting = done(boot_id="boot-2", driver_pods=(driver_pod(ready=False, started=SINCE_A_BOOT),))
     outcome = step_at_rest(starting, pool(), instant())
     assert isinstance(outcome, Wait)
-    assert (outcome.code, outcome.detail) == ("driver-start", "its driver is not ready yet")
+    assert (outcome.code, outcome.detail) == (
+        "driver-start",
+        "waiting for the driver to become ready",
+    )
     assert (outcome.until, outcome.who) == (SINCE_A_BOOT + DRIVER_START, NO_ACTION_NEEDED)
     late = step_at_rest(starting, pool(), instant(SINCE_A_BOOT + DRIVER_START))
     assert isinstance(late, Wait)

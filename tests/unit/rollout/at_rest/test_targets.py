@@ -31,13 +31,13 @@ LOADED = LoadedDriver(version="570.1")
 
 JOINS: dict[str, tuple[dict[str, Any], str]] = {
     "nothing was ever proven": ({}, NEW),
-    "the target is proven": ({"proven": frozenset({NEW, OLD}), "last_good": NEW}, NEW),
+    "target: proven": ({"proven": frozenset({NEW, OLD}), "last_good": NEW}, NEW),
     "the target proves itself": ({"proven": frozenset({OLD}), "last_good": OLD}, OLD),
-    "the target is halted": (
+    "target: halted": (
         {"halted": {NEW: "2 of 2"}, "proven": frozenset({OLD}), "last_good": OLD},
         OLD,
     ),
-    "the target is halted, and nothing else is good": ({"halted": {NEW: "2 of 2"}}, NEW),
+    "target: halted, and nothing else is good": ({"halted": {NEW: "2 of 2"}}, NEW),
 }
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from libs.contracts.node import Operation
 from libs.contracts.rollout import InFlight, RolloutStatus
 from libs.contracts.waits import WaitCode
-from libs.rollout.decide.constrain import constrain
+from libs.rollout.decide.outcome_tracker import constrain
 from libs.rollout.decision import Candidate, NodeOutcome, Step, Wait
 from libs.rollout.reconcile.block_reasons import block_reason
 from libs.rollout.reconcile.evaluation import PoolEvaluation, evaluate_pool

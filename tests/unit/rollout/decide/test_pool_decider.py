@@ -35,7 +35,7 @@ from tests.unit.rollout.builders import (
 THIRD = "target-third"
 ALL = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
 GOOD = {OLD: of_target(proven_at=NOW - 999), NEW: of_target(proven_at=NOW - 99)}
-HALTED = TargetRecord(threshold=1, failed=("gone",), halted_because="1 of 1 failures")
+HALTED = TargetRecord(threshold=1, failed=("gone",), halted_because="1 of 1 allowed failures")
 
 
 def said(view: PoolView, **changes: Any) -> PoolView:
@@ -160,16 +160,16 @@ FULL = open_pool(record=of_target(), base=1, upgrade={"max_unavailable": 0})
 @pytest.mark.parametrize(
     ("view", "nodes", "because"),
     [
-        (FULL, (required(),), "kept up with its nodes"),
-        (replace(FULL, target=OLD), (done(target=OLD),), f"the target is {OLD}; Complete"),
+        (FULL, (required(),), "status of nodes updated"),
+        (replace(FULL, target=OLD), (done(target=OLD),), f"target: {OLD}; Complete"),
         (
             said(FULL, targets={NEW: HALTED}),
             (required(),),
-            "Halted: 1 of 1 failures",
+            "Halted: 1 of 1 allowed failures",
         ),
-        (open_pool(record=of_target(), base=1), (candidate("n"),), "starts: 1"),
-        (replace(FULL, rollout=None), (node(),), "the pool has none yet"),
-        (replace(FULL, rollout=None), (failed(),), "it was lost: rebuilt from the Nodes"),
+        (open_pool(record=of_target(), base=1), (candidate("n"),), "nodes started: 1"),
+        (replace(FULL, rollout=None), (node(),), "the pool has no Rollout yet"),
+        (replace(FULL, rollout=None), (failed(),), "the Rollout was lost: rebuilt from the Nodes"),
     ],
 )
 def test_a_write_says_what_is_new(
@@ -184,8 +184,8 @@ def test_places_that_end_are_counted_in_what_is_said() -> None:
     ended, waits = done("ended"), candidate("waits")
     places = {ended.uid: entry(ended, token=TOKEN)}
     view = open_pool(record=of_target(), base=2, in_flight=places)
-    assert write_of(view, ended).because.endswith("ended: 1")
-    assert write_of(view, ended, waits).because == "starts: 1; ended: 1"
+    assert write_of(view, ended).because.endswith("nodes finished: 1")
+    assert write_of(view, ended, waits).because == "nodes started: 1; nodes finished: 1"
 
 
 @pytest.mark.parametrize("nodes", [(required(),), (done(),)], ids=["open", "complete"])

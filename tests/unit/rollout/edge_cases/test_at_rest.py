@@ -108,8 +108,8 @@ def test_what_runs_under_another_label_is_not_in_place() -> None:
 @pytest.mark.parametrize(
     ("target", "operation", "why"),
     [
-        (OLD, Operation.UPGRADE, f"it failed on {OLD}, and is to get {NEW}"),
-        ("", Operation.REMOVE, f"it failed on a removal, and is to get {NEW}"),
+        (OLD, Operation.UPGRADE, f"failed on {OLD}; the policy now wants {NEW}"),
+        ("", Operation.REMOVE, f"failed on a driver removal; the policy now wants {NEW}"),
     ],
 )
 def test_what_failed_on_something_else_is_stamped_for_what_is_wanted(
@@ -138,12 +138,12 @@ def test_a_failed_node_is_validated_once_for_each_run_of_its_driver(
 
 
 @pytest.mark.parametrize(
-    ("cause", "said"), [("validation: cuda", "validation: cuda"), ("", "its attempt failed")]
+    ("cause", "said"), [("validation: cuda", "validation: cuda"), ("", "no cause recorded")]
 )
 def test_why_a_node_stays_failed_is_said(cause: str, said: str) -> None:
     outcome = step_at_rest(with_record(failed(), cause=cause, attempt=9), pool(), instant())
     assert isinstance(outcome, Wait)
-    assert outcome.detail == said
+    assert outcome.detail == f"the upgrade failed: {said}"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_slot_that_says_something_else_on_a_node_in_place_is_put_right(
         replace(view, components={**view.components, name: told}), pool(), instant()
     )
     assert isinstance(outcome, Step)
-    assert outcome.because == f"nothing is being done here: `idle` to {name}"
+    assert outcome.because == f"no upgrade in progress: send idle to {name}"
 
 
 OURS = LoadedDriver(version="1", loaded_at=NOW - 5)

@@ -121,11 +121,15 @@ def test_what_is_in_trouble_waits_for_whoever_looks_after_it(
 ) -> None:
     view = replace(with_record(done(), restarts=(NOW - 5,)), driver_pods=(pod,))
     wait = wait_of(view)
-    assert (wait.code, wait.detail, wait.until) == (WaitCode.DRIVER_START, "OOMKilled", until)
+    assert (wait.code, wait.detail, wait.until) == (
+        WaitCode.DRIVER_START,
+        "the driver does not start: OOMKilled",
+        until,
+    )
 
 
 @pytest.mark.parametrize(
-    ("why", "said"), [("the label differs", "the label differs"), ("", "its driver pod waits")]
+    ("why", "said"), [("the label differs", "the label differs"), ("", "the driver pod waits")]
 )
 def test_a_gate_that_says_why_is_quoted(why: str, said: str) -> None:
     view = done(driver_pods=(driver_pod(NEW, ready=False, started=None),))
@@ -144,11 +148,11 @@ def test_nothing_is_brought_for_a_policy_that_is_gone_and_nothing_has_to_be_take
 
 
 @pytest.mark.parametrize(
-    ("cause", "said"), [("busy: pid 1", "busy: pid 1"), ("", "its removal failed")]
+    ("cause", "said"), [("busy: pid 1", "busy: pid 1"), ("", "no cause recorded")]
 )
 def test_why_a_removal_failed_is_said(cause: str, said: str) -> None:
     view = with_record(failed(excluded=True), operation=Operation.REMOVE, cause=cause, attempt=9)
-    assert wait_of(view).detail == said
+    assert wait_of(view).detail == f"the removal of the driver failed: {said}"
 
 
 @pytest.mark.parametrize(("label", "removed"), [(label_of(OLD), True), ("", False)])
@@ -177,7 +181,7 @@ def test_what_runs_as_it_is_to_is_only_validated_when_it_is_up(
 def test_what_runs_and_what_is_wanted_is_said_when_it_is_stamped(target: str, runs: str) -> None:
     outcome = step_at_rest(with_record(done(target=OLD), target=target), pool(), instant())
     assert isinstance(outcome, Step)
-    assert outcome.because == f"it runs {runs}, and its policy wants {NEW}"
+    assert outcome.because == f"the node runs {runs}; the policy wants {NEW}"
 
 
 def test_a_driver_that_is_not_ours_to_build_is_validated_in_its_new_kernel() -> None:
@@ -188,7 +192,7 @@ def test_a_driver_that_is_not_ours_to_build_is_validated_in_its_new_kernel() -> 
     assert outcome.operation is Operation.VALIDATE
     stamped = step_at_rest(done(kernel="6.9"), pool(), instant())
     assert isinstance(stamped, Step)
-    assert "and it runs 6.9" in stamped.because
+    assert "the node runs 6.9" in stamped.because
 
 
 def test_who_wants_what_it_runs_waits_until_that_is_up() -> None:

@@ -68,7 +68,7 @@ def test_where_no_driver_agent_is_expected_there_is_nobody_to_tell() -> None:
     wait = wait_of(outcome_of(replace(view, components=parts)))
     assert (wait.code, wait.detail) == (
         WaitCode.GATE,
-        "no driver agent is expected on this node any more",
+        "the driver agent is no longer deployed to this node",
     )
 
 
@@ -120,7 +120,7 @@ def test_nothing_can_be_installed_of_which_there_is_no_artefact(
     wait = wait_of(outcome_of(view, where=granted(without_builds(method), view)))
     assert (wait.code, wait.detail) == (
         WaitCode.TARGET_MISSING,
-        "there is no artefact of its target any more",
+        "the driver artefact of the target no longer exists",
     )
 
 
@@ -177,11 +177,14 @@ def late(view: NodeView) -> str:
 
 
 def test_the_limit_says_that_nobody_was_told() -> None:
-    assert late(restarting(WAITS_AT_GATE)) == "driver-start: its driver agent was not told yet"
+    assert (
+        late(restarting(WAITS_AT_GATE))
+        == "driver-start: no command was sent to the driver agent yet"
+    )
     view = swapping(WAITS_AT_GATE)
     parts = {name: part for name, part in view.components.items() if name != "driver"}
     said = late(replace(view, components=parts))
-    assert said == "driver-start: its driver agent was not told yet"
+    assert said == "driver-start: no command was sent to the driver agent yet"
 
 
 def test_the_limit_says_that_nobody_has_begun() -> None:
@@ -202,9 +205,9 @@ def test_the_gate_is_quoted_by_those_who_wait_at_it(phase: str, said: str) -> No
 @pytest.mark.parametrize(
     ("pods", "said"),
     [
-        ((), "there is no driver pod with its label"),
-        ((WAITS_AT_GATE,), "gpu-operator/driver-target-new-node-1 is not ready"),
-        ((driver_pod(NEW),), "the agent has yet to report its modules"),
+        ((), "no driver pod with label label-target-new-ubuntu24.04 exists yet"),
+        ((WAITS_AT_GATE,), "driver pod gpu-operator/driver-target-new-node-1 is not ready yet"),
+        ((driver_pod(NEW),), "the driver agent has not reported the loaded modules yet"),
     ],
 )
 def test_the_limit_says_what_is_missing_after_the_op(pods: Any, said: str) -> None:
@@ -217,7 +220,7 @@ def test_a_host_has_no_pods_to_miss() -> None:
     where = on_host(granted(pool(), view))
     view = with_results(run_step(view, step_of(outcome_of(view, where=where))), "driver")
     record = record_in(outcome_of(replace(with_beats(view, END), loaded=None), END, where))
-    assert record.cause == "driver-start: the agent has yet to report its modules"
+    assert record.cause == "driver-start: the driver agent has not reported the loaded modules yet"
 
 
 def test_a_removal_waits_for_a_driver_pod_without_a_label_too() -> None:

@@ -88,15 +88,15 @@ def test_an_edit_in_flight_leaves_the_cordon_as_the_operation_has_it() -> None:
 
 
 def test_what_the_label_was_and_is_again_is_told() -> None:
-    for label, was in (("another", "another"), ("", "removed")):
+    for label, was in (("another", "set to another"), ("", "removed")):
         (note,) = (one for one in label_edited(done(), label).actions if isinstance(one, Notice))
-        assert f"was {was}; its driver pod goes with it" in note.message
-        assert note.message.endswith(f"the node is given {label_of(NEW)} again")
+        assert f"was {was}, which deletes the driver pod" in note.message
+        assert note.message.endswith(f"it is restored to {label_of(NEW)}")
     removal = in_flight_node(
         "pod-restart-required", record={"operation": Operation.REMOVE, "target": "", "label": ""}
     )
     (note,) = (one for one in label_edited(removal).actions if isinstance(one, Notice))
-    assert note.message.endswith("the node is given none again")
+    assert note.message.endswith("it is restored to no value")
 
 
 # A record that is lost.
@@ -111,21 +111,24 @@ def lost(view: NodeView) -> str:
 @pytest.mark.parametrize(
     ("view", "why"),
     [
-        (no_record(done()), "its record is gone"),
-        (done(record=MalformedAnnotation("not JSON")), "its record cannot be read: not JSON"),
+        (no_record(done()), "the upgrade record is missing"),
+        (
+            done(record=MalformedAnnotation("not JSON")),
+            "the upgrade record cannot be read: not JSON",
+        ),
         (
             node(state="upgrade-done", field_managers={NodeField.STATE: (MANAGER,)}),
-            "its record is gone",
+            "the upgrade record is missing",
         ),
         (node(field_managers={NodeField.STATE: (MANAGER,)}), ""),
         (node(field_managers={NodeField.DRIVER: (MANAGER,)}), ""),
         (
             node(lease=MalformedAnnotation("{"), field_managers={NodeField.LEASE: (MANAGER,)}),
-            "its record is gone",
+            "the upgrade record is missing",
         ),
         (
             node(record=MalformedAnnotation("{"), field_managers={NodeField.RECORD: (MANAGER,)}),
-            "its record cannot be read: {",
+            "the upgrade record cannot be read: {",
         ),
         (node(lease=MalformedAnnotation("{"), field_managers={NodeField.LEASE: (PERSON,)}), ""),
         (node(lease=lease(node_uid="another"), field_managers={NodeField.LEASE: (MANAGER,)}), ""),
@@ -216,28 +219,30 @@ def state_edited(view: NodeView, state: str, **record: object) -> NodeView:
     return replace(view, state=state, field_managers=owners, record=replace(view.record, **record))
 
 
-@pytest.mark.parametrize(("state", "was"), [("drain-required", "drain-required"), ("", "removed")])
+@pytest.mark.parametrize(
+    ("state", "was"), [("drain-required", "set to drain-required"), ("", "removed")]
+)
 def test_what_the_state_was_and_is_again_is_told(state: str, was: str) -> None:
     step = handle_edits(state_edited(failed(), state), pool(), instant())
     assert isinstance(step, Step)
     (note,) = (one for one in step.actions if isinstance(one, Notice))
-    assert f"was {was}; it says where the node stands, and is upgrade-failed again" in note.message
+    assert f"was {was}, and is restored to upgrade-failed." in note.message
 
 
-@pytest.mark.parametrize(("state", "says"), [("drain-required", "drain-required"), ("", "gone")])
+@pytest.mark.parametrize(("state", "says"), [("drain-required", "drain-required"), ("", "missing")])
 def test_what_a_second_edit_says_is_told_too(state: str, says: str) -> None:
     outcome = handle_edits(state_edited(failed(), state, edits=1), pool(), instant())
     assert isinstance(outcome, Wait)
-    assert outcome.detail.endswith(f" is {says}, and the record says upgrade-failed")
+    assert outcome.detail.endswith(f" is {says} instead of upgrade-failed")
 
 
 def test_of_a_second_edit_all_is_named_that_has_to_be_put_back() -> None:
     view = state_edited(restarting(Operation.UPGRADE), "", edits=1)
     outcome = handle_edits(edited(view, ""), pool(), instant())
     assert isinstance(outcome, Wait)
-    assert f"{STATE_LABEL} is gone, and the record says pod-restart-required" in outcome.detail
-    assert f"{DRIVER_LABEL} is gone, and the record says {label_of(NEW)}" in outcome.detail
-    assert outcome.who == f"{PERSON}, by putting it back; then a retry"
+    assert f"{STATE_LABEL} is missing instead of pod-restart-required" in outcome.detail
+    assert f"{DRIVER_LABEL} is missing instead of {label_of(NEW)}" in outcome.detail
+    assert outcome.who == f"{PERSON}, by restoring the value; then an administrator, by a retry"
 
 
 def test_a_state_that_is_put_back_leaves_cordon_and_label_as_they_are_in_flight() -> None:

@@ -148,11 +148,11 @@ def test_whose_cordon_is_a_reason_to_skip_a_node(
 
 
 @pytest.mark.parametrize(
-    ("cause", "said"), [("jobs: late", "jobs: late"), ("", "it could not be finished in time")]
+    ("cause", "said"), [("jobs: late", "jobs: late"), ("", "the upgrade did not finish in time")]
 )
 def test_why_a_node_was_given_back_is_said(cause: str, said: str) -> None:
     view = with_record(required(), target=NEW, back_off_until=NOW + 9, cause=cause)
-    assert waits(view).detail == f"it was given back: {said}"
+    assert waits(view).detail == f"released, to be retried later: {said}"
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_who_brings_its_driver_gets_no_other_one() -> None:
     ("held", "said"),
     [
         (("no such image",), "no such image"),
-        ((), "its policy asks for no driver that could be rendered"),
+        ((), "the policy describes no driver that can be deployed"),
     ],
 )
 def test_why_nothing_is_wanted_is_said(held: tuple[str, ...], said: str) -> None:
@@ -227,7 +227,7 @@ def test_why_nothing_is_wanted_is_said(held: tuple[str, ...], said: str) -> None
 
 @pytest.mark.parametrize(
     ("detail", "said"),
-    [("no artefact", "no artefact"), ("", f"there is no driver of target {NEW} for ubuntu24.04")],
+    [("no artefact", "no artefact"), ("", f"target {NEW} has no driver build for ubuntu24.04")],
 )
 def test_why_a_target_is_missing_is_said(detail: str, said: str) -> None:
     where = with_build(pool(), readiness=Readiness.MISSING, detail=detail)

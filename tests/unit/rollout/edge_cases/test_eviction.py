@@ -26,7 +26,10 @@ def test_rules_for_pods_with_gpus_are_for_those_alone() -> None:
     plain = WorkloadPod(namespace="ml", name="web", uid="uid-web", drained=True, bare=True)
     options: dict[str, Any] = {"pod_deletion": PodDeletion(force=True), "drain": Drain(enable=True)}
     view = emptying.flight(S.DRAIN_REQUIRED, plain)
-    assert wait_of(emptying.outcome_of(view, **options)).detail == "ml/web (bare, and force is off)"
+    assert (
+        wait_of(emptying.outcome_of(view, **options)).detail
+        == "waiting for pods to leave: ml/web (no controller, and force is off)"
+    )
 
 
 GPU_OF_DRAIN = emptying.work("train", drained=True, empty_dir=True)
@@ -49,7 +52,10 @@ def test_a_drain_takes_what_deletion_leaves_if_it_may(
     if drains:
         assert record_in(outcome).state == S.DRAIN_REQUIRED
     else:
-        assert wait_of(outcome).detail == "ml/train (emptyDir, and deleteEmptyDir is off)"
+        assert (
+            wait_of(outcome).detail
+            == "waiting for pods to leave: ml/train (emptyDir, and deleteEmptyDir is off)"
+        )
 
 
 @pytest.mark.parametrize("pod", [{"drained": False}, {"exemption": EvictionExemption.DAEMON_SET}])
@@ -62,7 +68,10 @@ def test_a_drain_in_which_nobody_would_leave_is_passed_by(pod: dict[str, Any]) -
 def test_who_was_asked_and_is_on_its_way_out_is_neither_asked_again_nor_let_off() -> None:
     leaves = emptying.work(deleting=True)
     view = emptying.asked(emptying.flight(S.POD_DELETION_REQUIRED, leaves), leaves)
-    assert wait_of(emptying.outcome_of(view)).detail == "ml/train-0 (terminating)"
+    assert (
+        wait_of(emptying.outcome_of(view)).detail
+        == "waiting for pods to leave: ml/train-0 (terminating)"
+    )
 
 
 def test_who_is_not_to_leave_any_more_is_told_so() -> None:
@@ -73,10 +82,10 @@ def test_who_is_not_to_leave_any_more_is_told_so() -> None:
     view = emptying.asked(emptying.flight(S.POD_DELETION_REQUIRED, other, stays), stays)
     step = step_of(emptying.outcome_of(view))
     assert step.actions == (EvictPods(pods=()),)
-    assert step.because == "pods that were asked to leave may stay"
+    assert step.because == "cancel evictions: the remaining pods may stay"
     assert step_of(
         emptying.outcome_of(emptying.flight(S.POD_DELETION_REQUIRED, emptying.work()))
-    ).because == ("pods are asked to leave: ml/train-0")
+    ).because == ("evict pods: ml/train-0")
 
 
 def forced(view: NodeView) -> NodeOutcome:
@@ -89,11 +98,11 @@ def test_after_the_limit_those_that_were_asked_are_deleted_by_force_once() -> No
     view = emptying.asked(emptying.flight(S.POD_DELETION_REQUIRED, pod), pod)
     step = step_of(forced(view))
     assert step.actions == (EvictPods(pods=emptying.refs(pod), by_force=True),)
-    assert step.because == "pods are deleted by force: ml/train-0"
+    assert step.because == "delete pods: ml/train-0"
     again = replace(view, evictions=(*emptying.asked(view, pod, by_force=True).evictions,))
     mixed = replace(view, evictions=(*again.evictions, *emptying.asked(view, gone).evictions))
     for one in (again, mixed):
-        assert wait_of(forced(one)).detail == "ml/train-0"
+        assert wait_of(forced(one)).detail == "waiting for pods to leave: ml/train-0"
 
 
 def test_only_the_pod_that_a_budget_holds_is_named_with_it() -> None:
@@ -104,4 +113,7 @@ def test_only_the_pod_that_a_budget_holds_is_named_with_it() -> None:
         *emptying.asked(view, leaves).evictions,
     )
     wait = wait_of(emptying.outcome_of(replace(view, evictions=jobs)))
-    assert (wait.code, wait.detail) == (WaitCode.PDB, "ml/held: a budget allows none")
+    assert (wait.code, wait.detail) == (
+        WaitCode.PDB,
+        "eviction refused by a disruption budget: ml/held: a budget allows none",
+    )

@@ -72,10 +72,10 @@ def unsettled(view: NodeView) -> NodeView:
 
 def test_a_place_for_a_removal_is_no_place_for_an_upgrade() -> None:
     assert wait_of(first(required(), place={"target": ""})).detail == (
-        "its place was given for target none, and it wants another now"
+        "the start was granted for target none, and another one is wanted now"
     )
     assert wait_of(first(required(), place={"target": "other"})).detail == (
-        "its place was given for target other, and it wants another now"
+        "the start was granted for target other, and another one is wanted now"
     )
 
 
@@ -237,12 +237,12 @@ def test_an_operation_that_needs_no_cordon_misses_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("writers", "who"), [({}, "somebody"), ({NodeField.CORDON: PERSON}, PERSON)]
+    ("writers", "who"), [({}, "an unknown manager"), ({NodeField.CORDON: PERSON}, PERSON)]
 )
 def test_who_took_our_cordon_away_is_named(writers: dict[NodeField, str], who: str) -> None:
     view = replace(in_flight(S.WAIT_FOR_JOBS_REQUIRED, last_managers=writers), cordoned=False)
     (note,) = notices_in(outcome_of(view))
-    assert note.message == f"{who} uncordoned the node in the middle of its upgrade: cordoned again"
+    assert note.message == f"{who} uncordoned the node during its upgrade: cordoned again"
 
 
 @pytest.mark.parametrize("label", ["", label_of(NEW)])

@@ -73,7 +73,7 @@ def test_a_node_that_gets_its_own_label_anew_is_not_done_with_it_when_it_is_rele
     assert (record.state, record.back_off_seconds) == (S.UPGRADE_REQUIRED, 600.0)
 
 
-QUIESCE = "quiesce: a component did not let go of the devices in time"
+QUIESCE = "quiesce: a component did not release the GPU devices in time"
 LATE = {"deadline": NOW - 1}
 
 
@@ -83,10 +83,10 @@ LATE = {"deadline": NOW - 1}
         ({}, {}, (), QUIESCE),
         (LATE, {}, (), QUIESCE),
         ({"state": S.WAIT_FOR_JOBS_REQUIRED}, {}, (), QUIESCE),
-        ({"state": S.WAIT_FOR_JOBS_REQUIRED, **LATE}, {}, (), "jobs: they did not end in time"),
+        ({"state": S.WAIT_FOR_JOBS_REQUIRED, **LATE}, {}, (), "jobs: they did not finish in time"),
         ({}, {"pods": (POD,)}, (), QUIESCE),
         (LATE, {"pods": (POD,)}, (), "eviction: pods did not leave in time"),
-        ({}, {}, ("driver",), "agent-silent: its driver agent is silent"),
+        ({}, {}, ("driver",), "agent-silent: the driver agent has stopped sending heartbeats"),
         ({}, {"ready": False}, (), QUIESCE),
         (LATE, {"ready": False}, (), "not-ready: the Node did not become Ready in time"),
     ],
@@ -102,7 +102,7 @@ def test_so_does_one_that_no_driver_agent_is_expected_on() -> None:
     view = released()
     parts = {name: part for name, part in view.components.items() if name != "driver"}
     record = record_in(ends(replace(view, components=parts)))
-    assert record.cause == "agent-silent: its driver agent is silent"
+    assert record.cause == "agent-silent: the driver agent has stopped sending heartbeats"
 
 
 def test_what_is_only_validated_keeps_its_label_in_another_system() -> None:

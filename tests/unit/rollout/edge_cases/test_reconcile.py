@@ -43,7 +43,7 @@ THIRD = "target-third"
 ALL = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
 PLACE = InFlight(node="node-1", token=TOKEN + 1, target=NEW, since=NOW - 30)
 REMOVAL = replace(PLACE, target="")
-HALTED = TargetRecord(threshold=1, failed=("gone",), halted_because="1 of 1 failures")
+HALTED = TargetRecord(threshold=1, failed=("gone",), halted_because="1 of 1 allowed failures")
 
 
 def borne(given: NodeView, place: InFlight) -> NodeContribution:
@@ -98,7 +98,7 @@ def test_what_a_beginning_wrote_shows_that_there_was_one(field: NodeField) -> No
 @pytest.mark.parametrize("held", [lease(owner=LeaseOwner.HUMAN), MalformedAnnotation("{")])
 def test_what_somebody_else_wrote_there_is_no_beginning(held: object) -> None:
     """A person took the node before we did."""
-    taken = node(lease=held, field_managers={NodeField.LEASE: ("somebody",)})
+    taken = node(lease=held, field_managers={NodeField.LEASE: ("an unknown manager",)})
     assert borne(taken, PLACE).ending is None
 
 
@@ -169,7 +169,7 @@ def test_nobody_is_moved_to_a_halted_target_though_it_was_proven(*, outside: boo
     made = reckoned(pool, one)
     assert dict(made.retargeted) == {}
     assert made.constraints.to_release == {
-        one.uid: f"the policy wants {THIRD} now: 1 of 1 failures",
+        one.uid: f"the policy now wants target {THIRD}, which is halted: 1 of 1 allowed failures",
     }
 
 
@@ -177,7 +177,9 @@ def test_only_as_many_are_moved_as_the_proof_has_places() -> None:
     nodes = [busy("first"), busy("second")]
     made = reckoned(edited(places=places(*nodes)), *nodes)
     assert made.retargeted.keys() == {"uid-first"}
-    why = f"the policy wants {THIRD} now: all its places are taken while it proves itself"
+    why = (
+        f"the policy now wants target {THIRD}, which may not start on more nodes until it is proven"
+    )
     assert made.constraints.to_release == {"uid-second": why}
 
 

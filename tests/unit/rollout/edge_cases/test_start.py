@@ -72,21 +72,21 @@ def test_who_overtook_a_command_is_told_once_more_until_the_limit_and_then_it_is
     assert slot_writes(outcome_of(view)) == {"telemetry": Quiesce()}
     at = NOW + LIMIT
     step = step_of(outcome_of(with_beats(view, at), at))
-    assert step.because.startswith("released: quiesce: telemetry could not")
+    assert step.because.startswith("release the node: quiesce: telemetry failed")
 
 
 def test_who_gives_no_reason_is_quoted_with_its_outcome() -> None:
     view = with_results(quiescing(), "plugin", "discovery", "validator")
     view = with_results(view, "telemetry", outcome="failed")
-    assert wait_of(outcome_of(view)).detail == "telemetry could not: failed"
+    assert wait_of(outcome_of(view)).detail == "telemetry failed to release the devices: failed"
 
 
 def test_the_start_says_what_becomes_of_the_label() -> None:
-    assert step_of(outcome_of(quiet())).because == f"the start: its driver label becomes {LABEL}"
+    assert step_of(outcome_of(quiet())).because == f"start: set the driver label to {LABEL}"
     removed = {"operation": Operation.REMOVE, "target": "", "label": "", "deadline": NOW + 300}
     view = in_flight(S.POD_DELETION_REQUIRED, record=removed, excluded=True)
     view = with_results(run_step(view, step_of(outcome_of(view))), *LOUD)
-    assert step_of(outcome_of(view)).because == "the start: its driver label goes"
+    assert step_of(outcome_of(view)).because == "start: remove the driver label"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_only_the_right_driver_gets_the_leave_for_which_it_waits() -> None:
 
 @pytest.mark.parametrize(
     ("detail", "said"),
-    [("generation 4", "generation 4"), ("", f"the driver of target {NEW} is being changed")],
+    [("generation 4", "generation 4"), ("", f"the driver build of target {NEW} is being updated")],
 )
 def test_why_a_target_is_not_settled_is_said(detail: str, said: str) -> None:
     view = quiet()

@@ -165,7 +165,7 @@ def test_a_pool_that_has_no_rollout_was_never_on() -> None:
 
 def test_who_can_end_a_stop_is_said() -> None:
     assert block_reason(WaitCode.PAUSED, "it is").who == RESOLVED_BY[WaitCode.PAUSED]
-    assert block_reason(WaitCode.PAUSED, "it is", "somebody").who == "somebody"
+    assert block_reason(WaitCode.PAUSED, "it is", "an unknown manager").who == "an unknown manager"
     foreign = pool_block_reason(open_pool(), instant(foreign_operator="another is at work"))
     assert foreign is not None
     assert (foreign.code, foreign.detail) == (WaitCode.FOREIGN_OPERATOR, "another is at work")

@@ -127,7 +127,7 @@ def test_a_validation_that_gave_no_code_has_failed_all_the_same(code: str, cause
 def test_what_fits_and_is_not_answered_in_time_is_no_proof() -> None:
     view = with_beats(proof(validating(), NOW), END)
     cause = failing_with(outcome_of(view, END), view, END).cause
-    assert cause == "validation: it was not answered"
+    assert cause == "validation: a command to an agent was not answered"
 
 
 def test_a_proof_of_something_else_is_asked_for_anew_when_its_op_is_over() -> None:

@@ -163,7 +163,7 @@ def test_without_a_lease_no_command_is_left_standing_that_nobody_has_begun() -> 
     for slot in told.values():
         assert (slot.kind, slot.open()) == ("idle", Idle())
         assert slot.order > (TOKEN, 1)
-    assert "`idle` to driver, telemetry" in step.because
+    assert "send idle to driver, telemetry" in step.because
 
 
 def replaced(**parts: Component) -> NodeView:
@@ -367,7 +367,7 @@ def test_forget_leaves_what_may_be_in_use_and_our_cordon() -> None:
     assert applied == NodeApplyConfiguration(
         driver_label=label_of(NEW), unschedulable=True, cleared=(REQUEST_ANNOTATION,)
     )
-    assert told.message == "state, lease and record are gone"
+    assert told.message == "state, lease and record are removed"
     assert later.cordoned
     assert handle_edits(later, pool(), instant()) is None
 

@@ -26,8 +26,8 @@ REMOVED = in_flight_node(
     driver_label=label_of(OLD),
 )
 
-STATE = f"{STATE_LABEL} is drain-required, and the record says upgrade-done"
-GONE = f"{DRIVER_LABEL} is gone, and the record says {label_of(NEW)}"
+STATE = f"{STATE_LABEL} is drain-required instead of upgrade-done"
+GONE = f"{DRIVER_LABEL} is missing instead of {label_of(NEW)}"
 
 SAID: dict[str, tuple[NodeView, str]] = {
     "a state": (replace(done(), state="drain-required"), STATE),
@@ -38,11 +38,11 @@ SAID: dict[str, tuple[NodeView, str]] = {
     "a driver label": (replace(STARTED, driver_label=""), GONE),
     "one that should not be there": (
         REMOVED,
-        f"{DRIVER_LABEL} is {label_of(OLD)}, and the record says none",
+        f"{DRIVER_LABEL} is {label_of(OLD)} instead of empty",
     ),
     "both": (
         replace(STARTED, state="upgrade-done", driver_label=""),
-        f"{STATE_LABEL} is upgrade-done, and the record says pod-restart-required; {GONE}",
+        f"{STATE_LABEL} is upgrade-done instead of pod-restart-required; {GONE}",
     ),
     "neither, before the start": (replace(in_flight_node(), driver_label=""), ""),
     "neither, under the lease of another": (
@@ -63,4 +63,7 @@ def test_what_stands_there_and_what_should(what: str) -> None:
     assert wait.detail.partition("attempt: ")[2] == said
     assert (wait.since, wait.until) == (NOW, None)
     if what == "both":
-        assert wait.who == f"{PERSON} and argocd, by putting it back; then a retry"
+        assert (
+            wait.who
+            == f"{PERSON} and argocd, by restoring the value; then an administrator, by a retry"
+        )

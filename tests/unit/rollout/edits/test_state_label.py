@@ -63,7 +63,7 @@ def test_upgrade_required_on_a_node_that_has_ended_is_a_retry(case: str) -> None
     made = write(step).applied.record
     assert made is not None
     assert (made.state, made.asked, made.since) == ("upgrade-required", True, NOW)
-    assert made.cause == f"asked for by {PERSON}"
+    assert made.cause == f"requested by {PERSON}"
     assert made.evidence == proof
     assert write(step).applied.unschedulable is (True if ended.cordoned else None)
     told = note(step)
@@ -149,7 +149,7 @@ def test_all_else_is_taken_back_once_and_told(name: str, node: NodeView, state: 
 
 def test_who_removed_it_is_not_known_and_that_is_said() -> None:
     node = replace(edited(done(), ""), last_managers={})
-    assert note(handle_edits(node, pool(), instant())).manager == "somebody"
+    assert note(handle_edits(node, pool(), instant())).manager == "an unknown manager"
 
 
 def test_a_wish_is_no_new_attempt_so_edits_count_on_until_one_begins() -> None:

@@ -59,7 +59,7 @@ def test_halted(threshold: int, accepted: int, failed: int, expected: bool) -> N
     record = TargetRecord(threshold=threshold, accepted=accepted, failed=uids(failed))
     assert harm.is_halted(record) is expected
     assert harm.is_halted(replace(record, proven=True)) is expected
-    because = f"{failed} of {threshold + accepted} failures" if expected else ""
+    because = f"{failed} of {threshold + accepted} allowed failures" if expected else ""
     assert harm.halted_reason(record) == because
 
 
@@ -134,7 +134,7 @@ def test_another_number_of_accepted_failures_begins_the_proof_anew() -> None:
     assert again.halted_because == ""
     assert reckoned(again, released(1), validated=("c",)).proven
     taken_back = reckoned(again, NONE)
-    assert (taken_back.accepted, taken_back.halted_because) == (0, "1 of 1 failures")
+    assert (taken_back.accepted, taken_back.halted_because) == (0, "1 of 1 allowed failures")
 
 
 def test_the_last_good_is_the_newest_that_was_proven_and_is_not_halted() -> None:

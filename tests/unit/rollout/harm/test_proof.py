@@ -118,7 +118,7 @@ def test_halting_is_tested_at_every_decision_before_anything_else() -> None:
     decision = decided(pool, broken, *candidates(3))
     status = written(decision)
     assert status.phase is RolloutPhase.HALTED
-    assert status.because == "1 of 1 failures"
+    assert status.because == "1 of 1 allowed failures"
     assert status.targets[NEW].failed == ("uid-broken",)
     assert {decision.waits[f"node-0{n}"].code for n in range(3)} == {WaitCode.HALTED}
 
@@ -283,4 +283,4 @@ def test_who_holds_up_the_proof_is_named_the_longest_first() -> None:
     wait = decided(pool, late, early, candidate("node-1")).waits["node-1"]
     assert wait.code is WaitCode.PROOF
     assert "z-early, a-late" in wait.detail
-    assert wait.who == "whoever frees z-early, a-late"
+    assert wait.who == "an administrator, by unblocking z-early, a-late"

@@ -62,7 +62,9 @@ def test_no_swap_before_the_old_pod_object_is_gone(deleting: bool) -> None:
     view = restarting(driver_pod(OLD, deleting=deleting), WAITS_AT_GATE)
     wait = wait_of(outcome_of(view))
     assert wait.code == WaitCode.OLD_DRIVER
-    assert wait.detail == f"gpu-operator/driver-{OLD}-node-1 is still there"
+    assert wait.detail == (
+        f"waiting for the old driver pod to be gone: gpu-operator/driver-{OLD}-node-1"
+    )
     assert wait.until == END
 
 
@@ -274,7 +276,7 @@ def test_a_plugin_that_does_not_let_go_fails_a_bring_up() -> None:
     view = with_beats(with_component(view, "plugin", plugin), NOW + 240)
     assert wait_of(outcome_of(view, NOW + 239)).code == WaitCode.QUIESCE
     record = failing_with(outcome_of(view, NOW + 240), view, NOW + 241)
-    assert record.cause == "quiesce: plugin not let go of the devices yet"
+    assert record.cause == "quiesce: GPU devices not yet released by plugin"
 
 
 def test_pods_and_operands_that_came_are_seen_to_before_the_unload() -> None:

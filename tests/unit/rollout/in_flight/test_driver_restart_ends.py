@@ -91,7 +91,7 @@ def test_the_limit_for_the_start_says_where_it_stood() -> None:
     [
         ("busy", "pid 12", "busy: pid 12"),
         ("driver-start", "modprobe: no such device", "driver-start: modprobe: no such device"),
-        ("", "", "driver-start: the agent gave up"),
+        ("", "", "driver-start: no reason was reported"),
     ],
 )
 def test_what_the_agent_gives_up_with_is_the_cause(code: str, message: str, cause: str) -> None:
@@ -105,7 +105,7 @@ def test_what_the_agent_gives_up_with_is_the_cause(code: str, message: str, caus
     [
         (
             driver_pod(NEW, restarts=3, trouble="CrashLoopBackOff"),
-            "driver-start: it restarted 3 times (CrashLoopBackOff)",
+            "driver-start: the driver container restarted 3 times (CrashLoopBackOff)",
         ),
         (
             replace(WAITS_AT_GATE, trouble="InvalidImageName: driver:??"),

@@ -83,7 +83,11 @@ def asked(
 def test_jobs_are_waited_for_by_name_until_the_limit() -> None:
     view = flight(S.WAIT_FOR_JOBS_REQUIRED, work(job=True), work("other"))
     wait = wait_of(outcome_of(view))
-    assert (wait.code, wait.detail, wait.until) == (WaitCode.JOBS, "ml/train-0", NOW + 240)
+    assert (wait.code, wait.detail, wait.until) == (
+        WaitCode.JOBS,
+        "waiting for jobs to finish: ml/train-0",
+        NOW + 240,
+    )
     assert wait.who == "the owners of the jobs"
 
 
@@ -206,7 +210,9 @@ def test_the_eviction_that_is_wanted_is_not_asked_for_again() -> None:
     one, two = work("a"), work("b")
     view = flight(S.POD_DELETION_REQUIRED, one, two)
     assert evicted(outcome_of(view)).pods == refs(one, two)
-    assert wait_of(outcome_of(asked(view, one, two))).detail == "ml/a, ml/b"
+    assert (
+        wait_of(outcome_of(asked(view, one, two))).detail == "waiting for pods to leave: ml/a, ml/b"
+    )
 
 
 def test_a_pod_that_comes_midway_is_added_and_one_that_may_stay_is_left_out() -> None:
@@ -234,7 +240,10 @@ def test_a_disruption_budget_that_refuses_is_named() -> None:
     pod = work()
     view = asked(flight(S.POD_DELETION_REQUIRED, pod), pod, refused="budget ml/train allows 0")
     wait = wait_of(outcome_of(view))
-    assert (wait.code, wait.detail) == (WaitCode.PDB, "ml/train-0: budget ml/train allows 0")
+    assert (wait.code, wait.detail) == (
+        WaitCode.PDB,
+        "eviction refused by a disruption budget: ml/train-0: budget ml/train allows 0",
+    )
     assert wait.who == "the owner of the disruption budget"
 
 
@@ -279,7 +288,7 @@ def test_the_limit_for_eviction_deletes_by_force_and_has_a_limit_itself() -> Non
     assert (wait.code, wait.until) == (WaitCode.EVICTION, NOW + 240 + 120)
     record = record_in(outcome_of(after, NOW + 360, eviction=force))
     assert record.state == S.UPGRADE_FAILED
-    assert record.cause.endswith("also by force")
+    assert record.cause.endswith("deletion by force did not finish in time either")
 
 
 def test_a_forced_deletion_spares_what_is_made_anew_at_once() -> None:

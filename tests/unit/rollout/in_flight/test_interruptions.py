@@ -317,7 +317,7 @@ def test_the_limits_in_slots_are_moved_by_what_came_after_them() -> None:
 def test_while_nats_is_away_no_limit_passes(view: NodeView) -> None:
     wait = wait_of(outcome_of(view, at=NOW + 1e6, bus_down_since=NOW - 1))
     assert (wait.code, wait.until) == (WaitCode.BUS, None)
-    assert "limits are moved" in wait.detail
+    assert "limits are extended" in wait.detail
 
 
 def test_a_result_that_is_there_is_used_while_nats_is_away() -> None:

@@ -232,7 +232,7 @@ def broken(**changes: Any) -> NodeView:
     return in_flight(S.POD_RESTART_REQUIRED, record={"deadline": NOW + 1800}, **shown)
 
 
-CAUSE = "driver-start: it restarted 3 times"
+CAUSE = "driver-start: the driver container restarted 3 times"
 
 
 def test_a_failure_is_told_to_the_driver_agent_before_it_is_written() -> None:

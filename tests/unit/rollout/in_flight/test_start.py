@@ -89,7 +89,7 @@ def test_those_that_have_not_answered_are_named() -> None:
     view = with_results(quiescing(), "plugin", "validator")
     wait = wait_of(outcome_of(view, NOW + 10))
     assert wait.code == WaitCode.QUIESCE
-    assert wait.detail == "telemetry, discovery not let go of the devices yet"
+    assert wait.detail == "GPU devices not yet released by telemetry, discovery"
     assert wait.until == NOW + LIMIT
 
 
@@ -112,14 +112,14 @@ def test_one_that_falls_silent_is_looked_at_when_it_counts_as_silent() -> None:
 def test_a_component_that_cannot_let_go_says_why() -> None:
     view = with_results(quiescing(), "plugin", "discovery", "validator")
     view = with_results(view, "telemetry", outcome="failed", message="NVML hangs")
-    assert "telemetry could not: NVML hangs" in wait_of(outcome_of(view)).detail
+    assert "telemetry failed to release the devices: NVML hangs" in wait_of(outcome_of(view)).detail
 
 
 def test_a_refusal_is_shown() -> None:
     view = with_results(quiescing(), "plugin", "discovery", "validator")
     refusal = Refusal(code=RefusalCode.UNKNOWN_KIND, message="too old", token=TOKEN, op=1)
     view = with_component(view, "telemetry", replace(view.components["telemetry"], refusal=refusal))
-    assert wait_of(outcome_of(view)).detail == "telemetry: it refused quiesce 8.1: too old"
+    assert wait_of(outcome_of(view)).detail == "telemetry refused quiesce 8.1: too old"
 
 
 def test_the_limit_for_quiesce_releases_with_a_back_off() -> None:
@@ -242,7 +242,7 @@ def test_nobody_is_started_whose_driver_agent_is_silent() -> None:
     record = record_in(outcome_of(with_results(released, *LOUD)))
     assert (record.state, record.cause) == (
         S.UPGRADE_REQUIRED,
-        "agent-silent: its driver agent is silent",
+        "agent-silent: the driver agent has stopped sending heartbeats",
     )
 
 

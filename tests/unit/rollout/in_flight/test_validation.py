@@ -129,9 +129,13 @@ def test_progress_of_another_op_lets_no_plugin_resume() -> None:
     [
         ("begun", WaitCode.VALIDATION, "cuda: vectorAdd"),
         ("not begun", WaitCode.VALIDATION, "the validator has not begun"),
-        ("silent", WaitCode.VALIDATION, "the validator is silent"),
-        ("no driver", WaitCode.DRIVER_START, "the driver that is to be validated is not ready"),
-        ("no validator", WaitCode.VALIDATION, "no validator is expected on this node"),
+        ("silent", WaitCode.VALIDATION, "the validator has stopped sending heartbeats"),
+        (
+            "no driver",
+            WaitCode.DRIVER_START,
+            "waiting for the driver to become ready for validation",
+        ),
+        ("no validator", WaitCode.VALIDATION, "no validator is deployed to this node"),
     ],
 )
 def test_what_validation_waits_for(change: str, code: WaitCode, detail: str) -> None:
@@ -256,7 +260,7 @@ def test_what_was_accepted_of_another_label_is_not_taken_for_ours() -> None:
             "validation: cuda: no device",
         ),
         ((ValidationStep(name="cuda", passed=False),), "validation: cuda"),
-        ((), "validation: it did not pass"),
+        ((), "validation: a check did not pass"),
     ],
 )
 def test_a_check_that_failed_is_the_cause(steps: tuple[ValidationStep, ...], cause: str) -> None:
@@ -277,8 +281,8 @@ def test_a_validation_that_ended_without_evidence_fails() -> None:
     ("change", "cause"),
     [
         ("hangs", "validation: cuda"),
-        ("silent", "validation: the validator is silent"),
-        ("other boot", "validation: it is about boot boot-0"),
+        ("silent", "validation: the validator has stopped sending heartbeats"),
+        ("other boot", "validation: the evidence is for boot boot-0"),
     ],
 )
 def test_the_limit_for_validation_says_what_was_missing(change: str, cause: str) -> None:
@@ -294,7 +298,10 @@ def test_the_limit_for_validation_says_what_was_missing(change: str, cause: str)
 
 def test_three_restarts_of_the_driver_fail_a_validation_too() -> None:
     view = replace(validating(), driver_pods=(driver_pod(NEW, restarts=3),))
-    assert failing_with(outcome_of(view), view).cause == "driver-start: it restarted 3 times"
+    assert (
+        failing_with(outcome_of(view), view).cause
+        == "driver-start: the driver container restarted 3 times"
+    )
 
 
 def test_restarts_of_long_ago_do_not_fail_a_mere_validation() -> None:

@@ -102,7 +102,9 @@ def test_a_rollout_that_was_lost_is_rebuilt_from_the_nodes_and_pauses() -> None:
         busy.uid: InFlight(node="busy", token=7, target=NEW, since=since),
     }
     assert status.targets == {
-        NEW: TargetRecord(threshold=1, failed=(broken.uid,), halted_because="1 of 1 failures")
+        NEW: TargetRecord(
+            threshold=1, failed=(broken.uid,), halted_because="1 of 1 allowed failures"
+        )
     }
     assert (status.base, status.phase) == (4, RolloutPhase.HALTED)
 
