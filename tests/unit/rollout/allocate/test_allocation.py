@@ -1,4 +1,4 @@
-"""The grants of one round: one write for all, in the order, with tokens of their own."""
+"""The grants of one round: one write for all, in order, with new tokens."""
 
 import pytest
 from msgspec.structs import replace
@@ -47,8 +47,8 @@ def test_all_starts_of_a_round_are_one_write() -> None:
     assert {wait.code for wait in decision.waits.values()} == {WaitCode.BUDGET}
 
 
-def test_places_go_by_rank_across_lines_that_are_held_by_other_limits() -> None:
-    """The middle one is cordoned already, so that it stands in another line."""
+def test_grants_go_by_rank_across_queues() -> None:
+    """The second node is cordoned already, which puts it into another queue."""
     nodes = [candidate("a"), candidate("b", cordoned=True), candidate("c")]
     one = open_pool(upgrade={"max_parallel_upgrades": 2}, record=of_target(), base=3)
     assert decided(one, *nodes).rollouts[0].granted == ("b",)
@@ -58,7 +58,7 @@ def test_places_go_by_rank_across_lines_that_are_held_by_other_limits() -> None:
     assert decided(wide, *nodes).rollouts[0].granted == ("a", "b")
 
 
-def test_what_holds_one_line_does_not_hold_the_next() -> None:
+def test_a_blocked_queue_does_not_block_the_next() -> None:
     nodes = [candidate("a"), candidate("b", cordoned=True)]
     none = open_pool(
         upgrade={"max_parallel_upgrades": 0, "max_unavailable": 1}, record=of_target(), base=2
@@ -68,7 +68,7 @@ def test_what_holds_one_line_does_not_hold_the_next() -> None:
     assert code_of(decision, "a") is WaitCode.BUDGET
 
 
-def test_a_token_is_more_than_the_node_and_all_its_agents_know() -> None:
+def test_the_next_token_exceeds_all_known_tokens() -> None:
     assert next_token(node("n")) == 1
     assert next_token(required("n")) == TOKEN + 1
     assert next_token(node("n", lease=lease("n", token=30))) == 31
@@ -87,7 +87,7 @@ def test_nothing_starts_on_a_pool_whose_write_is_not_answered() -> None:
     assert decided(writing, *candidates(3)).rollouts == ()
 
 
-def test_reasons_are_shared_by_all_who_wait_in_a_line() -> None:
+def test_nodes_of_a_queue_share_one_wait() -> None:
     none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
     waits = decided(none, *candidates(50)).waits
     assert len({id(wait) for wait in waits.values()}) == 1
@@ -95,7 +95,7 @@ def test_reasons_are_shared_by_all_who_wait_in_a_line() -> None:
     assert waits["node-00"].who == "whoever edits the limits"
 
 
-def test_since_is_when_that_code_came() -> None:
+def test_a_wait_dates_from_the_change_of_its_code() -> None:
     none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
     first = decided(none, candidate("node-1")).waits["node-1"]
     before = replace(first, since=NOW - 500, detail="what it was then")
@@ -105,7 +105,7 @@ def test_since_is_when_that_code_came() -> None:
     assert decided(none, candidate("node-1", last_wait=other)).waits["node-1"].since == NOW
 
 
-def test_who_uses_the_budget_is_named() -> None:
+def test_nodes_that_use_the_budget_are_named() -> None:
     away = [checked(node(f"away-{n}", ready=False)) for n in range(5)]
     pool = open_pool(upgrade={**ALL, "max_unavailable": 2}, record=of_target(), base=9)
     detail = decided(pool, candidate("node-1"), *away).waits["node-1"].detail
@@ -115,8 +115,7 @@ def test_who_uses_the_budget_is_named() -> None:
     )
 
 
-def taken(count: int, **changes: object) -> tuple[PoolView, list[NodeView]]:
-    """A target that proves itself, and nodes that take its places."""
+def proving_pool(count: int, **changes: object) -> tuple[PoolView, list[NodeView]]:
     nodes = [in_flight_node(name=f"busy-{n}") for n in range(count)]
     places = {one.uid: entry(one, token=TOKEN, since=NOW - 90 + n) for n, one in enumerate(nodes)}
     made = TargetRecord(threshold=3, **changes)  # type: ignore[arg-type]
@@ -130,8 +129,8 @@ def taken(count: int, **changes: object) -> tuple[PoolView, list[NodeView]]:
         (4, "busy-0, busy-1, busy-2 and 1 more"),
     ],
 )
-def test_who_takes_the_places_of_the_proof_is_named(count: int, named: str) -> None:
-    pool, nodes = taken(count)
+def test_nodes_in_the_proof_slots_are_named(count: int, named: str) -> None:
+    pool, nodes = proving_pool(count)
     wait = decided(pool, *nodes, candidate("node-1")).waits["node-1"]
     assert (wait.detail, wait.who) == (
         f"target {NEW} is validated on 0 of 3 nodes; its places are taken by {named}",
@@ -139,8 +138,8 @@ def test_who_takes_the_places_of_the_proof_is_named(count: int, named: str) -> N
     )
 
 
-def test_how_many_have_failed_on_it_is_said() -> None:
-    pool, nodes = taken(1, failed=("a", "b"))
+def test_the_number_of_failures_is_reported() -> None:
+    pool, nodes = proving_pool(1, failed=("a", "b"))
     detail = decided(pool, *nodes, candidate("node-1")).waits["node-1"].detail
     assert detail.startswith(f"target {NEW} is validated on 0 of 3 nodes, 2 failed; ")
 
@@ -161,7 +160,7 @@ def test_how_many_have_failed_on_it_is_said() -> None:
         ),
     ],
 )
-def test_who_waits_for_those_that_start_in_the_same_write_is_told_so(
+def test_starts_of_the_same_write_are_named_as_the_reason(
     upgrade: dict[str, int], record: TargetRecord, said: str
 ) -> None:
     pool = open_pool(upgrade={**ALL, **upgrade}, record=record, base=9)
@@ -169,8 +168,8 @@ def test_who_waits_for_those_that_start_in_the_same_write_is_told_so(
     assert decision.waits["node-2"].detail.endswith(said)
 
 
-def test_who_runs_in_parallel_is_named_with_where_it_goes() -> None:
-    pool, nodes = taken(1, proven=True)
+def test_parallel_upgrades_are_named_with_their_target() -> None:
+    pool, nodes = proving_pool(1, proven=True)
     one = replace(pool, upgrade=replace(pool.upgrade, max_parallel_upgrades=1))
     detail = decided(one, *nodes, candidate("node-1")).waits["node-1"].detail
     assert detail == f"maxParallelUpgrades is 1, taken by busy-0 ({NEW})"

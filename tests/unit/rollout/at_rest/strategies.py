@@ -1,4 +1,4 @@
-"""Any node at rest, in any pool: what can be there, in every mixture, for properties."""
+"""Hypothesis strategies for nodes at rest and pools."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ MANAGERS = st.sampled_from([(), (MANAGER,), (PERSON,), (MANAGER, PERSON), (OPERA
 
 
 def mostly(strategy: st.SearchStrategy[Any], default: Any) -> st.SearchStrategy[Any]:
-    """Mostly what fits."""
+    """Prefer the default."""
     return st.one_of(st.just(default), st.just(default), strategy)
 
 
@@ -166,7 +166,6 @@ BASES = st.sampled_from(
 
 @st.composite
 def nodes(draw: st.DrawFn, *, most: int = 5) -> NodeView:
-    """A node in one of the usual situations, with some of it otherwise."""
     base = draw(BASES)
     names = draw(st.lists(st.sampled_from(sorted(CHANGES)), unique=True, max_size=most))
     return replace(base, **{name: draw(CHANGES[name]) for name in names})
@@ -174,7 +173,6 @@ def nodes(draw: st.DrawFn, *, most: int = 5) -> NodeView:
 
 @st.composite
 def pools(draw: st.DrawFn) -> PoolView:
-    """A pool that wants OLD or NEW, in whatever standing."""
     target = draw(TARGETS)
     made = pool(
         target,

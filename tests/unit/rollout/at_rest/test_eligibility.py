@@ -1,4 +1,4 @@
-"""What keeps a node from starting, as far as it alone is concerned (docs/states.md#waits)."""
+"""What keeps a node at rest from starting (docs/states.md#waits)."""
 
 import pytest
 from msgspec.structs import replace
@@ -134,7 +134,7 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_each_obstacle_has_its_reason(row: str) -> None:
+def test_each_obstacle_has_its_wait_code(row: str) -> None:
     node, pool, code, until = ROWS[row]
     outcome = step_at_rest(node, pool, instant())
     assert isinstance(outcome, Wait), outcome
@@ -143,7 +143,7 @@ def test_each_obstacle_has_its_reason(row: str) -> None:
     assert outcome.who
 
 
-def test_the_gpu_operator_at_work_here_is_an_obstacle_of_all_but_those_in_place() -> None:
+def test_a_foreign_operator_blocks_all_but_nodes_in_place() -> None:
     theirs = instant(foreign_operator="gpu-operator renewed its Lease 3 s ago")
     for lagging in (node(), required(), done(target=OLD), done(driver_pods=())):
         outcome = step_at_rest(lagging, pool(), theirs)
@@ -193,14 +193,14 @@ def test_what_is_no_obstacle(case: str) -> None:
     assert isinstance(outcome, Candidate), outcome
 
 
-def test_while_nats_is_away_nothing_starts_and_that_is_the_reason() -> None:
+def test_a_bus_outage_is_reported_before_silent_agents() -> None:
     silent = with_component("driver", silent_at=NOW - 1)
     outcome = step_at_rest(silent, pool(), instant(bus_down_since=NOW - 100))
     assert isinstance(outcome, Wait)
     assert outcome.code == "bus"
 
 
-def test_the_preflight_asks_about_this_driver_and_what_the_plan_removes() -> None:
+def test_a_preflight_names_the_driver_and_the_pods_to_be_removed() -> None:
     pods = (
         WORK,
         replace(WORK, uid="pod-bare-job", bare=True, job=True),
@@ -232,7 +232,7 @@ def test_the_preflight_asks_about_this_driver_and_what_the_plan_removes() -> Non
     assert drained.check.removes_pods == tuple(sorted((*gone, "pod-web")))
 
 
-def test_until_pods_are_looked_at_those_count_that_the_agent_sees() -> None:
+def test_unknown_pods_are_taken_from_the_agent_report() -> None:
     use = Usage(pods=(PodUse(pod_uid="pod-a", gpus=2), PodUse(pod_uid="pod-b", processes=1)))
     outcome = step_at_rest(required(usage=use), pool(), instant())
     assert isinstance(outcome, Candidate)
@@ -251,26 +251,26 @@ WAIVED = NodeRequest.WITHOUT_PREFLIGHT
     ],
     ids=["a bare pod", "an agent without preflight"],
 )
-def test_a_person_may_waive_it(waiting: NodeView) -> None:
+def test_a_request_waives_the_preflight(waiting: NodeView) -> None:
     outcome = step_at_rest(replace(waiting, request=WAIVED), pool(), instant())
     assert isinstance(outcome, Candidate)
     assert outcome.check is None
 
 
-def test_operations_that_keep_the_modules_need_none() -> None:
+def test_a_restart_needs_no_preflight() -> None:
     restart = with_build(pool(), install_digest=install_of(OLD))
     outcome = step_at_rest(required(pods=(replace(WORK, bare=True),)), restart, instant())
     assert isinstance(outcome, Candidate)
     assert (outcome.operation, outcome.check) == (Operation.RESTART, None)
 
 
-def test_a_removal_asks_only_whether_the_driver_can_go() -> None:
+def test_the_preflight_of_a_removal_has_no_label() -> None:
     outcome = step_at_rest(done(excluded=True), pool(), instant())
     assert isinstance(outcome, Candidate)
     assert outcome.check == PreflightCheck(label="", removes_pods=(f"pod-{NEW}-node-1",))
 
 
-def test_a_validation_takes_nothing_away_so_skip_and_back_off_do_not_hold_it_up() -> None:
+def test_skip_and_back_off_do_not_hold_up_a_validation() -> None:
     restarted = done(driver_pods=(replace(done().driver_pods[0], started=NOW - 7200),), skip=True)
     outcome = step_at_rest(restarted, pool(), instant())
     assert isinstance(outcome, Candidate)

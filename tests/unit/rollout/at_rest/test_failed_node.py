@@ -1,4 +1,4 @@
-"""Failed nodes, and what makes one done again (docs/states.md#d-1)."""
+"""Failed nodes, and how they recover (docs/states.md#d-1)."""
 
 import pytest
 from msgspec.structs import replace
@@ -32,7 +32,6 @@ VALIDATE = Candidate(operation=Operation.VALIDATE, target=NEW, label=label_of(NE
 
 
 def unsynced(**changes: object) -> NodeView:
-    """Failed, and its driver does not run."""
     return replace(failed(driver_pods=()), **changes)
 
 
@@ -41,7 +40,7 @@ def with_record(made: NodeView, **changes: object) -> NodeView:
     return replace(made, record=replace(made.record, **changes))
 
 
-def test_it_stays_failed_for_the_cause_in_its_record() -> None:
+def test_a_failed_node_waits_with_its_recorded_cause() -> None:
     outcome = step_at_rest(
         failed(cause="busy: python (pod ml/train-0, pid 4711)"), NO_RETRIES, instant()
     )
@@ -51,7 +50,7 @@ def test_it_stays_failed_for_the_cause_in_its_record() -> None:
     assert "retry" in outcome.who
 
 
-def test_behind_a_shut_gate_it_says_that_it_cannot_heal_by_itself() -> None:
+def test_a_shut_gate_is_reported_as_unable_to_heal() -> None:
     outside = replace(driver_pod(), uid="pod-b", started=None, ready=False)
     waiting = unsynced(gate=Gate(waiting_pod_uid="pod-b"), driver_pods=(outside,))
     outcome = step_at_rest(waiting, NO_RETRIES, instant())
@@ -63,7 +62,7 @@ def test_behind_a_shut_gate_it_says_that_it_cannot_heal_by_itself() -> None:
 
 
 @pytest.mark.parametrize("pool", [NO_RETRIES, HALTED], ids=["open", "in a halt"])
-def test_a_driver_that_runs_anew_is_validated(pool: PoolView) -> None:
+def test_a_recovered_driver_is_validated(pool: PoolView) -> None:
     healed = failed(driver_pods=(driver_pod(started=NOW - 30),))
     assert step_at_rest(healed, pool, instant()) == VALIDATE
 
@@ -83,7 +82,7 @@ IN_VAIN = {
 
 
 @pytest.mark.parametrize("case", IN_VAIN)
-def test_nothing_else_is(case: str) -> None:
+def test_a_driver_that_did_not_recover_is_not_validated(case: str) -> None:
     outcome = step_at_rest(IN_VAIN[case], NO_RETRIES, instant())
     assert isinstance(outcome, Wait), outcome
     assert outcome.code == "failed"
@@ -92,7 +91,7 @@ def test_nothing_else_is(case: str) -> None:
 # Retries of the strategy.
 
 
-def test_the_strategy_has_it_tried_again() -> None:
+def test_a_failed_node_is_retried_by_the_strategy() -> None:
     broken = failed()
     step = step_at_rest(broken, pool(), instant())
     assert isinstance(step, Step)
@@ -114,20 +113,20 @@ def test_the_strategy_has_it_tried_again() -> None:
 @pytest.mark.parametrize(
     ("attempts", "retries", "again"), [(1, 1, True), (2, 1, False), (2, 2, True)]
 )
-def test_as_often_as_it_says(attempts: int, retries: int, again: bool) -> None:
+def test_retries_are_limited_by_the_strategy(attempts: int, retries: int, again: bool) -> None:
     willing = replace(pool(), strategy=StrategySpec(retries=retries))
     outcome = step_at_rest(with_record(failed(), attempt=attempts), willing, instant())
     assert isinstance(outcome, Step) is again
 
 
-def test_but_not_in_a_halt() -> None:
+def test_a_halted_target_is_not_retried() -> None:
     outcome = step_at_rest(failed(), HALTED, instant())
     assert isinstance(outcome, Wait)
     assert outcome.code == "failed"
     assert outcome.detail == "validation: cuda; no retry: 1 of 1 failures"
 
 
-def test_and_in_a_pause_it_waits_for_its_end_with_its_state_as_it_is() -> None:
+def test_a_paused_retry_keeps_its_state() -> None:
     outcome = step_at_rest(failed(), pool(standing={"paused": "the brake is Pause"}), instant())
     assert isinstance(outcome, Wait)
     assert outcome.code == "paused"
@@ -136,7 +135,7 @@ def test_and_in_a_pause_it_waits_for_its_end_with_its_state_as_it_is() -> None:
 # Another target.
 
 
-def test_another_target_is_another_chance_outside_the_counts() -> None:
+def test_a_new_target_is_another_chance_outside_the_counts() -> None:
     broken = failed(target=OLD)
     step = step_at_rest(broken, NO_RETRIES, instant())
     assert isinstance(step, Step)
@@ -145,7 +144,7 @@ def test_another_target_is_another_chance_outside_the_counts() -> None:
     assert (outcome.operation, outcome.target, outcome.outside) == (Operation.UPGRADE, NEW, True)
 
 
-def test_who_failed_before_its_label_moved_is_not_outside_for_he_is_not_broken() -> None:
+def test_a_node_that_failed_before_its_label_moved_is_inside_the_counts() -> None:
     gave_up = with_record(
         failed(target=OLD), started=False, evidence=evidence(OLD), cause="eviction: ml/train-0"
     )
@@ -158,7 +157,7 @@ def test_who_failed_before_its_label_moved_is_not_outside_for_he_is_not_broken()
 
 
 @pytest.mark.parametrize(("attempts", "again"), [(1, True), (2, False)])
-def test_who_failed_to_join_what_is_good_is_tried_there_as_often_as_the_strategy_says(
+def test_joining_the_last_good_target_is_retried_as_often_as_the_strategy_allows(
     attempts: int, *, again: bool
 ) -> None:
     gave_up = with_record(
@@ -175,7 +174,7 @@ def test_who_failed_to_join_what_is_good_is_tried_there_as_often_as_the_strategy
         assert outcome.code == "failed"
 
 
-def test_a_failed_removal_gives_way_to_a_policy_that_wants_the_node_again() -> None:
+def test_a_failed_removal_gives_way_to_a_wanted_target() -> None:
     removed = with_record(
         unsynced(driver_label=""), operation=Operation.REMOVE, target="", label=""
     )
@@ -186,7 +185,7 @@ def test_a_failed_removal_gives_way_to_a_policy_that_wants_the_node_again() -> N
     assert outcome.operation is Operation.UPGRADE
 
 
-def test_an_unsettled_target_does_not_hide_that_it_failed() -> None:
+def test_an_unsettled_target_does_not_hide_the_failure() -> None:
     unsettled = with_build(NO_RETRIES, readiness=Readiness.UNSETTLED)
     same = step_at_rest(failed(driver_pods=(driver_pod(started=NOW - 30),)), unsettled, instant())
     assert isinstance(same, Wait)
@@ -196,7 +195,7 @@ def test_an_unsettled_target_does_not_hide_that_it_failed() -> None:
     assert other.code == "target-unsettled"
 
 
-def test_a_person_who_uncordoned_it_is_obeyed_and_it_is_still_failed() -> None:
+def test_an_uncordoned_failed_node_stays_uncordoned_and_failed() -> None:
     freed = failed(cordoned=False, field_managers=done().field_managers)
     outcome = step_at_rest(freed, NO_RETRIES, instant())
     assert isinstance(outcome, Wait)

@@ -1,4 +1,4 @@
-"""When a node is where its policy wants it: only if everything fits (docs/states.md#d-12)."""
+"""When a node is in place: everything has to match (docs/states.md#d-12)."""
 
 from typing import Any
 
@@ -47,11 +47,11 @@ def test_a_done_node_that_runs_what_was_proven_is_in_place() -> None:
     ],
     ids=["human", "repair", "of an earlier node"],
 )
-def test_a_lease_of_somebody_else_changes_nothing_about_that(lease_of: Any) -> None:
+def test_a_foreign_lease_does_not_matter_in_place(lease_of: Any) -> None:
     assert step_at_rest(done(lease=lease_of), pool(), instant()) is None
 
 
-def test_whole_seconds_and_fractions_name_the_same_start() -> None:
+def test_fractions_of_a_second_name_the_same_start() -> None:
     node = proof(done(), driver_started=NOW - 3600 + 0.7)
     assert step_at_rest(node, pool(), instant()) is None
 
@@ -79,7 +79,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("case", DIFFERENT)
-def test_what_differs_in_anything_is_not_in_place(case: str) -> None:
+def test_any_difference_means_not_in_place(case: str) -> None:
     assert isinstance(step_at_rest(DIFFERENT[case], pool(), instant()), Step | Wait | Candidate)
 
 
@@ -90,14 +90,14 @@ def test_what_differs_in_anything_is_not_in_place(case: str) -> None:
         ({"readiness": Readiness.MISSING}, "target-missing"),
     ],
 )
-def test_an_unsettled_target_is_never_taken_for_in_sync(changes: Any, code: str) -> None:
+def test_an_unsettled_target_is_never_in_place(changes: Any, code: str) -> None:
     outcome = step_at_rest(done(), with_build(pool(), **changes), instant())
     assert isinstance(outcome, Wait)
     assert outcome.code == code
     assert changes.get("detail", "there is no driver") in outcome.detail
 
 
-def test_with_the_host_method_what_is_loaded_is_what_was_proven() -> None:
+def test_with_the_host_method_the_loaded_modules_are_compared() -> None:
     loaded = LoadedDriver(version="580.1", loaded_at=NOW - 100)
     node = done(driver_pods=(), loaded=loaded)
     node = proof(node, driver_pod_uid="", driver_started=NOW - 100)

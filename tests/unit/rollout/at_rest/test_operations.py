@@ -1,4 +1,4 @@
-"""Which operation a node gets, by what is on it: a case for each of docs/states.md#variations."""
+"""The operation of a node: a case for each of docs/states.md#variations."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ PREINSTALLED = replace(pool(), method=InstallMethod.PRE_INSTALLED)
 SAME_INSTALL = with_build(pool(), install_digest=install_of(OLD))
 
 
-def asked(target: str = NEW, **changes: Any) -> NodeView:
+def requested(target: str = NEW, **changes: Any) -> NodeView:
     made = required(target=target)
     assert isinstance(made.record, NodeRecord)
     return replace(made, record=replace(made.record, asked=True), **changes)
@@ -75,13 +75,13 @@ ROWS: dict[str, Case] = {
         SAME_INSTALL,
         Operation.UPGRADE,
     ),
-    "same install, but a person asked": (asked(OLD), SAME_INSTALL, Operation.UPGRADE),
+    "same install, but a person asked": (requested(OLD), SAME_INSTALL, Operation.UPGRADE),
     "same install, but the driver waits to load": (
         required(safe_load=True),
         SAME_INSTALL,
         Operation.UPGRADE,
     ),
-    "same label: a retry that a person asked for": (asked(), pool(), Operation.SAME_LABEL),
+    "same label: a retry that a person asked for": (requested(), pool(), Operation.SAME_LABEL),
     "same label: the driver waits to load": (
         required(target=NEW, safe_load=True),
         pool(),
@@ -128,7 +128,7 @@ ROWS: dict[str, Case] = {
         Operation.TAKE_OVER,
     ),
     "host method": (required(), on_host(pool()), Operation.INSTALL),
-    "host method, retry": (asked(), on_host(pool()), Operation.INSTALL),
+    "host method, retry": (requested(), on_host(pool()), Operation.INSTALL),
     "host method, machine in use": (node(loaded=LOADED), on_host(pool()), Operation.INSTALL),
     "host method, machine empty": (node(), on_host(pool()), Operation.BRING_UP),
     "pre-installed": (
@@ -174,13 +174,13 @@ def test_each_variation_has_its_operation(row: str) -> None:
     assert outcome.operation is operation
 
 
-def test_removal_is_a_start_on_no_target() -> None:
+def test_a_removal_has_neither_target_nor_label() -> None:
     outcome = step_at_rest(done(excluded=True), pool(), instant())
     assert isinstance(outcome, Candidate)
     assert (outcome.target, outcome.label, outcome.outside) == ("", "", False)
 
 
-def test_a_validation_is_outside_all_counts_and_needs_no_preflight() -> None:
+def test_a_validation_is_outside_the_counts_without_a_preflight() -> None:
     outcome = step_at_rest(ROWS["pre-installed"][0], PREINSTALLED, instant())
     assert outcome == Candidate(
         operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True
@@ -195,19 +195,19 @@ UNKNOWN: dict[str, NodeView] = {
 
 
 @pytest.mark.parametrize("case", UNKNOWN)
-def test_what_is_not_known_is_not_absent(case: str) -> None:
+def test_unknown_is_not_absent(case: str) -> None:
     outcome = step_at_rest(UNKNOWN[case], pool(), instant())
     assert isinstance(outcome, Wait)
     assert outcome.code == WaitCode.AGENT_SILENT
 
 
-def test_a_list_of_pods_will_do_where_the_agent_has_not_told() -> None:
+def test_a_list_of_pods_replaces_a_missing_usage_report() -> None:
     outcome = step_at_rest(node(usage=None, pods=()), pool(), instant())
     assert isinstance(outcome, Candidate)
     assert outcome.operation is Operation.BRING_UP
 
 
-def test_a_driver_that_should_be_pre_installed_and_is_not_is_missing() -> None:
+def test_a_missing_pre_installed_driver_is_a_missing_target() -> None:
     outcome = step_at_rest(node(), PREINSTALLED, instant())
     assert isinstance(outcome, Wait)
     assert outcome.code == WaitCode.TARGET_MISSING

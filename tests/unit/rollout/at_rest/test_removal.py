@@ -40,20 +40,20 @@ REMOVED = {
 
 
 @pytest.mark.parametrize("case", REMOVED)
-def test_a_driver_of_ours_goes_by_an_operation(case: str) -> None:
+def test_a_driver_of_ours_is_removed_by_an_operation(case: str) -> None:
     outcome = step_at_rest(REMOVED[case], pool(), instant())
     assert isinstance(outcome, Candidate), outcome
     assert (outcome.operation, outcome.label) == (Operation.REMOVE, "")
 
 
 @pytest.mark.parametrize("skipped", [done(excluded=True, skip=True), done(pool="", ready=False)])
-def test_it_waits_like_any_other_start(skipped: NodeView) -> None:
+def test_a_removal_waits_like_any_other_start(skipped: NodeView) -> None:
     outcome = step_at_rest(skipped, pool(), instant())
     assert isinstance(outcome, Wait)
     assert outcome.code in {"skipped", "not-ready"}
 
 
-def test_where_none_was_brought_what_we_wrote_goes_at_once() -> None:
+def test_without_a_driver_our_fields_are_removed_at_once() -> None:
     stamped = required(
         excluded=True,
         driver_label="",
@@ -81,11 +81,11 @@ def test_where_none_was_brought_what_we_wrote_goes_at_once() -> None:
     ],
     ids=["excluded", "of no pool", "of another operator", "its policy is gone"],
 )
-def test_where_nothing_is_ours_there_is_nothing_to_do(left: NodeView, pool: PoolView) -> None:
+def test_a_node_without_anything_of_ours_needs_nothing(left: NodeView, pool: PoolView) -> None:
     assert step_at_rest(left, pool, instant()) is None
 
 
-def test_a_removal_that_failed_is_tried_as_often_as_the_strategy_says() -> None:
+def test_a_failed_removal_is_retried_as_often_as_the_strategy_allows() -> None:
     broken = failed(excluded=True, driver_label="")
     assert isinstance(broken.record, NodeRecord)
     said = replace(broken.record, operation=Operation.REMOVE, target="", label="")
@@ -100,7 +100,7 @@ def test_a_removal_that_failed_is_tried_as_often_as_the_strategy_says() -> None:
     assert again.operation is Operation.REMOVE
 
 
-def test_who_comes_back_begins_anew() -> None:
+def test_a_returning_node_begins_anew() -> None:
     assert isinstance(step_at_rest(node(), pool(), instant()), Candidate)
     back = step_at_rest(failed(target=NEW, driver_pods=()), pool(NEW), instant())
     assert isinstance(back, Step)
@@ -111,7 +111,7 @@ def test_who_comes_back_begins_anew() -> None:
     [done(), done(pool=""), required(), failed(), done(excluded=True), done(target=OLD)],
     ids=["done", "of no pool", "stamped", "failed", "excluded", "another target"],
 )
-def test_where_the_policy_is_gone_nothing_starts_and_it_is_said(ours: NodeView) -> None:
+def test_nothing_starts_for_a_deleted_policy(ours: NodeView) -> None:
     outcome = step_at_rest(ours, GONE, instant())
     assert isinstance(outcome, Wait)
     assert outcome.code == "policy-gone"

@@ -1,4 +1,4 @@
-"""Done nodes whose proof is not about what runs now (docs/states.md#people)."""
+"""Done nodes with a proof that is not about the current run (docs/states.md#people)."""
 
 import pytest
 from msgspec.structs import replace
@@ -37,7 +37,7 @@ def restarted(
     return replace(made, record=replace(made.record, restarts=known))
 
 
-def test_what_is_done_without_a_proof_and_shut_out_gets_an_operation_of_its_own() -> None:
+def test_an_unproven_done_node_behind_a_shut_gate_is_stamped() -> None:
     outside = replace(driver_pod(), uid="pod-b", started=None, ready=False)
     bare = done(driver_pods=(outside,), gate=Gate(waiting_pod_uid="pod-b"))
     assert isinstance(bare.record, NodeRecord)
@@ -59,7 +59,7 @@ def test_what_is_done_without_a_proof_and_shut_out_gets_an_operation_of_its_own(
     assert outcome.code == "gate"
 
 
-def test_on_a_host_where_none_is_loaded_nothing_proven_comes_back_by_itself() -> None:
+def test_an_unproven_host_without_a_driver_is_stamped() -> None:
     host = on_host(pool())
     proven = done(driver_pods=(), loaded=None)
     assert isinstance(proven.record, NodeRecord)
@@ -80,7 +80,7 @@ def test_on_a_host_where_none_is_loaded_nothing_proven_comes_back_by_itself() ->
     assert isinstance(step_at_rest(bare, pool(), instant()), Wait)  # a container's pod brings it
 
 
-def test_a_driver_that_restarted_is_counted_and_then_validated_without_a_cordon() -> None:
+def test_a_restart_is_counted_and_then_validated_without_a_cordon() -> None:
     node = restarted()
     step = step_at_rest(node, pool(), instant())
     assert isinstance(step, Step)
@@ -92,7 +92,7 @@ def test_a_driver_that_restarted_is_counted_and_then_validated_without_a_cordon(
     assert step_at_rest(apply_step(node, step), pool(), instant()) == AGAIN
 
 
-def test_a_pod_that_was_deleted_counts_as_well() -> None:
+def test_a_recreated_pod_counts_as_a_restart() -> None:
     gone = done(driver_pods=(driver_pod(deleting=True),))
     assert isinstance(step_at_rest(gone, pool(), instant()), Wait)
     back = done(driver_pods=(driver_pod(deleting=True), driver_pod(uid="pod-b", started=NOW - 9)))
@@ -101,16 +101,16 @@ def test_a_pod_that_was_deleted_counts_as_well() -> None:
     assert step_at_rest(apply_step(back, step), pool(), instant()) == AGAIN
 
 
-def test_another_pod_is_another_run_though_it_started_in_the_same_second() -> None:
+def test_another_pod_is_another_run_even_in_the_same_second() -> None:
     other = (driver_pod(OLD, uid="pod-old"), driver_pod(uid="pod-b", started=NOW - HOUR))
     assert step_at_rest(done(driver_pods=other), pool(), instant()) == AGAIN
 
 
-def test_one_that_was_not_seen_for_an_hour_is_validated_but_not_counted() -> None:
+def test_an_old_restart_is_validated_but_not_counted() -> None:
     assert step_at_rest(restarted(at=NOW - 2 * HOUR), pool(), instant()) == AGAIN
 
 
-def test_three_within_an_hour_are_too_many() -> None:
+def test_three_restarts_within_an_hour_are_too_many() -> None:
     known = (NOW - 3000, NOW - 2000, NOW - 1000)
     outcome = step_at_rest(
         restarted(at=NOW - 1000, known=known, trouble="it crashed"), pool(), instant()
@@ -124,7 +124,7 @@ def test_three_within_an_hour_are_too_many() -> None:
     assert step_at_rest(replace(node, components=alive), pool(), over) == AGAIN
 
 
-def test_the_third_is_written_down_before_it_is_waited_for() -> None:
+def test_the_third_restart_is_recorded_before_the_wait() -> None:
     node = restarted(known=(NOW - 5000, NOW - 2000, NOW - 1000))
     step = step_at_rest(node, pool(), instant())
     assert isinstance(step, Step)
@@ -141,7 +141,7 @@ def test_a_boot_is_no_restart() -> None:
     assert step_at_rest(node, pool(), instant()) == AGAIN
 
 
-def test_a_new_module_load_of_the_host_method_is_a_restart() -> None:
+def test_a_module_reload_on_a_host_is_a_restart() -> None:
     node = done(driver_pods=(), loaded=LoadedDriver(version="580.1", loaded_at=NOW - 60))
     step = step_at_rest(node, on_host(pool()), instant())
     assert isinstance(step, Step)
@@ -182,7 +182,7 @@ WAITS: dict[str, tuple[NodeView, str, str]] = {
 }
 
 
-def test_a_driver_has_the_time_of_a_start_before_somebody_is_called() -> None:
+def test_a_driver_has_the_start_limit_before_it_is_overdue() -> None:
     starting = done(boot_id="boot-2", driver_pods=(driver_pod(ready=False, started=SINCE_A_BOOT),))
     outcome = step_at_rest(starting, pool(), instant())
     assert isinstance(outcome, Wait)
@@ -194,21 +194,21 @@ def test_a_driver_has_the_time_of_a_start_before_somebody_is_called() -> None:
 
 
 @pytest.mark.parametrize("case", WAITS)
-def test_until_it_is_back(case: str) -> None:
+def test_what_a_done_node_waits_for_until_its_driver_is_back(case: str) -> None:
     node, code, detail = WAITS[case]
     outcome = step_at_rest(node, pool(), instant())
     assert isinstance(outcome, Wait)
     assert (outcome.code, outcome.detail, outcome.until) == (code, detail, None)
 
 
-def test_with_the_host_method_unknown_is_not_unloaded() -> None:
+def test_on_a_host_unknown_modules_are_not_unloaded() -> None:
     booted = done(boot_id="boot-2", loaded=None, modules_reported=False)
     outcome = step_at_rest(booted, on_host(pool()), instant())
     assert isinstance(outcome, Wait)
     assert outcome.code == "agent-silent"
 
 
-def test_who_validates_has_to_be_there() -> None:
+def test_a_validation_waits_for_a_silent_validator() -> None:
     deaf = {**idle_components(proven=label_of(NEW)), "validator": component(heard=NOW - 200)}
     node = replace(restarted(at=NOW - 2 * HOUR), components=deaf)
     settled = step_at_rest(node, pool(), instant())
@@ -218,7 +218,7 @@ def test_who_validates_has_to_be_there() -> None:
     assert outcome.code == "agent-silent"
 
 
-def test_the_target_has_to_be_settled_for_a_validation_too() -> None:
+def test_a_validation_waits_for_a_missing_target() -> None:
     outcome = step_at_rest(restarted(), pool(targets=()), instant())
     assert isinstance(outcome, Wait)
     assert outcome.code == "target-missing"

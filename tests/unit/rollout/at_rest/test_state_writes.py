@@ -1,4 +1,4 @@
-"""Step 1: what is written when a node wants a change, and when it wants none any more."""
+"""Step 1: stamping a node that wants a change, and withdrawing the stamp."""
 
 import pytest
 from msgspec.structs import replace
@@ -37,13 +37,13 @@ def applied(step: object) -> NodeApplyConfiguration:
     return write.applied
 
 
-def said(step: object) -> NodeRecord:
+def record_of(step: object) -> NodeRecord:
     record = applied(step).record
     assert record is not None
     return record
 
 
-def test_a_new_target_is_written_down_as_a_wish_and_nothing_else_changes() -> None:
+def test_a_stamp_changes_only_state_and_record() -> None:
     proof = evidence(OLD)
     assert applied(
         step_at_rest(done(target=OLD), pool(), instant(epoch=5))
@@ -73,15 +73,15 @@ WISHES = {
 
 
 @pytest.mark.parametrize("case", WISHES)
-def test_a_wish_is_written_once(case: str) -> None:
+def test_a_wanted_change_is_stamped_once(case: str) -> None:
     step = step_at_rest(WISHES[case], pool(), instant())
     assert isinstance(step, Step)
-    assert said(step).state == "upgrade-required"
+    assert record_of(step).state == "upgrade-required"
     assert isinstance(step_at_rest(apply_step(WISHES[case], step), pool(), instant()), Candidate)
 
 
 @pytest.mark.parametrize("case", WISHES)
-def test_nothing_is_written_where_auto_upgrade_was_never_on(case: str) -> None:
+def test_nothing_is_stamped_where_auto_upgrade_was_never_on(case: str) -> None:
     never = pool(standing={"may_mark_required": False, "paused": "autoUpgrade is off"})
     assert isinstance(step_at_rest(WISHES[case], never, instant()), Candidate)
 
@@ -90,9 +90,9 @@ def test_a_node_without_a_driver_of_ours_is_not_stamped() -> None:
     assert isinstance(step_at_rest(node(), pool(), instant()), Candidate)
 
 
-def test_a_wish_survives_the_skip_label_but_not_an_unsettled_target() -> None:
+def test_a_skipped_node_is_stamped_but_not_for_a_missing_target() -> None:
     assert (
-        said(step_at_rest(done(target=OLD, skip=True), pool(), instant())).state
+        record_of(step_at_rest(done(target=OLD, skip=True), pool(), instant())).state
         == "upgrade-required"
     )
     outcome = step_at_rest(done(target=OLD), pool("target-third"), instant())
@@ -103,12 +103,12 @@ def test_a_wish_survives_the_skip_label_but_not_an_unsettled_target() -> None:
 # The policy goes back to what the node runs.
 
 
-def test_a_wish_that_is_no_more_is_taken_back() -> None:
+def test_a_stamp_is_withdrawn_when_the_proven_target_is_wanted_again() -> None:
     wishing = required(target=NEW)
     assert isinstance(wishing.record, NodeRecord)
     wishing = replace(wishing, record=replace(wishing.record, back_off_seconds=600.0, cause="x"))
     step = step_at_rest(wishing, pool(), instant())
-    assert said(step) == NodeRecord(
+    assert record_of(step) == NodeRecord(
         node_uid="uid-node-1",
         epoch=EPOCH,
         token=TOKEN,
@@ -139,13 +139,13 @@ NOT_PROVEN_NOW = {
 
 
 @pytest.mark.parametrize("case", NOT_PROVEN_NOW)
-def test_done_is_only_written_on_a_proof_of_what_runs_now(case: str) -> None:
+def test_done_is_written_only_on_a_proof_of_the_current_run(case: str) -> None:
     outcome = step_at_rest(NOT_PROVEN_NOW[case], pool(), instant())
     assert isinstance(outcome, Candidate)
     assert (outcome.operation, outcome.outside) == (Operation.VALIDATE, True)
 
 
-def test_before_that_its_driver_has_to_run() -> None:
+def test_a_stamped_node_without_a_driver_pod_waits() -> None:
     outcome = step_at_rest(required(target=NEW, driver_pods=()), pool(), instant())
     assert isinstance(outcome, Wait)
     assert outcome.code == "gate"
@@ -156,7 +156,7 @@ def test_before_that_its_driver_has_to_run() -> None:
     [{"asked": True}, {"evidence": None, "started": True}],
     ids=["a person asked", "it is broken"],
 )
-def test_a_wish_of_its_own_is_not_taken_back(keeps: dict[str, bool | None]) -> None:
+def test_a_requested_or_broken_stamp_is_not_withdrawn(keeps: dict[str, bool | None]) -> None:
     wishing = required(target=NEW)
     assert isinstance(wishing.record, NodeRecord)
     wishing = replace(wishing, record=replace(wishing.record, **keeps))
@@ -167,8 +167,8 @@ def test_a_wish_of_its_own_is_not_taken_back(keeps: dict[str, bool | None]) -> N
     assert outcome.operation is Operation.SAME_LABEL
 
 
-def test_a_failed_node_is_never_called_done_for_a_proof_that_it_had_before() -> None:
-    """It failed before its label moved; then its policy went back to what it runs."""
+def test_an_earlier_proof_does_not_make_a_failed_node_done() -> None:
+    """It failed before its label moved; then the policy went back to what it runs."""
     kept = record(
         state="upgrade-failed", evidence=evidence(OLD), cause="eviction: ml/train-0", unproven=True
     )
@@ -180,7 +180,7 @@ def test_a_failed_node_is_never_called_done_for_a_proof_that_it_had_before() -> 
     )
     third = pool("target-third", targets=(OLD, "target-third"))
     stamped = step_at_rest(broken, third, instant())
-    assert said(stamped).evidence == evidence(OLD)
+    assert record_of(stamped).evidence == evidence(OLD)
     assert isinstance(stamped, Step)
     back = step_at_rest(apply_step(broken, stamped), pool(OLD), instant())
     assert isinstance(back, Candidate)

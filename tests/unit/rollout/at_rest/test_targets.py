@@ -1,4 +1,4 @@
-"""Which target a node gets that joins, and who is outside the counts (docs/states.md#harm)."""
+"""The target of a joining node, and which nodes are outside the counts (docs/states.md#harm)."""
 
 from typing import Any
 
@@ -43,14 +43,14 @@ JOINS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", JOINS)
 @pytest.mark.parametrize("join", [node(), node(loaded=LOADED)], ids=["empty", "in use"])
-def test_a_node_that_joins_gets_what_is_proven(case: str, join: NodeView) -> None:
+def test_a_joining_node_gets_the_proven_target(case: str, join: NodeView) -> None:
     standing, target = JOINS[case]
     outcome = step_at_rest(join, pool(standing=standing), instant())
     assert isinstance(outcome, Candidate)
     assert (outcome.target, outcome.label) == (target, label_of(target))
 
 
-def test_but_only_if_its_drivers_are_still_there() -> None:
+def test_a_joining_node_gets_the_wanted_target_where_the_last_good_has_no_build() -> None:
     standing = {"proven": frozenset({OLD}), "last_good": OLD}
     outcome = step_at_rest(node(), pool(targets=(NEW,), standing=standing), instant())
     assert isinstance(outcome, Candidate)
@@ -58,7 +58,7 @@ def test_but_only_if_its_drivers_are_still_there() -> None:
 
 
 @pytest.mark.parametrize("readiness", [Readiness.UNSETTLED, Readiness.MISSING])
-def test_what_is_proven_is_had_although_what_is_wanted_is_not_there_yet(
+def test_a_joining_node_gets_the_last_good_target_while_the_wanted_one_is_not_ready(
     readiness: Readiness,
 ) -> None:
     good = pool(standing={"proven": frozenset({OLD}), "last_good": OLD})
@@ -67,7 +67,7 @@ def test_what_is_proven_is_had_although_what_is_wanted_is_not_there_yet(
     assert outcome.target == OLD
 
 
-def test_a_bring_up_that_was_given_back_joins_still() -> None:
+def test_a_released_bring_up_still_joins() -> None:
     given_back = record(state="upgrade-required", operation=None, label="", label_before="")
     joining = node(state="upgrade-required", record=given_back, components=idle_components())
     standing = {"proven": frozenset({OLD}), "last_good": OLD}
@@ -76,7 +76,7 @@ def test_a_bring_up_that_was_given_back_joins_still() -> None:
     assert (outcome.operation, outcome.target) == (Operation.BRING_UP, OLD)
 
 
-def test_who_was_upgraded_once_does_not_join() -> None:
+def test_an_upgraded_node_does_not_join() -> None:
     standing = {"proven": frozenset({OLD}), "last_good": OLD}
     outcome = step_at_rest(required(), pool(standing=standing), instant())
     assert isinstance(outcome, Candidate)
@@ -107,7 +107,7 @@ OUTSIDE: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize("case", OUTSIDE)
-def test_only_who_is_broken_by_an_earlier_target_is_outside(case: str) -> None:
+def test_only_a_node_broken_by_an_earlier_target_is_outside_the_counts(case: str) -> None:
     changes, outside = OUTSIDE[case]
     said = record(state="upgrade-required", label=label_of(OLD), **changes)
     evident = label_of(OLD) if said.evidence else ""
@@ -117,7 +117,7 @@ def test_only_who_is_broken_by_an_earlier_target_is_outside(case: str) -> None:
     assert outcome.outside is outside
 
 
-def test_who_gave_up_before_he_ever_had_a_driver_of_ours_is_a_member_like_any_other() -> None:
+def test_a_node_without_a_driver_of_ours_is_inside_the_counts() -> None:
     gave_up = record(state="upgrade-required", label=label_of(OLD), target=OLD, unproven=True)
     joining = node(record=gave_up, state="upgrade-required", loaded=LOADED)
     outcome = step_at_rest(replace(joining, components=idle_components()), pool(), instant())

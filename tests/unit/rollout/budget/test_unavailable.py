@@ -1,4 +1,4 @@
-"""Who counts as unavailable, and how many may be (docs/states.md#budget): a case for each row."""
+"""Which nodes are unavailable, and how many may be (docs/states.md#budget): a case for each row."""
 
 import pytest
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from tests.unit.rollout.builders import (
 )
 
 
-def why(node: NodeView) -> str:
+def reason(node: NodeView) -> str:
     return budget.unavailable_reason(node, current_record(node))
 
 
@@ -53,15 +53,15 @@ STARTS = UpgradeState.POD_RESTART_REQUIRED
         (node(), ""),
     ],
 )
-def test_a_node_counts_for_what_is_the_matter_with_it(given: NodeView, expected: str) -> None:
-    assert why(given) == expected
+def test_why_a_node_is_unavailable(given: NodeView, expected: str) -> None:
+    assert reason(given) == expected
 
 
 @pytest.mark.parametrize("operation", [Operation.BRING_UP, Operation.VALIDATE])
-def test_a_first_bring_up_and_a_mere_validation_cost_nothing(operation: Operation) -> None:
+def test_a_first_bring_up_and_a_validation_cost_nothing(operation: Operation) -> None:
     fresh = node(lease=lease(), record=record(operation=operation, started=True))
-    assert why(fresh) == ""
-    assert why(replace(fresh, cordoned=True)) == "cordoned"
+    assert reason(fresh) == ""
+    assert reason(replace(fresh, cordoned=True)) == "cordoned"
 
 
 def test_what_never_had_a_driver_lacks_none_and_a_validation_does_not_hide_that_one_is_gone() -> (
@@ -69,15 +69,15 @@ def test_what_never_had_a_driver_lacks_none_and_a_validation_does_not_hide_that_
 ):
     label = "label-target-new-ubuntu24.04"
     fresh = node(lease=lease(), driver_label=label, record=record(operation=Operation.BRING_UP))
-    assert why(fresh) == ""
+    assert reason(fresh) == ""
     lost = without_driver(done(lease=lease(), record=record(operation=Operation.VALIDATE)))
-    assert why(lost) == "without a driver"
+    assert reason(lost) == "without a driver"
 
 
-def test_any_other_operation_costs_while_its_lease_lasts() -> None:
+def test_any_other_operation_costs_during_its_lease() -> None:
     for operation in set(Operation) - {Operation.BRING_UP, Operation.VALIDATE}:
         given = node(lease=lease(), record=record(operation=operation))
-        assert why(given) == "in an upgrade", operation
+        assert reason(given) == "in an upgrade", operation
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,5 @@ def test_the_limit(most: int | str, base: int, present: int, expected: int) -> N
         (node(driver_label="x"), True),
     ],
 )
-def test_a_node_that_joined_enters_the_base_when_it_is_done(
-    given: NodeView, expected: bool
-) -> None:
+def test_a_joined_node_enters_the_base_when_it_is_done(given: NodeView, expected: bool) -> None:
     assert budget.counts_for_base(given, current_record(given)) is expected

@@ -1,7 +1,7 @@
-"""Fleets that chance makes: nodes in every situation, pools with every policy, any records.
+"""Random fleets: nodes in every situation, pools with every policy, any records.
 
-Small, so that things meet; nothing here is a fleet that could come about, and need not be. A seed
-makes the same one again: thousands are made in the time in which a strategy draws a hundred.
+Small, so that cases meet, and not necessarily reachable. A seed reproduces its fleet; this is
+much faster than a Hypothesis strategy.
 """
 
 from random import Random
@@ -109,7 +109,6 @@ def _changed(made: NodeView, change: str) -> NodeView:
 
 
 def nodes(r: Random, name: str) -> NodeView:
-    """One of this name."""
     kind = r.choice(("clear",) * 4 + ("bare", "done", "required", "failed", "broken", "busy"))
     target = r.choice(TARGETS)
     match kind:
@@ -140,7 +139,6 @@ def _in_question(r: Random, made: NodeView) -> NodeView:
 
 
 def in_flight_entries(r: Random, name: str) -> InFlight:
-    """A place in flight of a node of this name."""
     return InFlight(
         node=name,
         token=r.choice((7, 8, 8, 8)),
@@ -151,7 +149,6 @@ def in_flight_entries(r: Random, name: str) -> InFlight:
 
 
 def records(r: Random, uids: list[str]) -> TargetRecord:
-    """What a Rollout may know of a target."""
     threshold = r.randint(1, 3)
     validated = r.sample(uids, r.randint(0, threshold))
     return TargetRecord(
@@ -166,7 +163,6 @@ def records(r: Random, uids: list[str]) -> TargetRecord:
 
 
 def pools(r: Random, names: list[str], key: str = POOL) -> PoolView:
-    """One whose Rollout has some of these nodes in flight."""
     uids = [*(f"uid-{name}" for name in names), "gone-1", "gone-2"]
     flying = r.sample([*names, "gone"], r.randint(0, 4))
     status = RolloutStatus(
@@ -190,7 +186,6 @@ def pools(r: Random, names: list[str], key: str = POOL) -> PoolView:
 
 
 def rollouts(r: Random, status: RolloutStatus) -> RolloutView | None:
-    """The object with this status, and what people say in it."""
     if r.random() < 0.05:
         return None
     release = Release(target=NEW, failures=r.randint(0, 3))
@@ -215,7 +210,6 @@ def _odds(r: Random, upgrade: UpgradePolicy) -> dict[str, Any]:
 
 
 def moments(r: Random, at: float = NOW) -> Instant:
-    """With news of some age."""
     now = instant(at)
     sources = {
         name: replace(

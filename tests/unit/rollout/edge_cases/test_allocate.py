@@ -1,4 +1,4 @@
-"""Who is granted a start at the edges: a question on its way, an answer at once, a bare node."""
+"""Queues of candidates, and their preflight rechecks."""
 
 from msgspec.structs import replace
 
@@ -42,23 +42,23 @@ from tests.unit.rollout.builders import (
 )
 
 
-def test_an_answer_of_the_very_moment_of_the_question_counts() -> None:
+def test_an_answer_at_the_moment_of_the_question_counts() -> None:
     asked = checked(required("n0"), asked=NOW - 2, answered=NOW - 2)
     assert granted_to(open_pool(record=of_target()), asked) == ["n0"]
 
 
-def test_a_bare_node_costs_nothing_of_what_may_be_unavailable() -> None:
+def test_a_bare_node_starts_although_nothing_may_be_unavailable() -> None:
     none = open_pool(record=of_target(), upgrade={"max_unavailable": 0})
     assert granted_to(none, checked(node("bare")), candidate("n0")) == ["bare"]
 
 
-def test_while_something_is_written_on_a_node_it_keeps_its_place() -> None:
+def test_a_pending_write_keeps_the_slot_of_its_node() -> None:
     one = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
     assert granted_to(one, candidate("n0"), candidate("n1")) == ["n0"]
     assert granted_to(one, candidate("n0", write_pending=True), candidate("n1")) == []
 
 
-def test_nobody_is_asked_while_something_is_written_on_him() -> None:
+def test_no_preflight_query_while_a_write_is_pending() -> None:
     one = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
     asleep = replace(required("n1"), write_pending=True)
     decision = decided(one, candidate("n0"), asleep, required("n2"))
@@ -69,14 +69,14 @@ ONE = {"max_parallel_upgrades": 1, "max_unavailable": "100%"}
 THIRD = "target-third"
 
 
-def test_a_place_that_is_taken_back_is_free_for_another_in_the_same_write() -> None:
+def test_a_withdrawn_entry_frees_its_slot_in_the_same_write() -> None:
     back = candidate("back")
     in_flight = {back.uid: entry(back, target=THIRD)}
     pool = open_pool(upgrade=ONE, record=of_target(), in_flight=in_flight)
     assert granted_to(pool, back, candidate("n1"), candidate("n2")) == ["n1"]
 
 
-def test_a_place_that_is_taken_back_makes_nobody_unavailable() -> None:
+def test_a_withdrawn_entry_makes_no_node_unavailable() -> None:
     back, kept = candidate("back"), candidate("kept")
     one = {"max_parallel_upgrades": 0, "max_unavailable": 1}
     for waits, target, starts in ((back, THIRD, ["n1"]), (kept, NEW, list[str]())):
@@ -92,8 +92,8 @@ def test_a_place_outside_the_counts_was_none_that_another_could_have() -> None:
     assert granted_to(pool, back, candidate("n1"), candidate("n2")) == ["n1"]
 
 
-def moving(*, outside: bool) -> list[str]:
-    """Who starts on an unproven target while one is moved to it that was under way to another."""
+def starts_beside_a_retargeted_node(*, outside: bool) -> list[str]:
+    """Return the nodes granted on an unproven target while a node in flight is retargeted to it."""
     busy = in_flight_node(name="busy", record={"outside": outside})
     wide = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
     in_flight = {busy.uid: entry(busy, token=TOKEN, outside=outside)}
@@ -101,13 +101,12 @@ def moving(*, outside: bool) -> list[str]:
     return granted_to(replace(made, target=THIRD), busy, checked(required("n1"), target=THIRD))
 
 
-def test_who_is_moved_to_a_target_takes_a_place_of_its_proof() -> None:
-    assert moving(outside=False) == []
-    assert moving(outside=True) == ["n1"]
+def test_a_retargeted_node_takes_a_proof_slot() -> None:
+    assert starts_beside_a_retargeted_node(outside=False) == []
+    assert starts_beside_a_retargeted_node(outside=True) == ["n1"]
 
 
 def required_again(broken: NodeView) -> NodeView:
-    """It failed, and is to be tried once more."""
     assert isinstance(broken.record, NodeRecord)
     state = UpgradeState.UPGRADE_REQUIRED
     record = replace(broken.record, state=state, asked=True)
@@ -115,11 +114,11 @@ def required_again(broken: NodeView) -> NodeView:
 
 
 def first(node: NodeView) -> NodeView:
-    """Its turn comes before that of all whose driver is newer."""
+    """Rank the node first: its driver is older than all others."""
     return replace(node, loaded=LoadedDriver(version="1"))
 
 
-def test_removals_need_no_place_of_a_proof() -> None:
+def test_removals_need_no_proof_slot() -> None:
     said = PreflightQuery(label="", asked_at=NOW - 2, answered_at=NOW - 1)
     nodes = [done(name, OLD, excluded=True, preflight=said) for name in ("n0", "n1")]
     pool = open_pool(
@@ -129,7 +128,7 @@ def test_removals_need_no_place_of_a_proof() -> None:
     assert granted_to(pool, *nodes) == ["n0", "n1"]
 
 
-def test_a_validation_takes_no_place_of_any_kind() -> None:
+def test_a_validation_takes_no_slot_of_any_kind() -> None:
     validated = required("n0", NEW)
     assert isinstance(validated.record, NodeRecord)
     stale = replace(validated.record, evidence=evidence(boot_id="boot-of-before", node="n0"))
@@ -139,7 +138,7 @@ def test_a_validation_takes_no_place_of_any_kind() -> None:
     assert granted_to(pool, *nodes) == ["n0", "n1", "n2"]
 
 
-def test_a_retry_takes_no_place_of_the_proof_from_who_comes_after_it() -> None:
+def test_a_retry_takes_no_proof_slot_from_later_nodes() -> None:
     again = first(required_again(failed("n0")))
     pool = open_pool(
         upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"},
@@ -149,7 +148,7 @@ def test_a_retry_takes_no_place_of_the_proof_from_who_comes_after_it() -> None:
     assert granted_to(pool, again, candidate("n1"), candidate("n2")) == ["n0", "n1"]
 
 
-def test_of_those_that_are_asked_again_who_is_being_asked_counts() -> None:
+def test_a_pending_recheck_counts_against_the_recheck_limit() -> None:
     blocked = [
         checked(required(f"n{n:02}"), FINDING, asked=NOW - 70 - 20 + n, answered=NOW - 70 - 20 + n)
         for n in range(RECHECKS_AT_ONCE + 4)
@@ -162,7 +161,7 @@ def test_of_those_that_are_asked_again_who_is_being_asked_counts() -> None:
     assert list(asked_of(decision)) == first[:-1]
 
 
-def test_a_line_that_stays_shut_for_the_same_reason_says_it_with_the_same_words() -> None:
+def test_a_queue_reports_a_change_only_when_the_block_code_changes() -> None:
     lot = QueueKey(
         validates_only=False, is_recovery=False, costs_budget=True, already_failed=False, target=NEW
     )
@@ -178,8 +177,7 @@ def test_a_line_that_stays_shut_for_the_same_reason_says_it_with_the_same_words(
     assert queue.set_block(None)
 
 
-def put(queues: CandidateQueues, given: NodeView, *, outside: bool = False) -> None:
-    """The node is a candidate, as it is now."""
+def put_candidate(queues: CandidateQueues, given: NodeView, *, outside: bool = False) -> None:
     check = PreflightCheck(label=label_of(NEW))
     made = Candidate(
         operation=Operation.UPGRADE,
@@ -194,22 +192,22 @@ def put(queues: CandidateQueues, given: NodeView, *, outside: bool = False) -> N
     queues.put(given, made, borne, tally, before=None, now=NOW)
 
 
-def test_who_is_in_nobodys_way_any_more_is_asked_no_more() -> None:
+def test_a_recheck_ends_when_the_findings_are_gone() -> None:
     queues = CandidateQueues()
     for at in (NOW - 70, NOW - 80):
-        put(queues, checked(required("n"), FINDING, asked=at, answered=at))
+        put_candidate(queues, checked(required("n"), FINDING, asked=at, answered=at))
         assert list(queues.due) == [(at + 60, "n")]
-    put(queues, checked(required("n", write_pending=True), FINDING))
+    put_candidate(queues, checked(required("n", write_pending=True), FINDING))
     assert (list(queues.blocked), queues.rechecking, list(queues.due)) == (["n"], {"n"}, [])
-    put(queues, candidate("n"))
+    put_candidate(queues, candidate("n"))
     assert (queues.blocked, queues.rechecking, list(queues.due)) == ({}, set(), [])
     assert [queue.ranking.names() for queue in queues.queues.values()] == [["n"]]
 
 
-def test_a_candidate_stands_in_the_line_of_the_limits_that_hold_it_now() -> None:
+def test_a_candidate_moves_to_the_queue_of_its_current_limits() -> None:
     queues = CandidateQueues()
     for outside in (False, True, True, False):
-        put(queues, candidate("n"), outside=outside)
+        put_candidate(queues, candidate("n"), outside=outside)
         lines = {lot.is_recovery: queue.ranking.names() for lot, queue in queues.queues.items()}
         assert lines == {outside: ["n"]}
     queues.drop("n")

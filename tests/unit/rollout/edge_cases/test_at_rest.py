@@ -1,4 +1,4 @@
-"""Nodes at rest at the edges: what runs, what is proven, and why a failed one is tried again."""
+"""Which driver runs on a node at rest, and whether the record proves it."""
 
 from typing import Any
 
@@ -53,18 +53,17 @@ def record_of(view: NodeView) -> NodeRecord:
     return view.record
 
 
-def placed(view: NodeView, method: InstallMethod = InstallMethod.CONTAINER) -> bool:
+def in_place(view: NodeView, method: InstallMethod = InstallMethod.CONTAINER) -> bool:
     return is_in_place(view, record_of(view), LABEL, method)
 
 
-def test_the_pod_of_a_node_is_that_of_its_label() -> None:
+def test_the_driver_pod_has_the_label_of_its_node() -> None:
     old, new = driver_pod(OLD), driver_pod(NEW)
     view = done(driver_pods=(old, replace(new, uid="going", deleting=True), new))
     assert driver_pod_of(view) == new
 
 
-def test_of_several_pods_of_its_label_it_is_the_one_that_is_up_in_whatever_order() -> None:
-    """One waits at the gate, one has started, one is ready."""
+def test_the_driver_pod_is_the_most_advanced_one_in_any_order() -> None:
     waits = driver_pod(NEW, uid="waits", started=None, ready=False)
     starts, up = driver_pod(NEW, uid="starts", ready=False), driver_pod(NEW, uid="a")
     for pods, which in (((waits, starts), starts), ((waits, starts, up), up)):
@@ -73,14 +72,14 @@ def test_of_several_pods_of_its_label_it_is_the_one_that_is_up_in_whatever_order
 
 
 @pytest.mark.parametrize(("apart", "same"), [(0.9, True), (1.0, False), (-0.9, True)])
-def test_a_run_is_the_same_within_less_than_a_second(apart: float, *, same: bool) -> None:
+def test_starts_less_than_a_second_apart_are_the_same_run(apart: float, *, same: bool) -> None:
     proof = evidence()
     start = proof.driver_started + apart
     run = DriverRun(instance="i", started=start, pod_uid=proof.driver_pod_uid)
     assert covers_run(proof, run) is same
-    assert placed(done(driver_pods=(driver_pod(NEW, started=start),))) is same
+    assert in_place(done(driver_pods=(driver_pod(NEW, started=start),))) is same
     loaded = LoadedDriver(version="1", loaded_at=start)
-    assert placed(done(loaded=loaded), InstallMethod.HOST) is same
+    assert in_place(done(loaded=loaded), InstallMethod.HOST) is same
 
 
 @pytest.mark.parametrize(
@@ -92,17 +91,17 @@ def test_a_run_is_the_same_within_less_than_a_second(apart: float, *, same: bool
         ({"label": "another"}, False),
     ],
 )
-def test_what_is_proven_is_what_passed_here_for_this_label(
+def test_passed_evidence_is_about_this_node_and_label(
     changes: dict[str, Any], *, counts: bool
 ) -> None:
     view = with_record(done(), evidence=evidence(**changes))
     assert (passed_evidence(view, record_of(view)) is not None) is counts
-    assert placed(view) is counts
+    assert in_place(view) is counts
 
 
-def test_what_runs_under_another_label_is_not_in_place() -> None:
-    assert placed(done())
-    assert not placed(done(driver_label="another"))
+def test_a_driver_under_another_label_is_not_in_place() -> None:
+    assert in_place(done())
+    assert not in_place(done(driver_label="another"))
 
 
 @pytest.mark.parametrize(
@@ -129,9 +128,7 @@ def test_what_failed_on_something_else_is_stamped_for_what_is_wanted(
         (evidence(), True),
     ],
 )
-def test_a_failed_node_is_validated_once_for_each_run_of_its_driver(
-    proof: Evidence, *, again: bool
-) -> None:
+def test_a_failed_node_is_validated_once_per_driver_run(proof: Evidence, *, again: bool) -> None:
     view = replace(with_record(failed(), revalidated="", attempt=9), evidence=proof)
     outcome = step_at_rest(view, pool(), instant())
     assert isinstance(outcome, Candidate) is again
@@ -140,7 +137,7 @@ def test_a_failed_node_is_validated_once_for_each_run_of_its_driver(
 @pytest.mark.parametrize(
     ("cause", "said"), [("validation: cuda", "validation: cuda"), ("", "its attempt failed")]
 )
-def test_why_a_node_stays_failed_is_said(cause: str, said: str) -> None:
+def test_a_failed_node_reports_its_cause(cause: str, said: str) -> None:
     outcome = step_at_rest(with_record(failed(), cause=cause, attempt=9), pool(), instant())
     assert isinstance(outcome, Wait)
     assert outcome.detail == said
@@ -181,7 +178,7 @@ THEIRS = replace(OURS, preinstalled=True)
         (LABEL, OURS, (driver_pod(NEW),), Operation.VALIDATE),
     ],
 )
-def test_where_drivers_are_pre_installed_ours_goes_if_it_is_another(
+def test_a_driver_of_ours_is_removed_where_drivers_are_pre_installed(
     label: str, loaded: LoadedDriver, pods: tuple[DriverPod, ...], expected: Operation
 ) -> None:
     view = done(driver_label=label, loaded=loaded, driver_pods=pods)
@@ -190,9 +187,7 @@ def test_where_drivers_are_pre_installed_ours_goes_if_it_is_another(
 
 
 @pytest.mark.parametrize(("digest", "only"), [("sha256:1", True), ("", False)])
-def test_what_nobody_has_a_digest_of_is_not_the_same_installation(
-    digest: str, *, only: bool
-) -> None:
+def test_an_unknown_digest_is_never_the_same_installation(digest: str, *, only: bool) -> None:
     view = required(driver_pods=(driver_pod(OLD, install_digest=digest),))
     assert is_restart_only(view, record_of(view), build(NEW, install_digest=digest)) is only
     stays = with_record(view, asked=False)

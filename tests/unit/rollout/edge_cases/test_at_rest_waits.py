@@ -43,7 +43,7 @@ def wait_of(view: NodeView, where: PoolView | None = None) -> Wait:
     return outcome
 
 
-def test_who_is_asked_before_his_start() -> None:
+def test_which_operations_need_a_preflight() -> None:
     asked = {one for one in Operation if preflight_check.needs_preflight(required(), one)}
     assert asked == set(Operation) - {Operation.VALIDATE, Operation.RESTART}
     waived = required(request=NodeRequest.WITHOUT_PREFLIGHT)
@@ -70,7 +70,7 @@ FORCES = PodDeletion(force=True)
         ({}, {"drain": DRAINS}, False),
     ],
 )
-def test_which_pods_are_known_to_be_gone_by_the_time_of_the_unload(
+def test_which_pods_a_preflight_counts_as_removed(
     pod: dict[str, Any], upgrade: dict[str, Any], *, goes: bool
 ) -> None:
     there = replace(WorkloadPod(namespace="ml", name="w", uid="uid-w"), **pod)
@@ -83,7 +83,7 @@ def test_which_pods_are_known_to_be_gone_by_the_time_of_the_unload(
     ("moments", "waits"),
     [((-3.0, -2.0, -1.0), True), ((-HOUR + 1, -2.0, -1.0), True), ((-HOUR, -2.0, -1.0), False)],
 )
-def test_three_restarts_within_less_than_an_hour_are_too_many(
+def test_three_restarts_within_an_hour_stop_revalidation(
     moments: tuple[float, ...], *, waits: bool
 ) -> None:
     restarts = tuple(NOW + one for one in moments)
@@ -93,7 +93,7 @@ def test_three_restarts_within_less_than_an_hour_are_too_many(
     assert (isinstance(outcome, Wait) and outcome.code is WaitCode.DRIVER_RESTARTING) is waits
 
 
-def test_a_driver_that_is_not_ready_for_a_moment_has_not_restarted() -> None:
+def test_a_driver_that_is_briefly_not_ready_has_not_restarted() -> None:
     view = done(driver_pods=(driver_pod(NEW, ready=False, started=NOW - HOUR + 0.5),))
     assert wait_of(view).code is WaitCode.DRIVER_START
 
@@ -102,7 +102,7 @@ def test_a_driver_that_is_not_ready_for_a_moment_has_not_restarted() -> None:
     ("trouble", "said"),
     [("", "within an hour"), ("CrashLoopBackOff", "within an hour: CrashLoopBackOff")],
 )
-def test_what_a_driver_that_restarts_is_in_trouble_with_is_said(trouble: str, said: str) -> None:
+def test_a_restarting_driver_reports_its_trouble(trouble: str, said: str) -> None:
     restarts = (NOW - 3.0, NOW - 2.0, NOW - 1.0)
     pod = driver_pod(NEW, started=NOW - 1.0, trouble=trouble)
     wait = wait_of(replace(with_record(done(), restarts=restarts), driver_pods=(pod,)))
@@ -146,13 +146,13 @@ def test_nothing_is_brought_for_a_policy_that_is_gone_and_nothing_has_to_be_take
 @pytest.mark.parametrize(
     ("cause", "said"), [("busy: pid 1", "busy: pid 1"), ("", "its removal failed")]
 )
-def test_why_a_removal_failed_is_said(cause: str, said: str) -> None:
+def test_a_failed_removal_reports_its_cause(cause: str, said: str) -> None:
     view = with_record(failed(excluded=True), operation=Operation.REMOVE, cause=cause, attempt=9)
     assert wait_of(view).detail == said
 
 
 @pytest.mark.parametrize(("label", "removed"), [(label_of(OLD), True), ("", False)])
-def test_a_label_alone_shows_a_driver_that_has_to_go(label: str, *, removed: bool) -> None:
+def test_a_driver_label_alone_requires_a_removal(label: str, *, removed: bool) -> None:
     told = idle_components()
     view = required(excluded=True, driver_label=label, components=told)
     view = with_record(view, evidence=None, started=False)
@@ -164,7 +164,7 @@ def test_a_label_alone_shows_a_driver_that_has_to_go(label: str, *, removed: boo
 
 
 @pytest.mark.parametrize(("ready", "validated"), [(True, True), (False, False)])
-def test_what_runs_as_it_is_to_is_only_validated_when_it_is_up(
+def test_a_matching_driver_is_only_validated_when_it_is_ready(
     *, ready: bool, validated: bool
 ) -> None:
     view = done(record=None, field_managers={}, driver_pods=(driver_pod(NEW, ready=ready),))
@@ -174,13 +174,13 @@ def test_what_runs_as_it_is_to_is_only_validated_when_it_is_up(
 
 
 @pytest.mark.parametrize(("target", "runs"), [(OLD, OLD), ("", "another driver")])
-def test_what_runs_and_what_is_wanted_is_said_when_it_is_stamped(target: str, runs: str) -> None:
+def test_a_stamp_names_the_running_and_the_wanted_target(target: str, runs: str) -> None:
     outcome = step_at_rest(with_record(done(target=OLD), target=target), pool(), instant())
     assert isinstance(outcome, Step)
     assert outcome.because == f"it runs {runs}, and its policy wants {NEW}"
 
 
-def test_a_driver_that_is_not_ours_to_build_is_validated_in_its_new_kernel() -> None:
+def test_a_pre_installed_driver_is_validated_in_a_new_kernel() -> None:
     view = done(kernel="6.9", driver_pods=())
     where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
     outcome = step_at_rest(view, where, instant())
@@ -191,7 +191,7 @@ def test_a_driver_that_is_not_ours_to_build_is_validated_in_its_new_kernel() -> 
     assert "and it runs 6.9" in stamped.because
 
 
-def test_who_wants_what_it_runs_waits_until_that_is_up() -> None:
+def test_a_node_on_its_wanted_driver_waits_until_the_driver_is_ready() -> None:
     view = required(target=NEW, boot_id="boot-2", driver_pods=(driver_pod(NEW, ready=False),))
     assert wait_of(view).code is WaitCode.DRIVER_START
     up = step_at_rest(replace(view, driver_pods=(driver_pod(NEW),)), pool(), instant())
@@ -208,7 +208,7 @@ def test_who_wants_what_it_runs_waits_until_that_is_up() -> None:
         (driver_pod(NEW), driver_pod(NEW).instance, False),
     ],
 )
-def test_without_a_proof_what_runs_is_validated_once_and_else_brought_up_anew(
+def test_an_unproven_driver_is_validated_once_and_then_brought_up_again(
     pod: DriverPod, revalidated: str, *, validated: bool
 ) -> None:
     view = with_record(required(target=NEW), evidence=None, revalidated=revalidated)

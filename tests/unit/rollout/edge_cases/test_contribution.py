@@ -35,12 +35,13 @@ PLACE = InFlight(node="node-1", token=TOKEN, target=NEW, since=NOW - 30)
 NEXT = replace(PLACE, token=TOKEN + 1)
 
 
-def borne(given: NodeView, place: InFlight | None = PLACE, *, pool: str = POOL) -> NodeContribution:
+def contribution(
+    given: NodeView, place: InFlight | None = PLACE, *, pool: str = POOL
+) -> NodeContribution:
     return contribution_of(given, place, pool, NOW)
 
 
 def of_pool(given: NodeView, pool: str) -> NodeView:
-    """The node, with its record made in this pool."""
     assert isinstance(given.record, NodeRecord)
     return replace(given, record=replace(given.record, pool=pool))
 
@@ -50,13 +51,13 @@ def of_pool(given: NodeView, pool: str) -> NodeView:
 
 @pytest.mark.parametrize("selected", [POOL, "another", ""])
 @pytest.mark.parametrize("more", [0, 1])
-def test_a_record_that_was_made_in_another_pool_ends_no_place_that_was_given_here_after_it(
+def test_a_record_of_another_pool_ends_no_later_entry_of_this_pool(
     selected: str, more: int
 ) -> None:
     given = replace(of_pool(required(), "another"), pool=selected)
     assert isinstance(given.record, NodeRecord)
     place = replace(PLACE, token=given.record.token + more)
-    made = borne(given, place)
+    made = contribution(given, place)
     comes = selected == POOL and more > 0
     assert (made.entry, made.ending) == ((place, None) if comes else (None, EntryResult.REMOVED))
     assert made.counted_targets == ((place.target,) if comes else ())
@@ -64,8 +65,10 @@ def test_a_record_that_was_made_in_another_pool_ends_no_place_that_was_given_her
 
 @pytest.mark.parametrize("given", [done(), required(), failed(), in_flight_node()])
 @pytest.mark.parametrize("selected", [POOL, "another", ""])
-def test_a_place_of_who_was_begun_in_another_pool_returns(given: NodeView, selected: str) -> None:
-    made = borne(replace(of_pool(given, "another"), pool=selected))
+def test_an_entry_of_a_node_upgraded_by_another_pool_is_removed(
+    given: NodeView, selected: str
+) -> None:
+    made = contribution(replace(of_pool(given, "another"), pool=selected))
     assert (made.ending, made.entry) == (EntryResult.REMOVED, None)
     assert (made.was_managed, made.leased, made.failed_on, made.proved_on) == (False, False, "", "")
     assert made.present is (selected == POOL)
@@ -74,19 +77,19 @@ def test_a_place_of_who_was_begun_in_another_pool_returns(given: NodeView, selec
 @pytest.mark.parametrize(
     ("given", "ending"), [(done(), EntryResult.VALIDATED), (failed(), EntryResult.FAILED)]
 )
-def test_a_record_that_names_no_pool_is_at_home_where_it_has_its_place(
+def test_a_record_without_a_pool_belongs_to_the_pool_of_its_entry(
     given: NodeView, ending: EntryResult
 ) -> None:
-    assert borne(of_pool(given, "")).ending is ending
+    assert contribution(of_pool(given, "")).ending is ending
 
 
-def test_who_left_its_pool_in_an_upgrade_stays_in_flight_there_though_its_place_is_lost() -> None:
+def test_a_node_that_left_in_an_upgrade_stays_in_flight_in_its_old_pool() -> None:
     left = replace(in_flight_node(), pool="another")
-    made = borne(left, None)
+    made = contribution(left, None)
     assert (made.present, made.leased, made.was_managed) == (False, True, True)
     assert made.entry == InFlight(node="node-1", token=TOKEN, target=NEW, since=NOW - 60)
     assert made.unavailable == "in an upgrade"
-    there = borne(left, None, pool="another")
+    there = contribution(left, None, pool="another")
     assert (there.present, there.leased, there.was_managed, there.entry) == (
         True,
         False,
@@ -95,14 +98,14 @@ def test_who_left_its_pool_in_an_upgrade_stays_in_flight_there_though_its_place_
     )
 
 
-def test_who_left_its_pool_after_an_upgrade_is_no_more_of_its_nodes() -> None:
-    made = borne(done(pool="another"))
+def test_a_node_that_left_after_its_upgrade_is_no_member() -> None:
+    made = contribution(done(pool="another"))
     assert (made.present, made.counts_for_base, made.ending) == (
         False,
         False,
         EntryResult.VALIDATED,
     )
-    cordoned = borne(required(pool="another", cordoned=True), NEXT)
+    cordoned = contribution(required(pool="another", cordoned=True), NEXT)
     assert (cordoned.unavailable, cordoned.ending) == ("", None)
 
 
@@ -110,8 +113,10 @@ def test_who_left_its_pool_after_an_upgrade_is_no_more_of_its_nodes() -> None:
     ("given", "entered"),
     [(done(), True), (required(), True), (node(), False), (node(record=record()), False)],
 )
-def test_for_the_base_counts_who_was_done_here_before(given: NodeView, *, entered: bool) -> None:
-    assert borne(given, None).counts_for_base is entered
+def test_the_base_counts_nodes_that_were_done_in_this_pool(
+    given: NodeView, *, entered: bool
+) -> None:
+    assert contribution(given, None).counts_for_base is entered
 
 
 # A place that has not begun.
@@ -127,20 +132,18 @@ def test_for_the_base_counts_who_was_done_here_before(given: NodeView, *, entere
         (without_driver(done()), False),
     ],
 )
-def test_only_where_surely_nothing_runs_is_nothing_taken_away(
+def test_a_node_is_unoccupied_only_when_it_surely_runs_nothing(
     given: NodeView, *, bare: bool
 ) -> None:
-    assert borne(given, NEXT).is_unoccupied is bare
+    assert contribution(given, NEXT).is_unoccupied is bare
 
 
 @pytest.mark.parametrize(
     ("changes", "counted"), [({}, (NEW,)), ({"target": ""}, ()), ({"outside": True}, ())]
 )
-def test_a_place_counts_for_its_target_if_it_has_one(
-    changes: dict[str, Any], counted: tuple[str, ...]
-) -> None:
+def test_an_entry_counts_for_its_target(changes: dict[str, Any], counted: tuple[str, ...]) -> None:
     given = required(driver_label=label_of(OLD))
-    assert borne(given, replace(NEXT, **changes)).counted_targets == counted
+    assert contribution(given, replace(NEXT, **changes)).counted_targets == counted
 
 
 # What a node and its machine say of themselves.
@@ -166,13 +169,11 @@ def test_a_place_counts_for_its_target_if_it_has_one(
         (node(field_managers={NodeField.STATE: ()}), False),
     ],
 )
-def test_a_node_bears_our_sign_by_a_lease_or_by_anything_that_we_own(
-    given: NodeView, *, ours: bool
-) -> None:
+def test_a_lease_or_any_owned_field_marks_a_managed_node(given: NodeView, *, ours: bool) -> None:
     assert given.is_managed is ours
 
 
-def test_a_component_says_how_an_op_ended_of_that_op_only() -> None:
+def test_a_component_returns_the_result_of_one_op_only() -> None:
     told = command(Quiesce(), order=(TOKEN, 2))
     part = Component(slot=told, result=ended(told))
     assert part.result_of(Order(TOKEN, 2)) == ended(told)

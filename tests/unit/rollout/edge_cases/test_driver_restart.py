@@ -43,13 +43,13 @@ def with_record(view: NodeView, **changes: Any) -> NodeView:
     return replace(view, record=replace(view.record, **changes))
 
 
-def test_pods_that_nobody_has_looked_at_do_not_hold_up_a_driver() -> None:
-    """They were seen to before the start; who holds the driver is for the kernel to say."""
+def test_unknown_pods_do_not_hold_up_a_swap() -> None:
+    """The pods were evicted before the start; the kernel reports what still holds the driver."""
     view = restarting(WAITS_AT_GATE, record={"paused": True}, pods=None)
     assert list(slot_writes(outcome_of(view))) == ["driver"]
 
 
-def test_a_swap_for_another_label_is_told_anew() -> None:
+def test_a_swap_for_another_label_is_sent_again() -> None:
     view = swapping(WAITS_AT_GATE)
     assert isinstance(outcome_of(view), Wait)
     other = replace(WAITS_AT_GATE, label="another")
@@ -57,12 +57,12 @@ def test_a_swap_for_another_label_is_told_anew() -> None:
     assert list(slot_writes(outcome_of(moved))) == ["driver"]
 
 
-def test_a_swap_that_was_told_in_the_moment_of_the_start_is_this_one() -> None:
+def test_a_swap_sent_at_the_moment_of_the_start_counts() -> None:
     assert isinstance(outcome_of(swapping(WAITS_AT_GATE, record={"since": NOW})), Wait)
     assert list(slot_writes(outcome_of(with_record(swapping(WAITS_AT_GATE), since=NOW + 1))))
 
 
-def test_where_no_driver_agent_is_expected_there_is_nobody_to_tell() -> None:
+def test_a_swap_waits_where_no_driver_agent_is_expected() -> None:
     view = restarting(WAITS_AT_GATE)
     parts = {name: part for name, part in view.components.items() if name != "driver"}
     wait = wait_of(outcome_of(replace(view, components=parts)))
@@ -72,7 +72,7 @@ def test_where_no_driver_agent_is_expected_there_is_nobody_to_tell() -> None:
     )
 
 
-def test_who_is_shut_out_after_its_swap_waits_for_nats_first() -> None:
+def test_a_gate_shut_after_the_swap_waits_for_the_bus() -> None:
     view = with_results(swapping(WAITS_AT_GATE), "driver")
     view = replace(view, gate=Gate(waiting_pod_uid=WAITS_AT_GATE.uid))
     assert list(slot_writes(outcome_of(view))) == ["driver"]
@@ -82,38 +82,36 @@ def test_who_is_shut_out_after_its_swap_waits_for_nats_first() -> None:
 # With which method.
 
 
-def told(view: NodeView, where: PoolView) -> Swap | Install:
-    """What the driver agent is told."""
+def command_sent(view: NodeView, where: PoolView) -> Swap | Install:
     body = slot_writes(outcome_of(view, where=where))["driver"]
     assert isinstance(body, Swap | Install)
     return body
 
 
 def without_builds(method: InstallMethod) -> PoolView:
-    """Its target is gone from the policy."""
     return replace(pool(), builds={}, method=method)
 
 
-def test_a_removal_swaps_for_nothing_with_every_method() -> None:
+def test_a_removal_swaps_to_no_driver_with_every_method() -> None:
     view = removal()
     body = Swap(label="", old_pod_uid=f"pod-target-old-{view.name}")
     for where in (pool(), on_host(pool())):
-        assert told(view, granted(where, view, target="")) == body
+        assert command_sent(view, granted(where, view, target="")) == body
 
 
-def test_what_is_told_follows_the_build_and_not_what_the_policy_has_become() -> None:
+def test_the_command_follows_the_build_and_not_the_method_of_the_policy() -> None:
     view = restarting(WAITS_AT_GATE)
     turned = replace(pool(), method=InstallMethod.HOST)
-    assert isinstance(told(view, granted(turned, view)), Swap)
+    assert isinstance(command_sent(view, granted(turned, view)), Swap)
     back = replace(on_host(pool()), method=InstallMethod.CONTAINER)
-    assert isinstance(told(view, granted(back, view)), Install)
+    assert isinstance(command_sent(view, granted(back, view)), Install)
 
 
 @pytest.mark.parametrize(
     ("operation", "method"),
     [(Operation.INSTALL, InstallMethod.CONTAINER), (Operation.UPGRADE, InstallMethod.HOST)],
 )
-def test_nothing_can_be_installed_of_which_there_is_no_artefact(
+def test_nothing_is_installed_without_an_artefact(
     operation: Operation, method: InstallMethod
 ) -> None:
     view = restarting(record={"operation": operation})
@@ -124,9 +122,9 @@ def test_nothing_can_be_installed_of_which_there_is_no_artefact(
     )
 
 
-def test_a_pod_of_which_there_is_no_build_any_more_is_let_in_by_its_label() -> None:
+def test_a_pod_without_a_build_is_admitted_by_its_label() -> None:
     view = restarting(WAITS_AT_GATE)
-    body = told(view, granted(without_builds(InstallMethod.CONTAINER), view))
+    body = command_sent(view, granted(without_builds(InstallMethod.CONTAINER), view))
     assert isinstance(body, Swap)
     assert (body.label, body.install_digest) == (WAITS_AT_GATE.label, "")
 
@@ -134,14 +132,14 @@ def test_a_pod_of_which_there_is_no_build_any_more_is_let_in_by_its_label() -> N
 # At the gate, and until when.
 
 
-def test_who_is_ready_is_not_shut_out_whatever_the_gate_last_said() -> None:
+def test_a_ready_driver_is_not_shut_out_by_an_old_gate_report() -> None:
     pod = driver_pod(NEW)
     view = with_results(swapping(pod), "driver")
     view = replace(view, gate=Gate(waiting_pod_uid=pod.uid), loaded=LOADED)
     assert record_in(outcome_of(view)).state == "validation-required"
 
 
-def test_nobody_is_shut_out_while_the_op_that_opens_the_gate_is_not_over() -> None:
+def test_a_waiting_pod_is_not_shut_out_while_the_swap_runs() -> None:
     view = ready()
     pod = driver_pod(NEW, uid="next", ready=False, started=None)
     shut = replace(view, driver_pods=(pod,), gate=Gate(waiting_pod_uid="next"))
@@ -158,12 +156,12 @@ def test_a_swap_is_waited_for_no_longer_than_its_state() -> None:
 
 
 @pytest.mark.parametrize(("detail", "cause"), [("pid 12", "busy: pid 12"), ("", "busy: unload")])
-def test_who_or_what_holds_up_the_unload_is_named(detail: str, cause: str) -> None:
+def test_a_blocked_unload_names_its_holder(detail: str, cause: str) -> None:
     view = with_beats(at_phase(swapping(WAITS_AT_GATE), "driver", "unload", detail), NOW + 120)
     assert failing_with(outcome_of(view, NOW + 120), view, NOW + 121).cause == cause
 
 
-def test_a_pod_that_is_said_to_be_ready_and_never_to_have_started_is_waited_for() -> None:
+def test_a_ready_pod_without_a_start_time_is_waited_for() -> None:
     view = with_results(swapping(driver_pod(NEW, started=None)), "driver")
     assert wait_of(outcome_of(replace(view, loaded=LOADED))).code is WaitCode.DRIVER_START
 
@@ -171,21 +169,23 @@ def test_a_pod_that_is_said_to_be_ready_and_never_to_have_started_is_waited_for(
 # Where it stands.
 
 
-def late(view: NodeView) -> str:
-    """The cause with which it fails when the time for the start is over."""
+def cause_at_limit(view: NodeView) -> str:
     return record_in(outcome_of(with_beats(view, END), END)).cause
 
 
-def test_the_limit_says_that_nobody_was_told() -> None:
-    assert late(restarting(WAITS_AT_GATE)) == "driver-start: its driver agent was not told yet"
+def test_the_start_limit_reports_an_unsent_swap() -> None:
+    assert (
+        cause_at_limit(restarting(WAITS_AT_GATE))
+        == "driver-start: its driver agent was not told yet"
+    )
     view = swapping(WAITS_AT_GATE)
     parts = {name: part for name, part in view.components.items() if name != "driver"}
-    said = late(replace(view, components=parts))
+    said = cause_at_limit(replace(view, components=parts))
     assert said == "driver-start: its driver agent was not told yet"
 
 
-def test_the_limit_says_that_nobody_has_begun() -> None:
-    said = late(swapping(WAITS_AT_GATE))
+def test_the_start_limit_reports_a_swap_that_has_not_begun() -> None:
+    said = cause_at_limit(swapping(WAITS_AT_GATE))
     assert said == "driver-start: the driver agent has not begun swap 8.1"
 
 
@@ -193,10 +193,10 @@ def test_the_limit_says_that_nobody_has_begun() -> None:
     ("phase", "said"),
     [("gate", "gate: the label differs"), ("driver-start", "driver-start")],
 )
-def test_the_gate_is_quoted_by_those_who_wait_at_it(phase: str, said: str) -> None:
+def test_the_gate_is_quoted_only_in_the_gate_phase(phase: str, said: str) -> None:
     view = at_phase(swapping(WAITS_AT_GATE), "driver", phase)
     view = replace(view, gate=Gate(why="the label differs"))
-    assert late(view) == f"driver-start: {said}"
+    assert cause_at_limit(view) == f"driver-start: {said}"
 
 
 @pytest.mark.parametrize(
@@ -207,12 +207,12 @@ def test_the_gate_is_quoted_by_those_who_wait_at_it(phase: str, said: str) -> No
         ((driver_pod(NEW),), "the agent has yet to report its modules"),
     ],
 )
-def test_the_limit_says_what_is_missing_after_the_op(pods: Any, said: str) -> None:
+def test_the_start_limit_reports_what_is_missing_after_the_swap(pods: Any, said: str) -> None:
     view = replace(with_results(swapping(*pods), "driver"), loaded=None)
-    assert late(view) == f"driver-start: {said}"
+    assert cause_at_limit(view) == f"driver-start: {said}"
 
 
-def test_a_host_has_no_pods_to_miss() -> None:
+def test_on_a_host_no_driver_pod_is_reported_missing() -> None:
     view = restarting(record={"operation": Operation.INSTALL})
     where = on_host(granted(pool(), view))
     view = with_results(run_step(view, step_of(outcome_of(view, where=where))), "driver")
@@ -220,6 +220,6 @@ def test_a_host_has_no_pods_to_miss() -> None:
     assert record.cause == "driver-start: the agent has yet to report its modules"
 
 
-def test_a_removal_waits_for_a_driver_pod_without_a_label_too() -> None:
+def test_a_removal_waits_for_every_driver_pod() -> None:
     wait = wait_of(outcome_of(removal(driver_pod(NEW, uid="foreign", label=""))))
     assert wait.code is WaitCode.OLD_DRIVER

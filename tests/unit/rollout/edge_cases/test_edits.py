@@ -37,73 +37,72 @@ from tests.unit.rollout.builders import (
     pool,
     required,
 )
-from tests.unit.rollout.edits.test_adoption import adopted, came
+from tests.unit.rollout.edits.test_adoption import adopted, foreign_node
 from tests.unit.rollout.edits.test_driver_label import edited
 from tests.unit.rollout.edits.test_lost_record import no_record
-from tests.unit.rollout.edits.test_requests import asked
+from tests.unit.rollout.edits.test_requests import with_request
 
 
-def label_edited(view: NodeView, label: str = "another") -> Step:
-    """What is done about it."""
+def step_after_label_edit(view: NodeView, label: str = "another") -> Step:
     step = handle_edits(edited(view, label), pool(), instant())
     assert isinstance(step, Step)
     return step
 
 
-def restarting(operation: Operation) -> NodeView:
-    """Its label has moved."""
+def node_at_restart(operation: Operation) -> NodeView:
     view = in_flight_node("pod-restart-required", record={"operation": operation})
     return (
         view if operation is Operation.UPGRADE else replace(view, cordoned=False, field_managers={})
     )
 
 
-def test_a_node_that_came_uncordoned_has_no_cordon_to_take_over() -> None:
-    record = adopted(came("drain-required")).record
+def test_a_node_adopted_uncordoned_has_no_adopted_cordon() -> None:
+    record = adopted(foreign_node("drain-required")).record
     assert record is not None
     assert record.cordon_adopted is False
 
 
-def test_a_failed_node_is_not_brought_up_by_an_edit_without_a_lease() -> None:
+def test_a_label_edit_does_not_bring_up_a_failed_node_without_a_lease() -> None:
     assert handle_edits(edited(failed(), label_of(OLD)), pool(), instant()) is None
 
 
-def test_an_edit_before_the_start_is_overwritten_by_the_start() -> None:
+def test_a_label_edit_before_the_start_is_overwritten_by_the_start() -> None:
     view = in_flight_node("pod-deletion-required")
     assert handle_edits(edited(view, "another"), pool(), instant()) is None
 
 
-def test_nothing_is_stamped_under_a_mere_validation() -> None:
+def test_a_label_edit_during_a_mere_validation_stamps_nothing() -> None:
     view = in_flight_node("validation-required", record={"operation": Operation.VALIDATE})
     assert isinstance(view.record, NodeRecord)
     view = replace(view, record=replace(view.record, started=False))
     assert handle_edits(edited(view, "another"), pool(), instant()) is None
 
 
-def test_an_edit_in_flight_leaves_the_cordon_as_the_operation_has_it() -> None:
+def test_a_label_edit_in_flight_leaves_the_cordon_alone() -> None:
     for operation, cordon in ((Operation.UPGRADE, True), (Operation.BRING_UP, None)):
-        step = label_edited(restarting(operation))
+        step = step_after_label_edit(node_at_restart(operation))
         (write,) = (one for one in step.actions if isinstance(one, WriteNode))
         assert write.applied.unschedulable is cordon
 
 
-def test_what_the_label_was_and_is_again_is_told() -> None:
+def test_a_label_edit_notice_names_the_old_and_the_restored_label() -> None:
     for label, was in (("another", "another"), ("", "removed")):
-        (note,) = (one for one in label_edited(done(), label).actions if isinstance(one, Notice))
+        (note,) = (
+            one for one in step_after_label_edit(done(), label).actions if isinstance(one, Notice)
+        )
         assert f"was {was}; its driver pod goes with it" in note.message
         assert note.message.endswith(f"the node is given {label_of(NEW)} again")
     removal = in_flight_node(
         "pod-restart-required", record={"operation": Operation.REMOVE, "target": "", "label": ""}
     )
-    (note,) = (one for one in label_edited(removal).actions if isinstance(one, Notice))
+    (note,) = (one for one in step_after_label_edit(removal).actions if isinstance(one, Notice))
     assert note.message.endswith("the node is given none again")
 
 
 # A record that is lost.
 
 
-def lost(view: NodeView) -> str:
-    """Why it cannot be told where the node stands; empty: it can."""
+def loss_reason(view: NodeView) -> str:
     outcome = handle_edits(view, pool(), instant())
     return outcome.detail if isinstance(outcome, Wait) and outcome.code == "record-lost" else ""
 
@@ -138,12 +137,11 @@ def lost(view: NodeView) -> str:
     ],
 )
 def test_what_shows_that_a_record_was_lost(view: NodeView, why: str) -> None:
-    assert lost(view) == why
+    assert loss_reason(view) == why
 
 
-def test_the_record_of_a_node_that_was_here_before_is_none_that_we_lost() -> None:
-    """Whatever was put back with it."""
-    assert lost(replace(required(), uid="uid-new")) == ""
+def test_the_record_of_an_earlier_node_is_not_a_lost_record() -> None:
+    assert loss_reason(replace(required(), uid="uid-new")) == ""
 
 
 @pytest.mark.parametrize(
@@ -156,7 +154,7 @@ def test_the_record_of_a_node_that_was_here_before_is_none_that_we_lost() -> Non
         (0, TOKEN, "another", False),
     ],
 )
-def test_what_an_agent_or_a_slot_shows_of_a_place_is_a_sign_of_us(
+def test_a_report_or_slot_with_the_granted_token_shows_a_lost_record(
     highest: int, slot: int, uid: str, *, begun: bool
 ) -> None:
     order = (slot, 1)
@@ -167,7 +165,7 @@ def test_what_an_agent_or_a_slot_shows_of_a_place_is_a_sign_of_us(
     assert isinstance(outcome, Wait) is begun
 
 
-def test_tokens_of_a_node_that_was_here_before_are_not_of_this_one() -> None:
+def test_tokens_of_an_earlier_node_do_not_count() -> None:
     told = component(command(Idle(), order=(TOKEN, 1)), highest_order=Order(0, 0))
     view = done(components={"driver": told})
     assert highest_token(view, pool()) == TOKEN
@@ -175,18 +173,15 @@ def test_tokens_of_a_node_that_was_here_before_are_not_of_this_one() -> None:
 
 
 @pytest.mark.parametrize(("state", "said"), [("upgrade-done", "upgrade-done"), ("", "no state")])
-def test_what_the_label_said_when_it_was_adopted_is_kept_as_the_cause(
-    state: str, said: str
-) -> None:
-    view = asked(no_record(failed(target=OLD, state=state)), NodeRequest.ADOPT)
-    assert applied(view).record.cause == f"adopted by {PERSON} in {said}"
+def test_adoption_keeps_the_state_label_as_the_cause(state: str, said: str) -> None:
+    view = with_request(no_record(failed(target=OLD, state=state)), NodeRequest.ADOPT)
+    assert applied_by(view).record.cause == f"adopted by {PERSON} in {said}"
 
 
 # Requests and states.
 
 
-def applied(view: NodeView) -> Any:
-    """What is written."""
+def applied_by(view: NodeView) -> Any:
     step = handle_edits(view, pool(), instant())
     assert isinstance(step, Step)
     (write,) = (one for one in step.actions if isinstance(one, WriteNode))
@@ -202,22 +197,21 @@ def applied(view: NodeView) -> Any:
         (required(driver_label="theirs"), OPERATOR, ""),
     ],
 )
-def test_whose_label_is_applied_with_a_request_that_is_taken_away(
+def test_a_removed_request_keeps_only_a_driver_label_of_ours(
     view: NodeView, owner: str, kept: str
 ) -> None:
     view = replace(view, field_managers={**view.field_managers, NodeField.DRIVER: (owner,)})
-    assert applied(asked(view, NodeRequest.ADOPT)).driver_label == kept
+    assert applied_by(with_request(view, NodeRequest.ADOPT)).driver_label == kept
 
 
 def state_edited(view: NodeView, state: str, **record: object) -> NodeView:
-    """Somebody wrote another state."""
     assert isinstance(view.record, NodeRecord)
     owners = {**view.field_managers, NodeField.STATE: (PERSON,)}
     return replace(view, state=state, field_managers=owners, record=replace(view.record, **record))
 
 
 @pytest.mark.parametrize(("state", "was"), [("drain-required", "drain-required"), ("", "removed")])
-def test_what_the_state_was_and_is_again_is_told(state: str, was: str) -> None:
+def test_a_state_edit_notice_names_the_old_and_the_restored_state(state: str, was: str) -> None:
     step = handle_edits(state_edited(failed(), state), pool(), instant())
     assert isinstance(step, Step)
     (note,) = (one for one in step.actions if isinstance(one, Notice))
@@ -225,14 +219,14 @@ def test_what_the_state_was_and_is_again_is_told(state: str, was: str) -> None:
 
 
 @pytest.mark.parametrize(("state", "says"), [("drain-required", "drain-required"), ("", "gone")])
-def test_what_a_second_edit_says_is_told_too(state: str, says: str) -> None:
+def test_a_second_state_edit_names_the_edited_state(state: str, says: str) -> None:
     outcome = handle_edits(state_edited(failed(), state, edits=1), pool(), instant())
     assert isinstance(outcome, Wait)
     assert outcome.detail.endswith(f" is {says}, and the record says upgrade-failed")
 
 
-def test_of_a_second_edit_all_is_named_that_has_to_be_put_back() -> None:
-    view = state_edited(restarting(Operation.UPGRADE), "", edits=1)
+def test_a_second_edit_names_every_label_to_restore() -> None:
+    view = state_edited(node_at_restart(Operation.UPGRADE), "", edits=1)
     outcome = handle_edits(edited(view, ""), pool(), instant())
     assert isinstance(outcome, Wait)
     assert f"{STATE_LABEL} is gone, and the record says pod-restart-required" in outcome.detail
@@ -240,11 +234,11 @@ def test_of_a_second_edit_all_is_named_that_has_to_be_put_back() -> None:
     assert outcome.who == f"{PERSON}, by putting it back; then a retry"
 
 
-def test_a_state_that_is_put_back_leaves_cordon_and_label_as_they_are_in_flight() -> None:
-    bare = replace(restarting(Operation.BRING_UP), driver_label=label_of(NEW))
-    assert applied(state_edited(bare, "")).unschedulable is None
+def test_a_restored_state_leaves_cordon_and_driver_label_alone() -> None:
+    bare = replace(node_at_restart(Operation.BRING_UP), driver_label=label_of(NEW))
+    assert applied_by(state_edited(bare, "")).unschedulable is None
     theirs = {NodeField.DRIVER: (OPERATOR,)}
     flies = state_edited(in_flight_node("drain-required"), "")
-    assert applied(replace(flies, field_managers=theirs)).driver_label == label_of(OLD)
+    assert applied_by(replace(flies, field_managers=theirs)).driver_label == label_of(OLD)
     rests = state_edited(failed(driver_label="theirs"), "")
-    assert applied(replace(rests, field_managers=theirs)).driver_label == ""
+    assert applied_by(replace(rests, field_managers=theirs)).driver_label == ""

@@ -68,14 +68,14 @@ def waits(view: NodeView, where: PoolView | None = None) -> Wait:
         ({"started": True, "evidence": evidence()}, False),
     ],
 )
-def test_what_is_broken_was_changed_and_has_no_proof(
+def test_a_broken_node_was_changed_and_has_no_proof(
     changes: dict[str, Any], *, expected: bool
 ) -> None:
     said: dict[str, Any] = {"evidence": None, **changes}
     assert is_broken(record(**said)) is expected
 
 
-def test_a_label_is_kept_that_is_right_or_ours() -> None:
+def test_a_driver_label_is_kept_when_it_is_right_or_ours() -> None:
     view = with_record(required(field_managers={}), label=label_of(OLD))
     assert isinstance(view.record, NodeRecord)
     assert owned_label(view, view.record) == label_of(OLD)
@@ -88,7 +88,7 @@ def test_a_label_is_kept_that_is_right_or_ours() -> None:
 
 
 @pytest.mark.parametrize(("passed", "outside"), [(True, False), (False, True)])
-def test_who_works_again_is_outside_of_nothing(*, passed: bool, outside: bool) -> None:
+def test_a_node_with_a_proof_is_inside_the_counts_again(*, passed: bool, outside: bool) -> None:
     view = with_record(required(), evidence=evidence(OLD, passed=passed), outside=True)
     view = replace(view, components=idle_components(proven=label_of(OLD) if passed else ""))
     assert starts(view).outside is outside
@@ -101,13 +101,13 @@ def test_where_drivers_are_pre_installed_ours_is_removed_like_any_other() -> Non
     assert (made.operation, made.target, made.label) == (Operation.REMOVE, "", "")
 
 
-def test_nothing_is_validated_on_a_node_that_is_not_ready() -> None:
+def test_a_node_that_is_not_ready_is_not_validated() -> None:
     view = done(boot_id="boot-2")
     assert starts(view).operation is Operation.VALIDATE
     assert waits(replace(view, ready=False)).code is WaitCode.NOT_READY
 
 
-def test_nothing_is_removed_without_a_driver_agent() -> None:
+def test_a_removal_needs_the_driver_agent_but_no_validator() -> None:
     view = done(excluded=True)
     assert starts(view).operation is Operation.REMOVE
     parts = {name: part for name, part in view.components.items() if name != "driver"}
@@ -116,7 +116,7 @@ def test_nothing_is_removed_without_a_driver_agent() -> None:
     assert starts(replace(view, components=parts)).operation is Operation.REMOVE
 
 
-def test_pods_that_may_not_leave_hold_up_a_removal_unless_that_is_waived() -> None:
+def test_a_removal_waits_for_pods_unless_preflight_is_waived() -> None:
     pod = WorkloadPod(namespace="ml", name="w", uid="uid-w", gpu=True, bare=True)
     view = done(excluded=True, pods=(pod,))
     assert waits(view).code is WaitCode.PREFLIGHT
@@ -138,7 +138,7 @@ SKIPS = replace(pool(), strategy=StrategySpec(cordoned_nodes=CordonedNodes.SKIP)
         (True, (PERSON,), True, True),
     ],
 )
-def test_whose_cordon_is_a_reason_to_skip_a_node(
+def test_which_cordon_makes_a_node_skipped(
     owners: tuple[str, ...], *, cordoned: bool, adopted: bool, skipped: bool
 ) -> None:
     view = with_record(required(cordoned=cordoned), cordon_adopted=adopted)
@@ -150,7 +150,7 @@ def test_whose_cordon_is_a_reason_to_skip_a_node(
 @pytest.mark.parametrize(
     ("cause", "said"), [("jobs: late", "jobs: late"), ("", "it could not be finished in time")]
 )
-def test_why_a_node_was_given_back_is_said(cause: str, said: str) -> None:
+def test_a_node_in_back_off_reports_its_cause(cause: str, said: str) -> None:
     view = with_record(required(), target=NEW, back_off_until=NOW + 9, cause=cause)
     assert waits(view).detail == f"it was given back: {said}"
 
@@ -165,7 +165,9 @@ def test_why_a_node_was_given_back_is_said(cause: str, said: str) -> None:
         (pool(), "preflight", True),
     ],
 )
-def test_what_the_driver_agent_has_to_know(where: PoolView, lacks: str, *, code: bool) -> None:
+def test_a_start_needs_the_capabilities_of_its_method(
+    where: PoolView, lacks: str, *, code: bool
+) -> None:
     view = required()
     driver = view.components["driver"]
     driver = replace(driver, capabilities=driver.capabilities - {lacks})
@@ -173,7 +175,7 @@ def test_what_the_driver_agent_has_to_know(where: PoolView, lacks: str, *, code:
     assert (isinstance(outcome, Wait) and outcome.code is WaitCode.AGENT_SILENT) is code
 
 
-def test_a_validation_needs_the_validator_alone() -> None:
+def test_a_validation_needs_only_the_validator() -> None:
     view = done(boot_id="boot-2")
     parts = {name: part for name, part in view.components.items() if name != "driver"}
     assert starts(replace(view, components=parts)).operation is Operation.VALIDATE
@@ -202,12 +204,14 @@ def test_who_joins_gets_what_is_proven(
 @pytest.mark.parametrize(
     ("readiness", "expected"), [(Readiness.UNSETTLED, OLD), (Readiness.MISSING, NEW)]
 )
-def test_and_waits_for_it_while_it_is_being_changed(readiness: Readiness, expected: str) -> None:
+def test_a_joining_node_waits_for_an_unsettled_last_good_target(
+    readiness: Readiness, expected: str
+) -> None:
     where = with_build(pool(standing={"last_good": OLD}), OLD, readiness=readiness)
     assert target_of(node(), None, where) == expected
 
 
-def test_who_brings_its_driver_gets_no_other_one() -> None:
+def test_a_joining_node_keeps_a_pre_installed_driver() -> None:
     where = replace(pool(standing={"last_good": OLD}), method=InstallMethod.PRE_INSTALLED)
     assert target_of(node(), None, where) == NEW
 
@@ -219,7 +223,7 @@ def test_who_brings_its_driver_gets_no_other_one() -> None:
         ((), "its policy asks for no driver that could be rendered"),
     ],
 )
-def test_why_nothing_is_wanted_is_said(held: tuple[str, ...], said: str) -> None:
+def test_a_missing_target_reports_why_nothing_is_wanted(held: tuple[str, ...], said: str) -> None:
     goal = goal_of(node(), replace(pool(), held=held), "", instant())
     assert isinstance(goal, Wait)
     assert (goal.code, goal.detail) == (WaitCode.TARGET_MISSING, said)
@@ -229,7 +233,7 @@ def test_why_nothing_is_wanted_is_said(held: tuple[str, ...], said: str) -> None
     ("detail", "said"),
     [("no artefact", "no artefact"), ("", f"there is no driver of target {NEW} for ubuntu24.04")],
 )
-def test_why_a_target_is_missing_is_said(detail: str, said: str) -> None:
+def test_a_missing_build_reports_its_detail(detail: str, said: str) -> None:
     where = with_build(pool(), readiness=Readiness.MISSING, detail=detail)
     goal = goal_of(node(), where, NEW, instant())
     assert isinstance(goal, Wait)

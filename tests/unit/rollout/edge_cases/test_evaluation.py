@@ -1,4 +1,4 @@
-"""Where a pool stands when some of its nodes have left it, or come to nothing there any more."""
+"""Pool evaluation when nodes have left the pool or its counts."""
 
 from msgspec.structs import replace
 
@@ -23,7 +23,6 @@ from tests.unit.rollout.builders import (
 
 
 def put(tally: PoolTally, *nodes: NodeView, places: dict[str, InFlight] | None = None) -> PoolTally:
-    """What these come to, with the places that they have."""
     for one in nodes:
         tally.put(contribution_of(one, (places or {}).get(one.uid), POOL, NOW))
     return tally
@@ -33,7 +32,7 @@ def reckoned(pool: PoolView, tally: PoolTally) -> PoolEvaluation:
     return evaluate_pool(pool, tally, instant(), leading=True)
 
 
-def test_a_target_on_which_nobody_is_any_more_is_not_known_for_that() -> None:
+def test_a_target_is_forgotten_when_its_last_node_leaves_it() -> None:
     pool = open_pool(base=2)
     for one in (failed("n"), in_flight_node(name="n")):
         tally = put(PoolTally(), one, places={one.uid: entry(one, token=TOKEN)})
@@ -42,8 +41,7 @@ def test_a_target_on_which_nobody_is_any_more_is_not_known_for_that() -> None:
         assert dict(reckoned(pool, tally).records) == {}
 
 
-def test_who_is_not_ready_takes_no_place_from_who_could_begin() -> None:
-    """Also where it has left its pool, so that it is not among its unavailable nodes."""
+def test_an_entry_of_a_node_that_is_not_ready_takes_no_slot() -> None:
     away, waits = candidate("away", ready=False, pool="another"), candidate("waits")
     places = {away.uid: entry(away, since=NOW - 9), waits.uid: entry(waits)}
     one = {"max_parallel_upgrades": 0, "max_unavailable": 1}
@@ -55,7 +53,7 @@ def test_who_is_not_ready_takes_no_place_from_who_could_begin() -> None:
     assert (made.constraints.may_begin, made.held_back) == ({away.uid}, {waits.uid})
 
 
-def test_a_place_that_ended_or_is_taken_back_is_none_to_any_step() -> None:
+def test_steps_see_neither_ended_nor_withdrawn_entries() -> None:
     ended, back, kept = done("ended"), candidate("back"), candidate("kept")
     places = {
         ended.uid: entry(ended, token=TOKEN),

@@ -22,10 +22,10 @@ from tests.unit.rollout.in_flight.step_runner import record_in, slot_writes, ste
 S = UpgradeState
 
 
-def test_rules_for_pods_with_gpus_are_for_those_alone() -> None:
+def test_pod_deletion_rules_apply_to_gpu_pods_only() -> None:
     plain = WorkloadPod(namespace="ml", name="web", uid="uid-web", drained=True, bare=True)
     options: dict[str, Any] = {"pod_deletion": PodDeletion(force=True), "drain": Drain(enable=True)}
-    view = emptying.flight(S.DRAIN_REQUIRED, plain)
+    view = emptying.evicting(S.DRAIN_REQUIRED, plain)
     assert wait_of(emptying.outcome_of(view, **options)).detail == "ml/web (bare, and force is off)"
 
 
@@ -42,10 +42,10 @@ DRAINS = Drain(enable=True, delete_empty_dir=True)
         (replace(GPU_OF_DRAIN, drained=False), DRAINS, False),
     ],
 )
-def test_a_drain_takes_what_deletion_leaves_if_it_may(
+def test_a_drain_takes_the_pods_that_deletion_leaves(
     pod: WorkloadPod, rules: Drain, *, drains: bool
 ) -> None:
-    outcome = emptying.outcome_of(emptying.flight(S.POD_DELETION_REQUIRED, pod), drain=rules)
+    outcome = emptying.outcome_of(emptying.evicting(S.POD_DELETION_REQUIRED, pod), drain=rules)
     if drains:
         assert record_in(outcome).state == S.DRAIN_REQUIRED
     else:
@@ -53,55 +53,56 @@ def test_a_drain_takes_what_deletion_leaves_if_it_may(
 
 
 @pytest.mark.parametrize("pod", [{"drained": False}, {"exemption": EvictionExemption.DAEMON_SET}])
-def test_a_drain_in_which_nobody_would_leave_is_passed_by(pod: dict[str, Any]) -> None:
+def test_a_drain_that_would_evict_nothing_is_skipped(pod: dict[str, Any]) -> None:
     plain = replace(WorkloadPod(namespace="ml", name="web", uid="uid-web", drained=True), **pod)
-    outcome = emptying.outcome_of(emptying.flight(S.POD_DELETION_REQUIRED, plain), drain=DRAINS)
+    outcome = emptying.outcome_of(emptying.evicting(S.POD_DELETION_REQUIRED, plain), drain=DRAINS)
     assert set(slot_writes(outcome).values()) == {Quiesce()}
 
 
-def test_who_was_asked_and_is_on_its_way_out_is_neither_asked_again_nor_let_off() -> None:
+def test_a_terminating_pod_is_neither_evicted_again_nor_dropped() -> None:
     leaves = emptying.work(deleting=True)
-    view = emptying.asked(emptying.flight(S.POD_DELETION_REQUIRED, leaves), leaves)
+    view = emptying.with_evictions(emptying.evicting(S.POD_DELETION_REQUIRED, leaves), leaves)
     assert wait_of(emptying.outcome_of(view)).detail == "ml/train-0 (terminating)"
 
 
-def test_who_is_not_to_leave_any_more_is_told_so() -> None:
+def test_the_eviction_is_cancelled_when_its_pod_may_stay() -> None:
     other, stays = (
         emptying.work("other", exemption=EvictionExemption.OPERAND),
         emptying.work("stays", bare=True),
     )
-    view = emptying.asked(emptying.flight(S.POD_DELETION_REQUIRED, other, stays), stays)
+    view = emptying.with_evictions(emptying.evicting(S.POD_DELETION_REQUIRED, other, stays), stays)
     step = step_of(emptying.outcome_of(view))
     assert step.actions == (EvictPods(pods=()),)
     assert step.because == "pods that were asked to leave may stay"
     assert step_of(
-        emptying.outcome_of(emptying.flight(S.POD_DELETION_REQUIRED, emptying.work()))
+        emptying.outcome_of(emptying.evicting(S.POD_DELETION_REQUIRED, emptying.work()))
     ).because == ("pods are asked to leave: ml/train-0")
 
 
 def forced(view: NodeView) -> NodeOutcome:
-    """The limit has passed, and the strategy deletes by force."""
     return emptying.outcome_of(view, NOW + 250, eviction=OnEvictionTimeout.FORCE_DELETE)
 
 
-def test_after_the_limit_those_that_were_asked_are_deleted_by_force_once() -> None:
+def test_after_the_limit_pods_are_deleted_by_force_once() -> None:
     pod, gone = emptying.work(), emptying.work("gone")
-    view = emptying.asked(emptying.flight(S.POD_DELETION_REQUIRED, pod), pod)
+    view = emptying.with_evictions(emptying.evicting(S.POD_DELETION_REQUIRED, pod), pod)
     step = step_of(forced(view))
     assert step.actions == (EvictPods(pods=emptying.refs(pod), by_force=True),)
     assert step.because == "pods are deleted by force: ml/train-0"
-    again = replace(view, evictions=(*emptying.asked(view, pod, by_force=True).evictions,))
-    mixed = replace(view, evictions=(*again.evictions, *emptying.asked(view, gone).evictions))
+    again = replace(view, evictions=(*emptying.with_evictions(view, pod, by_force=True).evictions,))
+    mixed = replace(
+        view, evictions=(*again.evictions, *emptying.with_evictions(view, gone).evictions)
+    )
     for one in (again, mixed):
         assert wait_of(forced(one)).detail == "ml/train-0"
 
 
-def test_only_the_pod_that_a_budget_holds_is_named_with_it() -> None:
+def test_a_refusal_names_only_the_pod_that_the_budget_protects() -> None:
     held, leaves = emptying.work("held"), emptying.work("leaves")
-    view = emptying.flight(S.POD_DELETION_REQUIRED, held, leaves)
+    view = emptying.evicting(S.POD_DELETION_REQUIRED, held, leaves)
     jobs = (
-        *emptying.asked(view, held, refused="a budget allows none").evictions,
-        *emptying.asked(view, leaves).evictions,
+        *emptying.with_evictions(view, held, refused="a budget allows none").evictions,
+        *emptying.with_evictions(view, leaves).evictions,
     )
     wait = wait_of(emptying.outcome_of(replace(view, evictions=jobs)))
     assert (wait.code, wait.detail) == (WaitCode.PDB, "ml/held: a budget allows none")

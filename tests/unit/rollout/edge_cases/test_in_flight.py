@@ -48,7 +48,7 @@ from tests.unit.rollout.in_flight.step_runner import (
     wait_of,
     with_results,
 )
-from tests.unit.rollout.in_flight.test_first_write import first
+from tests.unit.rollout.in_flight.test_first_write import first_write
 from tests.unit.rollout.in_flight.test_lease_end import broken, outcome_of
 from tests.unit.rollout.in_flight.test_validation import failing_with, proven, validating
 
@@ -61,7 +61,6 @@ def with_record(view: NodeView, **changes: Any) -> NodeView:
 
 
 def unsettled(view: NodeView) -> NodeView:
-    """It was cordoned a moment ago: the taint has yet to follow."""
     assert view.lease is not None
     held = replace(view.lease, since=NOW - 0.5)  # type: ignore[type-var]
     return replace(view, lease=held, cordon_taint=False)
@@ -70,26 +69,24 @@ def unsettled(view: NodeView) -> NodeView:
 # The first write.
 
 
-def test_a_place_for_a_removal_is_no_place_for_an_upgrade() -> None:
-    assert wait_of(first(required(), place={"target": ""})).detail == (
+def test_a_grant_for_another_target_is_not_used() -> None:
+    assert wait_of(first_write(required(), place={"target": ""})).detail == (
         "its place was given for target none, and it wants another now"
     )
-    assert wait_of(first(required(), place={"target": "other"})).detail == (
+    assert wait_of(first_write(required(), place={"target": "other"})).detail == (
         "its place was given for target other, and it wants another now"
     )
 
 
-def test_whose_cordon_it_was_is_said_by_what_cordons() -> None:
+def test_only_an_operation_that_cordons_records_an_earlier_cordon() -> None:
     cordoned = replace(done(), cordoned=True, field_managers={NodeField.CORDON: (PERSON,)})
     for operation, said in ((Operation.UPGRADE, True), (Operation.VALIDATE, False)):
-        applied = node_write(first(cordoned, operation=operation)).applied
+        applied = node_write(first_write(cordoned, operation=operation)).applied
         assert applied.initially_cordoned is said
 
 
 @pytest.mark.parametrize("adopted", [True, False])
-def test_a_node_that_keeps_its_driver_is_given_back_with_the_cordon_that_was_taken_over(
-    *, adopted: bool
-) -> None:
+def test_a_pre_installed_node_is_released_with_its_adopted_cordon(*, adopted: bool) -> None:
     where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
     view = with_record(
         replace(done(excluded=True), driver_pods=(), cordoned=True), cordon_adopted=adopted
@@ -97,39 +94,39 @@ def test_a_node_that_keeps_its_driver_is_given_back_with_the_cordon_that_was_tak
     view = replace(
         view, field_managers={**view.field_managers, NodeField.CORDON: (MANAGER, OPERATOR)}
     )
-    applied = node_write(first(view, where, Operation.REMOVE)).applied
+    applied = node_write(first_write(view, where, Operation.REMOVE)).applied
     assert (applied.lease, applied.unschedulable) == (None, False if adopted else None)
 
 
-def test_so_is_one_of_which_nothing_was_written_down() -> None:
+def test_a_pre_installed_node_without_a_record_is_released() -> None:
     where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
     view = replace(done(excluded=True), driver_pods=(), record=None)
-    applied = node_write(first(view, where, Operation.REMOVE)).applied
+    applied = node_write(first_write(view, where, Operation.REMOVE)).applied
     assert (applied.lease, applied.unschedulable) == (None, None)
 
 
-def test_a_driver_under_a_label_that_no_target_has_was_not_here_before_us() -> None:
+def test_a_driver_under_an_unknown_label_is_removed() -> None:
     where = replace(pool(targets=(NEW,)), method=InstallMethod.PRE_INSTALLED)
     view = replace(done(excluded=True), driver_pods=(), driver_label="nobody's")
-    assert node_write(first(view, where, Operation.REMOVE)).applied.lease is not None
+    assert node_write(first_write(view, where, Operation.REMOVE)).applied.lease is not None
 
 
 # How a lease ends.
 
 
-def test_what_is_proven_is_told_to_those_that_are_there() -> None:
+def test_the_proven_label_is_sent_to_expected_components_only() -> None:
     view = proven()
     parts = {name: part for name, part in view.components.items() if name != "driver"}
     assert list(slot_writes(outcome_of(replace(view, components=parts)))) == ["validator"]
 
 
 @pytest.mark.parametrize("why", ["halted", ""])
-def test_a_lease_does_not_end_before_our_cordon_has_its_taint(why: str) -> None:
+def test_a_lease_does_not_end_before_the_cordon_has_its_taint(why: str) -> None:
     view = unsettled(in_flight(S.WAIT_FOR_JOBS_REQUIRED) if why else proven())
     assert step_of(outcome_of(view, why=why)).wake_at == NOW + 0.5
 
 
-def test_nor_does_a_failure_end_or_begin() -> None:
+def test_a_failure_waits_for_the_cordon_taint() -> None:
     step = step_of(outcome_of(unsettled(broken())))
     assert (step.actions, step.wake_at) == ((), NOW + 0.5)
     view = with_results(run_step(broken(), step_of(outcome_of(broken()))), "driver")
@@ -140,7 +137,7 @@ def test_nor_does_a_failure_end_or_begin() -> None:
 @pytest.mark.parametrize(
     ("unproven", "shown", "kept"), [(True, False, True), (False, False, False), (True, True, False)]
 )
-def test_the_note_about_the_cordon_stays_while_its_node_is_broken(
+def test_the_initial_cordon_note_stays_while_the_node_is_broken(
     *, unproven: bool, shown: bool, kept: bool
 ) -> None:
     view = proven() if shown else in_flight(S.WAIT_FOR_JOBS_REQUIRED)
@@ -153,13 +150,13 @@ def test_the_note_about_the_cordon_stays_while_its_node_is_broken(
     assert applied.cleared == (() if kept else (INITIALLY_CORDONED_ANNOTATION,))
 
 
-def test_a_note_of_others_that_says_something_else_is_left_alone() -> None:
+def test_a_note_of_another_manager_is_left_alone() -> None:
     view = proven()
     owners = {**view.field_managers, NodeField.INITIALLY_CORDONED: (OPERATOR,)}
     assert node_write(outcome_of(replace(view, field_managers=owners))).applied.cleared == ()
 
 
-def test_a_cordon_that_is_gone_is_not_taken_away() -> None:
+def test_a_cordon_that_is_gone_is_not_removed() -> None:
     view = with_record(required(), cordon_adopted=True)
     view = replace(
         view, field_managers={**view.field_managers, NodeField.CORDON: (MANAGER,)}, cordoned=False
@@ -169,15 +166,13 @@ def test_a_cordon_that_is_gone_is_not_taken_away() -> None:
 
 
 @pytest.mark.parametrize(("keep", "adopted"), [(False, False), (True, True)])
-def test_a_cordon_that_was_taken_over_is_ours_as_long_as_it_stays(
-    *, keep: bool, adopted: bool
-) -> None:
+def test_an_adopted_cordon_stays_ours_only_while_it_is_kept(*, keep: bool, adopted: bool) -> None:
     view = with_record(in_flight(S.WAIT_FOR_JOBS_REQUIRED), cordon_adopted=True)
     record = record_in(outcome_of(replace(view, keep_cordoned=keep), why="halted"))
     assert record.cordon_adopted is adopted
 
 
-def test_a_validation_alone_fails_like_what_was_started_and_leaves_no_proof() -> None:
+def test_a_failed_validation_leaves_no_proof() -> None:
     said = {"operation": Operation.VALIDATE, "started": False, "evidence": evidence()}
     view = with_record(validating(), **said)
     view = replace(view, components={**view.components, "validator": component()})
@@ -186,20 +181,20 @@ def test_a_validation_alone_fails_like_what_was_started_and_leaves_no_proof() ->
     assert (record.state, record.evidence) == (S.UPGRADE_FAILED, None)
 
 
-def test_what_was_not_started_keeps_its_proof_when_it_fails() -> None:
-    view = emptying.flight(S.POD_DELETION_REQUIRED, emptying.work(), record={"deadline": NOW - 1})
+def test_a_failure_before_the_start_keeps_the_proof() -> None:
+    view = emptying.evicting(S.POD_DELETION_REQUIRED, emptying.work(), record={"deadline": NOW - 1})
     assert isinstance(view.record, NodeRecord)
     record = record_in(emptying.outcome_of(view))
     assert (record.state, record.evidence) == (S.UPGRADE_FAILED, view.record.evidence)
     assert record.evidence is not None
 
 
-def test_what_was_started_has_no_proof_whatever_its_record_said() -> None:
+def test_a_failure_after_the_start_drops_the_proof() -> None:
     view = with_record(broken(), evidence=evidence())
     assert failing_with(outcome_of(view), view).evidence is None
 
 
-def test_a_failure_tells_those_that_do_something_else() -> None:
+def test_a_failure_idles_the_components_that_do_something_else() -> None:
     view = with_results(run_step(broken(), step_of(outcome_of(broken()))), "driver")
     parts = {
         **view.components,
@@ -215,22 +210,22 @@ def test_a_failure_tells_those_that_do_something_else() -> None:
 # Waits and writes.
 
 
-def test_a_wait_that_has_ended_is_not_looked_at_again_by_time() -> None:
+def test_a_wait_is_rechecked_only_after_it_began() -> None:
     wait = Wait(code=WaitCode.GATE, detail="", since=NOW)
     assert recheck_at(wait, NOW, instant()) is wait
     later = step_of(recheck_at(wait, NOW + 1, instant()))
     assert (later.wait, later.wake_at) == (wait, NOW + 1)
 
 
-def test_the_taint_of_a_cordon_that_is_not_ours_holds_up_nobody() -> None:
-    """One that is only validated, and one that somebody uncordoned."""
+def test_the_taint_of_a_foreign_cordon_holds_nothing_up() -> None:
+    """One node that is only validated, and one that a person uncordoned."""
     validated = with_record(proven(), operation=Operation.VALIDATE)
     assert record_in(outcome_of(unsettled(validated))).state == S.UPGRADE_DONE
     bared = replace(unsettled(in_flight(S.WAIT_FOR_JOBS_REQUIRED)), cordoned=False)
     assert record_in(outcome_of(bared, why="halted")).state == S.UPGRADE_REQUIRED
 
 
-def test_an_operation_that_needs_no_cordon_misses_none() -> None:
+def test_an_operation_that_needs_no_cordon_restores_none() -> None:
     view = with_record(validating(), operation=Operation.VALIDATE)
     view = replace(view, safe_load=True, cordoned=False)
     assert notices_in(outcome_of(view)) == []
@@ -239,14 +234,16 @@ def test_an_operation_that_needs_no_cordon_misses_none() -> None:
 @pytest.mark.parametrize(
     ("writers", "who"), [({}, "somebody"), ({NodeField.CORDON: PERSON}, PERSON)]
 )
-def test_who_took_our_cordon_away_is_named(writers: dict[NodeField, str], who: str) -> None:
+def test_the_manager_that_removed_our_cordon_is_named(
+    writers: dict[NodeField, str], who: str
+) -> None:
     view = replace(in_flight(S.WAIT_FOR_JOBS_REQUIRED, last_managers=writers), cordoned=False)
     (note,) = notices_in(outcome_of(view))
     assert note.message == f"{who} uncordoned the node in the middle of its upgrade: cordoned again"
 
 
 @pytest.mark.parametrize("label", ["", label_of(NEW)])
-def test_a_removal_leaves_no_driver_pod_also_none_that_no_label_brought(label: str) -> None:
+def test_a_removal_counts_every_driver_pod_as_old(label: str) -> None:
     removal = record(operation=Operation.REMOVE, target="", label="")
     assert is_old_pod(removal, driver_pod(label=label))
     upgrade = record()

@@ -32,8 +32,7 @@ def with_record(view: NodeView, **changes: Any) -> NodeView:
     return replace(view, record=replace(view.record, **changes))
 
 
-def released(**record: Any) -> NodeView:
-    """A release has begun, and everybody has answered; its reason is not kept."""
+def released_node(**record: Any) -> NodeView:
     view = with_record(quieted(), **record)
     return with_results(run_step(view, step_of(ends(view, why="halted"))), *QUIET)
 
@@ -48,27 +47,27 @@ def test_a_removal_goes_on_where_there_is_no_driver_to_keep() -> None:
     assert record_in(outcome_of(view, brought)).state == S.POD_DELETION_REQUIRED
 
 
-def test_nobody_is_turned_back_while_it_is_not_known_what_it_needs() -> None:
+def test_a_node_of_unknown_variant_is_not_released() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, variant="")
     record = record_in(outcome_of(view, granted(wide(), view, target=THIRD)))
     assert record.state == S.POD_DELETION_REQUIRED
 
 
-def test_whether_its_own_target_is_still_there_is_asked_at_the_start() -> None:
+def test_a_missing_own_target_is_checked_at_the_start_only() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
     where = replace(granted(wide(), view), builds={})
     assert record_in(outcome_of(view, where)).state == S.POD_DELETION_REQUIRED
 
 
-def test_what_is_proven_for_another_label_does_not_run_here() -> None:
+def test_a_proof_for_another_label_is_no_reason_to_stop() -> None:
     proof = evidence(THIRD)
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"evidence": proof})
     record = record_in(outcome_of(view, granted(wide(), view, target=OLD)))
     assert (record.state, record.target) == (S.WAIT_FOR_JOBS_REQUIRED, OLD)
 
 
-def test_a_node_that_gets_its_own_label_anew_is_not_done_with_it_when_it_is_released() -> None:
-    view = released(operation=Operation.SAME_LABEL, target=OLD, label=label_of(OLD))
+def test_a_released_reinstall_of_the_same_label_is_not_done() -> None:
+    view = released_node(operation=Operation.SAME_LABEL, target=OLD, label=label_of(OLD))
     record = record_in(outcome_of(view, granted(wide(), view, target=OLD)))
     assert (record.state, record.back_off_seconds) == (S.UPGRADE_REQUIRED, 600.0)
 
@@ -91,26 +90,26 @@ LATE = {"deadline": NOW - 1}
         (LATE, {"ready": False}, (), "not-ready: the Node did not become Ready in time"),
     ],
 )
-def test_the_limit_that_released_it_follows_from_what_has_passed(
+def test_the_cause_of_a_release_follows_from_the_passed_limit(
     record: dict[str, Any], view: dict[str, Any], silence: tuple[str, ...], cause: str
 ) -> None:
-    node = silenced(replace(with_record(released(), **record), **view), *silence)
+    node = silenced(replace(with_record(released_node(), **record), **view), *silence)
     assert record_in(ends(node)).cause == cause
 
 
-def test_so_does_one_that_no_driver_agent_is_expected_on() -> None:
-    view = released()
+def test_a_release_without_a_driver_agent_reports_it_as_silent() -> None:
+    view = released_node()
     parts = {name: part for name, part in view.components.items() if name != "driver"}
     record = record_in(ends(replace(view, components=parts)))
     assert record.cause == "agent-silent: its driver agent is silent"
 
 
-def test_what_is_only_validated_keeps_its_label_in_another_system() -> None:
+def test_a_mere_validation_keeps_its_label_in_another_variant() -> None:
     view = validating({"operation": Operation.VALIDATE, "started": False})
     step = step_of(outcome_of(replace(view, boot_id="boot-2", variant=KERNEL_6_9)))
     assert record_in(step).label == label_of(NEW)
 
 
-def test_so_does_a_removal() -> None:
+def test_a_removal_keeps_its_empty_label_in_another_variant() -> None:
     view = replace(removal(), boot_id="boot-2", variant=KERNEL_6_9)
     assert record_in(outcome_of(view, granted(wide(), view, target=""))).label == ""

@@ -46,12 +46,11 @@ REMOVAL = replace(PLACE, target="")
 HALTED = TargetRecord(threshold=1, failed=("gone",), halted_because="1 of 1 failures")
 
 
-def borne(given: NodeView, place: InFlight) -> NodeContribution:
+def contribution(given: NodeView, place: InFlight) -> NodeContribution:
     return contribution_of(given, place, POOL, NOW)
 
 
 def edited(*, places: dict[str, InFlight], target: str = THIRD, **changes: object) -> PoolView:
-    """A pool with these places whose policy wants a target now that is not theirs."""
     made = open_pool(upgrade=ALL, base=9, targets=(OLD, NEW, THIRD), target=target)
     assert made.rollout is not None
     status = replace(made.rollout.status, in_flight=places, **changes)
@@ -59,7 +58,6 @@ def edited(*, places: dict[str, InFlight], target: str = THIRD, **changes: objec
 
 
 def reckoned(pool: PoolView, *nodes: NodeView) -> PoolEvaluation:
-    """Where the pool stands with these nodes."""
     tally = PoolTally()
     assert pool.rollout is not None
     for one in nodes:
@@ -68,13 +66,11 @@ def reckoned(pool: PoolView, *nodes: NodeView) -> PoolEvaluation:
 
 
 def busy(name: str, *, since: float = NOW - 5, outside: bool = False) -> NodeView:
-    """A node under way to NEW, before the start."""
     made = in_flight_node(name=name, record={"outside": outside})
     return replace(made, lease=lease(name, since=since))
 
 
 def places(*nodes: NodeView, target: str = NEW, **changes: object) -> dict[str, InFlight]:
-    """Theirs, the first one the longest."""
     return {
         one.uid: replace(entry(one, token=TOKEN, target=target, since=NOW - 90 + at), **changes)
         for at, one in enumerate(nodes)
@@ -82,7 +78,7 @@ def places(*nodes: NodeView, target: str = NEW, **changes: object) -> dict[str, 
 
 
 @pytest.mark.parametrize("field", [NodeField.STATE, NodeField.LEASE, NodeField.RECORD])
-def test_what_a_beginning_wrote_shows_that_there_was_one(field: NodeField) -> None:
+def test_an_owned_field_shows_that_an_operation_began(field: NodeField) -> None:
     said: dict[str, Any] = {
         "state": "upgrade-required",
         "lease": MalformedAnnotation("{"),
@@ -90,34 +86,32 @@ def test_what_a_beginning_wrote_shows_that_there_was_one(field: NodeField) -> No
     }
     owners = {field: (MANAGER,)}
     left = replace(node(field_managers=owners), **{field.value: said[field.value]})
-    assert borne(left, PLACE).ending is EntryResult.FAILED
-    emptied = borne(node(field_managers=owners), PLACE)
+    assert contribution(left, PLACE).ending is EntryResult.FAILED
+    emptied = contribution(node(field_managers=owners), PLACE)
     assert (emptied.ending, emptied.entry) == (None, PLACE)
 
 
 @pytest.mark.parametrize("held", [lease(owner=LeaseOwner.HUMAN), MalformedAnnotation("{")])
-def test_what_somebody_else_wrote_there_is_no_beginning(held: object) -> None:
-    """A person took the node before we did."""
+def test_a_field_of_another_manager_is_no_beginning(held: object) -> None:
     taken = node(lease=held, field_managers={NodeField.LEASE: ("somebody",)})
-    assert borne(taken, PLACE).ending is None
+    assert contribution(taken, PLACE).ending is None
 
 
 def test_a_removal_that_has_not_begun_keeps_its_place_while_there_is_a_label() -> None:
-    assert borne(node(driver_label=label_of(OLD)), REMOVAL).ending is None
-    assert borne(node(), REMOVAL).ending is EntryResult.REMOVED
+    assert contribution(node(driver_label=label_of(OLD)), REMOVAL).ending is None
+    assert contribution(node(), REMOVAL).ending is EntryResult.REMOVED
 
 
-def test_a_removal_that_fails_counts_for_no_target() -> None:
+def test_a_failed_removal_counts_for_no_target() -> None:
     begun = component(highest_order=Order(REMOVAL.token, 1))
     given = node(driver_label=label_of(OLD), components={"driver": begun})
-    assert borne(given, REMOVAL).ending is EntryResult.REMOVED
+    assert contribution(given, REMOVAL).ending is EntryResult.REMOVED
 
 
 @pytest.mark.parametrize(("base", "threshold"), [(100, 50), (0, 2)])
-def test_a_target_is_reckoned_from_the_base_or_who_is_present_where_there_is_none(
+def test_a_threshold_is_computed_from_the_base_or_the_present_nodes(
     base: int, threshold: int
 ) -> None:
-    """Also one of which nothing is known but that a node is on its way to it."""
     strategy = StrategySpec(failure_threshold="50%")
     grants = open_pool(upgrade=ALL, base=base, strategy=strategy)
     assert written(decided(grants, *candidates(4))).targets[NEW].threshold == threshold
@@ -125,13 +119,13 @@ def test_a_target_is_reckoned_from_the_base_or_who_is_present_where_there_is_non
     assert reckoned(unheard, *map(busy, "abcd")).records[NEW].threshold == threshold
 
 
-def test_a_grant_to_remove_is_kept_whatever_is_wanted() -> None:
+def test_a_removal_grant_is_kept_whatever_target_is_wanted() -> None:
     waits = candidate("n")
     made = reckoned(edited(places={waits.uid: entry(waits, target="")}), waits)
     assert made.withdrawn == frozenset()
 
 
-def test_only_who_joins_keeps_a_grant_on_the_last_good_target_and_on_no_other() -> None:
+def test_only_a_joining_node_keeps_a_grant_on_the_last_good_target() -> None:
     joins, runs = without_driver(node("joins")), candidate("runs")
     good = TargetRecord(threshold=1, proven=True, proven_at=NOW - 999)
     for target, dropped in ((OLD, {runs.uid}), (NEW, {runs.uid, joins.uid})):
@@ -141,13 +135,13 @@ def test_only_who_joins_keeps_a_grant_on_the_last_good_target_and_on_no_other() 
 
 
 @pytest.mark.parametrize("changes", [{"gone": True}, {"held": ("it is wrong",)}, {"target": ""}])
-def test_without_a_word_on_what_is_wanted_nobody_is_moved(changes: dict[str, object]) -> None:
+def test_no_node_is_retargeted_while_the_target_is_unknown(changes: dict[str, object]) -> None:
     one = busy("n")
     made = reckoned(replace(edited(places=places(one)), **changes), one)
     assert (dict(made.retargeted), dict(made.constraints.to_release)) == ({}, {})
 
 
-def test_who_is_moved_outside_the_counts_takes_no_place_from_the_next() -> None:
+def test_a_retargeted_node_outside_the_counts_takes_no_slot() -> None:
     first, second = busy("first", outside=True), busy("second")
     granted = places(first, second)
     granted[first.uid] = replace(granted[first.uid], outside=True)
@@ -155,14 +149,14 @@ def test_who_is_moved_outside_the_counts_takes_no_place_from_the_next() -> None:
     assert made.retargeted.keys() == {first.uid, second.uid}
 
 
-def test_who_is_moved_back_to_what_it_counts_for_needs_no_other_place() -> None:
+def test_a_node_moved_back_to_its_counted_target_needs_no_slot() -> None:
     one = busy("n")
     pool = edited(places=places(one, target=THIRD), target=NEW)
     assert reckoned(pool, one).retargeted.keys() == {one.uid}
 
 
 @pytest.mark.parametrize("outside", [False, True])
-def test_nobody_is_moved_to_a_halted_target_though_it_was_proven(*, outside: bool) -> None:
+def test_no_node_is_retargeted_to_a_halted_target(*, outside: bool) -> None:
     one = busy("n", outside=outside)
     proven = replace(HALTED, proven=True, proven_at=NOW - 99)
     pool = edited(places=places(one, outside=outside), targets={THIRD: proven})
@@ -181,15 +175,15 @@ def test_only_as_many_are_moved_as_the_proof_has_places() -> None:
     assert made.constraints.to_release == {"uid-second": why}
 
 
-def test_where_the_target_is_proven_all_are_moved() -> None:
+def test_all_nodes_are_retargeted_to_a_proven_target() -> None:
     nodes = [busy("first"), busy("second")]
     proven = TargetRecord(threshold=1, proven=True)
     made = reckoned(edited(places=places(*nodes), targets={THIRD: proven}), *nodes)
     assert made.retargeted.keys() == {"uid-first", "uid-second"}
 
 
-def test_who_is_outside_the_counts_is_moved_though_there_are_more_than_may_be() -> None:
-    """A person took back what he had accepted."""
+def test_a_node_outside_the_counts_is_retargeted_beyond_the_limit() -> None:
+    """A person lowered the number of accepted failures."""
     there = [in_flight_node(name=name, record={"target": THIRD}) for name in ("one", "two")]
     moves = busy("moves", outside=True)
     granted = places(*there, target=THIRD) | places(moves, outside=True)
@@ -197,8 +191,8 @@ def test_who_is_outside_the_counts_is_moved_though_there_are_more_than_may_be() 
     assert reckoned(pool, *there, moves).retargeted.keys() == {moves.uid}
 
 
-def test_a_beginning_that_takes_nothing_away_waits_for_no_budget() -> None:
-    """One that is only validated, and a bare one; beside them one that is taken away."""
+def test_a_start_that_costs_no_availability_needs_no_budget() -> None:
+    """A validation, a start on an unoccupied node, and beside them one that costs availability."""
     validated, bare, taken = (
         candidate("validated"),
         without_driver(node("bare")),
@@ -214,7 +208,7 @@ def test_a_beginning_that_takes_nothing_away_waits_for_no_budget() -> None:
     assert reckoned(none, validated, bare, taken).held_back == {taken.uid}
 
 
-def test_what_was_put_into_the_sets_is_out_of_them_when_its_node_comes_to_nothing() -> None:
+def test_a_tally_forgets_nodes_that_no_longer_count() -> None:
     tally = PoolTally()
     for one, place in ((failed("n"), None), (done("n"), replace(PLACE, token=TOKEN))):
         tally.put(contribution_of(one, place, POOL, NOW))
@@ -224,9 +218,7 @@ def test_what_was_put_into_the_sets_is_out_of_them_when_its_node_comes_to_nothin
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_what_is_complete_and_not_wanted_is_kept_while_somebody_is_on_his_way_to_it(
-    *, kept: bool
-) -> None:
+def test_an_unwanted_complete_target_is_kept_while_a_node_moves_to_it(*, kept: bool) -> None:
     one = busy("n")
     old = TargetRecord(threshold=1, complete=True, proven=True, proven_at=NOW - 999)
     good = replace(old, proven_at=NOW - 99)

@@ -46,27 +46,29 @@ from tests.unit.rollout.in_flight.test_start import (
 LABEL = label_of(NEW)
 
 
-def test_before_the_start_only_the_limit_in_the_slot_ends_the_wait() -> None:
-    """The state's own is for its pods."""
+def test_before_the_start_only_the_slot_deadline_ends_the_wait() -> None:
+    """The deadline of the state is for its pods."""
     late = in_flight(S.POD_DELETION_REQUIRED, record={"deadline": NOW + 10})
     view = run_step(late, step_of(outcome_of(late)))
     assert wait_of(outcome_of(view)).until == NOW + LIMIT
 
 
 @pytest.mark.parametrize(("deadline", "until"), [(NOW + 10, NOW + 10), (None, NOW + LIMIT)])
-def test_after_it_the_limit_of_the_start_does_too(deadline: float | None, until: float) -> None:
+def test_after_the_start_the_state_deadline_ends_the_wait_too(
+    deadline: float | None, until: float
+) -> None:
     view = restarting(WAITS_AT_GATE, record={"deadline": deadline})
     asked = component(command(Quiesce(), order=(TOKEN, 1), deadline=NOW + LIMIT))
     assert wait_of(restarts(with_component(view, "plugin", asked))).until == until
 
 
-def test_what_was_told_under_an_earlier_lease_is_told_anew() -> None:
+def test_a_command_of_an_earlier_lease_is_sent_again() -> None:
     before = component(command(Quiesce(), order=(TOKEN - 1, 1), deadline=NOW + LIMIT))
     view = with_results(with_component(emptied(), "plugin", before), "plugin")
     assert "plugin" in slot_writes(outcome_of(view))
 
 
-def test_who_overtook_a_command_is_told_once_more_until_the_limit_and_then_it_is_too_late() -> None:
+def test_a_superseded_command_is_sent_again_until_the_limit() -> None:
     view = with_results(quiescing(), "plugin", "discovery", "validator")
     view = with_results(view, "telemetry", outcome="superseded")
     assert slot_writes(outcome_of(view)) == {"telemetry": Quiesce()}
@@ -75,13 +77,13 @@ def test_who_overtook_a_command_is_told_once_more_until_the_limit_and_then_it_is
     assert step.because.startswith("released: quiesce: telemetry could not")
 
 
-def test_who_gives_no_reason_is_quoted_with_its_outcome() -> None:
+def test_a_failure_without_a_message_is_quoted_with_its_outcome() -> None:
     view = with_results(quiescing(), "plugin", "discovery", "validator")
     view = with_results(view, "telemetry", outcome="failed")
     assert wait_of(outcome_of(view)).detail == "telemetry could not: failed"
 
 
-def test_the_start_says_what_becomes_of_the_label() -> None:
+def test_the_start_names_the_new_driver_label() -> None:
     assert step_of(outcome_of(quiet())).because == f"the start: its driver label becomes {LABEL}"
     removed = {"operation": Operation.REMOVE, "target": "", "label": "", "deadline": NOW + 300}
     view = in_flight(S.POD_DELETION_REQUIRED, record=removed, excluded=True)
@@ -100,14 +102,14 @@ def test_the_start_says_what_becomes_of_the_label() -> None:
         (Operation.UPGRADE, True, OLD, True),
     ],
 )
-def test_which_pod_has_to_go_before_the_next_is_let_in(
+def test_which_pod_has_to_go_before_the_next_is_admitted(
     operation: Operation, target: str, *, waits: bool, goes: bool
 ) -> None:
     view = done(target=target, safe_load=waits)
     assert (old_driver_pod(view, LABEL, operation) is not None) is goes
 
 
-def test_only_the_right_driver_gets_the_leave_for_which_it_waits() -> None:
+def test_safe_load_is_cleared_for_the_right_driver_only() -> None:
     waiting = done(safe_load=True)
     assert safe_load_to_clear(waiting, LABEL) == (SAFE_LOAD_ANNOTATION,)
     assert safe_load_to_clear(replace(waiting, driver_pods=(driver_pod(OLD),)), LABEL) == ()
@@ -118,7 +120,7 @@ def test_only_the_right_driver_gets_the_leave_for_which_it_waits() -> None:
     ("detail", "said"),
     [("generation 4", "generation 4"), ("", f"the driver of target {NEW} is being changed")],
 )
-def test_why_a_target_is_not_settled_is_said(detail: str, said: str) -> None:
+def test_an_unsettled_target_reports_its_detail(detail: str, said: str) -> None:
     view = quiet()
     where = with_build(granted(pool(), view), readiness=Readiness.UNSETTLED, detail=detail)
     assert wait_of(outcome_of(view, where=where)).detail == said

@@ -1,4 +1,4 @@
-"""Somebody edited or stripped the driver label (docs/states.md#people)."""
+"""Edits of the driver label (docs/states.md#people)."""
 
 import pytest
 from msgspec.structs import replace
@@ -59,8 +59,7 @@ def note(step: object) -> Notice:
     return action
 
 
-def settled(node: NodeView, pool: PoolView, *, at: float) -> object:
-    """What is said of the node once its slots are quiet."""
+def outcome_with_idle_slots(node: NodeView, pool: PoolView, *, at: float) -> object:
     alive = {name: replace(one, silent_at=at + HOUR) for name, one in node.components.items()}
     node = replace(node, components=alive)
     outcome = step_at_rest(node, pool, instant(at))
@@ -70,7 +69,7 @@ def settled(node: NodeView, pool: PoolView, *, at: float) -> object:
 
 
 @pytest.mark.parametrize("label", ["", label_of(OLD), "nonsense"], ids=["stripped", "old", "odd"])
-def test_on_a_done_node_it_is_stamped_again_after_a_back_off(label: str) -> None:
+def test_an_edited_label_on_a_done_node_is_stamped_again_after_a_back_off(label: str) -> None:
     node = edited(done(), label)
     step = handle_edits(node, pool(), instant())
     applied = write(step).applied
@@ -87,25 +86,25 @@ def test_on_a_done_node_it_is_stamped_again_after_a_back_off(label: str) -> None
     later = apply_step(node, step)
     assert later.driver_label == label
     assert handle_edits(later, pool(), instant()) is None
-    waits = settled(later, pool(), at=NOW + 1)
+    waits = outcome_with_idle_slots(later, pool(), at=NOW + 1)
     assert isinstance(waits, Wait)
     assert (waits.code, waits.until) == ("back-off", NOW + 10 * MINUTES)
     assert PERSON in waits.detail
-    outcome = settled(later, pool(), at=NOW + 10 * MINUTES)
+    outcome = outcome_with_idle_slots(later, pool(), at=NOW + 10 * MINUTES)
     assert isinstance(outcome, Candidate)
     assert (outcome.operation, outcome.label) == (Operation.SAME_LABEL, label_of(NEW))
 
 
-def test_a_new_target_ends_that_back_off() -> None:
+def test_a_new_target_ends_the_back_off() -> None:
     node = edited(done(target=OLD), "")
     step = handle_edits(node, pool(), instant())
     assert isinstance(step, Step)
-    outcome = settled(apply_step(node, step), pool(), at=NOW + 1)
+    outcome = outcome_with_idle_slots(apply_step(node, step), pool(), at=NOW + 1)
     assert isinstance(outcome, Candidate)
     assert (outcome.operation, outcome.label) == (Operation.UPGRADE, label_of(NEW))
 
 
-def test_it_doubles_where_it_was_not_over() -> None:
+def test_the_back_off_doubles_where_one_was_recorded() -> None:
     made = done()
     record = current_record(made)
     assert record is not None
@@ -115,7 +114,7 @@ def test_it_doubles_where_it_was_not_over() -> None:
     assert again.back_off_seconds == 6 * HOUR
 
 
-def test_who_puts_it_back_himself_has_it_validated_again() -> None:
+def test_a_restored_label_is_validated_again() -> None:
     node = edited(done(), "")
     step = handle_edits(node, pool(), instant())
     assert isinstance(step, Step)
@@ -124,7 +123,7 @@ def test_who_puts_it_back_himself_has_it_validated_again() -> None:
         driver_label=label_of(NEW),
         driver_pods=(driver_pod(uid="pod-b", started=NOW + 60),),
     )
-    outcome = settled(back, pool(), at=NOW + 120)
+    outcome = outcome_with_idle_slots(back, pool(), at=NOW + 120)
     assert isinstance(outcome, Candidate)
     assert outcome.operation is Operation.VALIDATE
 
@@ -150,7 +149,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("case", LEFT)
-def test_elsewhere_the_edit_itself_changes_nothing(case: str) -> None:
+def test_where_a_label_edit_changes_nothing(case: str) -> None:
     node, pool, now = LEFT[case]
     assert handle_edits(node, pool, now) is None
 
@@ -160,7 +159,7 @@ def test_elsewhere_the_edit_itself_changes_nothing(case: str) -> None:
 
 @pytest.mark.parametrize("state", ["pod-restart-required", "validation-required"])
 @pytest.mark.parametrize("label", ["", label_of(OLD)], ids=["stripped", "back to the old one"])
-def test_in_flight_it_is_stamped_again_and_all_proof_is_void(state: str, label: str) -> None:
+def test_a_label_edit_in_flight_restamps_and_voids_the_proof(state: str, label: str) -> None:
     node = edited(in_flight_node(state, record={"evidence": evidence(NEW)}), label)
     was = current_record(node)
     assert was is not None
@@ -186,7 +185,7 @@ def test_in_flight_it_is_stamped_again_and_all_proof_is_void(state: str, label: 
     assert PERSON in again.who
 
 
-def test_a_removal_under_way_has_its_label_taken_away_again() -> None:
+def test_a_label_added_during_a_removal_is_removed_again() -> None:
     removing = in_flight_node(
         "pod-restart-required",
         record={"operation": Operation.REMOVE, "label": "", "target": ""},

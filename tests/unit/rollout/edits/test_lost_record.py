@@ -1,4 +1,4 @@
-"""A record that is gone, unreadable or not ours: nothing is done until a person says what."""
+"""Records that are gone or unreadable: nothing happens until a person decides."""
 
 import pytest
 from msgspec.structs import replace
@@ -57,7 +57,6 @@ from tests.unit.rollout.builders import (
 
 
 def without(node: NodeView, *fields: NodeField) -> NodeView:
-    """The node, with nobody owning these fields any more."""
     owners = {field: names for field, names in node.field_managers.items() if field not in fields}
     return replace(node, field_managers=owners)
 
@@ -130,7 +129,7 @@ LOST: dict[str, tuple[NodeView, PoolView]] = {
 
 
 @pytest.mark.parametrize("case", LOST)
-def test_it_is_not_ours_any_more_until_a_person_says_so(case: str) -> None:
+def test_a_node_with_a_lost_record_is_left_alone(case: str) -> None:
     node, pool = LOST[case]
     outcome = handle_edits(node, pool, instant())
     waits = outcome.wait if isinstance(outcome, Step) else outcome
@@ -154,7 +153,7 @@ COMMANDED = {
 STRIPPED = no_lease(in_flight_node("pod-restart-required", components=COMMANDED))
 
 
-def test_without_a_lease_no_command_is_left_standing_that_nobody_has_begun() -> None:
+def test_commands_that_have_not_begun_are_withdrawn_without_a_lease() -> None:
     step = handle_edits(STRIPPED, pool(), instant())
     assert isinstance(step, Step)
     slots = [action for action in step.actions if isinstance(action, WriteSlot)]
@@ -179,7 +178,9 @@ def replaced(**parts: Component) -> NodeView:
         (STRIPPED, NOW - 5),
     ],
 )
-def test_who_is_at_work_or_leased_is_let_be(view: NodeView, away: float | None) -> None:
+def test_a_command_in_progress_or_under_a_lease_is_not_withdrawn(
+    view: NodeView, away: float | None
+) -> None:
     outcome = handle_edits(view, pool(), instant(bus_down_since=away))
     assert isinstance(outcome, Wait)
     assert outcome.code == "record-lost"
@@ -192,7 +193,7 @@ def test_who_is_at_work_or_leased_is_let_be(view: NodeView, away: float | None) 
         component(SWAP, progress=replace(AT_WORK, op=0)),
     ],
 )
-def test_who_was_at_work_on_something_else_or_has_ended_is_not_at_work(driver: Component) -> None:
+def test_finished_or_unrelated_progress_does_not_keep_a_command(driver: Component) -> None:
     step = handle_edits(replaced(driver=driver), pool(), instant())
     assert isinstance(step, Step)
     assert len(step.actions) == 2
@@ -252,12 +253,12 @@ NOT_LOST: dict[str, tuple[NodeView, PoolView]] = {
 
 
 @pytest.mark.parametrize("case", NOT_LOST)
-def test_without_a_sign_of_us_nothing_is_lost(case: str) -> None:
+def test_without_a_managed_field_no_record_is_lost(case: str) -> None:
     node, pool = NOT_LOST[case]
     assert handle_edits(node, pool, instant()) is None
 
 
-def test_removed_without_record_and_the_label_right_is_validated_as_at_first() -> None:
+def test_a_stripped_node_with_the_right_label_starts_over() -> None:
     stripped, here = NOT_LOST["removed, no record, and the driver label is right"]
     outcome = step_at_rest(stripped, here, instant())
     assert isinstance(outcome, Candidate)
@@ -271,7 +272,7 @@ def test_removed_without_record_and_the_label_right_is_validated_as_at_first() -
 # What a person then asks for.
 
 
-def asking(case: str, request: NodeRequest) -> NodeView:
+def requesting(case: str, request: NodeRequest) -> NodeView:
     made, _ = LOST[case]
     owners = {**made.field_managers, NodeField.REQUEST: (PERSON,)}
     return replace(
@@ -305,9 +306,9 @@ ADOPTED = {
 
 
 @pytest.mark.parametrize("case", ADOPTED)
-def test_adopt_takes_it_as_its_labels_have_it_with_nothing_proven(case: str) -> None:
+def test_adoption_follows_the_labels_with_nothing_proven(case: str) -> None:
     state, started = ADOPTED[case]
-    node = asking(case, NodeRequest.ADOPT)
+    node = requesting(case, NodeRequest.ADOPT)
     here = LOST[case][1]
     applied, _, later = answer(node, here)
     made = applied.record
@@ -323,8 +324,8 @@ def test_adopt_takes_it_as_its_labels_have_it_with_nothing_proven(case: str) -> 
 
 
 @pytest.mark.parametrize("known_to", ["record", "lease", "agent", "slot", "standing", "Rollout"])
-def test_adopted_it_counts_on_from_the_highest_token_that_anybody_knows(known_to: str) -> None:
-    made, here, high = asking("the lease is garbled", NodeRequest.ADOPT), pool(), TOKEN + 30
+def test_adoption_continues_from_the_highest_known_token(known_to: str) -> None:
+    made, here, high = requesting("the lease is garbled", NodeRequest.ADOPT), pool(), TOKEN + 30
     assert isinstance(made.record, NodeRecord)
     place = InFlight(node=made.name, token=high, target=NEW, since=NOW)
     match known_to:
@@ -345,8 +346,8 @@ def test_adopted_it_counts_on_from_the_highest_token_that_anybody_knows(known_to
     assert applied.record.token == high
 
 
-def test_adopted_as_done_it_has_to_be_validated() -> None:
-    node = asking("garbled, done", NodeRequest.ADOPT)
+def test_a_node_adopted_as_done_is_validated() -> None:
+    node = requesting("garbled, done", NodeRequest.ADOPT)
     _, _, later = answer(node, pool())
     quiet = step_at_rest(later, pool(), instant())
     assert isinstance(quiet, Step)
@@ -355,15 +356,15 @@ def test_adopted_as_done_it_has_to_be_validated() -> None:
     assert outcome.operation is Operation.VALIDATE
 
 
-def test_adopted_it_knows_of_which_target_its_label_is() -> None:
-    applied, _, _ = answer(asking("gone, done", NodeRequest.ADOPT), pool())
+def test_adoption_finds_the_target_of_the_label() -> None:
+    applied, _, _ = answer(requesting("gone, done", NodeRequest.ADOPT), pool())
     assert applied.record is not None
     assert applied.record.target == OLD
 
 
-def test_forget_leaves_what_may_be_in_use_and_our_cordon() -> None:
+def test_forget_keeps_a_wanted_label_and_our_cordon() -> None:
     case = "the lease is garbled"
-    applied, told, later = answer(asking(case, NodeRequest.FORGET), pool())
+    applied, told, later = answer(requesting(case, NodeRequest.FORGET), pool())
     assert applied == NodeApplyConfiguration(
         driver_label=label_of(NEW), unschedulable=True, cleared=(REQUEST_ANNOTATION,)
     )
@@ -373,10 +374,10 @@ def test_forget_leaves_what_may_be_in_use_and_our_cordon() -> None:
 
 
 @pytest.mark.parametrize("request_", [NodeRequest.ADOPT, NodeRequest.FORGET])
-def test_what_others_wrote_over_ours_is_taken_away_with_it(request_: NodeRequest) -> None:
-    """Left out of an apply it would stay, and be in the way for ever."""
+def test_adopt_and_forget_remove_fields_that_others_overwrote(request_: NodeRequest) -> None:
+    """A field left out of an apply would stay for ever."""
     case = "garbled by somebody, who then removed the state"
-    made = asking(case, request_)
+    made = requesting(case, request_)
     made = replace(
         made,
         state="nonsense",
@@ -394,8 +395,8 @@ def test_what_others_wrote_over_ours_is_taken_away_with_it(request_: NodeRequest
     assert handle_edits(later, pool(), instant()) is None
 
 
-def test_forget_gives_up_a_label_that_is_not_wanted() -> None:
-    applied, told, later = answer(asking("gone, done", NodeRequest.FORGET), pool())
+def test_forget_drops_a_label_that_is_not_wanted() -> None:
+    applied, told, later = answer(requesting("gone, done", NodeRequest.FORGET), pool())
     assert applied == NodeApplyConfiguration(cleared=(REQUEST_ANNOTATION,))
     assert "driver label" in told.message
     assert handle_edits(later, pool(), instant()) is None
@@ -404,6 +405,6 @@ def test_forget_gives_up_a_label_that_is_not_wanted() -> None:
     assert outcome.operation is Operation.TAKE_OVER
 
 
-def test_a_state_beside_a_record_of_an_earlier_node_is_void_with_it() -> None:
+def test_a_state_beside_the_record_of_an_earlier_node_is_void() -> None:
     said = record(node_uid="uid-of-earlier")
     assert handle_edits(node(record=said, state="upgrade-done"), pool(), instant()) is None

@@ -1,4 +1,4 @@
-"""What is said of edits that are not taken back again: what stands there, and what should."""
+"""Second edits: what the label is, and what the record says."""
 
 import pytest
 from msgspec.structs import replace
@@ -54,7 +54,7 @@ SAID: dict[str, tuple[NodeView, str]] = {
 
 
 @pytest.mark.parametrize("what", SAID)
-def test_what_stands_there_and_what_should(what: str) -> None:
+def test_a_second_edit_names_what_to_restore(what: str) -> None:
     view, said = SAID[what]
     record = current_record(view)
     assert record is not None

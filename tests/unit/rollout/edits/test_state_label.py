@@ -1,4 +1,4 @@
-"""Somebody edited the state label (docs/states.md#people)."""
+"""Edits of the state label (docs/states.md#people)."""
 
 import pytest
 from msgspec.structs import replace
@@ -27,7 +27,7 @@ from tests.unit.rollout.builders import (
 
 
 def edited(node: NodeView, state: str, *, by: str = PERSON) -> NodeView:
-    """As the API server shows it: who wrote last owns it; what was removed, nobody."""
+    """Return the node as the API server shows it: a removed label has no owner."""
     owners = {**node.field_managers, NodeField.STATE: (by,)}
     if not state:
         del owners[NodeField.STATE]
@@ -56,7 +56,7 @@ RETRIED = {
 
 
 @pytest.mark.parametrize("case", RETRIED)
-def test_upgrade_required_on_a_node_that_has_ended_is_a_retry(case: str) -> None:
+def test_upgrade_required_on_a_finished_node_is_a_retry(case: str) -> None:
     ended, proof = RETRIED[case]
     node = edited(ended, "upgrade-required")
     step = handle_edits(node, pool(), instant())
@@ -75,7 +75,7 @@ def test_upgrade_required_on_a_node_that_has_ended_is_a_retry(case: str) -> None
     assert isinstance(outcome, Candidate)
 
 
-def test_what_is_asked_for_is_done_though_the_evidence_fits() -> None:
+def test_a_requested_retry_is_done_despite_matching_evidence() -> None:
     node = edited(done(), "upgrade-required")
     step = handle_edits(node, pool(), instant())
     assert isinstance(step, Step)
@@ -84,7 +84,7 @@ def test_what_is_asked_for_is_done_though_the_evidence_fits() -> None:
     assert outcome.operation is Operation.SAME_LABEL
 
 
-def test_a_retry_ends_a_back_off_and_forgets_restarts() -> None:
+def test_a_retry_ends_back_off_and_restarts() -> None:
     made = done()
     record = current_record(made)
     assert record is not None
@@ -124,7 +124,9 @@ OTHER = [
 
 
 @pytest.mark.parametrize(("name", "node", "state"), OTHER, ids=lambda one: str(one)[:24])
-def test_all_else_is_taken_back_once_and_told(name: str, node: NodeView, state: str) -> None:
+def test_any_other_edit_is_reverted_once_and_reported(
+    name: str, node: NodeView, state: str
+) -> None:
     was = current_record(node)
     assert was is not None
     touched = edited(node, state)
@@ -147,12 +149,12 @@ def test_all_else_is_taken_back_once_and_told(name: str, node: NodeView, state: 
     assert handle_edits(edited(back, was.state), pool(), instant()) is None
 
 
-def test_who_removed_it_is_not_known_and_that_is_said() -> None:
+def test_a_removed_label_has_no_known_manager() -> None:
     node = replace(edited(done(), ""), last_managers={})
     assert note(handle_edits(node, pool(), instant())).manager == "somebody"
 
 
-def test_a_wish_is_no_new_attempt_so_edits_count_on_until_one_begins() -> None:
+def test_a_stamp_keeps_the_edit_count() -> None:
     made = done(target=OLD)
     record = current_record(made)
     assert record is not None
@@ -162,7 +164,7 @@ def test_a_wish_is_no_new_attempt_so_edits_count_on_until_one_begins() -> None:
     assert stamped.edits == 1
 
 
-def test_after_two_edits_a_retry_is_still_heard() -> None:
+def test_a_retry_is_accepted_after_two_edits() -> None:
     made = failed()
     record = current_record(made)
     assert record is not None
@@ -173,25 +175,25 @@ def test_after_two_edits_a_retry_is_still_heard() -> None:
 
 
 @pytest.mark.parametrize("state", ["cordon-required", "upgrade-required"])
-def test_an_operator_at_work_here_is_not_fought_over_the_label(state: str) -> None:
+def test_a_live_foreign_operator_keeps_its_state_label(state: str) -> None:
     node = edited(done(), state, by="gpu-operator")
     outcome = handle_edits(node, pool(), instant(foreign_operator="gpu-operator leads here"))
     assert isinstance(outcome, Wait)
     assert outcome.code == "foreign-operator"
 
 
-def test_a_node_that_somebody_else_has_leased_is_his() -> None:
+def test_a_node_under_a_foreign_lease_is_left_alone() -> None:
     node = edited(done(lease=lease(owner=LeaseOwner.HUMAN)), "nonsense")
     assert handle_edits(node, pool(), instant()) is None
 
 
-def test_a_label_of_the_same_value_is_no_edit_whoever_wrote_it() -> None:
+def test_a_label_of_the_same_value_is_no_edit() -> None:
     shared = {**done().field_managers, NodeField.STATE: (MANAGER, PERSON)}
     assert handle_edits(done(field_managers=shared), pool(), instant()) is None
 
 
-def test_a_person_who_edits_label_and_cordon_of_a_leased_node_loses_both() -> None:
-    """The cordon is ours to keep while pods leave; it is put back with the same write."""
+def test_edits_of_label_and_cordon_are_reverted_together() -> None:
+    """The same write restores both."""
     node = edited(in_flight_node("wait-for-jobs-required"), "upgrade-done")
     owners = {
         field: names

@@ -1,6 +1,6 @@
-"""Carries steps out on a view of one node, and lets its machine answer as one that works does.
+"""Runs steps on a view of one node, and simulates the answers of its machine.
 
-Nothing here decides. `carried` is the API server and the bus; `reacted` the cluster and the agents.
+`run_step` stands for the API server and the bus, `react` for the cluster and the agents.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,13 +44,13 @@ from tests.unit.rollout.builders import (
 )
 
 TOKEN = 8
-"""Of the leases here: above the one under which the slots were told to idle."""
+"""Newer than the lease under which the slots were idled."""
 
 
 def in_flight(
     state: UpgradeState, *, record: Mapping[str, Any] | None = None, **changes: Any
 ) -> NodeView:
-    """A node in this state under a lease that is newer than what its slots say."""
+    """Return a node in this state under a lease newer than its slots."""
     held = lease(token=TOKEN)
     old = None if state in STARTED else evidence(OLD)
     said = {"token": TOKEN, "evidence": old, **(record or {})}
@@ -59,13 +59,12 @@ def in_flight(
 
 
 def step_of(outcome: NodeOutcome) -> Step:
-    """The outcome, which is a step."""
     assert isinstance(outcome, Step), outcome
     return outcome
 
 
 def wait_of(outcome: NodeOutcome) -> Wait:
-    """What it waits for: an outcome that does nothing."""
+    """Return the wait of an outcome without actions."""
     if isinstance(outcome, Step):
         assert not outcome.actions, outcome
         outcome = outcome.wait
@@ -74,20 +73,17 @@ def wait_of(outcome: NodeOutcome) -> Wait:
 
 
 def node_write(outcome: NodeOutcome) -> WriteNode:
-    """The one write to the Node in a step."""
     (write,) = (action for action in step_of(outcome).actions if isinstance(action, WriteNode))
     return write
 
 
 def record_in(outcome: NodeOutcome) -> NodeRecord:
-    """The record that is written."""
     record = node_write(outcome).applied.record
     assert record is not None
     return record
 
 
 def slot_writes(outcome: NodeOutcome) -> dict[str, object]:
-    """What slots are told, by component."""
     actions = step_of(outcome).actions
     return {
         action.component: action.command.open()
@@ -97,7 +93,6 @@ def slot_writes(outcome: NodeOutcome) -> dict[str, object]:
 
 
 def notices_in(outcome: NodeOutcome) -> list[Notice]:
-    """What is told beside."""
     return [action for action in step_of(outcome).actions if isinstance(action, Notice)]
 
 
@@ -105,7 +100,6 @@ def notices_in(outcome: NodeOutcome) -> list[Notice]:
 
 
 def run_step(node: NodeView, step: Step) -> NodeView:
-    """The node after all of a step's actions."""
     for action in step.actions:
         match action:
             case WriteNode() | WriteSlot():
@@ -128,14 +122,12 @@ def run_step(node: NodeView, step: Step) -> NodeView:
 
 
 def with_component(node: NodeView, name: str, component: Component) -> NodeView:
-    """The node with one of its components changed."""
     return replace(node, components={**node.components, name: component})
 
 
 def with_results(
     node: NodeView, *names: str, outcome: str = "done", code: str = "", message: str = ""
 ) -> NodeView:
-    """The ops in these slots have ended."""
     for name in names:
         component = node.components[name]
         assert component.slot is not None
@@ -147,7 +139,6 @@ def with_results(
 
 
 def at_phase(node: NodeView, name: str, phase: str, detail: str = "") -> NodeView:
-    """The op in this slot is under way."""
     component = node.components[name]
     slot = component.slot
     assert slot is not None
@@ -165,7 +156,6 @@ def at_phase(node: NodeView, name: str, phase: str, detail: str = "") -> NodeVie
 
 
 def silenced(node: NodeView, *names: str) -> NodeView:
-    """These components have not been heard of for long."""
     for name in names:
         component = replace(node.components[name], last_beat=NOW - 1000, silent_at=NOW - 800)
         node = with_component(node, name, component)
@@ -173,7 +163,6 @@ def silenced(node: NodeView, *names: str) -> NodeView:
 
 
 def with_beats(node: NodeView, at: float) -> NodeView:
-    """All components beat now."""
     components = {
         name: replace(component, last_beat=at, silent_at=at + 180)
         for name, component in node.components.items()
@@ -182,7 +171,6 @@ def with_beats(node: NodeView, at: float) -> NodeView:
 
 
 def new_pod(node: NodeView, at: float = NOW, **changes: object) -> DriverPod:
-    """A driver pod of the node's label, made by its DaemonSet."""
     made = DriverPod(
         namespace="gpu-operator",
         name=f"driver-{node.name}-{int(at)}",
@@ -198,7 +186,7 @@ def new_pod(node: NodeView, at: float = NOW, **changes: object) -> DriverPod:
 
 
 def react(node: NodeView, now: Instant) -> NodeView:
-    """The node a while later: whoever was asked for something has done it."""
+    """Return the node a while later: every request has been fulfilled."""
     node = with_beats(replace(node, cordon_taint=node.cordoned), now.at)
     gone = {job.uid for job in node.evictions}
     paused = isinstance(node.record, NodeRecord) and node.record.paused
@@ -248,7 +236,6 @@ def _swapped(node: NodeView, label: str, now: Instant) -> NodeView:
 
 
 def proof(node: NodeView, at: float, **changes: object) -> NodeView:
-    """The validator's proof about what the node runs, for the op in its slot."""
     slot = node.components["validator"].slot
     assert slot is not None
     pod = next(iter(node.driver_pods), None)
@@ -283,7 +270,7 @@ def run_upgrade(
     each: float = 2.0,
     meanwhile: Callable[[NodeView], NodeView] | None = None,
 ) -> tuple[NodeView, list[Step]]:
-    """Decide, carry out, react, until the lease is gone; the steps that did anything."""
+    """Decide, run and react until the lease is gone; return the steps with actions."""
     steps: list[Step] = []
     for _ in range(most):
         outcome = step_in_flight(node, pool, instant(at))
@@ -301,7 +288,6 @@ def run_upgrade(
 
 
 def written_states(steps: list[Step]) -> list[str]:
-    """The states that were written, in order."""
     return [
         action.applied.state
         for step in steps

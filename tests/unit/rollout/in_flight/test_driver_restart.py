@@ -1,4 +1,4 @@
-"""Step 7: the old pod goes, and one op of the driver agent does the rest."""
+"""Step 7: the old driver pod goes, and the driver agent swaps the driver."""
 
 from collections.abc import Callable
 
@@ -58,7 +58,7 @@ from tests.unit.rollout.in_flight.step_runner import (
 
 
 @pytest.mark.parametrize("deleting", [True, False])
-def test_no_swap_before_the_old_pod_object_is_gone(deleting: bool) -> None:
+def test_no_swap_before_the_old_pod_is_gone(deleting: bool) -> None:
     view = restarting(driver_pod(OLD, deleting=deleting), WAITS_AT_GATE)
     wait = wait_of(outcome_of(view))
     assert wait.code == WaitCode.OLD_DRIVER
@@ -66,13 +66,13 @@ def test_no_swap_before_the_old_pod_object_is_gone(deleting: bool) -> None:
     assert wait.until == END
 
 
-def test_a_pod_of_an_older_label_still_is_waited_for_too() -> None:
+def test_a_pod_of_an_older_label_is_waited_for_too() -> None:
     view = restarting(driver_pod(OLD, uid="older", label="another"), WAITS_AT_GATE)
     assert wait_of(outcome_of(view)).code == WaitCode.OLD_DRIVER
 
 
 @pytest.mark.parametrize("label", [label_of(NEW), ""])
-def test_a_pod_that_no_label_makes_go_is_deleted_by_its_uid(label: str) -> None:
+def test_a_pod_that_no_label_evicts_is_deleted_by_uid(label: str) -> None:
     old = driver_pod(OLD, label=label)
     view = restarting(old)
     step = step_of(outcome_of(view))
@@ -82,7 +82,7 @@ def test_a_pod_that_no_label_makes_go_is_deleted_by_its_uid(label: str) -> None:
     assert wait_of(outcome_of(run_step(view, step))).code == WaitCode.OLD_DRIVER
 
 
-def test_only_the_pod_that_is_named_as_old_is_deleted() -> None:
+def test_only_the_recorded_old_pod_is_deleted() -> None:
     view = restarting(driver_pod(OLD, uid="foreign", label=""))
     assert wait_of(outcome_of(view)).code == WaitCode.OLD_DRIVER
 
@@ -98,7 +98,7 @@ def test_an_old_pod_that_never_goes_fails_the_node() -> None:
 # The op.
 
 
-def test_the_swap_says_what_is_wanted_and_its_limit_is_that_of_the_unload() -> None:
+def test_a_swap_carries_label_digest_and_unload_deadline() -> None:
     view = restarting(WAITS_AT_GATE)
     step = step_of(outcome_of(view))
     old = f"pod-{OLD}-node-1"
@@ -112,9 +112,7 @@ def test_the_swap_says_what_is_wanted_and_its_limit_is_that_of_the_unload() -> N
 
 
 @pytest.mark.parametrize(("loaded", "keep"), [(LOADED, True), (None, False)])
-def test_a_restart_keeps_the_modules_that_are_there(
-    loaded: LoadedDriver | None, keep: bool
-) -> None:
+def test_a_restart_keeps_loaded_modules(loaded: LoadedDriver | None, keep: bool) -> None:
     record = {"operation": Operation.RESTART, "paused": False}
     view = restarting(WAITS_AT_GATE, record=record, loaded=loaded)
     body = slot_writes(outcome_of(view))["driver"]
@@ -122,7 +120,7 @@ def test_a_restart_keeps_the_modules_that_are_there(
     assert body.keep == keep
 
 
-def test_on_a_host_the_agent_installs_what_the_target_names() -> None:
+def test_on_a_host_the_agent_installs_the_artefact_of_the_target() -> None:
     view = restarting(record={"operation": Operation.INSTALL})
     where = on_host(granted(pool(), view))
     assert slot_writes(outcome_of(view, where=where))["driver"] == Install(
@@ -141,7 +139,7 @@ def test_on_a_host_the_agent_installs_what_the_target_names() -> None:
         ("driver-start", "compiling", WaitCode.DRIVER_START, END),
     ],
 )
-def test_what_is_waited_for_follows_the_agent(
+def test_the_wait_follows_the_phase_of_the_agent(
     phase: str, detail: str, code: WaitCode, until: float
 ) -> None:
     view = at_phase(swapping(WAITS_AT_GATE), "driver", phase, detail)
@@ -155,7 +153,7 @@ def test_the_gate_and_the_kubelet_are_quoted() -> None:
     assert wait_of(outcome_of(view)).detail == "gate: the slot cannot be read (ErrImagePull)"
 
 
-def test_an_agent_that_has_not_begun() -> None:
+def test_a_swap_that_has_not_begun() -> None:
     told = swapping(WAITS_AT_GATE)
     refuses = refusing(told, RefusalCode.JOURNAL)
     for view, code in (
@@ -197,9 +195,7 @@ def overtaken(view: NodeView) -> NodeView:
     ("change", "at"),
     [(expired, NOW + 120), (superseded, NOW), (overtaken, NOW), (rebooted, NOW)],
 )
-def test_an_op_that_will_never_be_done_is_given_anew(
-    change: Callable[[NodeView], NodeView], at: float
-) -> None:
+def test_a_lapsed_op_is_sent_again(change: Callable[[NodeView], NodeView], at: float) -> None:
     view = with_beats(change(swapping(WAITS_AT_GATE, loaded=None)), at)
     step = step_of(outcome_of(view, at))
     assert isinstance(slot_writes(step)["driver"], Swap)
@@ -209,13 +205,13 @@ def test_an_op_that_will_never_be_done_is_given_anew(
     assert slot.deadline == at + 120
 
 
-def test_an_agent_whose_clock_is_ahead_is_not_told_over_and_over() -> None:
+def test_an_agent_whose_clock_is_ahead_is_not_sent_repeats() -> None:
     view = refusing(swapping(WAITS_AT_GATE), RefusalCode.EXPIRED)
     step = step_of(outcome_of(view))
     assert (step.actions, step.wake_at) == ((), NOW + 120)
 
 
-def test_a_swap_of_before_the_label_was_stamped_again_does_not_count() -> None:
+def test_a_swap_from_before_a_restamp_does_not_count() -> None:
     view = with_results(swapping(WAITS_AT_GATE), "driver")
     assert isinstance(view.record, NodeRecord)
     again = replace(view.record, since=NOW + 5)
@@ -225,7 +221,7 @@ def test_a_swap_of_before_the_label_was_stamped_again_does_not_count() -> None:
     assert isinstance(slot_writes(outcome_of(replace(view, record=other)))["driver"], Swap)
 
 
-def test_a_pod_made_anew_after_the_swap_is_let_in_by_another() -> None:
+def test_a_recreated_pod_is_admitted_by_a_new_swap() -> None:
     view = with_results(swapping(WAITS_AT_GATE), "driver")
     shut = Gate(admitted_pod_uid="gone", waiting_pod_uid=WAITS_AT_GATE.uid)
     assert isinstance(slot_writes(outcome_of(replace(view, gate=shut)))["driver"], Swap)
@@ -236,7 +232,7 @@ def test_a_pod_made_anew_after_the_swap_is_let_in_by_another() -> None:
 # What is seen to before the swap.
 
 
-def test_components_that_resumed_let_go_again_before_another_unload() -> None:
+def test_resumed_components_are_quiesced_again_before_an_unload() -> None:
     view = in_flight(
         S.POD_RESTART_REQUIRED,
         record={"deadline": END},
@@ -254,7 +250,7 @@ def test_components_that_resumed_let_go_again_before_another_unload() -> None:
     )
 
 
-def test_nothing_is_quiesced_where_nothing_is_loaded_but_the_plugin_of_a_bring_up() -> None:
+def test_without_a_loaded_driver_only_the_plugin_of_a_bring_up_is_quiesced() -> None:
     parts = {name: component(command(Idle(), order=(7, 2))) for name in ("driver", *QUIET)}
     view = in_flight(
         S.POD_RESTART_REQUIRED, record={"deadline": END, "paused": False}, components=parts
@@ -277,7 +273,7 @@ def test_a_plugin_that_does_not_let_go_fails_a_bring_up() -> None:
     assert record.cause == "quiesce: plugin not let go of the devices yet"
 
 
-def test_pods_and_operands_that_came_are_seen_to_before_the_unload() -> None:
+def test_late_pods_and_operands_are_removed_before_the_unload() -> None:
     late = WorkloadPod(namespace="ml", name="late", uid="u", gpu=True)
     view = restarting(WAITS_AT_GATE, pods=(late,), loaded=LOADED)
     (evict,) = step_of(outcome_of(view)).actions
@@ -289,7 +285,7 @@ def test_pods_and_operands_that_came_are_seen_to_before_the_unload() -> None:
     assert wait_of(outcome_of(replace(swap_sent, pods=(late,)))).code == WaitCode.UNLOAD
 
 
-def test_a_driver_that_waits_for_our_leave_gets_it() -> None:
+def test_a_driver_waiting_for_safe_load_is_released() -> None:
     step = outcome_of(restarting(WAITS_AT_GATE, safe_load=True))
     assert node_write(step).applied.cleared == (SAFE_LOAD_ANNOTATION,)
     assert record_in(step).state == S.POD_RESTART_REQUIRED

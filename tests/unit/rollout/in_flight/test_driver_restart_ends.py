@@ -1,4 +1,4 @@
-"""How step 7 ends: the driver is ready or removed, or the node fails, and for which cause."""
+"""How step 7 ends: ready, removed or failed, and with which cause."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ def test_a_driver_that_is_ready_and_loaded_is_validated() -> None:
         ((driver_pod(NEW),), None),
     ],
 )
-def test_a_driver_is_not_ready_before_both_have_said_so(
+def test_a_driver_needs_a_ready_pod_and_loaded_modules(
     pods: tuple[DriverPod, ...], loaded: LoadedDriver | None
 ) -> None:
     view = with_results(swapping(*pods), "driver")
@@ -66,19 +66,19 @@ def test_a_driver_is_not_ready_before_both_have_said_so(
     assert (wait.code, wait.until) == (WaitCode.DRIVER_START, END)
 
 
-def test_the_limit_for_the_unload_names_who_holds_the_devices() -> None:
+def test_the_unload_limit_names_the_holder_of_the_devices() -> None:
     view = with_beats(at_phase(swapping(WAITS_AT_GATE), "driver", "unload", "pid 12"), NOW + 120)
     assert wait_of(outcome_of(view, NOW + 119)).code == WaitCode.UNLOAD
     record = failing_with(outcome_of(view, NOW + 120), view, NOW + 121)
     assert (record.state, record.cause) == (S.UPGRADE_FAILED, "busy: pid 12")
 
 
-def test_the_limit_for_the_unload_is_not_one_for_the_start() -> None:
+def test_the_unload_limit_does_not_end_the_start() -> None:
     view = with_beats(at_phase(swapping(WAITS_AT_GATE), "driver", "driver-start"), NOW + 500)
     assert wait_of(outcome_of(view, NOW + 500)).code == WaitCode.DRIVER_START
 
 
-def test_the_limit_for_the_start_says_where_it_stood() -> None:
+def test_the_start_limit_reports_the_phase() -> None:
     pod = replace(WAITS_AT_GATE, trouble="ImagePullBackOff")
     view = with_beats(at_phase(swapping(pod), "driver", "driver-start"), END)
     assert wait_of(outcome_of(view, END - 1)).code == WaitCode.DRIVER_START
@@ -94,7 +94,7 @@ def test_the_limit_for_the_start_says_where_it_stood() -> None:
         ("", "", "driver-start: the agent gave up"),
     ],
 )
-def test_what_the_agent_gives_up_with_is_the_cause(code: str, message: str, cause: str) -> None:
+def test_the_agent_failure_becomes_the_cause(code: str, message: str, cause: str) -> None:
     view = swapping(WAITS_AT_GATE)
     view = with_results(view, "driver", outcome="failed", code=code, message=message)
     assert failing_with(outcome_of(view), view).cause == cause
@@ -113,14 +113,14 @@ def test_what_the_agent_gives_up_with_is_the_cause(code: str, message: str, caus
         ),
     ],
 )
-def test_what_no_waiting_will_mend_fails_at_once(pod: DriverPod, cause: str) -> None:
+def test_a_hopeless_driver_fails_at_once(pod: DriverPod, cause: str) -> None:
     view = swapping(WAITS_AT_GATE)
     view = replace(view, driver_pods=(pod,))
     assert failing_with(outcome_of(view), view).cause == cause
 
 
 @pytest.mark.parametrize("pod", [driver_pod(NEW, restarts=2, ready=False)])
-def test_two_restarts_are_borne(pod: DriverPod) -> None:
+def test_two_restarts_are_tolerated(pod: DriverPod) -> None:
     assert wait_of(outcome_of(swapping(pod))).code == WaitCode.UNLOAD
 
 

@@ -1,4 +1,4 @@
-"""Jobs finish and pods leave: which do, which need not, which cannot, and what a limit ends in."""
+"""Jobs finish and pods are evicted: which, in which order, and what a limit ends in."""
 
 from typing import Any
 
@@ -36,14 +36,14 @@ def work(name: str = "train-0", **changes: Any) -> WorkloadPod:
     return replace(WorkloadPod(namespace="ml", name=name, uid=f"uid-{name}", gpu=True), **changes)
 
 
-def flight(
+def evicting(
     state: UpgradeState, *pods: WorkloadPod, record: dict[str, Any] | None = None, **changes: Any
 ) -> NodeView:
     shown: dict[str, Any] = {"pods": pods, **changes}
     return in_flight(state, record={"deadline": NOW + 240, **(record or {})}, **shown)
 
 
-def place(
+def pool_for(
     view: NodeView,
     *,
     jobs: OnJobTimeout = OnJobTimeout.EVICT,
@@ -56,7 +56,7 @@ def place(
 
 
 def outcome_of(view: NodeView, at: float = NOW, **options: Any) -> NodeOutcome:
-    return step_in_flight(view, place(view, **options), instant(at))
+    return step_in_flight(view, pool_for(view, **options), instant(at))
 
 
 def evicted(outcome: NodeOutcome) -> EvictPods:
@@ -68,7 +68,7 @@ def refs(*pods: WorkloadPod) -> tuple[PodRef, ...]:
     return tuple(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in pods)
 
 
-def asked(
+def with_evictions(
     view: NodeView, *pods: WorkloadPod, refused: str = "", by_force: bool = False
 ) -> NodeView:
     jobs = (
@@ -81,25 +81,25 @@ def asked(
 
 
 def test_jobs_are_waited_for_by_name_until_the_limit() -> None:
-    view = flight(S.WAIT_FOR_JOBS_REQUIRED, work(job=True), work("other"))
+    view = evicting(S.WAIT_FOR_JOBS_REQUIRED, work(job=True), work("other"))
     wait = wait_of(outcome_of(view))
     assert (wait.code, wait.detail, wait.until) == (WaitCode.JOBS, "ml/train-0", NOW + 240)
     assert wait.who == "the owners of the jobs"
 
 
-def test_jobs_may_take_for_ever() -> None:
-    view = flight(S.WAIT_FOR_JOBS_REQUIRED, work(job=True), record={"deadline": None})
+def test_jobs_without_a_limit_are_waited_for_indefinitely() -> None:
+    view = evicting(S.WAIT_FOR_JOBS_REQUIRED, work(job=True), record={"deadline": None})
     assert wait_of(outcome_of(view, NOW + 1e8)).until is None
 
 
-def test_when_the_jobs_are_over_pods_leave() -> None:
-    record = record_in(outcome_of(flight(S.WAIT_FOR_JOBS_REQUIRED, work("other"))))
+def test_pods_are_evicted_when_the_jobs_are_over() -> None:
+    record = record_in(outcome_of(evicting(S.WAIT_FOR_JOBS_REQUIRED, work("other"))))
     assert (record.state, record.paused) == (S.POD_DELETION_REQUIRED, True)
     assert record.deadline == NOW + 300
 
 
-def test_unseen_pods_are_no_absent_jobs() -> None:
-    wait = wait_of(outcome_of(flight(S.WAIT_FOR_JOBS_REQUIRED, pods=None)))
+def test_unknown_pods_are_not_absent_jobs() -> None:
+    wait = wait_of(outcome_of(evicting(S.WAIT_FOR_JOBS_REQUIRED, pods=None)))
     assert (wait.code, wait.until) == (WaitCode.JOBS, NOW + 240)
 
 
@@ -111,7 +111,7 @@ def test_unseen_pods_are_no_absent_jobs() -> None:
     ],
 )
 def test_the_limit_for_jobs(then: OnJobTimeout, state: UpgradeState, back_off: float) -> None:
-    view = flight(S.WAIT_FOR_JOBS_REQUIRED, work(job=True))
+    view = evicting(S.WAIT_FOR_JOBS_REQUIRED, work(job=True))
     at = NOW + 240
     assert wait_of(outcome_of(view, at - 1, jobs=then)).code == WaitCode.JOBS
     record = record_in(outcome_of(view, at, jobs=then))
@@ -145,10 +145,10 @@ RULES = PodDeletion(force=True, delete_empty_dir=True)
         (work(bare=True, drained=True), {"drain": Drain(enable=True, force=True)}, "drained"),
     ],
 )
-def test_what_becomes_of_each_kind_of_pod(
+def test_what_happens_to_each_kind_of_pod(
     pod: WorkloadPod, upgrade: dict[str, Any], code: WaitCode | str | None
 ) -> None:
-    outcome = outcome_of(flight(S.POD_DELETION_REQUIRED, pod), **upgrade)
+    outcome = outcome_of(evicting(S.POD_DELETION_REQUIRED, pod), **upgrade)
     if code is None:
         assert evicted(outcome) == EvictPods(pods=refs(pod))
     elif code == "none":  # nothing holds it up: components let go
@@ -179,7 +179,7 @@ def test_what_becomes_of_each_kind_of_pod(
     ],
 )
 def test_which_pods_a_drain_takes(pod: WorkloadPod, drain: Drain, leaves: bool | None) -> None:
-    outcome = outcome_of(flight(S.DRAIN_REQUIRED, pod), drain=drain)
+    outcome = outcome_of(evicting(S.DRAIN_REQUIRED, pod), drain=drain)
     if leaves is None:
         assert slot_writes(outcome)
     elif leaves:
@@ -189,50 +189,52 @@ def test_which_pods_a_drain_takes(pod: WorkloadPod, drain: Drain, leaves: bool |
 
 
 def test_a_drain_has_a_limit_of_its_own() -> None:
-    view = flight(S.POD_DELETION_REQUIRED, work(gpu=False, drained=True))
+    view = evicting(S.POD_DELETION_REQUIRED, work(gpu=False, drained=True))
     record = record_in(outcome_of(view, drain=Drain(enable=True, timeout_seconds=77)))
     assert (record.state, record.deadline) == (S.DRAIN_REQUIRED, NOW + 77)
 
 
-def test_pods_that_nobody_has_looked_at_are_not_gone() -> None:
-    wait = wait_of(outcome_of(flight(S.POD_DELETION_REQUIRED, pods=None)))
+def test_unknown_pods_are_not_gone() -> None:
+    wait = wait_of(outcome_of(evicting(S.POD_DELETION_REQUIRED, pods=None)))
     assert (wait.code, wait.until, wait.who) == (WaitCode.EVICTION, NOW + 240, NO_ACTION_NEEDED)
 
 
 # The job that evicts.
 
 
-def test_the_eviction_that_is_wanted_is_not_asked_for_again() -> None:
+def test_a_running_eviction_is_not_requested_again() -> None:
     one, two = work("a"), work("b")
-    view = flight(S.POD_DELETION_REQUIRED, one, two)
+    view = evicting(S.POD_DELETION_REQUIRED, one, two)
     assert evicted(outcome_of(view)).pods == refs(one, two)
-    assert wait_of(outcome_of(asked(view, one, two))).detail == "ml/a, ml/b"
+    assert wait_of(outcome_of(with_evictions(view, one, two))).detail == "ml/a, ml/b"
 
 
-def test_a_pod_that_comes_midway_is_added_and_one_that_may_stay_is_left_out() -> None:
+def test_an_eviction_follows_arriving_and_exempted_pods() -> None:
     one, two = work("a"), work("b")
-    view = flight(S.POD_DELETION_REQUIRED, one, two)
-    assert evicted(outcome_of(asked(view, one))).pods == refs(one, two)
-    spared = flight(
+    view = evicting(S.POD_DELETION_REQUIRED, one, two)
+    assert evicted(outcome_of(with_evictions(view, one))).pods == refs(one, two)
+    spared = evicting(
         S.POD_DELETION_REQUIRED, one, replace(two, exemption=EvictionExemption.DRAIN_SKIP)
     )
-    assert evicted(outcome_of(asked(spared, one, two))).pods == refs(one)
+    assert evicted(outcome_of(with_evictions(spared, one, two))).pods == refs(one)
 
 
-def test_when_no_pod_has_to_leave_any_more_the_eviction_is_called_off() -> None:
+def test_an_eviction_without_pods_is_cancelled() -> None:
     stuck = work(bare=True)
-    view = asked(flight(S.POD_DELETION_REQUIRED, stuck), stuck)
+    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, stuck), stuck)
     assert evicted(outcome_of(view)) == EvictPods(pods=())
 
 
-def test_pods_that_are_gone_are_no_difference() -> None:
-    view = asked(flight(S.POD_DELETION_REQUIRED, work("a")), work("a"), work("gone"))
+def test_pods_that_are_gone_do_not_change_the_eviction() -> None:
+    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, work("a")), work("a"), work("gone"))
     assert wait_of(outcome_of(view)).code == WaitCode.EVICTION
 
 
 def test_a_disruption_budget_that_refuses_is_named() -> None:
     pod = work()
-    view = asked(flight(S.POD_DELETION_REQUIRED, pod), pod, refused="budget ml/train allows 0")
+    view = with_evictions(
+        evicting(S.POD_DELETION_REQUIRED, pod), pod, refused="budget ml/train allows 0"
+    )
     wait = wait_of(outcome_of(view))
     assert (wait.code, wait.detail) == (WaitCode.PDB, "ml/train-0: budget ml/train allows 0")
     assert wait.who == "the owner of the disruption budget"
@@ -242,8 +244,8 @@ def test_a_disruption_budget_that_refuses_is_named() -> None:
 
 
 @pytest.mark.parametrize("state", [S.POD_DELETION_REQUIRED, S.DRAIN_REQUIRED])
-def test_the_limit_for_eviction_fails_the_node(state: UpgradeState) -> None:
-    outcome = outcome_of(flight(state, work()), NOW + 240)
+def test_the_eviction_limit_fails_the_node(state: UpgradeState) -> None:
+    outcome = outcome_of(evicting(state, work()), NOW + 240)
     record = record_in(outcome)
     assert (record.state, record.cause) == (S.UPGRADE_FAILED, "eviction: ml/train-0")
     assert (record.started, record.paused, record.deadline) == (False, False, None)
@@ -251,16 +253,16 @@ def test_the_limit_for_eviction_fails_the_node(state: UpgradeState) -> None:
     assert (write.applied.lease, write.applied.unschedulable) == (None, True)
 
 
-def test_a_failure_before_the_start_leaves_the_old_driver_its_proof() -> None:
-    view = flight(S.POD_DELETION_REQUIRED, work())
+def test_a_failure_before_the_start_keeps_the_proof_of_the_old_driver() -> None:
+    view = evicting(S.POD_DELETION_REQUIRED, work())
     outcome = outcome_of(view, NOW + 240)
     assert isinstance(view.record, NodeRecord)
     assert record_in(outcome).evidence == view.record.evidence
     assert "driver" not in slot_writes(outcome)
 
 
-def test_the_limit_for_eviction_gives_the_node_back() -> None:
-    view = asked(flight(S.POD_DELETION_REQUIRED, work()), work())
+def test_the_eviction_limit_releases_the_node() -> None:
+    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, work()), work())
     outcome = outcome_of(view, NOW + 240, eviction=OnEvictionTimeout.RELEASE)
     assert step_of(outcome).actions[0] == EvictPods(pods=())
     record = record_in(outcome)
@@ -268,10 +270,10 @@ def test_the_limit_for_eviction_gives_the_node_back() -> None:
     assert record.back_off_until == NOW + 240 + 600
 
 
-def test_the_limit_for_eviction_deletes_by_force_and_has_a_limit_itself() -> None:
+def test_a_forced_deletion_has_a_limit_of_its_own() -> None:
     pods = work("a"), work("b", bare=True), work("c", deleting=True)
     force = OnEvictionTimeout.FORCE_DELETE
-    view = asked(flight(S.POD_DELETION_REQUIRED, *pods), pods[0])
+    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, *pods), pods[0])
     step = step_of(outcome_of(view, NOW + 240, eviction=force))
     assert evicted(step) == EvictPods(pods=refs(pods[0], pods[2], pods[1]), by_force=True)
     after = run_step(view, step)
@@ -282,21 +284,21 @@ def test_the_limit_for_eviction_deletes_by_force_and_has_a_limit_itself() -> Non
     assert record.cause.endswith("also by force")
 
 
-def test_a_forced_deletion_spares_what_is_made_anew_at_once() -> None:
-    view = flight(S.POD_DELETION_REQUIRED, work(exemption=EvictionExemption.DAEMON_SET))
+def test_a_forced_deletion_spares_daemon_set_pods() -> None:
+    view = evicting(S.POD_DELETION_REQUIRED, work(exemption=EvictionExemption.DAEMON_SET))
     outcome = outcome_of(view, NOW + 240, eviction=OnEvictionTimeout.FORCE_DELETE)
     assert wait_of(outcome).until == NOW + 360
 
 
 @pytest.mark.parametrize("then", OnEvictionTimeout)
-def test_unseen_pods_end_with_the_limit_too(then: OnEvictionTimeout) -> None:
+def test_the_limit_ends_an_eviction_with_unknown_pods(then: OnEvictionTimeout) -> None:
     state = S.UPGRADE_REQUIRED if then is OnEvictionTimeout.RELEASE else S.UPGRADE_FAILED
-    view = flight(S.POD_DELETION_REQUIRED, pods=None)
+    view = evicting(S.POD_DELETION_REQUIRED, pods=None)
     assert record_in(outcome_of(view, NOW + 240, eviction=then)).state == state
 
 
-def test_an_eviction_without_a_limit_takes_for_ever() -> None:
-    view = flight(S.POD_DELETION_REQUIRED, work(bare=True), record={"deadline": None})
+def test_an_eviction_without_a_limit_never_ends() -> None:
+    view = evicting(S.POD_DELETION_REQUIRED, work(bare=True), record={"deadline": None})
     assert wait_of(outcome_of(view, NOW + 1e8)).until is None
 
 
@@ -306,8 +308,8 @@ def test_an_eviction_without_a_limit_takes_for_ever() -> None:
 @pytest.mark.parametrize(
     "state", [S.WAIT_FOR_JOBS_REQUIRED, S.POD_DELETION_REQUIRED, S.DRAIN_REQUIRED]
 )
-def test_a_cordon_that_was_taken_away_is_put_back_and_told(state: UpgradeState) -> None:
-    view = flight(state, work(job=True), cordoned=False, cordon_taint=False)
+def test_a_removed_cordon_is_restored_and_reported(state: UpgradeState) -> None:
+    view = evicting(state, work(job=True), cordoned=False, cordon_taint=False)
     view = replace(
         view, initially_cordoned=True, last_managers={NodeField.CORDON: "kubectl-uncordon"}
     )
@@ -329,14 +331,16 @@ def test_a_cordon_that_was_taken_away_is_put_back_and_told(state: UpgradeState) 
     assert not write.applied.initially_cordoned
     (note,) = notices_in(outcome)
     assert (note.kind, note.manager) == (NoticeKind.CORDON, "kubectl-uncordon")
-    assert wait_of(outcome_of(asked(run_step(view, step_of(outcome)), work(job=True)))).code in (
+    assert wait_of(
+        outcome_of(with_evictions(run_step(view, step_of(outcome)), work(job=True)))
+    ).code in (
         WaitCode.JOBS,
         WaitCode.EVICTION,
     )
 
 
-def test_pods_that_came_meanwhile_are_evicted_though_components_let_go() -> None:
-    view = flight(S.POD_DELETION_REQUIRED)
+def test_late_pods_are_evicted_while_components_let_go() -> None:
+    view = evicting(S.POD_DELETION_REQUIRED)
     quiet = run_step(view, step_of(outcome_of(view)))
     came = replace(quiet, pods=(work("late"),))
     assert evicted(outcome_of(came)).pods == refs(work("late"))
@@ -346,7 +350,7 @@ def test_pods_that_came_meanwhile_are_evicted_though_components_let_go() -> None
 
 
 def test_the_write_after_our_cordon_waits_a_second_for_the_taint() -> None:
-    view = flight(S.WAIT_FOR_JOBS_REQUIRED, cordon_taint=False)
+    view = evicting(S.WAIT_FOR_JOBS_REQUIRED, cordon_taint=False)
     view = replace(view, lease=lease(token=TOKEN, since=NOW - 0.5))
     step = step_of(outcome_of(view))
     assert (step.actions, step.wake_at) == ((), NOW + 0.5)
@@ -357,6 +361,6 @@ def test_the_write_after_our_cordon_waits_a_second_for_the_taint() -> None:
 
 
 def test_slots_do_not_wait_for_the_taint() -> None:
-    view = flight(S.POD_DELETION_REQUIRED, cordon_taint=False)
+    view = evicting(S.POD_DELETION_REQUIRED, cordon_taint=False)
     assert set(slot_writes(outcome_of(view)).values()) == {Quiesce()}
     assert Idle() not in slot_writes(outcome_of(view)).values()

@@ -1,4 +1,4 @@
-"""Halts, edited policies, reboots, freezes and outages of a lease under way."""
+"""Halts, edited policies, reboots, freezes and bus outages during a lease."""
 
 from typing import Any
 
@@ -49,7 +49,6 @@ KERNEL_6_9 = "ubuntu24.04-6.9"
 
 
 def wide() -> PoolView:
-    """Builds of three targets for two variants."""
     return pool(targets=(OLD, NEW, THIRD), variants=(VARIANT, KERNEL_6_9))
 
 
@@ -76,7 +75,7 @@ def test_before_the_start_a_halt_releases_unchanged(state: UpgradeState) -> None
     assert step_of(step).because == "released unchanged: halted: 3 failed"
 
 
-def test_before_the_start_the_new_target_is_taken_that_was_granted() -> None:
+def test_before_the_start_a_granted_new_target_is_taken() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"back_off_seconds": 600.0, "attempt": 2})
     where = granted(wide(), view, target=THIRD, outside=True)
     step = outcome_of(view, where)
@@ -95,14 +94,14 @@ def test_before_the_start_the_new_target_is_taken_that_was_granted() -> None:
     assert record_in(outcome_of(after, granted(wide(), after, target=THIRD))).target == THIRD
 
 
-def test_when_what_it_runs_is_wanted_again_it_is_released_unchanged() -> None:
+def test_a_node_already_on_the_wanted_target_is_released() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
     record = record_in(outcome_of(view, granted(wide(), view, target=OLD)))
     assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
 
 
 @pytest.mark.parametrize("readiness", [Readiness.MISSING, None])
-def test_a_new_target_that_there_is_not_for_it_releases_it(readiness: Readiness | None) -> None:
+def test_a_new_target_without_a_build_releases_the_node(readiness: Readiness | None) -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
     where = granted(wide(), view, target=THIRD)
     if readiness is not None:
@@ -113,7 +112,7 @@ def test_a_new_target_that_there_is_not_for_it_releases_it(readiness: Readiness 
 
 
 @pytest.mark.parametrize("target", [OLD, "target-unknown"])
-def test_a_release_for_want_of_a_purpose_has_no_back_off_though_components_are_woken(
+def test_a_release_for_want_of_a_purpose_has_no_back_off(
     target: str,
 ) -> None:
     view = in_flight(S.POD_DELETION_REQUIRED)
@@ -125,25 +124,25 @@ def test_a_release_for_want_of_a_purpose_has_no_back_off_though_components_are_w
     assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
 
 
-def test_what_it_runs_without_proof_is_no_reason_to_stop() -> None:
+def test_an_unproven_running_target_is_no_reason_to_stop() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"evidence": None})
     assert record_in(outcome_of(view, granted(wide(), view, target=OLD))).target == OLD
 
 
-def test_before_the_start_another_kernel_is_another_label_of_the_same_target() -> None:
+def test_before_the_start_a_new_kernel_changes_the_label() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, variant=KERNEL_6_9, boot_id="boot-2")
     record = record_in(outcome_of(view))
     assert (record.target, record.label) == (NEW, label_of(NEW, KERNEL_6_9))
     assert record.state == S.WAIT_FOR_JOBS_REQUIRED
 
 
-def test_from_the_start_on_an_edited_policy_changes_nothing() -> None:
+def test_after_the_start_an_edited_policy_changes_nothing() -> None:
     view = swapping(WAITS_AT_GATE)
     wait = wait_of(outcome_of(view, granted(wide(), view, target=THIRD)))
     assert wait.code == WaitCode.UNLOAD
 
 
-def test_a_removal_that_is_not_wanted_any_more_is_released() -> None:
+def test_a_removal_that_is_no_longer_wanted_is_released() -> None:
     record = {"operation": Operation.REMOVE, "target": "", "label": ""}
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record=record, excluded=True)
     where = granted(wide(), view, target="")
@@ -178,7 +177,7 @@ def test_before_the_start_a_reboot_changes_nothing() -> None:
     assert (record.state, record.deadline) == (S.POD_DELETION_REQUIRED, NOW + 300)
 
 
-def test_after_the_start_a_reboot_begins_the_limit_anew_and_the_swap_once_more() -> None:
+def test_after_the_start_a_reboot_renews_limit_and_swap() -> None:
     view = rebooted(swapping(WAITS_AT_GATE))
     step = step_of(outcome_of(view))
     record = record_in(step)
@@ -192,13 +191,13 @@ def test_after_the_start_a_reboot_begins_the_limit_anew_and_the_swap_once_more()
     assert (slot.order, slot.boot_id) == (Order(TOKEN, 2), "boot-2")
 
 
-def test_a_second_reboot_gives_no_more_time_but_another_swap() -> None:
+def test_a_second_reboot_renews_the_swap_but_not_the_limit() -> None:
     view = restarting(WAITS_AT_GATE, record={"deadline_renewed": True, "deadline": END})
     view = rebooted(view)
     assert isinstance(slot_writes(outcome_of(view))["driver"], Swap)
 
 
-def test_a_reboot_while_it_is_validated_brings_the_driver_up_once_more() -> None:
+def test_a_reboot_during_validation_restarts_the_driver() -> None:
     view = rebooted(validating())
     record = record_in(outcome_of(view))
     assert (record.state, record.evidence) == (S.POD_RESTART_REQUIRED, None)
@@ -206,7 +205,7 @@ def test_a_reboot_while_it_is_validated_brings_the_driver_up_once_more() -> None
     assert record.old_pod_uid == f"pod-{OLD}-node-1"
 
 
-def test_a_machine_that_reboots_whenever_it_is_validated_comes_to_an_end() -> None:
+def test_repeated_reboots_during_validation_come_to_an_end() -> None:
     view, at, ends = validating(), NOW, []
     for number in range(2, 6):
         view = rebooted(with_beats(view, at), boot_id=f"boot-{number}")
@@ -244,7 +243,7 @@ def test_a_mere_validation_goes_on_in_the_new_boot() -> None:
     assert isinstance(again["validator"], Validate)
 
 
-def test_another_kernel_after_the_start_is_another_label_under_the_same_lease() -> None:
+def test_after_the_start_a_new_kernel_changes_the_label_under_the_same_lease() -> None:
     view = rebooted(swapping(WAITS_AT_GATE), variant=KERNEL_6_9)
     step = outcome_of(view)
     label = label_of(NEW, KERNEL_6_9)
@@ -256,7 +255,7 @@ def test_another_kernel_after_the_start_is_another_label_under_the_same_lease() 
     assert record_in(outcome_of(again)).deadline == NOW + 1800
 
 
-def test_what_the_pods_need_is_quiet_again_after_a_path_back() -> None:
+def test_components_are_quiesced_again_after_a_way_back() -> None:
     view = ready()
     assert isinstance(view.record, NodeRecord)
     back = replace(view.record, state=S.POD_RESTART_REQUIRED, since=NOW, deadline=NOW + 1800)
@@ -294,33 +293,33 @@ def test_a_freeze_moves_every_limit() -> None:
         (((NOW - 50, NOW - 40), (NOW - 30, NOW - 25)), END + 15),
     ],
 )
-def test_an_outage_moves_the_limits_that_a_report_would_end(
+def test_a_bus_outage_moves_the_limits_that_a_report_would_end(
     away: tuple[tuple[float, float], ...], until: float
 ) -> None:
     view = at_phase(swapping(WAITS_AT_GATE), "driver", "driver-start")
     assert wait_of(outcome_of(view, bus_outages=away)).until == until
 
 
-def test_an_outage_moves_no_limit_that_kubernetes_would_end() -> None:
+def test_a_bus_outage_moves_no_limit_that_kubernetes_would_end() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, pods=None, record={"deadline": NOW + 10})
     assert wait_of(outcome_of(view, bus_outages=((NOW - 50, NOW),))).until == NOW + 10
     assert wait_of(outcome_of(view, bus_down_since=NOW - 50)).until == NOW + 10
 
 
-def test_the_limits_in_slots_are_moved_by_what_came_after_them() -> None:
+def test_a_bus_outage_moves_slot_deadlines_by_the_time_after_them() -> None:
     view = at_phase(swapping(WAITS_AT_GATE), "driver", "unload")
     away = ((NOW - 50, NOW + 20),)
     assert wait_of(outcome_of(view, at=NOW + 30, bus_outages=away)).until == NOW + 120 + 20
 
 
 @pytest.mark.parametrize("view", [swapping(WAITS_AT_GATE), validating(), restarting(WAITS_AT_GATE)])
-def test_while_nats_is_away_no_limit_passes(view: NodeView) -> None:
+def test_no_limit_passes_during_a_bus_outage(view: NodeView) -> None:
     wait = wait_of(outcome_of(view, at=NOW + 1e6, bus_down_since=NOW - 1))
     assert (wait.code, wait.until) == (WaitCode.BUS, None)
     assert "limits are moved" in wait.detail
 
 
-def test_a_result_that_is_there_is_used_while_nats_is_away() -> None:
+def test_a_received_result_is_used_during_a_bus_outage() -> None:
     view = with_results(swapping(driver_pod(NEW)), "driver")
     assert record_in(outcome_of(view, bus_down_since=NOW - 1)).state == S.VALIDATION_REQUIRED
 
@@ -338,7 +337,7 @@ def test_a_lease_without_a_record_is_left_alone() -> None:
     assert wait_of(outcome_of(replace(view, lease=human))).code == WaitCode.RECORD_LOST
 
 
-def test_idle_slots_of_an_earlier_lease_mean_nothing_here() -> None:
+def test_idle_slots_of_an_earlier_lease_do_not_count() -> None:
     view = in_flight(S.POD_DELETION_REQUIRED)
     assert all(
         part.slot is not None and isinstance(part.slot.open(), Idle)

@@ -1,4 +1,4 @@
-"""How leases end: whose cordon stays, what a release waits for, and what comes before a failure."""
+"""How leases end: cordons that stay, releases and failures."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def outcome_of(view: NodeView, at: float = NOW, why: str = "", **sight: Any) -> 
     ],
     ids=["ours", "a person's too", "a person's before", "kept", "taken over", "annotated", "both"],
 )
-def test_whose_cordon_stays_at_a_release(
+def test_which_cordon_stays_at_a_release(
     owners: tuple[str, ...],
     view: dict[str, Any],
     record: dict[str, Any],
@@ -92,7 +92,7 @@ def test_whose_cordon_stays_at_a_release(
     assert cordon_at_release(node, said, proven=True) == applied
 
 
-def test_a_person_s_cordon_of_which_we_have_no_part_is_not_made_ours() -> None:
+def test_a_foreign_cordon_is_not_made_ours() -> None:
     node = replace(proven(), keep_cordoned=True)
     node = replace(node, field_managers={**node.field_managers, NodeField.CORDON: (PERSON,)})
     assert node_write(outcome_of(node)).applied.unschedulable is None
@@ -102,7 +102,7 @@ def test_a_person_s_cordon_of_which_we_have_no_part_is_not_made_ours() -> None:
     ("owners", "cleared"),
     [((MANAGER,), ()), ((MANAGER, OPERATOR), (INITIALLY_CORDONED_ANNOTATION,))],
 )
-def test_the_note_about_the_cordon_goes_with_it(
+def test_the_initial_cordon_note_goes_with_the_cordon(
     owners: tuple[str, ...], cleared: tuple[str, ...]
 ) -> None:
     node = replace(proven(), initially_cordoned=True)
@@ -161,20 +161,20 @@ def test_a_release_waits_for_each_answer_or_silence() -> None:
         assert record_in(outcome_of(ended, why="halted")).state == S.UPGRADE_REQUIRED
 
 
-def test_a_release_that_was_begun_is_finished_though_its_reason_is_gone() -> None:
+def test_a_release_that_began_is_finished_without_its_reason() -> None:
     view = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
     record = record_in(outcome_of(with_results(view, *QUIET)))
     assert (record.state, record.back_off_seconds) == (S.UPGRADE_REQUIRED, 600.0)
 
 
-def test_an_idle_that_was_overtaken_is_told_again() -> None:
+def test_a_superseded_idle_is_sent_again() -> None:
     view = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
     view = with_results(view, "plugin", "discovery", "validator")
     view = with_results(view, "telemetry", outcome="superseded")
     assert slot_writes(outcome_of(view, why="halted")) == {"telemetry": Idle()}
 
 
-def test_while_nats_is_away_a_release_waits() -> None:
+def test_a_release_waits_during_a_bus_outage() -> None:
     away = {"bus_down_since": NOW - 5}
     assert wait_of(outcome_of(quieted(), why="halted", **away)).code == WaitCode.BUS
     told = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
@@ -195,7 +195,7 @@ def test_a_back_off_doubles_up_to_six_hours(had: float, then: float) -> None:
     assert (record.back_off_seconds, record.back_off_until) == (then, NOW + then)
 
 
-def test_a_node_that_had_failed_stays_cordoned_when_its_retry_is_released() -> None:
+def test_a_failed_node_stays_cordoned_when_its_retry_is_released() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"unproven": True}, initially_cordoned=True)
     write = node_write(outcome_of(view, why="halted")).applied
     assert (write.state, write.unschedulable) == (S.UPGRADE_REQUIRED, True)
@@ -204,7 +204,7 @@ def test_a_node_that_had_failed_stays_cordoned_when_its_retry_is_released() -> N
     assert write.record.unproven
 
 
-def test_what_had_failed_is_given_back_when_it_is_proven() -> None:
+def test_a_failed_node_is_uncordoned_when_it_is_proven() -> None:
     view = proven()
     assert isinstance(view.record, NodeRecord)
     view = replace(view, record=replace(view.record, unproven=True))
@@ -214,7 +214,7 @@ def test_what_had_failed_is_given_back_when_it_is_proven() -> None:
     assert not write.record.unproven
 
 
-def test_nobody_who_has_started_is_released() -> None:
+def test_a_started_node_is_not_released() -> None:
     view = in_flight(S.POD_RESTART_REQUIRED, record={"deadline": NOW + 1800})
     assert wait_of(outcome_of(view, why="halted")).code == WaitCode.OLD_DRIVER
 
@@ -235,7 +235,7 @@ def broken(**changes: Any) -> NodeView:
 CAUSE = "driver-start: it restarted 3 times"
 
 
-def test_a_failure_is_told_to_the_driver_agent_before_it_is_written() -> None:
+def test_a_failure_reaches_the_driver_agent_before_it_is_written() -> None:
     step = step_of(outcome_of(broken()))
     assert [type(action) for action in step.actions] == [WriteNode, WriteSlot]
     record = record_in(step)
@@ -244,7 +244,7 @@ def test_a_failure_is_told_to_the_driver_agent_before_it_is_written() -> None:
     assert slot_writes(step) == {"driver": Idle()}
 
 
-def test_a_failure_is_written_when_the_driver_agent_has_answered_or_is_silent() -> None:
+def test_a_failure_is_written_after_the_agent_answers_or_falls_silent() -> None:
     view = run_step(broken(), step_of(outcome_of(broken())))
     step = step_of(outcome_of(view))
     assert (step.actions, step.wake_at) == ((), view.components["driver"].silent_at)
@@ -258,7 +258,7 @@ def test_a_failure_is_written_when_the_driver_agent_has_answered_or_is_silent() 
         assert slot_writes(written) == dict.fromkeys(QUIET, Idle())
 
 
-def test_a_failure_that_was_begun_is_finished_though_the_driver_came_up() -> None:
+def test_a_failure_that_began_is_finished_though_the_driver_came_up() -> None:
     view = with_results(run_step(broken(), step_of(outcome_of(broken()))), "driver")
     view = replace(view, driver_pods=(driver_pod(NEW),))
     assert record_in(outcome_of(view)).state == S.UPGRADE_FAILED
@@ -272,25 +272,25 @@ def test_a_new_leader_finishes_a_failure_under_its_own_epoch() -> None:
     assert record_in(outcome_of(run_step(view, step), epoch=4)).epoch == 4
 
 
-def test_a_cause_that_is_written_already_is_not_written_again() -> None:
+def test_a_written_cause_is_not_written_again() -> None:
     first = step_of(outcome_of(broken()))
     view = run_step(broken(), replace(first, actions=first.actions[:1]))
     assert [type(action) for action in step_of(outcome_of(view)).actions] == [WriteSlot]
 
 
-def test_an_idle_that_was_overtaken_is_no_failure_told() -> None:
+def test_a_superseded_idle_does_not_confirm_a_failure() -> None:
     view = run_step(broken(), step_of(outcome_of(broken())))
     view = with_results(view, "driver", outcome="superseded")
     assert slot_writes(outcome_of(view)) == {"driver": Idle()}
 
 
-def test_while_nats_is_away_a_failure_waits() -> None:
+def test_a_failure_waits_during_a_bus_outage() -> None:
     told = run_step(broken(), step_of(outcome_of(broken())))
     for view in (broken(), told):
         assert wait_of(outcome_of(view, bus_down_since=NOW - 5)).code == WaitCode.BUS
 
 
-def test_without_a_driver_agent_there_is_nobody_to_tell() -> None:
+def test_a_failure_needs_no_answer_without_a_driver_agent() -> None:
     view = broken()
     parts = {name: part for name, part in view.components.items() if name != "driver"}
     record = record_in(outcome_of(replace(view, components=parts)))

@@ -1,4 +1,4 @@
-"""Step 8: who resumes when, what is asked of the validator, and which evidence counts."""
+"""Step 8: components resume, the validator runs, and matching evidence ends the lease."""
 
 from typing import Any
 
@@ -53,7 +53,6 @@ POD = f"pod-{NEW}-node-1"
 
 
 def ready(record: dict[str, Any] | None = None, **changes: Any) -> NodeView:
-    """The new driver is ready; the components are still quiet."""
     swap = Swap(label=label_of(NEW), old_pod_uid="pod-target-old-node-1")
     parts = {
         "driver": component(command(swap, order=(TOKEN, 1), deadline=NOW - 90 + 120)),
@@ -85,7 +84,7 @@ def failing_with(outcome: NodeOutcome, view: NodeView, at: float = NOW) -> NodeR
     return record_in(outcome_of(with_results(run_step(view, step), "driver"), at))
 
 
-def test_components_resume_and_the_validator_is_asked_about_this_pod() -> None:
+def test_components_resume_and_the_validator_gets_this_pod() -> None:
     step = step_of(outcome_of(ready()))
     assert slot_writes(step) == {
         "plugin": Idle(),
@@ -114,7 +113,7 @@ def test_in_a_bring_up_the_plugin_resumes_when_cuda_works() -> None:
         assert slot_writes(outcome_of(at_phase(view, "validator", phase))) == {"plugin": Idle()}
 
 
-def test_progress_of_another_op_lets_no_plugin_resume() -> None:
+def test_progress_of_another_op_resumes_no_plugin() -> None:
     view = bring_up()
     view = run_step(view, step_of(outcome_of(view)))
     stale = at_phase(view, "validator", "cuda")
@@ -152,7 +151,7 @@ def test_what_validation_waits_for(change: str, code: WaitCode, detail: str) -> 
 # What counts as evidence, as docs/invariants.md#i3 has it.
 
 
-def test_evidence_that_fits_gives_the_node_back() -> None:
+def test_matching_evidence_releases_the_node() -> None:
     view = proven()
     step = step_of(outcome_of(view))
     told = Idle(proven=Proven(label=label_of(NEW), kernel=KERNEL))
@@ -194,12 +193,12 @@ def test_evidence_that_differs_in_anything_proves_nothing(other: dict[str, Any])
         {"loaded": None},
     ],
 )
-def test_a_driver_that_is_not_there_any_more_is_not_given_back(change: dict[str, Any]) -> None:
+def test_a_driver_that_is_gone_keeps_the_lease(change: dict[str, Any]) -> None:
     wait = wait_of(outcome_of(replace(proven(), **change)))
     assert wait.code in (WaitCode.DRIVER_START, WaitCode.VALIDATION)
 
 
-def test_a_driver_that_restarted_meanwhile_is_validated_once_more() -> None:
+def test_a_driver_that_restarted_meanwhile_is_validated_again() -> None:
     view = replace(proven(), driver_pods=(driver_pod(NEW, started=NOW - 5, restarts=1),))
     step = step_of(outcome_of(view))
     assert isinstance(slot_writes(step)["validator"], Validate)
@@ -212,13 +211,13 @@ def test_evidence_without_the_end_of_its_op_is_awaited() -> None:
     assert wait_of(outcome_of(proof(validating(), NOW))).code == WaitCode.VALIDATION
 
 
-def test_a_swap_that_is_unanswered_keeps_the_node() -> None:
+def test_an_unanswered_swap_keeps_the_lease() -> None:
     view = proven()
     driver = replace(view.components["driver"], result=None)
     assert wait_of(outcome_of(with_component(view, "driver", driver))).code == WaitCode.VALIDATION
 
 
-def test_a_release_that_met_a_conflict_is_written_without_telling_again() -> None:
+def test_a_release_after_a_conflict_repeats_no_command() -> None:
     view = proven()
     step = step_of(outcome_of(view))
     told = replace(step, actions=step.actions[:-1])
@@ -230,7 +229,7 @@ def test_a_release_that_met_a_conflict_is_written_without_telling_again() -> Non
     assert record_in(outcome_of(rebooted)).state == S.POD_RESTART_REQUIRED
 
 
-def test_what_was_accepted_of_another_label_is_not_taken_for_ours() -> None:
+def test_an_idle_for_another_label_is_not_taken_for_ours() -> None:
     view = proven()
     step = step_of(outcome_of(view))
     half = run_step(view, replace(step, actions=step.actions[:-1]))
@@ -259,7 +258,7 @@ def test_what_was_accepted_of_another_label_is_not_taken_for_ours() -> None:
         ((), "validation: it did not pass"),
     ],
 )
-def test_a_check_that_failed_is_the_cause(steps: tuple[ValidationStep, ...], cause: str) -> None:
+def test_a_failed_check_is_the_cause(steps: tuple[ValidationStep, ...], cause: str) -> None:
     view = proven(passed=False, steps=steps)
     record = failing_with(outcome_of(view), view)
     assert (record.state, record.cause) == (S.UPGRADE_FAILED, cause)
@@ -281,7 +280,7 @@ def test_a_validation_that_ended_without_evidence_fails() -> None:
         ("other boot", "validation: it is about boot boot-0"),
     ],
 )
-def test_the_limit_for_validation_says_what_was_missing(change: str, cause: str) -> None:
+def test_the_validation_limit_reports_what_was_missing(change: str, cause: str) -> None:
     view = with_beats(validating(), END)
     if change == "hangs":
         view = at_phase(view, "validator", "cuda")
@@ -292,12 +291,12 @@ def test_the_limit_for_validation_says_what_was_missing(change: str, cause: str)
     assert failing_with(outcome_of(view, END), view, END).cause == cause
 
 
-def test_three_restarts_of_the_driver_fail_a_validation_too() -> None:
+def test_three_driver_restarts_fail_a_validation() -> None:
     view = replace(validating(), driver_pods=(driver_pod(NEW, restarts=3),))
     assert failing_with(outcome_of(view), view).cause == "driver-start: it restarted 3 times"
 
 
-def test_restarts_of_long_ago_do_not_fail_a_mere_validation() -> None:
+def test_earlier_restarts_do_not_fail_a_mere_validation() -> None:
     view = validating({"operation": Operation.VALIDATE, "started": False})
     view = replace(view, driver_pods=(driver_pod(NEW, restarts=7),))
     assert wait_of(outcome_of(view)).code == WaitCode.VALIDATION
@@ -306,7 +305,7 @@ def test_restarts_of_long_ago_do_not_fail_a_mere_validation() -> None:
 # The driver goes while it is validated.
 
 
-def test_a_driver_pod_made_anew_has_to_be_let_in_once_more() -> None:
+def test_a_recreated_driver_pod_is_admitted_again() -> None:
     pod = driver_pod(NEW, uid="next", ready=False, started=None)
     shut = Gate(admitted_pod_uid=POD, waiting_pod_uid="next")
     view = replace(validating(), driver_pods=(pod,), gate=shut)
@@ -318,18 +317,18 @@ def test_a_driver_pod_made_anew_has_to_be_let_in_once_more() -> None:
     assert slot_writes(outcome_of(after)) == dict.fromkeys(QUIET, Quiesce())
 
 
-def test_a_driver_that_waits_for_our_leave_gets_it() -> None:
+def test_a_driver_waiting_for_safe_load_is_released() -> None:
     for pods in ((driver_pod(NEW),), ()):
         write = node_write(outcome_of(ready(safe_load=True, driver_pods=pods)))
         assert write.applied.cleared == (SAFE_LOAD_ANNOTATION,)
 
 
-def test_while_nats_is_away_nothing_is_judged() -> None:
+def test_nothing_is_judged_during_a_bus_outage() -> None:
     wait = wait_of(outcome_of(proven(), bus_down_since=NOW - 1))
     assert (wait.code, wait.until) == (WaitCode.BUS, None)
 
 
-def test_without_a_pod_the_load_of_the_modules_is_what_is_proven() -> None:
+def test_without_a_pod_the_module_load_is_validated() -> None:
     loaded = LoadedDriver(version="1", loaded_at=NOW - 40)
     record = {"operation": Operation.VALIDATE, "started": False}
     view = ready(record, driver_pods=(), loaded=loaded)

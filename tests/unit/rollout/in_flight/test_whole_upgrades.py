@@ -1,4 +1,4 @@
-"""Whole upgrades on a machine that works: what is written, in which order, and how often."""
+"""Whole upgrades on a machine that works: what is written, in which order."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ PODS = (
         namespace="kube-system", name="proxy", uid="u4", exemption=EvictionExemption.DAEMON_SET
     ),
 )
-"""One of each kind."""
+"""One pod of each kind."""
 
 
 def candidate(operation: Operation = Operation.UPGRADE, target: str = NEW) -> Candidate:
@@ -66,7 +66,6 @@ def begun(
     target: str = NEW,
     at: float = NOW,
 ) -> tuple[NodeView, PoolView, Step]:
-    """The node after its first write, with its pool."""
     what = candidate(operation, target)
     where = granted(
         where,
@@ -99,7 +98,6 @@ def all_writes(
 
 
 def no_job(view: NodeView) -> NodeView:
-    """Jobs end while others look on."""
     return replace(view, pods=tuple(pod for pod in view.pods or () if not pod.job))
 
 
@@ -142,9 +140,7 @@ S = UpgradeState
     ],
     ids=["with jobs", "with a drain", "without a selector"],
 )
-def test_an_upgrade_writes_six_times_at_most_and_seven_with_a_drain(
-    upgrade: dict[str, Any], states: list[str]
-) -> None:
+def test_an_upgrade_writes_each_state_once(upgrade: dict[str, Any], states: list[str]) -> None:
     last, written, _ = all_writes(required(pods=PODS), policy(**upgrade), meanwhile=no_job)
     assert written == states  # beside upgrade-required, which was the first
     assert len(written) + 1 <= (7 if "drain" in upgrade else 6)
@@ -152,7 +148,7 @@ def test_an_upgrade_writes_six_times_at_most_and_seven_with_a_drain(
     assert (last.cordoned, last.lease, last.driver_label) == (False, None, label_of(NEW))
 
 
-def test_a_state_without_work_is_passed_unwritten() -> None:
+def test_a_state_without_work_is_skipped() -> None:
     _, written, _ = all_writes(required(pods=()), policy(drain=Drain(enable=True)))
     assert written == [
         S.POD_DELETION_REQUIRED,
@@ -162,7 +158,7 @@ def test_a_state_without_work_is_passed_unwritten() -> None:
     ]
 
 
-def test_a_done_node_keeps_uid_target_token_and_evidence_and_nothing_else() -> None:
+def test_a_done_node_keeps_a_minimal_record() -> None:
     last, _, _ = all_writes(required(pods=PODS), policy(), meanwhile=no_job)
     record = last.record
     assert isinstance(record, NodeRecord)
@@ -182,7 +178,6 @@ def test_a_done_node_keeps_uid_target_token_and_evidence_and_nothing_else() -> N
 
 
 def commands(steps: list[Step]) -> list[tuple[str, str]]:
-    """To whom, and which kind, in order."""
     return [
         (action.component, action.command.kind.value)
         for step in steps
@@ -191,7 +186,7 @@ def commands(steps: list[Step]) -> list[tuple[str, str]]:
     ]
 
 
-def test_the_commands_of_an_upgrade_in_their_order() -> None:
+def test_the_order_of_the_commands_of_an_upgrade() -> None:
     _, _, steps = all_writes(required(pods=PODS), policy(), meanwhile=no_job)
     given = commands(steps)
     assert sorted(given[:4]) == [
@@ -210,7 +205,7 @@ def test_the_commands_of_an_upgrade_in_their_order() -> None:
     assert given[9:] == [("driver", "idle"), ("validator", "idle")]
 
 
-def test_what_the_commands_of_an_upgrade_say() -> None:
+def test_the_contents_of_the_commands_of_an_upgrade() -> None:
     _, _, steps = all_writes(required(pods=()), policy())
     bodies = {
         (action.component, action.command.kind.value): action.command
@@ -232,7 +227,7 @@ def test_what_the_commands_of_an_upgrade_say() -> None:
     assert all(command.token == 8 for command in bodies.values())
 
 
-def test_slots_name_what_is_proven_before_the_node_is_given_back() -> None:
+def test_slots_name_the_proven_label_before_the_release() -> None:
     _, _, steps = all_writes(required(pods=()), policy())
     last = steps[-1]
     assert [type(action) for action in last.actions] == [WriteSlot, WriteSlot, WriteNode]
@@ -255,7 +250,7 @@ def test_operands_are_paused_from_the_eviction_to_the_validation() -> None:
     }
 
 
-def test_the_first_write_alone_lowers_and_names_what_was_seen() -> None:
+def test_only_the_first_write_lowers_capacity() -> None:
     _, _, steps = all_writes(required(pods=()), policy())
     node_writes = [a for step in steps for a in step.actions if isinstance(a, WriteNode)]
     assert [write.lowers_capacity for write in node_writes] == [True, False, False, False]
@@ -334,7 +329,7 @@ def test_take_over_goes_the_whole_way() -> None:
     ]
 
 
-def test_behind_a_shut_gate_only_the_driver_is_left_to_do() -> None:
+def test_behind_a_shut_gate_only_the_driver_is_started() -> None:
     start = without_driver(required(pods=PODS))
     _, written, steps = all_writes(start, policy(), Operation.UPGRADE)
     assert written == [S.POD_RESTART_REQUIRED, S.VALIDATION_REQUIRED, S.UPGRADE_DONE]

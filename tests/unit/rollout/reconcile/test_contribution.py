@@ -1,6 +1,6 @@
-"""What becomes of a place in flight (docs/states.md#reconcile): a case for each row of the table.
+"""What becomes of an entry in flight (docs/states.md#reconcile): a case for each row.
 
-From the Node's record alone: where a label says otherwise, it is not asked.
+It follows from the record of the Node, never from its labels.
 """
 
 from typing import Any
@@ -35,7 +35,9 @@ NEXT = replace(ENTRY, token=TOKEN + 1)
 JOBS, RESTART = UpgradeState.WAIT_FOR_JOBS_REQUIRED, UpgradeState.POD_RESTART_REQUIRED
 
 
-def borne(given: NodeView, entry: InFlight | None = ENTRY, *, at: float = NOW) -> NodeContribution:
+def contribution(
+    given: NodeView, entry: InFlight | None = ENTRY, *, at: float = NOW
+) -> NodeContribution:
     return contribution_of(given, entry, POOL, at)
 
 
@@ -70,30 +72,30 @@ UNCHANGED = with_record(failed(), state=UpgradeState.UPGRADE_REQUIRED, started=F
         ),
     ],
 )
-def test_how_a_place_ended(given: NodeView, ending: EntryResult) -> None:
-    made = borne(given)
+def test_how_an_entry_ended(given: NodeView, ending: EntryResult) -> None:
+    made = contribution(given)
     assert (made.ending, made.entry) == (ending, None)
     assert made.proved_on == (NEW if ending is EntryResult.VALIDATED else "")
     assert made.failed_on == (NEW if ending is EntryResult.FAILED else "")
 
 
 @pytest.mark.parametrize("given", [done(), FAILED])
-def test_it_ends_on_what_it_ran_although_its_place_was_moved_meanwhile(given: NodeView) -> None:
-    made = borne(given, replace(ENTRY, target="wanted-since"))
+def test_an_entry_ends_on_the_target_of_its_record(given: NodeView) -> None:
+    made = contribution(given, replace(ENTRY, target="wanted-since"))
     assert {made.proved_on, made.failed_on} == {NEW, ""}
 
 
-def test_a_place_outside_the_counts_ends_without_counting() -> None:
+def test_an_entry_outside_the_counts_ends_without_counting() -> None:
     outside = replace(ENTRY, outside=True)
     for given in (done(), with_record(FAILED, outside=True)):
-        made = borne(given, outside)
+        made = contribution(given, outside)
         assert (made.ending, made.proved_on, made.failed_on) == (EntryResult.REMOVED, "", "")
 
 
 def test_a_removal_ends_with_label_and_record_gone() -> None:
     removal = replace(ENTRY, target="")
-    assert borne(node(), removal).ending is EntryResult.REMOVED
-    assert borne(done(), replace(removal, token=TOKEN + 1)).ending is None
+    assert contribution(node(), removal).ending is EntryResult.REMOVED
+    assert contribution(done(), replace(removal, token=TOKEN + 1)).ending is None
 
 
 LEFT = {NodeField.CORDON: (MANAGER,), NodeField.DRIVER: (MANAGER,)}
@@ -103,91 +105,91 @@ GIVEN_UP = node(cordoned=True, driver_label=label_of(NEW), field_managers=LEFT)
 @pytest.mark.parametrize(
     "given", [node(), required(), with_record(required(), token=TOKEN), GIVEN_UP]
 )
-def test_who_has_not_begun_has_a_minute(given: NodeView) -> None:
-    made = borne(given, NEXT)
+def test_a_grant_expires_after_a_minute(given: NodeView) -> None:
+    made = contribution(given, NEXT)
     assert (made.ending, made.entry, made.leased) == (None, NEXT, False)
     assert (made.counted_targets, made.due) == ((NEW,), NEXT.since + 60)
-    assert borne(given, NEXT, at=NEXT.since + 59.9).ending is None
-    assert borne(given, NEXT, at=NEXT.since + 60).ending is EntryResult.REMOVED
+    assert contribution(given, NEXT, at=NEXT.since + 59.9).ending is None
+    assert contribution(given, NEXT, at=NEXT.since + 60).ending is EntryResult.REMOVED
 
 
-def test_what_an_agent_has_heard_of_did_begin() -> None:
+def test_a_token_known_to_an_agent_shows_a_beginning() -> None:
     heard = node(components={"driver": component(highest_order=Order(NEXT.token, 1))})
-    assert borne(heard, NEXT).ending is EntryResult.FAILED
+    assert contribution(heard, NEXT).ending is EntryResult.FAILED
     before = node(components={"driver": component(highest_order=Order(NEXT.token - 1, 9))})
-    assert borne(before, NEXT).ending is None
+    assert contribution(before, NEXT).ending is None
 
 
-def test_nobody_is_taken_out_whose_first_write_is_on_its_way() -> None:
-    assert borne(required(write_pending=True), NEXT, at=NEXT.since + 900).ending is None
+def test_a_grant_does_not_expire_while_a_write_is_pending() -> None:
+    assert contribution(required(write_pending=True), NEXT, at=NEXT.since + 900).ending is None
 
 
-def test_nor_is_anybody_whose_first_write_may_yet_be_carried_out() -> None:
+def test_a_grant_does_not_expire_while_a_write_is_unconfirmed() -> None:
     sent = NEXT.since + 58
-    made = borne(required(unconfirmed_write_at=sent), NEXT, at=sent + 59)
+    made = contribution(required(unconfirmed_write_at=sent), NEXT, at=sent + 59)
     assert (made.ending, made.write_unconfirmed, made.due) == (None, True, sent + 60)
-    made = borne(required(unconfirmed_write_at=sent), NEXT, at=sent + 60)
+    made = contribution(required(unconfirmed_write_at=sent), NEXT, at=sent + 60)
     assert (made.ending, made.write_unconfirmed) == (EntryResult.REMOVED, False)
 
 
-def test_a_lease_without_a_place_is_put_back() -> None:
-    made = borne(in_flight_node(JOBS), None)
+def test_a_lost_entry_is_restored_from_its_lease() -> None:
+    made = contribution(in_flight_node(JOBS), None)
     since = NOW - 60
     assert made.entry == InFlight(node="node-1", token=TOKEN, target=NEW, since=since)
     assert (made.entry_differs, made.counted_targets, made.started) == (True, (NEW,), False)
-    outside = borne(in_flight_node(JOBS, record={"outside": True}), None)
+    outside = contribution(in_flight_node(JOBS, record={"outside": True}), None)
     assert outside.entry is not None
     assert outside.entry.outside
     assert (outside.counted_targets, outside.is_recovery) == ((), True)
 
 
-def test_a_lease_whose_record_is_lost_stays_and_counts_as_failed() -> None:
-    made = borne(replace(in_flight_node(JOBS), record=None))
+def test_a_lease_with_a_lost_record_stays_and_counts_as_failed() -> None:
+    made = contribution(replace(in_flight_node(JOBS), record=None))
     assert (made.entry, made.ending) == (ENTRY, None)
     assert (made.counted_targets, made.failed_on) == ((NEW,), NEW)
-    assert borne(replace(in_flight_node(JOBS), record=None), None).entry is None
+    assert contribution(replace(in_flight_node(JOBS), record=None), None).entry is None
 
 
-def test_who_started_counts_for_the_target_in_its_record() -> None:
-    made = borne(in_flight_node(RESTART), replace(ENTRY, target=OLD))
+def test_a_started_node_counts_for_the_target_in_its_record() -> None:
+    made = contribution(in_flight_node(RESTART), replace(ENTRY, target=OLD))
     assert (made.entry, made.entry_differs) == (ENTRY, True)
     assert made.counted_targets == (NEW,)
 
 
-def test_who_has_not_started_counts_for_both_until_its_record_is_the_new_one() -> None:
-    made = borne(in_flight_node(JOBS), replace(ENTRY, target=OLD))
+def test_a_retargeted_node_counts_for_both_targets_until_its_record_follows() -> None:
+    made = contribution(in_flight_node(JOBS), replace(ENTRY, target=OLD))
     assert (made.entry, made.entry_differs) == (replace(ENTRY, target=OLD), False)
     assert sorted(made.counted_targets) == [NEW, OLD]
 
 
-def test_a_validation_counts_for_nothing_and_is_never_turned_away() -> None:
+def test_a_validation_counts_for_no_target() -> None:
     again = with_record(in_flight_node(JOBS), operation=Operation.VALIDATE, outside=True)
-    made = borne(again, replace(ENTRY, outside=True))
+    made = contribution(again, replace(ENTRY, outside=True))
     assert made.entry == replace(ENTRY, outside=True, validates=True)
     assert (made.started, made.counted_targets, made.is_recovery) == (True, (), False)
 
 
 def test_what_of_another_pool_it_has_counts_there_alone() -> None:
     moved = replace(in_flight_node(JOBS), pool="another")
-    made = borne(moved)
+    made = contribution(moved)
     assert (made.present, made.entry, made.unavailable) == (False, ENTRY, "in an upgrade")
     there = contribution_of(moved, None, "another", NOW)
     assert (there.present, there.entry, there.unavailable) == (True, None, "in an upgrade")
     assert not contribution_of(moved, None, "a-third", NOW).present
 
 
-def test_a_lease_and_record_of_another_node_of_that_name_are_void() -> None:
+def test_lease_and_record_of_an_earlier_node_are_void() -> None:
     new = replace(in_flight_node(JOBS), uid="uid-new")
-    assert borne(new, None).entry is None
-    assert borne(new, NEXT).leased is False
+    assert contribution(new, None).entry is None
+    assert contribution(new, NEXT).leased is False
 
 
 def test_failures_are_read_from_records_of_this_pool() -> None:
-    assert borne(FAILED, None).failed_on == NEW
-    assert borne(with_record(FAILED, outside=True), None).failed_on == ""
-    assert borne(with_record(FAILED, started=False), None).failed_on == ""
-    assert borne(with_record(FAILED, pool="another"), None).failed_on == ""
-    assert borne(done(), None).failed_on == ""
+    assert contribution(FAILED, None).failed_on == NEW
+    assert contribution(with_record(FAILED, outside=True), None).failed_on == ""
+    assert contribution(with_record(FAILED, started=False), None).failed_on == ""
+    assert contribution(with_record(FAILED, pool="another"), None).failed_on == ""
+    assert contribution(done(), None).failed_on == ""
 
 
 @pytest.mark.parametrize(
@@ -207,5 +209,5 @@ def test_failures_are_read_from_records_of_this_pool() -> None:
         (node(record=record(pool="")), False),
     ],
 )
-def test_who_bears_signs_of_an_earlier_rollout(given: NodeView, expected: bool) -> None:
-    assert borne(given, None).was_managed is expected
+def test_which_nodes_were_managed_by_an_earlier_rollout(given: NodeView, expected: bool) -> None:
+    assert contribution(given, None).was_managed is expected
