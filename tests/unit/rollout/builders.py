@@ -283,6 +283,12 @@ def record(node: str = "node-1", **changes: Any) -> NodeRecord:
     return replace(made, **changes)
 
 
+def with_record(node: NodeView, **changes: Any) -> NodeView:
+    """Return the node with fields of its record changed."""
+    assert isinstance(node.record, NodeRecord)
+    return replace(node, record=replace(node.record, **changes))
+
+
 def token_of(node: NodeView) -> int:
     """The highest token in what is written on a node."""
     return max(

@@ -25,6 +25,7 @@ from tests.unit.rollout.builders import (
     pool,
     record,
 )
+from tests.unit.rollout.outcomes import only_action
 
 S = UpgradeState
 
@@ -44,8 +45,7 @@ def test_a_write_is_guarded_and_complete() -> None:
     step = node_writes.write_step(
         view, record(), instant(), because="so", lease=lease(), cordon=True
     )
-    (write,) = step.actions
-    assert isinstance(write, WriteNode)
+    write = only_action(step, WriteNode)
     assert (write.uid, write.revision, write.lowers_capacity) == (view.uid, view.revision, False)
     applied = write.applied
     assert applied.state == S.WAIT_FOR_JOBS_REQUIRED
@@ -57,8 +57,7 @@ def test_a_write_that_lowers_capacity_names_its_sources() -> None:
     step = node_writes.write_step(
         node(), record(), instant(), because="so", lease=lease(), cordon=True, lowers_capacity=True
     )
-    (write,) = step.actions
-    assert isinstance(write, WriteNode)
+    write = only_action(step, WriteNode)
     assert write.applied.record is not None
     assert write.applied.record.seen == dict.fromkeys(SOURCES, "100")
 

@@ -4,17 +4,17 @@ from msgspec.structs import replace
 
 from libs.contracts.node import NodeRecord, Operation, UpgradeState
 from libs.contracts.waits import WaitCode
-from libs.rollout.decision import Candidate, NoticeKind
+from libs.rollout.decision import NoticeKind
 from libs.rollout.step import step
 from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeField
 from tests.unit.rollout.builders import NEW, OLD, done, granted, instant, label_of, pool, required
-from tests.unit.rollout.in_flight.step_runner import (
-    in_flight,
+from tests.unit.rollout.in_flight.step_runner import in_flight, run_step
+from tests.unit.rollout.outcomes import (
+    candidate_of,
     node_write,
     notices_in,
     record_in,
-    run_step,
     step_of,
     wait_of,
 )
@@ -29,8 +29,7 @@ def test_a_node_in_place_is_left_alone() -> None:
 
 def test_a_node_is_a_candidate_until_it_has_an_entry() -> None:
     view = required(pods=())
-    outcome = step(view, pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step(view, pool(), instant()))
     assert (outcome.operation, outcome.target) == (Operation.UPGRADE, NEW)
     record = record_in(step(view, granted(pool(), view), instant()))
     assert (record.state, record.token) == (S.POD_DELETION_REQUIRED, 8)

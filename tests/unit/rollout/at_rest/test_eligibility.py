@@ -4,20 +4,19 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import PreflightCheck
-from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, NodeRequest, Operation
+from libs.contracts.node import LeaseOwner, NodeRecord, NodeRequest, Operation
 from libs.contracts.reports import PodUse, Usage
 from libs.policy.kinds.strategy import CordonedNodes, StrategySpec
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.decision import Candidate, Wait
+from libs.rollout.decision import Candidate
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
-from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
+from libs.rollout.views.node import MalformedAnnotation, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.builders import (
     NEW,
     NOW,
     OLD,
-    PERSON,
     component,
     done,
     install_of,
@@ -29,6 +28,7 @@ from tests.unit.rollout.builders import (
     required,
     with_build,
 )
+from tests.unit.rollout.outcomes import candidate_of, wait_of
 
 SKIPS = replace(pool(), strategy=StrategySpec(cordoned_nodes=CordonedNodes.SKIP))
 WORK = WorkloadPod(namespace="ml", name="train-0", uid="pod-train", gpu=True)
@@ -50,18 +50,6 @@ def with_component(name: str, **changes: object) -> NodeView:
 
 ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
     "the skip label": (required(skip=True), pool(), "skipped", None),
-    "a person's cordon, and the strategy skips": (
-        required(cordoned=True, field_managers={NodeField.CORDON: (PERSON,)}),
-        SKIPS,
-        "skipped",
-        None,
-    ),
-    "a cordon that is a person's too": (
-        required(cordoned=True, field_managers={NodeField.CORDON: (MANAGER, PERSON)}),
-        SKIPS,
-        "skipped",
-        None,
-    ),
     "a lease of a person": (required(lease=lease(owner=LeaseOwner.HUMAN)), pool(), "skipped", None),
     "a lease of repair": (required(lease=lease(owner=LeaseOwner.REPAIR)), pool(), "skipped", None),
     "a lease for MIG": (required(lease=lease(owner=LeaseOwner.MIG)), pool(), "skipped", None),
@@ -87,18 +75,6 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
     ),
     "its validator is silent": (
         with_component("validator", silent_at=NOW - 1),
-        pool(),
-        "agent-silent",
-        None,
-    ),
-    "its driver agent is too old": (
-        with_component("driver", capabilities=frozenset({"idle", "preflight"})),
-        pool(),
-        "agent-silent",
-        None,
-    ),
-    "its driver agent knows no preflight": (
-        with_component("driver", capabilities=frozenset({"idle", "swap"})),
         pool(),
         "agent-silent",
         None,
@@ -136,8 +112,7 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
 @pytest.mark.parametrize("row", ROWS)
 def test_each_obstacle_has_its_wait_code(row: str) -> None:
     node, pool, code, until = ROWS[row]
-    outcome = step_at_rest(node, pool, instant())
-    assert isinstance(outcome, Wait), outcome
+    outcome = wait_of(step_at_rest(node, pool, instant()))
     assert (outcome.code, outcome.until, outcome.since) == (code, until, NOW)
     assert outcome.detail
     assert outcome.who
@@ -146,8 +121,7 @@ def test_each_obstacle_has_its_wait_code(row: str) -> None:
 def test_a_foreign_operator_blocks_all_but_nodes_in_place() -> None:
     theirs = instant(foreign_operator="gpu-operator renewed its Lease 3 s ago")
     for lagging in (node(), required(), done(target=OLD), done(driver_pods=())):
-        outcome = step_at_rest(lagging, pool(), theirs)
-        assert isinstance(outcome, Wait)
+        outcome = wait_of(step_at_rest(lagging, pool(), theirs))
         assert outcome.code == "foreign-operator"
         assert "renewed" in outcome.detail
     assert step_at_rest(done(), pool(), theirs) is None
@@ -155,10 +129,6 @@ def test_a_foreign_operator_blocks_all_but_nodes_in_place() -> None:
 
 STARTS: dict[str, tuple[NodeView, PoolView]] = {
     "a cordon of a person": (required(cordoned=True), pool()),
-    "our own cordon, where the strategy skips": (
-        required(cordoned=True, field_managers={NodeField.CORDON: (MANAGER,)}),
-        SKIPS,
-    ),
     "the back-off is over": (backed_off(NOW), pool()),
     "a back-off of another target": (backed_off(NOW + 60, "target-other"), pool()),
     "telemetry is silent": (with_component("telemetry", last_beat=None, silent_at=0.0), pool()),
@@ -189,15 +159,12 @@ STARTS: dict[str, tuple[NodeView, PoolView]] = {
 @pytest.mark.parametrize("case", STARTS)
 def test_what_is_no_obstacle(case: str) -> None:
     node, pool = STARTS[case]
-    outcome = step_at_rest(node, pool, instant())
-    assert isinstance(outcome, Candidate), outcome
+    assert isinstance(step_at_rest(node, pool, instant()), Candidate)
 
 
 def test_a_bus_outage_is_reported_before_silent_agents() -> None:
     silent = with_component("driver", silent_at=NOW - 1)
-    outcome = step_at_rest(silent, pool(), instant(bus_down_since=NOW - 100))
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "bus"
+    assert wait_of(step_at_rest(silent, pool(), instant(bus_down_since=NOW - 100))).code == "bus"
 
 
 def test_a_preflight_names_the_driver_and_the_pods_to_be_removed() -> None:
@@ -219,23 +186,20 @@ def test_a_preflight_names_the_driver_and_the_pods_to_be_removed() -> None:
         ),
         WorkloadPod(namespace="x", name="web", uid="pod-web", drained=True),
     )
-    outcome = step_at_rest(required(pods=pods), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(required(pods=pods), pool(), instant()))
     gone = ("pod-bare-job", "pod-dcgm", "pod-plugin", f"pod-{OLD}-node-1", "pod-train")
     assert outcome.check == PreflightCheck(
         label=label_of(NEW), install_digest=install_of(NEW), removes_pods=tuple(sorted(gone))
     )
     drains = pool(upgrade={"drain": Drain(enable=True)})
-    drained = step_at_rest(required(pods=pods), drains, instant())
-    assert isinstance(drained, Candidate)
+    drained = candidate_of(step_at_rest(required(pods=pods), drains, instant()))
     assert drained.check is not None
     assert drained.check.removes_pods == tuple(sorted((*gone, "pod-web")))
 
 
 def test_unknown_pods_are_taken_from_the_agent_report() -> None:
     use = Usage(pods=(PodUse(pod_uid="pod-a", gpus=2), PodUse(pod_uid="pod-b", processes=1)))
-    outcome = step_at_rest(required(usage=use), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(required(usage=use), pool(), instant()))
     assert outcome.check is not None
     assert outcome.check.removes_pods == ("pod-a", f"pod-{OLD}-node-1")
 
@@ -252,32 +216,30 @@ WAIVED = NodeRequest.WITHOUT_PREFLIGHT
     ids=["a bare pod", "an agent without preflight"],
 )
 def test_a_request_waives_the_preflight(waiting: NodeView) -> None:
-    outcome = step_at_rest(replace(waiting, request=WAIVED), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(replace(waiting, request=WAIVED), pool(), instant()))
     assert outcome.check is None
 
 
 def test_a_restart_needs_no_preflight() -> None:
     restart = with_build(pool(), install_digest=install_of(OLD))
-    outcome = step_at_rest(required(pods=(replace(WORK, bare=True),)), restart, instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(
+        step_at_rest(required(pods=(replace(WORK, bare=True),)), restart, instant())
+    )
     assert (outcome.operation, outcome.check) == (Operation.RESTART, None)
 
 
 def test_the_preflight_of_a_removal_has_no_label() -> None:
-    outcome = step_at_rest(done(excluded=True), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(done(excluded=True), pool(), instant()))
     assert outcome.check == PreflightCheck(label="", removes_pods=(f"pod-{NEW}-node-1",))
 
 
 def test_skip_and_back_off_do_not_hold_up_a_validation() -> None:
     restarted = done(driver_pods=(replace(done().driver_pods[0], started=NOW - 7200),), skip=True)
-    outcome = step_at_rest(restarted, pool(), instant())
-    assert isinstance(outcome, Candidate)
-    assert outcome.operation is Operation.VALIDATE
+    assert candidate_of(step_at_rest(restarted, pool(), instant())).operation is Operation.VALIDATE
     alone = {"validator": component()}
-    waits = step_at_rest(
-        node(components={**node().components, **alone}, ready=False), pool(), instant()
+    waits = wait_of(
+        step_at_rest(
+            node(components={**node().components, **alone}, ready=False), pool(), instant()
+        )
     )
-    assert isinstance(waits, Wait)
     assert waits.code == "not-ready"

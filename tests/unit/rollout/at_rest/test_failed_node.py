@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gate
-from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.node import Operation
 from libs.policy.kinds.strategy import StrategySpec
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, Step, Wait, WriteNode
@@ -24,7 +24,9 @@ from tests.unit.rollout.builders import (
     label_of,
     pool,
     with_build,
+    with_record,
 )
+from tests.unit.rollout.outcomes import candidate_of, only_action, step_of, wait_of
 
 NO_RETRIES = replace(pool(), strategy=StrategySpec(retries=0))
 HALTED = pool(standing={"halted": {NEW: "1 of 1 failures"}})
@@ -35,16 +37,10 @@ def unsynced(**changes: object) -> NodeView:
     return replace(failed(driver_pods=()), **changes)
 
 
-def with_record(made: NodeView, **changes: object) -> NodeView:
-    assert isinstance(made.record, NodeRecord)
-    return replace(made, record=replace(made.record, **changes))
-
-
 def test_a_failed_node_waits_with_its_recorded_cause() -> None:
-    outcome = step_at_rest(
-        failed(cause="busy: python (pod ml/train-0, pid 4711)"), NO_RETRIES, instant()
+    outcome = wait_of(
+        step_at_rest(failed(cause="busy: python (pod ml/train-0, pid 4711)"), NO_RETRIES, instant())
     )
-    assert isinstance(outcome, Wait)
     assert (outcome.code, outcome.until, outcome.since) == ("failed", None, NOW)
     assert outcome.detail == "busy: python (pod ml/train-0, pid 4711)"
     assert "retry" in outcome.who
@@ -53,9 +49,7 @@ def test_a_failed_node_waits_with_its_recorded_cause() -> None:
 def test_a_shut_gate_is_reported_as_unable_to_heal() -> None:
     outside = replace(driver_pod(), uid="pod-b", started=None, ready=False)
     waiting = unsynced(gate=Gate(waiting_pod_uid="pod-b"), driver_pods=(outside,))
-    outcome = step_at_rest(waiting, NO_RETRIES, instant())
-    assert isinstance(outcome, Wait)
-    assert "shut gate" in outcome.detail
+    assert "shut gate" in wait_of(step_at_rest(waiting, NO_RETRIES, instant())).detail
 
 
 # A driver that came into sync by itself: one validation for each run of it.
@@ -69,9 +63,6 @@ def test_a_recovered_driver_is_validated(pool: PoolView) -> None:
 
 IN_VAIN = {
     "this run was validated already": failed(),
-    "its last proof says that it does not work": with_record(
-        failed(evidence=evidence(passed=False)), revalidated=""
-    ),
     "it is not ready": failed(driver_pods=(driver_pod(ready=False, started=NOW - 30),)),
     "it goes": failed(driver_pods=(driver_pod(deleting=True, started=NOW - 30),)),
     "it is not there": unsynced(),
@@ -83,9 +74,7 @@ IN_VAIN = {
 
 @pytest.mark.parametrize("case", IN_VAIN)
 def test_a_driver_that_did_not_recover_is_not_validated(case: str) -> None:
-    outcome = step_at_rest(IN_VAIN[case], NO_RETRIES, instant())
-    assert isinstance(outcome, Wait), outcome
-    assert outcome.code == "failed"
+    assert wait_of(step_at_rest(IN_VAIN[case], NO_RETRIES, instant())).code == "failed"
 
 
 # Retries of the strategy.
@@ -93,16 +82,13 @@ def test_a_driver_that_did_not_recover_is_not_validated(case: str) -> None:
 
 def test_a_failed_node_is_retried_by_the_strategy() -> None:
     broken = failed()
-    step = step_at_rest(broken, pool(), instant())
-    assert isinstance(step, Step)
-    (write,) = step.actions
-    assert isinstance(write, WriteNode)
+    step = step_of(step_at_rest(broken, pool(), instant()))
+    write = only_action(step, WriteNode)
     made = write.applied.record
     assert made is not None
     assert (made.state, made.attempt, made.started) == ("upgrade-required", 1, True)
     assert write.applied.unschedulable is True
-    outcome = step_at_rest(apply_step(broken, step), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(apply_step(broken, step), pool(), instant()))
     assert (outcome.operation, outcome.target, outcome.outside) == (
         Operation.SAME_LABEL,
         NEW,
@@ -120,15 +106,15 @@ def test_retries_are_limited_by_the_strategy(attempts: int, retries: int, again:
 
 
 def test_a_halted_target_is_not_retried() -> None:
-    outcome = step_at_rest(failed(), HALTED, instant())
-    assert isinstance(outcome, Wait)
+    outcome = wait_of(step_at_rest(failed(), HALTED, instant()))
     assert outcome.code == "failed"
     assert outcome.detail == "validation: cuda; no retry: 1 of 1 failures"
 
 
 def test_a_paused_retry_keeps_its_state() -> None:
-    outcome = step_at_rest(failed(), pool(standing={"paused": "the brake is Pause"}), instant())
-    assert isinstance(outcome, Wait)
+    outcome = wait_of(
+        step_at_rest(failed(), pool(standing={"paused": "the brake is Pause"}), instant())
+    )
     assert outcome.code == "paused"
 
 
@@ -137,10 +123,8 @@ def test_a_paused_retry_keeps_its_state() -> None:
 
 def test_a_new_target_is_another_chance_outside_the_counts() -> None:
     broken = failed(target=OLD)
-    step = step_at_rest(broken, NO_RETRIES, instant())
-    assert isinstance(step, Step)
-    outcome = step_at_rest(apply_step(broken, step), NO_RETRIES, instant())
-    assert isinstance(outcome, Candidate)
+    step = step_of(step_at_rest(broken, NO_RETRIES, instant()))
+    outcome = candidate_of(step_at_rest(apply_step(broken, step), NO_RETRIES, instant()))
     assert (outcome.operation, outcome.target, outcome.outside) == (Operation.UPGRADE, NEW, True)
 
 
@@ -149,10 +133,8 @@ def test_a_node_that_failed_before_its_label_moved_is_inside_the_counts() -> Non
         failed(target=OLD), started=False, evidence=evidence(OLD), cause="eviction: ml/train-0"
     )
     gave_up = replace(gave_up, components=done(target=OLD).components)
-    step = step_at_rest(gave_up, NO_RETRIES, instant())
-    assert isinstance(step, Step)
-    outcome = step_at_rest(apply_step(gave_up, step), NO_RETRIES, instant())
-    assert isinstance(outcome, Candidate)
+    step = step_of(step_at_rest(gave_up, NO_RETRIES, instant()))
+    outcome = candidate_of(step_at_rest(apply_step(gave_up, step), NO_RETRIES, instant()))
     assert outcome.outside is False
 
 
@@ -178,30 +160,23 @@ def test_a_failed_removal_gives_way_to_a_wanted_target() -> None:
     removed = with_record(
         unsynced(driver_label=""), operation=Operation.REMOVE, target="", label=""
     )
-    step = step_at_rest(removed, NO_RETRIES, instant())
-    assert isinstance(step, Step)
-    outcome = step_at_rest(apply_step(removed, step), NO_RETRIES, instant())
-    assert isinstance(outcome, Candidate)
+    step = step_of(step_at_rest(removed, NO_RETRIES, instant()))
+    outcome = candidate_of(step_at_rest(apply_step(removed, step), NO_RETRIES, instant()))
     assert outcome.operation is Operation.UPGRADE
 
 
 def test_an_unsettled_target_does_not_hide_the_failure() -> None:
     unsettled = with_build(NO_RETRIES, readiness=Readiness.UNSETTLED)
-    same = step_at_rest(failed(driver_pods=(driver_pod(started=NOW - 30),)), unsettled, instant())
-    assert isinstance(same, Wait)
+    same = wait_of(
+        step_at_rest(failed(driver_pods=(driver_pod(started=NOW - 30),)), unsettled, instant())
+    )
     assert same.code == "failed"
-    other = step_at_rest(failed(target=OLD), unsettled, instant())
-    assert isinstance(other, Wait)
+    other = wait_of(step_at_rest(failed(target=OLD), unsettled, instant()))
     assert other.code == "target-unsettled"
 
 
 def test_an_uncordoned_failed_node_stays_uncordoned_and_failed() -> None:
     freed = failed(cordoned=False, field_managers=done().field_managers)
-    outcome = step_at_rest(freed, NO_RETRIES, instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "failed"
-    again = step_at_rest(freed, pool(), instant())
-    assert isinstance(again, Step)
-    (write,) = again.actions
-    assert isinstance(write, WriteNode)
+    assert wait_of(step_at_rest(freed, NO_RETRIES, instant())).code == "failed"
+    write = only_action(step_of(step_at_rest(freed, pool(), instant())), WriteNode)
     assert write.applied.unschedulable is None

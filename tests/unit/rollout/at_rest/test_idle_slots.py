@@ -28,6 +28,7 @@ from tests.unit.rollout.builders import (
     pool,
     required,
 )
+from tests.unit.rollout.outcomes import only_action, step_of
 
 
 def with_slot(node: NodeView, name: str, slot: Command | None, **changes: object) -> NodeView:
@@ -74,13 +75,6 @@ def test_a_slot_with_other_contents_is_rewritten(case: str) -> None:
     assert step_at_rest(apply_step(node, step), pool(), instant()) is None
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_so_it_is_where_it_is_the_only_one(case: str) -> None:
-    name, slot = BAD[case]
-    alone = replace(done(), components={name: component(slot)})
-    assert list(told(step_at_rest(alone, pool(), instant()))) == [name]
-
-
 def test_slots_below_the_highest_order_are_rewritten() -> None:
     parts = done().components
     higher = {
@@ -93,19 +87,13 @@ def test_a_rewritten_slot_gets_the_next_order() -> None:
     node = with_slot(
         done(), "driver", command(Swap(label="x"), order=(TOKEN, 4)), highest_order=Order(TOKEN, 6)
     )
-    step = step_at_rest(node, pool(), instant(epoch=9))
-    assert isinstance(step, Step)
-    (action,) = step.actions
-    assert isinstance(action, WriteSlot)
+    action = only_action(step_of(step_at_rest(node, pool(), instant(epoch=9))), WriteSlot)
     assert (action.command.order, action.command.epoch) == (Order(TOKEN, 7), 9)
 
 
 def test_an_outdated_idle_gets_a_new_order() -> None:
     node = with_slot(done(), "plugin", command(Idle()), highest_order=Order(TOKEN + 2, 5))
-    step = step_at_rest(node, pool(), instant())
-    assert isinstance(step, Step)
-    (action,) = step.actions
-    assert isinstance(action, WriteSlot)
+    action = only_action(step_of(step_at_rest(node, pool(), instant())), WriteSlot)
     assert action.command.order == Order(TOKEN + 2, 6)
 
 

@@ -6,12 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.node import Operation
 from libs.contracts.reports import PodUse, Usage
 from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.decision import Candidate, Wait
+from libs.rollout.decision import Candidate
 from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
@@ -32,7 +32,9 @@ from tests.unit.rollout.builders import (
     record,
     required,
     with_build,
+    with_record,
 )
+from tests.unit.rollout.outcomes import candidate_of, wait_of
 
 GPU_POD = WorkloadPod(namespace="ml", name="train-0", uid="pod-train", gpu=True)
 LOADED = LoadedDriver(version="570.1", loaded_at=NOW - 999)
@@ -42,13 +44,11 @@ SAME_INSTALL = with_build(pool(), install_digest=install_of(OLD))
 
 def requested(target: str = NEW, **changes: Any) -> NodeView:
     made = required(target=target)
-    assert isinstance(made.record, NodeRecord)
-    return replace(made, record=replace(made.record, asked=True), **changes)
+    return replace(with_record(made, asked=True), **changes)
 
 
 def unproven(node: NodeView) -> NodeView:
-    assert isinstance(node.record, NodeRecord)
-    return replace(node, record=replace(node.record, evidence=None), components=idle_components())
+    return replace(with_record(node, evidence=None), components=idle_components())
 
 
 Case = tuple[NodeView, PoolView, Operation]
@@ -169,14 +169,11 @@ ROWS: dict[str, Case] = {
 @pytest.mark.parametrize("row", ROWS)
 def test_each_variation_has_its_operation(row: str) -> None:
     node, pool, operation = ROWS[row]
-    outcome = step_at_rest(node, pool, instant())
-    assert isinstance(outcome, Candidate), outcome
-    assert outcome.operation is operation
+    assert candidate_of(step_at_rest(node, pool, instant())).operation is operation
 
 
 def test_a_removal_has_neither_target_nor_label() -> None:
-    outcome = step_at_rest(done(excluded=True), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(done(excluded=True), pool(), instant()))
     assert (outcome.target, outcome.label, outcome.outside) == ("", "", False)
 
 
@@ -196,21 +193,15 @@ UNKNOWN: dict[str, NodeView] = {
 
 @pytest.mark.parametrize("case", UNKNOWN)
 def test_unknown_is_not_absent(case: str) -> None:
-    outcome = step_at_rest(UNKNOWN[case], pool(), instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == WaitCode.AGENT_SILENT
+    assert wait_of(step_at_rest(UNKNOWN[case], pool(), instant())).code == WaitCode.AGENT_SILENT
 
 
 def test_a_list_of_pods_replaces_a_missing_usage_report() -> None:
-    outcome = step_at_rest(node(usage=None, pods=()), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(node(usage=None, pods=()), pool(), instant()))
     assert outcome.operation is Operation.BRING_UP
 
 
 def test_a_missing_pre_installed_driver_is_a_missing_target() -> None:
-    outcome = step_at_rest(node(), PREINSTALLED, instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == WaitCode.TARGET_MISSING
-    unseen = step_at_rest(node(modules_reported=False), PREINSTALLED, instant())
-    assert isinstance(unseen, Wait)
+    assert wait_of(step_at_rest(node(), PREINSTALLED, instant())).code == WaitCode.TARGET_MISSING
+    unseen = wait_of(step_at_rest(node(modules_reported=False), PREINSTALLED, instant()))
     assert unseen.code == WaitCode.AGENT_SILENT

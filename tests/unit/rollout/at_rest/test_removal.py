@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.node import Operation
 from libs.policy.kinds.strategy import StrategySpec
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode
+from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, WriteNode
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
@@ -21,7 +21,9 @@ from tests.unit.rollout.builders import (
     pool,
     record,
     required,
+    with_record,
 )
+from tests.unit.rollout.outcomes import candidate_of, only_action, step_of, wait_of
 
 GONE = replace(pool(), gone=True)
 ELSEWHERE = "nvidiadriver-a"
@@ -41,16 +43,13 @@ REMOVED = {
 
 @pytest.mark.parametrize("case", REMOVED)
 def test_a_driver_of_ours_is_removed_by_an_operation(case: str) -> None:
-    outcome = step_at_rest(REMOVED[case], pool(), instant())
-    assert isinstance(outcome, Candidate), outcome
+    outcome = candidate_of(step_at_rest(REMOVED[case], pool(), instant()))
     assert (outcome.operation, outcome.label) == (Operation.REMOVE, "")
 
 
 @pytest.mark.parametrize("skipped", [done(excluded=True, skip=True), done(pool="", ready=False)])
 def test_a_removal_waits_like_any_other_start(skipped: NodeView) -> None:
-    outcome = step_at_rest(skipped, pool(), instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code in {"skipped", "not-ready"}
+    assert wait_of(step_at_rest(skipped, pool(), instant())).code in {"skipped", "not-ready"}
 
 
 def test_without_a_driver_our_fields_are_removed_at_once() -> None:
@@ -61,10 +60,8 @@ def test_without_a_driver_our_fields_are_removed_at_once() -> None:
         components=idle_components(),
         driver_pods=(),
     )
-    step = step_at_rest(stamped, pool(), instant())
-    assert isinstance(step, Step)
-    (write,) = step.actions
-    assert isinstance(write, WriteNode)
+    step = step_of(step_at_rest(stamped, pool(), instant()))
+    write = only_action(step, WriteNode)
     assert write.applied == NodeApplyConfiguration()
     left = apply_step(stamped, step)
     assert (left.state, left.record) == ("", None)
@@ -78,8 +75,15 @@ def test_without_a_driver_our_fields_are_removed_at_once() -> None:
         (node(pool=""), pool()),
         (node(excluded=True, state="upgrade-done"), pool()),
         (node(pool=""), GONE),
+        (node(), GONE),
     ],
-    ids=["excluded", "of no pool", "of another operator", "its policy is gone"],
+    ids=[
+        "excluded",
+        "of no pool",
+        "of another operator",
+        "its policy is gone",
+        "selected by a policy that is gone",
+    ],
 )
 def test_a_node_without_anything_of_ours_needs_nothing(left: NodeView, pool: PoolView) -> None:
     assert step_at_rest(left, pool, instant()) is None
@@ -87,23 +91,19 @@ def test_a_node_without_anything_of_ours_needs_nothing(left: NodeView, pool: Poo
 
 def test_a_failed_removal_is_retried_as_often_as_the_strategy_allows() -> None:
     broken = failed(excluded=True, driver_label="")
-    assert isinstance(broken.record, NodeRecord)
-    said = replace(broken.record, operation=Operation.REMOVE, target="", label="")
-    broken = replace(broken, record=said)
-    outcome = step_at_rest(broken, replace(pool(), strategy=StrategySpec(retries=0)), instant())
-    assert isinstance(outcome, Wait)
+    broken = with_record(broken, operation=Operation.REMOVE, target="", label="")
+    outcome = wait_of(
+        step_at_rest(broken, replace(pool(), strategy=StrategySpec(retries=0)), instant())
+    )
     assert outcome.code == "failed"
-    step = step_at_rest(broken, pool(), instant())
-    assert isinstance(step, Step)
-    again = step_at_rest(apply_step(broken, step), pool(), instant())
-    assert isinstance(again, Candidate)
+    step = step_of(step_at_rest(broken, pool(), instant()))
+    again = candidate_of(step_at_rest(apply_step(broken, step), pool(), instant()))
     assert again.operation is Operation.REMOVE
 
 
 def test_a_returning_node_begins_anew() -> None:
     assert isinstance(step_at_rest(node(), pool(), instant()), Candidate)
-    back = step_at_rest(failed(target=NEW, driver_pods=()), pool(NEW), instant())
-    assert isinstance(back, Step)
+    assert isinstance(step_at_rest(failed(target=NEW, driver_pods=()), pool(NEW), instant()), Step)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,4 @@ def test_a_returning_node_begins_anew() -> None:
     ids=["done", "of no pool", "stamped", "failed", "excluded", "another target"],
 )
 def test_nothing_starts_for_a_deleted_policy(ours: NodeView) -> None:
-    outcome = step_at_rest(ours, GONE, instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "policy-gone"
+    assert wait_of(step_at_rest(ours, GONE, instant())).code == "policy-gone"

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import NodeRecord, Operation
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.decision import Candidate, Step, Wait, WriteNode
+from libs.rollout.decision import Candidate, Wait, WriteNode
 from libs.rollout.limits import DRIVER_START
 from libs.rollout.views.node import NodeView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED
@@ -24,7 +24,9 @@ from tests.unit.rollout.builders import (
     label_of,
     on_host,
     pool,
+    with_record,
 )
+from tests.unit.rollout.outcomes import candidate_of, only_action, step_of, wait_of
 
 AGAIN = Candidate(operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True)
 
@@ -33,59 +35,47 @@ def restarted(
     *, at: float = NOW - 60, known: tuple[float, ...] = (), **changes: object
 ) -> NodeView:
     made = done(driver_pods=(replace(driver_pod(), started=at, **changes),))
-    assert isinstance(made.record, NodeRecord)
-    return replace(made, record=replace(made.record, restarts=known))
+    return with_record(made, restarts=known)
 
 
 def test_an_unproven_done_node_behind_a_shut_gate_is_stamped() -> None:
     outside = replace(driver_pod(), uid="pod-b", started=None, ready=False)
     bare = done(driver_pods=(outside,), gate=Gate(waiting_pod_uid="pod-b"))
     assert isinstance(bare.record, NodeRecord)
-    outcome = step_at_rest(bare, pool(), instant())
-    assert isinstance(outcome, Wait)  # its proof opens the gate
+    assert isinstance(step_at_rest(bare, pool(), instant()), Wait)  # its proof opens the gate
     bare = replace(bare, record=replace(bare.record, evidence=None))
     bare = replace(bare, components=idle_components())
-    step = step_at_rest(bare, pool(), instant())
-    assert isinstance(step, Step)
+    step = step_of(step_at_rest(bare, pool(), instant()))
     write = next(one for one in step.actions if isinstance(one, WriteNode))
     assert write.applied.state == "upgrade-required"
     assert "shut gate" in step.because
-    outcome = step_at_rest(apply_step(bare, step), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(apply_step(bare, step), pool(), instant()))
     assert outcome.operation is Operation.SAME_LABEL
     within = replace(bare, gate=Gate(admitted_pod_uid="pod-b", waiting_pod_uid="pod-gone"))
-    outcome = step_at_rest(within, pool(), instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "gate"
+    assert wait_of(step_at_rest(within, pool(), instant())).code == "gate"
 
 
 def test_an_unproven_host_without_a_driver_is_stamped() -> None:
     host = on_host(pool())
     proven = done(driver_pods=(), loaded=None)
     assert isinstance(proven.record, NodeRecord)
-    outcome = step_at_rest(proven, host, instant())
-    assert isinstance(outcome, Wait)  # its agent loads what is proven
+    outcome = wait_of(step_at_rest(proven, host, instant()))  # its agent loads what is proven
     assert outcome.code == "driver-start"
     bare = replace(proven, record=replace(proven.record, evidence=None))
     bare = replace(bare, components=idle_components())
-    outcome = step_at_rest(replace(bare, modules_reported=False), host, instant())
-    assert isinstance(outcome, Wait)
+    outcome = wait_of(step_at_rest(replace(bare, modules_reported=False), host, instant()))
     assert outcome.code == "agent-silent"
-    step = step_at_rest(bare, host, instant())
-    assert isinstance(step, Step)
+    step = step_of(step_at_rest(bare, host, instant()))
     assert step.because.startswith("no driver is loaded")
-    outcome = step_at_rest(apply_step(bare, step), host, instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(apply_step(bare, step), host, instant()))
     assert outcome.operation is Operation.INSTALL
     assert isinstance(step_at_rest(bare, pool(), instant()), Wait)  # a container's pod brings it
 
 
 def test_a_restart_is_counted_and_then_validated_without_a_cordon() -> None:
     node = restarted()
-    step = step_at_rest(node, pool(), instant())
-    assert isinstance(step, Step)
-    (write,) = step.actions
-    assert isinstance(write, WriteNode)
+    step = step_of(step_at_rest(node, pool(), instant()))
+    write = only_action(step, WriteNode)
     assert isinstance(node.record, NodeRecord)
     assert write.applied.record == replace(node.record, restarts=(NOW - 60,))
     assert (write.applied.state, write.applied.unschedulable) == ("upgrade-done", None)
@@ -96,8 +86,7 @@ def test_a_recreated_pod_counts_as_a_restart() -> None:
     gone = done(driver_pods=(driver_pod(deleting=True),))
     assert isinstance(step_at_rest(gone, pool(), instant()), Wait)
     back = done(driver_pods=(driver_pod(deleting=True), driver_pod(uid="pod-b", started=NOW - 9)))
-    step = step_at_rest(back, pool(), instant())
-    assert isinstance(step, Step)
+    step = step_of(step_at_rest(back, pool(), instant()))
     assert step_at_rest(apply_step(back, step), pool(), instant()) == AGAIN
 
 
@@ -112,10 +101,9 @@ def test_an_old_restart_is_validated_but_not_counted() -> None:
 
 def test_three_restarts_within_an_hour_are_too_many() -> None:
     known = (NOW - 3000, NOW - 2000, NOW - 1000)
-    outcome = step_at_rest(
-        restarted(at=NOW - 1000, known=known, trouble="it crashed"), pool(), instant()
+    outcome = wait_of(
+        step_at_rest(restarted(at=NOW - 1000, known=known, trouble="it crashed"), pool(), instant())
     )
-    assert isinstance(outcome, Wait)
     assert (outcome.code, outcome.until) == ("driver-restarting", NOW - 3000 + HOUR)
     assert outcome.detail == "its driver restarted 3 times within an hour: it crashed"
     over = instant(NOW + 601)
@@ -126,14 +114,10 @@ def test_three_restarts_within_an_hour_are_too_many() -> None:
 
 def test_the_third_restart_is_recorded_before_the_wait() -> None:
     node = restarted(known=(NOW - 5000, NOW - 2000, NOW - 1000))
-    step = step_at_rest(node, pool(), instant())
-    assert isinstance(step, Step)
-    later = apply_step(node, step)
+    later = apply_step(node, step_of(step_at_rest(node, pool(), instant())))
     assert isinstance(later.record, NodeRecord)
     assert later.record.restarts == (NOW - 2000, NOW - 1000, NOW - 60)
-    outcome = step_at_rest(later, pool(), instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "driver-restarting"
+    assert wait_of(step_at_rest(later, pool(), instant())).code == "driver-restarting"
 
 
 def test_a_boot_is_no_restart() -> None:
@@ -143,8 +127,7 @@ def test_a_boot_is_no_restart() -> None:
 
 def test_a_module_reload_on_a_host_is_a_restart() -> None:
     node = done(driver_pods=(), loaded=LoadedDriver(version="580.1", loaded_at=NOW - 60))
-    step = step_at_rest(node, on_host(pool()), instant())
-    assert isinstance(step, Step)
+    step = step_of(step_at_rest(node, on_host(pool()), instant()))
     assert step_at_rest(apply_step(node, step), on_host(pool()), instant()) == AGAIN
 
 
@@ -169,6 +152,16 @@ WAITS: dict[str, tuple[NodeView, str, str]] = {
         "gate",
         "its slot cannot be read",
     ),
+    "its gate gives no reason": (
+        done(driver_pods=(driver_pod(ready=False, started=None),)),
+        "gate",
+        "its driver pod waits at the gate",
+    ),
+    "it crashes": (
+        restarted(at=NOW - 5, known=(NOW - 5,), ready=False, trouble="OOMKilled"),
+        "driver-start",
+        "OOMKilled",
+    ),
     "its image is missing": (
         done(driver_pods=(driver_pod(started=None, trouble="ImagePullBackOff"),)),
         "driver-start",
@@ -184,41 +177,32 @@ WAITS: dict[str, tuple[NodeView, str, str]] = {
 
 def test_a_driver_has_the_start_limit_before_it_is_overdue() -> None:
     starting = done(boot_id="boot-2", driver_pods=(driver_pod(ready=False, started=SINCE_A_BOOT),))
-    outcome = step_at_rest(starting, pool(), instant())
-    assert isinstance(outcome, Wait)
+    outcome = wait_of(step_at_rest(starting, pool(), instant()))
     assert (outcome.code, outcome.detail) == ("driver-start", "its driver is not ready yet")
     assert (outcome.until, outcome.who) == (SINCE_A_BOOT + DRIVER_START, NO_ACTION_NEEDED)
-    late = step_at_rest(starting, pool(), instant(SINCE_A_BOOT + DRIVER_START))
-    assert isinstance(late, Wait)
+    late = wait_of(step_at_rest(starting, pool(), instant(SINCE_A_BOOT + DRIVER_START)))
     assert (late.until, late.who) == (None, MACHINE)
 
 
 @pytest.mark.parametrize("case", WAITS)
 def test_what_a_done_node_waits_for_until_its_driver_is_back(case: str) -> None:
     node, code, detail = WAITS[case]
-    outcome = step_at_rest(node, pool(), instant())
-    assert isinstance(outcome, Wait)
+    outcome = wait_of(step_at_rest(node, pool(), instant()))
     assert (outcome.code, outcome.detail, outcome.until) == (code, detail, None)
 
 
 def test_on_a_host_unknown_modules_are_not_unloaded() -> None:
     booted = done(boot_id="boot-2", loaded=None, modules_reported=False)
-    outcome = step_at_rest(booted, on_host(pool()), instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "agent-silent"
+    assert wait_of(step_at_rest(booted, on_host(pool()), instant())).code == "agent-silent"
 
 
 def test_a_validation_waits_for_a_silent_validator() -> None:
     deaf = {**idle_components(proven=label_of(NEW)), "validator": component(heard=NOW - 200)}
     node = replace(restarted(at=NOW - 2 * HOUR), components=deaf)
-    settled = step_at_rest(node, pool(), instant())
-    assert isinstance(settled, Step)
-    outcome = step_at_rest(apply_step(node, settled), pool(), instant())
-    assert isinstance(outcome, Wait)
+    settled = step_of(step_at_rest(node, pool(), instant()))
+    outcome = wait_of(step_at_rest(apply_step(node, settled), pool(), instant()))
     assert outcome.code == "agent-silent"
 
 
 def test_a_validation_waits_for_a_missing_target() -> None:
-    outcome = step_at_rest(restarted(), pool(targets=()), instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "target-missing"
+    assert wait_of(step_at_rest(restarted(), pool(targets=()), instant())).code == "target-missing"

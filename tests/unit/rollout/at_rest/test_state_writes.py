@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from libs.contracts.node import NodeRecord, Operation
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode
+from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, WriteNode
 from tests.unit.rollout.builders import (
     BOOT,
     EPOCH,
@@ -26,13 +26,14 @@ from tests.unit.rollout.builders import (
     pool,
     record,
     required,
+    with_record,
 )
+from tests.unit.rollout.outcomes import candidate_of, only_action, step_of, wait_of
 
 
 def applied(step: object) -> NodeApplyConfiguration:
     assert isinstance(step, Step)
-    (write,) = step.actions
-    assert isinstance(write, WriteNode)
+    write = only_action(step, WriteNode)
     assert not write.lowers_capacity
     return write.applied
 
@@ -74,8 +75,7 @@ WISHES = {
 
 @pytest.mark.parametrize("case", WISHES)
 def test_a_wanted_change_is_stamped_once(case: str) -> None:
-    step = step_at_rest(WISHES[case], pool(), instant())
-    assert isinstance(step, Step)
+    step = step_of(step_at_rest(WISHES[case], pool(), instant()))
     assert record_of(step).state == "upgrade-required"
     assert isinstance(step_at_rest(apply_step(WISHES[case], step), pool(), instant()), Candidate)
 
@@ -95,8 +95,7 @@ def test_a_skipped_node_is_stamped_but_not_for_a_missing_target() -> None:
         record_of(step_at_rest(done(target=OLD, skip=True), pool(), instant())).state
         == "upgrade-required"
     )
-    outcome = step_at_rest(done(target=OLD), pool("target-third"), instant())
-    assert isinstance(outcome, Wait)
+    outcome = wait_of(step_at_rest(done(target=OLD), pool("target-third"), instant()))
     assert outcome.code == "target-missing"
 
 
@@ -105,8 +104,7 @@ def test_a_skipped_node_is_stamped_but_not_for_a_missing_target() -> None:
 
 def test_a_stamp_is_withdrawn_when_the_proven_target_is_wanted_again() -> None:
     wishing = required(target=NEW)
-    assert isinstance(wishing.record, NodeRecord)
-    wishing = replace(wishing, record=replace(wishing.record, back_off_seconds=600.0, cause="x"))
+    wishing = with_record(wishing, back_off_seconds=600.0, cause="x")
     step = step_at_rest(wishing, pool(), instant())
     assert record_of(step) == NodeRecord(
         node_uid="uid-node-1",
@@ -140,14 +138,12 @@ NOT_PROVEN_NOW = {
 
 @pytest.mark.parametrize("case", NOT_PROVEN_NOW)
 def test_done_is_written_only_on_a_proof_of_the_current_run(case: str) -> None:
-    outcome = step_at_rest(NOT_PROVEN_NOW[case], pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(NOT_PROVEN_NOW[case], pool(), instant()))
     assert (outcome.operation, outcome.outside) == (Operation.VALIDATE, True)
 
 
 def test_a_stamped_node_without_a_driver_pod_waits() -> None:
-    outcome = step_at_rest(required(target=NEW, driver_pods=()), pool(), instant())
-    assert isinstance(outcome, Wait)
+    outcome = wait_of(step_at_rest(required(target=NEW, driver_pods=()), pool(), instant()))
     assert outcome.code == "gate"
 
 
@@ -158,13 +154,10 @@ def test_a_stamped_node_without_a_driver_pod_waits() -> None:
 )
 def test_a_requested_or_broken_stamp_is_not_withdrawn(keeps: dict[str, bool | None]) -> None:
     wishing = required(target=NEW)
-    assert isinstance(wishing.record, NodeRecord)
-    wishing = replace(wishing, record=replace(wishing.record, **keeps))
+    wishing = with_record(wishing, **keeps)
     if "evidence" in keeps:
         wishing = replace(wishing, components=idle_components())
-    outcome = step_at_rest(wishing, pool(), instant())
-    assert isinstance(outcome, Candidate)
-    assert outcome.operation is Operation.SAME_LABEL
+    assert candidate_of(step_at_rest(wishing, pool(), instant())).operation is Operation.SAME_LABEL
 
 
 def test_an_earlier_proof_does_not_make_a_failed_node_done() -> None:
@@ -182,9 +175,6 @@ def test_an_earlier_proof_does_not_make_a_failed_node_done() -> None:
     stamped = step_at_rest(broken, third, instant())
     assert record_of(stamped).evidence == evidence(OLD)
     assert isinstance(stamped, Step)
-    back = step_at_rest(apply_step(broken, stamped), pool(OLD), instant())
-    assert isinstance(back, Candidate)
+    back = candidate_of(step_at_rest(apply_step(broken, stamped), pool(OLD), instant()))
     assert back.operation is Operation.VALIDATE
-    back = step_at_rest(broken, pool(OLD), instant())
-    assert isinstance(back, Candidate)
-    assert back.operation is Operation.VALIDATE
+    assert candidate_of(step_at_rest(broken, pool(OLD), instant())).operation is Operation.VALIDATE

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from libs.contracts.facts import LoadedDriver
 from libs.contracts.node import Operation
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.decision import Candidate
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Readiness
 from tests.unit.rollout.builders import (
@@ -24,6 +23,7 @@ from tests.unit.rollout.builders import (
     required,
     with_build,
 )
+from tests.unit.rollout.outcomes import candidate_of
 
 LOADED = LoadedDriver(version="570.1")
 
@@ -32,6 +32,10 @@ LOADED = LoadedDriver(version="570.1")
 JOINS: dict[str, tuple[dict[str, Any], str]] = {
     "nothing was ever proven": ({}, NEW),
     "the target is proven": ({"proven": frozenset({NEW, OLD}), "last_good": NEW}, NEW),
+    "the target is proven, and another was before": (
+        {"proven": frozenset({NEW}), "last_good": OLD},
+        NEW,
+    ),
     "the target proves itself": ({"proven": frozenset({OLD}), "last_good": OLD}, OLD),
     "the target is halted": (
         {"halted": {NEW: "2 of 2"}, "proven": frozenset({OLD}), "last_good": OLD},
@@ -45,15 +49,13 @@ JOINS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("join", [node(), node(loaded=LOADED)], ids=["empty", "in use"])
 def test_a_joining_node_gets_the_proven_target(case: str, join: NodeView) -> None:
     standing, target = JOINS[case]
-    outcome = step_at_rest(join, pool(standing=standing), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(join, pool(standing=standing), instant()))
     assert (outcome.target, outcome.label) == (target, label_of(target))
 
 
 def test_a_joining_node_gets_the_wanted_target_where_the_last_good_has_no_build() -> None:
     standing = {"proven": frozenset({OLD}), "last_good": OLD}
-    outcome = step_at_rest(node(), pool(targets=(NEW,), standing=standing), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(node(), pool(targets=(NEW,), standing=standing), instant()))
     assert outcome.target == NEW
 
 
@@ -62,8 +64,7 @@ def test_a_joining_node_gets_the_last_good_target_while_the_wanted_one_is_not_re
     readiness: Readiness,
 ) -> None:
     good = pool(standing={"proven": frozenset({OLD}), "last_good": OLD})
-    outcome = step_at_rest(node(), with_build(good, readiness=readiness), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(node(), with_build(good, readiness=readiness), instant()))
     assert outcome.target == OLD
 
 
@@ -71,16 +72,13 @@ def test_a_released_bring_up_still_joins() -> None:
     given_back = record(state="upgrade-required", operation=None, label="", label_before="")
     joining = node(state="upgrade-required", record=given_back, components=idle_components())
     standing = {"proven": frozenset({OLD}), "last_good": OLD}
-    outcome = step_at_rest(joining, pool(standing=standing), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(joining, pool(standing=standing), instant()))
     assert (outcome.operation, outcome.target) == (Operation.BRING_UP, OLD)
 
 
 def test_an_upgraded_node_does_not_join() -> None:
     standing = {"proven": frozenset({OLD}), "last_good": OLD}
-    outcome = step_at_rest(required(), pool(standing=standing), instant())
-    assert isinstance(outcome, Candidate)
-    assert outcome.target == NEW
+    assert candidate_of(step_at_rest(required(), pool(standing=standing), instant())).target == NEW
 
 
 # Outside the counts of bounded harm: only who is broken already.
@@ -112,14 +110,13 @@ def test_only_a_node_broken_by_an_earlier_target_is_outside_the_counts(case: str
     said = record(state="upgrade-required", label=label_of(OLD), **changes)
     evident = label_of(OLD) if said.evidence else ""
     wanting = required(record=said, components=idle_components(proven=evident))
-    outcome = step_at_rest(wanting, pool(), instant())
-    assert isinstance(outcome, Candidate)
-    assert outcome.outside is outside
+    assert candidate_of(step_at_rest(wanting, pool(), instant())).outside is outside
 
 
 def test_a_node_without_a_driver_of_ours_is_inside_the_counts() -> None:
     gave_up = record(state="upgrade-required", label=label_of(OLD), target=OLD, unproven=True)
     joining = node(record=gave_up, state="upgrade-required", loaded=LOADED)
-    outcome = step_at_rest(replace(joining, components=idle_components()), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(
+        step_at_rest(replace(joining, components=idle_components()), pool(), instant())
+    )
     assert (outcome.operation, outcome.outside) == (Operation.TAKE_OVER, False)

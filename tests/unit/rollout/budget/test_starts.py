@@ -28,6 +28,7 @@ from tests.unit.rollout.builders import (
     in_flight_node,
     instant,
     node,
+    with_record,
     without_driver,
 )
 
@@ -36,8 +37,7 @@ ALL = {"max_parallel_upgrades": 0}
 
 def recovered(name: str) -> NodeView:
     node = failed(name)
-    assert isinstance(node.record, NodeRecord)
-    return replace(node, record=replace(node.record, revalidated=""))
+    return with_record(node, revalidated="")
 
 
 def test_base_and_limit_are_set_at_the_first_grant() -> None:

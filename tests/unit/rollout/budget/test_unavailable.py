@@ -1,5 +1,7 @@
 """Which nodes are unavailable, and how many may be (docs/states.md#budget): a case for each row."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -11,6 +13,7 @@ from libs.rollout.node_writes import current_record
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 from tests.unit.rollout.builders import (
     done,
+    evidence,
     failed,
     in_flight_node,
     lease,
@@ -18,6 +21,11 @@ from tests.unit.rollout.builders import (
     record,
     without_driver,
 )
+
+
+def bare(label: str = "", **changes: Any) -> NodeView:
+    """Return a node without a loaded driver."""
+    return without_driver(node(driver_label=label, record=record(**changes)))
 
 
 def reason(node: NodeView) -> str:
@@ -41,6 +49,14 @@ STARTS = UpgradeState.POD_RESTART_REQUIRED
             "leased",
         ),
         (done(lease=MalformedAnnotation("no JSON")), "leased"),
+        (
+            node(lease=lease(owner=LeaseOwner.HUMAN), record=record(operation=Operation.BRING_UP)),
+            "leased",
+        ),
+        (
+            node(lease=lease(owner=LeaseOwner.HUMAN), record=record(operation=Operation.VALIDATE)),
+            "leased",
+        ),
         (done(lease=lease("node-1", node_uid="of another node")), ""),
         (failed(), "failed"),
         (failed(cordoned=False), "failed"),
@@ -50,6 +66,13 @@ STARTS = UpgradeState.POD_RESTART_REQUIRED
         (replace(without_driver(done()), gate=Gate(waiting_pod_uid="new")), "without a driver"),
         (replace(without_driver(done()), driver_label=""), "without a driver"),
         (replace(without_driver(done()), modules_reported=False), ""),
+        (bare(evidence=None), ""),
+        (bare(evidence=evidence()), "without a driver"),
+        (bare("label", evidence=None), "without a driver"),
+        (bare("label", operation=Operation.BRING_UP), "without a driver"),
+        (replace(bare("label", operation=Operation.BRING_UP), lease=lease()), ""),
+        (replace(bare("label", operation=Operation.VALIDATE), lease=lease()), "without a driver"),
+        (replace(bare("label"), lease=lease(node_uid="another")), "without a driver"),
         (node(), ""),
     ],
 )
@@ -62,16 +85,6 @@ def test_a_first_bring_up_and_a_validation_cost_nothing(operation: Operation) ->
     fresh = node(lease=lease(), record=record(operation=operation, started=True))
     assert reason(fresh) == ""
     assert reason(replace(fresh, cordoned=True)) == "cordoned"
-
-
-def test_what_never_had_a_driver_lacks_none_and_a_validation_does_not_hide_that_one_is_gone() -> (
-    None
-):
-    label = "label-target-new-ubuntu24.04"
-    fresh = node(lease=lease(), driver_label=label, record=record(operation=Operation.BRING_UP))
-    assert reason(fresh) == ""
-    lost = without_driver(done(lease=lease(), record=record(operation=Operation.VALIDATE)))
-    assert reason(lost) == "without a driver"
 
 
 def test_any_other_operation_costs_during_its_lease() -> None:
@@ -113,6 +126,9 @@ def test_the_limit(most: int | str, base: int, present: int, expected: int) -> N
         (node(driver_label="x", record=record(operation=Operation.BRING_UP)), False),
         (node(driver_label="x", record=record(operation=Operation.TAKE_OVER)), False),
         (node(driver_label="x"), True),
+        (node(state="upgrade-done"), True),
+        (node(record=record(evidence=None)), False),
+        (node(record=record(evidence=evidence())), True),
     ],
 )
 def test_a_joined_node_enters_the_base_when_it_is_done(given: NodeView, expected: bool) -> None:

@@ -15,6 +15,7 @@ from libs.rollout.reconcile.pool_tally import PoolTally
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.builders import open_pool
 from tests.unit.rollout.builders import NEW, NOW, instant, label_of, node
+from tests.unit.rollout.outcomes import wait_of
 
 NODE = node()
 ACTS = Step(actions=(), because="something is done")
@@ -53,8 +54,9 @@ def test_a_withdrawn_entry_waits_with_the_reason_of_its_pool() -> None:
     dropped = frozenset({NODE.uid})
     assert codes(evaluation(withdrawn=dropped)) == [WaitCode.BUDGET] * 3
     stop = block_reason(WaitCode.PAUSED, "the brake is Pause", "who pulled it")
-    made = constrain(NODE, WAITS, evaluation(withdrawn=dropped, blocked_by=stop), instant())
-    assert isinstance(made, Wait)
+    made = wait_of(
+        constrain(NODE, WAITS, evaluation(withdrawn=dropped, blocked_by=stop), instant())
+    )
     assert (made.code, made.detail, made.who) == (stop.code, stop.detail, stop.who)
     assert codes(evaluation(withdrawn=frozenset({"uid-of-another"}))) == [None, None, None]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, UpgradeState
+from libs.contracts.node import LeaseOwner, NodeLease, UpgradeState
 from libs.contracts.rollout import InFlight
 from libs.contracts.waits import WaitCode
 from libs.rollout.decide import Decider, DecisionDelta, decide
@@ -31,6 +31,7 @@ from tests.unit.rollout.builders import (
     pool,
     required,
     with_build,
+    with_record,
 )
 
 OTHER = "other"
@@ -94,9 +95,7 @@ def with_entries(view: PoolView, **places: InFlight) -> PoolView:
 
 
 def between_pools(given: NodeView, record: str, selected: str, **changes: Any) -> NodeView:
-    assert isinstance(given.record, NodeRecord)
-    said = replace(given.record, pool=record)
-    return replace(given, record=said, pool=selected, **changes)
+    return replace(with_record(given, pool=record), pool=selected, **changes)
 
 
 # What a moment changes.

@@ -5,11 +5,20 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import MANAGER, NodeRecord
+from libs.contracts.node import MANAGER
 from libs.rollout.decide.node_index import NodeIndex
 from libs.rollout.decide.pool_decider import PoolDecider
 from libs.rollout.views.node import NodeField, NodeView
-from tests.unit.rollout.builders import NEW, OLD, done, in_flight_node, label_of, node, pool
+from tests.unit.rollout.builders import (
+    NEW,
+    OLD,
+    done,
+    in_flight_node,
+    label_of,
+    node,
+    pool,
+    with_record,
+)
 
 A, B = "pool-a", "pool-b"
 BOTH, NOBODYS = (A, B), ("", ())
@@ -18,10 +27,8 @@ BOTH, NOBODYS = (A, B), ("", ())
 def between_pools(
     given: NodeView, record: str, selected: str, *, label: str | None = None
 ) -> NodeView:
-    assert isinstance(given.record, NodeRecord)
     return replace(
-        given,
-        record=replace(given.record, pool=record),
+        with_record(given, pool=record),
         pool=selected,
         driver_label=given.driver_label if label is None else label,
     )

@@ -1,5 +1,6 @@
 """Queues of candidates, and their preflight rechecks."""
 
+import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import PreflightCheck
@@ -69,9 +70,10 @@ ONE = {"max_parallel_upgrades": 1, "max_unavailable": "100%"}
 THIRD = "target-third"
 
 
-def test_a_withdrawn_entry_frees_its_slot_in_the_same_write() -> None:
+@pytest.mark.parametrize("outside", [False, True])
+def test_a_withdrawn_entry_frees_one_slot_in_the_same_write(outside: bool) -> None:
     back = candidate("back")
-    in_flight = {back.uid: entry(back, target=THIRD)}
+    in_flight = {back.uid: entry(back, target=THIRD, outside=outside)}
     pool = open_pool(upgrade=ONE, record=of_target(), in_flight=in_flight)
     assert granted_to(pool, back, candidate("n1"), candidate("n2")) == ["n1"]
 
@@ -83,13 +85,6 @@ def test_a_withdrawn_entry_makes_no_node_unavailable() -> None:
         in_flight = {waits.uid: entry(waits, target=target)}
         pool = open_pool(upgrade=one, record=of_target(), in_flight=in_flight)
         assert granted_to(pool, waits, candidate("n1"), candidate("n2")) == starts
-
-
-def test_a_place_outside_the_counts_was_none_that_another_could_have() -> None:
-    back = candidate("back")
-    in_flight = {back.uid: entry(back, target=THIRD, outside=True)}
-    pool = open_pool(upgrade=ONE, record=of_target(), in_flight=in_flight)
-    assert granted_to(pool, back, candidate("n1"), candidate("n2")) == ["n1"]
 
 
 def starts_beside_a_retargeted_node(*, outside: bool) -> list[str]:

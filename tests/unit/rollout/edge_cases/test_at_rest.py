@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.commands import CommandBody, Idle, Proven, Quiesce
 from libs.contracts.facts import LoadedDriver
 from libs.contracts.node import NodeRecord, Operation
 from libs.contracts.reports import Evidence
@@ -19,17 +18,14 @@ from libs.rollout.at_rest.running_driver import (
     is_in_place,
     passed_evidence,
 )
-from libs.rollout.decision import Candidate, Step, Wait
+from libs.rollout.decision import Candidate
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.builders import (
     NEW,
     NOW,
     OLD,
-    TOKEN,
     build,
-    command,
-    component,
     done,
     driver_pod,
     evidence,
@@ -38,14 +34,11 @@ from tests.unit.rollout.builders import (
     label_of,
     pool,
     required,
+    with_record,
 )
+from tests.unit.rollout.outcomes import wait_of
 
 LABEL = label_of(NEW)
-
-
-def with_record(view: NodeView, **changes: object) -> NodeView:
-    assert isinstance(view.record, NodeRecord)
-    return replace(view, record=replace(view.record, **changes))
 
 
 def record_of(view: NodeView) -> NodeRecord:
@@ -105,22 +98,6 @@ def test_a_driver_under_another_label_is_not_in_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "operation", "why"),
-    [
-        (OLD, Operation.UPGRADE, f"it failed on {OLD}, and is to get {NEW}"),
-        ("", Operation.REMOVE, f"it failed on a removal, and is to get {NEW}"),
-    ],
-)
-def test_what_failed_on_something_else_is_stamped_for_what_is_wanted(
-    target: str, operation: Operation, why: str
-) -> None:
-    view = with_record(failed(driver_pods=()), target=target, operation=operation)
-    step = step_at_rest(view, pool(), instant())
-    assert isinstance(step, Step)
-    assert step.because == why
-
-
-@pytest.mark.parametrize(
     ("proof", "again"),
     [
         (evidence(passed=False), False),
@@ -138,30 +115,10 @@ def test_a_failed_node_is_validated_once_per_driver_run(proof: Evidence, *, agai
     ("cause", "said"), [("validation: cuda", "validation: cuda"), ("", "its attempt failed")]
 )
 def test_a_failed_node_reports_its_cause(cause: str, said: str) -> None:
-    outcome = step_at_rest(with_record(failed(), cause=cause, attempt=9), pool(), instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.detail == said
-
-
-@pytest.mark.parametrize(
-    ("name", "body"),
-    [
-        ("plugin", Quiesce()),
-        ("driver", Idle()),
-        ("plugin", Idle(proven=Proven(label="x", kernel="k"))),
-    ],
-)
-def test_a_slot_that_says_something_else_on_a_node_in_place_is_put_right(
-    name: str, body: CommandBody
-) -> None:
-    assert step_at_rest(done(), pool(), instant()) is None
-    told = component(command(body, order=(TOKEN, 2)))
-    view = done()
-    outcome = step_at_rest(
-        replace(view, components={**view.components, name: told}), pool(), instant()
+    outcome = wait_of(
+        step_at_rest(with_record(failed(), cause=cause, attempt=9), pool(), instant())
     )
-    assert isinstance(outcome, Step)
-    assert outcome.because == f"nothing is being done here: `idle` to {name}"
+    assert outcome.detail == said
 
 
 OURS = LoadedDriver(version="1", loaded_at=NOW - 5)

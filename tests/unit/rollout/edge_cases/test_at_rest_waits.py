@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, NodeRequest, Operation
+from libs.contracts.node import NodeRequest, Operation
 from libs.contracts.waits import WaitCode
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion
 from libs.policy.wanted import InstallMethod
@@ -26,21 +26,15 @@ from tests.unit.rollout.builders import (
     idle_components,
     instant,
     label_of,
-    node,
     pool,
     required,
+    with_record,
 )
+from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
 
 
-def with_record(view: NodeView, **changes: Any) -> NodeView:
-    assert isinstance(view.record, NodeRecord)
-    return replace(view, record=replace(view.record, **changes))
-
-
-def wait_of(view: NodeView, where: PoolView | None = None) -> Wait:
-    outcome = step_at_rest(view, where or pool(), instant())
-    assert isinstance(outcome, Wait), outcome
-    return outcome
+def wait_at_rest(view: NodeView, where: PoolView | None = None) -> Wait:
+    return wait_of(step_at_rest(view, where or pool(), instant()))
 
 
 def test_which_operations_need_a_preflight() -> None:
@@ -95,7 +89,7 @@ def test_three_restarts_within_an_hour_stop_revalidation(
 
 def test_a_driver_that_is_briefly_not_ready_has_not_restarted() -> None:
     view = done(driver_pods=(driver_pod(NEW, ready=False, started=NOW - HOUR + 0.5),))
-    assert wait_of(view).code is WaitCode.DRIVER_START
+    assert wait_at_rest(view).code is WaitCode.DRIVER_START
 
 
 @pytest.mark.parametrize(
@@ -105,42 +99,11 @@ def test_a_driver_that_is_briefly_not_ready_has_not_restarted() -> None:
 def test_a_restarting_driver_reports_its_trouble(trouble: str, said: str) -> None:
     restarts = (NOW - 3.0, NOW - 2.0, NOW - 1.0)
     pod = driver_pod(NEW, started=NOW - 1.0, trouble=trouble)
-    wait = wait_of(replace(with_record(done(), restarts=restarts), driver_pods=(pod,)))
+    wait = wait_at_rest(replace(with_record(done(), restarts=restarts), driver_pods=(pod,)))
     assert wait.detail.endswith(said)
 
 
-@pytest.mark.parametrize(
-    ("pod", "until"),
-    [
-        (driver_pod(NEW, ready=False, started=NOW - 5, trouble="OOMKilled"), None),
-        (driver_pod(NEW, ready=False, started=None, trouble="OOMKilled"), None),
-    ],
-)
-def test_what_is_in_trouble_waits_for_whoever_looks_after_it(
-    pod: DriverPod, until: float | None
-) -> None:
-    view = replace(with_record(done(), restarts=(NOW - 5,)), driver_pods=(pod,))
-    wait = wait_of(view)
-    assert (wait.code, wait.detail, wait.until) == (WaitCode.DRIVER_START, "OOMKilled", until)
-
-
-@pytest.mark.parametrize(
-    ("why", "said"), [("the label differs", "the label differs"), ("", "its driver pod waits")]
-)
-def test_a_gate_that_says_why_is_quoted(why: str, said: str) -> None:
-    view = done(driver_pods=(driver_pod(NEW, ready=False, started=None),))
-    assert view.gate is not None
-    wait = wait_of(replace(view, gate=replace(view.gate, why=why)))
-    assert wait.detail.startswith(said)
-
-
 # Where no driver is to be.
-
-
-def test_nothing_is_brought_for_a_policy_that_is_gone_and_nothing_has_to_be_taken_away() -> None:
-    gone = replace(pool(), gone=True)
-    assert step_at_rest(node(), gone, instant()) is None
-    assert wait_of(required(), gone).code is WaitCode.POLICY_GONE
 
 
 @pytest.mark.parametrize(
@@ -148,7 +111,7 @@ def test_nothing_is_brought_for_a_policy_that_is_gone_and_nothing_has_to_be_take
 )
 def test_a_failed_removal_reports_its_cause(cause: str, said: str) -> None:
     view = with_record(failed(excluded=True), operation=Operation.REMOVE, cause=cause, attempt=9)
-    assert wait_of(view).detail == said
+    assert wait_at_rest(view).detail == said
 
 
 @pytest.mark.parametrize(("label", "removed"), [(label_of(OLD), True), ("", False)])
@@ -168,34 +131,32 @@ def test_a_matching_driver_is_only_validated_when_it_is_ready(
     *, ready: bool, validated: bool
 ) -> None:
     view = done(record=None, field_managers={}, driver_pods=(driver_pod(NEW, ready=ready),))
-    outcome = step_at_rest(replace(view, components=idle_components()), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(
+        step_at_rest(replace(view, components=idle_components()), pool(), instant())
+    )
     assert (outcome.operation is Operation.VALIDATE) is validated
 
 
 @pytest.mark.parametrize(("target", "runs"), [(OLD, OLD), ("", "another driver")])
 def test_a_stamp_names_the_running_and_the_wanted_target(target: str, runs: str) -> None:
-    outcome = step_at_rest(with_record(done(target=OLD), target=target), pool(), instant())
-    assert isinstance(outcome, Step)
+    outcome = step_of(step_at_rest(with_record(done(target=OLD), target=target), pool(), instant()))
     assert outcome.because == f"it runs {runs}, and its policy wants {NEW}"
 
 
 def test_a_pre_installed_driver_is_validated_in_a_new_kernel() -> None:
     view = done(kernel="6.9", driver_pods=())
     where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    outcome = step_at_rest(view, where, instant())
-    assert isinstance(outcome, Candidate)
-    assert outcome.operation is Operation.VALIDATE
-    stamped = step_at_rest(done(kernel="6.9"), pool(), instant())
-    assert isinstance(stamped, Step)
+    assert candidate_of(step_at_rest(view, where, instant())).operation is Operation.VALIDATE
+    stamped = step_of(step_at_rest(done(kernel="6.9"), pool(), instant()))
     assert "and it runs 6.9" in stamped.because
 
 
 def test_a_node_on_its_wanted_driver_waits_until_the_driver_is_ready() -> None:
     view = required(target=NEW, boot_id="boot-2", driver_pods=(driver_pod(NEW, ready=False),))
-    assert wait_of(view).code is WaitCode.DRIVER_START
-    up = step_at_rest(replace(view, driver_pods=(driver_pod(NEW),)), pool(), instant())
-    assert isinstance(up, Candidate)
+    assert wait_at_rest(view).code is WaitCode.DRIVER_START
+    up = candidate_of(
+        step_at_rest(replace(view, driver_pods=(driver_pod(NEW),)), pool(), instant())
+    )
     assert up.operation is Operation.VALIDATE
 
 
@@ -213,6 +174,5 @@ def test_an_unproven_driver_is_validated_once_and_then_brought_up_again(
 ) -> None:
     view = with_record(required(target=NEW), evidence=None, revalidated=revalidated)
     view = replace(view, driver_pods=(pod,), components=idle_components())
-    outcome = step_at_rest(view, pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(view, pool(), instant()))
     assert (outcome.operation is Operation.VALIDATE) is validated

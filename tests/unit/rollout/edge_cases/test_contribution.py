@@ -28,6 +28,7 @@ from tests.unit.rollout.builders import (
     node,
     record,
     required,
+    with_record,
     without_driver,
 )
 
@@ -42,8 +43,7 @@ def contribution(
 
 
 def of_pool(given: NodeView, pool: str) -> NodeView:
-    assert isinstance(given.record, NodeRecord)
-    return replace(given, record=replace(given.record, pool=pool))
+    return with_record(given, pool=pool)
 
 
 # Two pools: one of them selects the node, the other one has it in its records.

@@ -7,13 +7,14 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import Install, Swap
 from libs.contracts.facts import Gate
-from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.node import Operation
 from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import Wait, WriteNode
+from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
-from tests.unit.rollout.builders import NEW, NOW, driver_pod, granted, on_host, pool
+from tests.unit.rollout.builders import NEW, NOW, driver_pod, granted, on_host, pool, with_record
 from tests.unit.rollout.in_flight.builders import (
     END,
     LOADED,
@@ -23,24 +24,11 @@ from tests.unit.rollout.in_flight.builders import (
     restarting,
     swapping,
 )
-from tests.unit.rollout.in_flight.step_runner import (
-    at_phase,
-    record_in,
-    run_step,
-    slot_writes,
-    step_of,
-    wait_of,
-    with_beats,
-    with_results,
-)
+from tests.unit.rollout.in_flight.step_runner import at_phase, run_step, with_beats, with_results
 from tests.unit.rollout.in_flight.test_driver_restart_ends import removal
 from tests.unit.rollout.in_flight.test_validation import outcome_of as validates
 from tests.unit.rollout.in_flight.test_validation import ready
-
-
-def with_record(view: NodeView, **changes: Any) -> NodeView:
-    assert isinstance(view.record, NodeRecord)
-    return replace(view, record=replace(view.record, **changes))
+from tests.unit.rollout.outcomes import record_in, slot_writes, step_of, wait_of
 
 
 def test_unknown_pods_do_not_hold_up_a_swap() -> None:
@@ -220,6 +208,6 @@ def test_on_a_host_no_driver_pod_is_reported_missing() -> None:
     assert record.cause == "driver-start: the agent has yet to report its modules"
 
 
-def test_a_removal_waits_for_every_driver_pod() -> None:
-    wait = wait_of(outcome_of(removal(driver_pod(NEW, uid="foreign", label=""))))
-    assert wait.code is WaitCode.OLD_DRIVER
+@pytest.mark.parametrize("pod", [driver_pod(NEW), driver_pod(NEW, uid="foreign", label="")])
+def test_a_removal_waits_for_every_driver_pod(pod: DriverPod) -> None:
+    assert wait_of(outcome_of(removal(pod))).code is WaitCode.OLD_DRIVER

@@ -36,17 +36,17 @@ from tests.unit.rollout.builders import (
     node,
     pool,
     required,
+    with_record,
 )
 from tests.unit.rollout.edits.test_adoption import adopted, foreign_node
 from tests.unit.rollout.edits.test_driver_label import edited
 from tests.unit.rollout.edits.test_lost_record import no_record
 from tests.unit.rollout.edits.test_requests import with_request
+from tests.unit.rollout.outcomes import step_of, wait_of
 
 
 def step_after_label_edit(view: NodeView, label: str = "another") -> Step:
-    step = handle_edits(edited(view, label), pool(), instant())
-    assert isinstance(step, Step)
-    return step
+    return step_of(handle_edits(edited(view, label), pool(), instant()))
 
 
 def node_at_restart(operation: Operation) -> NodeView:
@@ -73,8 +73,7 @@ def test_a_label_edit_before_the_start_is_overwritten_by_the_start() -> None:
 
 def test_a_label_edit_during_a_mere_validation_stamps_nothing() -> None:
     view = in_flight_node("validation-required", record={"operation": Operation.VALIDATE})
-    assert isinstance(view.record, NodeRecord)
-    view = replace(view, record=replace(view.record, started=False))
+    view = with_record(view, started=False)
     assert handle_edits(edited(view, "another"), pool(), instant()) is None
 
 
@@ -182,8 +181,7 @@ def test_adoption_keeps_the_state_label_as_the_cause(state: str, said: str) -> N
 
 
 def applied_by(view: NodeView) -> Any:
-    step = handle_edits(view, pool(), instant())
-    assert isinstance(step, Step)
+    step = step_of(handle_edits(view, pool(), instant()))
     (write,) = (one for one in step.actions if isinstance(one, WriteNode))
     return write.applied
 
@@ -212,23 +210,20 @@ def state_edited(view: NodeView, state: str, **record: object) -> NodeView:
 
 @pytest.mark.parametrize(("state", "was"), [("drain-required", "drain-required"), ("", "removed")])
 def test_a_state_edit_notice_names_the_old_and_the_restored_state(state: str, was: str) -> None:
-    step = handle_edits(state_edited(failed(), state), pool(), instant())
-    assert isinstance(step, Step)
+    step = step_of(handle_edits(state_edited(failed(), state), pool(), instant()))
     (note,) = (one for one in step.actions if isinstance(one, Notice))
     assert f"was {was}; it says where the node stands, and is upgrade-failed again" in note.message
 
 
 @pytest.mark.parametrize(("state", "says"), [("drain-required", "drain-required"), ("", "gone")])
 def test_a_second_state_edit_names_the_edited_state(state: str, says: str) -> None:
-    outcome = handle_edits(state_edited(failed(), state, edits=1), pool(), instant())
-    assert isinstance(outcome, Wait)
+    outcome = wait_of(handle_edits(state_edited(failed(), state, edits=1), pool(), instant()))
     assert outcome.detail.endswith(f" is {says}, and the record says upgrade-failed")
 
 
 def test_a_second_edit_names_every_label_to_restore() -> None:
     view = state_edited(node_at_restart(Operation.UPGRADE), "", edits=1)
-    outcome = handle_edits(edited(view, ""), pool(), instant())
-    assert isinstance(outcome, Wait)
+    outcome = wait_of(handle_edits(edited(view, ""), pool(), instant()))
     assert f"{STATE_LABEL} is gone, and the record says pod-restart-required" in outcome.detail
     assert f"{DRIVER_LABEL} is gone, and the record says {label_of(NEW)}" in outcome.detail
     assert outcome.who == f"{PERSON}, by putting it back; then a retry"

@@ -23,7 +23,6 @@ from tests.unit.rollout.builders import (
     OLD,
     PERSON,
     done,
-    driver_pod,
     evidence,
     idle_components,
     instant,
@@ -34,12 +33,9 @@ from tests.unit.rollout.builders import (
     record,
     required,
     with_build,
+    with_record,
 )
-
-
-def with_record(view: NodeView, **changes: Any) -> NodeView:
-    assert isinstance(view.record, NodeRecord)
-    return replace(view, record=replace(view.record, **changes))
+from tests.unit.rollout.outcomes import candidate_of, wait_of
 
 
 def outcome_of(view: NodeView, where: PoolView | None = None) -> NodeOutcome:
@@ -47,15 +43,11 @@ def outcome_of(view: NodeView, where: PoolView | None = None) -> NodeOutcome:
 
 
 def starts(view: NodeView, where: PoolView | None = None) -> Candidate:
-    outcome = outcome_of(view, where)
-    assert isinstance(outcome, Candidate), outcome
-    return outcome
+    return candidate_of(outcome_of(view, where))
 
 
 def waits(view: NodeView, where: PoolView | None = None) -> Wait:
-    outcome = outcome_of(view, where)
-    assert isinstance(outcome, Wait), outcome
-    return outcome
+    return wait_of(outcome_of(view, where))
 
 
 @pytest.mark.parametrize(
@@ -92,13 +84,6 @@ def test_a_node_with_a_proof_is_inside_the_counts_again(*, passed: bool, outside
     view = with_record(required(), evidence=evidence(OLD, passed=passed), outside=True)
     view = replace(view, components=idle_components(proven=label_of(OLD) if passed else ""))
     assert starts(view).outside is outside
-
-
-def test_where_drivers_are_pre_installed_ours_is_removed_like_any_other() -> None:
-    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    view = required(driver_pods=(driver_pod(OLD),))
-    made = starts(view, where)
-    assert (made.operation, made.target, made.label) == (Operation.REMOVE, "", "")
 
 
 def test_a_node_that_is_not_ready_is_not_validated() -> None:
@@ -185,23 +170,6 @@ def test_a_validation_needs_only_the_validator() -> None:
 
 
 @pytest.mark.parametrize(
-    ("last_good", "proven", "view", "expected"),
-    [
-        (OLD, frozenset[str](), node(), OLD),
-        ("", frozenset[str](), node(), NEW),
-        (OLD, frozenset({NEW}), node(), NEW),
-        (OLD, frozenset[str](), done(), NEW),
-    ],
-)
-def test_who_joins_gets_what_is_proven(
-    last_good: str, proven: frozenset[str], view: NodeView, expected: str
-) -> None:
-    where = pool(standing={"last_good": last_good, "proven": proven})
-    said = view.record if isinstance(view.record, NodeRecord) else None
-    assert target_of(view, said, where) == expected
-
-
-@pytest.mark.parametrize(
     ("readiness", "expected"), [(Readiness.UNSETTLED, OLD), (Readiness.MISSING, NEW)]
 )
 def test_a_joining_node_waits_for_an_unsettled_last_good_target(
@@ -224,8 +192,7 @@ def test_a_joining_node_keeps_a_pre_installed_driver() -> None:
     ],
 )
 def test_a_missing_target_reports_why_nothing_is_wanted(held: tuple[str, ...], said: str) -> None:
-    goal = goal_of(node(), replace(pool(), held=held), "", instant())
-    assert isinstance(goal, Wait)
+    goal = wait_of(goal_of(node(), replace(pool(), held=held), "", instant()))
     assert (goal.code, goal.detail) == (WaitCode.TARGET_MISSING, said)
 
 
@@ -235,6 +202,4 @@ def test_a_missing_target_reports_why_nothing_is_wanted(held: tuple[str, ...], s
 )
 def test_a_missing_build_reports_its_detail(detail: str, said: str) -> None:
     where = with_build(pool(), readiness=Readiness.MISSING, detail=detail)
-    goal = goal_of(node(), where, NEW, instant())
-    assert isinstance(goal, Wait)
-    assert goal.detail == said
+    assert wait_of(goal_of(node(), where, NEW, instant())).detail == said

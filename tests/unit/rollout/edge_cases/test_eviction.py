@@ -17,7 +17,7 @@ from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.builders import NOW
 from tests.unit.rollout.in_flight import test_eviction as emptying
-from tests.unit.rollout.in_flight.step_runner import record_in, slot_writes, step_of, wait_of
+from tests.unit.rollout.outcomes import record_in, slot_writes, step_of, wait_of
 
 S = UpgradeState
 

@@ -1,7 +1,5 @@
 """Nodes in flight at the edges: what a first write says, how a lease ends, what waits."""
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
@@ -34,30 +32,23 @@ from tests.unit.rollout.builders import (
     pool,
     record,
     required,
+    with_record,
 )
 from tests.unit.rollout.in_flight import test_eviction as emptying
-from tests.unit.rollout.in_flight.step_runner import (
-    TOKEN,
-    in_flight,
-    node_write,
-    notices_in,
-    record_in,
-    run_step,
-    slot_writes,
-    step_of,
-    wait_of,
-    with_results,
-)
+from tests.unit.rollout.in_flight.step_runner import TOKEN, in_flight, run_step, with_results
 from tests.unit.rollout.in_flight.test_first_write import first_write
 from tests.unit.rollout.in_flight.test_lease_end import broken, outcome_of
 from tests.unit.rollout.in_flight.test_validation import failing_with, proven, validating
+from tests.unit.rollout.outcomes import (
+    node_write,
+    notices_in,
+    record_in,
+    slot_writes,
+    step_of,
+    wait_of,
+)
 
 S = UpgradeState
-
-
-def with_record(view: NodeView, **changes: Any) -> NodeView:
-    assert isinstance(view.record, NodeRecord)
-    return replace(view, record=replace(view.record, **changes))
 
 
 def unsettled(view: NodeView) -> NodeView:

@@ -5,31 +5,20 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.node import Operation
 from libs.policy.wanted import InstallMethod
 from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeView
-from tests.unit.rollout.builders import NEW, NOW, OLD, evidence, granted, label_of
-from tests.unit.rollout.in_flight.step_runner import (
-    in_flight,
-    record_in,
-    run_step,
-    silenced,
-    step_of,
-    with_results,
-)
+from tests.unit.rollout.builders import NEW, NOW, OLD, evidence, granted, label_of, with_record
+from tests.unit.rollout.in_flight.step_runner import in_flight, run_step, silenced, with_results
 from tests.unit.rollout.in_flight.test_driver_restart_ends import removal
 from tests.unit.rollout.in_flight.test_interruptions import KERNEL_6_9, THIRD, S, outcome_of, wide
 from tests.unit.rollout.in_flight.test_lease_end import QUIET, quieted
 from tests.unit.rollout.in_flight.test_lease_end import outcome_of as ends
 from tests.unit.rollout.in_flight.test_validation import validating
+from tests.unit.rollout.outcomes import record_in, step_of
 
 POD = WorkloadPod(namespace="ml", name="train", uid="uid-train", gpu=True)
-
-
-def with_record(view: NodeView, **changes: Any) -> NodeView:
-    assert isinstance(view.record, NodeRecord)
-    return replace(view, record=replace(view.record, **changes))
 
 
 def released_node(**record: Any) -> NodeView:

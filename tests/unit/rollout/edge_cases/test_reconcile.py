@@ -97,11 +97,6 @@ def test_a_field_of_another_manager_is_no_beginning(held: object) -> None:
     assert contribution(taken, PLACE).ending is None
 
 
-def test_a_removal_that_has_not_begun_keeps_its_place_while_there_is_a_label() -> None:
-    assert contribution(node(driver_label=label_of(OLD)), REMOVAL).ending is None
-    assert contribution(node(), REMOVAL).ending is EntryResult.REMOVED
-
-
 def test_a_failed_removal_counts_for_no_target() -> None:
     begun = component(highest_order=Order(REMOVAL.token, 1))
     given = node(driver_label=label_of(OLD), components={"driver": begun})
@@ -165,14 +160,6 @@ def test_no_node_is_retargeted_to_a_halted_target(*, outside: bool) -> None:
     assert made.constraints.to_release == {
         one.uid: f"the policy wants {THIRD} now: 1 of 1 failures",
     }
-
-
-def test_only_as_many_are_moved_as_the_proof_has_places() -> None:
-    nodes = [busy("first"), busy("second")]
-    made = reckoned(edited(places=places(*nodes)), *nodes)
-    assert made.retargeted.keys() == {"uid-first"}
-    why = f"the policy wants {THIRD} now: all its places are taken while it proves itself"
-    assert made.constraints.to_release == {"uid-second": why}
 
 
 def test_all_nodes_are_retargeted_to_a_proven_target() -> None:

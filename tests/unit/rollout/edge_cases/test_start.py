@@ -26,9 +26,6 @@ from tests.unit.rollout.in_flight.step_runner import (
     TOKEN,
     in_flight,
     run_step,
-    slot_writes,
-    step_of,
-    wait_of,
     with_beats,
     with_component,
     with_results,
@@ -42,6 +39,7 @@ from tests.unit.rollout.in_flight.test_start import (
     quiescing,
     quiet,
 )
+from tests.unit.rollout.outcomes import slot_writes, step_of, wait_of
 
 LABEL = label_of(NEW)
 

@@ -6,18 +6,23 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import Validate
-from libs.contracts.node import NodeRecord, Operation, UpgradeState
+from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.waits import WaitCode
 from libs.rollout.decision import NodeOutcome, Step, Wait, WriteNode
-from libs.rollout.views.node import NodeView
-from tests.unit.rollout.builders import HOUR, NEW, NOW, driver_pod, granted, on_host, pool
+from tests.unit.rollout.builders import (
+    HOUR,
+    NEW,
+    NOW,
+    driver_pod,
+    granted,
+    on_host,
+    pool,
+    with_record,
+)
 from tests.unit.rollout.in_flight.step_runner import (
     at_phase,
     proof,
     run_step,
-    slot_writes,
-    step_of,
-    wait_of,
     with_beats,
     with_results,
 )
@@ -29,13 +34,9 @@ from tests.unit.rollout.in_flight.test_validation import (
     ready,
     validating,
 )
+from tests.unit.rollout.outcomes import slot_writes, step_of, wait_of
 
 VALIDATES = {"operation": Operation.VALIDATE, "started": False}
-
-
-def with_record(view: NodeView, **changes: Any) -> NodeView:
-    assert isinstance(view.record, NodeRecord)
-    return replace(view, record=replace(view.record, **changes))
 
 
 def is_requested(outcome: NodeOutcome) -> bool:

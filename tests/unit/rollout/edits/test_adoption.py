@@ -43,6 +43,7 @@ from tests.unit.rollout.builders import (
     node,
     pool,
 )
+from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
 
 LOADED = LoadedDriver(version="570.1", loaded_at=NOW - 9999)
 
@@ -57,8 +58,7 @@ def foreign_node(state: str, **changes: Any) -> NodeView:
 
 
 def adopted(made: NodeView) -> NodeApplyConfiguration:
-    step = handle_edits(made, pool(), instant())
-    assert isinstance(step, Step)
+    step = step_of(handle_edits(made, pool(), instant()))
     write, note = step.actions
     assert isinstance(write, WriteNode)
     assert isinstance(note, Notice)
@@ -116,10 +116,8 @@ def test_a_cordon_in_a_state_without_one_stays_foreign(state: str) -> None:
 
 def test_an_adopted_node_is_taken_over_like_any_node_in_use() -> None:
     made = foreign_node("upgrade-done", components=idle_components())
-    step = handle_edits(made, pool(), instant())
-    assert isinstance(step, Step)
-    outcome = step_at_rest(apply_step(made, step), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    step = step_of(handle_edits(made, pool(), instant()))
+    outcome = candidate_of(step_at_rest(apply_step(made, step), pool(), instant()))
     assert (outcome.operation, outcome.outside) == (Operation.TAKE_OVER, False)
 
 
@@ -133,8 +131,7 @@ def test_an_adopted_cordon_does_not_make_a_node_skipped() -> None:
             initially_cordoned=before,
             components=idle_components(),
         )
-        step = handle_edits(made, skips, instant())
-        assert isinstance(step, Step)
+        step = step_of(handle_edits(made, skips, instant()))
         outcomes.append(step_at_rest(apply_step(made, step), skips, instant()))
     ours, persons = outcomes
     assert isinstance(ours, Candidate)
@@ -188,31 +185,35 @@ def test_what_is_not_adopted(case: str) -> None:
 
 
 def test_a_live_foreign_operator_is_the_reported_wait() -> None:
-    outcome = step_at_rest(
-        foreign_node("upgrade-done"), pool(), instant(foreign_operator="its Lease is live")
+    outcome = wait_of(
+        step_at_rest(
+            foreign_node("upgrade-done"), pool(), instant(foreign_operator="its Lease is live")
+        )
     )
-    assert isinstance(outcome, Wait)
     assert outcome.code == "foreign-operator"
 
 
 def test_a_foreign_note_in_place_of_a_record_does_not_prevent_adoption() -> None:
     made = foreign_node("upgrade-done", record=MalformedAnnotation("hello"))
-    step = handle_edits(
-        replace(made, field_managers={**made.field_managers, NodeField.RECORD: (PERSON,)}),
-        pool(),
-        instant(),
+    assert isinstance(
+        handle_edits(
+            replace(made, field_managers={**made.field_managers, NodeField.RECORD: (PERSON,)}),
+            pool(),
+            instant(),
+        ),
+        Step,
     )
-    assert isinstance(step, Step)
 
 
 def test_adoption_keeps_a_cordon_of_ours() -> None:
     made = foreign_node("upgrade-done", cordoned=True)
-    step = handle_edits(
-        replace(made, field_managers={**made.field_managers, NodeField.CORDON: (MANAGER,)}),
-        pool(),
-        instant(),
+    step = step_of(
+        handle_edits(
+            replace(made, field_managers={**made.field_managers, NodeField.CORDON: (MANAGER,)}),
+            pool(),
+            instant(),
+        )
     )
-    assert isinstance(step, Step)
     write = step.actions[0]
     assert isinstance(write, WriteNode)
     assert write.applied.unschedulable is True
@@ -221,26 +222,21 @@ def test_adoption_keeps_a_cordon_of_ours() -> None:
 def test_a_driver_label_of_ours_shows_a_lost_record() -> None:
     made = foreign_node("upgrade-done", driver_label=label_of(NEW))
     made = replace(made, field_managers={**made.field_managers, NodeField.DRIVER: (MANAGER,)})
-    outcome = handle_edits(made, pool(), instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "record-lost"
+    assert wait_of(handle_edits(made, pool(), instant())).code == "record-lost"
 
 
 def adopted_node(**changes: Any) -> NodeView:
     """Return a node adopted in the middle of an upgrade that had cordoned it."""
     made = foreign_node("validation-required", cordoned=True, components=idle_components())
-    step = handle_edits(made, pool(), instant())
-    assert isinstance(step, Step)
+    step = step_of(handle_edits(made, pool(), instant()))
     return replace(apply_step(made, step), **changes)
 
 
 def first_write_of(taken: NodeView) -> NodeApplyConfiguration:
-    candidate = step_at_rest(taken, pool(), instant())
-    assert isinstance(candidate, Candidate)
+    candidate = candidate_of(step_at_rest(taken, pool(), instant()))
     entry = InFlight(node=taken.name, token=TOKEN + 1, target=NEW, since=NOW)
     standing = replace(pool().constraints, may_begin=frozenset({taken.uid}))
-    step = begin(taken, candidate, entry, replace(pool(), constraints=standing), instant())
-    assert isinstance(step, Step)
+    step = step_of(begin(taken, candidate, entry, replace(pool(), constraints=standing), instant()))
     return node_write_of(step)
 
 
@@ -263,9 +259,7 @@ def test_a_cordon_set_anew_belongs_to_its_new_manager() -> None:
 
 
 def test_an_adopted_cordon_is_removed_with_our_fields() -> None:
-    step = step_at_rest(adopted_node(excluded=True), pool(), instant())
-    assert isinstance(step, Step)
-    applied = node_write_of(step)
+    applied = node_write_of(step_of(step_at_rest(adopted_node(excluded=True), pool(), instant())))
     assert (applied.record, applied.unschedulable) == (None, False)
 
 

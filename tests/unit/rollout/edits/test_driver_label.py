@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from libs.contracts.node import Operation, UpgradeState
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.decision import Candidate, Notice, NoticeKind, Step, Wait, WriteNode
+from libs.rollout.decision import Notice, NoticeKind, Step, WriteNode
 from libs.rollout.edits import handle_edits
 from libs.rollout.node_writes import current_record
 from libs.rollout.views.node import NodeField, NodeView
@@ -27,6 +27,7 @@ from tests.unit.rollout.builders import (
     pool,
     required,
 )
+from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
 
 MINUTES = 60.0
 
@@ -86,21 +87,17 @@ def test_an_edited_label_on_a_done_node_is_stamped_again_after_a_back_off(label:
     later = apply_step(node, step)
     assert later.driver_label == label
     assert handle_edits(later, pool(), instant()) is None
-    waits = outcome_with_idle_slots(later, pool(), at=NOW + 1)
-    assert isinstance(waits, Wait)
+    waits = wait_of(outcome_with_idle_slots(later, pool(), at=NOW + 1))
     assert (waits.code, waits.until) == ("back-off", NOW + 10 * MINUTES)
     assert PERSON in waits.detail
-    outcome = outcome_with_idle_slots(later, pool(), at=NOW + 10 * MINUTES)
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(outcome_with_idle_slots(later, pool(), at=NOW + 10 * MINUTES))
     assert (outcome.operation, outcome.label) == (Operation.SAME_LABEL, label_of(NEW))
 
 
 def test_a_new_target_ends_the_back_off() -> None:
     node = edited(done(target=OLD), "")
-    step = handle_edits(node, pool(), instant())
-    assert isinstance(step, Step)
-    outcome = outcome_with_idle_slots(apply_step(node, step), pool(), at=NOW + 1)
-    assert isinstance(outcome, Candidate)
+    step = step_of(handle_edits(node, pool(), instant()))
+    outcome = candidate_of(outcome_with_idle_slots(apply_step(node, step), pool(), at=NOW + 1))
     assert (outcome.operation, outcome.label) == (Operation.UPGRADE, label_of(NEW))
 
 
@@ -116,15 +113,13 @@ def test_the_back_off_doubles_where_one_was_recorded() -> None:
 
 def test_a_restored_label_is_validated_again() -> None:
     node = edited(done(), "")
-    step = handle_edits(node, pool(), instant())
-    assert isinstance(step, Step)
+    step = step_of(handle_edits(node, pool(), instant()))
     back = replace(
         apply_step(node, step),
         driver_label=label_of(NEW),
         driver_pods=(driver_pod(uid="pod-b", started=NOW + 60),),
     )
-    outcome = outcome_with_idle_slots(back, pool(), at=NOW + 120)
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(outcome_with_idle_slots(back, pool(), at=NOW + 120))
     assert outcome.operation is Operation.VALIDATE
 
 
@@ -179,8 +174,7 @@ def test_a_label_edit_in_flight_restamps_and_voids_the_proof(state: str, label: 
     assert isinstance(step, Step)
     back = apply_step(node, step)
     assert handle_edits(back, pool(), instant()) is None
-    again = handle_edits(edited(back, label), pool(), instant())
-    assert isinstance(again, Wait)
+    again = wait_of(handle_edits(edited(back, label), pool(), instant()))
     assert again.code == "label-edited"
     assert PERSON in again.who
 

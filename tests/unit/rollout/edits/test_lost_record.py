@@ -16,12 +16,10 @@ from libs.contracts.reports import Progress
 from libs.contracts.rollout import InFlight
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import (
-    Candidate,
     NodeApplyConfiguration,
     Notice,
     NoticeKind,
     Step,
-    Wait,
     WriteNode,
     WriteSlot,
 )
@@ -54,6 +52,7 @@ from tests.unit.rollout.builders import (
     record,
     required,
 )
+from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
 
 
 def without(node: NodeView, *fields: NodeField) -> NodeView:
@@ -132,8 +131,7 @@ LOST: dict[str, tuple[NodeView, PoolView]] = {
 def test_a_node_with_a_lost_record_is_left_alone(case: str) -> None:
     node, pool = LOST[case]
     outcome = handle_edits(node, pool, instant())
-    waits = outcome.wait if isinstance(outcome, Step) else outcome
-    assert isinstance(waits, Wait), outcome
+    waits = wait_of(outcome.wait if isinstance(outcome, Step) else outcome)
     assert (waits.code, waits.until, waits.since) == ("record-lost", None, NOW)
     assert "adopt" in waits.who
     assert "forget" in waits.who
@@ -154,8 +152,7 @@ STRIPPED = no_lease(in_flight_node("pod-restart-required", components=COMMANDED)
 
 
 def test_commands_that_have_not_begun_are_withdrawn_without_a_lease() -> None:
-    step = handle_edits(STRIPPED, pool(), instant())
-    assert isinstance(step, Step)
+    step = step_of(handle_edits(STRIPPED, pool(), instant()))
     slots = [action for action in step.actions if isinstance(action, WriteSlot)]
     told = {action.component: action.command for action in slots}
     assert told.keys() == {"driver", "telemetry"}
@@ -181,9 +178,7 @@ def replaced(**parts: Component) -> NodeView:
 def test_a_command_in_progress_or_under_a_lease_is_not_withdrawn(
     view: NodeView, away: float | None
 ) -> None:
-    outcome = handle_edits(view, pool(), instant(bus_down_since=away))
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "record-lost"
+    assert wait_of(handle_edits(view, pool(), instant(bus_down_since=away))).code == "record-lost"
 
 
 @pytest.mark.parametrize(
@@ -194,9 +189,7 @@ def test_a_command_in_progress_or_under_a_lease_is_not_withdrawn(
     ],
 )
 def test_finished_or_unrelated_progress_does_not_keep_a_command(driver: Component) -> None:
-    step = handle_edits(replaced(driver=driver), pool(), instant())
-    assert isinstance(step, Step)
-    assert len(step.actions) == 2
+    assert len(step_of(handle_edits(replaced(driver=driver), pool(), instant())).actions) == 2
 
 
 NOT_LOST: dict[str, tuple[NodeView, PoolView]] = {
@@ -260,13 +253,10 @@ def test_without_a_managed_field_no_record_is_lost(case: str) -> None:
 
 def test_a_stripped_node_with_the_right_label_starts_over() -> None:
     stripped, here = NOT_LOST["removed, no record, and the driver label is right"]
-    outcome = step_at_rest(stripped, here, instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(stripped, here, instant()))
     assert (outcome.operation, outcome.label) == (Operation.VALIDATE, label_of(NEW))
     shut = replace(stripped, driver_pods=(driver_pod(started=None),), loaded=None)
-    at_first = step_at_rest(shut, here, instant())
-    assert isinstance(at_first, Candidate)
-    assert at_first.operation is Operation.BRING_UP
+    assert candidate_of(step_at_rest(shut, here, instant())).operation is Operation.BRING_UP
 
 
 # What a person then asks for.
@@ -281,8 +271,7 @@ def requesting(case: str, request: NodeRequest) -> NodeView:
 
 
 def answer(node: NodeView, here: PoolView) -> tuple[NodeApplyConfiguration, Notice, NodeView]:
-    step = handle_edits(node, here, instant())
-    assert isinstance(step, Step)
+    step = step_of(handle_edits(node, here, instant()))
     write, told = step.actions
     assert isinstance(write, WriteNode)
     assert isinstance(told, Notice)
@@ -349,10 +338,8 @@ def test_adoption_continues_from_the_highest_known_token(known_to: str) -> None:
 def test_a_node_adopted_as_done_is_validated() -> None:
     node = requesting("garbled, done", NodeRequest.ADOPT)
     _, _, later = answer(node, pool())
-    quiet = step_at_rest(later, pool(), instant())
-    assert isinstance(quiet, Step)
-    outcome = step_at_rest(apply_step(later, quiet), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    quiet = step_of(step_at_rest(later, pool(), instant()))
+    outcome = candidate_of(step_at_rest(apply_step(later, quiet), pool(), instant()))
     assert outcome.operation is Operation.VALIDATE
 
 
@@ -400,9 +387,7 @@ def test_forget_drops_a_label_that_is_not_wanted() -> None:
     assert applied == NodeApplyConfiguration(cleared=(REQUEST_ANNOTATION,))
     assert "driver label" in told.message
     assert handle_edits(later, pool(), instant()) is None
-    outcome = step_at_rest(later, pool(), instant())
-    assert isinstance(outcome, Candidate)
-    assert outcome.operation is Operation.TAKE_OVER
+    assert candidate_of(step_at_rest(later, pool(), instant())).operation is Operation.TAKE_OVER
 
 
 def test_a_state_beside_the_record_of_an_earlier_node_is_void() -> None:

@@ -26,6 +26,7 @@ from tests.unit.rollout.builders import (
     pool,
     required,
 )
+from tests.unit.rollout.outcomes import step_of
 
 WAIVED = NodeRequest.WITHOUT_PREFLIGHT
 
@@ -36,8 +37,7 @@ def with_request(made: NodeView, request: NodeRequest) -> NodeView:
 
 
 def consumed(made: NodeView) -> tuple[WriteNode, Notice]:
-    step = handle_edits(made, pool(), instant())
-    assert isinstance(step, Step), step
+    step = step_of(handle_edits(made, pool(), instant()))
     write, note = step.actions
     assert isinstance(write, WriteNode)
     assert isinstance(note, Notice)

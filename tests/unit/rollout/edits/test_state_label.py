@@ -24,6 +24,7 @@ from tests.unit.rollout.builders import (
     pool,
     required,
 )
+from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
 
 
 def edited(node: NodeView, state: str, *, by: str = PERSON) -> NodeView:
@@ -71,16 +72,13 @@ def test_upgrade_required_on_a_finished_node_is_a_retry(case: str) -> None:
     assert isinstance(step, Step)
     later = apply_step(node, step)
     assert handle_edits(later, pool(), instant()) is None
-    outcome = step_at_rest(later, pool(), instant())
-    assert isinstance(outcome, Candidate)
+    assert isinstance(step_at_rest(later, pool(), instant()), Candidate)
 
 
 def test_a_requested_retry_is_done_despite_matching_evidence() -> None:
     node = edited(done(), "upgrade-required")
-    step = handle_edits(node, pool(), instant())
-    assert isinstance(step, Step)
-    outcome = step_at_rest(apply_step(node, step), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    step = step_of(handle_edits(node, pool(), instant()))
+    outcome = candidate_of(step_at_rest(apply_step(node, step), pool(), instant()))
     assert outcome.operation is Operation.SAME_LABEL
 
 
@@ -142,8 +140,7 @@ def test_any_other_edit_is_reverted_once_and_reported(
     assert isinstance(step, Step)
     back = apply_step(touched, step)
     assert handle_edits(back, pool(), instant()) is None
-    again = handle_edits(edited(back, state), pool(), instant())
-    assert isinstance(again, Wait)
+    again = wait_of(handle_edits(edited(back, state), pool(), instant()))
     assert (again.code, again.until) == ("label-edited", None)
     assert PERSON in again.who
     assert handle_edits(edited(back, was.state), pool(), instant()) is None
@@ -177,8 +174,9 @@ def test_a_retry_is_accepted_after_two_edits() -> None:
 @pytest.mark.parametrize("state", ["cordon-required", "upgrade-required"])
 def test_a_live_foreign_operator_keeps_its_state_label(state: str) -> None:
     node = edited(done(), state, by="gpu-operator")
-    outcome = handle_edits(node, pool(), instant(foreign_operator="gpu-operator leads here"))
-    assert isinstance(outcome, Wait)
+    outcome = wait_of(
+        handle_edits(node, pool(), instant(foreign_operator="gpu-operator leads here"))
+    )
     assert outcome.code == "foreign-operator"
 
 

@@ -110,6 +110,8 @@ def test_nothing_new_returns_the_same_record() -> None:
     record = TargetRecord(threshold=2, failed=("a",), validated=("b",))
     assert updated(record) is record
     assert updated(record, failed=("a",), validated=("b",)) is record
+    proven = TargetRecord(threshold=2, validated=("a", "b"), proven=True, proven_at=5.0)
+    assert updated(proven, validated=("c",)) is proven
 
 
 def test_failures_are_kept_as_a_set() -> None:

@@ -21,7 +21,16 @@ from tests.unit.rollout.allocate.builders import (
     open_pool,
     written,
 )
-from tests.unit.rollout.builders import NEW, NOW, OLD, done, failed, in_flight_node, node
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    OLD,
+    done,
+    failed,
+    in_flight_node,
+    node,
+    with_record,
+)
 
 ALL = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
 UNPROVEN = TargetRecord(threshold=2)
@@ -133,9 +142,7 @@ def test_a_reopened_rollout_is_halted_too() -> None:
 
 def test_a_failure_before_the_start_is_no_harm() -> None:
     broken = failed("broken")
-    assert isinstance(broken.record, NodeRecord)
-    record = replace(broken.record, started=False, cause="eviction: ml/train-0")
-    broken = replace(broken, record=record)
+    broken = with_record(broken, started=False, cause="eviction: ml/train-0")
     pool = open_pool(
         upgrade=ALL, base=9, record=TargetRecord(threshold=1), in_flight=in_flight(broken)
     )
@@ -203,9 +210,9 @@ def test_no_retry_starts_beyond_the_proof_slots() -> None:
 
 def _required_again(name: str, target: str, **changes: object) -> NodeView:
     made = failed(name, target)
-    assert isinstance(made.record, NodeRecord)
-    record = replace(made.record, state="upgrade-required", asked=True, **changes)
-    return replace(made, state="upgrade-required", record=record)
+    return replace(
+        with_record(made, state="upgrade-required", asked=True, **changes), state="upgrade-required"
+    )
 
 
 def test_nodes_that_failed_on_an_earlier_target_start_first_and_outside_the_counts() -> None:
@@ -228,8 +235,7 @@ def test_nodes_that_failed_on_an_earlier_target_start_first_and_outside_the_coun
 
 def test_a_failure_outside_the_counts_is_no_harm() -> None:
     broken = failed("broken")
-    assert isinstance(broken.record, NodeRecord)
-    broken = replace(broken, record=replace(broken.record, outside=True))
+    broken = with_record(broken, outside=True)
     pool = open_pool(
         upgrade=ALL,
         base=9,

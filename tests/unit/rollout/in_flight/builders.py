@@ -20,15 +20,8 @@ from tests.unit.rollout.builders import (
     instant,
     pool,
 )
-from tests.unit.rollout.in_flight.step_runner import (
-    TOKEN,
-    in_flight,
-    record_in,
-    run_step,
-    slot_writes,
-    step_of,
-    with_results,
-)
+from tests.unit.rollout.in_flight.step_runner import TOKEN, in_flight, run_step, with_results
+from tests.unit.rollout.outcomes import record_in, slot_writes, step_of
 
 S = UpgradeState
 QUIET = ("plugin", "telemetry", "discovery", "validator")

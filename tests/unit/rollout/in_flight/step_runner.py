@@ -19,10 +19,7 @@ from libs.rollout.decision import (
     Candidate,
     DeleteDriverPod,
     EvictPods,
-    NodeOutcome,
-    Notice,
     Step,
-    Wait,
     WriteNode,
     WriteSlot,
 )
@@ -56,44 +53,6 @@ def in_flight(
     said = {"token": TOKEN, "evidence": old, **(record or {})}
     view = in_flight_node(state, record=said, **changes)
     return replace(view, lease=replace(held, since=NOW - 60))
-
-
-def step_of(outcome: NodeOutcome) -> Step:
-    assert isinstance(outcome, Step), outcome
-    return outcome
-
-
-def wait_of(outcome: NodeOutcome) -> Wait:
-    """Return the wait of an outcome without actions."""
-    if isinstance(outcome, Step):
-        assert not outcome.actions, outcome
-        outcome = outcome.wait
-    assert isinstance(outcome, Wait), outcome
-    return outcome
-
-
-def node_write(outcome: NodeOutcome) -> WriteNode:
-    (write,) = (action for action in step_of(outcome).actions if isinstance(action, WriteNode))
-    return write
-
-
-def record_in(outcome: NodeOutcome) -> NodeRecord:
-    record = node_write(outcome).applied.record
-    assert record is not None
-    return record
-
-
-def slot_writes(outcome: NodeOutcome) -> dict[str, object]:
-    actions = step_of(outcome).actions
-    return {
-        action.component: action.command.open()
-        for action in actions
-        if isinstance(action, WriteSlot)
-    }
-
-
-def notices_in(outcome: NodeOutcome) -> list[Notice]:
-    return [action for action in step_of(outcome).actions if isinstance(action, Notice)]
 
 
 # The API server and the bus.

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Install, Order, Quiesce, Swap
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation
+from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation
 from libs.contracts.reports import Refusal, RefusalCode
 from libs.contracts.waits import WaitCode
 from libs.rollout.decision import DeleteDriverPod, EvictPods, PodRef
@@ -25,6 +25,7 @@ from tests.unit.rollout.builders import (
     label_of,
     on_host,
     pool,
+    with_record,
     without_driver,
 )
 from tests.unit.rollout.in_flight.builders import (
@@ -42,16 +43,19 @@ from tests.unit.rollout.in_flight.step_runner import (
     TOKEN,
     at_phase,
     in_flight,
-    node_write,
-    record_in,
     run_step,
     silenced,
-    slot_writes,
-    step_of,
-    wait_of,
     with_beats,
     with_component,
     with_results,
+)
+from tests.unit.rollout.outcomes import (
+    node_write,
+    only_action,
+    record_in,
+    slot_writes,
+    step_of,
+    wait_of,
 )
 
 # The old pod.
@@ -181,9 +185,7 @@ def superseded(view: NodeView) -> NodeView:
 
 
 def rebooted(view: NodeView) -> NodeView:
-    assert isinstance(view.record, NodeRecord)
-    record = replace(view.record, boot_id="boot-2", deadline_renewed=True)
-    return replace(view, boot_id="boot-2", record=record)
+    return replace(with_record(view, boot_id="boot-2", deadline_renewed=True), boot_id="boot-2")
 
 
 def overtaken(view: NodeView) -> NodeView:
@@ -213,12 +215,10 @@ def test_an_agent_whose_clock_is_ahead_is_not_sent_repeats() -> None:
 
 def test_a_swap_from_before_a_restamp_does_not_count() -> None:
     view = with_results(swapping(WAITS_AT_GATE), "driver")
-    assert isinstance(view.record, NodeRecord)
-    again = replace(view.record, since=NOW + 5)
-    step = step_of(outcome_of(replace(view, record=again), NOW + 5))
+    step = step_of(outcome_of(with_record(view, since=NOW + 5), NOW + 5))
     assert isinstance(slot_writes(step)["driver"], Swap)
-    other = replace(view.record, old_pod_uid="pod-that-ran")
-    assert isinstance(slot_writes(outcome_of(replace(view, record=other)))["driver"], Swap)
+    other = with_record(view, old_pod_uid="pod-that-ran")
+    assert isinstance(slot_writes(outcome_of(other))["driver"], Swap)
 
 
 def test_a_recreated_pod_is_admitted_by_a_new_swap() -> None:
@@ -257,8 +257,7 @@ def test_without_a_loaded_driver_only_the_plugin_of_a_bring_up_is_quiesced() -> 
     )
     view = replace(without_driver(view), driver_pods=(WAITS_AT_GATE,))
     assert set(slot_writes(outcome_of(view))) == {"driver"}
-    assert isinstance(view.record, NodeRecord)
-    first = replace(view, record=replace(view.record, operation=Operation.BRING_UP))
+    first = with_record(view, operation=Operation.BRING_UP)
     assert slot_writes(outcome_of(first)) == {"plugin": Quiesce()}
 
 
@@ -276,8 +275,7 @@ def test_a_plugin_that_does_not_let_go_fails_a_bring_up() -> None:
 def test_late_pods_and_operands_are_removed_before_the_unload() -> None:
     late = WorkloadPod(namespace="ml", name="late", uid="u", gpu=True)
     view = restarting(WAITS_AT_GATE, pods=(late,), loaded=LOADED)
-    (evict,) = step_of(outcome_of(view)).actions
-    assert isinstance(evict, EvictPods)
+    only_action(outcome_of(view), EvictPods)
     dcgm = WorkloadPod(namespace="x", name="dcgm", uid="d", exemption=EvictionExemption.OPERAND)
     wait = wait_of(outcome_of(replace(view, pods=(dcgm,))))
     assert (wait.code, wait.until) == (WaitCode.OPERANDS, END)

@@ -23,17 +23,8 @@ from tests.unit.rollout.in_flight.builders import (
     restarting,
     swapping,
 )
-from tests.unit.rollout.in_flight.step_runner import (
-    at_phase,
-    node_write,
-    record_in,
-    run_step,
-    slot_writes,
-    step_of,
-    wait_of,
-    with_beats,
-    with_results,
-)
+from tests.unit.rollout.in_flight.step_runner import at_phase, run_step, with_beats, with_results
+from tests.unit.rollout.outcomes import node_write, record_in, slot_writes, step_of, wait_of
 
 # How it ends.
 
@@ -147,7 +138,3 @@ def test_a_removal_ends_when_modules_and_containers_are_gone() -> None:
         None,
     )
     assert slot_writes(step) == dict.fromkeys(("driver", *QUIET), Idle())
-
-
-def test_a_removal_waits_for_every_driver_pod() -> None:
-    assert wait_of(outcome_of(removal(driver_pod(NEW)))).code == WaitCode.OLD_DRIVER

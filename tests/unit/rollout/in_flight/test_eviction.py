@@ -16,14 +16,12 @@ from libs.rollout.views.machine import EvictionExemption, PodEviction, WorkloadP
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED
-from tests.unit.rollout.builders import NOW, granted, instant, lease, pool
-from tests.unit.rollout.in_flight.step_runner import (
-    TOKEN,
-    in_flight,
+from tests.unit.rollout.builders import NOW, granted, instant, lease, pool, with_record
+from tests.unit.rollout.in_flight.step_runner import TOKEN, in_flight, run_step
+from tests.unit.rollout.outcomes import (
     node_write,
     notices_in,
     record_in,
-    run_step,
     slot_writes,
     step_of,
     wait_of,
@@ -313,8 +311,7 @@ def test_a_removed_cordon_is_restored_and_reported(state: UpgradeState) -> None:
     view = replace(
         view, initially_cordoned=True, last_managers={NodeField.CORDON: "kubectl-uncordon"}
     )
-    assert isinstance(view.record, NodeRecord)
-    view = replace(view, record=replace(view.record, cordon_adopted=True))
+    view = with_record(view, cordon_adopted=True)
     owners = {
         field: by for field, by in view.field_managers.items() if field is not NodeField.CORDON
     }

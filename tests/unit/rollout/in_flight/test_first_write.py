@@ -41,10 +41,11 @@ from tests.unit.rollout.builders import (
     node,
     pool,
     required,
+    with_record,
     without_driver,
 )
-from tests.unit.rollout.in_flight.step_runner import node_write, notices_in, record_in, wait_of
 from tests.unit.rollout.in_flight.test_whole_upgrades import candidate
+from tests.unit.rollout.outcomes import node_write, notices_in, record_in, wait_of
 
 JOB = WorkloadPod(namespace="ml", name="train", uid="u0", gpu=True, job=True)
 SELECTS = {"wait_for_completion": WaitForCompletion(pod_selector="kind=job", timeout_seconds=600)}
@@ -221,17 +222,16 @@ def test_attempts_are_counted_for_one_target(
     target: str, attempt: int, operation: Operation, then: int
 ) -> None:
     view = failed()
-    assert isinstance(view.record, NodeRecord)
-    had = replace(view.record, target=target, attempt=attempt, edits=1)
-    record = record_in(first_write(replace(view, record=had), operation=operation))
+    record = record_in(
+        first_write(with_record(view, target=target, attempt=attempt, edits=1), operation=operation)
+    )
     assert (record.attempt, record.edits) == (then, 0)
 
 
 def test_a_validation_that_is_the_whole_upgrade_is_an_attempt() -> None:
     assert record_in(first_write(required(target=NEW), operation=Operation.VALIDATE)).attempt == 1
     view = required(target=NEW)
-    assert isinstance(view.record, NodeRecord)
-    view = replace(view, record=replace(view.record, attempt=1))
+    view = with_record(view, attempt=1)
     assert record_in(first_write(view, operation=Operation.VALIDATE)).attempt == 2
     assert record_in(first_write(done(), operation=Operation.VALIDATE)).attempt == 0
     untouched = node(pods=())
@@ -241,9 +241,11 @@ def test_a_validation_that_is_the_whole_upgrade_is_an_attempt() -> None:
 @pytest.mark.parametrize(("target", "kept"), [(NEW, 1200.0), (OLD, 0.0)])
 def test_a_back_off_keeps_doubling_for_the_same_target_only(target: str, kept: float) -> None:
     view = required()
-    assert isinstance(view.record, NodeRecord)
-    had = replace(view.record, target=target, back_off_seconds=1200.0, back_off_until=NOW - 1)
-    record = record_in(first_write(replace(view, record=had)))
+    record = record_in(
+        first_write(
+            with_record(view, target=target, back_off_seconds=1200.0, back_off_until=NOW - 1)
+        )
+    )
     assert (record.back_off_seconds, record.back_off_until) == (kept, 0.0)
 
 
@@ -254,8 +256,7 @@ def test_the_proof_is_kept_until_the_label_moves() -> None:
 
 def test_revalidating_a_failed_node_records_its_driver_run() -> None:
     view = failed()
-    assert isinstance(view.record, NodeRecord)
-    view = replace(view, record=replace(view.record, revalidated=""))
+    view = with_record(view, revalidated="")
     record = record_in(first_write(view, operation=Operation.VALIDATE))
     assert record.revalidated == view.driver_pods[0].instance
     assert record.outside
@@ -270,8 +271,7 @@ def test_revalidating_a_failed_node_records_its_driver_run() -> None:
     ],
 )
 def test_other_starts_keep_the_recorded_revalidation(view: NodeView, operation: Operation) -> None:
-    assert isinstance(view.record, NodeRecord)
-    view = replace(view, record=replace(view.record, revalidated="before"))
+    view = with_record(view, revalidated="before")
     assert record_in(first_write(view, operation=operation)).revalidated == "before"
 
 
@@ -320,8 +320,7 @@ def test_a_driver_of_ours_is_removed_from_a_pre_installed_pool(
 
 def test_the_record_of_an_earlier_node_is_void() -> None:
     view = done()
-    assert isinstance(view.record, NodeRecord)
-    view = replace(view, record=replace(view.record, node_uid="another", attempt=5, token=99))
+    view = with_record(view, node_uid="another", attempt=5, token=99)
     record = record_in(first_write(view, operation=Operation.TAKE_OVER))
     assert (record.node_uid, record.attempt, record.evidence) == (view.uid, 1, None)
 

@@ -31,17 +31,13 @@ from tests.unit.rollout.in_flight.step_runner import (
     TOKEN,
     at_phase,
     in_flight,
-    node_write,
     proof,
-    record_in,
     run_step,
-    slot_writes,
-    step_of,
-    wait_of,
     with_beats,
     with_results,
 )
 from tests.unit.rollout.in_flight.test_validation import QUIET, ready, validating
+from tests.unit.rollout.outcomes import node_write, record_in, slot_writes, step_of, wait_of
 
 S = UpgradeState
 THIRD = "target-third"

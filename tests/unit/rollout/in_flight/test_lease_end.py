@@ -30,20 +30,17 @@ from tests.unit.rollout.builders import (
     granted,
     instant,
     pool,
+    with_record,
 )
 from tests.unit.rollout.in_flight.step_runner import (
     TOKEN,
     in_flight,
-    node_write,
-    record_in,
     run_step,
     silenced,
-    slot_writes,
-    step_of,
-    wait_of,
     with_results,
 )
 from tests.unit.rollout.in_flight.test_validation import proven
+from tests.unit.rollout.outcomes import node_write, record_in, slot_writes, step_of, wait_of
 
 S = UpgradeState
 QUIET = ("plugin", "telemetry", "discovery", "validator")
@@ -183,18 +180,6 @@ def test_a_release_waits_during_a_bus_outage() -> None:
     assert record_in(outcome_of(untouched, why="halted", **away)).state == S.UPGRADE_REQUIRED
 
 
-@pytest.mark.parametrize(
-    ("had", "then"),
-    [(0.0, 600.0), (600.0, 1200.0), (1200.0, 2400.0), (14400.0, 21600.0), (21600.0, 21600.0)],
-)
-def test_a_back_off_doubles_up_to_six_hours(had: float, then: float) -> None:
-    view = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
-    assert isinstance(view.record, NodeRecord)
-    view = replace(view, record=replace(view.record, back_off_seconds=had))
-    record = record_in(outcome_of(with_results(view, *QUIET)))
-    assert (record.back_off_seconds, record.back_off_until) == (then, NOW + then)
-
-
 def test_a_failed_node_stays_cordoned_when_its_retry_is_released() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"unproven": True}, initially_cordoned=True)
     write = node_write(outcome_of(view, why="halted")).applied
@@ -206,8 +191,7 @@ def test_a_failed_node_stays_cordoned_when_its_retry_is_released() -> None:
 
 def test_a_failed_node_is_uncordoned_when_it_is_proven() -> None:
     view = proven()
-    assert isinstance(view.record, NodeRecord)
-    view = replace(view, record=replace(view.record, unproven=True))
+    view = with_record(view, unproven=True)
     write = node_write(outcome_of(view)).applied
     assert (write.state, write.unschedulable) == (S.UPGRADE_DONE, None)
     assert write.record is not None

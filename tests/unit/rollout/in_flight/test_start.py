@@ -29,17 +29,13 @@ from tests.unit.rollout.builders import (
 from tests.unit.rollout.in_flight.step_runner import (
     TOKEN,
     in_flight,
-    node_write,
-    record_in,
     run_step,
     silenced,
-    slot_writes,
-    step_of,
-    wait_of,
     with_beats,
     with_component,
     with_results,
 )
+from tests.unit.rollout.outcomes import node_write, record_in, slot_writes, step_of, wait_of
 
 S = UpgradeState
 LOUD = ("plugin", "telemetry", "discovery", "validator")

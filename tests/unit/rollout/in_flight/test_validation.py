@@ -33,18 +33,14 @@ from tests.unit.rollout.in_flight.step_runner import (
     TOKEN,
     at_phase,
     in_flight,
-    node_write,
     proof,
-    record_in,
     run_step,
     silenced,
-    slot_writes,
-    step_of,
-    wait_of,
     with_beats,
     with_component,
     with_results,
 )
+from tests.unit.rollout.outcomes import node_write, record_in, slot_writes, step_of, wait_of
 
 S = UpgradeState
 END = NOW + 540
@@ -263,13 +259,6 @@ def test_a_failed_check_is_the_cause(steps: tuple[ValidationStep, ...], cause: s
     record = failing_with(outcome_of(view), view)
     assert (record.state, record.cause) == (S.UPGRADE_FAILED, cause)
     assert (record.evidence, record.revalidated) == (None, view.driver_pods[0].instance)
-
-
-def test_a_validation_that_ended_without_evidence_fails() -> None:
-    view = with_results(
-        validating(), "validator", outcome="failed", code="crash", message="signal 9"
-    )
-    assert failing_with(outcome_of(view), view).cause == "validation: crash: signal 9"
 
 
 @pytest.mark.parametrize(

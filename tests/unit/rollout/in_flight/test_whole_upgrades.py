@@ -30,13 +30,8 @@ from tests.unit.rollout.builders import (
     required,
     without_driver,
 )
-from tests.unit.rollout.in_flight.step_runner import (
-    react,
-    run_step,
-    run_upgrade,
-    step_of,
-    written_states,
-)
+from tests.unit.rollout.in_flight.step_runner import react, run_step, run_upgrade, written_states
+from tests.unit.rollout.outcomes import step_of
 
 PODS = (
     WorkloadPod(namespace="ml", name="job-0", uid="u0", gpu=True, job=True, drained=True),

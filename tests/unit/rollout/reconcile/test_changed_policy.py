@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, Operation, UpgradeState
+from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.rollout import Brake, InFlight, Release, RolloutPhase, RolloutSpec, TargetRecord
 from libs.contracts.waits import WaitCode
 from libs.rollout.decision import WriteNode
@@ -36,6 +36,7 @@ from tests.unit.rollout.builders import (
     label_of,
     node,
     required,
+    with_record,
 )
 
 THIRD = "target-third"
@@ -174,9 +175,7 @@ def test_an_unconfirmed_first_write_counts_as_begun(limit: int, begin: set[str])
 def test_no_start_under_an_entry_that_has_ended() -> None:
     """The node failed, and may be retried under a later token."""
     again = checked(required("again", state="upgrade-required"))
-    assert isinstance(again.record, NodeRecord)
-    record = replace(again.record, token=8, started=True, evidence=None, target=NEW, asked=True)
-    again = replace(again, record=record)
+    again = with_record(again, token=8, started=True, evidence=None, target=NEW, asked=True)
     pool = open_pool(
         upgrade=ALL,
         base=9,
@@ -221,9 +220,7 @@ def test_a_halt_releases_unstarted_nodes_and_withdraws_grants() -> None:
 
 def test_a_mere_validation_goes_on_in_a_halt() -> None:
     again = in_state(UpgradeState.VALIDATION_REQUIRED)
-    assert isinstance(again.record, NodeRecord)
-    record = replace(again.record, operation=Operation.VALIDATE, outside=True, started=False)
-    again = replace(again, record=record)
+    again = with_record(again, operation=Operation.VALIDATE, outside=True, started=False)
     pool = open_pool(
         upgrade=ALL,
         base=9,

@@ -3,13 +3,11 @@
 It follows from the record of the Node, never from its labels.
 """
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import Order
-from libs.contracts.node import MANAGER, NodeRecord, Operation, UpgradeState
+from libs.contracts.node import MANAGER, Operation, UpgradeState
 from libs.contracts.rollout import InFlight
 from libs.rollout.reconcile.contribution import EntryResult, NodeContribution, contribution_of
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
@@ -28,6 +26,7 @@ from tests.unit.rollout.builders import (
     node,
     record,
     required,
+    with_record,
 )
 
 ENTRY = InFlight(node="node-1", token=TOKEN, target=NEW, since=NOW - 30)
@@ -39,11 +38,6 @@ def contribution(
     given: NodeView, entry: InFlight | None = ENTRY, *, at: float = NOW
 ) -> NodeContribution:
     return contribution_of(given, entry, POOL, at)
-
-
-def with_record(given: NodeView, **changes: Any) -> NodeView:
-    assert isinstance(given.record, NodeRecord)
-    return replace(given, record=replace(given.record, **changes))
 
 
 FAILED = failed()
@@ -95,6 +89,7 @@ def test_an_entry_outside_the_counts_ends_without_counting() -> None:
 def test_a_removal_ends_with_label_and_record_gone() -> None:
     removal = replace(ENTRY, target="")
     assert contribution(node(), removal).ending is EntryResult.REMOVED
+    assert contribution(node(driver_label=label_of(OLD)), removal).ending is None
     assert contribution(done(), replace(removal, token=TOKEN + 1)).ending is None
 
 
@@ -167,15 +162,6 @@ def test_a_validation_counts_for_no_target() -> None:
     made = contribution(again, replace(ENTRY, outside=True))
     assert made.entry == replace(ENTRY, outside=True, validates=True)
     assert (made.started, made.counted_targets, made.is_recovery) == (True, (), False)
-
-
-def test_what_of_another_pool_it_has_counts_there_alone() -> None:
-    moved = replace(in_flight_node(JOBS), pool="another")
-    made = contribution(moved)
-    assert (made.present, made.entry, made.unavailable) == (False, ENTRY, "in an upgrade")
-    there = contribution_of(moved, None, "another", NOW)
-    assert (there.present, there.entry, there.unavailable) == (True, None, "in an upgrade")
-    assert not contribution_of(moved, None, "a-third", NOW).present
 
 
 def test_lease_and_record_of_an_earlier_node_are_void() -> None:
