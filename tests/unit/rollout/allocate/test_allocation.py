@@ -4,9 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import Idle, Order
+from libs.contracts.facts import LoadedDriver
+from libs.contracts.node import NodeRecord, UpgradeState
 from libs.contracts.rollout import InFlight, TargetRecord
 from libs.contracts.waits import WaitCode
 from libs.rollout.allocate.allocation import next_token
+from libs.rollout.views.machine import PreflightQuery
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.builders import (
@@ -16,15 +19,20 @@ from tests.unit.rollout.allocate.builders import (
     code_of,
     decided,
     entry,
+    granted_to,
     of_target,
     open_pool,
 )
 from tests.unit.rollout.builders import (
     NEW,
     NOW,
+    OLD,
     TOKEN,
     command,
     component,
+    done,
+    evidence,
+    failed,
     in_flight_node,
     lease,
     node,
@@ -173,3 +181,93 @@ def test_parallel_upgrades_are_named_with_their_target() -> None:
     one = replace(pool, upgrade=replace(pool.upgrade, max_parallel_upgrades=1))
     detail = decided(one, *nodes, candidate("node-1")).waits["node-1"].detail
     assert detail == f"maxParallelUpgrades is 1, taken by busy-0 ({NEW})"
+
+
+def test_a_bare_node_starts_although_nothing_may_be_unavailable() -> None:
+    none = open_pool(record=of_target(), upgrade={"max_unavailable": 0})
+    assert granted_to(none, checked(node("bare")), candidate("n0")) == ["bare"]
+
+
+def test_a_pending_write_keeps_the_slot_of_its_node() -> None:
+    one = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
+    assert granted_to(one, candidate("n0"), candidate("n1")) == ["n0"]
+    assert granted_to(one, candidate("n0", write_pending=True), candidate("n1")) == []
+
+
+ONE = {"max_parallel_upgrades": 1, "max_unavailable": "100%"}
+
+
+THIRD = "target-third"
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_a_withdrawn_entry_frees_one_slot_in_the_same_write(outside: bool) -> None:
+    back = candidate("back")
+    in_flight = {back.uid: entry(back, target=THIRD, outside=outside)}
+    pool = open_pool(upgrade=ONE, record=of_target(), in_flight=in_flight)
+    assert granted_to(pool, back, candidate("n1"), candidate("n2")) == ["n1"]
+
+
+def test_a_withdrawn_entry_makes_no_node_unavailable() -> None:
+    back, kept = candidate("back"), candidate("kept")
+    one = {"max_parallel_upgrades": 0, "max_unavailable": 1}
+    for waits, target, starts in ((back, THIRD, ["n1"]), (kept, NEW, list[str]())):
+        in_flight = {waits.uid: entry(waits, target=target)}
+        pool = open_pool(upgrade=one, record=of_target(), in_flight=in_flight)
+        assert granted_to(pool, waits, candidate("n1"), candidate("n2")) == starts
+
+
+def starts_beside_a_retargeted_node(*, outside: bool) -> list[str]:
+    """Return the nodes granted on an unproven target while a node in flight is retargeted to it."""
+    busy = in_flight_node(name="busy", record={"outside": outside})
+    wide = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
+    in_flight = {busy.uid: entry(busy, token=TOKEN, outside=outside)}
+    made = open_pool(upgrade=wide, base=9, in_flight=in_flight, targets=(OLD, NEW, THIRD))
+    return granted_to(replace(made, target=THIRD), busy, checked(required("n1"), target=THIRD))
+
+
+def test_a_retargeted_node_takes_a_proof_slot() -> None:
+    assert starts_beside_a_retargeted_node(outside=False) == []
+    assert starts_beside_a_retargeted_node(outside=True) == ["n1"]
+
+
+def required_again(broken: NodeView) -> NodeView:
+    assert isinstance(broken.record, NodeRecord)
+    state = UpgradeState.UPGRADE_REQUIRED
+    record = replace(broken.record, state=state, asked=True)
+    return checked(replace(broken, state=state, record=record))
+
+
+def first(node: NodeView) -> NodeView:
+    """Rank the node first: its driver is older than all others."""
+    return replace(node, loaded=LoadedDriver(version="1"))
+
+
+def test_removals_need_no_proof_slot() -> None:
+    said = PreflightQuery(label="", asked_at=NOW - 2, answered_at=NOW - 1)
+    nodes = [done(name, OLD, excluded=True, preflight=said) for name in ("n0", "n1")]
+    pool = open_pool(
+        upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"},
+        record=TargetRecord(threshold=1),
+    )
+    assert granted_to(pool, *nodes) == ["n0", "n1"]
+
+
+def test_a_validation_takes_no_slot_of_any_kind() -> None:
+    validated = required("n0", NEW)
+    assert isinstance(validated.record, NodeRecord)
+    stale = replace(validated.record, evidence=evidence(boot_id="boot-of-before", node="n0"))
+    healed = required_again(failed("n1", OLD))
+    pool = open_pool(upgrade=ONE, record=of_target())
+    nodes = (first(replace(validated, record=stale)), healed, candidate("n2"))
+    assert granted_to(pool, *nodes) == ["n0", "n1", "n2"]
+
+
+def test_a_retry_takes_no_proof_slot_from_later_nodes() -> None:
+    again = first(required_again(failed("n0")))
+    pool = open_pool(
+        upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"},
+        record=TargetRecord(threshold=2, failed=(again.uid,)),
+        base=9,
+    )
+    assert granted_to(pool, again, candidate("n1"), candidate("n2")) == ["n0", "n1"]

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from libs.contracts.facts import LoadedDriver
 from libs.contracts.waits import WaitCode
 from libs.rollout.allocate.allocation import PREFLIGHTS_AHEAD, RECHECKS_AT_ONCE
 from libs.rollout.decision import Wait
@@ -151,3 +152,33 @@ def test_a_query_being_written_keeps_its_slot() -> None:
     decision = decided(TWO, *sent, *nodes[2 + PREFLIGHTS_AHEAD :])
     assert asked_of(decision) == {}
     assert sorted(decision.waits) == [one.name for one in nodes[2 + PREFLIGHTS_AHEAD :]]
+
+
+def test_an_answer_at_the_moment_of_the_question_counts() -> None:
+    asked = checked(required("n0"), asked=NOW - 2, answered=NOW - 2)
+    assert granted_to(open_pool(record=of_target()), asked) == ["n0"]
+
+
+def test_no_preflight_query_while_a_write_is_pending() -> None:
+    one = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
+    asleep = replace(required("n1"), write_pending=True)
+    decision = decided(one, candidate("n0"), asleep, required("n2"))
+    assert list(asked_of(decision)) == ["n2"]
+
+
+def first(node: NodeView) -> NodeView:
+    """Rank the node first: its driver is older than all others."""
+    return replace(node, loaded=LoadedDriver(version="1"))
+
+
+def test_a_pending_recheck_counts_against_the_recheck_limit() -> None:
+    blocked = [
+        checked(required(f"n{n:02}"), FINDING, asked=NOW - 70 - 20 + n, answered=NOW - 70 - 20 + n)
+        for n in range(RECHECKS_AT_ONCE + 4)
+    ]
+    pool = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
+    first = [one.name for one in blocked[:RECHECKS_AT_ONCE]]
+    assert list(asked_of(decided(pool, *blocked))) == first
+    *others, last = blocked
+    decision = decided(pool, *others, replace(last, write_pending=True))
+    assert list(asked_of(decision)) == first[:-1]

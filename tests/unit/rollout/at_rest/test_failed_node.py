@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from libs.contracts.facts import Gate
 from libs.contracts.node import Operation
+from libs.contracts.reports import Evidence
 from libs.policy.kinds.strategy import StrategySpec
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, Step, Wait, WriteNode
@@ -180,3 +181,27 @@ def test_an_uncordoned_failed_node_stays_uncordoned_and_failed() -> None:
     assert wait_of(step_at_rest(freed, NO_RETRIES, instant())).code == "failed"
     write = only_action(step_of(step_at_rest(freed, pool(), instant())), WriteNode)
     assert write.applied.unschedulable is None
+
+
+@pytest.mark.parametrize(
+    ("proof", "again"),
+    [
+        (evidence(passed=False), False),
+        (evidence(passed=False, driver_pod_uid="before"), True),
+        (evidence(), True),
+    ],
+)
+def test_a_failed_node_is_validated_once_per_driver_run(proof: Evidence, *, again: bool) -> None:
+    view = replace(with_record(failed(), revalidated="", attempt=9), evidence=proof)
+    outcome = step_at_rest(view, pool(), instant())
+    assert isinstance(outcome, Candidate) is again
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"), [("validation: cuda", "validation: cuda"), ("", "its attempt failed")]
+)
+def test_a_failed_node_reports_its_cause(cause: str, said: str) -> None:
+    outcome = wait_of(
+        step_at_rest(with_record(failed(), cause=cause, attempt=9), pool(), instant())
+    )
+    assert outcome.detail == said

@@ -73,6 +73,8 @@ def test_a_slot_with_other_contents_is_rewritten(case: str) -> None:
     assert told(step) == {name: PROVEN if name in {"driver", "validator"} else Idle()}
     assert isinstance(step, Step)
     assert step_at_rest(apply_step(node, step), pool(), instant()) is None
+    alone = replace(done(), components={name: component(slot)})
+    assert list(told(step_at_rest(alone, pool(), instant()))) == [name]
 
 
 def test_slots_below_the_highest_order_are_rewritten() -> None:

@@ -6,13 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import Operation
+from libs.contracts.node import NodeRecord, Operation
 from libs.contracts.reports import PodUse, Usage
 from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import step_at_rest
+from libs.rollout.at_rest.operations import choose_operation, is_restart_only
 from libs.rollout.decision import Candidate
-from libs.rollout.views.machine import WorkloadPod
+from libs.rollout.views.machine import DriverPod, WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
@@ -20,6 +21,7 @@ from tests.unit.rollout.builders import (
     NOW,
     OLD,
     VARIANT,
+    build,
     done,
     driver_pod,
     idle_components,
@@ -205,3 +207,43 @@ def test_a_missing_pre_installed_driver_is_a_missing_target() -> None:
     assert wait_of(step_at_rest(node(), PREINSTALLED, instant())).code == WaitCode.TARGET_MISSING
     unseen = wait_of(step_at_rest(node(modules_reported=False), PREINSTALLED, instant()))
     assert unseen.code == WaitCode.AGENT_SILENT
+
+
+LABEL = label_of(NEW)
+
+
+def record_of(view: NodeView) -> NodeRecord:
+    assert isinstance(view.record, NodeRecord)
+    return view.record
+
+
+OURS = LoadedDriver(version="1", loaded_at=NOW - 5)
+
+
+THEIRS = replace(OURS, preinstalled=True)
+
+
+@pytest.mark.parametrize(
+    ("label", "loaded", "pods", "expected"),
+    [
+        (label_of(OLD), OURS, (), Operation.REMOVE),
+        (label_of(OLD), THEIRS, (driver_pod(OLD),), Operation.REMOVE),
+        (label_of(OLD), THEIRS, (), Operation.VALIDATE),
+        ("", OURS, (), Operation.VALIDATE),
+        (LABEL, OURS, (driver_pod(NEW),), Operation.VALIDATE),
+    ],
+)
+def test_a_driver_of_ours_is_removed_where_drivers_are_pre_installed(
+    label: str, loaded: LoadedDriver, pods: tuple[DriverPod, ...], expected: Operation
+) -> None:
+    view = done(driver_label=label, loaded=loaded, driver_pods=pods)
+    made = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    assert choose_operation(view, record_of(view), made, build(NEW), instant()) is expected
+
+
+@pytest.mark.parametrize(("digest", "only"), [("sha256:1", True), ("", False)])
+def test_an_unknown_digest_is_never_the_same_installation(digest: str, *, only: bool) -> None:
+    view = required(driver_pods=(driver_pod(OLD, install_digest=digest),))
+    assert is_restart_only(view, record_of(view), build(NEW, install_digest=digest)) is only
+    stays = with_record(view, asked=False)
+    assert not is_restart_only(stays, record_of(stays), build(OLD, install_digest=digest))

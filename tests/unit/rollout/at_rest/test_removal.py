@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from libs.contracts.node import Operation
 from libs.policy.kinds.strategy import StrategySpec
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, WriteNode
+from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
@@ -17,6 +17,7 @@ from tests.unit.rollout.builders import (
     failed,
     idle_components,
     instant,
+    label_of,
     node,
     pool,
     record,
@@ -113,3 +114,24 @@ def test_a_returning_node_begins_anew() -> None:
 )
 def test_nothing_starts_for_a_deleted_policy(ours: NodeView) -> None:
     assert wait_of(step_at_rest(ours, GONE, instant())).code == "policy-gone"
+
+
+def wait_at_rest(view: NodeView, where: PoolView | None = None) -> Wait:
+    return wait_of(step_at_rest(view, where or pool(), instant()))
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"), [("busy: pid 1", "busy: pid 1"), ("", "its removal failed")]
+)
+def test_a_failed_removal_reports_its_cause(cause: str, said: str) -> None:
+    view = with_record(failed(excluded=True), operation=Operation.REMOVE, cause=cause, attempt=9)
+    assert wait_at_rest(view).detail == said
+
+
+@pytest.mark.parametrize(("label", "removed"), [(label_of(OLD), True), ("", False)])
+def test_a_driver_label_alone_requires_a_removal(label: str, *, removed: bool) -> None:
+    told = idle_components()
+    view = required(excluded=True, driver_label=label, components=told)
+    view = with_record(view, evidence=None, started=False)
+    outcome = step_at_rest(view, pool(), instant())
+    assert isinstance(outcome, Candidate if removed else Step)

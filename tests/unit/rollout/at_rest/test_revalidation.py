@@ -5,10 +5,13 @@ from msgspec.structs import replace
 
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, Wait, WriteNode
 from libs.rollout.limits import DRIVER_START
 from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED
 from tests.unit.rollout.builders import (
     HOUR,
@@ -206,3 +209,45 @@ def test_a_validation_waits_for_a_silent_validator() -> None:
 
 def test_a_validation_waits_for_a_missing_target() -> None:
     assert wait_of(step_at_rest(restarted(), pool(targets=()), instant())).code == "target-missing"
+
+
+def wait_at_rest(view: NodeView, where: PoolView | None = None) -> Wait:
+    return wait_of(step_at_rest(view, where or pool(), instant()))
+
+
+@pytest.mark.parametrize(
+    ("moments", "waits"),
+    [((-3.0, -2.0, -1.0), True), ((-HOUR + 1, -2.0, -1.0), True), ((-HOUR, -2.0, -1.0), False)],
+)
+def test_three_restarts_within_an_hour_stop_revalidation(
+    moments: tuple[float, ...], *, waits: bool
+) -> None:
+    restarts = tuple(NOW + one for one in moments)
+    view = with_record(done(), restarts=restarts)
+    view = replace(view, driver_pods=(driver_pod(NEW, started=NOW - 1.0),))
+    outcome = step_at_rest(view, pool(), instant())
+    assert (isinstance(outcome, Wait) and outcome.code is WaitCode.DRIVER_RESTARTING) is waits
+
+
+def test_a_driver_that_is_briefly_not_ready_has_not_restarted() -> None:
+    view = done(driver_pods=(driver_pod(NEW, ready=False, started=NOW - HOUR + 0.5),))
+    assert wait_at_rest(view).code is WaitCode.DRIVER_START
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [("", "within an hour"), ("CrashLoopBackOff", "within an hour: CrashLoopBackOff")],
+)
+def test_a_restarting_driver_reports_its_trouble(trouble: str, said: str) -> None:
+    restarts = (NOW - 3.0, NOW - 2.0, NOW - 1.0)
+    pod = driver_pod(NEW, started=NOW - 1.0, trouble=trouble)
+    wait = wait_at_rest(replace(with_record(done(), restarts=restarts), driver_pods=(pod,)))
+    assert wait.detail.endswith(said)
+
+
+def test_a_pre_installed_driver_is_validated_in_a_new_kernel() -> None:
+    view = done(kernel="6.9", driver_pods=())
+    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    assert candidate_of(step_at_rest(view, where, instant())).operation is Operation.VALIDATE
+    stamped = step_of(step_at_rest(done(kernel="6.9"), pool(), instant()))
+    assert "and it runs 6.9" in stamped.because

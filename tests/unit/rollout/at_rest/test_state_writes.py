@@ -4,8 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.waits import WaitCode
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, WriteNode
+from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode
+from libs.rollout.views.machine import DriverPod
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
     BOOT,
     EPOCH,
@@ -178,3 +182,51 @@ def test_an_earlier_proof_does_not_make_a_failed_node_done() -> None:
     back = candidate_of(step_at_rest(apply_step(broken, stamped), pool(OLD), instant()))
     assert back.operation is Operation.VALIDATE
     assert candidate_of(step_at_rest(broken, pool(OLD), instant())).operation is Operation.VALIDATE
+
+
+def wait_at_rest(view: NodeView, where: PoolView | None = None) -> Wait:
+    return wait_of(step_at_rest(view, where or pool(), instant()))
+
+
+@pytest.mark.parametrize(("ready", "validated"), [(True, True), (False, False)])
+def test_a_matching_driver_is_only_validated_when_it_is_ready(
+    *, ready: bool, validated: bool
+) -> None:
+    view = done(record=None, field_managers={}, driver_pods=(driver_pod(NEW, ready=ready),))
+    outcome = candidate_of(
+        step_at_rest(replace(view, components=idle_components()), pool(), instant())
+    )
+    assert (outcome.operation is Operation.VALIDATE) is validated
+
+
+@pytest.mark.parametrize(("target", "runs"), [(OLD, OLD), ("", "another driver")])
+def test_a_stamp_names_the_running_and_the_wanted_target(target: str, runs: str) -> None:
+    outcome = step_of(step_at_rest(with_record(done(target=OLD), target=target), pool(), instant()))
+    assert outcome.because == f"it runs {runs}, and its policy wants {NEW}"
+
+
+def test_a_node_on_its_wanted_driver_waits_until_the_driver_is_ready() -> None:
+    view = required(target=NEW, boot_id="boot-2", driver_pods=(driver_pod(NEW, ready=False),))
+    assert wait_at_rest(view).code is WaitCode.DRIVER_START
+    up = candidate_of(
+        step_at_rest(replace(view, driver_pods=(driver_pod(NEW),)), pool(), instant())
+    )
+    assert up.operation is Operation.VALIDATE
+
+
+@pytest.mark.parametrize(
+    ("pod", "revalidated", "validated"),
+    [
+        (driver_pod(NEW), "", True),
+        (driver_pod(NEW, ready=False), "", False),
+        (driver_pod(NEW, started=None), "", False),
+        (driver_pod(NEW), driver_pod(NEW).instance, False),
+    ],
+)
+def test_an_unproven_driver_is_validated_once_and_then_brought_up_again(
+    pod: DriverPod, revalidated: str, *, validated: bool
+) -> None:
+    view = with_record(required(target=NEW), evidence=None, revalidated=revalidated)
+    view = replace(view, driver_pods=(pod,), components=idle_components())
+    outcome = candidate_of(step_at_rest(view, pool(), instant()))
+    assert (outcome.operation is Operation.VALIDATE) is validated

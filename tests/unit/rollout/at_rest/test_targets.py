@@ -7,7 +7,10 @@ from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
 from libs.contracts.node import Operation
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import step_at_rest
+from libs.rollout.at_rest.targets import goal_of, target_of
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import Readiness
 from tests.unit.rollout.builders import (
@@ -23,7 +26,7 @@ from tests.unit.rollout.builders import (
     required,
     with_build,
 )
-from tests.unit.rollout.outcomes import candidate_of
+from tests.unit.rollout.outcomes import candidate_of, wait_of
 
 LOADED = LoadedDriver(version="570.1")
 
@@ -120,3 +123,39 @@ def test_a_node_without_a_driver_of_ours_is_inside_the_counts() -> None:
         step_at_rest(replace(joining, components=idle_components()), pool(), instant())
     )
     assert (outcome.operation, outcome.outside) == (Operation.TAKE_OVER, False)
+
+
+@pytest.mark.parametrize(
+    ("readiness", "expected"), [(Readiness.UNSETTLED, OLD), (Readiness.MISSING, NEW)]
+)
+def test_a_joining_node_waits_for_an_unsettled_last_good_target(
+    readiness: Readiness, expected: str
+) -> None:
+    where = with_build(pool(standing={"last_good": OLD}), OLD, readiness=readiness)
+    assert target_of(node(), None, where) == expected
+
+
+def test_a_joining_node_keeps_a_pre_installed_driver() -> None:
+    where = replace(pool(standing={"last_good": OLD}), method=InstallMethod.PRE_INSTALLED)
+    assert target_of(node(), None, where) == NEW
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        (("no such image",), "no such image"),
+        ((), "its policy asks for no driver that could be rendered"),
+    ],
+)
+def test_a_missing_target_reports_why_nothing_is_wanted(held: tuple[str, ...], said: str) -> None:
+    goal = wait_of(goal_of(node(), replace(pool(), held=held), "", instant()))
+    assert (goal.code, goal.detail) == (WaitCode.TARGET_MISSING, said)
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [("no artefact", "no artefact"), ("", f"there is no driver of target {NEW} for ubuntu24.04")],
+)
+def test_a_missing_build_reports_its_detail(detail: str, said: str) -> None:
+    where = with_build(pool(), readiness=Readiness.MISSING, detail=detail)
+    assert wait_of(goal_of(node(), where, NEW, instant())).detail == said

@@ -266,3 +266,9 @@ def test_an_adopted_cordon_is_removed_with_our_fields() -> None:
 def node_write_of(step: Step) -> NodeApplyConfiguration:
     (write,) = (one for one in step.actions if isinstance(one, WriteNode))
     return write.applied
+
+
+def test_a_node_adopted_uncordoned_has_no_adopted_cordon() -> None:
+    record = adopted(foreign_node("drain-required")).record
+    assert record is not None
+    assert record.cordon_adopted is False

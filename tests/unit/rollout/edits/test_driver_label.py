@@ -26,6 +26,7 @@ from tests.unit.rollout.builders import (
     label_of,
     pool,
     required,
+    with_record,
 )
 from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
 
@@ -188,3 +189,50 @@ def test_a_label_added_during_a_removal_is_removed_again() -> None:
     assert handle_edits(removing, pool(), instant()) is None
     step = handle_edits(edited(removing, label_of(NEW)), pool(), instant())
     assert write(step).applied.driver_label == ""
+
+
+def step_after_label_edit(view: NodeView, label: str = "another") -> Step:
+    return step_of(handle_edits(edited(view, label), pool(), instant()))
+
+
+def node_at_restart(operation: Operation) -> NodeView:
+    view = in_flight_node("pod-restart-required", record={"operation": operation})
+    return (
+        view if operation is Operation.UPGRADE else replace(view, cordoned=False, field_managers={})
+    )
+
+
+def test_a_label_edit_does_not_bring_up_a_failed_node_without_a_lease() -> None:
+    assert handle_edits(edited(failed(), label_of(OLD)), pool(), instant()) is None
+
+
+def test_a_label_edit_before_the_start_is_overwritten_by_the_start() -> None:
+    view = in_flight_node("pod-deletion-required")
+    assert handle_edits(edited(view, "another"), pool(), instant()) is None
+
+
+def test_a_label_edit_during_a_mere_validation_stamps_nothing() -> None:
+    view = in_flight_node("validation-required", record={"operation": Operation.VALIDATE})
+    view = with_record(view, started=False)
+    assert handle_edits(edited(view, "another"), pool(), instant()) is None
+
+
+def test_a_label_edit_in_flight_leaves_the_cordon_alone() -> None:
+    for operation, cordon in ((Operation.UPGRADE, True), (Operation.BRING_UP, None)):
+        step = step_after_label_edit(node_at_restart(operation))
+        (write,) = (one for one in step.actions if isinstance(one, WriteNode))
+        assert write.applied.unschedulable is cordon
+
+
+def test_a_label_edit_notice_names_the_old_and_the_restored_label() -> None:
+    for label, was in (("another", "another"), ("", "removed")):
+        (note,) = (
+            one for one in step_after_label_edit(done(), label).actions if isinstance(one, Notice)
+        )
+        assert f"was {was}; its driver pod goes with it" in note.message
+        assert note.message.endswith(f"the node is given {label_of(NEW)} again")
+    removal = in_flight_node(
+        "pod-restart-required", record={"operation": Operation.REMOVE, "target": "", "label": ""}
+    )
+    (note,) = (one for one in step_after_label_edit(removal).actions if isinstance(one, Notice))
+    assert note.message.endswith("the node is given none again")

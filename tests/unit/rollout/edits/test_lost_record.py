@@ -1,5 +1,7 @@
 """Records that are gone or unreadable: nothing happens until a person decides."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -20,10 +22,12 @@ from libs.rollout.decision import (
     Notice,
     NoticeKind,
     Step,
+    Wait,
     WriteNode,
     WriteSlot,
 )
 from libs.rollout.edits import handle_edits
+from libs.rollout.edits.lost_record import highest_token
 from libs.rollout.views.machine import Component
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView
@@ -52,6 +56,7 @@ from tests.unit.rollout.builders import (
     record,
     required,
 )
+from tests.unit.rollout.edits.test_requests import with_request
 from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
 
 
@@ -393,3 +398,85 @@ def test_forget_drops_a_label_that_is_not_wanted() -> None:
 def test_a_state_beside_the_record_of_an_earlier_node_is_void() -> None:
     said = record(node_uid="uid-of-earlier")
     assert handle_edits(node(record=said, state="upgrade-done"), pool(), instant()) is None
+
+
+def loss_reason(view: NodeView) -> str:
+    outcome = handle_edits(view, pool(), instant())
+    return outcome.detail if isinstance(outcome, Wait) and outcome.code == "record-lost" else ""
+
+
+@pytest.mark.parametrize(
+    ("view", "why"),
+    [
+        (no_record(done()), "its record is gone"),
+        (done(record=MalformedAnnotation("not JSON")), "its record cannot be read: not JSON"),
+        (
+            node(state="upgrade-done", field_managers={NodeField.STATE: (MANAGER,)}),
+            "its record is gone",
+        ),
+        (node(field_managers={NodeField.STATE: (MANAGER,)}), ""),
+        (node(field_managers={NodeField.DRIVER: (MANAGER,)}), ""),
+        (
+            node(lease=MalformedAnnotation("{"), field_managers={NodeField.LEASE: (MANAGER,)}),
+            "its record is gone",
+        ),
+        (
+            node(record=MalformedAnnotation("{"), field_managers={NodeField.RECORD: (MANAGER,)}),
+            "its record cannot be read: {",
+        ),
+        (node(lease=MalformedAnnotation("{"), field_managers={NodeField.LEASE: (PERSON,)}), ""),
+        (node(lease=lease(node_uid="another"), field_managers={NodeField.LEASE: (MANAGER,)}), ""),
+        (
+            required(
+                field_managers={**required().field_managers, NodeField.RECORD: (MANAGER, PERSON)}
+            ),
+            "",
+        ),
+    ],
+)
+def test_what_shows_that_a_record_was_lost(view: NodeView, why: str) -> None:
+    assert loss_reason(view) == why
+
+
+def test_the_record_of_an_earlier_node_is_not_a_lost_record() -> None:
+    assert loss_reason(replace(required(), uid="uid-new")) == ""
+
+
+@pytest.mark.parametrize(
+    ("highest", "slot", "uid", "begun"),
+    [
+        (TOKEN, 0, "uid-node-1", True),
+        (TOKEN - 1, 0, "uid-node-1", False),
+        (0, TOKEN, "uid-node-1", True),
+        (0, TOKEN - 1, "uid-node-1", False),
+        (0, TOKEN, "another", False),
+    ],
+)
+def test_a_report_or_slot_with_the_granted_token_shows_a_lost_record(
+    highest: int, slot: int, uid: str, *, begun: bool
+) -> None:
+    order = (slot, 1)
+    told = replace(command(Idle(), order=order), node_uid=uid) if slot else None
+    part = component(told, highest_order=Order(highest, 1))
+    view = node(components={"driver": part})
+    outcome = handle_edits(view, granted(pool(), view, token=TOKEN), instant())
+    assert isinstance(outcome, Wait) is begun
+
+
+def test_tokens_of_an_earlier_node_do_not_count() -> None:
+    told = component(command(Idle(), order=(TOKEN, 1)), highest_order=Order(0, 0))
+    view = done(components={"driver": told})
+    assert highest_token(view, pool()) == TOKEN
+    assert highest_token(replace(view, uid="uid-new"), pool()) == 0
+
+
+@pytest.mark.parametrize(("state", "said"), [("upgrade-done", "upgrade-done"), ("", "no state")])
+def test_adoption_keeps_the_state_label_as_the_cause(state: str, said: str) -> None:
+    view = with_request(no_record(failed(target=OLD, state=state)), NodeRequest.ADOPT)
+    assert applied_by(view).record.cause == f"adopted by {PERSON} in {said}"
+
+
+def applied_by(view: NodeView) -> Any:
+    step = step_of(handle_edits(view, pool(), instant()))
+    (write,) = (one for one in step.actions if isinstance(one, WriteNode))
+    return write.applied

@@ -1,9 +1,12 @@
 """Requests by annotation: fulfilled once, removed and reported (docs/states.md#people)."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import (
+    MANAGER,
     REQUEST_ANNOTATION,
     REQUESTED_ANNOTATION,
     NodeRequest,
@@ -14,6 +17,7 @@ from libs.rollout.edits import consume_requests, handle_edits
 from libs.rollout.node_writes import current_record
 from libs.rollout.views.node import NodeField, NodeView
 from tests.unit.rollout.builders import (
+    NEW,
     OLD,
     OPERATOR,
     PERSON,
@@ -22,6 +26,7 @@ from tests.unit.rollout.builders import (
     failed,
     in_flight_node,
     instant,
+    label_of,
     node,
     pool,
     required,
@@ -122,3 +127,25 @@ def test_both_kinds_of_retry_requests_are_one_retry() -> None:
     twice = replace(made, state="upgrade-required")
     write, _ = consumed(twice)
     assert write.applied.cleared == (REQUESTED_ANNOTATION,)
+
+
+def applied_by(view: NodeView) -> Any:
+    step = step_of(handle_edits(view, pool(), instant()))
+    (write,) = (one for one in step.actions if isinstance(one, WriteNode))
+    return write.applied
+
+
+@pytest.mark.parametrize(
+    ("view", "owner", "kept"),
+    [
+        (node(driver_label="theirs"), OPERATOR, ""),
+        (node(driver_label=label_of(NEW)), MANAGER, label_of(NEW)),
+        (in_flight_node("drain-required"), OPERATOR, label_of(OLD)),
+        (required(driver_label="theirs"), OPERATOR, ""),
+    ],
+)
+def test_a_removed_request_keeps_only_a_driver_label_of_ours(
+    view: NodeView, owner: str, kept: str
+) -> None:
+    view = replace(view, field_managers={**view.field_managers, NodeField.DRIVER: (owner,)})
+    assert applied_by(with_request(view, NodeRequest.ADOPT)).driver_label == kept

@@ -1,9 +1,19 @@
 """Edits of the state label (docs/states.md#people)."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import MANAGER, LeaseOwner, Operation, UpgradeState
+from libs.contracts.node import (
+    DRIVER_LABEL,
+    MANAGER,
+    STATE_LABEL,
+    LeaseOwner,
+    NodeRecord,
+    Operation,
+    UpgradeState,
+)
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, Notice, NoticeKind, Step, Wait, WriteNode
 from libs.rollout.edits import handle_edits
@@ -13,6 +23,7 @@ from tests.unit.rollout.builders import (
     NEW,
     NOW,
     OLD,
+    OPERATOR,
     PERSON,
     apply_step,
     done,
@@ -20,10 +31,12 @@ from tests.unit.rollout.builders import (
     failed,
     in_flight_node,
     instant,
+    label_of,
     lease,
     pool,
     required,
 )
+from tests.unit.rollout.edits.test_driver_label import edited as label_edited
 from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
 
 
@@ -200,3 +213,53 @@ def test_edits_of_label_and_cordon_are_reverted_together() -> None:
     }
     step = handle_edits(replace(node, cordoned=False, field_managers=owners), pool(), instant())
     assert write(step).applied.unschedulable is True
+
+
+def node_at_restart(operation: Operation) -> NodeView:
+    view = in_flight_node("pod-restart-required", record={"operation": operation})
+    return (
+        view if operation is Operation.UPGRADE else replace(view, cordoned=False, field_managers={})
+    )
+
+
+def applied_by(view: NodeView) -> Any:
+    step = step_of(handle_edits(view, pool(), instant()))
+    (write,) = (one for one in step.actions if isinstance(one, WriteNode))
+    return write.applied
+
+
+def state_edited(view: NodeView, state: str, **record: object) -> NodeView:
+    assert isinstance(view.record, NodeRecord)
+    owners = {**view.field_managers, NodeField.STATE: (PERSON,)}
+    return replace(view, state=state, field_managers=owners, record=replace(view.record, **record))
+
+
+@pytest.mark.parametrize(("state", "was"), [("drain-required", "drain-required"), ("", "removed")])
+def test_a_state_edit_notice_names_the_old_and_the_restored_state(state: str, was: str) -> None:
+    step = step_of(handle_edits(state_edited(failed(), state), pool(), instant()))
+    (note,) = (one for one in step.actions if isinstance(one, Notice))
+    assert f"was {was}; it says where the node stands, and is upgrade-failed again" in note.message
+
+
+@pytest.mark.parametrize(("state", "says"), [("drain-required", "drain-required"), ("", "gone")])
+def test_a_second_state_edit_names_the_edited_state(state: str, says: str) -> None:
+    outcome = wait_of(handle_edits(state_edited(failed(), state, edits=1), pool(), instant()))
+    assert outcome.detail.endswith(f" is {says}, and the record says upgrade-failed")
+
+
+def test_a_second_edit_names_every_label_to_restore() -> None:
+    view = state_edited(node_at_restart(Operation.UPGRADE), "", edits=1)
+    outcome = wait_of(handle_edits(label_edited(view, ""), pool(), instant()))
+    assert f"{STATE_LABEL} is gone, and the record says pod-restart-required" in outcome.detail
+    assert f"{DRIVER_LABEL} is gone, and the record says {label_of(NEW)}" in outcome.detail
+    assert outcome.who == f"{PERSON}, by putting it back; then a retry"
+
+
+def test_a_restored_state_leaves_cordon_and_driver_label_alone() -> None:
+    bare = replace(node_at_restart(Operation.BRING_UP), driver_label=label_of(NEW))
+    assert applied_by(state_edited(bare, "")).unschedulable is None
+    theirs = {NodeField.DRIVER: (OPERATOR,)}
+    flies = state_edited(in_flight_node("drain-required"), "")
+    assert applied_by(replace(flies, field_managers=theirs)).driver_label == label_of(OLD)
+    rests = state_edited(failed(driver_label="theirs"), "")
+    assert applied_by(replace(rests, field_managers=theirs)).driver_label == ""

@@ -10,9 +10,12 @@ from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import SAFE_LOAD_ANNOTATION, Operation
 from libs.contracts.reports import Refusal, RefusalCode
 from libs.contracts.waits import WaitCode
-from libs.rollout.decision import DeleteDriverPod, EvictPods, PodRef
+from libs.policy.wanted import InstallMethod
+from libs.rollout.decision import DeleteDriverPod, EvictPods, PodRef, Wait
+from libs.rollout.in_flight.in_flight_node import is_old_pod
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
     NEW,
     NOW,
@@ -25,6 +28,7 @@ from tests.unit.rollout.builders import (
     label_of,
     on_host,
     pool,
+    record,
     with_record,
     without_driver,
 )
@@ -49,6 +53,7 @@ from tests.unit.rollout.in_flight.step_runner import (
     with_component,
     with_results,
 )
+from tests.unit.rollout.in_flight.test_driver_restart_ends import removal
 from tests.unit.rollout.outcomes import (
     node_write,
     only_action,
@@ -287,3 +292,100 @@ def test_a_driver_waiting_for_safe_load_is_released() -> None:
     step = outcome_of(restarting(WAITS_AT_GATE, safe_load=True))
     assert node_write(step).applied.cleared == (SAFE_LOAD_ANNOTATION,)
     assert record_in(step).state == S.POD_RESTART_REQUIRED
+
+
+def test_unknown_pods_do_not_hold_up_a_swap() -> None:
+    """The pods were evicted before the start; the kernel reports what still holds the driver."""
+    view = restarting(WAITS_AT_GATE, record={"paused": True}, pods=None)
+    assert list(slot_writes(outcome_of(view))) == ["driver"]
+
+
+def test_a_swap_for_another_label_is_sent_again() -> None:
+    view = swapping(WAITS_AT_GATE)
+    assert isinstance(outcome_of(view), Wait)
+    other = replace(WAITS_AT_GATE, label="another")
+    moved = replace(with_record(view, label="another"), driver_pods=(other,))
+    assert list(slot_writes(outcome_of(moved))) == ["driver"]
+
+
+def test_a_swap_sent_at_the_moment_of_the_start_counts() -> None:
+    assert isinstance(outcome_of(swapping(WAITS_AT_GATE, record={"since": NOW})), Wait)
+    assert list(slot_writes(outcome_of(with_record(swapping(WAITS_AT_GATE), since=NOW + 1))))
+
+
+def test_a_swap_waits_where_no_driver_agent_is_expected() -> None:
+    view = restarting(WAITS_AT_GATE)
+    parts = {name: part for name, part in view.components.items() if name != "driver"}
+    wait = wait_of(outcome_of(replace(view, components=parts)))
+    assert (wait.code, wait.detail) == (
+        WaitCode.GATE,
+        "no driver agent is expected on this node any more",
+    )
+
+
+def test_a_gate_shut_after_the_swap_waits_for_the_bus() -> None:
+    view = with_results(swapping(WAITS_AT_GATE), "driver")
+    view = replace(view, gate=Gate(waiting_pod_uid=WAITS_AT_GATE.uid))
+    assert list(slot_writes(outcome_of(view))) == ["driver"]
+    assert wait_of(outcome_of(view, bus_down_since=NOW - 5)).code is WaitCode.BUS
+
+
+def command_sent(view: NodeView, where: PoolView) -> Swap | Install:
+    body = slot_writes(outcome_of(view, where=where))["driver"]
+    assert isinstance(body, Swap | Install)
+    return body
+
+
+def without_builds(method: InstallMethod) -> PoolView:
+    return replace(pool(), builds={}, method=method)
+
+
+def test_a_removal_swaps_to_no_driver_with_every_method() -> None:
+    view = removal()
+    body = Swap(label="", old_pod_uid=f"pod-target-old-{view.name}")
+    for where in (pool(), on_host(pool())):
+        assert command_sent(view, granted(where, view, target="")) == body
+
+
+def test_the_command_follows_the_build_and_not_the_method_of_the_policy() -> None:
+    view = restarting(WAITS_AT_GATE)
+    turned = replace(pool(), method=InstallMethod.HOST)
+    assert isinstance(command_sent(view, granted(turned, view)), Swap)
+    back = replace(on_host(pool()), method=InstallMethod.CONTAINER)
+    assert isinstance(command_sent(view, granted(back, view)), Install)
+
+
+@pytest.mark.parametrize(
+    ("operation", "method"),
+    [(Operation.INSTALL, InstallMethod.CONTAINER), (Operation.UPGRADE, InstallMethod.HOST)],
+)
+def test_nothing_is_installed_without_an_artefact(
+    operation: Operation, method: InstallMethod
+) -> None:
+    view = restarting(record={"operation": operation})
+    wait = wait_of(outcome_of(view, where=granted(without_builds(method), view)))
+    assert (wait.code, wait.detail) == (
+        WaitCode.TARGET_MISSING,
+        "there is no artefact of its target any more",
+    )
+
+
+def test_a_pod_without_a_build_is_admitted_by_its_label() -> None:
+    view = restarting(WAITS_AT_GATE)
+    body = command_sent(view, granted(without_builds(InstallMethod.CONTAINER), view))
+    assert isinstance(body, Swap)
+    assert (body.label, body.install_digest) == (WAITS_AT_GATE.label, "")
+
+
+def test_a_swap_is_waited_for_no_longer_than_its_state() -> None:
+    wait = step_of(outcome_of(restarting(WAITS_AT_GATE, record={"deadline": NOW + 30}))).wait
+    assert wait is not None
+    assert wait.until == NOW + 30
+
+
+@pytest.mark.parametrize("label", ["", label_of(NEW)])
+def test_a_removal_counts_every_driver_pod_as_old(label: str) -> None:
+    removal = record(operation=Operation.REMOVE, target="", label="")
+    assert is_old_pod(removal, driver_pod(label=label))
+    upgrade = record()
+    assert is_old_pod(upgrade, driver_pod(label=label)) is (label != upgrade.label)

@@ -6,12 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import Idle
-from libs.contracts.facts import LoadedDriver
+from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import Operation
 from libs.contracts.waits import WaitCode
+from libs.rollout.decision import WriteNode
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
-from tests.unit.rollout.builders import NEW, NOW, driver_pod
+from tests.unit.rollout.builders import NEW, NOW, driver_pod, granted, on_host, pool
 from tests.unit.rollout.in_flight.builders import (
     END,
     LOADED,
@@ -24,6 +25,8 @@ from tests.unit.rollout.in_flight.builders import (
     swapping,
 )
 from tests.unit.rollout.in_flight.step_runner import at_phase, run_step, with_beats, with_results
+from tests.unit.rollout.in_flight.test_validation import outcome_of as validates
+from tests.unit.rollout.in_flight.test_validation import ready
 from tests.unit.rollout.outcomes import node_write, record_in, slot_writes, step_of, wait_of
 
 # How it ends.
@@ -138,3 +141,87 @@ def test_a_removal_ends_when_modules_and_containers_are_gone() -> None:
         None,
     )
     assert slot_writes(step) == dict.fromkeys(("driver", *QUIET), Idle())
+
+
+def test_a_ready_driver_is_not_shut_out_by_an_old_gate_report() -> None:
+    pod = driver_pod(NEW)
+    view = with_results(swapping(pod), "driver")
+    view = replace(view, gate=Gate(waiting_pod_uid=pod.uid), loaded=LOADED)
+    assert record_in(outcome_of(view)).state == "validation-required"
+
+
+def test_a_waiting_pod_is_not_shut_out_while_the_swap_runs() -> None:
+    view = ready()
+    pod = driver_pod(NEW, uid="next", ready=False, started=None)
+    shut = replace(view, driver_pods=(pod,), gate=Gate(waiting_pod_uid="next"))
+    assert record_in(validates(shut)).state == "pod-restart-required"
+    driver = replace(shut.components["driver"], result=None)
+    still = replace(shut, components={**shut.components, "driver": driver})
+    assert not isinstance(step_of(validates(still)).actions[0], WriteNode)
+
+
+@pytest.mark.parametrize(("detail", "cause"), [("pid 12", "busy: pid 12"), ("", "busy: unload")])
+def test_a_blocked_unload_names_its_holder(detail: str, cause: str) -> None:
+    view = with_beats(at_phase(swapping(WAITS_AT_GATE), "driver", "unload", detail), NOW + 120)
+    assert failing_with(outcome_of(view, NOW + 120), view, NOW + 121).cause == cause
+
+
+def test_a_ready_pod_without_a_start_time_is_waited_for() -> None:
+    view = with_results(swapping(driver_pod(NEW, started=None)), "driver")
+    assert wait_of(outcome_of(replace(view, loaded=LOADED))).code is WaitCode.DRIVER_START
+
+
+def cause_at_limit(view: NodeView) -> str:
+    return record_in(outcome_of(with_beats(view, END), END)).cause
+
+
+def test_the_start_limit_reports_an_unsent_swap() -> None:
+    assert (
+        cause_at_limit(restarting(WAITS_AT_GATE))
+        == "driver-start: its driver agent was not told yet"
+    )
+    view = swapping(WAITS_AT_GATE)
+    parts = {name: part for name, part in view.components.items() if name != "driver"}
+    said = cause_at_limit(replace(view, components=parts))
+    assert said == "driver-start: its driver agent was not told yet"
+
+
+def test_the_start_limit_reports_a_swap_that_has_not_begun() -> None:
+    said = cause_at_limit(swapping(WAITS_AT_GATE))
+    assert said == "driver-start: the driver agent has not begun swap 8.1"
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [("gate", "gate: the label differs"), ("driver-start", "driver-start")],
+)
+def test_the_gate_is_quoted_only_in_the_gate_phase(phase: str, said: str) -> None:
+    view = at_phase(swapping(WAITS_AT_GATE), "driver", phase)
+    view = replace(view, gate=Gate(why="the label differs"))
+    assert cause_at_limit(view) == f"driver-start: {said}"
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ((), "there is no driver pod with its label"),
+        ((WAITS_AT_GATE,), "gpu-operator/driver-target-new-node-1 is not ready"),
+        ((driver_pod(NEW),), "the agent has yet to report its modules"),
+    ],
+)
+def test_the_start_limit_reports_what_is_missing_after_the_swap(pods: Any, said: str) -> None:
+    view = replace(with_results(swapping(*pods), "driver"), loaded=None)
+    assert cause_at_limit(view) == f"driver-start: {said}"
+
+
+def test_on_a_host_no_driver_pod_is_reported_missing() -> None:
+    view = restarting(record={"operation": Operation.INSTALL})
+    where = on_host(granted(pool(), view))
+    view = with_results(run_step(view, step_of(outcome_of(view, where=where))), "driver")
+    record = record_in(outcome_of(replace(with_beats(view, END), loaded=None), END, where))
+    assert record.cause == "driver-start: the agent has yet to report its modules"
+
+
+@pytest.mark.parametrize("pod", [driver_pod(NEW), driver_pod(NEW, uid="foreign", label="")])
+def test_a_removal_waits_for_every_driver_pod(pod: DriverPod) -> None:
+    assert wait_of(outcome_of(removal(pod))).code is WaitCode.OLD_DRIVER

@@ -339,3 +339,45 @@ def test_a_node_under_our_cordon_without_a_record_is_unproven(
 ) -> None:
     view = node(cordoned=cordoned, field_managers={NodeField.CORDON: owners}, pods=())
     assert record_in(first_write(view, operation=Operation.TAKE_OVER)).unproven is unproven
+
+
+def test_a_grant_for_another_target_is_not_used() -> None:
+    assert wait_of(first_write(required(), place={"target": ""})).detail == (
+        "its place was given for target none, and it wants another now"
+    )
+    assert wait_of(first_write(required(), place={"target": "other"})).detail == (
+        "its place was given for target other, and it wants another now"
+    )
+
+
+def test_only_an_operation_that_cordons_records_an_earlier_cordon() -> None:
+    cordoned = replace(done(), cordoned=True, field_managers={NodeField.CORDON: (PERSON,)})
+    for operation, said in ((Operation.UPGRADE, True), (Operation.VALIDATE, False)):
+        applied = node_write(first_write(cordoned, operation=operation)).applied
+        assert applied.initially_cordoned is said
+
+
+@pytest.mark.parametrize("adopted", [True, False])
+def test_a_pre_installed_node_is_released_with_its_adopted_cordon(*, adopted: bool) -> None:
+    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    view = with_record(
+        replace(done(excluded=True), driver_pods=(), cordoned=True), cordon_adopted=adopted
+    )
+    view = replace(
+        view, field_managers={**view.field_managers, NodeField.CORDON: (MANAGER, OPERATOR)}
+    )
+    applied = node_write(first_write(view, where, Operation.REMOVE)).applied
+    assert (applied.lease, applied.unschedulable) == (None, False if adopted else None)
+
+
+def test_a_pre_installed_node_without_a_record_is_released() -> None:
+    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    view = replace(done(excluded=True), driver_pods=(), record=None)
+    applied = node_write(first_write(view, where, Operation.REMOVE)).applied
+    assert (applied.lease, applied.unschedulable) == (None, None)
+
+
+def test_a_driver_under_an_unknown_label_is_removed() -> None:
+    where = replace(pool(targets=(NEW,)), method=InstallMethod.PRE_INSTALLED)
+    view = replace(done(excluded=True), driver_pods=(), driver_label="nobody's")
+    assert node_write(first_write(view, where, Operation.REMOVE)).applied.lease is not None

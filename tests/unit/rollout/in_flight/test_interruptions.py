@@ -8,8 +8,10 @@ from msgspec.structs import replace
 from libs.contracts.commands import Idle, Order, Quiesce, Swap, Validate
 from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
 from libs.contracts.waits import WaitCode
+from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome
 from libs.rollout.in_flight import step_in_flight
+from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.builders import (
@@ -24,19 +26,24 @@ from tests.unit.rollout.builders import (
     label_of,
     pool,
     with_build,
+    with_record,
     without_driver,
 )
-from tests.unit.rollout.in_flight.builders import END, WAITS_AT_GATE, restarting, swapping
+from tests.unit.rollout.in_flight.builders import END, QUIET, WAITS_AT_GATE, restarting, swapping
 from tests.unit.rollout.in_flight.step_runner import (
     TOKEN,
     at_phase,
     in_flight,
     proof,
     run_step,
+    silenced,
     with_beats,
     with_results,
 )
-from tests.unit.rollout.in_flight.test_validation import QUIET, ready, validating
+from tests.unit.rollout.in_flight.test_driver_restart_ends import removal
+from tests.unit.rollout.in_flight.test_lease_end import outcome_of as ends
+from tests.unit.rollout.in_flight.test_lease_end import quieted
+from tests.unit.rollout.in_flight.test_validation import ready, validating
 from tests.unit.rollout.outcomes import node_write, record_in, slot_writes, step_of, wait_of
 
 S = UpgradeState
@@ -340,3 +347,91 @@ def test_idle_slots_of_an_earlier_lease_do_not_count() -> None:
         for part in view.components.values()
     )
     assert set(slot_writes(outcome_of(view)).values()) == {Quiesce()}
+
+
+POD = WorkloadPod(namespace="ml", name="train", uid="uid-train", gpu=True)
+
+
+def released_node(**record: Any) -> NodeView:
+    view = with_record(quieted(), **record)
+    return with_results(run_step(view, step_of(ends(view, why="halted"))), *QUIET)
+
+
+def test_a_removal_goes_on_where_there_is_no_driver_to_keep() -> None:
+    record = {"operation": Operation.REMOVE, "target": "", "label": ""}
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record=record)
+    where = granted(wide(), view, target="")
+    assert record_in(outcome_of(view, where)).state == S.UPGRADE_REQUIRED
+    assert record_in(outcome_of(view, replace(where, builds={}))).state == S.POD_DELETION_REQUIRED
+    brought = replace(where, method=InstallMethod.PRE_INSTALLED)
+    assert record_in(outcome_of(view, brought)).state == S.POD_DELETION_REQUIRED
+
+
+def test_a_node_of_unknown_variant_is_not_released() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, variant="")
+    record = record_in(outcome_of(view, granted(wide(), view, target=THIRD)))
+    assert record.state == S.POD_DELETION_REQUIRED
+
+
+def test_a_missing_own_target_is_checked_at_the_start_only() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
+    where = replace(granted(wide(), view), builds={})
+    assert record_in(outcome_of(view, where)).state == S.POD_DELETION_REQUIRED
+
+
+def test_a_proof_for_another_label_is_no_reason_to_stop() -> None:
+    proof = evidence(THIRD)
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"evidence": proof})
+    record = record_in(outcome_of(view, granted(wide(), view, target=OLD)))
+    assert (record.state, record.target) == (S.WAIT_FOR_JOBS_REQUIRED, OLD)
+
+
+def test_a_released_reinstall_of_the_same_label_is_not_done() -> None:
+    view = released_node(operation=Operation.SAME_LABEL, target=OLD, label=label_of(OLD))
+    record = record_in(outcome_of(view, granted(wide(), view, target=OLD)))
+    assert (record.state, record.back_off_seconds) == (S.UPGRADE_REQUIRED, 600.0)
+
+
+QUIESCE = "quiesce: a component did not let go of the devices in time"
+
+
+LATE = {"deadline": NOW - 1}
+
+
+@pytest.mark.parametrize(
+    ("record", "view", "silence", "cause"),
+    [
+        ({}, {}, (), QUIESCE),
+        (LATE, {}, (), QUIESCE),
+        ({"state": S.WAIT_FOR_JOBS_REQUIRED}, {}, (), QUIESCE),
+        ({"state": S.WAIT_FOR_JOBS_REQUIRED, **LATE}, {}, (), "jobs: they did not end in time"),
+        ({}, {"pods": (POD,)}, (), QUIESCE),
+        (LATE, {"pods": (POD,)}, (), "eviction: pods did not leave in time"),
+        ({}, {}, ("driver",), "agent-silent: its driver agent is silent"),
+        ({}, {"ready": False}, (), QUIESCE),
+        (LATE, {"ready": False}, (), "not-ready: the Node did not become Ready in time"),
+    ],
+)
+def test_the_cause_of_a_release_follows_from_the_passed_limit(
+    record: dict[str, Any], view: dict[str, Any], silence: tuple[str, ...], cause: str
+) -> None:
+    node = silenced(replace(with_record(released_node(), **record), **view), *silence)
+    assert record_in(ends(node)).cause == cause
+
+
+def test_a_release_without_a_driver_agent_reports_it_as_silent() -> None:
+    view = released_node()
+    parts = {name: part for name, part in view.components.items() if name != "driver"}
+    record = record_in(ends(replace(view, components=parts)))
+    assert record.cause == "agent-silent: its driver agent is silent"
+
+
+def test_a_mere_validation_keeps_its_label_in_another_variant() -> None:
+    view = validating({"operation": Operation.VALIDATE, "started": False})
+    step = step_of(outcome_of(replace(view, boot_id="boot-2", variant=KERNEL_6_9)))
+    assert record_in(step).label == label_of(NEW)
+
+
+def test_a_removal_keeps_its_empty_label_in_another_variant() -> None:
+    view = replace(removal(), boot_id="boot-2", variant=KERNEL_6_9)
+    assert record_in(outcome_of(view, granted(wide(), view, target=""))).label == ""

@@ -9,8 +9,8 @@ from libs.contracts.commands import CommandKind, Idle, Order, Quiesce
 from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState
 from libs.contracts.reports import Refusal, RefusalCode
 from libs.contracts.waits import WaitCode
-from libs.rollout.decision import NodeOutcome
 from libs.rollout.in_flight import step_in_flight
+from libs.rollout.in_flight.start import old_driver_pod, safe_load_to_clear
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.builders import (
@@ -18,7 +18,9 @@ from tests.unit.rollout.builders import (
     NEW,
     NOW,
     OLD,
+    command,
     component,
+    done,
     driver_pod,
     granted,
     instant,
@@ -26,6 +28,8 @@ from tests.unit.rollout.builders import (
     pool,
     with_build,
 )
+from tests.unit.rollout.in_flight.builders import QUIET, WAITS_AT_GATE, outcome_of, restarting
+from tests.unit.rollout.in_flight.builders import outcome_of as restarts
 from tests.unit.rollout.in_flight.step_runner import (
     TOKEN,
     in_flight,
@@ -38,18 +42,11 @@ from tests.unit.rollout.in_flight.step_runner import (
 from tests.unit.rollout.outcomes import node_write, record_in, slot_writes, step_of, wait_of
 
 S = UpgradeState
-LOUD = ("plugin", "telemetry", "discovery", "validator")
 LIMIT = 240.0
 
 
 def emptied(**changes: Any) -> NodeView:
     return in_flight(S.POD_DELETION_REQUIRED, record={"deadline": NOW + 300}, **changes)
-
-
-def outcome_of(
-    view: NodeView, at: float = NOW, where: PoolView | None = None, **sight: Any
-) -> NodeOutcome:
-    return step_in_flight(view, where or granted(pool(), view), instant(at, **sight))
 
 
 def quiescing(**changes: Any) -> NodeView:
@@ -58,16 +55,16 @@ def quiescing(**changes: Any) -> NodeView:
 
 
 def quiet(**changes: Any) -> NodeView:
-    return with_results(quiescing(**changes), *LOUD)
+    return with_results(quiescing(**changes), *QUIET)
 
 
 def test_every_component_but_the_driver_agent_is_quiesced() -> None:
     step = step_of(outcome_of(emptied()))
-    assert slot_writes(step) == dict.fromkeys(LOUD, Quiesce())
+    assert slot_writes(step) == dict.fromkeys(QUIET, Quiesce())
     assert step.wait is not None
     assert (step.wait.code, step.wait.until) == (WaitCode.QUIESCE, NOW + LIMIT)
     view = run_step(emptied(), step)
-    for name in LOUD:
+    for name in QUIET:
         slot = view.components[name].slot
         assert slot is not None
         assert (slot.order, slot.deadline) == (Order(TOKEN, 1), NOW + LIMIT)
@@ -90,7 +87,7 @@ def test_pending_components_are_named() -> None:
 
 def test_a_silent_component_is_commanded_but_not_awaited() -> None:
     view = silenced(emptied(), "telemetry")
-    assert set(slot_writes(outcome_of(view))) == set(LOUD)
+    assert set(slot_writes(outcome_of(view))) == set(QUIET)
     view = with_results(silenced(quiescing(), "telemetry"), "plugin", "discovery", "validator")
     assert record_in(outcome_of(view)).state == S.POD_RESTART_REQUIRED
 
@@ -122,10 +119,10 @@ def test_the_quiesce_limit_releases_with_a_back_off() -> None:
     view = with_beats(with_results(quiescing(), "plugin", "discovery", "validator"), at)
     assert wait_of(outcome_of(view, at - 1)).code == WaitCode.QUIESCE
     step = step_of(outcome_of(view, at))
-    assert slot_writes(step) == dict.fromkeys(LOUD, Idle())
+    assert slot_writes(step) == dict.fromkeys(QUIET, Idle())
     released = run_step(view, step)
     assert wait_of(outcome_of(released, at + 1)).code == WaitCode.QUIESCE
-    record = record_in(outcome_of(with_results(released, *LOUD), at + 2))
+    record = record_in(outcome_of(with_results(released, *QUIET), at + 2))
     assert record.state == S.UPGRADE_REQUIRED
     assert record.cause.startswith("quiesce: ")
     assert record.back_off_until == at + 2 + 600
@@ -134,7 +131,7 @@ def test_the_quiesce_limit_releases_with_a_back_off() -> None:
 def test_a_reboot_before_the_start_repeats_the_commands() -> None:
     view = replace(quiet(), boot_id="boot-2")
     step = step_of(outcome_of(view))
-    assert slot_writes(step) == dict.fromkeys(LOUD, Quiesce())
+    assert slot_writes(step) == dict.fromkeys(QUIET, Quiesce())
     slot = run_step(view, step).components["plugin"].slot
     assert slot is not None
     assert (slot.order, slot.boot_id) == (Order(TOKEN, 2), "boot-2")
@@ -148,7 +145,7 @@ def test_a_command_of_an_earlier_node_does_not_count() -> None:
         if part.slot is not None
     }
     step = step_of(outcome_of(replace(before, components={**before.components, **theirs})))
-    assert slot_writes(step) == dict.fromkeys(LOUD, Quiesce())
+    assert slot_writes(step) == dict.fromkeys(QUIET, Quiesce())
 
 
 def test_no_command_is_sent_during_a_bus_outage() -> None:
@@ -222,7 +219,7 @@ def test_a_missing_target_releases_the_node() -> None:
     view = quiet()
     where = with_build(granted(pool(), view), readiness=Readiness.MISSING)
     released = run_step(view, step_of(outcome_of(view, where=where)))
-    record = record_in(outcome_of(with_results(released, *LOUD), where=where))
+    record = record_in(outcome_of(with_results(released, *QUIET), where=where))
     assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
 
 
@@ -233,8 +230,8 @@ def test_a_node_of_unknown_variant_is_not_started() -> None:
 
 def test_a_node_with_a_silent_driver_agent_is_not_started() -> None:
     released = run_step(view := silenced(quiet(), "driver"), step_of(outcome_of(view)))
-    assert slot_writes(outcome_of(view)) == dict.fromkeys(LOUD, Idle())
-    record = record_in(outcome_of(with_results(released, *LOUD)))
+    assert slot_writes(outcome_of(view)) == dict.fromkeys(QUIET, Idle())
+    record = record_in(outcome_of(with_results(released, *QUIET)))
     assert (record.state, record.cause) == (
         S.UPGRADE_REQUIRED,
         "agent-silent: its driver agent is silent",
@@ -247,7 +244,7 @@ def test_a_node_that_is_not_ready_is_not_started() -> None:
     assert (wait.code, wait.until) == (WaitCode.NOT_READY, NOW + 300)
     view = with_beats(view, NOW + 300)
     released = run_step(view, step_of(outcome_of(view, NOW + 300)))
-    record = record_in(outcome_of(with_results(released, *LOUD), NOW + 301))
+    record = record_in(outcome_of(with_results(released, *QUIET), NOW + 301))
     assert (record.state, record.cause) == (
         S.UPGRADE_REQUIRED,
         "not-ready: the Node did not become Ready in time",
@@ -260,7 +257,7 @@ def test_a_removal_is_started_in_a_halt() -> None:
         record={"operation": Operation.REMOVE, "target": "", "label": ""},
         excluded=True,
     )
-    view = with_results(run_step(view, step_of(outcome_of(view))), *LOUD)
+    view = with_results(run_step(view, step_of(outcome_of(view))), *QUIET)
     where = granted_pool(view, halted={"": "no target", NEW: "3 failed"})
     write = node_write(outcome_of(view, where=where))
     assert (write.applied.driver_label, write.applied.state) == ("", S.POD_RESTART_REQUIRED)
@@ -291,3 +288,86 @@ def test_a_new_leader_writes_no_slot_during_a_bus_outage() -> None:
     view = quiescing()
     now = instant(epoch=4, bus_down_since=NOW - 5)
     assert wait_of(step_in_flight(view, granted(pool(), view), now)).code == WaitCode.BUS
+
+
+LABEL = label_of(NEW)
+
+
+def test_before_the_start_only_the_slot_deadline_ends_the_wait() -> None:
+    """The deadline of the state is for its pods."""
+    late = in_flight(S.POD_DELETION_REQUIRED, record={"deadline": NOW + 10})
+    view = run_step(late, step_of(outcome_of(late)))
+    assert wait_of(outcome_of(view)).until == NOW + LIMIT
+
+
+@pytest.mark.parametrize(("deadline", "until"), [(NOW + 10, NOW + 10), (None, NOW + LIMIT)])
+def test_after_the_start_the_state_deadline_ends_the_wait_too(
+    deadline: float | None, until: float
+) -> None:
+    view = restarting(WAITS_AT_GATE, record={"deadline": deadline})
+    asked = component(command(Quiesce(), order=(TOKEN, 1), deadline=NOW + LIMIT))
+    assert wait_of(restarts(with_component(view, "plugin", asked))).until == until
+
+
+def test_a_command_of_an_earlier_lease_is_sent_again() -> None:
+    before = component(command(Quiesce(), order=(TOKEN - 1, 1), deadline=NOW + LIMIT))
+    view = with_results(with_component(emptied(), "plugin", before), "plugin")
+    assert "plugin" in slot_writes(outcome_of(view))
+
+
+def test_a_superseded_command_is_sent_again_until_the_limit() -> None:
+    view = with_results(quiescing(), "plugin", "discovery", "validator")
+    view = with_results(view, "telemetry", outcome="superseded")
+    assert slot_writes(outcome_of(view)) == {"telemetry": Quiesce()}
+    at = NOW + LIMIT
+    step = step_of(outcome_of(with_beats(view, at), at))
+    assert step.because.startswith("released: quiesce: telemetry could not")
+
+
+def test_a_failure_without_a_message_is_quoted_with_its_outcome() -> None:
+    view = with_results(quiescing(), "plugin", "discovery", "validator")
+    view = with_results(view, "telemetry", outcome="failed")
+    assert wait_of(outcome_of(view)).detail == "telemetry could not: failed"
+
+
+def test_the_start_names_the_new_driver_label() -> None:
+    assert step_of(outcome_of(quiet())).because == f"the start: its driver label becomes {LABEL}"
+    removed = {"operation": Operation.REMOVE, "target": "", "label": "", "deadline": NOW + 300}
+    view = in_flight(S.POD_DELETION_REQUIRED, record=removed, excluded=True)
+    view = with_results(run_step(view, step_of(outcome_of(view))), *QUIET)
+    assert step_of(outcome_of(view)).because == "the start: its driver label goes"
+
+
+@pytest.mark.parametrize(
+    ("operation", "waits", "target", "goes"),
+    [
+        (Operation.UPGRADE, False, OLD, True),
+        (Operation.SAME_LABEL, False, NEW, True),
+        (Operation.BRING_UP, False, NEW, False),
+        (Operation.BRING_UP, False, OLD, True),
+        (Operation.UPGRADE, True, NEW, False),
+        (Operation.UPGRADE, True, OLD, True),
+    ],
+)
+def test_which_pod_has_to_go_before_the_next_is_admitted(
+    operation: Operation, target: str, *, waits: bool, goes: bool
+) -> None:
+    view = done(target=target, safe_load=waits)
+    assert (old_driver_pod(view, LABEL, operation) is not None) is goes
+
+
+def test_safe_load_is_cleared_for_the_right_driver_only() -> None:
+    waiting = done(safe_load=True)
+    assert safe_load_to_clear(waiting, LABEL) == (SAFE_LOAD_ANNOTATION,)
+    assert safe_load_to_clear(replace(waiting, driver_pods=(driver_pod(OLD),)), LABEL) == ()
+    assert safe_load_to_clear(done(), LABEL) == ()
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [("generation 4", "generation 4"), ("", f"the driver of target {NEW} is being changed")],
+)
+def test_an_unsettled_target_reports_its_detail(detail: str, said: str) -> None:
+    view = quiet()
+    where = with_build(granted(pool(), view), readiness=Readiness.UNSETTLED, detail=detail)
+    assert wait_of(outcome_of(view, where=where)).detail == said

@@ -8,13 +8,10 @@ from msgspec.structs import replace
 from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.rollout import Brake, InFlight, Release, RolloutPhase, RolloutSpec, TargetRecord
 from libs.contracts.waits import WaitCode
+from libs.policy.kinds.strategy import StrategySpec
 from libs.rollout.decision import WriteNode
-from libs.rollout.reconcile.contribution import contribution_of
-from libs.rollout.reconcile.evaluation import PoolEvaluation, evaluate_pool
-from libs.rollout.reconcile.pool_tally import PoolTally
 from libs.rollout.views.machine import PodEviction
 from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.builders import (
     candidate,
     candidates,
@@ -34,39 +31,20 @@ from tests.unit.rollout.builders import (
     in_flight_node,
     instant,
     label_of,
+    lease,
     node,
     required,
     with_record,
+    without_driver,
 )
+from tests.unit.rollout.reconcile.builders import ALL, THIRD, edited, entries, evaluate
 
-THIRD = "target-third"
 JOBS, RESTART = UpgradeState.WAIT_FOR_JOBS_REQUIRED, UpgradeState.POD_RESTART_REQUIRED
-ALL = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
 HALTED = TargetRecord(threshold=1, failed=("gone",))
 
 
 def in_state(state: UpgradeState, name: str = "node-1") -> NodeView:
     return in_flight_node(state, name, pods=())
-
-
-def entries(*nodes: NodeView, target: str = NEW) -> dict[str, InFlight]:
-    return {one.uid: entry(one, token=7, target=target) for one in nodes}
-
-
-def edited(target: str = THIRD, **changes: object) -> PoolView:
-    made = open_pool(upgrade=ALL, base=9, targets=(OLD, NEW, THIRD), target=target)
-    assert made.rollout is not None
-    status = replace(made.rollout.status, **changes)
-    return replace(made, rollout=replace(made.rollout, status=status))
-
-
-def evaluate(pool: PoolView, *nodes: NodeView) -> PoolEvaluation:
-    tally = PoolTally()
-    assert pool.rollout is not None
-    for one in nodes:
-        place = pool.rollout.status.in_flight.get(one.uid)
-        tally.put(contribution_of(one, place, pool.key, NOW))
-    return evaluate_pool(pool, tally, instant(), leading=True)
 
 
 def test_before_the_start_a_new_target_is_first_written_to_the_rollout() -> None:
@@ -334,3 +312,114 @@ def test_a_join_on_the_last_good_target_is_kept_while_the_wanted_one_is_halted()
     actions = decision.steps["joins"].actions
     (write,) = [action for action in actions if isinstance(action, WriteNode)]
     assert write.applied.driver_label == label_of(OLD)
+
+
+HALTED_ON_THIRD = TargetRecord(threshold=1, failed=("gone",), halted_because="1 of 1 failures")
+
+
+def busy(name: str, *, since: float = NOW - 5, outside: bool = False) -> NodeView:
+    made = in_flight_node(name=name, record={"outside": outside})
+    return replace(made, lease=lease(name, since=since))
+
+
+@pytest.mark.parametrize(("base", "threshold"), [(100, 50), (0, 2)])
+def test_a_threshold_is_computed_from_the_base_or_the_present_nodes(
+    base: int, threshold: int
+) -> None:
+    strategy = StrategySpec(failure_threshold="50%")
+    grants = open_pool(upgrade=ALL, base=base, strategy=strategy)
+    assert written(decided(grants, *candidates(4))).targets[NEW].threshold == threshold
+    unheard = replace(grants, target=OLD)
+    assert evaluate(unheard, *map(busy, "abcd")).records[NEW].threshold == threshold
+
+
+def test_a_removal_grant_is_kept_whatever_target_is_wanted() -> None:
+    waits = candidate("n")
+    made = evaluate(edited(in_flight={waits.uid: entry(waits, target="")}), waits)
+    assert made.withdrawn == frozenset()
+
+
+def test_only_a_joining_node_keeps_a_grant_on_the_last_good_target() -> None:
+    joins, runs = without_driver(node("joins")), candidate("runs")
+    good = TargetRecord(threshold=1, proven=True, proven_at=NOW - 999)
+    for target, dropped in ((OLD, {runs.uid}), (NEW, {runs.uid, joins.uid})):
+        granted = {one.uid: entry(one, target=target) for one in (joins, runs)}
+        pool = edited(in_flight=granted, targets={OLD: good, THIRD: HALTED_ON_THIRD})
+        assert evaluate(pool, joins, runs).withdrawn == dropped
+
+
+@pytest.mark.parametrize("changes", [{"gone": True}, {"held": ("it is wrong",)}, {"target": ""}])
+def test_no_node_is_retargeted_while_the_target_is_unknown(changes: dict[str, object]) -> None:
+    one = busy("n")
+    made = evaluate(replace(edited(in_flight=entries(one)), **changes), one)
+    assert (dict(made.retargeted), dict(made.constraints.to_release)) == ({}, {})
+
+
+def test_a_retargeted_node_outside_the_counts_takes_no_slot() -> None:
+    first, second = busy("first", outside=True), busy("second")
+    granted = entries(first, second)
+    granted[first.uid] = replace(granted[first.uid], outside=True)
+    made = evaluate(edited(in_flight=granted), first, second)
+    assert made.retargeted.keys() == {first.uid, second.uid}
+
+
+def test_a_node_moved_back_to_its_counted_target_needs_no_slot() -> None:
+    one = busy("n")
+    pool = edited(in_flight=entries(one, target=THIRD), target=NEW)
+    assert evaluate(pool, one).retargeted.keys() == {one.uid}
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_no_node_is_retargeted_to_a_halted_target(*, outside: bool) -> None:
+    one = busy("n", outside=outside)
+    proven = replace(HALTED_ON_THIRD, proven=True, proven_at=NOW - 99)
+    pool = edited(in_flight=entries(one, outside=outside), targets={THIRD: proven})
+    made = evaluate(pool, one)
+    assert dict(made.retargeted) == {}
+    assert made.constraints.to_release == {
+        one.uid: f"the policy wants {THIRD} now: 1 of 1 failures",
+    }
+
+
+def test_all_nodes_are_retargeted_to_a_proven_target() -> None:
+    nodes = [busy("first"), busy("second")]
+    proven = TargetRecord(threshold=1, proven=True)
+    made = evaluate(edited(in_flight=entries(*nodes), targets={THIRD: proven}), *nodes)
+    assert made.retargeted.keys() == {"uid-first", "uid-second"}
+
+
+def test_a_node_outside_the_counts_is_retargeted_beyond_the_limit() -> None:
+    """A person lowered the number of accepted failures."""
+    there = [in_flight_node(name=name, record={"target": THIRD}) for name in ("one", "two")]
+    moves = busy("moves", outside=True)
+    granted = entries(*there, target=THIRD) | entries(moves, outside=True)
+    pool = edited(in_flight=granted, targets={THIRD: TargetRecord(threshold=1)})
+    assert evaluate(pool, *there, moves).retargeted.keys() == {moves.uid}
+
+
+def test_a_start_that_costs_no_availability_needs_no_budget() -> None:
+    """A validation, a start on an unoccupied node, and beside them one that costs availability."""
+    validated, bare, taken = (
+        candidate("validated"),
+        without_driver(node("bare")),
+        candidate("taken"),
+    )
+    granted = {
+        validated.uid: entry(validated, outside=True, validates=True),
+        bare.uid: entry(bare),
+        taken.uid: entry(taken),
+    }
+    pool = replace(edited(in_flight=granted, target=NEW), upgrade=open_pool().upgrade)
+    none = replace(pool, upgrade=replace(pool.upgrade, max_unavailable=0))
+    assert evaluate(none, validated, bare, taken).held_back == {taken.uid}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_unwanted_complete_target_is_kept_while_a_node_moves_to_it(*, kept: bool) -> None:
+    one = busy("n")
+    old = TargetRecord(threshold=1, complete=True, proven=True, proven_at=NOW - 999)
+    good = replace(old, proven_at=NOW - 99)
+    flying = entries(one) if kept else {}
+    pool = edited(in_flight=flying, targets={NEW: old, OLD: good, THIRD: HALTED_ON_THIRD})
+    (write,) = decided(pool, *[one] * kept).rollouts
+    assert (NEW in write.status.targets) is kept

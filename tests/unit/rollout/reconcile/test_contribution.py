@@ -3,13 +3,17 @@
 It follows from the record of the Node, never from its labels.
 """
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.commands import Order
-from libs.contracts.node import MANAGER, Operation, UpgradeState
+from libs.contracts.commands import Order, Quiesce
+from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, Operation, UpgradeState
+from libs.contracts.reports import Usage
 from libs.contracts.rollout import InFlight
 from libs.rollout.reconcile.contribution import EntryResult, NodeContribution, contribution_of
+from libs.rollout.views.machine import Component
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from tests.unit.rollout.builders import (
     NEW,
@@ -17,16 +21,20 @@ from tests.unit.rollout.builders import (
     OLD,
     POOL,
     TOKEN,
+    command,
     component,
     done,
+    ended,
     evidence,
     failed,
     in_flight_node,
     label_of,
+    lease,
     node,
     record,
     required,
     with_record,
+    without_driver,
 )
 
 ENTRY = InFlight(node="node-1", token=TOKEN, target=NEW, since=NOW - 30)
@@ -35,9 +43,9 @@ JOBS, RESTART = UpgradeState.WAIT_FOR_JOBS_REQUIRED, UpgradeState.POD_RESTART_RE
 
 
 def contribution(
-    given: NodeView, entry: InFlight | None = ENTRY, *, at: float = NOW
+    given: NodeView, entry: InFlight | None = ENTRY, *, pool: str = POOL, at: float = NOW
 ) -> NodeContribution:
-    return contribution_of(given, entry, POOL, at)
+    return contribution_of(given, entry, pool, at)
 
 
 FAILED = failed()
@@ -197,3 +205,162 @@ def test_failures_are_read_from_records_of_this_pool() -> None:
 )
 def test_which_nodes_were_managed_by_an_earlier_rollout(given: NodeView, expected: bool) -> None:
     assert contribution(given, None).was_managed is expected
+
+
+def of_pool(given: NodeView, pool: str) -> NodeView:
+    return with_record(given, pool=pool)
+
+
+@pytest.mark.parametrize("selected", [POOL, "another", ""])
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_record_of_another_pool_ends_no_later_entry_of_this_pool(
+    selected: str, more: int
+) -> None:
+    given = replace(of_pool(required(), "another"), pool=selected)
+    assert isinstance(given.record, NodeRecord)
+    place = replace(ENTRY, token=given.record.token + more)
+    made = contribution(given, place)
+    comes = selected == POOL and more > 0
+    assert (made.entry, made.ending) == ((place, None) if comes else (None, EntryResult.REMOVED))
+    assert made.counted_targets == ((place.target,) if comes else ())
+
+
+@pytest.mark.parametrize("given", [done(), required(), failed(), in_flight_node()])
+@pytest.mark.parametrize("selected", [POOL, "another", ""])
+def test_an_entry_of_a_node_upgraded_by_another_pool_is_removed(
+    given: NodeView, selected: str
+) -> None:
+    made = contribution(replace(of_pool(given, "another"), pool=selected))
+    assert (made.ending, made.entry) == (EntryResult.REMOVED, None)
+    assert (made.was_managed, made.leased, made.failed_on, made.proved_on) == (False, False, "", "")
+    assert made.present is (selected == POOL)
+
+
+@pytest.mark.parametrize(
+    ("given", "ending"), [(done(), EntryResult.VALIDATED), (failed(), EntryResult.FAILED)]
+)
+def test_a_record_without_a_pool_belongs_to_the_pool_of_its_entry(
+    given: NodeView, ending: EntryResult
+) -> None:
+    assert contribution(of_pool(given, "")).ending is ending
+
+
+def test_a_node_that_left_in_an_upgrade_stays_in_flight_in_its_old_pool() -> None:
+    left = replace(in_flight_node(), pool="another")
+    made = contribution(left, None)
+    assert (made.present, made.leased, made.was_managed) == (False, True, True)
+    assert made.entry == InFlight(node="node-1", token=TOKEN, target=NEW, since=NOW - 60)
+    assert made.unavailable == "in an upgrade"
+    there = contribution(left, None, pool="another")
+    assert (there.present, there.leased, there.was_managed, there.entry) == (
+        True,
+        False,
+        False,
+        None,
+    )
+
+
+def test_a_node_that_left_after_its_upgrade_is_no_member() -> None:
+    made = contribution(done(pool="another"))
+    assert (made.present, made.counts_for_base, made.ending) == (
+        False,
+        False,
+        EntryResult.VALIDATED,
+    )
+    cordoned = contribution(required(pool="another", cordoned=True), NEXT)
+    assert (cordoned.unavailable, cordoned.ending) == ("", None)
+
+
+@pytest.mark.parametrize(
+    ("given", "entered"),
+    [(done(), True), (required(), True), (node(), False), (node(record=record()), False)],
+)
+def test_the_base_counts_nodes_that_were_done_in_this_pool(
+    given: NodeView, *, entered: bool
+) -> None:
+    assert contribution(given, None).counts_for_base is entered
+
+
+@pytest.mark.parametrize(
+    ("given", "bare"),
+    [
+        (without_driver(node()), True),
+        (node(modules_reported=False), False),
+        (node(modules_reported=False, usage=Usage()), False),
+        (done(record=None), False),
+        (without_driver(done()), False),
+    ],
+)
+def test_a_node_is_unoccupied_only_when_it_surely_runs_nothing(
+    given: NodeView, *, bare: bool
+) -> None:
+    assert contribution(given, NEXT).is_unoccupied is bare
+
+
+@pytest.mark.parametrize(
+    ("changes", "counted"), [({}, (NEW,)), ({"target": ""}, ()), ({"outside": True}, ())]
+)
+def test_an_entry_counts_for_its_target(changes: dict[str, Any], counted: tuple[str, ...]) -> None:
+    given = required(driver_label=label_of(OLD))
+    assert contribution(given, replace(NEXT, **changes)).counted_targets == counted
+
+
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        (node(), False),
+        (node(lease=lease()), True),
+        (node(lease=MalformedAnnotation("{")), True),
+        (node(field_managers={NodeField.CORDON: (MANAGER,)}), True),
+        (
+            node(
+                field_managers={
+                    NodeField.STATE: ("gpu-operator",),
+                    NodeField.DRIVER: ("kubectl", MANAGER),
+                }
+            ),
+            True,
+        ),
+        (node(state="upgrade-done", field_managers={NodeField.STATE: ("gpu-operator",)}), False),
+        (node(field_managers={NodeField.STATE: ()}), False),
+    ],
+)
+def test_a_lease_or_any_owned_field_marks_a_managed_node(given: NodeView, *, ours: bool) -> None:
+    assert given.is_managed is ours
+
+
+def test_a_component_returns_the_result_of_one_op_only() -> None:
+    told = command(Quiesce(), order=(TOKEN, 2))
+    part = Component(slot=told, result=ended(told))
+    assert part.result_of(Order(TOKEN, 2)) == ended(told)
+    assert (part.result_of(Order(TOKEN, 1)), part.result_of(Order(TOKEN + 1, 2))) == (None, None)
+    assert Component(slot=told).result_of(told.order) is None
+
+
+REMOVAL = replace(NEXT, target="")
+
+
+@pytest.mark.parametrize("field", [NodeField.STATE, NodeField.LEASE, NodeField.RECORD])
+def test_an_owned_field_shows_that_an_operation_began(field: NodeField) -> None:
+    said: dict[str, Any] = {
+        "state": "upgrade-required",
+        "lease": MalformedAnnotation("{"),
+        "record": MalformedAnnotation("{"),
+    }
+    owners = {field: (MANAGER,)}
+    left = replace(node(field_managers=owners), **{field.value: said[field.value]})
+    assert contribution(left, NEXT).ending is EntryResult.FAILED
+    emptied = contribution(node(field_managers=owners), NEXT)
+    assert (emptied.ending, emptied.entry) == (None, NEXT)
+
+
+@pytest.mark.parametrize("held", [lease(owner=LeaseOwner.HUMAN), MalformedAnnotation("{")])
+def test_a_field_of_another_manager_is_no_beginning(held: object) -> None:
+    taken = node(lease=held, field_managers={NodeField.LEASE: ("somebody",)})
+    assert contribution(taken, NEXT).ending is None
+
+
+def test_a_failed_removal_counts_for_no_target() -> None:
+    begun = component(highest_order=Order(REMOVAL.token, 1))
+    given = node(driver_label=label_of(OLD), components={"driver": begun})
+    assert contribution(given, REMOVAL).ending is EntryResult.REMOVED

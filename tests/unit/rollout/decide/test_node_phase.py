@@ -24,7 +24,11 @@ from tests.unit.rollout.builders import (
 )
 
 ACTS = Step(actions=(), because="something is done")
+
+
 HUMAN = lease(owner=LeaseOwner.HUMAN)
+
+
 VALIDATES = {"operation": Operation.VALIDATE}
 
 

@@ -9,10 +9,8 @@ from libs.contracts.rollout import Counts, InFlight, RolloutPhase, RolloutStatus
 from libs.contracts.waits import WaitCode
 from libs.rollout.reconcile.block_reasons import block_reason, pool_block_reason, was_enabled
 from libs.rollout.reconcile.contribution import contribution_of
-from libs.rollout.reconcile.evaluation import PoolEvaluation, evaluate_pool
-from libs.rollout.reconcile.pool_tally import PoolTally
+from libs.rollout.reconcile.evaluation import evaluate_pool
 from libs.rollout.reconcile.status import is_open, is_worth_writing, rollout_status
-from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import RESOLVED_BY
@@ -30,22 +28,9 @@ from tests.unit.rollout.builders import (
     node,
     without_driver,
 )
+from tests.unit.rollout.reconcile.builders import THIRD, evaluate, tally_of
 
-THIRD = "target-third"
 HALTED = TargetRecord(threshold=1, failed=("gone",))
-
-
-def tally_of(pool: PoolView, *nodes: NodeView) -> PoolTally:
-    tally = PoolTally()
-    assert pool.rollout is not None
-    tally.load_failures(pool.rollout.status)
-    for one in nodes:
-        tally.put(contribution_of(one, pool.rollout.status.in_flight.get(one.uid), pool.key, NOW))
-    return tally
-
-
-def reckoned(pool: PoolView, *nodes: NodeView, now: Instant | None = None) -> PoolEvaluation:
-    return evaluate_pool(pool, tally_of(pool, *nodes), now or instant(), leading=True)
 
 
 def due(
@@ -181,7 +166,7 @@ def test_nodes_are_stamped_only_when_the_target_is_known(
     changes: dict[str, Any], sight: dict[str, Any], *, stamps: bool
 ) -> None:
     pool = replace(open_pool(), **changes)
-    assert reckoned(pool, now=instant(**sight)).constraints.may_mark_required is stamps
+    assert evaluate(pool, now=instant(**sight)).constraints.may_mark_required is stamps
 
 
 @pytest.mark.parametrize(
@@ -195,19 +180,19 @@ def test_nodes_are_stamped_only_when_the_target_is_known(
 def test_a_proven_target_that_is_not_halted_can_be_joined(
     record: TargetRecord, proven: set[str]
 ) -> None:
-    assert reckoned(open_pool(record=record)).constraints.proven == proven
+    assert evaluate(open_pool(record=record)).constraints.proven == proven
 
 
 def test_starts_that_cost_capacity_are_held_back_on_stale_data() -> None:
     taken, away = candidate("taken"), candidate("away", ready=False)
     places = {one.uid: entry(one) for one in (taken, away)}
     pool = open_pool(record=of_target(), base=9, in_flight=places, upgrade={"max_unavailable": 9})
-    assert reckoned(pool, taken, away).held_back == {away.uid}
+    assert evaluate(pool, taken, away).held_back == {away.uid}
     stale = instant(ages={"pods": 91.0})
-    assert reckoned(pool, taken, away, now=stale).held_back == {taken.uid, away.uid}
+    assert evaluate(pool, taken, away, now=stale).held_back == {taken.uid, away.uid}
     bare = without_driver(node("bare"))
     free = open_pool(record=of_target(), base=9, in_flight={bare.uid: entry(bare)})
-    assert reckoned(free, bare, now=stale).held_back == frozenset()
+    assert evaluate(free, bare, now=stale).held_back == frozenset()
 
 
 def test_only_a_counted_recovery_entry_recovers() -> None:
