@@ -3,15 +3,7 @@
 from typing import TypeVar
 
 from libs.contracts.node import NodeRecord
-from libs.rollout.decision import (
-    Candidate,
-    NodeOutcome,
-    Notice,
-    Step,
-    Wait,
-    WriteNode,
-    WriteSlot,
-)
+from libs.rollout.decision import Candidate, NodeOutcome, Notice, Step, Wait, WriteNode, WriteSlot
 
 _Action = TypeVar("_Action")
 

@@ -131,11 +131,7 @@ def proving_pool(count: int, **changes: object) -> tuple[PoolView, list[NodeView
 
 
 @pytest.mark.parametrize(
-    ("count", "named"),
-    [
-        (3, "busy-0, busy-1, busy-2"),
-        (4, "busy-0, busy-1, busy-2 and 1 more"),
-    ],
+    ("count", "named"), [(3, "busy-0, busy-1, busy-2"), (4, "busy-0, busy-1, busy-2 and 1 more")]
 )
 def test_nodes_in_the_proof_slots_are_named(count: int, named: str) -> None:
     pool, nodes = proving_pool(count)

@@ -32,11 +32,7 @@ def test_a_queue_reports_a_change_only_when_the_block_code_changes() -> None:
 def put_candidate(queues: CandidateQueues, given: NodeView, *, outside: bool = False) -> None:
     check = PreflightCheck(label=label_of(NEW))
     made = Candidate(
-        operation=Operation.UPGRADE,
-        target=NEW,
-        label=label_of(NEW),
-        outside=outside,
-        check=check,
+        operation=Operation.UPGRADE, target=NEW, label=label_of(NEW), outside=outside, check=check
     )
     tally = PoolTally()
     borne = contribution_of(given, None, POOL, NOW)

@@ -185,10 +185,7 @@ def pools(draw: st.DrawFn) -> PoolView:
         },
     )
     readiness = draw(mostly(st.sampled_from(list(Readiness)), Readiness.SETTLED))
-    builds = {
-        **made.builds,
-        target: {VARIANT: build(target, readiness=readiness)},
-    }
+    builds = {**made.builds, target: {VARIANT: build(target, readiness=readiness)}}
     cordoned = draw(mostly(st.just(CordonedNodes.SKIP), CordonedNodes.UPGRADE))
     strategy = StrategySpec(retries=draw(st.integers(0, 2)), cordoned_nodes=cordoned)
     made = replace(made, builds=builds, strategy=strategy, gone=draw(mostly(st.just(True), False)))

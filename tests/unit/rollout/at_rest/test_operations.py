@@ -62,11 +62,7 @@ ROWS: dict[str, Case] = {
         SAME_INSTALL,
         Operation.UPGRADE,
     ),
-    "same install, but nothing is loaded": (
-        required(loaded=None),
-        SAME_INSTALL,
-        Operation.UPGRADE,
-    ),
+    "same install, but nothing is loaded": (required(loaded=None), SAME_INSTALL, Operation.UPGRADE),
     "same install, but the pod is of another one": (
         required(driver_pods=(driver_pod(OLD, install_digest="x"),)),
         SAME_INSTALL,
@@ -95,11 +91,7 @@ ROWS: dict[str, Case] = {
         Operation.SAME_LABEL,
     ),
     "same label: it was stripped": (
-        required(
-            target=NEW,
-            driver_label="",
-            components=idle_components(),
-        ),
+        required(target=NEW, driver_label="", components=idle_components()),
         pool(),
         Operation.SAME_LABEL,
     ),
@@ -115,11 +107,7 @@ ROWS: dict[str, Case] = {
         pool(),
         Operation.TAKE_OVER,
     ),
-    "take-over: a pod with GPUs is seen": (
-        node(pods=(GPU_POD,)),
-        pool(),
-        Operation.TAKE_OVER,
-    ),
+    "take-over: a pod with GPUs is seen": (node(pods=(GPU_POD,)), pool(), Operation.TAKE_OVER),
     "a Node made anew over a live machine": (
         replace(
             done(components={}),

@@ -130,12 +130,7 @@ NOT_PROVEN_NOW = {
     "in another boot": required(target=NEW, boot_id="boot-2"),
     "of another run": required(target=NEW, driver_pods=(driver_pod(started=NOW - 60),)),
     "under an earlier token": required(
-        target=NEW,
-        record=record(
-            state="upgrade-required",
-            token=TOKEN + 1,
-            evidence=evidence(NEW),
-        ),
+        target=NEW, record=record(state="upgrade-required", token=TOKEN + 1, evidence=evidence(NEW))
     ),
 }
 

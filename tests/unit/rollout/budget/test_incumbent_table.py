@@ -82,9 +82,7 @@ def test_at_a_hundred_percent_a_node_that_is_not_ready_does_not_start() -> None:
     """The GPU Operator starts it."""
     nodes = [*candidates(4), candidate("away", ready=False)]
     pool = open_pool(
-        upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"},
-        record=of_target(),
-        base=5,
+        upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"}, record=of_target(), base=5
     )
     assert granted_to(pool, *nodes) == ["node-00", "node-01", "node-02", "node-03"]
 

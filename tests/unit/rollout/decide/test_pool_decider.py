@@ -85,10 +85,7 @@ def test_an_unchanged_pool_affects_no_node() -> None:
         (BASE, with_brake(BASE, Brake.PAUSE)),
         (BASE, with_brake(BASE, Brake.FREEZE)),
         (BASE, with_status(BASE, targets={**GOOD, THIRD: HALTED})),
-        (
-            with_status(BASE, targets={**GOOD, OLD: of_target(proven=False, threshold=9)}),
-            BASE,
-        ),
+        (with_status(BASE, targets={**GOOD, OLD: of_target(proven=False, threshold=9)}), BASE),
         (BASE, with_status(BASE, targets={OLD: GOOD[NEW], NEW: GOOD[OLD]})),
     ],
     ids=["leading", "stamps", "paused", "frozen", "halted", "proven", "last good"],
@@ -159,11 +156,7 @@ FULL = open_pool(record=of_target(), base=1, upgrade={"max_unavailable": 0})
     [
         (FULL, (required(),), "kept up with its nodes"),
         (replace(FULL, target=OLD), (done(target=OLD),), f"the target is {OLD}; Complete"),
-        (
-            with_status(FULL, targets={NEW: HALTED}),
-            (required(),),
-            "Halted: 1 of 1 failures",
-        ),
+        (with_status(FULL, targets={NEW: HALTED}), (required(),), "Halted: 1 of 1 failures"),
         (open_pool(record=of_target(), base=1), (candidate("n"),), "starts: 1"),
         (replace(FULL, rollout=None), (node(),), "the pool has none yet"),
         (replace(FULL, rollout=None), (failed(),), "it was lost: rebuilt from the Nodes"),
@@ -224,11 +217,7 @@ def test_the_budget_usage_reports_its_limits(
     account = decide(fleet(view, done("a"), failed("b")), instant()).budgets[POOL]
     limit, taken, parallel = expected
     assert account == BudgetUsage(
-        limit=limit,
-        base=taken,
-        unavailable={"b": "failed"},
-        parallel=0,
-        parallel_limit=parallel,
+        limit=limit, base=taken, unavailable={"b": "failed"}, parallel=0, parallel_limit=parallel
     )
 
 

@@ -126,10 +126,7 @@ def test_an_adopted_cordon_does_not_make_a_node_skipped() -> None:
     outcomes: list[object] = []
     for before in (False, True):
         made = foreign_node(
-            "drain-required",
-            cordoned=True,
-            initially_cordoned=before,
-            components=idle_components(),
+            "drain-required", cordoned=True, initially_cordoned=before, components=idle_components()
         )
         step = step_of(handle_edits(made, skips, instant()))
         outcomes.append(step_at_rest(apply_step(made, step), skips, instant()))

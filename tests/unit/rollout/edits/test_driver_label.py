@@ -163,11 +163,7 @@ def test_a_label_edit_in_flight_restamps_and_voids_the_proof(state: str, label: 
     applied = write(step).applied
     made = applied.record
     assert made is not None
-    assert (made.state, made.evidence, made.edits) == (
-        UpgradeState.POD_RESTART_REQUIRED,
-        None,
-        1,
-    )
+    assert (made.state, made.evidence, made.edits) == (UpgradeState.POD_RESTART_REQUIRED, None, 1)
     assert (made.token, made.since, made.started) == (was.token, NOW, True)
     assert (applied.driver_label, applied.lease) == (label_of(NEW), node.lease)
     assert applied.unschedulable is True

@@ -10,19 +10,9 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import CommandKind, Idle, Install, Quiesce, Swap, Validate
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import (
-    NodeRecord,
-    UpgradeState,
-)
+from libs.contracts.node import NodeRecord, UpgradeState
 from libs.contracts.reports import Progress
-from libs.rollout.decision import (
-    Candidate,
-    DeleteDriverPod,
-    EvictPods,
-    Step,
-    WriteNode,
-    WriteSlot,
-)
+from libs.rollout.decision import Candidate, DeleteDriverPod, EvictPods, Step, WriteNode, WriteSlot
 from libs.rollout.in_flight import step_in_flight
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import Component, DriverPod, EvictionExemption, PodEviction

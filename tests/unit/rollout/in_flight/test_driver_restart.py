@@ -199,8 +199,7 @@ def overtaken(view: NodeView) -> NodeView:
 
 
 @pytest.mark.parametrize(
-    ("change", "at"),
-    [(expired, NOW + 120), (superseded, NOW), (overtaken, NOW), (rebooted, NOW)],
+    ("change", "at"), [(expired, NOW + 120), (superseded, NOW), (overtaken, NOW), (rebooted, NOW)]
 )
 def test_a_lapsed_op_is_sent_again(change: Callable[[NodeView], NodeView], at: float) -> None:
     view = with_beats(change(swapping(WAITS_AT_GATE, loaded=None)), at)

@@ -192,8 +192,7 @@ def test_the_start_limit_reports_a_swap_that_has_not_begun() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "said"),
-    [("gate", "gate: the label differs"), ("driver-start", "driver-start")],
+    ("phase", "said"), [("gate", "gate: the label differs"), ("driver-start", "driver-start")]
 )
 def test_the_gate_is_quoted_only_in_the_gate_phase(phase: str, said: str) -> None:
     view = at_phase(swapping(WAITS_AT_GATE), "driver", phase)

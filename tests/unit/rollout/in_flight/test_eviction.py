@@ -331,10 +331,7 @@ def test_a_removed_cordon_is_restored_and_reported(state: UpgradeState) -> None:
     assert (note.kind, note.manager) == (NoticeKind.CORDON, "kubectl-uncordon")
     assert wait_of(
         outcome_of(with_evictions(run_step(view, step_of(outcome)), work(job=True)))
-    ).code in (
-        WaitCode.JOBS,
-        WaitCode.EVICTION,
-    )
+    ).code in (WaitCode.JOBS, WaitCode.EVICTION)
 
 
 def test_late_pods_are_evicted_while_components_let_go() -> None:

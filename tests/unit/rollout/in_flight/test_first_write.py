@@ -90,23 +90,13 @@ def first_write(
             True,
             1800,
         ),
-        (
-            without_driver(node(pods=())),
-            Operation.BRING_UP,
-            S.POD_RESTART_REQUIRED,
-            None,
-            1800,
-        ),
+        (without_driver(node(pods=())), Operation.BRING_UP, S.POD_RESTART_REQUIRED, None, 1800),
         (done(), Operation.VALIDATE, S.VALIDATION_REQUIRED, None, 600),
         (failed(), Operation.VALIDATE, S.VALIDATION_REQUIRED, True, 600),
     ],
 )
 def test_where_each_operation_begins(
-    view: NodeView,
-    operation: Operation,
-    state: UpgradeState,
-    cordon: bool | None,
-    deadline: float,
+    view: NodeView, operation: Operation, state: UpgradeState, cordon: bool | None, deadline: float
 ) -> None:
     write = node_write(first_write(view, operation=operation))
     applied, record = write.applied, write.applied.record
@@ -311,9 +301,7 @@ def test_a_known_pre_installed_driver_is_validated_again() -> None:
 @pytest.mark.parametrize(
     "view", [done(excluded=True), replace(done(OLD, excluded=True), driver_label="another")]
 )
-def test_a_driver_of_ours_is_removed_from_a_pre_installed_pool(
-    view: NodeView,
-) -> None:
+def test_a_driver_of_ours_is_removed_from_a_pre_installed_pool(view: NodeView) -> None:
     where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
     assert node_write(first_write(view, where, Operation.REMOVE)).applied.lease is not None
 

@@ -115,9 +115,7 @@ def test_a_new_target_without_a_build_releases_the_node(readiness: Readiness | N
 
 
 @pytest.mark.parametrize("target", [OLD, "target-unknown"])
-def test_a_release_for_want_of_a_purpose_has_no_back_off(
-    target: str,
-) -> None:
+def test_a_release_for_want_of_a_purpose_has_no_back_off(target: str) -> None:
     view = in_flight(S.POD_DELETION_REQUIRED)
     view = with_results(run_step(view, step_of(outcome_of(view))), *QUIET)
     where = granted(wide(), view, target=target)

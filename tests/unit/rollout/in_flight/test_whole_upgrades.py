@@ -209,9 +209,7 @@ def test_the_contents_of_the_commands_of_an_upgrade() -> None:
         if isinstance(action, WriteSlot)
     }
     assert bodies["driver", "swap"].open() == Swap(
-        label=label_of(NEW),
-        install_digest=f"install-{NEW}",
-        old_pod_uid=f"pod-{OLD}-node-1",
+        label=label_of(NEW), install_digest=f"install-{NEW}", old_pod_uid=f"pod-{OLD}-node-1"
     )
     validate = bodies["validator", "validate"].open()
     assert isinstance(validate, Validate)

@@ -109,9 +109,7 @@ def test_an_entry_stays_while_a_write_to_its_node_is_pending() -> None:
         {"record": HALTED},
     ],
 )
-def test_an_entry_stays_while_a_first_write_is_unconfirmed(
-    changes: dict[str, Any],
-) -> None:
+def test_an_entry_stays_while_a_first_write_is_unconfirmed(changes: dict[str, Any]) -> None:
     waiting = replace(candidate("one"), unconfirmed_write_at=NOW - 59)
     in_flight = {waiting.uid: entry(waiting)}
     given: dict[str, Any] = {"record": of_target(), **changes}
@@ -377,7 +375,7 @@ def test_no_node_is_retargeted_to_a_halted_target(*, outside: bool) -> None:
     made = evaluate(pool, one)
     assert dict(made.retargeted) == {}
     assert made.constraints.to_release == {
-        one.uid: f"the policy wants {THIRD} now: 1 of 1 failures",
+        one.uid: f"the policy wants {THIRD} now: 1 of 1 failures"
     }
 
 

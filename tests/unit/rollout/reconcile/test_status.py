@@ -201,10 +201,7 @@ def test_only_a_counted_recovery_entry_recovers() -> None:
     assert (
         contribution_of(bare, place, POOL, NOW).is_unoccupied,
         contribution_of(runs, place, POOL, NOW).is_unoccupied,
-    ) == (
-        True,
-        False,
-    )
+    ) == (True, False)
     assert not contribution_of(done("n", record=None), place, POOL, NOW).is_unoccupied
     healing = [
         contribution_of(
