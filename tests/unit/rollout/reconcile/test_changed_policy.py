@@ -190,7 +190,8 @@ def test_a_halt_releases_unstarted_nodes_and_withdraws_grants() -> None:
     assert sorted(written(decision).in_flight) == [busy.uid, started.uid]
     assert code_of(decision, "waiting") is WaitCode.BUDGET
     made = evaluate(pool, busy, started, waiting)
-    assert made.constraints.to_release == {busy.uid: f"target {NEW} is halted: 1 of 1 failures"}
+    assert made.constraints.to_release.keys() == {busy.uid}
+    assert NEW in made.constraints.to_release[busy.uid]
     assert waiting.uid not in made.constraints.may_begin
 
 
@@ -374,9 +375,8 @@ def test_no_node_is_retargeted_to_a_halted_target(*, outside: bool) -> None:
     pool = edited(in_flight=entries(one, outside=outside), targets={THIRD: proven})
     made = evaluate(pool, one)
     assert dict(made.retargeted) == {}
-    assert made.constraints.to_release == {
-        one.uid: f"the policy wants {THIRD} now: 1 of 1 failures"
-    }
+    assert made.constraints.to_release.keys() == {one.uid}
+    assert THIRD in made.constraints.to_release[one.uid]
 
 
 def test_all_nodes_are_retargeted_to_a_proven_target() -> None:
