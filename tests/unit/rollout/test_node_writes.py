@@ -64,9 +64,9 @@ def test_a_write_that_lowers_capacity_names_its_sources() -> None:
 
 def test_slot_writes_precede_the_node_write() -> None:
     view = done()
-    told = idle_command(view, "plugin", instant(), token=8)
+    sent = idle_command(view, "plugin", instant(), token=8)
     step = node_writes.write_step(
-        view, None, instant(), because="so", lease=None, cordon=None, before=(told,)
+        view, None, instant(), because="so", lease=None, cordon=None, before=(sent,)
     )
     assert [type(action) for action in step.actions] == [WriteSlot, WriteNode]
 
@@ -91,12 +91,20 @@ def test_which_operations_cordon(operation: Operation) -> None:
 def test_a_new_state_has_this_boot_and_its_deadline() -> None:
     where = pool(standing={"frozen_seconds": 7.0})
     had = record(deadline_renewed=True, epoch=1, boot_id="boot-0")
-    made = node_writes.record_in_state(
+    written = node_writes.record_in_state(
         S.VALIDATION_REQUIRED, had, node(), where, instant(), paused=False
     )
-    assert (made.state, made.since, made.deadline) == (S.VALIDATION_REQUIRED, NOW, NOW + 600)
-    assert (made.boot_id, made.epoch, made.frozen_seconds) == ("boot-1", 3, 7.0)
-    assert not made.deadline_renewed
+    assert (written.state, written.since, written.deadline) == (
+        S.VALIDATION_REQUIRED,
+        NOW,
+        NOW + 600,
+    )
+    assert (written.boot_id, written.epoch, written.frozen_seconds) == (
+        "boot-1",
+        3,
+        7.0,
+    )
+    assert not written.deadline_renewed
 
 
 GATE = Gate(admitted_pod_uid=f"pod-{OLD}-node-1")
@@ -133,10 +141,18 @@ def test_the_record_of_a_repeated_driver_start(
     driver = LoadedDriver(version="1") if loaded else None
     view = replace(done(), loaded=driver)
     had: Any = record(operation=operation, paused=paused, evidence=view.evidence, edits=0)
-    made = node_writes.record_for_restart(view, had, pool(), instant(), edits=1)
-    assert (made.state, made.since, made.deadline) == (S.POD_RESTART_REQUIRED, NOW, NOW + 1800)
-    assert (made.old_pod_uid, made.evidence, made.edits) == (f"pod-{NEW}-node-1", None, 1)
-    assert made.paused == then
+    written = node_writes.record_for_restart(view, had, pool(), instant(), edits=1)
+    assert (written.state, written.since, written.deadline) == (
+        S.POD_RESTART_REQUIRED,
+        NOW,
+        NOW + 1800,
+    )
+    assert (written.old_pod_uid, written.evidence, written.edits) == (
+        f"pod-{NEW}-node-1",
+        None,
+        1,
+    )
+    assert written.paused == then
     bare = replace(view, driver_pods=())
     kept = node_writes.record_for_restart(bare, replace(had, old_pod_uid="was"), pool(), instant())
     assert kept.old_pod_uid == "was"

@@ -45,7 +45,7 @@ def test_the_ranking_order() -> None:
         (node("a", upgrade_last=True), candidate(outside=True)),
         (node("a", upgrade_last=True), candidate()),
     ]
-    ranks = [rank(*one) for one in in_order]
+    ranks = [rank(*item) for item in in_order]
     assert ranks == sorted(ranks)
 
 

@@ -34,10 +34,10 @@ def test_an_op_is_one_above_slot_and_reports_of_its_token(
 
 def test_a_command_is_addressed_to_one_boot_of_one_node() -> None:
     write = slots.new_command(node(), "plugin", Quiesce(), instant(), token=8, deadline=LATE)
-    told = write.command
-    assert (write.component, told.kind, told.open()) == ("plugin", CommandKind.QUIESCE, Quiesce())
-    assert (told.node, told.node_uid, told.boot_id) == ("node-1", "uid-node-1", BOOT)
-    assert (told.epoch, told.order, told.deadline) == (EPOCH, Order(8, 1), LATE)
+    sent = write.command
+    assert (write.component, sent.kind, sent.open()) == ("plugin", CommandKind.QUIESCE, Quiesce())
+    assert (sent.node, sent.node_uid, sent.boot_id) == ("node-1", "uid-node-1", BOOT)
+    assert (sent.epoch, sent.order, sent.deadline) == (EPOCH, Order(8, 1), LATE)
 
 
 def test_an_idle_command_does_not_expire() -> None:

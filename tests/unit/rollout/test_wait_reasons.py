@@ -26,9 +26,9 @@ def test_the_page_lists_exactly_these_codes() -> None:
 
 @pytest.mark.parametrize("code", WaitCode)
 def test_a_wait_begins_now_and_names_its_resolver(code: WaitCode) -> None:
-    made = wait(code, "why", instant(), NOW + 5)
-    assert (made.code, made.detail, made.since, made.until) == (code, "why", NOW, NOW + 5)
-    assert made.who == RESOLVED_BY[code]
+    result = wait(code, "why", instant(), NOW + 5)
+    assert (result.code, result.detail, result.since, result.until) == (code, "why", NOW, NOW + 5)
+    assert result.who == RESOLVED_BY[code]
     assert wait(code, "why", instant(), who="she").who == "she"
 
 

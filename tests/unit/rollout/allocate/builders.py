@@ -40,10 +40,10 @@ def checked(
     """Return the node with an answered preflight query."""
     label = label_of(target)
     answer = Preflight(check="c", label=label, findings=findings)
-    said = None if answered is None else answer
+    reply = None if answered is None else answer
     return replace(
         node,
-        preflight=PreflightQuery(label=label, asked_at=asked, answered_at=answered, answer=said),
+        preflight=PreflightQuery(label=label, asked_at=asked, answered_at=answered, answer=reply),
     )
 
 
@@ -75,16 +75,16 @@ def open_pool(
     status: dict[str, Any] = {"base": base, "phase": phase, "in_flight": dict(in_flight or {})}
     if record is not None:
         status["targets"] = {NEW: record}
-    made = pool(upgrade=upgrade, status=status, **changes)
-    if spec is None or made.rollout is None:
-        return made
-    return replace(made, rollout=replace(made.rollout, spec=spec))
+    result = pool(upgrade=upgrade, status=status, **changes)
+    if spec is None or result.rollout is None:
+        return result
+    return replace(result, rollout=replace(result.rollout, spec=spec))
 
 
 def entry(node: NodeView, **changes: Any) -> InFlight:
     """Return the entry of a node granted a moment ago."""
-    made = InFlight(node=node.name, token=token_of(node) + 1, target=NEW, since=NOW - 5)
-    return replace(made, **changes)
+    result = InFlight(node=node.name, token=token_of(node) + 1, target=NEW, since=NOW - 5)
+    return replace(result, **changes)
 
 
 def decided(pool: PoolView, *nodes: NodeView, now: Instant | None = None) -> Decision:
@@ -92,7 +92,9 @@ def decided(pool: PoolView, *nodes: NodeView, now: Instant | None = None) -> Dec
 
 
 def granted_to(pool: PoolView, *nodes: NodeView, now: Instant | None = None) -> list[str]:
-    return sorted(name for one in decided(pool, *nodes, now=now).rollouts for name in one.granted)
+    return sorted(
+        name for write in decided(pool, *nodes, now=now).rollouts for name in write.granted
+    )
 
 
 def written(decision: Decision) -> RolloutStatus:

@@ -59,8 +59,8 @@ def test_all_starts_of_a_round_are_one_write() -> None:
 def test_grants_go_by_rank_across_queues() -> None:
     """The second node is cordoned already, which puts it into another queue."""
     nodes = [candidate("a"), candidate("b", cordoned=True), candidate("c")]
-    one = open_pool(upgrade={"max_parallel_upgrades": 2}, record=of_target(), base=3)
-    assert decided(one, *nodes).rollouts[0].granted == ("b",)
+    where = open_pool(upgrade={"max_parallel_upgrades": 2}, record=of_target(), base=3)
+    assert decided(where, *nodes).rollouts[0].granted == ("b",)
     wide = open_pool(
         upgrade={"max_parallel_upgrades": 2, "max_unavailable": "100%"}, record=of_target(), base=3
     )
@@ -83,8 +83,8 @@ def test_the_next_token_exceeds_all_known_tokens() -> None:
     assert next_token(node("n", lease=lease("n", token=30))) == 31
     heard = component(highest_order=Order(40, 2))
     assert next_token(node("n", components={"driver": heard})) == 41
-    told = component(command(Idle(), node="n", order=(50, 1)), highest_order=Order(0, 0))
-    assert next_token(node("n", components={"driver": told})) == 51
+    part = component(command(Idle(), node="n", order=(50, 1)), highest_order=Order(0, 0))
+    assert next_token(node("n", components={"driver": part})) == 51
     of_another = component(command(Idle(), node="other", order=(60, 1)), highest_order=Order(0, 0))
     assert next_token(node("n", components={"driver": of_another})) == 1
 
@@ -124,9 +124,11 @@ def test_nodes_that_use_the_budget_are_named() -> None:
 
 def proving_pool(count: int, **changes: object) -> tuple[PoolView, list[NodeView]]:
     nodes = [in_flight_node(name=f"busy-{n}") for n in range(count)]
-    places = {one.uid: entry(one, token=TOKEN, since=NOW - 90 + n) for n, one in enumerate(nodes)}
-    made = TargetRecord(threshold=3, **changes)  # type: ignore[arg-type]
-    return open_pool(upgrade=ALL, record=made, base=9, in_flight=places), nodes
+    places = {
+        view.uid: entry(view, token=TOKEN, since=NOW - 90 + n) for n, view in enumerate(nodes)
+    }
+    result = TargetRecord(threshold=3, **changes)  # type: ignore[arg-type]
+    return open_pool(upgrade=ALL, record=result, base=9, in_flight=places), nodes
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_the_number_of_failures_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("upgrade", "record", "said"),
+    ("upgrade", "record", "expected"),
     [
         ({}, TargetRecord(threshold=1), ""),
         (
@@ -164,19 +166,19 @@ def test_the_number_of_failures_is_reported() -> None:
     ],
 )
 def test_starts_of_the_same_write_are_named_as_the_reason(
-    upgrade: dict[str, int], record: TargetRecord, said: str
+    upgrade: dict[str, int], record: TargetRecord, expected: str
 ) -> None:
     pool = open_pool(upgrade={**ALL, **upgrade}, record=record, base=9)
     decision = decided(pool, candidate("node-1"), candidate("node-2"))
     detail = decision.waits["node-2"].detail
-    assert said in detail
+    assert expected in detail
     assert "node-" not in detail
 
 
 def test_parallel_upgrades_are_named_with_their_target() -> None:
     pool, nodes = proving_pool(1, proven=True)
-    one = replace(pool, upgrade=replace(pool.upgrade, max_parallel_upgrades=1))
-    detail = decided(one, *nodes, candidate("node-1")).waits["node-1"].detail
+    view = replace(pool, upgrade=replace(pool.upgrade, max_parallel_upgrades=1))
+    detail = decided(view, *nodes, candidate("node-1")).waits["node-1"].detail
     assert "maxParallelUpgrades" in detail
     assert detail.endswith(f" busy-0 ({NEW})")
 
@@ -187,9 +189,9 @@ def test_a_bare_node_starts_although_nothing_may_be_unavailable() -> None:
 
 
 def test_a_pending_write_keeps_the_slot_of_its_node() -> None:
-    one = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
-    assert granted_to(one, candidate("n0"), candidate("n1")) == ["n0"]
-    assert granted_to(one, candidate("n0", write_pending=True), candidate("n1")) == []
+    where = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
+    assert granted_to(where, candidate("n0"), candidate("n1")) == ["n0"]
+    assert granted_to(where, candidate("n0", write_pending=True), candidate("n1")) == []
 
 
 ONE = {"max_parallel_upgrades": 1, "max_unavailable": "100%"}
@@ -208,10 +210,10 @@ def test_a_withdrawn_entry_frees_one_slot_in_the_same_write(outside: bool) -> No
 
 def test_a_withdrawn_entry_makes_no_node_unavailable() -> None:
     back, kept = candidate("back"), candidate("kept")
-    one = {"max_parallel_upgrades": 0, "max_unavailable": 1}
+    upgrade = {"max_parallel_upgrades": 0, "max_unavailable": 1}
     for waits, target, starts in ((back, THIRD, ["n1"]), (kept, NEW, list[str]())):
         in_flight = {waits.uid: entry(waits, target=target)}
-        pool = open_pool(upgrade=one, record=of_target(), in_flight=in_flight)
+        pool = open_pool(upgrade=upgrade, record=of_target(), in_flight=in_flight)
         assert granted_to(pool, waits, candidate("n1"), candidate("n2")) == starts
 
 
@@ -220,8 +222,8 @@ def starts_beside_a_retargeted_node(*, outside: bool) -> list[str]:
     busy = in_flight_node(name="busy", record={"outside": outside})
     wide = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
     in_flight = {busy.uid: entry(busy, token=TOKEN, outside=outside)}
-    made = open_pool(upgrade=wide, base=9, in_flight=in_flight, targets=(OLD, NEW, THIRD))
-    return granted_to(replace(made, target=THIRD), busy, checked(required("n1"), target=THIRD))
+    where = open_pool(upgrade=wide, base=9, in_flight=in_flight, targets=(OLD, NEW, THIRD))
+    return granted_to(replace(where, target=THIRD), busy, checked(required("n1"), target=THIRD))
 
 
 def test_a_retargeted_node_takes_a_proof_slot() -> None:
@@ -242,8 +244,8 @@ def first(node: NodeView) -> NodeView:
 
 
 def test_removals_need_no_proof_slot() -> None:
-    said = PreflightQuery(label="", asked_at=NOW - 2, answered_at=NOW - 1)
-    nodes = [done(name, OLD, excluded=True, preflight=said) for name in ("n0", "n1")]
+    answer = PreflightQuery(label="", asked_at=NOW - 2, answered_at=NOW - 1)
+    nodes = [done(name, OLD, excluded=True, preflight=answer) for name in ("n0", "n1")]
     pool = open_pool(
         upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"},
         record=TargetRecord(threshold=1),

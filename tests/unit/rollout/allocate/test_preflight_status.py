@@ -125,8 +125,8 @@ def test_old_findings_are_rechecked_a_few_at_a_time() -> None:
     assert "the disk is full" in wait.detail
     assert wait.who == "disk: make room"
     out = [
-        replace(one, preflight=replace(one.preflight, asked_at=NOW - 1))  # type: ignore[type-var]
-        for one in nodes[:RECHECKS_AT_ONCE]
+        replace(view, preflight=replace(view.preflight, asked_at=NOW - 1))  # type: ignore[type-var]
+        for view in nodes[:RECHECKS_AT_ONCE]
     ]
     assert asked_of(decided(TWO, *out, *nodes[RECHECKS_AT_ONCE:])) == {}
 
@@ -149,10 +149,10 @@ def test_no_preflight_in_a_pause() -> None:
 
 def test_a_query_being_written_keeps_its_slot() -> None:
     nodes = never_queried(9)
-    sent = [replace(one, write_pending=True) for one in nodes[: 2 + PREFLIGHTS_AHEAD]]
+    sent = [replace(view, write_pending=True) for view in nodes[: 2 + PREFLIGHTS_AHEAD]]
     decision = decided(TWO, *sent, *nodes[2 + PREFLIGHTS_AHEAD :])
     assert asked_of(decision) == {}
-    assert sorted(decision.waits) == [one.name for one in nodes[2 + PREFLIGHTS_AHEAD :]]
+    assert sorted(decision.waits) == [view.name for view in nodes[2 + PREFLIGHTS_AHEAD :]]
 
 
 def test_an_answer_at_the_moment_of_the_question_counts() -> None:
@@ -161,9 +161,9 @@ def test_an_answer_at_the_moment_of_the_question_counts() -> None:
 
 
 def test_no_preflight_query_while_a_write_is_pending() -> None:
-    one = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
+    where = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
     asleep = replace(required("n1"), write_pending=True)
-    decision = decided(one, candidate("n0"), asleep, required("n2"))
+    decision = decided(where, candidate("n0"), asleep, required("n2"))
     assert list(asked_of(decision)) == ["n2"]
 
 
@@ -178,7 +178,7 @@ def test_a_pending_recheck_counts_against_the_recheck_limit() -> None:
         for n in range(RECHECKS_AT_ONCE + 4)
     ]
     pool = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
-    first = [one.name for one in blocked[:RECHECKS_AT_ONCE]]
+    first = [view.name for view in blocked[:RECHECKS_AT_ONCE]]
     assert list(asked_of(decided(pool, *blocked))) == first
     *others, last = blocked
     decision = decided(pool, *others, replace(last, write_pending=True))

@@ -20,9 +20,9 @@ def test_a_queue_reports_a_change_only_when_the_block_code_changes() -> None:
     queue, reason = CandidateQueue(lot), block_reason(WaitCode.PAUSED, "the brake is Pause")
     assert not CandidateQueue(lot).set_block(None)
     assert queue.set_block(reason)
-    said = queue.wait(NOW)
+    wait = queue.wait(NOW)
     assert not queue.set_block(block_reason(WaitCode.PAUSED, "the brake is Pause"))
-    assert queue.wait(NOW) is said
+    assert queue.wait(NOW) is wait
     assert not queue.set_block(block_reason(WaitCode.PAUSED, "autoUpgrade is off"))
     assert queue.wait(NOW).detail == "autoUpgrade is off"
     assert queue.set_block(block_reason(WaitCode.HALTED, "it is halted"))
@@ -31,13 +31,13 @@ def test_a_queue_reports_a_change_only_when_the_block_code_changes() -> None:
 
 def put_candidate(queues: CandidateQueues, given: NodeView, *, outside: bool = False) -> None:
     check = PreflightCheck(label=label_of(NEW))
-    made = Candidate(
+    result = Candidate(
         operation=Operation.UPGRADE, target=NEW, label=label_of(NEW), outside=outside, check=check
     )
     tally = PoolTally()
     borne = contribution_of(given, None, POOL, NOW)
     tally.put(borne)
-    queues.put(given, made, borne, tally, before=None, now=NOW)
+    queues.put(given, result, borne, tally, before=None, now=NOW)
 
 
 def test_a_recheck_ends_when_the_findings_are_gone() -> None:

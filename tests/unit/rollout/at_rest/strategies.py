@@ -174,7 +174,7 @@ def nodes(draw: st.DrawFn, *, most: int = 5) -> NodeView:
 @st.composite
 def pools(draw: st.DrawFn) -> PoolView:
     target = draw(TARGETS)
-    made = pool(
+    result = pool(
         target,
         standing={
             "may_mark_required": draw(mostly(st.just(False), True)),
@@ -185,12 +185,14 @@ def pools(draw: st.DrawFn) -> PoolView:
         },
     )
     readiness = draw(mostly(st.sampled_from(list(Readiness)), Readiness.SETTLED))
-    builds = {**made.builds, target: {VARIANT: build(target, readiness=readiness)}}
+    builds = {**result.builds, target: {VARIANT: build(target, readiness=readiness)}}
     cordoned = draw(mostly(st.just(CordonedNodes.SKIP), CordonedNodes.UPGRADE))
     strategy = StrategySpec(retries=draw(st.integers(0, 2)), cordoned_nodes=cordoned)
-    made = replace(made, builds=builds, strategy=strategy, gone=draw(mostly(st.just(True), False)))
+    result = replace(
+        result, builds=builds, strategy=strategy, gone=draw(mostly(st.just(True), False))
+    )
     method = draw(mostly(st.sampled_from(list(InstallMethod)), InstallMethod.CONTAINER))
-    return on_host(made) if method is InstallMethod.HOST else replace(made, method=method)
+    return on_host(result) if method is InstallMethod.HOST else replace(result, method=method)
 
 
 INSTANTS = st.sampled_from(

@@ -47,17 +47,17 @@ WORK = WorkloadPod(namespace="ml", name="train-0", uid="pod-train", gpu=True)
 
 
 def backed_off(until: float, target: str = NEW) -> NodeView:
-    made = required()
-    assert isinstance(made.record, NodeRecord)
+    view = required()
+    assert isinstance(view.record, NodeRecord)
     cause = "jobs: still running"
-    said = replace(made.record, back_off_until=until, target=target, cause=cause)
-    return replace(made, record=said)
+    stored = replace(view.record, back_off_until=until, target=target, cause=cause)
+    return replace(view, record=stored)
 
 
 def with_component(name: str, **changes: object) -> NodeView:
-    made = required()
-    held = replace(made.components[name], **changes)
-    return replace(made, components={**made.components, name: held})
+    view = required()
+    held = replace(view.components[name], **changes)
+    return replace(view, components={**view.components, name: held})
 
 
 ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
@@ -65,7 +65,7 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
     "a lease of a person": (required(lease=lease(owner=LeaseOwner.HUMAN)), pool(), "skipped", None),
     "a lease of repair": (required(lease=lease(owner=LeaseOwner.REPAIR)), pool(), "skipped", None),
     "a lease for MIG": (required(lease=lease(owner=LeaseOwner.MIG)), pool(), "skipped", None),
-    "a lease that nobody can read": (
+    "an unreadable lease": (
         required(lease=MalformedAnnotation("{")),
         pool(),
         "skipped",
@@ -73,7 +73,7 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
     ),
     "it was given back": (backed_off(NOW + 60), pool(), "back-off", NOW + 60),
     "it is not ready": (required(ready=False), pool(), "not-ready", None),
-    "nobody has heard its driver agent": (
+    "its driver agent never reported": (
         with_component("driver", last_beat=None),
         pool(),
         "agent-silent",
@@ -91,7 +91,7 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
         "agent-silent",
         None,
     ),
-    "a pod that nobody would make anew": (
+    "a bare pod": (
         required(pods=(replace(WORK, bare=True),)),
         pool(),
         "preflight",
@@ -258,10 +258,14 @@ def test_skip_and_back_off_do_not_hold_up_a_validation() -> None:
 
 
 def test_which_operations_need_a_preflight() -> None:
-    asked = {one for one in Operation if preflight_check.needs_preflight(required(), one)}
+    asked = {
+        operation
+        for operation in Operation
+        if preflight_check.needs_preflight(required(), operation)
+    }
     assert asked == set(Operation) - {Operation.VALIDATE, Operation.RESTART}
     waived = required(request=NodeRequest.WITHOUT_PREFLIGHT)
-    assert not any(preflight_check.needs_preflight(waived, one) for one in Operation)
+    assert not any(preflight_check.needs_preflight(waived, operation) for operation in Operation)
 
 
 DRAINS = Drain(enable=True)
@@ -320,8 +324,8 @@ def waits(view: NodeView, where: PoolView | None = None) -> Wait:
 def test_a_broken_node_was_changed_and_has_no_proof(
     changes: dict[str, Any], *, expected: bool
 ) -> None:
-    said: dict[str, Any] = {"evidence": None, **changes}
-    assert is_broken(record(**said)) is expected
+    text: dict[str, Any] = {"evidence": None, **changes}
+    assert is_broken(record(**text)) is expected
 
 
 def test_a_driver_label_is_kept_when_it_is_right_or_ours() -> None:

@@ -53,7 +53,7 @@ def test_a_shut_gate_is_reported_as_unable_to_heal() -> None:
     assert "gate" in wait_of(step_at_rest(waiting, NO_RETRIES, instant())).detail
 
 
-# A driver that came into sync by itself: one validation for each run of it.
+# A driver that recovered by itself: one validation for each run.
 
 
 @pytest.mark.parametrize("pool", [NO_RETRIES, HALTED], ids=["open", "in a halt"])
@@ -85,9 +85,9 @@ def test_a_failed_node_is_retried_by_the_strategy() -> None:
     broken = failed()
     step = step_of(step_at_rest(broken, pool(), instant()))
     write = only_action(step, WriteNode)
-    made = write.applied.record
-    assert made is not None
-    assert (made.state, made.attempt, made.started) == ("upgrade-required", 1, True)
+    record = write.applied.record
+    assert record is not None
+    assert (record.state, record.attempt, record.started) == ("upgrade-required", 1, True)
     assert write.applied.unschedulable is True
     outcome = candidate_of(step_at_rest(apply_step(broken, step), pool(), instant()))
     assert (outcome.operation, outcome.target, outcome.outside) == (

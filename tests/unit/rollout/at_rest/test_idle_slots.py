@@ -36,16 +36,16 @@ def with_slot(node: NodeView, name: str, slot: Command | None, **changes: object
     return replace(node, components={**node.components, name: held})
 
 
-def told(step: object) -> dict[str, Idle]:
+def sent(step: object) -> dict[str, Idle]:
     assert isinstance(step, Step)
     assert all(isinstance(action, WriteSlot) for action in step.actions)
-    said: dict[str, Idle] = {}
+    text: dict[str, Idle] = {}
     for action in step.actions:
         assert isinstance(action, WriteSlot)
         body = action.command.open()
         assert isinstance(body, Idle)
-        said[action.component] = body
-    return said
+        text[action.component] = body
+    return text
 
 
 PROVEN = Idle(proven=Proven(label=label_of(NEW), kernel=KERNEL))
@@ -70,11 +70,11 @@ def test_a_slot_with_other_contents_is_rewritten(case: str) -> None:
     name, slot = BAD[case]
     node = with_slot(done(), name, slot)
     step = step_at_rest(node, pool(), instant())
-    assert told(step) == {name: PROVEN if name in {"driver", "validator"} else Idle()}
+    assert sent(step) == {name: PROVEN if name in {"driver", "validator"} else Idle()}
     assert isinstance(step, Step)
     assert step_at_rest(apply_step(node, step), pool(), instant()) is None
     alone = replace(done(), components={name: component(slot)})
-    assert list(told(step_at_rest(alone, pool(), instant()))) == [name]
+    assert list(sent(step_at_rest(alone, pool(), instant()))) == [name]
 
 
 def test_slots_below_the_highest_order_are_rewritten() -> None:
@@ -82,7 +82,7 @@ def test_slots_below_the_highest_order_are_rewritten() -> None:
     higher = {
         name: replace(part, highest_order=Order(TOKEN + 1, 1)) for name, part in parts.items()
     }
-    assert told(step_at_rest(done(components=higher), pool(), instant())).keys() == parts.keys()
+    assert sent(step_at_rest(done(components=higher), pool(), instant())).keys() == parts.keys()
 
 
 def test_a_rewritten_slot_gets_the_next_order() -> None:
@@ -109,13 +109,14 @@ def test_a_slot_that_differs_in_encoding_only_is_left_alone() -> None:
 def test_slots_name_the_proven_label_only_where_it_is_proven() -> None:
     shut = pool(standing={"halted": {NEW: "1 of 1 failures"}})
     no_slots = {name: component() for name in COMPONENTS}
-    assert set(told(step_at_rest(failed(components=no_slots), shut, instant())).values()) == {
+    assert set(sent(step_at_rest(failed(components=no_slots), shut, instant())).values()) == {
         Idle()
     }
-    said = told(step_at_rest(required(components=no_slots), pool(), instant()))
+    idles = sent(step_at_rest(required(components=no_slots), pool(), instant()))
     runs = Idle(proven=Proven(label=label_of(OLD), kernel=KERNEL))
-    assert said == {name: runs if name in {"driver", "validator"} else Idle() for name in said}
-    assert len(said) == len(COMPONENTS)
+    assert idles == {
+        name: runs if name in {"driver", "validator"} else Idle() for name in COMPONENTS
+    }
 
 
 def test_a_new_epoch_alone_rewrites_no_idle_slot() -> None:
@@ -126,7 +127,7 @@ def test_a_node_that_was_never_ours_has_only_its_commands_ended() -> None:
     quiet = with_slot(node(), "driver", command(Idle()))
     assert not isinstance(step_at_rest(quiet, pool(), instant()), Step)
     told_to = with_slot(node(), "plugin", command(Quiesce(), order=(2, 1)))
-    assert told(step_at_rest(told_to, pool(), instant())) == {"plugin": Idle()}
+    assert sent(step_at_rest(told_to, pool(), instant())) == {"plugin": Idle()}
 
 
 @pytest.mark.parametrize("owner", [LeaseOwner.HUMAN, LeaseOwner.REPAIR, LeaseOwner.MIG])

@@ -45,8 +45,8 @@ SAME_INSTALL = with_build(pool(), install_digest=install_of(OLD))
 
 
 def requested(target: str = NEW, **changes: Any) -> NodeView:
-    made = required(target=target)
-    return replace(with_record(made, asked=True), **changes)
+    view = required(target=target)
+    return replace(with_record(view, asked=True), **changes)
 
 
 def unproven(node: NodeView) -> NodeView:
@@ -225,8 +225,8 @@ def test_a_driver_of_ours_is_removed_where_drivers_are_pre_installed(
     label: str, loaded: LoadedDriver, pods: tuple[DriverPod, ...], expected: Operation
 ) -> None:
     view = done(driver_label=label, loaded=loaded, driver_pods=pods)
-    made = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    assert choose_operation(view, record_of(view), made, build(NEW), instant()) is expected
+    taken = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    assert choose_operation(view, record_of(view), taken, build(NEW), instant()) is expected
 
 
 @pytest.mark.parametrize(("digest", "only"), [("sha256:1", True), ("", False)])

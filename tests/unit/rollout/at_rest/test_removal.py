@@ -130,8 +130,8 @@ def test_a_failed_removal_reports_its_cause(cause: str) -> None:
 
 @pytest.mark.parametrize(("label", "removed"), [(label_of(OLD), True), ("", False)])
 def test_a_driver_label_alone_requires_a_removal(label: str, *, removed: bool) -> None:
-    told = idle_components()
-    view = required(excluded=True, driver_label=label, components=told)
+    sent = idle_components()
+    view = required(excluded=True, driver_label=label, components=sent)
     view = with_record(view, evidence=None, started=False)
     outcome = step_at_rest(view, pool(), instant())
     assert isinstance(outcome, Candidate if removed else Step)

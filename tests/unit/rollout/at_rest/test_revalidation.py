@@ -37,8 +37,8 @@ AGAIN = Candidate(operation=Operation.VALIDATE, target=NEW, label=label_of(NEW),
 def restarted(
     *, at: float = NOW - 60, known: tuple[float, ...] = (), **changes: object
 ) -> NodeView:
-    made = done(driver_pods=(replace(driver_pod(), started=at, **changes),))
-    return with_record(made, restarts=known)
+    view = done(driver_pods=(replace(driver_pod(), started=at, **changes),))
+    return with_record(view, restarts=known)
 
 
 def test_an_unproven_done_node_behind_a_shut_gate_is_stamped() -> None:
@@ -49,7 +49,7 @@ def test_an_unproven_done_node_behind_a_shut_gate_is_stamped() -> None:
     bare = replace(bare, record=replace(bare.record, evidence=None))
     bare = replace(bare, components=idle_components())
     step = step_of(step_at_rest(bare, pool(), instant()))
-    write = next(one for one in step.actions if isinstance(one, WriteNode))
+    write = next(action for action in step.actions if isinstance(action, WriteNode))
     assert write.applied.state == "upgrade-required"
     assert "gate" in step.because
     outcome = candidate_of(step_at_rest(apply_step(bare, step), pool(), instant()))
@@ -111,7 +111,7 @@ def test_three_restarts_within_an_hour_are_too_many() -> None:
     assert outcome.detail.endswith(": it crashed")
     over = instant(NOW + 601)
     node = restarted(at=NOW - 1000, known=known)
-    alive = {name: replace(one, silent_at=NOW + HOUR) for name, one in node.components.items()}
+    alive = {name: replace(part, silent_at=NOW + HOUR) for name, part in node.components.items()}
     assert step_at_rest(replace(node, components=alive), pool(), over) == AGAIN
 
 
@@ -134,7 +134,7 @@ def test_a_module_reload_on_a_host_is_a_restart() -> None:
     assert step_at_rest(apply_step(node, step), on_host(pool()), instant()) == AGAIN
 
 
-# It comes back by itself: what is waited for until then.
+# What a node waits for until its driver is back by itself.
 
 OVERDUE = NOW - DRIVER_START
 SINCE_A_BOOT = NOW - 5
@@ -224,7 +224,7 @@ def wait_at_rest(view: NodeView, where: PoolView | None = None) -> Wait:
 def test_three_restarts_within_an_hour_stop_revalidation(
     moments: tuple[float, ...], *, waits: bool
 ) -> None:
-    restarts = tuple(NOW + one for one in moments)
+    restarts = tuple(NOW + moment for moment in moments)
     view = with_record(done(), restarts=restarts)
     view = replace(view, driver_pods=(driver_pod(NEW, started=NOW - 1.0),))
     outcome = step_at_rest(view, pool(), instant())
@@ -237,14 +237,14 @@ def test_a_driver_that_is_briefly_not_ready_has_not_restarted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "said"),
+    ("trouble", "expected"),
     [("", "hour"), ("CrashLoopBackOff", ": CrashLoopBackOff")],
 )
-def test_a_restarting_driver_reports_its_trouble(trouble: str, said: str) -> None:
+def test_a_restarting_driver_reports_its_trouble(trouble: str, expected: str) -> None:
     restarts = (NOW - 3.0, NOW - 2.0, NOW - 1.0)
     pod = driver_pod(NEW, started=NOW - 1.0, trouble=trouble)
     wait = wait_at_rest(replace(with_record(done(), restarts=restarts), driver_pods=(pod,)))
-    assert wait.detail.endswith(said)
+    assert wait.detail.endswith(expected)
 
 
 def test_a_pre_installed_driver_is_validated_in_a_new_kernel() -> None:

@@ -84,7 +84,7 @@ def test_an_upgraded_node_does_not_join() -> None:
     assert candidate_of(step_at_rest(required(), pool(standing=standing), instant())).target == NEW
 
 
-# Outside the counts of bounded harm: only who is broken already.
+# Outside the counts of bounded harm: only nodes that are broken already.
 
 OUTSIDE: dict[str, tuple[dict[str, Any], bool]] = {
     "failed on an earlier target": ({"started": True, "target": OLD}, True),
@@ -110,9 +110,9 @@ OUTSIDE: dict[str, tuple[dict[str, Any], bool]] = {
 @pytest.mark.parametrize("case", OUTSIDE)
 def test_only_a_node_broken_by_an_earlier_target_is_outside_the_counts(case: str) -> None:
     changes, outside = OUTSIDE[case]
-    said = record(state="upgrade-required", label=label_of(OLD), **changes)
-    evident = label_of(OLD) if said.evidence else ""
-    wanting = required(record=said, components=idle_components(proven=evident))
+    stored = record(state="upgrade-required", label=label_of(OLD), **changes)
+    evident = label_of(OLD) if stored.evidence else ""
+    wanting = required(record=stored, components=idle_components(proven=evident))
     assert candidate_of(step_at_rest(wanting, pool(), instant())).outside is outside
 
 
@@ -141,22 +141,24 @@ def test_a_joining_node_keeps_a_pre_installed_driver() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "said"),
+    ("held", "expected"),
     [
         (("no such image",), "no such image"),
         ((), "policy"),
     ],
 )
-def test_a_missing_target_reports_why_nothing_is_wanted(held: tuple[str, ...], said: str) -> None:
+def test_a_missing_target_reports_why_nothing_is_wanted(
+    held: tuple[str, ...], expected: str
+) -> None:
     goal = wait_of(goal_of(node(), replace(pool(), held=held), "", instant()))
     assert goal.code is WaitCode.TARGET_MISSING
-    assert said in goal.detail
+    assert expected in goal.detail
 
 
 @pytest.mark.parametrize(
-    ("detail", "said"),
+    ("detail", "expected"),
     [("no artefact", "no artefact"), ("", "ubuntu24.04")],
 )
-def test_a_missing_build_reports_its_detail(detail: str, said: str) -> None:
+def test_a_missing_build_reports_its_detail(detail: str, expected: str) -> None:
     where = with_build(pool(), readiness=Readiness.MISSING, detail=detail)
-    assert said in wait_of(goal_of(node(), where, NEW, instant())).detail
+    assert expected in wait_of(goal_of(node(), where, NEW, instant())).detail

@@ -70,10 +70,10 @@ def test_an_unavailable_node_costs_only_a_parallel_slot() -> None:
     ]
     none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
     assert granted_to(none, *nodes, candidate("works")) == ["cordoned", "gate-shut"]
-    one = open_pool(
+    where = open_pool(
         upgrade={"max_parallel_upgrades": 1, "max_unavailable": 0}, record=of_target(), base=3
     )
-    assert len(granted_to(one, *nodes)) == 1
+    assert len(granted_to(where, *nodes)) == 1
 
 
 def test_a_fleet_with_a_new_kernel_is_not_locked() -> None:
@@ -185,7 +185,7 @@ def test_an_unused_grant_counts_for_the_next() -> None:
 
 def test_grants_begin_only_as_far_as_the_current_budget_allows() -> None:
     nodes = candidates(3)
-    places = {one.uid: entry(one, since=NOW - 5) for one in nodes}
+    places = {view.uid: entry(view, since=NOW - 5) for view in nodes}
     pool = open_pool(
         upgrade={**ALL, "max_unavailable": 3}, record=of_target(), base=5, in_flight=places
     )
@@ -198,15 +198,15 @@ def test_grants_begin_only_as_far_as_the_current_budget_allows() -> None:
 
 
 def test_pools_share_nothing() -> None:
-    one = open_pool(upgrade={**ALL, "max_unavailable": 1}, record=of_target(), base=1)
-    two = replace(one, key="nvidiadriver-two", uid="other")
+    where = open_pool(upgrade={**ALL, "max_unavailable": 1}, record=of_target(), base=1)
+    two = replace(where, key="nvidiadriver-two", uid="other")
     nodes = [candidate("in-one"), candidate("in-two", pool="nvidiadriver-two")]
     record = nodes[1].record
     assert isinstance(record, NodeRecord)
     nodes[1] = replace(nodes[1], record=replace(record, pool="nvidiadriver-two"))
-    decision = decide(fleet([one, two], *nodes), instant())
+    decision = decide(fleet([where, two], *nodes), instant())
     assert {write.pool: write.granted for write in decision.rollouts} == {
-        one.key: ("in-one",),
+        where.key: ("in-one",),
         two.key: ("in-two",),
     }
 
@@ -221,4 +221,4 @@ def test_a_removal_costs_budget_and_counts_for_no_target() -> None:
     none = replace(pool, upgrade=replace(pool.upgrade, max_unavailable=0))
     assert granted_to(none, leaves) == []
     status = written(decided(pool, leaves))
-    assert [one.target for one in status.in_flight.values()] == [""]
+    assert [item.target for item in status.in_flight.values()] == [""]

@@ -31,8 +31,8 @@ from tests.unit.rollout.builders import (
 class FailingPool:
     def __init__(self, count: int, **upgrade: Any) -> None:
         self.nodes = {f"n{n:04}": candidate(f"n{n:04}") for n in range(count)}
-        made = pool(upgrade={"max_parallel_upgrades": 0, **upgrade}, status={"phase": "Complete"})
-        self.pool = replace(made, strategy=replace(made.strategy, retries=0))
+        result = pool(upgrade={"max_parallel_upgrades": 0, **upgrade}, status={"phase": "Complete"})
+        self.pool = replace(result, strategy=replace(result.strategy, retries=0))
         self.deciding = Decider(fleet(self.pool, *self.nodes.values()))
         self.started: list[str] = []
         """Uids that ever began on the new target."""
@@ -66,9 +66,9 @@ class FailingPool:
     def _begun(self, place: InFlight) -> NodeView:
         self.started.append(f"uid-{place.node}")
         record = {"token": place.token, "target": place.target}
-        made = in_flight_node("pod-restart-required", place.node, record=record)
-        assert made.lease is not None
-        return replace(made, lease=replace(made.lease, token=place.token))  # type: ignore[type-var]
+        view = in_flight_node("pod-restart-required", place.node, record=record)
+        assert view.lease is not None
+        return replace(view, lease=replace(view.lease, token=place.token))  # type: ignore[type-var]
 
     def fail(self, names: Iterable[str]) -> None:
         self._show([self._ended(name, failed(name)) for name in names])
@@ -76,15 +76,15 @@ class FailingPool:
     def prove(self, names: Iterable[str]) -> None:
         self._show([self._ended(name, done(name)) for name in names])
 
-    def _ended(self, name: str, made: NodeView) -> NodeView:
+    def _ended(self, name: str, view: NodeView) -> NodeView:
         before = self.nodes[name].record
         assert isinstance(before, NodeRecord)
-        assert isinstance(made.record, NodeRecord)
-        proof = made.record.evidence
+        assert isinstance(view.record, NodeRecord)
+        proof = view.record.evidence
         if proof is not None:
             proof = replace(proof, token=before.token)
-        record = replace(made.record, token=before.token, evidence=proof)
-        return replace(made, record=record)
+        record = replace(view.record, token=before.token, evidence=proof)
+        return replace(view, record=record)
 
     def _show(self, views: Iterable[NodeView]) -> None:
         for view in views:

@@ -94,18 +94,18 @@ WRITTEN: Final[dict[str, dict[str, Any]]] = {
 CHANGES: Final = (*PLAIN, *WRITTEN, "leased", "driverless")
 
 
-def _changed(made: NodeView, change: str) -> NodeView:
+def _changed(view: NodeView, change: str) -> NodeView:
     if change in PLAIN:
-        return replace(made, **PLAIN[change])
+        return replace(view, **PLAIN[change])
     if change == "driverless":
-        return without_driver(made)
+        return without_driver(view)
     if change == "leased":
-        lease = NodeLease(node_uid=made.uid, owner=LeaseOwner.HUMAN, token=1, since=0.0)
-        return replace(made, lease=lease)
-    if not isinstance(made.record, NodeRecord):
-        return made
-    record = replace(made.record, **WRITTEN[change])
-    return replace(made, record=record, state=record.state)
+        lease = NodeLease(node_uid=view.uid, owner=LeaseOwner.HUMAN, token=1, since=0.0)
+        return replace(view, lease=lease)
+    if not isinstance(view.record, NodeRecord):
+        return view
+    record = replace(view.record, **WRITTEN[change])
+    return replace(view, record=record, state=record.state)
 
 
 def nodes(r: Random, name: str) -> NodeView:
@@ -113,29 +113,29 @@ def nodes(r: Random, name: str) -> NodeView:
     target = r.choice(TARGETS)
     match kind:
         case "clear":
-            made = checked(required(name))
+            result = checked(required(name))
         case "bare":
-            made = checked(node(name))
+            result = checked(node(name))
         case "done":
-            made = done(name, target)
+            result = done(name, target)
         case "required":
-            made = _in_question(r, required(name))
+            result = _in_question(r, required(name))
         case "failed":
-            made = failed(name, target)
+            result = failed(name, target)
         case "broken":
-            made = checked(_changed(failed(name, OLD), "asked"))
+            result = checked(_changed(failed(name, OLD), "asked"))
         case _:
-            made = in_flight_node(r.choice(STATES), name)
+            result = in_flight_node(r.choice(STATES), name)
     for change in r.sample(CHANGES, r.choice((0, 0, 0, 1, 2))):
-        made = _changed(made, change)
-    return made
+        result = _changed(result, change)
+    return result
 
 
-def _in_question(r: Random, made: NodeView) -> NodeView:
+def _in_question(r: Random, view: NodeView) -> NodeView:
     asked = NOW - r.choice((1.0, 11.0, 65.0))
     answered = r.choice((None, asked + 0.5, asked - 70.0))
     findings = (FINDING,) if r.random() < 0.5 else ()
-    return checked(made, *findings, asked=asked, answered=answered)
+    return checked(view, *findings, asked=asked, answered=answered)
 
 
 def in_flight_entries(r: Random, name: str) -> InFlight:
@@ -174,7 +174,7 @@ def pools(r: Random, names: list[str], key: str = POOL) -> PoolView:
         in_flight={f"uid-{name}": in_flight_entries(r, name) for name in flying},
         targets={target: records(r, uids) for target in TARGETS if r.random() < 0.5},
     )
-    made = pool(
+    result = pool(
         r.choice((NEW, NEW, NEW, OLD)),
         upgrade={
             "max_parallel_upgrades": r.choice((0, 0, 1, 2)),
@@ -182,7 +182,7 @@ def pools(r: Random, names: list[str], key: str = POOL) -> PoolView:
         },
         strategy=StrategySpec(failure_threshold=r.choice(("5%", "50%", 2))),
     )
-    return replace(made, key=key, rollout=rollouts(r, status), **_odds(r, made.upgrade))
+    return replace(result, key=key, rollout=rollouts(r, status), **_odds(r, result.upgrade))
 
 
 def rollouts(r: Random, status: RolloutStatus) -> RolloutView | None:

@@ -26,9 +26,9 @@ ALL: tuple[NodeOutcome, ...] = (ACTS, WAITS, STARTS)
 
 
 def evaluation(*, leading: bool = True, frozen: bool = False, **changes: Any) -> PoolEvaluation:
-    made = evaluate_pool(open_pool(), PoolTally(), instant(), leading=True)
-    held = replace(made.constraints, leading=leading, frozen=frozen)
-    return replace(made, constraints=held, **changes)
+    evaluated = evaluate_pool(open_pool(), PoolTally(), instant(), leading=True)
+    held = replace(evaluated.constraints, leading=leading, frozen=frozen)
+    return replace(evaluated, constraints=held, **changes)
 
 
 def codes(made: PoolEvaluation, given: NodeView = NODE) -> list[WaitCode | None]:
@@ -53,11 +53,11 @@ def test_a_freeze_holds_every_outcome_but_a_node_in_place() -> None:
 def test_a_withdrawn_entry_waits_with_the_reason_of_its_pool() -> None:
     dropped = frozenset({NODE.uid})
     assert codes(evaluation(withdrawn=dropped)) == [WaitCode.BUDGET] * 3
-    stop = block_reason(WaitCode.PAUSED, "the brake is Pause", "who pulled it")
-    made = wait_of(
+    stop = block_reason(WaitCode.PAUSED, "the brake is Pause", "an administrator")
+    result = wait_of(
         constrain(NODE, WAITS, evaluation(withdrawn=dropped, blocked_by=stop), instant())
     )
-    assert (made.code, made.detail, made.who) == (stop.code, stop.detail, stop.who)
+    assert (result.code, result.detail, result.who) == (stop.code, stop.detail, stop.who)
     assert codes(evaluation(withdrawn=frozenset({"uid-of-another"}))) == [None, None, None]
 
 

@@ -54,8 +54,8 @@ class IncrementalCheck:
     def update(
         self, nodes: Iterable[NodeView] = (), pools: Iterable[PoolView] = (), *, gone: str = ""
     ) -> None:
-        there = {**self.fleet.nodes, **{one.name: one for one in nodes}}
-        keys = {**self.fleet.pools, **{one.key: one for one in pools}}
+        there = {**self.fleet.nodes, **{view.name: view for view in nodes}}
+        keys = {**self.fleet.pools, **{view.key: view for view in pools}}
         keys.pop(gone, None)
         self.fleet = fleet(list(keys.values()), *there.values())
         self.deciding.update(nodes, (), pools, [gone] if gone else ())
@@ -64,8 +64,8 @@ class IncrementalCheck:
         """Decide both ways, compare, and return the delta."""
         moment = now or instant()
         nodes = [
-            replace(one, last_wait=self._waiting.get(name))
-            for name, one in self.fleet.nodes.items()
+            replace(view, last_wait=self._waiting.get(name))
+            for name, view in self.fleet.nodes.items()
         ]
         whole = decide(fleet(list(self.fleet.pools.values()), *nodes), moment)
         news = self.deciding.decide(moment)
@@ -129,10 +129,10 @@ def test_limits_move_during_a_bus_outage() -> None:
 
 
 def test_an_expiring_entry_of_another_pool_sets_the_wake_up() -> None:
-    one = checked(node("n"), asked=NOW - 2, answered=None)
+    view = checked(node("n"), asked=NOW - 2, answered=None)
     for age, woken in ((58.0, NOW + 2), (5.0, NOW + 8)):
         place = InFlight(node="n", token=1, target=NEW, since=NOW - age)
-        kept = IncrementalCheck([HERE, with_entries(THERE, **{one.uid: place})], one)
+        kept = IncrementalCheck([HERE, with_entries(THERE, **{view.uid: place})], view)
         assert kept.decide().wake_at == woken
 
 
@@ -168,14 +168,14 @@ def test_a_node_counted_in_two_pools_follows_a_change_of_rules() -> None:
 
 
 def test_an_entry_in_another_pool_counts_there_while_it_exists() -> None:
-    one = checked(node("n"))
-    kept = IncrementalCheck([HERE, THERE], one)
+    view = checked(node("n"))
+    kept = IncrementalCheck([HERE, THERE], view)
     kept.settle(instant())
     place = InFlight(node="n", token=1, target=NEW, since=NOW - 5)
-    for places in ({one.uid: place}, {}, {one.uid: place}):
+    for places in ({view.uid: place}, {}, {view.uid: place}):
         kept.update(pools=[with_entries(THERE, **places)])
         kept.decide()
-        kept.update([replace(one, revision="51")])
+        kept.update([replace(view, revision="51")])
         kept.decide()
 
 
@@ -189,7 +189,7 @@ def test_nodes_of_a_removed_pool_belong_to_the_others() -> None:
     kept.decide()
 
 
-# What is told of it.
+# What a decision reports.
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.unit.rollout.builders import (
 )
 
 A, B = "pool-a", "pool-b"
-BOTH, NOBODYS = (A, B), ("", ())
+BOTH, NO_POOLS = (A, B), ("", ())
 
 
 def between_pools(
@@ -77,14 +77,14 @@ def test_a_node_of_a_deleted_pool_moves_unless_it_is_in_flight() -> None:
 @pytest.mark.parametrize("label", ["", label_of(NEW)])
 def test_an_unselected_node_belongs_to_the_pool_in_its_record(label: str) -> None:
     assert pools_of(between_pools(done(), B, "", label=label)) == (B, (B,))
-    assert pools_of(between_pools(done(), "of-nobody", "", label=label)) == NOBODYS
+    assert pools_of(between_pools(done(), "unknown", "", label=label)) == NO_POOLS
 
 
 def test_without_a_record_a_node_belongs_to_the_pool_of_its_driver() -> None:
     assert pools_of(without_record("", label=label_of(NEW))) == (B, (B,))
     assert pools_of(without_record("", label=label_of(OLD))) == (A, (A,))
-    assert pools_of(without_record("", label="of-nobody")) == (A, (A,))
-    assert pools_of(without_record("", label=label_of(NEW), ours=False)) == NOBODYS
+    assert pools_of(without_record("", label="unknown")) == (A, (A,))
+    assert pools_of(without_record("", label=label_of(NEW), ours=False)) == NO_POOLS
 
 
 def test_a_node_with_an_entry_also_counts_in_the_pool_of_the_entry() -> None:

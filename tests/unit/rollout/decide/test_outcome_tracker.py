@@ -49,7 +49,7 @@ def is_revisited(given: NodeView, now: Instant, place: InFlight | None = None) -
         (done(target=OLD, write_pending=True), False),
         (done(lease=lease(owner=LeaseOwner.HUMAN)), False),
     ],
-    ids=["in place", "waits", "could start", "acts", "is written", "leased by somebody"],
+    ids=["in place", "waits", "could start", "acts", "is written", "leased by a person"],
 )
 def test_an_acting_node_is_revisited_until_its_write_is_pending(
     given: NodeView, *, again: bool

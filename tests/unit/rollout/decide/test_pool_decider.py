@@ -62,13 +62,13 @@ def affected_nodes(*views: PoolView, nodes: tuple[NodeView, ...] = ()) -> set[st
     found: set[str] | None = None
     for view in views:
         book.update_view(view)
-        for one in nodes:
-            book.put(contribution_of(one, book.in_flight.get(one.uid), view.key, NOW))
+        for given in nodes:
+            book.put(contribution_of(given, book.in_flight.get(given.uid), view.key, NOW))
         found = book.evaluate(instant(), leading=True)
     return found
 
 
-# To whom it makes a difference where a pool stands.
+# Which nodes a changed pool affects.
 
 
 def test_an_unchanged_pool_affects_no_node() -> None:
@@ -106,7 +106,7 @@ def test_a_node_held_back_or_freed_is_affected() -> None:
 
 def test_a_retargeted_or_released_node_is_affected() -> None:
     nodes = tuple(in_flight_node(name=name) for name in ("first", "second"))
-    places = {one.uid: entry(one, token=TOKEN) for one in nodes}
+    places = {view.uid: entry(view, token=TOKEN) for view in nodes}
     before = with_status(replace(BASE, upgrade=open_pool(upgrade=ALL).upgrade), in_flight=places)
     after = replace(before, target=THIRD)
     for views in ((before, after), (after, before)):

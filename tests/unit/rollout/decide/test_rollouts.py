@@ -17,8 +17,10 @@ NEVER_LOADS = SteadyWorld(overrides=(WorldOverride(driver=label_of(NEW), load=Pr
 class RolloutRun:
     def __init__(self, count: int, *, world: WorldModel | None = None, runs: str = OLD) -> None:
         plans = [StageNodeSpec(name=f"n{n:02}", pool=POOL, target=runs) for n in range(count)]
-        made = pool(upgrade={"max_parallel_upgrades": 0}, status={"phase": RolloutPhase.COMPLETE})
-        self.stage = Stage([made], plans, world=world or SteadyWorld(), start=NOW, journalled=False)
+        result = pool(upgrade={"max_parallel_upgrades": 0}, status={"phase": RolloutPhase.COMPLETE})
+        self.stage = Stage(
+            [result], plans, world=world or SteadyWorld(), start=NOW, journalled=False
+        )
         self.people = UserActions(self.stage.state)
         self.faults = StageFaults(self.stage.state)
         self._seen = self.stage.fleet()

@@ -89,6 +89,6 @@ def test_no_order_of_events_leaves_a_stray_entry() -> None:
         for act in acts:
             act(scene)
         due = whole(granted=scene.granted, selected=scene.selected)
-        news, told = scene.kept.decide(instant()), [act.__name__ for act in acts]
-        assert (news.rollouts, news.budgets) == (due.rollouts, due.budgets), told
-        assert dict(scene.kept.waits) == due.waits, told
+        news, sent = scene.kept.decide(instant()), [act.__name__ for act in acts]
+        assert (news.rollouts, news.budgets) == (due.rollouts, due.budgets), sent
+        assert dict(scene.kept.waits) == due.waits, sent

@@ -26,7 +26,7 @@ def test_an_unselected_node_that_was_never_ours_is_left_alone() -> None:
     assert (decision.steps, decision.waits) == ({}, {})
 
 
-@pytest.mark.parametrize("label", [label_of(OLD), "of-nobody"])
+@pytest.mark.parametrize("label", [label_of(OLD), "unknown"])
 def test_an_unselected_node_without_a_record_reports_the_loss(label: str) -> None:
     lost = replace(done(OLD, pool=""), record=None, driver_label=label)
     decision = decided(POOL, lost)

@@ -69,9 +69,9 @@ def test_a_queued_node_waits_for_the_block_of_its_queue() -> None:
     waits.put("n", None, queue)
     assert (waits.update("n", NOW), dict(waits)) == (None, {})
     queue.set_block(block_reason(WaitCode.BUDGET, "it is full"))
-    told = waits.update("n", NOW)
-    assert told is not None
-    assert (told.code, told.detail) == (WaitCode.BUDGET, "it is full")
+    sent = waits.update("n", NOW)
+    assert sent is not None
+    assert (sent.code, sent.detail) == (WaitCode.BUDGET, "it is full")
     queue.set_block(None)
     assert (waits.update("n", NOW), dict(waits)) == (None, {})
     waits.put("n", JOBS, queue)

@@ -57,15 +57,15 @@ def foreign_node(state: str, **changes: Any) -> NodeView:
     return replace(node(state=state, loaded=LOADED, field_managers=owners), **changes)
 
 
-def adopted(made: NodeView) -> NodeApplyConfiguration:
-    step = step_of(handle_edits(made, pool(), instant()))
+def adopted(view: NodeView) -> NodeApplyConfiguration:
+    step = step_of(handle_edits(view, pool(), instant()))
     write, note = step.actions
     assert isinstance(write, WriteNode)
     assert isinstance(note, Notice)
     assert (note.kind, note.manager) == (NoticeKind.EDIT, OPERATOR)
-    assert (note.before, note.after) == (made.state, "upgrade-required")
-    later = apply_step(made, step)
-    assert later.cordoned is made.cordoned
+    assert (note.before, note.after) == (view.state, "upgrade-required")
+    later = apply_step(view, step)
+    assert later.cordoned is view.cordoned
     assert handle_edits(later, pool(), instant()) is None
     return write.applied
 
@@ -115,9 +115,9 @@ def test_a_cordon_in_a_state_without_one_stays_foreign(state: str) -> None:
 
 
 def test_an_adopted_node_is_taken_over_like_any_node_in_use() -> None:
-    made = foreign_node("upgrade-done", components=idle_components())
-    step = step_of(handle_edits(made, pool(), instant()))
-    outcome = candidate_of(step_at_rest(apply_step(made, step), pool(), instant()))
+    view = foreign_node("upgrade-done", components=idle_components())
+    step = step_of(handle_edits(view, pool(), instant()))
+    outcome = candidate_of(step_at_rest(apply_step(view, step), pool(), instant()))
     assert (outcome.operation, outcome.outside) == (Operation.TAKE_OVER, False)
 
 
@@ -125,11 +125,11 @@ def test_an_adopted_cordon_does_not_make_a_node_skipped() -> None:
     skips = replace(pool(), strategy=StrategySpec(cordoned_nodes=CordonedNodes.SKIP))
     outcomes: list[object] = []
     for before in (False, True):
-        made = foreign_node(
+        view = foreign_node(
             "drain-required", cordoned=True, initially_cordoned=before, components=idle_components()
         )
-        step = step_of(handle_edits(made, skips, instant()))
-        outcomes.append(step_at_rest(apply_step(made, step), skips, instant()))
+        step = step_of(handle_edits(view, skips, instant()))
+        outcomes.append(step_at_rest(apply_step(view, step), skips, instant()))
     ours, persons = outcomes
     assert isinstance(ours, Candidate)
     assert isinstance(persons, Wait)
@@ -167,7 +167,7 @@ LEFT: dict[str, tuple[NodeView, PoolView, Any]] = {
         pool(),
         instant(),
     ),
-    "somebody's lease cannot be read": (
+    "a foreign lease cannot be read": (
         foreign_node("upgrade-done", lease=MalformedAnnotation("{")),
         pool(),
         instant(),
@@ -177,8 +177,8 @@ LEFT: dict[str, tuple[NodeView, PoolView, Any]] = {
 
 @pytest.mark.parametrize("case", LEFT)
 def test_what_is_not_adopted(case: str) -> None:
-    made, here, now = LEFT[case]
-    assert handle_edits(made, here, now) is None
+    result, here, now = LEFT[case]
+    assert handle_edits(result, here, now) is None
 
 
 def test_a_live_foreign_operator_is_the_reported_wait() -> None:
@@ -191,10 +191,10 @@ def test_a_live_foreign_operator_is_the_reported_wait() -> None:
 
 
 def test_a_foreign_note_in_place_of_a_record_does_not_prevent_adoption() -> None:
-    made = foreign_node("upgrade-done", record=MalformedAnnotation("hello"))
+    view = foreign_node("upgrade-done", record=MalformedAnnotation("hello"))
     assert isinstance(
         handle_edits(
-            replace(made, field_managers={**made.field_managers, NodeField.RECORD: (PERSON,)}),
+            replace(view, field_managers={**view.field_managers, NodeField.RECORD: (PERSON,)}),
             pool(),
             instant(),
         ),
@@ -203,10 +203,10 @@ def test_a_foreign_note_in_place_of_a_record_does_not_prevent_adoption() -> None
 
 
 def test_adoption_keeps_a_cordon_of_ours() -> None:
-    made = foreign_node("upgrade-done", cordoned=True)
+    view = foreign_node("upgrade-done", cordoned=True)
     step = step_of(
         handle_edits(
-            replace(made, field_managers={**made.field_managers, NodeField.CORDON: (MANAGER,)}),
+            replace(view, field_managers={**view.field_managers, NodeField.CORDON: (MANAGER,)}),
             pool(),
             instant(),
         )
@@ -217,16 +217,16 @@ def test_adoption_keeps_a_cordon_of_ours() -> None:
 
 
 def test_a_driver_label_of_ours_shows_a_lost_record() -> None:
-    made = foreign_node("upgrade-done", driver_label=label_of(NEW))
-    made = replace(made, field_managers={**made.field_managers, NodeField.DRIVER: (MANAGER,)})
-    assert wait_of(handle_edits(made, pool(), instant())).code == "record-lost"
+    view = foreign_node("upgrade-done", driver_label=label_of(NEW))
+    view = replace(view, field_managers={**view.field_managers, NodeField.DRIVER: (MANAGER,)})
+    assert wait_of(handle_edits(view, pool(), instant())).code == "record-lost"
 
 
 def adopted_node(**changes: Any) -> NodeView:
     """Return a node adopted in the middle of an upgrade that had cordoned it."""
-    made = foreign_node("validation-required", cordoned=True, components=idle_components())
-    step = step_of(handle_edits(made, pool(), instant()))
-    return replace(apply_step(made, step), **changes)
+    view = foreign_node("validation-required", cordoned=True, components=idle_components())
+    step = step_of(handle_edits(view, pool(), instant()))
+    return replace(apply_step(view, step), **changes)
 
 
 def first_write_of(taken: NodeView) -> NodeApplyConfiguration:
@@ -261,7 +261,7 @@ def test_an_adopted_cordon_is_removed_with_our_fields() -> None:
 
 
 def node_write_of(step: Step) -> NodeApplyConfiguration:
-    (write,) = (one for one in step.actions if isinstance(one, WriteNode))
+    (write,) = (action for action in step.actions if isinstance(action, WriteNode))
     return write.applied
 
 

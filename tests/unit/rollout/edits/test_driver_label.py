@@ -62,7 +62,7 @@ def note(step: object) -> Notice:
 
 
 def outcome_with_idle_slots(node: NodeView, pool: PoolView, *, at: float) -> object:
-    alive = {name: replace(one, silent_at=at + HOUR) for name, one in node.components.items()}
+    alive = {name: replace(part, silent_at=at + HOUR) for name, part in node.components.items()}
     node = replace(node, components=alive)
     outcome = step_at_rest(node, pool, instant(at))
     if isinstance(outcome, Step) and not any(isinstance(a, WriteNode) for a in outcome.actions):
@@ -75,15 +75,15 @@ def test_an_edited_label_on_a_done_node_is_stamped_again_after_a_back_off(label:
     node = edited(done(), label)
     step = handle_edits(node, pool(), instant())
     applied = write(step).applied
-    made = applied.record
-    assert made is not None
-    assert (made.state, made.target, made.label) == ("upgrade-required", NEW, label_of(NEW))
-    assert (made.back_off_until, made.back_off_seconds) == (NOW + 10 * MINUTES, 10 * MINUTES)
-    assert made.evidence == evidence(NEW)
+    record = applied.record
+    assert record is not None
+    assert (record.state, record.target, record.label) == ("upgrade-required", NEW, label_of(NEW))
+    assert (record.back_off_until, record.back_off_seconds) == (NOW + 10 * MINUTES, 10 * MINUTES)
+    assert record.evidence == evidence(NEW)
     assert applied.driver_label == ""
-    told = note(step)
-    assert (told.kind, told.field, told.manager) == (NoticeKind.EDIT, "driver", PERSON)
-    assert (told.before, told.after) == (label_of(NEW), label)
+    notice = note(step)
+    assert (notice.kind, notice.field, notice.manager) == (NoticeKind.EDIT, "driver", PERSON)
+    assert (notice.before, notice.after) == (label_of(NEW), label)
     assert isinstance(step, Step)
     later = apply_step(node, step)
     assert later.driver_label == label
@@ -103,10 +103,10 @@ def test_a_new_target_ends_the_back_off() -> None:
 
 
 def test_the_back_off_doubles_where_one_was_recorded() -> None:
-    made = done()
-    record = current_record(made)
+    view = done()
+    record = current_record(view)
     assert record is not None
-    node = edited(replace(made, record=replace(record, back_off_seconds=4 * HOUR)), "")
+    node = edited(replace(view, record=replace(record, back_off_seconds=4 * HOUR)), "")
     again = write(handle_edits(node, pool(), instant())).applied.record
     assert again is not None
     assert again.back_off_seconds == 6 * HOUR
@@ -161,10 +161,14 @@ def test_a_label_edit_in_flight_restamps_and_voids_the_proof(state: str, label: 
     assert was is not None
     step = handle_edits(node, pool(), instant())
     applied = write(step).applied
-    made = applied.record
-    assert made is not None
-    assert (made.state, made.evidence, made.edits) == (UpgradeState.POD_RESTART_REQUIRED, None, 1)
-    assert (made.token, made.since, made.started) == (was.token, NOW, True)
+    record = applied.record
+    assert record is not None
+    assert (record.state, record.evidence, record.edits) == (
+        UpgradeState.POD_RESTART_REQUIRED,
+        None,
+        1,
+    )
+    assert (record.token, record.since, record.started) == (was.token, NOW, True)
     assert (applied.driver_label, applied.lease) == (label_of(NEW), node.lease)
     assert applied.unschedulable is True
     assert note(step).manager == PERSON
@@ -216,19 +220,23 @@ def test_a_label_edit_during_a_mere_validation_stamps_nothing() -> None:
 def test_a_label_edit_in_flight_leaves_the_cordon_alone() -> None:
     for operation, cordon in ((Operation.UPGRADE, True), (Operation.BRING_UP, None)):
         step = step_after_label_edit(node_at_restart(operation))
-        (write,) = (one for one in step.actions if isinstance(one, WriteNode))
+        (write,) = (action for action in step.actions if isinstance(action, WriteNode))
         assert write.applied.unschedulable is cordon
 
 
 def test_a_label_edit_notice_names_the_old_and_the_restored_label() -> None:
     for label, was in (("another", "another"), ("", "removed")):
         (note,) = (
-            one for one in step_after_label_edit(done(), label).actions if isinstance(one, Notice)
+            action
+            for action in step_after_label_edit(done(), label).actions
+            if isinstance(action, Notice)
         )
         assert was in note.message
         assert label_of(NEW) in note.message
     removal = in_flight_node(
         "pod-restart-required", record={"operation": Operation.REMOVE, "target": "", "label": ""}
     )
-    (note,) = (one for one in step_after_label_edit(removal).actions if isinstance(one, Notice))
+    (note,) = (
+        action for action in step_after_label_edit(removal).actions if isinstance(action, Notice)
+    )
     assert "target" not in note.message.partition("restored")[2]

@@ -65,17 +65,17 @@ def without(node: NodeView, *fields: NodeField) -> NodeView:
     return replace(node, field_managers=owners)
 
 
-def no_record(made: NodeView) -> NodeView:
-    return replace(without(made, NodeField.RECORD), record=None)
+def no_record(view: NodeView) -> NodeView:
+    return replace(without(view, NodeField.RECORD), record=None)
 
 
-def no_lease(made: NodeView) -> NodeView:
-    return replace(without(made, NodeField.LEASE), lease=None)
+def no_lease(view: NodeView) -> NodeView:
+    return replace(without(view, NodeField.LEASE), lease=None)
 
 
-def with_token(made: NodeView, token: int) -> NodeView:
+def with_token(view: NodeView, token: int) -> NodeView:
     held = component(command(Quiesce(), order=(token, 1)))
-    return replace(made, components={**made.components, "plugin": held})
+    return replace(view, components={**view.components, "plugin": held})
 
 
 IN_FLIGHT = granted(pool(), node())
@@ -95,14 +95,14 @@ LOST: dict[str, tuple[NodeView, PoolView]] = {
         pool(),
     ),
     "garbled, done": (done(record=MalformedAnnotation("not JSON")), pool()),
-    "garbled by somebody, with a lease of ours": (
+    "garbled by a person, with a lease of ours": (
         replace(
             in_flight_node("drain-required", field_managers={NodeField.RECORD: (PERSON,)}),
             record=MalformedAnnotation("{"),
         ),
         pool(),
     ),
-    "garbled by somebody, who then removed the state": (
+    "garbled by a person, with the state removed": (
         replace(
             without(done(), NodeField.STATE),
             record=MalformedAnnotation("{"),
@@ -111,7 +111,7 @@ LOST: dict[str, tuple[NodeView, PoolView]] = {
         ),
         pool(),
     ),
-    "rewritten by somebody": (
+    "rewritten by a person": (
         done(field_managers={**done().field_managers, NodeField.RECORD: (PERSON,)}),
         pool(),
     ),
@@ -159,9 +159,9 @@ STRIPPED = no_lease(in_flight_node("pod-restart-required", components=COMMANDED)
 def test_commands_that_have_not_begun_are_withdrawn_without_a_lease() -> None:
     step = step_of(handle_edits(STRIPPED, pool(), instant()))
     slots = [action for action in step.actions if isinstance(action, WriteSlot)]
-    told = {action.component: action.command for action in slots}
-    assert told.keys() == {"driver", "telemetry"}
-    for slot in told.values():
+    commands = {action.component: action.command for action in slots}
+    assert commands.keys() == {"driver", "telemetry"}
+    for slot in commands.values():
         assert (slot.kind, slot.open()) == ("idle", Idle())
         assert slot.order > (TOKEN, 1)
     assert "driver, telemetry" in step.because
@@ -218,11 +218,11 @@ NOT_LOST: dict[str, tuple[NodeView, PoolView]] = {
         ),
         pool(),
     ),
-    "a record that somebody has too": (
+    "a record that a person owns too": (
         done(field_managers={**done().field_managers, NodeField.RECORD: (MANAGER, PERSON)}),
         pool(),
     ),
-    "nobody knows who owns what": (done(field_managers={}), pool()),
+    "no field has a known owner": (done(field_managers={}), pool()),
     "its lease was taken over by a person": (
         in_flight_node("drain-required", lease=lease(owner=LeaseOwner.HUMAN)),
         pool(),
@@ -231,7 +231,7 @@ NOT_LOST: dict[str, tuple[NodeView, PoolView]] = {
         no_record(done(lease=lease(owner=LeaseOwner.HUMAN))),
         pool(),
     ),
-    "somebody's note in place of a record, on a node that was never ours": (
+    "a foreign note in place of a record, on a node that was never ours": (
         node(record=MalformedAnnotation("hello"), field_managers={NodeField.RECORD: (PERSON,)}),
         pool(),
     ),
@@ -264,33 +264,33 @@ def test_a_stripped_node_with_the_right_label_starts_over() -> None:
     assert candidate_of(step_at_rest(shut, here, instant())).operation is Operation.BRING_UP
 
 
-# What a person then asks for.
+# Requests of a person.
 
 
 def requesting(case: str, request: NodeRequest) -> NodeView:
-    made, _ = LOST[case]
-    owners = {**made.field_managers, NodeField.REQUEST: (PERSON,)}
+    result, _ = LOST[case]
+    owners = {**result.field_managers, NodeField.REQUEST: (PERSON,)}
     return replace(
-        made, request=request, field_managers=owners, last_managers={NodeField.REQUEST: PERSON}
+        result, request=request, field_managers=owners, last_managers={NodeField.REQUEST: PERSON}
     )
 
 
 def answer(node: NodeView, here: PoolView) -> tuple[NodeApplyConfiguration, Notice, NodeView]:
     step = step_of(handle_edits(node, here, instant()))
-    write, told = step.actions
+    write, sent = step.actions
     assert isinstance(write, WriteNode)
-    assert isinstance(told, Notice)
+    assert isinstance(sent, Notice)
     assert write.applied.cleared[0] == REQUEST_ANNOTATION
-    assert (told.kind, told.field, told.manager) == (NoticeKind.REQUEST, "request", PERSON)
+    assert (sent.kind, sent.field, sent.manager) == (NoticeKind.REQUEST, "request", PERSON)
     later = apply_step(node, step)
     assert later.request is None
-    return write.applied, told, later
+    return write.applied, sent, later
 
 
 ADOPTED = {
     "gone, done": ("upgrade-done", False),
     "garbled, done": ("upgrade-done", False),
-    "rewritten by somebody": ("upgrade-done", False),
+    "rewritten by a person": ("upgrade-done", False),
     "gone, failed": ("upgrade-failed", True),
     "gone, stamped": ("upgrade-required", False),
     "gone, in flight": ("upgrade-required", False),
@@ -305,11 +305,19 @@ def test_adoption_follows_the_labels_with_nothing_proven(case: str) -> None:
     node = requesting(case, NodeRequest.ADOPT)
     here = LOST[case][1]
     applied, _, later = answer(node, here)
-    made = applied.record
-    assert made is not None
-    assert (made.state, made.started, made.evidence) == (state, started, None)
-    assert (made.node_uid, made.pool, made.label) == (node.uid, POOL, node.driver_label)
-    assert made.token >= TOKEN
+    written = applied.record
+    assert written is not None
+    assert (written.state, written.started, written.evidence) == (
+        state,
+        started,
+        None,
+    )
+    assert (written.node_uid, written.pool, written.label) == (
+        node.uid,
+        POOL,
+        node.driver_label,
+    )
+    assert written.token >= TOKEN
     assert applied.driver_label == node.driver_label
     assert applied.lease is None
     assert applied.unschedulable is (True if node.cordoned else None)
@@ -319,23 +327,23 @@ def test_adoption_follows_the_labels_with_nothing_proven(case: str) -> None:
 
 @pytest.mark.parametrize("known_to", ["record", "lease", "agent", "slot", "standing", "Rollout"])
 def test_adoption_continues_from_the_highest_known_token(known_to: str) -> None:
-    made, here, high = requesting("the lease is garbled", NodeRequest.ADOPT), pool(), TOKEN + 30
-    assert isinstance(made.record, NodeRecord)
-    place = InFlight(node=made.name, token=high, target=NEW, since=NOW)
+    result, here, high = requesting("the lease is garbled", NodeRequest.ADOPT), pool(), TOKEN + 30
+    assert isinstance(result.record, NodeRecord)
+    place = InFlight(node=result.name, token=high, target=NEW, since=NOW)
     match known_to:
         case "record":
-            made = replace(made, record=replace(made.record, token=high))
+            result = replace(result, record=replace(result.record, token=high))
         case "lease":
-            made = replace(made, record=None, lease=lease(token=high))
+            result = replace(result, record=None, lease=lease(token=high))
         case "agent":
-            made = replace(made, components={"driver": component(highest_order=Order(high, 1))})
+            result = replace(result, components={"driver": component(highest_order=Order(high, 1))})
         case "slot":
-            made = with_token(made, high)
+            result = with_token(result, high)
         case "standing":
-            here = granted(here, made, token=high)
+            here = granted(here, result, token=high)
         case _:
-            here = pool(status={"in_flight": {made.uid: place}})
-    applied, _, _ = answer(made, here)
+            here = pool(status={"in_flight": {result.uid: place}})
+    applied, _, _ = answer(result, here)
     assert applied.record is not None
     assert applied.record.token == high
 
@@ -356,11 +364,11 @@ def test_adoption_finds_the_target_of_the_label() -> None:
 
 def test_forget_keeps_a_wanted_label_and_our_cordon() -> None:
     case = "the lease is garbled"
-    applied, told, later = answer(requesting(case, NodeRequest.FORGET), pool())
+    applied, sent, later = answer(requesting(case, NodeRequest.FORGET), pool())
     assert applied == NodeApplyConfiguration(
         driver_label=label_of(NEW), unschedulable=True, cleared=(REQUEST_ANNOTATION,)
     )
-    assert "driver label" not in told.message
+    assert "driver label" not in sent.message
     assert later.cordoned
     assert handle_edits(later, pool(), instant()) is None
 
@@ -368,19 +376,19 @@ def test_forget_keeps_a_wanted_label_and_our_cordon() -> None:
 @pytest.mark.parametrize("request_", [NodeRequest.ADOPT, NodeRequest.FORGET])
 def test_adopt_and_forget_remove_fields_that_others_overwrote(request_: NodeRequest) -> None:
     """A field left out of an apply would stay for ever."""
-    case = "garbled by somebody, who then removed the state"
-    made = requesting(case, request_)
-    made = replace(
-        made,
+    case = "garbled by a person, with the state removed"
+    result = requesting(case, request_)
+    result = replace(
+        result,
         state="nonsense",
         lease=MalformedAnnotation("{"),
         field_managers={
-            **made.field_managers,
+            **result.field_managers,
             NodeField.STATE: (PERSON,),
             NodeField.LEASE: (PERSON,),
         },
     )
-    _, _, later = answer(made, pool())
+    _, _, later = answer(result, pool())
     assert later.lease is None
     assert not isinstance(later.record, MalformedAnnotation)
     assert later.state == ("upgrade-required" if request_ is NodeRequest.ADOPT else "")
@@ -388,16 +396,16 @@ def test_adopt_and_forget_remove_fields_that_others_overwrote(request_: NodeRequ
 
 
 def test_forget_drops_a_label_that_is_not_wanted() -> None:
-    applied, told, later = answer(requesting("gone, done", NodeRequest.FORGET), pool())
+    applied, sent, later = answer(requesting("gone, done", NodeRequest.FORGET), pool())
     assert applied == NodeApplyConfiguration(cleared=(REQUEST_ANNOTATION,))
-    assert "driver label" in told.message
+    assert "driver label" in sent.message
     assert handle_edits(later, pool(), instant()) is None
     assert candidate_of(step_at_rest(later, pool(), instant())).operation is Operation.TAKE_OVER
 
 
 def test_a_state_beside_the_record_of_an_earlier_node_is_void() -> None:
-    said = record(node_uid="uid-of-earlier")
-    assert handle_edits(node(record=said, state="upgrade-done"), pool(), instant()) is None
+    stored = record(node_uid="uid-of-earlier")
+    assert handle_edits(node(record=stored, state="upgrade-done"), pool(), instant()) is None
 
 
 def loss_reason(view: NodeView) -> str:
@@ -458,28 +466,30 @@ def test_a_report_or_slot_with_the_granted_token_shows_a_lost_record(
     highest: int, slot: int, uid: str, *, begun: bool
 ) -> None:
     order = (slot, 1)
-    told = replace(command(Idle(), order=order), node_uid=uid) if slot else None
-    part = component(told, highest_order=Order(highest, 1))
+    taken = replace(command(Idle(), order=order), node_uid=uid) if slot else None
+    part = component(taken, highest_order=Order(highest, 1))
     view = node(components={"driver": part})
     outcome = handle_edits(view, granted(pool(), view, token=TOKEN), instant())
     assert isinstance(outcome, Wait) is begun
 
 
 def test_tokens_of_an_earlier_node_do_not_count() -> None:
-    told = component(command(Idle(), order=(TOKEN, 1)), highest_order=Order(0, 0))
-    view = done(components={"driver": told})
+    part = component(command(Idle(), order=(TOKEN, 1)), highest_order=Order(0, 0))
+    view = done(components={"driver": part})
     assert highest_token(view, pool()) == TOKEN
     assert highest_token(replace(view, uid="uid-new"), pool()) == 0
 
 
-@pytest.mark.parametrize(("state", "said"), [("upgrade-done", "upgrade-done"), ("", "no state")])
-def test_adoption_keeps_the_state_label_as_the_cause(state: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "expected"), [("upgrade-done", "upgrade-done"), ("", "no state")]
+)
+def test_adoption_keeps_the_state_label_as_the_cause(state: str, expected: str) -> None:
     view = with_request(no_record(failed(target=OLD, state=state)), NodeRequest.ADOPT)
     assert applied_by(view).record.cause.startswith(f"adopted by {PERSON} in ")
-    assert applied_by(view).record.cause.endswith(said)
+    assert applied_by(view).record.cause.endswith(expected)
 
 
 def applied_by(view: NodeView) -> Any:
     step = step_of(handle_edits(view, pool(), instant()))
-    (write,) = (one for one in step.actions if isinstance(one, WriteNode))
+    (write,) = (action for action in step.actions if isinstance(action, WriteNode))
     return write.applied

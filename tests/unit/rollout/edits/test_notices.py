@@ -55,17 +55,17 @@ SAID: dict[str, tuple[NodeView, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("what", SAID)
 def test_a_second_edit_names_what_to_restore(what: str) -> None:
-    view, said = SAID[what]
+    view, text = SAID[what]
     record = current_record(view)
     assert record is not None
     writers = {NodeField.STATE: PERSON, NodeField.DRIVER: "argocd"}
     wait = second_edit_wait(replace(view, last_managers=writers), record, instant())
     detail = wait.detail.partition("attempt: ")[2]
-    assert bool(detail) is bool(said)
-    assert [part for part in said if part not in detail] == []
+    assert bool(detail) is bool(text)
+    assert [part for part in text if part not in detail] == []
     assert (STATE_LABEL in detail, DRIVER_LABEL in detail) == (
-        any(STATE_LABEL in part for part in said),
-        any(DRIVER_LABEL in part for part in said),
+        any(STATE_LABEL in part for part in text),
+        any(DRIVER_LABEL in part for part in text),
     )
     assert (wait.since, wait.until) == (NOW, None)
     if what == "both":

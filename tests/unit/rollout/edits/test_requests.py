@@ -31,17 +31,17 @@ from tests.unit.rollout.outcomes import step_of
 WAIVED = NodeRequest.WITHOUT_PREFLIGHT
 
 
-def with_request(made: NodeView, request: NodeRequest) -> NodeView:
-    owners = {**made.field_managers, NodeField.REQUEST: (PERSON,)}
-    return replace(made, request=request, field_managers=owners)
+def with_request(view: NodeView, request: NodeRequest) -> NodeView:
+    owners = {**view.field_managers, NodeField.REQUEST: (PERSON,)}
+    return replace(view, request=request, field_managers=owners)
 
 
-def consumed(made: NodeView) -> tuple[WriteNode, Notice]:
-    step = step_of(handle_edits(made, pool(), instant()))
+def consumed(view: NodeView) -> tuple[WriteNode, Notice]:
+    step = step_of(handle_edits(view, pool(), instant()))
     write, note = step.actions
     assert isinstance(write, WriteNode)
     assert isinstance(note, Notice)
-    later = apply_step(made, step)
+    later = apply_step(view, step)
     assert handle_edits(later, pool(), instant()) is None
     return write, note
 
@@ -58,13 +58,13 @@ NEEDLESS = {
 
 @pytest.mark.parametrize("case", NEEDLESS)
 def test_a_needless_request_is_removed_without_other_changes(case: str) -> None:
-    made = NEEDLESS[case]
-    write, note = consumed(made)
+    result = NEEDLESS[case]
+    write, note = consumed(result)
     assert write.applied.cleared == (REQUEST_ANNOTATION,)
-    assert write.applied.record == current_record(made)
-    assert write.applied.lease == made.lease
-    assert (write.applied.state, write.applied.driver_label) == (made.state, made.driver_label)
-    assert write.applied.unschedulable is (True if made.cordoned else None)
+    assert write.applied.record == current_record(result)
+    assert write.applied.lease == result.lease
+    assert (write.applied.state, write.applied.driver_label) == (result.state, result.driver_label)
+    assert write.applied.unschedulable is (True if result.cordoned else None)
     assert (note.kind, note.field, note.manager) == (NoticeKind.REQUEST, "request", PERSON)
     assert note.message
 
@@ -94,10 +94,10 @@ def test_a_start_consumes_the_requests_that_it_fulfils() -> None:
 # The GPU Operator's annotation.
 
 
-@pytest.mark.parametrize("made", [done(), failed(), required(), done(target=OLD)])
-def test_the_requested_annotation_acts_as_a_retry(made: NodeView) -> None:
-    owners = {**made.field_managers, NodeField.REQUESTED: (OPERATOR,)}
-    wanting = replace(made, requested=True, field_managers=owners)
+@pytest.mark.parametrize("view", [done(), failed(), required(), done(target=OLD)])
+def test_the_requested_annotation_acts_as_a_retry(view: NodeView) -> None:
+    owners = {**view.field_managers, NodeField.REQUESTED: (OPERATOR,)}
+    wanting = replace(view, requested=True, field_managers=owners)
     write, note = consumed(wanting)
     assert write.applied.cleared == (REQUESTED_ANNOTATION,)
     record = write.applied.record
@@ -118,15 +118,15 @@ def test_a_request_to_a_live_foreign_operator_is_left_alone() -> None:
 
 
 def test_both_kinds_of_retry_requests_are_one_retry() -> None:
-    made = done(requested=True)
-    twice = replace(made, state="upgrade-required")
+    view = done(requested=True)
+    twice = replace(view, state="upgrade-required")
     write, _ = consumed(twice)
     assert write.applied.cleared == (REQUESTED_ANNOTATION,)
 
 
 def applied_by(view: NodeView) -> Any:
     step = step_of(handle_edits(view, pool(), instant()))
-    (write,) = (one for one in step.actions if isinstance(one, WriteNode))
+    (write,) = (action for action in step.actions if isinstance(action, WriteNode))
     return write.applied
 
 

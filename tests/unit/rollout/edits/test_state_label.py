@@ -74,14 +74,18 @@ def test_upgrade_required_on_a_finished_node_is_a_retry(case: str) -> None:
     ended, proof = RETRIED[case]
     node = edited(ended, "upgrade-required")
     step = handle_edits(node, pool(), instant())
-    made = write(step).applied.record
-    assert made is not None
-    assert (made.state, made.asked, made.since) == ("upgrade-required", True, NOW)
-    assert made.cause.endswith(f" by {PERSON}")
-    assert made.evidence == proof
+    record = write(step).applied.record
+    assert record is not None
+    assert (record.state, record.asked, record.since) == ("upgrade-required", True, NOW)
+    assert record.cause.endswith(f" by {PERSON}")
+    assert record.evidence == proof
     assert write(step).applied.unschedulable is (True if ended.cordoned else None)
-    told = note(step)
-    assert (told.kind, told.manager, told.after) == (NoticeKind.REQUEST, PERSON, "upgrade-required")
+    notice = note(step)
+    assert (notice.kind, notice.manager, notice.after) == (
+        NoticeKind.REQUEST,
+        PERSON,
+        "upgrade-required",
+    )
     assert isinstance(step, Step)
     later = apply_step(node, step)
     assert handle_edits(later, pool(), instant()) is None
@@ -96,14 +100,14 @@ def test_a_requested_retry_is_done_despite_matching_evidence() -> None:
 
 
 def test_a_retry_ends_back_off_and_restarts() -> None:
-    made = done()
-    record = current_record(made)
+    view = done()
+    record = current_record(view)
     assert record is not None
     burdened = replace(
         record, back_off_until=NOW + 9, back_off_seconds=600.0, restarts=(NOW,), edits=1
     )
     step = handle_edits(
-        edited(replace(made, record=burdened), "upgrade-required"), pool(), instant()
+        edited(replace(view, record=burdened), "upgrade-required"), pool(), instant()
     )
     cleared = write(step).applied.record
     assert cleared is not None
@@ -147,9 +151,9 @@ def test_any_other_edit_is_reverted_once_and_reported(
     assert (applied.state, applied.lease) == (was.state, node.lease)
     assert applied.driver_label == node.driver_label
     assert applied.unschedulable is (True if node.cordoned else None)
-    told = note(step)
-    assert (told.kind, told.field, told.manager) == (NoticeKind.EDIT, "state", PERSON)
-    assert (told.before, told.after) == (was.state, state)
+    notice = note(step)
+    assert (notice.kind, notice.field, notice.manager) == (NoticeKind.EDIT, "state", PERSON)
+    assert (notice.before, notice.after) == (was.state, state)
     assert isinstance(step, Step)
     back = apply_step(touched, step)
     assert handle_edits(back, pool(), instant()) is None
@@ -165,20 +169,20 @@ def test_a_removed_label_has_no_known_manager() -> None:
 
 
 def test_a_stamp_keeps_the_edit_count() -> None:
-    made = done(target=OLD)
-    record = current_record(made)
+    view = done(target=OLD)
+    record = current_record(view)
     assert record is not None
-    step = step_at_rest(replace(made, record=replace(record, edits=1)), pool(), instant())
+    step = step_at_rest(replace(view, record=replace(record, edits=1)), pool(), instant())
     stamped = write(step).applied.record
     assert stamped is not None
     assert stamped.edits == 1
 
 
 def test_a_retry_is_accepted_after_two_edits() -> None:
-    made = failed()
-    record = current_record(made)
+    view = failed()
+    record = current_record(view)
     assert record is not None
-    twice = replace(made, record=replace(record, edits=1))
+    twice = replace(view, record=replace(record, edits=1))
     assert isinstance(handle_edits(edited(twice, "upgrade-done"), pool(), instant()), Wait)
     step = handle_edits(edited(twice, "upgrade-required"), pool(), instant())
     assert write(step).applied.state == UpgradeState.UPGRADE_REQUIRED
@@ -224,7 +228,7 @@ def node_at_restart(operation: Operation) -> NodeView:
 
 def applied_by(view: NodeView) -> Any:
     step = step_of(handle_edits(view, pool(), instant()))
-    (write,) = (one for one in step.actions if isinstance(one, WriteNode))
+    (write,) = (action for action in step.actions if isinstance(action, WriteNode))
     return write.applied
 
 
@@ -237,7 +241,7 @@ def state_edited(view: NodeView, state: str, **record: object) -> NodeView:
 @pytest.mark.parametrize(("state", "was"), [("drain-required", "drain-required"), ("", "removed")])
 def test_a_state_edit_notice_names_the_old_and_the_restored_state(state: str, was: str) -> None:
     step = step_of(handle_edits(state_edited(failed(), state), pool(), instant()))
-    (note,) = (one for one in step.actions if isinstance(one, Notice))
+    (note,) = (action for action in step.actions if isinstance(action, Notice))
     assert was in note.message
     assert "upgrade-failed" in note.message
 

@@ -38,7 +38,7 @@ UNPROVEN = TargetRecord(threshold=2)
 
 def in_flight(*nodes: NodeView, **changes: object) -> dict[str, InFlight]:
     """Return the entries of nodes leased under the token of `in_flight_node`."""
-    return {one.uid: replace(entry(one, token=7), **changes) for one in nodes}
+    return {view.uid: replace(entry(view, token=7), **changes) for view in nodes}
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_the_threshold_is_fixed_at_the_first_grant() -> None:
 
 def test_after_the_proof_only_the_budget_limits() -> None:
     proof = [done("first"), done("second")]
-    places = {one.uid: replace(entry(one), token=7) for one in proof}
+    places = {view.uid: replace(entry(view), token=7) for view in proof}
     pool = open_pool(
         upgrade=ALL, base=9, record=UNPROVEN, in_flight=places, phase=RolloutPhase.PROVING
     )
@@ -209,9 +209,9 @@ def test_no_retry_starts_beyond_the_proof_slots() -> None:
 
 
 def _required_again(name: str, target: str, **changes: object) -> NodeView:
-    made = failed(name, target)
+    view = failed(name, target)
     return replace(
-        with_record(made, state="upgrade-required", asked=True, **changes), state="upgrade-required"
+        with_record(view, state="upgrade-required", asked=True, **changes), state="upgrade-required"
     )
 
 

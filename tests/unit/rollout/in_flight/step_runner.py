@@ -40,8 +40,8 @@ def in_flight(
     """Return a node in this state under a lease newer than its slots."""
     held = lease(token=TOKEN)
     old = None if state in STARTED else evidence(OLD)
-    said = {"token": TOKEN, "evidence": old, **(record or {})}
-    view = in_flight_node(state, record=said, **changes)
+    fields = {"token": TOKEN, "evidence": old, **(record or {})}
+    view = in_flight_node(state, record=fields, **changes)
     return replace(view, lease=replace(held, since=NOW - 60))
 
 
@@ -120,7 +120,7 @@ def with_beats(node: NodeView, at: float) -> NodeView:
 
 
 def new_pod(node: NodeView, at: float = NOW, **changes: object) -> DriverPod:
-    made = DriverPod(
+    result = DriverPod(
         namespace="gpu-operator",
         name=f"driver-{node.name}-{int(at)}",
         uid=f"pod-{node.driver_label}-{at:.0f}-{node.boot_id}",
@@ -128,10 +128,10 @@ def new_pod(node: NodeView, at: float = NOW, **changes: object) -> DriverPod:
         ready=True,
         started=at,
     )
-    return replace(made, **changes)
+    return replace(result, **changes)
 
 
-# The cluster and the agents, all well.
+# The cluster and the agents, all healthy.
 
 
 def react(node: NodeView, now: Instant) -> NodeView:
@@ -191,7 +191,7 @@ def proof(node: NodeView, at: float, **changes: object) -> NodeView:
     started = node.loaded.loaded_at if node.loaded is not None else 0.0
     if pod is not None and pod.started is not None:
         started = pod.started
-    made = evidence(
+    result = evidence(
         node=node.name,
         token=slot.token,
         op=slot.op,
@@ -202,7 +202,7 @@ def proof(node: NodeView, at: float, **changes: object) -> NodeView:
         driver_started=started,
         at=at,
     )
-    return replace(node, evidence=replace(made, **changes))
+    return replace(node, evidence=replace(result, **changes))
 
 
 def _validated(node: NodeView, body: Validate, now: Instant) -> NodeView:

@@ -137,9 +137,9 @@ def check_step(before: NodeView, outcome: Step) -> None:
     for action in outcome.actions:
         if isinstance(action, WriteSlot):
             slot = before.components[action.component].slot
-            told = action.command
-            assert slot is None or told.order >= slot.order
-            if told.kind == "swap" and (slot is None or told.order != slot.order):
+            sent = action.command
+            assert slot is None or sent.order >= slot.order
+            if sent.kind == "swap" and (slot is None or sent.order != slot.order):
                 assert not any(is_old_pod(record, pod) for pod in before.driver_pods)
         if isinstance(action, WriteNode):
             _check_node_write(before, record, action)
@@ -160,8 +160,8 @@ def _check_node_write(before: NodeView, record: NodeRecord, action: WriteNode) -
     if applied.state == UpgradeState.UPGRADE_FAILED:
         driver = before.components["driver"]
         changed = record.started or record.operation is Operation.VALIDATE
-        told = driver.slot is not None and driver.slot.open() == Idle()
-        assert not changed or told
+        sent = driver.slot is not None and driver.slot.open() == Idle()
+        assert not changed or sent
         assert applied.record is not None
         assert applied.record.cause
     if applied.lease is None and applied.unschedulable is None:

@@ -143,7 +143,7 @@ def test_on_a_host_the_agent_installs_the_artefact_of_the_target() -> None:
     [
         ("old-driver", "container 7", WaitCode.OLD_DRIVER, NOW + 120),
         ("unload", "pid 12 (python)", WaitCode.UNLOAD, NOW + 120),
-        ("gate", "nobody asks", WaitCode.GATE, END),
+        ("gate", "no pod asks", WaitCode.GATE, END),
         ("driver-start", "compiling", WaitCode.DRIVER_START, END),
     ],
 )
@@ -162,11 +162,11 @@ def test_the_gate_and_the_kubelet_are_quoted() -> None:
 
 
 def test_a_swap_that_has_not_begun() -> None:
-    told = swapping(WAITS_AT_GATE)
-    refuses = refusing(told, RefusalCode.JOURNAL)
+    taken = swapping(WAITS_AT_GATE)
+    refuses = refusing(taken, RefusalCode.JOURNAL)
     for view, code in (
-        (told, WaitCode.UNLOAD),
-        (silenced(told, "driver"), WaitCode.GATE),
+        (taken, WaitCode.UNLOAD),
+        (silenced(taken, "driver"), WaitCode.GATE),
         (refuses, WaitCode.GATE),
     ):
         wait = wait_of(outcome_of(view))
@@ -232,7 +232,7 @@ def test_a_recreated_pod_is_admitted_by_a_new_swap() -> None:
     assert wait_of(outcome_of(replace(view, gate=admitted))).code == WaitCode.DRIVER_START
 
 
-# What is seen to before the swap.
+# What precedes the swap.
 
 
 def test_resumed_components_are_quiesced_again_before_an_unload() -> None:

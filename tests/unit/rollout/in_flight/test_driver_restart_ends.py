@@ -182,38 +182,38 @@ def cause_at_limit(view: NodeView) -> str:
 def test_the_start_limit_reports_an_unsent_swap() -> None:
     view = swapping(WAITS_AT_GATE)
     parts = {name: part for name, part in view.components.items() if name != "driver"}
-    said = cause_at_limit(replace(view, components=parts))
-    assert said == cause_at_limit(restarting(WAITS_AT_GATE))
+    text = cause_at_limit(replace(view, components=parts))
+    assert text == cause_at_limit(restarting(WAITS_AT_GATE))
 
 
 def test_the_start_limit_reports_a_swap_that_has_not_begun() -> None:
-    said = cause_at_limit(swapping(WAITS_AT_GATE))
-    assert said.startswith("driver-start: ")
-    assert said.endswith(" swap 8.1")
+    text = cause_at_limit(swapping(WAITS_AT_GATE))
+    assert text.startswith("driver-start: ")
+    assert text.endswith(" swap 8.1")
 
 
 @pytest.mark.parametrize(
-    ("phase", "said"), [("gate", "gate: the label differs"), ("driver-start", "driver-start")]
+    ("phase", "expected"), [("gate", "gate: the label differs"), ("driver-start", "driver-start")]
 )
-def test_the_gate_is_quoted_only_in_the_gate_phase(phase: str, said: str) -> None:
+def test_the_gate_is_quoted_only_in_the_gate_phase(phase: str, expected: str) -> None:
     view = at_phase(swapping(WAITS_AT_GATE), "driver", phase)
     view = replace(view, gate=Gate(why="the label differs"))
-    assert cause_at_limit(view) == f"driver-start: {said}"
+    assert cause_at_limit(view) == f"driver-start: {expected}"
 
 
 @pytest.mark.parametrize(
-    ("pods", "said"),
+    ("pods", "expected"),
     [
         ((), "driver pod"),
         ((WAITS_AT_GATE,), "gpu-operator/driver-target-new-node-1"),
         ((driver_pod(NEW),), "modules"),
     ],
 )
-def test_the_start_limit_reports_what_is_missing_after_the_swap(pods: Any, said: str) -> None:
+def test_the_start_limit_reports_what_is_missing_after_the_swap(pods: Any, expected: str) -> None:
     view = replace(with_results(swapping(*pods), "driver"), loaded=None)
     cause = cause_at_limit(view)
     assert cause.startswith("driver-start: ")
-    assert said in cause
+    assert expected in cause
 
 
 def test_on_a_host_no_driver_pod_is_reported_missing() -> None:

@@ -203,20 +203,20 @@ def test_unknown_pods_are_not_gone() -> None:
 
 
 def test_a_running_eviction_is_not_requested_again() -> None:
-    one, two = work("a"), work("b")
-    view = evicting(S.POD_DELETION_REQUIRED, one, two)
-    assert evicted(outcome_of(view)).pods == refs(one, two)
-    assert wait_of(outcome_of(with_evictions(view, one, two))).detail.endswith("ml/a, ml/b")
+    item, two = work("a"), work("b")
+    view = evicting(S.POD_DELETION_REQUIRED, item, two)
+    assert evicted(outcome_of(view)).pods == refs(item, two)
+    assert wait_of(outcome_of(with_evictions(view, item, two))).detail.endswith("ml/a, ml/b")
 
 
 def test_an_eviction_follows_arriving_and_exempted_pods() -> None:
-    one, two = work("a"), work("b")
-    view = evicting(S.POD_DELETION_REQUIRED, one, two)
-    assert evicted(outcome_of(with_evictions(view, one))).pods == refs(one, two)
+    item, two = work("a"), work("b")
+    view = evicting(S.POD_DELETION_REQUIRED, item, two)
+    assert evicted(outcome_of(with_evictions(view, item))).pods == refs(item, two)
     spared = evicting(
-        S.POD_DELETION_REQUIRED, one, replace(two, exemption=EvictionExemption.DRAIN_SKIP)
+        S.POD_DELETION_REQUIRED, item, replace(two, exemption=EvictionExemption.DRAIN_SKIP)
     )
-    assert evicted(outcome_of(with_evictions(spared, one, two))).pods == refs(one)
+    assert evicted(outcome_of(with_evictions(spared, item, two))).pods == refs(item)
 
 
 def test_an_eviction_without_pods_is_cancelled() -> None:
@@ -302,7 +302,7 @@ def test_an_eviction_without_a_limit_never_ends() -> None:
     assert wait_of(outcome_of(view, NOW + 1e8)).until is None
 
 
-# A cordon that somebody takes away.
+# A cordon that is taken away.
 
 
 @pytest.mark.parametrize(
@@ -430,8 +430,8 @@ def test_after_the_limit_pods_are_deleted_by_force_once() -> None:
     mixed = replace(
         view, evictions=(*again.evictions, *emptying.with_evictions(view, gone).evictions)
     )
-    for one in (again, mixed):
-        assert wait_of(forced(one)).detail.endswith("ml/train-0")
+    for item in (again, mixed):
+        assert wait_of(forced(item)).detail.endswith("ml/train-0")
 
 
 def test_a_refusal_names_only_the_pod_that_the_budget_protects() -> None:

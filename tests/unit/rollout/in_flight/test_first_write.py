@@ -167,7 +167,7 @@ def test_what_does_not_hold_a_start_up(operation: Operation, options: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("cordoned", "owners", "before", "said"),
+    ("cordoned", "owners", "before", "expected"),
     [
         (False, (), False, False),
         (True, ("kubectl",), False, True),
@@ -178,11 +178,11 @@ def test_what_does_not_hold_a_start_up(operation: Operation, options: dict[str, 
     ],
 )
 def test_an_earlier_cordon_is_recorded_for_the_release(
-    cordoned: bool, owners: tuple[str, ...], before: bool, said: bool
+    cordoned: bool, owners: tuple[str, ...], before: bool, expected: bool
 ) -> None:
     view = required(cordoned=cordoned, initially_cordoned=before)
     view = replace(view, field_managers={**view.field_managers, NodeField.CORDON: owners})
-    assert node_write(first_write(view)).applied.initially_cordoned == said
+    assert node_write(first_write(view)).applied.initially_cordoned == expected
 
 
 def test_a_start_clears_the_requests_that_it_fulfils() -> None:
@@ -336,9 +336,9 @@ def test_a_grant_for_another_target_is_not_used() -> None:
 
 def test_only_an_operation_that_cordons_records_an_earlier_cordon() -> None:
     cordoned = replace(done(), cordoned=True, field_managers={NodeField.CORDON: (PERSON,)})
-    for operation, said in ((Operation.UPGRADE, True), (Operation.VALIDATE, False)):
+    for operation, text in ((Operation.UPGRADE, True), (Operation.VALIDATE, False)):
         applied = node_write(first_write(cordoned, operation=operation)).applied
-        assert applied.initially_cordoned is said
+        assert applied.initially_cordoned is text
 
 
 @pytest.mark.parametrize("adopted", [True, False])
@@ -363,5 +363,5 @@ def test_a_pre_installed_node_without_a_record_is_released() -> None:
 
 def test_a_driver_under_an_unknown_label_is_removed() -> None:
     where = replace(pool(targets=(NEW,)), method=InstallMethod.PRE_INSTALLED)
-    view = replace(done(excluded=True), driver_pods=(), driver_label="nobody's")
+    view = replace(done(excluded=True), driver_pods=(), driver_label="unknown")
     assert node_write(first_write(view, where, Operation.REMOVE)).applied.lease is not None

@@ -185,9 +185,9 @@ def test_after_the_start_a_reboot_renews_limit_and_swap() -> None:
     assert (record.state, record.boot_id) == (S.POD_RESTART_REQUIRED, "boot-2")
     assert (record.since, record.deadline, record.deadline_renewed) == (NOW, NOW + 1800, True)
     after = run_step(view, step)
-    told = step_of(outcome_of(after))
-    assert isinstance(slot_writes(told)["driver"], Swap)
-    slot = run_step(after, told).components["driver"].slot
+    sent = step_of(outcome_of(after))
+    assert isinstance(slot_writes(sent)["driver"], Swap)
+    slot = run_step(after, sent).components["driver"].slot
     assert slot is not None
     assert (slot.order, slot.boot_id) == (Order(TOKEN, 2), "boot-2")
 
@@ -324,7 +324,7 @@ def test_a_received_result_is_used_during_a_bus_outage() -> None:
     assert record_in(outcome_of(view, bus_down_since=NOW - 1)).state == S.VALIDATION_REQUIRED
 
 
-# What cannot be.
+# Inconsistent nodes.
 
 
 def test_a_lease_without_a_record_is_left_alone() -> None:

@@ -64,7 +64,7 @@ def outcome_of(view: NodeView, at: float = NOW, why: str = "", **sight: Any) -> 
     return step_in_flight(view, where, instant(at, **sight))
 
 
-# Whose cordon stays.
+# Cordons that stay.
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,13 @@ def test_which_cordon_stays_at_a_release(
     node = proven()
     assert isinstance(node.record, NodeRecord)
     owned = {**node.field_managers, NodeField.CORDON: owners}
-    said = replace(node.record, **record)
-    node = replace(node, field_managers=owned, record=said, **view)
+    stored = replace(node.record, **record)
+    node = replace(node, field_managers=owned, record=stored, **view)
     step = step_of(outcome_of(node))
     write = node_write(step).applied
     assert (write.unschedulable, write.initially_cordoned) == (applied, False)
     assert run_step(node, step).cordoned == after
-    assert cordon_at_release(node, said, proven=True) == applied
+    assert cordon_at_release(node, stored, proven=True) == applied
 
 
 def test_a_foreign_cordon_is_not_made_ours() -> None:
@@ -185,8 +185,8 @@ def test_a_superseded_idle_is_sent_again() -> None:
 def test_a_release_waits_during_a_bus_outage() -> None:
     away = {"bus_down_since": NOW - 5}
     assert wait_of(outcome_of(quieted(), why="halted", **away)).code == WaitCode.BUS
-    told = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
-    assert wait_of(outcome_of(told, why="halted", **away)).code == WaitCode.BUS
+    sent = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
+    assert wait_of(outcome_of(sent, why="halted", **away)).code == WaitCode.BUS
     untouched = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
     assert record_in(outcome_of(untouched, why="halted", **away)).state == S.UPGRADE_REQUIRED
 
@@ -280,8 +280,8 @@ def test_a_superseded_idle_does_not_confirm_a_failure() -> None:
 
 
 def test_a_failure_waits_during_a_bus_outage() -> None:
-    told = run_step(broken(), step_of(outcome_of(broken())))
-    for view in (broken(), told):
+    sent = run_step(broken(), step_of(outcome_of(broken())))
+    for view in (broken(), sent):
         assert wait_of(outcome_of(view, bus_down_since=NOW - 5)).code == WaitCode.BUS
 
 
@@ -386,8 +386,8 @@ def test_an_adopted_cordon_stays_ours_only_while_it_is_kept(*, keep: bool, adopt
 
 
 def test_a_failed_validation_leaves_no_proof() -> None:
-    said = {"operation": Operation.VALIDATE, "started": False, "evidence": evidence()}
-    view = with_record(validating(), **said)
+    changes = {"operation": Operation.VALIDATE, "started": False, "evidence": evidence()}
+    view = with_record(validating(), **changes)
     view = replace(view, components={**view.components, "validator": component()})
     late = replace(view, record=replace(view.record, deadline=NOW - 1))  # type: ignore[type-var]
     record = failing_with(outcome_of(late), late)

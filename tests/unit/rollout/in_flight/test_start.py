@@ -362,10 +362,10 @@ def test_safe_load_is_cleared_for_the_right_driver_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("detail", "said"),
+    ("detail", "expected"),
     [("generation 4", "generation 4"), ("", NEW)],
 )
-def test_an_unsettled_target_reports_its_detail(detail: str, said: str) -> None:
+def test_an_unsettled_target_reports_its_detail(detail: str, expected: str) -> None:
     view = quiet()
     where = with_build(granted(pool(), view), readiness=Readiness.UNSETTLED, detail=detail)
-    assert said in wait_of(outcome_of(view, where=where)).detail
+    assert expected in wait_of(outcome_of(view, where=where)).detail

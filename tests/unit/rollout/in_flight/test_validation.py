@@ -144,8 +144,8 @@ def test_what_validation_waits_for(change: str, code: WaitCode, detail: str) -> 
 def test_matching_evidence_releases_the_node() -> None:
     view = proven()
     step = step_of(outcome_of(view))
-    told = Idle(proven=Proven(label=label_of(NEW), kernel=KERNEL))
-    assert slot_writes(step) == {"driver": told, "validator": told}
+    sent = Idle(proven=Proven(label=label_of(NEW), kernel=KERNEL))
+    assert slot_writes(step) == {"driver": sent, "validator": sent}
     applied = node_write(step).applied
     assert (applied.state, applied.lease, applied.unschedulable) == (S.UPGRADE_DONE, None, None)
     assert applied.record is not None
@@ -210,8 +210,8 @@ def test_an_unanswered_swap_keeps_the_lease() -> None:
 def test_a_release_after_a_conflict_repeats_no_command() -> None:
     view = proven()
     step = step_of(outcome_of(view))
-    told = replace(step, actions=step.actions[:-1])
-    half = run_step(view, told)
+    taken = replace(step, actions=step.actions[:-1])
+    half = run_step(view, taken)
     again = step_of(outcome_of(half))
     assert len(again.actions) == 1
     assert node_write(again).applied.state == S.UPGRADE_DONE
@@ -223,11 +223,11 @@ def test_an_idle_for_another_label_is_not_taken_for_ours() -> None:
     view = proven()
     step = step_of(outcome_of(view))
     half = run_step(view, replace(step, actions=step.actions[:-1]))
-    told = half.components["validator"]
-    slot = told.slot
+    sent = half.components["validator"]
+    slot = sent.slot
     assert slot is not None
     other = command(Idle(proven=Proven(label="x", kernel=KERNEL)), order=(slot.token, slot.op))
-    half = with_component(half, "validator", replace(told, slot=other))
+    half = with_component(half, "validator", replace(sent, slot=other))
     assert isinstance(slot_writes(outcome_of(half))["validator"], Validate)
 
 
@@ -336,16 +336,16 @@ def is_requested(outcome: NodeOutcome) -> bool:
 def ends_lease(outcome: NodeOutcome) -> bool:
     if not isinstance(outcome, Step):
         return False
-    writes = [one.applied for one in outcome.actions if isinstance(one, WriteNode)]
-    return any(one.state == UpgradeState.UPGRADE_DONE for one in writes)
+    writes = [action.applied for action in outcome.actions if isinstance(action, WriteNode)]
+    return any(action.state == UpgradeState.UPGRADE_DONE for action in writes)
 
 
 def test_on_a_host_nothing_is_validated_before_a_driver_is_loaded() -> None:
     view = ready({"operation": Operation.INSTALL}, driver_pods=(), loaded=None)
     where = on_host(granted(pool(), view))
     assert step_of(outcome_of(view, where=where)).wait is not None
-    told = run_step(view, step_of(outcome_of(view, where=where)))
-    assert wait_of(outcome_of(told, where=where)).code is WaitCode.DRIVER_START
+    sent = run_step(view, step_of(outcome_of(view, where=where)))
+    assert wait_of(outcome_of(sent, where=where)).code is WaitCode.DRIVER_START
 
 
 def test_a_request_of_an_earlier_boot_is_repeated() -> None:

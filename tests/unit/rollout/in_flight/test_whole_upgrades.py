@@ -278,7 +278,7 @@ def test_restart_only_has_no_eviction_no_quiesce_and_keeps_the_modules() -> None
     )
     assert isinstance(swap, Swap)
     assert swap.keep
-    assert last.pods == PODS  # nobody was asked to leave but the operands, which nobody paused
+    assert last.pods == PODS  # no pod was evicted
 
 
 def test_same_label_deletes_the_driver_pod_by_its_uid_before_the_swap() -> None:

@@ -62,22 +62,30 @@ def test_only_as_many_nodes_are_retargeted_as_the_proof_has_slots() -> None:
     first, second = in_state(JOBS, "first"), in_state(JOBS, "second")
     in_flight = entries(first, second)
     in_flight[second.uid] = replace(in_flight[second.uid], since=NOW - 99)
-    made = evaluate(edited(in_flight=in_flight), first, second)
-    assert {uid: entry.target for uid, entry in made.retargeted.items()} == {second.uid: THIRD}
-    assert made.constraints.to_release.keys() == {first.uid}
+    evaluation = evaluate(edited(in_flight=in_flight), first, second)
+    assert {uid: entry.target for uid, entry in evaluation.retargeted.items()} == {
+        second.uid: THIRD
+    }
+    assert evaluation.constraints.to_release.keys() == {first.uid}
 
 
 @pytest.mark.parametrize("record", [HALTED, TargetRecord(threshold=1, failed=("a", "b"))])
 def test_a_halted_new_target_releases_the_node(record: TargetRecord) -> None:
     busy = in_state(JOBS)
-    made = evaluate(edited(in_flight=entries(busy), targets={THIRD: record}), busy)
-    assert (dict(made.retargeted), list(made.constraints.to_release)) == ({}, [busy.uid])
+    evaluation = evaluate(edited(in_flight=entries(busy), targets={THIRD: record}), busy)
+    assert (dict(evaluation.retargeted), list(evaluation.constraints.to_release)) == (
+        {},
+        [busy.uid],
+    )
 
 
 def test_a_halted_old_target_does_not_prevent_retargeting() -> None:
     busy = in_state(JOBS)
-    made = evaluate(edited(in_flight=entries(busy), targets={NEW: HALTED}), busy)
-    assert (list(made.retargeted), dict(made.constraints.to_release)) == ([busy.uid], {})
+    evaluation = evaluate(edited(in_flight=entries(busy), targets={NEW: HALTED}), busy)
+    assert (list(evaluation.retargeted), dict(evaluation.constraints.to_release)) == (
+        [busy.uid],
+        {},
+    )
 
 
 def test_an_unused_grant_is_withdrawn() -> None:
@@ -94,11 +102,14 @@ def test_an_entry_stays_while_a_write_to_its_node_is_pending() -> None:
         replace(in_state(JOBS, "two"), write_pending=True),
     )
     in_flight = {beginning.uid: entry(beginning), **entries(starting)}
-    made = evaluate(edited(in_flight=in_flight), beginning, starting)
-    assert (made.withdrawn, dict(made.retargeted)) == (frozenset(), {})
-    calm = [replace(one, write_pending=False) for one in (beginning, starting)]
-    made = evaluate(edited(in_flight=in_flight), *calm)
-    assert (made.withdrawn, list(made.retargeted)) == (frozenset({beginning.uid}), [starting.uid])
+    evaluation = evaluate(edited(in_flight=in_flight), beginning, starting)
+    assert (evaluation.withdrawn, dict(evaluation.retargeted)) == (frozenset(), {})
+    calm = [replace(view, write_pending=False) for view in (beginning, starting)]
+    evaluation = evaluate(edited(in_flight=in_flight), *calm)
+    assert (evaluation.withdrawn, list(evaluation.retargeted)) == (
+        frozenset({beginning.uid}),
+        [starting.uid],
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,9 +125,9 @@ def test_an_entry_stays_while_a_first_write_is_unconfirmed(changes: dict[str, An
     in_flight = {waiting.uid: entry(waiting)}
     given: dict[str, Any] = {"record": of_target(), **changes}
     pool = open_pool(upgrade=ALL, base=9, in_flight=in_flight, **given)
-    made = evaluate(pool, waiting)
-    assert (made.withdrawn, made.constraints.may_begin) == (frozenset(), frozenset())
-    assert dict(made.constraints.in_flight) == in_flight
+    evaluation = evaluate(pool, waiting)
+    assert (evaluation.withdrawn, evaluation.constraints.may_begin) == (frozenset(), frozenset())
+    assert dict(evaluation.constraints.in_flight) == in_flight
     assert not any(
         isinstance(action, WriteNode)
         for step in decided(pool, waiting).steps.values()
@@ -145,7 +156,7 @@ def test_an_unconfirmed_first_write_counts_as_begun(limit: int, begin: set[str])
     upgrade = {**ALL, "max_unavailable": str(limit)}
     pool = open_pool(upgrade=upgrade, base=9, record=of_target(), in_flight=in_flight)
     lowered = evaluate(pool, first, second).constraints.may_begin
-    assert lowered == {one.uid for one in (first, second) if one.name in begin}
+    assert lowered == {view.uid for view in (first, second) if view.name in begin}
 
 
 def test_no_start_under_an_entry_that_has_ended() -> None:
@@ -159,7 +170,7 @@ def test_no_start_under_an_entry_that_has_ended() -> None:
         in_flight={again.uid: entry(again, token=8)},
     )
     decision = decided(pool, again)
-    assert not any(isinstance(one, WriteNode) for one in decision.steps["again"].actions)
+    assert not any(isinstance(action, WriteNode) for action in decision.steps["again"].actions)
     assert written(decision).targets[NEW].failed == (again.uid,)
     late = candidate("late")
     pool = open_pool(
@@ -189,10 +200,10 @@ def test_a_halt_releases_unstarted_nodes_and_withdraws_grants() -> None:
     decision = decided(pool, busy, started, waiting)
     assert sorted(written(decision).in_flight) == [busy.uid, started.uid]
     assert code_of(decision, "waiting") is WaitCode.BUDGET
-    made = evaluate(pool, busy, started, waiting)
-    assert made.constraints.to_release.keys() == {busy.uid}
-    assert NEW in made.constraints.to_release[busy.uid]
-    assert waiting.uid not in made.constraints.may_begin
+    evaluation = evaluate(pool, busy, started, waiting)
+    assert evaluation.constraints.to_release.keys() == {busy.uid}
+    assert NEW in evaluation.constraints.to_release[busy.uid]
+    assert waiting.uid not in evaluation.constraints.may_begin
 
 
 def test_a_mere_validation_goes_on_in_a_halt() -> None:
@@ -205,8 +216,8 @@ def test_a_mere_validation_goes_on_in_a_halt() -> None:
         in_flight={again.uid: entry(again, token=7, outside=True, validates=True)},
         phase=RolloutPhase.HALTED,
     )
-    made = evaluate(pool, again)
-    assert (dict(made.constraints.to_release), made.withdrawn) == ({}, frozenset())
+    evaluation = evaluate(pool, again)
+    assert (dict(evaluation.constraints.to_release), evaluation.withdrawn) == ({}, frozenset())
 
 
 def test_a_validation_grant_begins_in_a_halt_but_not_in_a_pause() -> None:
@@ -317,8 +328,8 @@ HALTED_ON_THIRD = TargetRecord(threshold=1, failed=("gone",), halted_because="1 
 
 
 def busy(name: str, *, since: float = NOW - 5, outside: bool = False) -> NodeView:
-    made = in_flight_node(name=name, record={"outside": outside})
-    return replace(made, lease=lease(name, since=since))
+    view = in_flight_node(name=name, record={"outside": outside})
+    return replace(view, lease=lease(name, since=since))
 
 
 @pytest.mark.parametrize(("base", "threshold"), [(100, 50), (0, 2)])
@@ -334,56 +345,56 @@ def test_a_threshold_is_computed_from_the_base_or_the_present_nodes(
 
 def test_a_removal_grant_is_kept_whatever_target_is_wanted() -> None:
     waits = candidate("n")
-    made = evaluate(edited(in_flight={waits.uid: entry(waits, target="")}), waits)
-    assert made.withdrawn == frozenset()
+    evaluation = evaluate(edited(in_flight={waits.uid: entry(waits, target="")}), waits)
+    assert evaluation.withdrawn == frozenset()
 
 
 def test_only_a_joining_node_keeps_a_grant_on_the_last_good_target() -> None:
     joins, runs = without_driver(node("joins")), candidate("runs")
     good = TargetRecord(threshold=1, proven=True, proven_at=NOW - 999)
     for target, dropped in ((OLD, {runs.uid}), (NEW, {runs.uid, joins.uid})):
-        granted = {one.uid: entry(one, target=target) for one in (joins, runs)}
+        granted = {view.uid: entry(view, target=target) for view in (joins, runs)}
         pool = edited(in_flight=granted, targets={OLD: good, THIRD: HALTED_ON_THIRD})
         assert evaluate(pool, joins, runs).withdrawn == dropped
 
 
 @pytest.mark.parametrize("changes", [{"gone": True}, {"held": ("it is wrong",)}, {"target": ""}])
 def test_no_node_is_retargeted_while_the_target_is_unknown(changes: dict[str, object]) -> None:
-    one = busy("n")
-    made = evaluate(replace(edited(in_flight=entries(one)), **changes), one)
-    assert (dict(made.retargeted), dict(made.constraints.to_release)) == ({}, {})
+    view = busy("n")
+    evaluation = evaluate(replace(edited(in_flight=entries(view)), **changes), view)
+    assert (dict(evaluation.retargeted), dict(evaluation.constraints.to_release)) == ({}, {})
 
 
 def test_a_retargeted_node_outside_the_counts_takes_no_slot() -> None:
     first, second = busy("first", outside=True), busy("second")
     granted = entries(first, second)
     granted[first.uid] = replace(granted[first.uid], outside=True)
-    made = evaluate(edited(in_flight=granted), first, second)
-    assert made.retargeted.keys() == {first.uid, second.uid}
+    evaluation = evaluate(edited(in_flight=granted), first, second)
+    assert evaluation.retargeted.keys() == {first.uid, second.uid}
 
 
 def test_a_node_moved_back_to_its_counted_target_needs_no_slot() -> None:
-    one = busy("n")
-    pool = edited(in_flight=entries(one, target=THIRD), target=NEW)
-    assert evaluate(pool, one).retargeted.keys() == {one.uid}
+    view = busy("n")
+    pool = edited(in_flight=entries(view, target=THIRD), target=NEW)
+    assert evaluate(pool, view).retargeted.keys() == {view.uid}
 
 
 @pytest.mark.parametrize("outside", [False, True])
 def test_no_node_is_retargeted_to_a_halted_target(*, outside: bool) -> None:
-    one = busy("n", outside=outside)
+    view = busy("n", outside=outside)
     proven = replace(HALTED_ON_THIRD, proven=True, proven_at=NOW - 99)
-    pool = edited(in_flight=entries(one, outside=outside), targets={THIRD: proven})
-    made = evaluate(pool, one)
-    assert dict(made.retargeted) == {}
-    assert made.constraints.to_release.keys() == {one.uid}
-    assert THIRD in made.constraints.to_release[one.uid]
+    pool = edited(in_flight=entries(view, outside=outside), targets={THIRD: proven})
+    evaluation = evaluate(pool, view)
+    assert dict(evaluation.retargeted) == {}
+    assert evaluation.constraints.to_release.keys() == {view.uid}
+    assert THIRD in evaluation.constraints.to_release[view.uid]
 
 
 def test_all_nodes_are_retargeted_to_a_proven_target() -> None:
     nodes = [busy("first"), busy("second")]
     proven = TargetRecord(threshold=1, proven=True)
-    made = evaluate(edited(in_flight=entries(*nodes), targets={THIRD: proven}), *nodes)
-    assert made.retargeted.keys() == {"uid-first", "uid-second"}
+    evaluation = evaluate(edited(in_flight=entries(*nodes), targets={THIRD: proven}), *nodes)
+    assert evaluation.retargeted.keys() == {"uid-first", "uid-second"}
 
 
 def test_a_node_outside_the_counts_is_retargeted_beyond_the_limit() -> None:
@@ -414,10 +425,10 @@ def test_a_start_that_costs_no_availability_needs_no_budget() -> None:
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_an_unwanted_complete_target_is_kept_while_a_node_moves_to_it(*, kept: bool) -> None:
-    one = busy("n")
+    view = busy("n")
     old = TargetRecord(threshold=1, complete=True, proven=True, proven_at=NOW - 999)
     good = replace(old, proven_at=NOW - 99)
-    flying = entries(one) if kept else {}
+    flying = entries(view) if kept else {}
     pool = edited(in_flight=flying, targets={NEW: old, OLD: good, THIRD: HALTED_ON_THIRD})
-    (write,) = decided(pool, *[one] * kept).rollouts
+    (write,) = decided(pool, *[view] * kept).rollouts
     assert (NEW in write.status.targets) is kept

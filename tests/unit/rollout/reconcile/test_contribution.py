@@ -63,7 +63,7 @@ UNCHANGED = with_record(failed(), state=UpgradeState.UPGRADE_REQUIRED, started=F
         (with_record(FAILED, started=False), EntryResult.REMOVED),
         (with_record(done(), evidence=evidence(passed=False), started=True), EntryResult.FAILED),
         (with_record(done(), evidence=evidence(token=TOKEN - 1)), EntryResult.REMOVED),
-        # What the label says is not asked.
+        # The label does not matter.
         (replace(FAILED, state=UpgradeState.UPGRADE_DONE), EntryResult.FAILED),
         (replace(done(), state=UpgradeState.UPGRADE_FAILED), EntryResult.VALIDATED),
         (replace(FAILED, state=""), EntryResult.FAILED),
@@ -75,23 +75,23 @@ UNCHANGED = with_record(failed(), state=UpgradeState.UPGRADE_REQUIRED, started=F
     ],
 )
 def test_how_an_entry_ended(given: NodeView, ending: EntryResult) -> None:
-    made = contribution(given)
-    assert (made.ending, made.entry) == (ending, None)
-    assert made.proved_on == (NEW if ending is EntryResult.VALIDATED else "")
-    assert made.failed_on == (NEW if ending is EntryResult.FAILED else "")
+    result = contribution(given)
+    assert (result.ending, result.entry) == (ending, None)
+    assert result.proved_on == (NEW if ending is EntryResult.VALIDATED else "")
+    assert result.failed_on == (NEW if ending is EntryResult.FAILED else "")
 
 
 @pytest.mark.parametrize("given", [done(), FAILED])
 def test_an_entry_ends_on_the_target_of_its_record(given: NodeView) -> None:
-    made = contribution(given, replace(ENTRY, target="wanted-since"))
-    assert {made.proved_on, made.failed_on} == {NEW, ""}
+    result = contribution(given, replace(ENTRY, target="wanted-since"))
+    assert {result.proved_on, result.failed_on} == {NEW, ""}
 
 
 def test_an_entry_outside_the_counts_ends_without_counting() -> None:
     outside = replace(ENTRY, outside=True)
     for given in (done(), with_record(FAILED, outside=True)):
-        made = contribution(given, outside)
-        assert (made.ending, made.proved_on, made.failed_on) == (EntryResult.REMOVED, "", "")
+        result = contribution(given, outside)
+        assert (result.ending, result.proved_on, result.failed_on) == (EntryResult.REMOVED, "", "")
 
 
 def test_a_removal_ends_with_label_and_record_gone() -> None:
@@ -109,9 +109,9 @@ GIVEN_UP = node(cordoned=True, driver_label=label_of(NEW), field_managers=LEFT)
     "given", [node(), required(), with_record(required(), token=TOKEN), GIVEN_UP]
 )
 def test_a_grant_expires_after_a_minute(given: NodeView) -> None:
-    made = contribution(given, NEXT)
-    assert (made.ending, made.entry, made.leased) == (None, NEXT, False)
-    assert (made.counted_targets, made.due) == ((NEW,), NEXT.since + 60)
+    result = contribution(given, NEXT)
+    assert (result.ending, result.entry, result.leased) == (None, NEXT, False)
+    assert (result.counted_targets, result.due) == ((NEW,), NEXT.since + 60)
     assert contribution(given, NEXT, at=NEXT.since + 59.9).ending is None
     assert contribution(given, NEXT, at=NEXT.since + 60).ending is EntryResult.REMOVED
 
@@ -129,17 +129,17 @@ def test_a_grant_does_not_expire_while_a_write_is_pending() -> None:
 
 def test_a_grant_does_not_expire_while_a_write_is_unconfirmed() -> None:
     sent = NEXT.since + 58
-    made = contribution(required(unconfirmed_write_at=sent), NEXT, at=sent + 59)
-    assert (made.ending, made.write_unconfirmed, made.due) == (None, True, sent + 60)
-    made = contribution(required(unconfirmed_write_at=sent), NEXT, at=sent + 60)
-    assert (made.ending, made.write_unconfirmed) == (EntryResult.REMOVED, False)
+    result = contribution(required(unconfirmed_write_at=sent), NEXT, at=sent + 59)
+    assert (result.ending, result.write_unconfirmed, result.due) == (None, True, sent + 60)
+    result = contribution(required(unconfirmed_write_at=sent), NEXT, at=sent + 60)
+    assert (result.ending, result.write_unconfirmed) == (EntryResult.REMOVED, False)
 
 
 def test_a_lost_entry_is_restored_from_its_lease() -> None:
-    made = contribution(in_flight_node(JOBS), None)
+    result = contribution(in_flight_node(JOBS), None)
     since = NOW - 60
-    assert made.entry == InFlight(node="node-1", token=TOKEN, target=NEW, since=since)
-    assert (made.entry_differs, made.counted_targets, made.started) == (True, (NEW,), False)
+    assert result.entry == InFlight(node="node-1", token=TOKEN, target=NEW, since=since)
+    assert (result.entry_differs, result.counted_targets, result.started) == (True, (NEW,), False)
     outside = contribution(in_flight_node(JOBS, record={"outside": True}), None)
     assert outside.entry is not None
     assert outside.entry.outside
@@ -147,29 +147,29 @@ def test_a_lost_entry_is_restored_from_its_lease() -> None:
 
 
 def test_a_lease_with_a_lost_record_stays_and_counts_as_failed() -> None:
-    made = contribution(replace(in_flight_node(JOBS), record=None))
-    assert (made.entry, made.ending) == (ENTRY, None)
-    assert (made.counted_targets, made.failed_on) == ((NEW,), NEW)
+    result = contribution(replace(in_flight_node(JOBS), record=None))
+    assert (result.entry, result.ending) == (ENTRY, None)
+    assert (result.counted_targets, result.failed_on) == ((NEW,), NEW)
     assert contribution(replace(in_flight_node(JOBS), record=None), None).entry is None
 
 
 def test_a_started_node_counts_for_the_target_in_its_record() -> None:
-    made = contribution(in_flight_node(RESTART), replace(ENTRY, target=OLD))
-    assert (made.entry, made.entry_differs) == (ENTRY, True)
-    assert made.counted_targets == (NEW,)
+    result = contribution(in_flight_node(RESTART), replace(ENTRY, target=OLD))
+    assert (result.entry, result.entry_differs) == (ENTRY, True)
+    assert result.counted_targets == (NEW,)
 
 
 def test_a_retargeted_node_counts_for_both_targets_until_its_record_follows() -> None:
-    made = contribution(in_flight_node(JOBS), replace(ENTRY, target=OLD))
-    assert (made.entry, made.entry_differs) == (replace(ENTRY, target=OLD), False)
-    assert sorted(made.counted_targets) == [NEW, OLD]
+    result = contribution(in_flight_node(JOBS), replace(ENTRY, target=OLD))
+    assert (result.entry, result.entry_differs) == (replace(ENTRY, target=OLD), False)
+    assert sorted(result.counted_targets) == [NEW, OLD]
 
 
 def test_a_validation_counts_for_no_target() -> None:
     again = with_record(in_flight_node(JOBS), operation=Operation.VALIDATE, outside=True)
-    made = contribution(again, replace(ENTRY, outside=True))
-    assert made.entry == replace(ENTRY, outside=True, validates=True)
-    assert (made.started, made.counted_targets, made.is_recovery) == (True, (), False)
+    result = contribution(again, replace(ENTRY, outside=True))
+    assert result.entry == replace(ENTRY, outside=True, validates=True)
+    assert (result.started, result.counted_targets, result.is_recovery) == (True, (), False)
 
 
 def test_lease_and_record_of_an_earlier_node_are_void() -> None:
@@ -219,10 +219,12 @@ def test_a_record_of_another_pool_ends_no_later_entry_of_this_pool(
     given = replace(of_pool(required(), "another"), pool=selected)
     assert isinstance(given.record, NodeRecord)
     place = replace(ENTRY, token=given.record.token + more)
-    made = contribution(given, place)
+    result = contribution(given, place)
     comes = selected == POOL and more > 0
-    assert (made.entry, made.ending) == ((place, None) if comes else (None, EntryResult.REMOVED))
-    assert made.counted_targets == ((place.target,) if comes else ())
+    assert (result.entry, result.ending) == (
+        (place, None) if comes else (None, EntryResult.REMOVED)
+    )
+    assert result.counted_targets == ((place.target,) if comes else ())
 
 
 @pytest.mark.parametrize("given", [done(), required(), failed(), in_flight_node()])
@@ -230,10 +232,15 @@ def test_a_record_of_another_pool_ends_no_later_entry_of_this_pool(
 def test_an_entry_of_a_node_upgraded_by_another_pool_is_removed(
     given: NodeView, selected: str
 ) -> None:
-    made = contribution(replace(of_pool(given, "another"), pool=selected))
-    assert (made.ending, made.entry) == (EntryResult.REMOVED, None)
-    assert (made.was_managed, made.leased, made.failed_on, made.proved_on) == (False, False, "", "")
-    assert made.present is (selected == POOL)
+    result = contribution(replace(of_pool(given, "another"), pool=selected))
+    assert (result.ending, result.entry) == (EntryResult.REMOVED, None)
+    assert (result.was_managed, result.leased, result.failed_on, result.proved_on) == (
+        False,
+        False,
+        "",
+        "",
+    )
+    assert result.present is (selected == POOL)
 
 
 @pytest.mark.parametrize(
@@ -247,10 +254,10 @@ def test_a_record_without_a_pool_belongs_to_the_pool_of_its_entry(
 
 def test_a_node_that_left_in_an_upgrade_stays_in_flight_in_its_old_pool() -> None:
     left = replace(in_flight_node(), pool="another")
-    made = contribution(left, None)
-    assert (made.present, made.leased, made.was_managed) == (False, True, True)
-    assert made.entry == InFlight(node="node-1", token=TOKEN, target=NEW, since=NOW - 60)
-    assert made.unavailable == "in an upgrade"
+    result = contribution(left, None)
+    assert (result.present, result.leased, result.was_managed) == (False, True, True)
+    assert result.entry == InFlight(node="node-1", token=TOKEN, target=NEW, since=NOW - 60)
+    assert result.unavailable == "in an upgrade"
     there = contribution(left, None, pool="another")
     assert (there.present, there.leased, there.was_managed, there.entry) == (
         True,
@@ -261,8 +268,8 @@ def test_a_node_that_left_in_an_upgrade_stays_in_flight_in_its_old_pool() -> Non
 
 
 def test_a_node_that_left_after_its_upgrade_is_no_member() -> None:
-    made = contribution(done(pool="another"))
-    assert (made.present, made.counts_for_base, made.ending) == (
+    result = contribution(done(pool="another"))
+    assert (result.present, result.counts_for_base, result.ending) == (
         False,
         False,
         EntryResult.VALIDATED,
@@ -330,11 +337,11 @@ def test_a_lease_or_any_owned_field_marks_a_managed_node(given: NodeView, *, our
 
 
 def test_a_component_returns_the_result_of_one_op_only() -> None:
-    told = command(Quiesce(), order=(TOKEN, 2))
-    part = Component(slot=told, result=ended(told))
-    assert part.result_of(Order(TOKEN, 2)) == ended(told)
+    sent = command(Quiesce(), order=(TOKEN, 2))
+    part = Component(slot=sent, result=ended(sent))
+    assert part.result_of(Order(TOKEN, 2)) == ended(sent)
     assert (part.result_of(Order(TOKEN, 1)), part.result_of(Order(TOKEN + 1, 2))) == (None, None)
-    assert Component(slot=told).result_of(told.order) is None
+    assert Component(slot=sent).result_of(sent.order) is None
 
 
 REMOVAL = replace(NEXT, target="")
@@ -342,13 +349,13 @@ REMOVAL = replace(NEXT, target="")
 
 @pytest.mark.parametrize("field", [NodeField.STATE, NodeField.LEASE, NodeField.RECORD])
 def test_an_owned_field_shows_that_an_operation_began(field: NodeField) -> None:
-    said: dict[str, Any] = {
+    text: dict[str, Any] = {
         "state": "upgrade-required",
         "lease": MalformedAnnotation("{"),
         "record": MalformedAnnotation("{"),
     }
     owners = {field: (MANAGER,)}
-    left = replace(node(field_managers=owners), **{field.value: said[field.value]})
+    left = replace(node(field_managers=owners), **{field.value: text[field.value]})
     assert contribution(left, NEXT).ending is EntryResult.FAILED
     emptied = contribution(node(field_managers=owners), NEXT)
     assert (emptied.ending, emptied.entry) == (None, NEXT)
@@ -356,7 +363,7 @@ def test_an_owned_field_shows_that_an_operation_began(field: NodeField) -> None:
 
 @pytest.mark.parametrize("held", [lease(owner=LeaseOwner.HUMAN), MalformedAnnotation("{")])
 def test_a_field_of_another_manager_is_no_beginning(held: object) -> None:
-    taken = node(lease=held, field_managers={NodeField.LEASE: ("somebody",)})
+    taken = node(lease=held, field_managers={NodeField.LEASE: ("another",)})
     assert contribution(taken, NEXT).ending is None
 
 

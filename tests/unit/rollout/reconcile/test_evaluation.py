@@ -23,9 +23,9 @@ from tests.unit.rollout.reconcile.builders import evaluate
 
 def test_a_target_is_forgotten_when_its_last_node_leaves_it() -> None:
     pool = open_pool(base=2)
-    for one in (failed("n"), in_flight_node(name="n")):
+    for item in (failed("n"), in_flight_node(name="n")):
         tally = PoolTally()
-        tally.put(contribution_of(one, entry(one, token=TOKEN), POOL, NOW))
+        tally.put(contribution_of(item, entry(item, token=TOKEN), POOL, NOW))
         assert list(evaluate_pool(pool, tally, instant(), leading=True).records) == [NEW]
         tally.put(contribution_of(done("n", OLD), None, POOL, NOW))
         assert not evaluate_pool(pool, tally, instant(), leading=True).records
@@ -34,13 +34,17 @@ def test_a_target_is_forgotten_when_its_last_node_leaves_it() -> None:
 def test_an_entry_of_a_node_that_is_not_ready_takes_no_slot() -> None:
     away, waits = candidate("away", ready=False, pool="another"), candidate("waits")
     places = {away.uid: entry(away, since=NOW - 9), waits.uid: entry(waits)}
-    one = {"max_parallel_upgrades": 0, "max_unavailable": 1}
-    pool = open_pool(record=of_target(), base=9, in_flight=places, upgrade=one)
-    made = evaluate(pool, away, waits)
-    assert (made.limit, made.constraints.may_begin, made.held_back) == (1, {waits.uid}, {away.uid})
+    upgrade = {"max_parallel_upgrades": 0, "max_unavailable": 1}
+    pool = open_pool(record=of_target(), base=9, in_flight=places, upgrade=upgrade)
+    evaluation = evaluate(pool, away, waits)
+    assert (evaluation.limit, evaluation.constraints.may_begin, evaluation.held_back) == (
+        1,
+        {waits.uid},
+        {away.uid},
+    )
     back = replace(away, ready=True)
-    made = evaluate(pool, back, waits)
-    assert (made.constraints.may_begin, made.held_back) == ({away.uid}, {waits.uid})
+    evaluation = evaluate(pool, back, waits)
+    assert (evaluation.constraints.may_begin, evaluation.held_back) == ({away.uid}, {waits.uid})
 
 
 def test_steps_see_neither_ended_nor_withdrawn_entries() -> None:
@@ -51,8 +55,11 @@ def test_steps_see_neither_ended_nor_withdrawn_entries() -> None:
         kept.uid: entry(kept),
     }
     pool = open_pool(record=of_target(), base=9, in_flight=places)
-    made = evaluate(pool, ended, back, kept)
-    assert (made.withdrawn, list(made.constraints.in_flight)) == ({back.uid}, [kept.uid])
+    evaluation = evaluate(pool, ended, back, kept)
+    assert (evaluation.withdrawn, list(evaluation.constraints.in_flight)) == (
+        {back.uid},
+        [kept.uid],
+    )
 
 
 def test_a_tally_forgets_nodes_that_no_longer_count() -> None:

@@ -40,9 +40,11 @@ def due(
     granted: dict[str, InFlight] | None = None,
 ) -> RolloutStatus:
     tally = tally_of(pool, *nodes)
-    made = evaluate_pool(pool, tally, instant(), leading=True)
-    said = counts or Counts(total=9)
-    return rollout_status(pool, tally, made, granted=granted or {}, counts=said, now=instant())
+    evaluation = evaluate_pool(pool, tally, instant(), leading=True)
+    counts = counts or Counts(total=9)
+    return rollout_status(
+        pool, tally, evaluation, granted=granted or {}, counts=counts, now=instant()
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,23 +64,23 @@ ALL_DONE = Counts(total=1, done=1)
 
 
 def test_a_rollout_with_a_node_in_flight_is_not_complete() -> None:
-    one = in_flight_node(name="n")
-    flying = open_pool(in_flight={one.uid: entry(one, token=TOKEN)}, record=of_target())
-    assert due(flying, one, counts=ALL_DONE).phase is RolloutPhase.PROVEN
+    view = in_flight_node(name="n")
+    flying = open_pool(in_flight={view.uid: entry(view, token=TOKEN)}, record=of_target())
+    assert due(flying, view, counts=ALL_DONE).phase is RolloutPhase.PROVEN
     assert (
         due(open_pool(record=of_target()), done(), counts=ALL_DONE).phase is RolloutPhase.COMPLETE
     )
 
 
 @pytest.mark.parametrize(
-    ("proven", "counts", "said"),
+    ("proven", "counts", "expected"),
     [(True, ALL_DONE, True), (False, ALL_DONE, False), (True, None, False)],
 )
 def test_a_target_is_complete_when_proven_and_all_nodes_are_done(
-    *, proven: bool, counts: Counts | None, said: bool
+    *, proven: bool, counts: Counts | None, expected: bool
 ) -> None:
-    made = due(open_pool(record=of_target(proven=proven)), done(), counts=counts)
-    assert made.targets[NEW].complete is said
+    result = due(open_pool(record=of_target(proven=proven)), done(), counts=counts)
+    assert result.targets[NEW].complete is expected
 
 
 @pytest.mark.parametrize(
@@ -94,12 +96,12 @@ def test_the_base_grows_with_done_nodes_and_stays_when_all_are_done(
 
 def test_only_a_counted_start_makes_a_target_known() -> None:
     place = InFlight(node="n", token=1, target=NEW, since=NOW)
-    for one, known in (
+    for item, known in (
         (place, [NEW]),
         (replace(place, outside=True), []),
         (replace(place, target=""), []),
     ):
-        assert list(due(open_pool(), candidate("n"), granted={"uid-n": one}).targets) == known
+        assert list(due(open_pool(), candidate("n"), granted={"uid-n": item}).targets) == known
 
 
 PLACE = {"u": InFlight(node="n", token=1, target=NEW, since=NOW)}
@@ -134,8 +136,8 @@ def test_which_status_changes_are_worth_a_write(changes: dict[str, Any], *, expe
 def test_which_statuses_keep_a_rollout_open(
     changes: dict[str, Any], *, gone: bool, expected: bool
 ) -> None:
-    said = replace(RolloutStatus(target=NEW, phase=RolloutPhase.PROVING), **changes)
-    assert is_open(replace(open_pool(), gone=gone), said) is expected
+    view = replace(RolloutStatus(target=NEW, phase=RolloutPhase.PROVING), **changes)
+    assert is_open(replace(open_pool(), gone=gone), view) is expected
 
 
 def test_a_pool_without_a_rollout_was_never_enabled() -> None:
@@ -185,7 +187,7 @@ def test_a_proven_target_that_is_not_halted_can_be_joined(
 
 def test_starts_that_cost_capacity_are_held_back_on_stale_data() -> None:
     taken, away = candidate("taken"), candidate("away", ready=False)
-    places = {one.uid: entry(one) for one in (taken, away)}
+    places = {item.uid: entry(item) for item in (taken, away)}
     pool = open_pool(record=of_target(), base=9, in_flight=places, upgrade={"max_unavailable": 9})
     assert evaluate(pool, taken, away).held_back == {away.uid}
     stale = instant(ages={"pods": 91.0})
@@ -220,6 +222,6 @@ def test_failures_are_known_before_and_after_the_rollout_lists_them() -> None:
     assert (after.has_failed("uid-n", NEW), after.failed[NEW]) == (True, set())
     assert not after.has_failed("uid-n", OLD)
     removal = entry(candidate("r"), token=TOKEN, target="")
-    one = in_flight_node(name="r", record={"operation": "remove", "target": ""})
-    pool = open_pool(in_flight={one.uid: removal})
-    assert "no driver" in tally_of(pool, one).parallel.summary()
+    view = in_flight_node(name="r", record={"operation": "remove", "target": ""})
+    pool = open_pool(in_flight={view.uid: removal})
+    assert "no driver" in tally_of(pool, view).parallel.summary()
