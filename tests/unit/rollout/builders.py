@@ -144,6 +144,17 @@ def granted(pool: PoolView, *nodes: NodeView, target: str = NEW, **changes: Any)
     return replace(pool, constraints=standing)
 
 
+def with_rollout(pool: PoolView, **changes: Any) -> PoolView:
+    assert pool.rollout is not None
+    return replace(pool, rollout=replace(pool.rollout, **changes))
+
+
+def with_status(pool: PoolView, **changes: Any) -> PoolView:
+    """Return the pool with fields of the status of its Rollout changed."""
+    assert pool.rollout is not None
+    return with_rollout(pool, status=replace(pool.rollout.status, **changes))
+
+
 def fleet(pools: PoolView | Sequence[PoolView], *nodes: NodeView) -> Fleet:
     each = (pools,) if isinstance(pools, PoolView) else pools
     return Fleet(pools={item.key: item for item in each}, nodes={node.name: node for node in nodes})
@@ -184,6 +195,12 @@ def component(slot: Command | None = None, *, heard: float = NOW - 20, **changes
         highest_order=slot.order if slot is not None else Order(0, 0),
     )
     return replace(result, **changes)
+
+
+def slot_in(node: NodeView, component: str) -> Command:
+    slot = node.components[component].slot
+    assert slot is not None
+    return slot
 
 
 def ended(slot: Command, outcome: str = "done", **changes: Any) -> Result:
@@ -438,6 +455,11 @@ def in_flight_node(
 
 
 _record = record
+
+
+def without_component(node: NodeView, name: str) -> NodeView:
+    components = {key: part for key, part in node.components.items() if key != name}
+    return replace(node, components=components)
 
 
 def without_driver(node: NodeView) -> NodeView:

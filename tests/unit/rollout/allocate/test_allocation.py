@@ -38,6 +38,7 @@ from tests.unit.rollout.builders import (
     lease,
     node,
     required,
+    with_rollout,
 )
 
 ALL = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
@@ -91,8 +92,7 @@ def test_the_next_token_exceeds_all_known_tokens() -> None:
 
 def test_nothing_starts_on_a_pool_whose_write_is_not_answered() -> None:
     pool = open_pool(upgrade=ALL, record=of_target(), base=3)
-    assert pool.rollout is not None
-    writing = replace(pool, rollout=replace(pool.rollout, write_pending=True))
+    writing = with_rollout(pool, write_pending=True)
     assert decided(writing, *candidates(3)).rollouts == ()
 
 

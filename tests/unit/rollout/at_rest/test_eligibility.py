@@ -39,6 +39,7 @@ from tests.unit.rollout.builders import (
     required,
     with_build,
     with_record,
+    without_component,
 )
 from tests.unit.rollout.outcomes import candidate_of, wait_of
 
@@ -356,10 +357,8 @@ def test_a_node_that_is_not_ready_is_not_validated() -> None:
 def test_a_removal_needs_the_driver_agent_but_no_validator() -> None:
     view = done(excluded=True)
     assert starts(view).operation is Operation.REMOVE
-    parts = {name: part for name, part in view.components.items() if name != "driver"}
-    assert waits(replace(view, components=parts)).code is WaitCode.AGENT_SILENT
-    parts = {name: part for name, part in view.components.items() if name != "validator"}
-    assert starts(replace(view, components=parts)).operation is Operation.REMOVE
+    assert waits(without_component(view, "driver")).code is WaitCode.AGENT_SILENT
+    assert starts(without_component(view, "validator")).operation is Operation.REMOVE
 
 
 def test_a_removal_waits_for_pods_unless_preflight_is_waived() -> None:
@@ -420,5 +419,4 @@ def test_a_start_needs_the_capabilities_of_its_method(
 
 def test_a_validation_needs_only_the_validator() -> None:
     view = done(boot_id="boot-2")
-    parts = {name: part for name, part in view.components.items() if name != "driver"}
-    assert starts(replace(view, components=parts)).operation is Operation.VALIDATE
+    assert starts(without_component(view, "driver")).operation is Operation.VALIDATE

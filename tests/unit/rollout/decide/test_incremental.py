@@ -32,6 +32,7 @@ from tests.unit.rollout.builders import (
     required,
     with_build,
     with_record,
+    with_status,
 )
 
 OTHER = "other"
@@ -89,9 +90,7 @@ class IncrementalCheck:
 
 
 def with_entries(view: PoolView, **places: InFlight) -> PoolView:
-    assert view.rollout is not None
-    status = replace(view.rollout.status, in_flight=places)
-    return replace(view, rollout=replace(view.rollout, status=status))
+    return with_status(view, in_flight=places)
 
 
 def between_pools(given: NodeView, record: str, selected: str, **changes: Any) -> NodeView:
@@ -215,9 +214,7 @@ def test_evictions_are_cancelled_where_nothing_is_under_way(
 def test_evictions_are_cancelled_by_a_freeze() -> None:
     view = in_flight_node(JOBS, "n", evictions=GOES)
     here = with_entries(HERE, **{view.uid: entry(view, token=TOKEN)})
-    assert here.rollout is not None
-    since = replace(here.rollout.status, frozen_since=NOW - 5)
-    frozen = replace(here, rollout=replace(here.rollout, status=since))
+    frozen = with_status(here, frozen_since=NOW - 5)
     kept = IncrementalCheck(frozen, view)
     assert kept.decide().cancelled == ("n",)
     kept.update(pools=[here])

@@ -30,6 +30,8 @@ from tests.unit.rollout.builders import (
     instant,
     node,
     required,
+    with_rollout,
+    with_status,
 )
 
 THIRD = "target-third"
@@ -38,15 +40,8 @@ GOOD = {OLD: of_target(proven_at=NOW - 999), NEW: of_target(proven_at=NOW - 99)}
 HALTED = TargetRecord(threshold=1, failed=("gone",), halted_because="1 of 1 failures")
 
 
-def with_status(view: PoolView, **changes: Any) -> PoolView:
-    assert view.rollout is not None
-    status = replace(view.rollout.status, **changes)
-    return replace(view, rollout=replace(view.rollout, status=status))
-
-
 def with_brake(view: PoolView, brake: Brake) -> PoolView:
-    assert view.rollout is not None
-    return replace(view, rollout=replace(view.rollout, spec=RolloutSpec(brake=brake)))
+    return with_rollout(view, spec=RolloutSpec(brake=brake))
 
 
 def disabled(view: PoolView) -> PoolView:
@@ -142,9 +137,7 @@ def write_of(view: PoolView, *nodes: NodeView) -> WriteRollout:
 def settled(view: PoolView, *nodes: NodeView) -> PoolView:
     """Return the pool after all due Rollout writes."""
     for write in decided(view, *nodes).rollouts:
-        assert view.rollout is not None
-        rollout = replace(view.rollout, status=write.status, has_finalizer=write.has_finalizer)
-        view = replace(view, rollout=rollout)
+        view = with_rollout(view, status=write.status, has_finalizer=write.has_finalizer)
     return view
 
 

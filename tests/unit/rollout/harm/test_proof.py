@@ -30,6 +30,7 @@ from tests.unit.rollout.builders import (
     in_flight_node,
     node,
     with_record,
+    with_status,
 )
 
 ALL = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
@@ -270,9 +271,7 @@ def test_the_target_of_a_joining_node(
     records: dict[str, TargetRecord], expected: str | WaitCode
 ) -> None:
     pool = open_pool(upgrade=ALL, base=9)
-    assert pool.rollout is not None
-    status = replace(pool.rollout.status, targets=records)
-    pool = replace(pool, rollout=replace(pool.rollout, status=status))
+    pool = with_status(pool, targets=records)
     joins = checked(node("joins"), target=OLD if expected == OLD else NEW)
     decision = decided(pool, joins)
     if isinstance(expected, WaitCode):

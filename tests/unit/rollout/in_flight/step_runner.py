@@ -28,6 +28,7 @@ from tests.unit.rollout.builders import (
     in_flight_node,
     instant,
     lease,
+    slot_in,
 )
 
 TOKEN = 8
@@ -175,8 +176,7 @@ def _swapped(node: NodeView, label: str, now: Instant) -> NodeView:
     if not label:
         return replace(node, loaded=None, gate=Gate(), driver_pods=())
     loaded = LoadedDriver(version="580.99", loaded_at=now.at)
-    slot = node.components["driver"].slot
-    assert slot is not None
+    slot = slot_in(node, "driver")
     if slot.kind == CommandKind.INSTALL:
         return replace(node, loaded=loaded, driver_pods=())
     pod = new_pod(node, now.at)
@@ -185,8 +185,7 @@ def _swapped(node: NodeView, label: str, now: Instant) -> NodeView:
 
 
 def proof(node: NodeView, at: float, **changes: object) -> NodeView:
-    slot = node.components["validator"].slot
-    assert slot is not None
+    slot = slot_in(node, "validator")
     pod = next(iter(node.driver_pods), None)
     started = node.loaded.loaded_at if node.loaded is not None else 0.0
     if pod is not None and pod.started is not None:

@@ -29,7 +29,9 @@ from tests.unit.rollout.builders import (
     on_host,
     pool,
     record,
+    slot_in,
     with_record,
+    without_component,
     without_driver,
 )
 from tests.unit.rollout.in_flight.builders import (
@@ -112,8 +114,7 @@ def test_a_swap_carries_label_digest_and_unload_deadline() -> None:
     old = f"pod-{OLD}-node-1"
     body = Swap(label=label_of(NEW), install_digest=install_of(NEW), old_pod_uid=old)
     assert slot_writes(step) == {"driver": body}
-    slot = run_step(view, step).components["driver"].slot
-    assert slot is not None
+    slot = slot_in(run_step(view, step), "driver")
     assert (slot.order, slot.deadline) == (Order(TOKEN, 1), NOW + 120)
     assert step.wait is not None
     assert (step.wait.code, step.wait.until) == (WaitCode.UNLOAD, NOW + 120)
@@ -204,8 +205,7 @@ def test_a_lapsed_op_is_sent_again(change: Callable[[NodeView], NodeView], at: f
     view = with_beats(change(swapping(WAITS_AT_GATE, loaded=None)), at)
     step = step_of(outcome_of(view, at))
     assert isinstance(slot_writes(step)["driver"], Swap)
-    slot = run_step(view, step).components["driver"].slot
-    assert slot is not None
+    slot = slot_in(run_step(view, step), "driver")
     assert slot.order > Order(TOKEN, 1)
     assert slot.deadline == at + 120
 
@@ -314,8 +314,7 @@ def test_a_swap_sent_at_the_moment_of_the_start_counts() -> None:
 
 def test_a_swap_waits_where_no_driver_agent_is_expected() -> None:
     view = restarting(WAITS_AT_GATE)
-    parts = {name: part for name, part in view.components.items() if name != "driver"}
-    wait = wait_of(outcome_of(replace(view, components=parts)))
+    wait = wait_of(outcome_of(without_component(view, "driver")))
     assert wait.code is WaitCode.GATE
     assert "driver agent" in wait.detail
 

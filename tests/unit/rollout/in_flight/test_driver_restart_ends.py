@@ -12,7 +12,15 @@ from libs.contracts.waits import WaitCode
 from libs.rollout.decision import WriteNode
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
-from tests.unit.rollout.builders import NEW, NOW, driver_pod, granted, on_host, pool
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    driver_pod,
+    granted,
+    on_host,
+    pool,
+    without_component,
+)
 from tests.unit.rollout.in_flight.builders import (
     END,
     LOADED,
@@ -181,8 +189,7 @@ def cause_at_limit(view: NodeView) -> str:
 
 def test_the_start_limit_reports_an_unsent_swap() -> None:
     view = swapping(WAITS_AT_GATE)
-    parts = {name: part for name, part in view.components.items() if name != "driver"}
-    text = cause_at_limit(replace(view, components=parts))
+    text = cause_at_limit(without_component(view, "driver"))
     assert text == cause_at_limit(restarting(WAITS_AT_GATE))
 
 

@@ -25,8 +25,10 @@ from tests.unit.rollout.builders import (
     instant,
     label_of,
     pool,
+    slot_in,
     with_build,
     with_record,
+    without_component,
     without_driver,
 )
 from tests.unit.rollout.in_flight.builders import END, QUIET, WAITS_AT_GATE, restarting, swapping
@@ -187,8 +189,7 @@ def test_after_the_start_a_reboot_renews_limit_and_swap() -> None:
     after = run_step(view, step)
     sent = step_of(outcome_of(after))
     assert isinstance(slot_writes(sent)["driver"], Swap)
-    slot = run_step(after, sent).components["driver"].slot
-    assert slot is not None
+    slot = slot_in(run_step(after, sent), "driver")
     assert (slot.order, slot.boot_id) == (Order(TOKEN, 2), "boot-2")
 
 
@@ -418,8 +419,7 @@ def test_the_cause_of_a_release_follows_from_the_passed_limit(
 
 def test_a_release_without_a_driver_agent_reports_it_as_silent() -> None:
     view = released_node()
-    parts = {name: part for name, part in view.components.items() if name != "driver"}
-    record = record_in(ends(replace(view, components=parts)))
+    record = record_in(ends(without_component(view, "driver")))
     assert record.cause.startswith("agent-silent: ")
 
 

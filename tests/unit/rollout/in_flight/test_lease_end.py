@@ -34,6 +34,7 @@ from tests.unit.rollout.builders import (
     pool,
     required,
     with_record,
+    without_component,
 )
 from tests.unit.rollout.in_flight import test_eviction as emptying
 from tests.unit.rollout.in_flight.builders import QUIET
@@ -287,8 +288,7 @@ def test_a_failure_waits_during_a_bus_outage() -> None:
 
 def test_a_failure_needs_no_answer_without_a_driver_agent() -> None:
     view = broken()
-    parts = {name: part for name, part in view.components.items() if name != "driver"}
-    record = record_in(outcome_of(replace(view, components=parts)))
+    record = record_in(outcome_of(without_component(view, "driver")))
     assert (record.state, record.cause) == (S.UPGRADE_FAILED, CAUSE)
 
 
@@ -329,8 +329,7 @@ def unsettled(view: NodeView) -> NodeView:
 
 def test_the_proven_label_is_sent_to_expected_components_only() -> None:
     view = proven()
-    parts = {name: part for name, part in view.components.items() if name != "driver"}
-    assert list(slot_writes(outcome_of(replace(view, components=parts)))) == ["validator"]
+    assert list(slot_writes(outcome_of(without_component(view, "driver")))) == ["validator"]
 
 
 @pytest.mark.parametrize("why", ["halted", ""])

@@ -26,6 +26,7 @@ from tests.unit.rollout.builders import (
     instant,
     label_of,
     pool,
+    slot_in,
     with_build,
 )
 from tests.unit.rollout.in_flight.builders import QUIET, WAITS_AT_GATE, outcome_of, restarting
@@ -65,8 +66,7 @@ def test_every_component_but_the_driver_agent_is_quiesced() -> None:
     assert (step.wait.code, step.wait.until) == (WaitCode.QUIESCE, NOW + LIMIT)
     view = run_step(emptied(), step)
     for name in QUIET:
-        slot = view.components[name].slot
-        assert slot is not None
+        slot = slot_in(view, name)
         assert (slot.order, slot.deadline) == (Order(TOKEN, 1), NOW + LIMIT)
         assert (slot.boot_id, slot.epoch, slot.node_uid) == (BOOT, 3, view.uid)
 
@@ -134,8 +134,7 @@ def test_a_reboot_before_the_start_repeats_the_commands() -> None:
     view = replace(quiet(), boot_id="boot-2")
     step = step_of(outcome_of(view))
     assert slot_writes(step) == dict.fromkeys(QUIET, Quiesce())
-    slot = run_step(view, step).components["plugin"].slot
-    assert slot is not None
+    slot = slot_in(run_step(view, step), "plugin")
     assert (slot.order, slot.boot_id) == (Order(TOKEN, 2), "boot-2")
 
 
@@ -264,8 +263,7 @@ def test_a_removal_is_started_in_a_halt() -> None:
 def test_an_op_is_numbered_above_all_reported_ops_of_its_token() -> None:
     view = emptied()
     view = with_component(view, "plugin", component(highest_order=Order(TOKEN, 5)))
-    slot = run_step(view, step_of(outcome_of(view))).components["plugin"].slot
-    assert slot is not None
+    slot = slot_in(run_step(view, step_of(outcome_of(view))), "plugin")
     assert (slot.order, slot.kind) == (Order(TOKEN, 6), CommandKind.QUIESCE)
 
 

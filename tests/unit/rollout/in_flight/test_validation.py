@@ -26,7 +26,9 @@ from tests.unit.rollout.builders import (
     label_of,
     on_host,
     pool,
+    slot_in,
     with_record,
+    without_component,
 )
 from tests.unit.rollout.in_flight.builders import QUIET, outcome_of
 from tests.unit.rollout.in_flight.step_runner import (
@@ -83,8 +85,7 @@ def test_components_resume_and_the_validator_gets_this_pod() -> None:
             label=label_of(NEW), install_digest=install_of(NEW), pod_uid=POD, started=NOW - HOUR
         ),
     }
-    slot = run_step(ready(), step).components["validator"].slot
-    assert slot is not None
+    slot = slot_in(run_step(ready(), step), "validator")
     assert (slot.order, slot.deadline) == (Order(TOKEN, 2), END)
 
 
@@ -131,8 +132,7 @@ def test_what_validation_waits_for(change: str, code: WaitCode, detail: str) -> 
     elif change == "no driver":
         view = replace(view, driver_pods=(driver_pod(NEW, ready=False),))
     elif change == "no validator":
-        parts = {name: part for name, part in view.components.items() if name != "validator"}
-        view = replace(view, components=parts)
+        view = without_component(view, "validator")
     wait = wait_of(outcome_of(view))
     assert (wait.code, wait.until) == (code, END)
     assert detail in wait.detail
@@ -192,8 +192,7 @@ def test_a_driver_that_restarted_meanwhile_is_validated_again() -> None:
     view = replace(proven(), driver_pods=(driver_pod(NEW, started=NOW - 5, restarts=1),))
     step = step_of(outcome_of(view))
     assert isinstance(slot_writes(step)["validator"], Validate)
-    slot = run_step(view, step).components["validator"].slot
-    assert slot is not None
+    slot = slot_in(run_step(view, step), "validator")
     assert slot.order == Order(TOKEN, 3)
 
 
@@ -389,8 +388,7 @@ def test_accepted_evidence_precedes_its_idle_command(later: int, *, counts: bool
     """The slot names the proven label in an op after the validation."""
     step = step_of(outcome_of(proven()))
     half = run_step(proven(), replace(step, actions=step.actions[:-1]))
-    slot = half.components["validator"].slot
-    assert slot is not None
+    slot = slot_in(half, "validator")
     assert half.evidence is not None
     half = replace(half, evidence=replace(half.evidence, op=slot.op + later))
     assert ends_lease(outcome_of(half)) is counts
@@ -430,8 +428,7 @@ def test_the_plugin_of_a_bring_up_waits_for_the_cuda_phase() -> None:
 
 def test_a_validation_without_a_limit_gets_the_default_deadline() -> None:
     view = ready({"deadline": None})
-    slot = run_step(view, step_of(outcome_of(view))).components["validator"].slot
-    assert slot is not None
+    slot = slot_in(run_step(view, step_of(outcome_of(view))), "validator")
     assert slot.deadline == NOW + 600
 
 

@@ -97,6 +97,13 @@ def no_job(view: NodeView) -> NodeView:
 
 
 S = UpgradeState
+WHOLE = [
+    S.WAIT_FOR_JOBS_REQUIRED,
+    S.POD_DELETION_REQUIRED,
+    S.POD_RESTART_REQUIRED,
+    S.VALIDATION_REQUIRED,
+    S.UPGRADE_DONE,
+]
 
 
 @pytest.mark.parametrize(
@@ -104,13 +111,7 @@ S = UpgradeState
     [
         (
             {},
-            [
-                S.WAIT_FOR_JOBS_REQUIRED,
-                S.POD_DELETION_REQUIRED,
-                S.POD_RESTART_REQUIRED,
-                S.VALIDATION_REQUIRED,
-                S.UPGRADE_DONE,
-            ],
+            WHOLE,
         ),
         (
             {"drain": Drain(enable=True)},
@@ -125,12 +126,7 @@ S = UpgradeState
         ),
         (
             {"wait_for_completion": WaitForCompletion()},
-            [
-                S.POD_DELETION_REQUIRED,
-                S.POD_RESTART_REQUIRED,
-                S.VALIDATION_REQUIRED,
-                S.UPGRADE_DONE,
-            ],
+            WHOLE[1:],
         ),
     ],
     ids=["with jobs", "with a drain", "without a selector"],
@@ -145,12 +141,7 @@ def test_an_upgrade_writes_each_state_once(upgrade: dict[str, Any], states: list
 
 def test_a_state_without_work_is_skipped() -> None:
     _, written, _ = all_writes(required(pods=()), policy(drain=Drain(enable=True)))
-    assert written == [
-        S.POD_DELETION_REQUIRED,
-        S.POD_RESTART_REQUIRED,
-        S.VALIDATION_REQUIRED,
-        S.UPGRADE_DONE,
-    ]
+    assert written == WHOLE[1:]
 
 
 def test_a_done_node_keeps_a_minimal_record() -> None:
@@ -179,6 +170,15 @@ def commands(steps: list[Step]) -> list[tuple[str, str]]:
         for action in step.actions
         if isinstance(action, WriteSlot)
     ]
+
+
+def swap_in(steps: list[Step]) -> Swap:
+    actions = [action for step in steps for action in step.actions]
+    (swap,) = (
+        a.command.open() for a in actions if isinstance(a, WriteSlot) and a.command.kind == "swap"
+    )
+    assert isinstance(swap, Swap)
+    return swap
 
 
 def test_the_order_of_the_commands_of_an_upgrade() -> None:
@@ -259,7 +259,7 @@ def test_only_the_first_write_lowers_capacity() -> None:
 
 def test_restart_only_has_no_eviction_no_quiesce_and_keeps_the_modules() -> None:
     last, written, steps = all_writes(required(pods=PODS), policy(), Operation.RESTART)
-    assert written == [S.POD_RESTART_REQUIRED, S.VALIDATION_REQUIRED, S.UPGRADE_DONE]
+    assert written == WHOLE[2:]
     first = steps[0].actions[0]
     assert isinstance(first, WriteNode)
     assert first.applied.unschedulable is True
@@ -270,26 +270,14 @@ def test_restart_only_has_no_eviction_no_quiesce_and_keeps_the_modules() -> None
         ("driver", "idle"),
         ("validator", "idle"),
     ]
-    (swap,) = (
-        action.command.open()
-        for step in steps
-        for action in step.actions
-        if isinstance(action, WriteSlot) and action.command.kind == "swap"
-    )
-    assert isinstance(swap, Swap)
-    assert swap.keep
+    assert swap_in(steps).keep
     assert last.pods == PODS  # no pod was evicted
 
 
 def test_same_label_deletes_the_driver_pod_by_its_uid_before_the_swap() -> None:
     start = failed(pods=())
     last, written, steps = all_writes(start, policy(), Operation.SAME_LABEL)
-    assert written == [
-        S.POD_DELETION_REQUIRED,
-        S.POD_RESTART_REQUIRED,
-        S.VALIDATION_REQUIRED,
-        S.UPGRADE_DONE,
-    ]
+    assert written == WHOLE[1:]
     every = [action for step in steps for action in step.actions]
     (delete,) = (action for action in every if isinstance(action, DeleteDriverPod))
     assert delete.pod.uid == f"pod-{NEW}-node-1"
@@ -302,7 +290,7 @@ def test_same_label_deletes_the_driver_pod_by_its_uid_before_the_swap() -> None:
 def test_first_bring_up_has_no_cordon_and_quiesces_the_plugin_alone() -> None:
     start = without_driver(node(pods=()))
     last, written, steps = all_writes(start, policy(), Operation.BRING_UP)
-    assert written == [S.POD_RESTART_REQUIRED, S.VALIDATION_REQUIRED, S.UPGRADE_DONE]
+    assert written == WHOLE[2:]
     assert commands(steps)[:2] == [("plugin", "quiesce"), ("driver", "swap")]
     node_writes = [a for step in steps for a in step.actions if isinstance(a, WriteNode)]
     assert [write.applied.unschedulable for write in node_writes] == [None, None, None]
@@ -313,19 +301,13 @@ def test_first_bring_up_has_no_cordon_and_quiesces_the_plugin_alone() -> None:
 def test_take_over_goes_the_whole_way() -> None:
     start = replace(done(target=OLD, pods=PODS), state="", record=None, driver_label="")
     _, written, _ = all_writes(start, policy(), Operation.TAKE_OVER, meanwhile=no_job)
-    assert written == [
-        S.WAIT_FOR_JOBS_REQUIRED,
-        S.POD_DELETION_REQUIRED,
-        S.POD_RESTART_REQUIRED,
-        S.VALIDATION_REQUIRED,
-        S.UPGRADE_DONE,
-    ]
+    assert written == WHOLE
 
 
 def test_behind_a_shut_gate_only_the_driver_is_started() -> None:
     start = without_driver(required(pods=PODS))
     _, written, steps = all_writes(start, policy(), Operation.UPGRADE)
-    assert written == [S.POD_RESTART_REQUIRED, S.VALIDATION_REQUIRED, S.UPGRADE_DONE]
+    assert written == WHOLE[2:]
     first = steps[0].actions[0]
     assert isinstance(first, WriteNode)
     assert (first.applied.unschedulable, first.lowers_capacity) == (True, True)
@@ -334,12 +316,7 @@ def test_behind_a_shut_gate_only_the_driver_is_started() -> None:
 def test_on_hosts_the_agent_installs() -> None:
     start = replace(required(pods=()), driver_pods=())
     last, written, steps = all_writes(start, on_host(policy()), Operation.INSTALL)
-    assert written == [
-        S.POD_DELETION_REQUIRED,
-        S.POD_RESTART_REQUIRED,
-        S.VALIDATION_REQUIRED,
-        S.UPGRADE_DONE,
-    ]
+    assert written == WHOLE[1:]
     assert ("driver", "install") in commands(steps)
     assert ("driver", "swap") not in commands(steps)
     assert last.state == S.UPGRADE_DONE
@@ -349,7 +326,7 @@ def test_a_pre_installed_driver_is_validated_and_nothing_else() -> None:
     start = replace(done(pods=()), state="", record=None, driver_label="", driver_pods=())
     where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
     last, written, steps = all_writes(start, where, Operation.VALIDATE)
-    assert written == [S.VALIDATION_REQUIRED, S.UPGRADE_DONE]
+    assert written == WHOLE[3:]
     assert commands(steps)[0] == ("validator", "validate")
     node_writes = [a for step in steps for a in step.actions if isinstance(a, WriteNode)]
     assert [write.applied.unschedulable for write in node_writes] == [None, None]
@@ -367,13 +344,7 @@ def test_a_removal_drops_state_label_and_record() -> None:
     ]
     assert (last.state, last.driver_label, last.record, last.lease) == ("", "", None, None)
     assert not last.cordoned
-    (swap,) = (
-        action.command.open()
-        for step in steps
-        for action in step.actions
-        if isinstance(action, WriteSlot) and action.command.kind == "swap"
-    )
-    assert swap == Swap(label="", old_pod_uid=f"pod-{NEW}-node-1")
+    assert swap_in(steps) == Swap(label="", old_pod_uid=f"pod-{NEW}-node-1")
 
 
 def test_a_done_node_whose_driver_restarted_is_validated_without_a_cordon() -> None:
@@ -382,7 +353,7 @@ def test_a_done_node_whose_driver_restarted_is_validated_without_a_cordon() -> N
     last, written, steps = all_writes(
         replace(restarted, driver_pods=(pod,), evidence=None), policy(), Operation.VALIDATE
     )
-    assert written == [S.VALIDATION_REQUIRED, S.UPGRADE_DONE]
+    assert written == WHOLE[3:]
     assert commands(steps) == [("validator", "validate"), ("validator", "idle")]
     assert last.pods == PODS
     assert isinstance(last.record, NodeRecord)
@@ -392,5 +363,5 @@ def test_a_done_node_whose_driver_restarted_is_validated_without_a_cordon() -> N
 
 def test_a_failed_node_that_came_into_sync_is_validated_and_uncordoned() -> None:
     last, written, _ = all_writes(failed(pods=()), policy(), Operation.VALIDATE)
-    assert written == [S.VALIDATION_REQUIRED, S.UPGRADE_DONE]
+    assert written == WHOLE[3:]
     assert not last.cordoned

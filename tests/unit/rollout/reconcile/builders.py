@@ -10,7 +10,7 @@ from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.builders import entry, open_pool
-from tests.unit.rollout.builders import NEW, NOW, OLD, TOKEN, instant
+from tests.unit.rollout.builders import NEW, NOW, OLD, TOKEN, instant, with_status
 
 THIRD = "target-third"
 ALL = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
@@ -33,9 +33,7 @@ def evaluate(pool: PoolView, *nodes: NodeView, now: Instant | None = None) -> Po
 def edited(target: str = THIRD, **changes: object) -> PoolView:
     """Return a pool with these changes of its status whose policy wants another target now."""
     pool = open_pool(upgrade=ALL, base=9, targets=(OLD, NEW, THIRD), target=target)
-    assert pool.rollout is not None
-    status = replace(pool.rollout.status, **changes)
-    return replace(pool, rollout=replace(pool.rollout, status=status))
+    return with_status(pool, **changes)
 
 
 def entries(*nodes: NodeView, target: str = NEW, **changes: object) -> dict[str, InFlight]:

@@ -35,6 +35,7 @@ from tests.unit.rollout.builders import (
     node,
     required,
     with_record,
+    with_status,
     without_driver,
 )
 from tests.unit.rollout.reconcile.builders import ALL, THIRD, edited, entries, evaluate
@@ -290,9 +291,7 @@ def test_a_freeze_holds_everything_and_cancels_evictions() -> None:
 
 def test_frozen_time_is_added_once_when_the_freeze_ends() -> None:
     pool = open_pool(upgrade=ALL, base=9, record=of_target())
-    assert pool.rollout is not None
-    status = replace(pool.rollout.status, frozen_since=NOW - 100, frozen_seconds=7.0)
-    pool = replace(pool, rollout=replace(pool.rollout, status=status))
+    pool = with_status(pool, frozen_since=NOW - 100, frozen_seconds=7.0)
     decision = decided(pool, candidate("node-1"))
     assert code_of(decision, "node-1") is WaitCode.FROZEN
     after = written(decision)

@@ -27,6 +27,8 @@ from tests.unit.rollout.builders import (
     instant,
     node,
     required,
+    with_rollout,
+    with_status,
 )
 
 ALL = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
@@ -113,8 +115,7 @@ def test_no_rollout_is_created_on_stale_data_or_for_a_deleted_policy() -> None:
 def test_a_policy_that_was_never_enabled_stamps_nothing() -> None:
     pool = open_pool(upgrade=ALL)
     off = replace(pool, upgrade=replace(pool.upgrade, auto_upgrade=False))
-    assert off.rollout is not None
-    never = replace(off, rollout=replace(off.rollout, status=RolloutStatus(epoch=EPOCH)))
+    never = with_rollout(off, status=RolloutStatus(epoch=EPOCH))
     decision = decided(never, done("node-1", "target-old"))
     assert decision.steps == {}
     assert decision.waits["node-1"].code is WaitCode.PAUSED
@@ -149,9 +150,7 @@ def test_a_target_is_kept_while_it_is_open_halted_or_last_good() -> None:
         "proving": TargetRecord(threshold=2),
     }
     pool = open_pool(upgrade=ALL, base=1)
-    assert pool.rollout is not None
-    status = replace(pool.rollout.status, targets=records)
-    pool = replace(pool, rollout=replace(pool.rollout, status=status))
+    pool = with_status(pool, targets=records)
     (write,) = decided(pool, done("well")).rollouts
     assert set(write.status.targets) == {"abandoned", "halted", NEW, "proving"}
     assert write.status.last_good == NEW
@@ -160,9 +159,7 @@ def test_a_target_is_kept_while_it_is_open_halted_or_last_good() -> None:
 def test_a_complete_last_good_target_is_kept() -> None:
     records = {NEW: TargetRecord(threshold=2), "before": of_target(complete=True)}
     pool = open_pool(upgrade=ALL, base=1)
-    assert pool.rollout is not None
-    status = replace(pool.rollout.status, targets=records)
-    pool = replace(pool, rollout=replace(pool.rollout, status=status))
+    pool = with_status(pool, targets=records)
     (write,) = decided(pool, candidate("node-1")).rollouts
     assert write.status.last_good == "before"
     assert "before" in write.status.targets
@@ -187,8 +184,7 @@ def test_counts_alone_are_not_written_while_nodes_are_in_flight() -> None:
 
 def test_nothing_is_granted_while_a_rollout_write_is_pending() -> None:
     pool = open_pool(upgrade=ALL, record=of_target(), base=3)
-    assert pool.rollout is not None
-    pool = replace(pool, rollout=replace(pool.rollout, write_pending=True))
+    pool = with_rollout(pool, write_pending=True)
     decision = decided(pool, candidate("node-1"))
     assert decision.rollouts == ()
     assert decision.waits["node-1"].code is WaitCode.BUDGET
@@ -196,8 +192,7 @@ def test_nothing_is_granted_while_a_rollout_write_is_pending() -> None:
 
 def test_the_observed_generation_is_that_of_the_spec() -> None:
     pool = open_pool(upgrade=ALL, record=of_target(), base=3)
-    assert pool.rollout is not None
-    pool = replace(pool, rollout=replace(pool.rollout, generation=9))
+    pool = with_rollout(pool, generation=9)
     (write,) = decided(pool, done("well")).rollouts
     assert write.status.observed_generation == 9
     assert (write.uid, write.revision) == ("uid-of-rollout", "10")
