@@ -38,7 +38,6 @@ from tests.unit.rollout.builders import (
     lease,
     node,
     required,
-    with_rollout,
 )
 
 ALL = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
@@ -88,12 +87,6 @@ def test_the_next_token_exceeds_all_known_tokens() -> None:
     assert next_token(node("n", components={"driver": part})) == 51
     of_another = component(command(Idle(), node="other", order=(60, 1)), highest_order=Order(0, 0))
     assert next_token(node("n", components={"driver": of_another})) == 1
-
-
-def test_nothing_starts_on_a_pool_whose_write_is_not_answered() -> None:
-    pool = open_pool(upgrade=ALL, record=of_target(), base=3)
-    writing = with_rollout(pool, write_pending=True)
-    assert decided(writing, *candidates(3)).rollouts == ()
 
 
 def test_nodes_of_a_queue_share_one_wait() -> None:

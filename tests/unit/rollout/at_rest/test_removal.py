@@ -10,7 +10,6 @@ from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait,
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
-    NEW,
     OLD,
     apply_step,
     done,
@@ -100,11 +99,6 @@ def test_a_failed_removal_is_retried_as_often_as_the_strategy_allows() -> None:
     step = step_of(step_at_rest(broken, pool(), instant()))
     again = candidate_of(step_at_rest(apply_step(broken, step), pool(), instant()))
     assert again.operation is Operation.REMOVE
-
-
-def test_a_returning_node_begins_anew() -> None:
-    assert isinstance(step_at_rest(node(), pool(), instant()), Candidate)
-    assert isinstance(step_at_rest(failed(target=NEW, driver_pods=()), pool(NEW), instant()), Step)
 
 
 @pytest.mark.parametrize(

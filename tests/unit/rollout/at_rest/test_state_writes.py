@@ -26,7 +26,6 @@ from tests.unit.rollout.builders import (
     idle_components,
     instant,
     label_of,
-    node,
     pool,
     record,
     required,
@@ -88,10 +87,6 @@ def test_a_wanted_change_is_stamped_once(case: str) -> None:
 def test_nothing_is_stamped_where_auto_upgrade_was_never_on(case: str) -> None:
     never = pool(standing={"may_mark_required": False, "paused": "autoUpgrade is off"})
     assert isinstance(step_at_rest(WISHES[case], never, instant()), Candidate)
-
-
-def test_a_node_without_a_driver_of_ours_is_not_stamped() -> None:
-    assert isinstance(step_at_rest(node(), pool(), instant()), Candidate)
 
 
 def test_a_skipped_node_is_stamped_but_not_for_a_missing_target() -> None:

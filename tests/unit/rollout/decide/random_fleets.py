@@ -53,26 +53,6 @@ STATES: Final = (
 TARGETS: Final = (NEW, OLD)
 
 
-_FIELDS: Final[dict[str, dict[str, Any]]] = {
-    "away": {"ready": False},
-    "cordoned": {"cordoned": True},
-    "skip": {"skip": True},
-    "excluded": {"excluded": True},
-    "writing": {"write_pending": True},
-    "last": {"upgrade_last": True},
-    "lost": {"record": None},
-    "garbled": {"record": MalformedAnnotation("no JSON")},
-    "busy": {"usage": Usage(pods=(PodUse(pod_uid="p", gpus=4),))},
-    "elsewhere": {"pool": OTHER},
-    "nowhere": {"pool": ""},
-}
-_RECORD: Final[dict[str, dict[str, Any]]] = {
-    "outside": {"outside": True},
-    "again": {"operation": Operation.VALIDATE},
-    "asked": {"asked": True, "state": UpgradeState.UPGRADE_REQUIRED},
-}
-
-
 PLAIN: Final[dict[str, dict[str, Any]]] = {
     "away": {"ready": False},
     "cordoned": {"cordoned": True},

@@ -17,7 +17,6 @@ from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED
 from tests.unit.rollout.builders import NOW, granted, instant, lease, pool, with_record
-from tests.unit.rollout.in_flight import test_eviction as emptying
 from tests.unit.rollout.in_flight.step_runner import TOKEN, in_flight, run_step
 from tests.unit.rollout.outcomes import (
     node_write,
@@ -365,11 +364,11 @@ def test_slots_do_not_wait_for_the_taint() -> None:
 def test_pod_deletion_rules_apply_to_gpu_pods_only() -> None:
     plain = WorkloadPod(namespace="ml", name="web", uid="uid-web", drained=True, bare=True)
     options: dict[str, Any] = {"pod_deletion": PodDeletion(force=True), "drain": Drain(enable=True)}
-    view = emptying.evicting(S.DRAIN_REQUIRED, plain)
-    assert wait_of(emptying.outcome_of(view, **options)).detail.endswith(", and force is off)")
+    view = evicting(S.DRAIN_REQUIRED, plain)
+    assert wait_of(outcome_of(view, **options)).detail.endswith(", and force is off)")
 
 
-GPU_OF_DRAIN = emptying.work("train", drained=True, empty_dir=True)
+GPU_OF_DRAIN = work("train", drained=True, empty_dir=True)
 
 
 DRAINS = Drain(enable=True, delete_empty_dir=True)
@@ -386,7 +385,7 @@ DRAINS = Drain(enable=True, delete_empty_dir=True)
 def test_a_drain_takes_the_pods_that_deletion_leaves(
     pod: WorkloadPod, rules: Drain, *, drains: bool
 ) -> None:
-    outcome = emptying.outcome_of(emptying.evicting(S.POD_DELETION_REQUIRED, pod), drain=rules)
+    outcome = outcome_of(evicting(S.POD_DELETION_REQUIRED, pod), drain=rules)
     if drains:
         assert record_in(outcome).state == S.DRAIN_REQUIRED
     else:
@@ -396,51 +395,49 @@ def test_a_drain_takes_the_pods_that_deletion_leaves(
 @pytest.mark.parametrize("pod", [{"drained": False}, {"exemption": EvictionExemption.DAEMON_SET}])
 def test_a_drain_that_would_evict_nothing_is_skipped(pod: dict[str, Any]) -> None:
     plain = replace(WorkloadPod(namespace="ml", name="web", uid="uid-web", drained=True), **pod)
-    outcome = emptying.outcome_of(emptying.evicting(S.POD_DELETION_REQUIRED, plain), drain=DRAINS)
+    outcome = outcome_of(evicting(S.POD_DELETION_REQUIRED, plain), drain=DRAINS)
     assert set(slot_writes(outcome).values()) == {Quiesce()}
 
 
 def test_a_terminating_pod_is_neither_evicted_again_nor_dropped() -> None:
-    leaves = emptying.work(deleting=True)
-    view = emptying.with_evictions(emptying.evicting(S.POD_DELETION_REQUIRED, leaves), leaves)
-    assert wait_of(emptying.outcome_of(view)).detail.endswith("ml/train-0 (terminating)")
+    leaves = work(deleting=True)
+    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, leaves), leaves)
+    assert wait_of(outcome_of(view)).detail.endswith("ml/train-0 (terminating)")
 
 
 def test_the_eviction_is_cancelled_when_its_pod_may_stay() -> None:
     other, stays = (
-        emptying.work("other", exemption=EvictionExemption.OPERAND),
-        emptying.work("stays", bare=True),
+        work("other", exemption=EvictionExemption.OPERAND),
+        work("stays", bare=True),
     )
-    view = emptying.with_evictions(emptying.evicting(S.POD_DELETION_REQUIRED, other, stays), stays)
-    step = step_of(emptying.outcome_of(view))
+    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, other, stays), stays)
+    step = step_of(outcome_of(view))
     assert step.actions == (EvictPods(pods=()),)
 
 
 def forced(view: NodeView) -> NodeOutcome:
-    return emptying.outcome_of(view, NOW + 250, eviction=OnEvictionTimeout.FORCE_DELETE)
+    return outcome_of(view, NOW + 250, eviction=OnEvictionTimeout.FORCE_DELETE)
 
 
 def test_after_the_limit_pods_are_deleted_by_force_once() -> None:
-    pod, gone = emptying.work(), emptying.work("gone")
-    view = emptying.with_evictions(emptying.evicting(S.POD_DELETION_REQUIRED, pod), pod)
+    pod, gone = work(), work("gone")
+    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, pod), pod)
     step = step_of(forced(view))
-    assert step.actions == (EvictPods(pods=emptying.refs(pod), by_force=True),)
+    assert step.actions == (EvictPods(pods=refs(pod), by_force=True),)
     assert "ml/train-0" in step.because
-    again = replace(view, evictions=(*emptying.with_evictions(view, pod, by_force=True).evictions,))
-    mixed = replace(
-        view, evictions=(*again.evictions, *emptying.with_evictions(view, gone).evictions)
-    )
+    again = replace(view, evictions=(*with_evictions(view, pod, by_force=True).evictions,))
+    mixed = replace(view, evictions=(*again.evictions, *with_evictions(view, gone).evictions))
     for item in (again, mixed):
         assert wait_of(forced(item)).detail.endswith("ml/train-0")
 
 
 def test_a_refusal_names_only_the_pod_that_the_budget_protects() -> None:
-    held, leaves = emptying.work("held"), emptying.work("leaves")
-    view = emptying.evicting(S.POD_DELETION_REQUIRED, held, leaves)
+    held, leaves = work("held"), work("leaves")
+    view = evicting(S.POD_DELETION_REQUIRED, held, leaves)
     jobs = (
-        *emptying.with_evictions(view, held, refused="a budget allows none").evictions,
-        *emptying.with_evictions(view, leaves).evictions,
+        *with_evictions(view, held, refused="a budget allows none").evictions,
+        *with_evictions(view, leaves).evictions,
     )
-    wait = wait_of(emptying.outcome_of(replace(view, evictions=jobs)))
+    wait = wait_of(outcome_of(replace(view, evictions=jobs)))
     assert wait.code is WaitCode.PDB
     assert wait.detail.endswith("ml/held: a budget allows none")

@@ -36,7 +36,6 @@ from tests.unit.rollout.builders import (
     with_record,
     without_component,
 )
-from tests.unit.rollout.in_flight import test_eviction as emptying
 from tests.unit.rollout.in_flight.builders import QUIET
 from tests.unit.rollout.in_flight.step_runner import (
     TOKEN,
@@ -391,14 +390,6 @@ def test_a_failed_validation_leaves_no_proof() -> None:
     late = replace(view, record=replace(view.record, deadline=NOW - 1))  # type: ignore[type-var]
     record = failing_with(outcome_of(late), late)
     assert (record.state, record.evidence) == (S.UPGRADE_FAILED, None)
-
-
-def test_a_failure_before_the_start_keeps_the_proof() -> None:
-    view = emptying.evicting(S.POD_DELETION_REQUIRED, emptying.work(), record={"deadline": NOW - 1})
-    assert isinstance(view.record, NodeRecord)
-    record = record_in(emptying.outcome_of(view))
-    assert (record.state, record.evidence) == (S.UPGRADE_FAILED, view.record.evidence)
-    assert record.evidence is not None
 
 
 def test_a_failure_after_the_start_drops_the_proof() -> None:

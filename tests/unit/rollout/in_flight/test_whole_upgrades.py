@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.commands import Idle, Proven, Swap, Validate
+from libs.contracts.commands import Swap
 from libs.contracts.node import NodeRecord, Operation, UpgradeState
 from libs.policy.kinds.upgrade_policy import Drain, WaitForCompletion
 from libs.policy.wanted import InstallMethod
@@ -15,7 +15,6 @@ from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
-    KERNEL,
     NEW,
     NOW,
     OLD,
@@ -198,26 +197,6 @@ def test_the_order_of_the_commands_of_an_upgrade() -> None:
         ("validator", "validate"),
     ]
     assert given[9:] == [("driver", "idle"), ("validator", "idle")]
-
-
-def test_the_contents_of_the_commands_of_an_upgrade() -> None:
-    _, _, steps = all_writes(required(pods=()), policy())
-    bodies = {
-        (action.component, action.command.kind.value): action.command
-        for step in steps
-        for action in step.actions
-        if isinstance(action, WriteSlot)
-    }
-    assert bodies["driver", "swap"].open() == Swap(
-        label=label_of(NEW), install_digest=f"install-{NEW}", old_pod_uid=f"pod-{OLD}-node-1"
-    )
-    validate = bodies["validator", "validate"].open()
-    assert isinstance(validate, Validate)
-    assert (validate.label, validate.install_digest) == (label_of(NEW), f"install-{NEW}")
-    proven = Idle(proven=Proven(label=label_of(NEW), kernel=KERNEL))
-    assert bodies["driver", "idle"].open() == proven
-    assert bodies["validator", "idle"].open() == proven
-    assert all(command.token == 8 for command in bodies.values())
 
 
 def test_slots_name_the_proven_label_before_the_release() -> None:
