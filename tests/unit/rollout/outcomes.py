@@ -59,8 +59,3 @@ def slot_writes(outcome: NodeOutcome) -> dict[str, object]:
 
 def notices_in(outcome: NodeOutcome) -> list[Notice]:
     return [action for action in step_of(outcome).actions if isinstance(action, Notice)]
-
-
-def notice_in(outcome: NodeOutcome) -> Notice:
-    (notice,) = notices_in(outcome)
-    return notice

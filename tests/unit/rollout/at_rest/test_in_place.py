@@ -57,8 +57,6 @@ def test_fractions_of_a_second_name_the_same_start() -> None:
     assert step_at_rest(node, pool(), instant()) is None
 
 
-RUNNING = driver_pod()
-
 DIFFERENT = {
     "another boot": done(boot_id="boot-2"),
     "another kernel": done(kernel="6.8.0-48-generic"),

@@ -33,7 +33,6 @@ def reason(node: NodeView) -> str:
 
 
 WAITS = UpgradeState.WAIT_FOR_JOBS_REQUIRED
-STARTS = UpgradeState.POD_RESTART_REQUIRED
 
 
 @pytest.mark.parametrize(
