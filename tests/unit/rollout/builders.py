@@ -1,7 +1,6 @@
-"""Views for tests, with defaults that fit together: say only what a case is about.
+"""Views with consistent defaults, so that a test names only what it is about.
 
-A pool that moves from OLD to NEW, machines whose agents are alive, and nodes in the situations that
-come up everywhere: `bare` (never taken up), `done`, `failed`, `required`, `under_way`.
+A pool that moves from OLD to NEW, machines with live agents, and nodes in the common situations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +38,7 @@ from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import Build, PoolView, RolloutView
 
 NOW = 1_793_530_800.0
-"""When tests decide, unless they say otherwise."""
+"""The default time of decisions."""
 
 HOUR = 3600.0
 POOL = "clusterpolicy-cluster"
@@ -58,17 +57,14 @@ SOURCES = ("nodes", "pods", "rollouts", "policies", "daemonsets")
 
 
 def label_of(target: str, variant: str = VARIANT) -> str:
-    """The driver label that the pool's builds have for a target."""
     return f"label-{target}-{variant}"
 
 
 def install_of(target: str) -> str:
-    """The install digest that the pool's builds have for a target."""
     return f"install-{target}"
 
 
 def version_of(target: str) -> str:
-    """The driver version that a machine reports when it runs a target."""
     return f"580.{sum(map(ord, target)) % 100}.1"
 
 
@@ -83,7 +79,7 @@ def instant(
     ages: Mapping[str, float] | None = None,
     **sight: Any,
 ) -> Instant:
-    """A moment at which every source was proved `age` seconds ago; `ages` for single ones."""
+    """Return a moment with every source proved `age` seconds ago; `ages` sets single ones."""
     sources = {
         name: SourceState(proved=at - (ages or {}).get(name, age), revision="100")
         for name in SOURCES
@@ -92,9 +88,9 @@ def instant(
 
 
 def build(target: str = NEW, variant: str = VARIANT, **changes: Any) -> Build:
-    """What nodes of a variant get for a target."""
-    made = Build(label=label_of(target, variant), install_digest=install_of(target))
-    return replace(made, **changes)
+    """Return the build of a target for a variant."""
+    result = Build(label=label_of(target, variant), install_digest=install_of(target))
+    return replace(result, **changes)
 
 
 def pool(
@@ -107,12 +103,12 @@ def pool(
     upgrade: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> PoolView:
-    """A pool whose builds are settled; mappings change single fields of what they are named for."""
-    made = PoolView(
+    """Return a pool with settled builds; mappings change fields of the struct they name."""
+    result = PoolView(
         key=POOL,
         uid="uid-of-pool",
         target=target,
-        builds={one: {variant: build(one, variant) for variant in variants} for one in targets},
+        builds={item: {variant: build(item, variant) for variant in variants} for item in targets},
         upgrade=UpgradePolicy(auto_upgrade=True, **(upgrade or {})),
         rollout=RolloutView(
             uid="uid-of-rollout",
@@ -122,18 +118,17 @@ def pool(
         ),
         constraints=PoolConstraints(**(standing or {})),
     )
-    return replace(made, **changes)
+    return replace(result, **changes)
 
 
 def with_build(pool: PoolView, target: str = NEW, variant: str = VARIANT, **build: Any) -> PoolView:
-    """The pool with one of its builds changed."""
     changed = replace(pool.builds[target][variant], **build)
     builds = {**pool.builds, target: {**pool.builds[target], variant: changed}}
     return replace(pool, builds=builds)
 
 
 def granted(pool: PoolView, *nodes: NodeView, target: str = NEW, **changes: Any) -> PoolView:
-    """The pool with these nodes in flight, and their cordons admitted."""
+    """Return the pool with these nodes in flight, and their starts admitted."""
     entries = {
         node.uid: replace(
             InFlight(node=node.name, token=token_of(node) + 1, target=target, since=NOW - 5),
@@ -149,13 +144,23 @@ def granted(pool: PoolView, *nodes: NodeView, target: str = NEW, **changes: Any)
     return replace(pool, constraints=standing)
 
 
+def with_rollout(pool: PoolView, **changes: Any) -> PoolView:
+    assert pool.rollout is not None
+    return replace(pool, rollout=replace(pool.rollout, **changes))
+
+
+def with_status(pool: PoolView, **changes: Any) -> PoolView:
+    """Return the pool with fields of the status of its Rollout changed."""
+    assert pool.rollout is not None
+    return with_rollout(pool, status=replace(pool.rollout.status, **changes))
+
+
 def fleet(pools: PoolView | Sequence[PoolView], *nodes: NodeView) -> Fleet:
-    """These pools and nodes together."""
     each = (pools,) if isinstance(pools, PoolView) else pools
-    return Fleet(pools={one.key: one for one in each}, nodes={node.name: node for node in nodes})
+    return Fleet(pools={item.key: item for item in each}, nodes={node.name: node for node in nodes})
 
 
-# What is on a machine.
+# Machines.
 
 
 def command(
@@ -167,7 +172,6 @@ def command(
     epoch: int = EPOCH,
     deadline: float = NOW + HOUR,
 ) -> Command:
-    """A command as a slot holds it."""
     return Command.of(
         body,
         node=node,
@@ -180,8 +184,8 @@ def command(
 
 
 def component(slot: Command | None = None, *, heard: float = NOW - 20, **changes: Any) -> Component:
-    """A component that is alive and has shown the order of its slot."""
-    made = Component(
+    """Return a live component that has reported the order of its slot."""
+    result = Component(
         last_beat=heard,
         silent_at=heard + 180.0,
         capabilities=frozenset(
@@ -190,25 +194,31 @@ def component(slot: Command | None = None, *, heard: float = NOW - 20, **changes
         slot=slot,
         highest_order=slot.order if slot is not None else Order(0, 0),
     )
-    return replace(made, **changes)
+    return replace(result, **changes)
+
+
+def slot_in(node: NodeView, component: str) -> Command:
+    slot = node.components[component].slot
+    assert slot is not None
+    return slot
 
 
 def ended(slot: Command, outcome: str = "done", **changes: Any) -> Result:
-    """How the op of this slot ended."""
-    made = Result(
+    """Return the result of the op in this slot."""
+    result = Result(
         epoch=slot.epoch,
         token=slot.token,
         op=slot.op,
         command=slot.kind.value,
         outcome=Ended(outcome),
     )
-    return replace(made, **changes)
+    return replace(result, **changes)
 
 
 def idle_components(
     name: str = "node-1", *, proven: str = "", token: int = TOKEN, kernel: str = KERNEL
 ) -> dict[str, Component]:
-    """All components, idle; driver agent and validator with what is proven, if anything is."""
+    """Return all components, idle; driver agent and validator name the proven label."""
     known = Idle(proven=Proven(label=proven, kernel=kernel)) if proven else Idle()
     return {
         part: component(
@@ -221,8 +231,8 @@ def idle_components(
 
 
 def driver_pod(target: str = NEW, *, node: str = "node-1", **changes: Any) -> DriverPod:
-    """A driver pod that runs and is ready."""
-    made = DriverPod(
+    """Return a running and ready driver pod."""
+    result = DriverPod(
         namespace="gpu-operator",
         name=f"driver-{target}-{node}",
         uid=f"pod-{target}-{node}",
@@ -231,13 +241,13 @@ def driver_pod(target: str = NEW, *, node: str = "node-1", **changes: Any) -> Dr
         ready=True,
         started=NOW - HOUR,
     )
-    return replace(made, **changes)
+    return replace(result, **changes)
 
 
 def evidence(target: str = NEW, *, node: str = "node-1", **changes: Any) -> Evidence:
-    """A proof about what `driver_pod` runs."""
+    """Return a passed proof of what `driver_pod` runs."""
     pod = driver_pod(target, node=node)
-    made = Evidence(
+    result = Evidence(
         epoch=EPOCH,
         token=TOKEN,
         op=1,
@@ -252,21 +262,22 @@ def evidence(target: str = NEW, *, node: str = "node-1", **changes: Any) -> Evid
         driver_digest=install_of(target),
         at=NOW - HOUR + 60,
     )
-    return replace(made, **changes)
+    return replace(result, **changes)
 
 
-# What is written on a node.
+# Annotations of a node.
 
 
 def lease(node: str = "node-1", **changes: Any) -> NodeLease:
-    """A lease of ours."""
-    made = NodeLease(node_uid=f"uid-{node}", owner=LeaseOwner.UPGRADE, token=TOKEN, since=NOW - 60)
-    return replace(made, **changes)
+    result = NodeLease(
+        node_uid=f"uid-{node}", owner=LeaseOwner.UPGRADE, token=TOKEN, since=NOW - 60
+    )
+    return replace(result, **changes)
 
 
 def record(node: str = "node-1", **changes: Any) -> NodeRecord:
-    """A record of an upgrade from OLD to NEW that waits for jobs; `changes` make it another."""
-    made = NodeRecord(
+    """Return the record of an upgrade from OLD to NEW that waits for jobs."""
+    result = NodeRecord(
         node_uid=f"uid-{node}",
         epoch=EPOCH,
         token=TOKEN,
@@ -280,11 +291,17 @@ def record(node: str = "node-1", **changes: Any) -> NodeRecord:
         boot_id=BOOT,
         attempt=1,
     )
-    return replace(made, **changes)
+    return replace(result, **changes)
+
+
+def with_record(node: NodeView, **changes: Any) -> NodeView:
+    """Return the node with fields of its record changed."""
+    assert isinstance(node.record, NodeRecord)
+    return replace(node, record=replace(node.record, **changes))
 
 
 def token_of(node: NodeView) -> int:
-    """The highest token in what is written on a node."""
+    """Return the highest token in record and lease of a node."""
     return max(
         node.record.token if isinstance(node.record, NodeRecord) else 0,
         node.lease.token if isinstance(node.lease, NodeLease) else 0,
@@ -295,8 +312,8 @@ def token_of(node: NodeView) -> int:
 
 
 def node(name: str = "node-1", **changes: Any) -> NodeView:
-    """A node that was never taken up: no state, no modules, no GPU pods, agents alive."""
-    made = NodeView(
+    """Return a node that was never upgraded: no state, modules or GPU pods; live agents."""
+    result = NodeView(
         name=name,
         uid=f"uid-{name}",
         revision="50",
@@ -310,15 +327,15 @@ def node(name: str = "node-1", **changes: Any) -> NodeView:
         modules_reported=True,
         usage=Usage(),
     )
-    return replace(made, **changes)
+    return replace(result, **changes)
 
 
 def done(name: str = "node-1", target: str = NEW, **changes: Any) -> NodeView:
-    """A node that was upgraded to this target, and whose evidence fits in everything."""
+    """Return a node upgraded to this target, with matching evidence."""
     label = label_of(target)
     proof = evidence(target, node=name)
     state = UpgradeState.UPGRADE_DONE
-    made = node(
+    view = node(
         name,
         state=state,
         driver_label=label,
@@ -345,27 +362,27 @@ def done(name: str = "node-1", target: str = NEW, **changes: Any) -> NodeView:
         gate=Gate(admitted_pod_uid=f"pod-{target}-{name}", admitted_label=label),
         evidence=proof,
     )
-    return replace(made, **changes)
+    return replace(view, **changes)
 
 
 def required(name: str = "node-1", target: str = OLD, **changes: Any) -> NodeView:
-    """A node that runs a target in good order, and has been stamped as wanting another."""
-    made = done(name, target)
-    assert isinstance(made.record, NodeRecord)
+    """Return a node that runs a proven target and is stamped for another."""
+    view = done(name, target)
+    assert isinstance(view.record, NodeRecord)
     state = UpgradeState.UPGRADE_REQUIRED
-    made = replace(made, state=state, record=replace(made.record, state=state))
-    return replace(made, **changes)
+    view = replace(view, state=state, record=replace(view.record, state=state))
+    return replace(view, **changes)
 
 
 def failed(
     name: str = "node-1", target: str = NEW, *, cause: str = "validation: cuda", **changes: Any
 ) -> NodeView:
-    """A node whose upgrade from OLD to this target failed: cordoned by us, nothing proven.
+    """Return a node whose upgrade from OLD to this target failed: cordoned by us, nothing proven.
 
-    What its driver runs now was validated already, in vain.
+    The current run of its driver was validated without success.
     """
     state = UpgradeState.UPGRADE_FAILED
-    said = record(
+    stored = record(
         name,
         state=state,
         target=target,
@@ -376,17 +393,17 @@ def failed(
         since=NOW - HOUR,
         revalidated=driver_pod(target, node=name).instance,
     )
-    made = replace(
+    view = replace(
         done(name, target),
         state=state,
-        record=said,
+        record=stored,
         cordoned=True,
         cordon_taint=True,
         evidence=None,
         components=idle_components(name),
     )
-    owners = {**made.field_managers, NodeField.CORDON: (MANAGER,)}
-    return replace(made, **{"field_managers": owners, **changes})
+    owners = {**view.field_managers, NodeField.CORDON: (MANAGER,)}
+    return replace(view, **{"field_managers": owners, **changes})
 
 
 STARTED = {
@@ -408,11 +425,11 @@ def in_flight_node(
     record: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> NodeView:
-    """A node in flight from OLD to NEW in this state; `record` changes fields of its record."""
+    """Return a node in flight from OLD to NEW in this state."""
     state = UpgradeState(state)
     started = state in STARTED
     here = NEW if state in STARTED - {UpgradeState.POD_RESTART_REQUIRED} else OLD
-    said = replace(
+    taken = replace(
         _record(
             name,
             state=state,
@@ -422,42 +439,47 @@ def in_flight_node(
         ),
         **(record or {}),
     )
-    made = replace(
+    view = replace(
         done(name, here),
         state=state,
         driver_label=label_of(NEW if started else OLD),
-        record=said,
+        record=taken,
         lease=lease(name),
         cordoned=True,
         cordon_taint=True,
         evidence=None,
         pods=(),
     )
-    owners = {**made.field_managers, NodeField.CORDON: (MANAGER,), NodeField.LEASE: (MANAGER,)}
-    return replace(made, **{"field_managers": owners, **changes})
+    owners = {**view.field_managers, NodeField.CORDON: (MANAGER,), NodeField.LEASE: (MANAGER,)}
+    return replace(view, **{"field_managers": owners, **changes})
 
 
 _record = record
 
 
+def without_component(node: NodeView, name: str) -> NodeView:
+    components = {key: part for key, part in node.components.items() if key != name}
+    return replace(node, components=components)
+
+
 def without_driver(node: NodeView) -> NodeView:
-    """The node, with neither driver pod nor modules; its agent says so."""
+    """Return the node with neither driver pod nor modules, as its agent reports."""
     return replace(node, driver_pods=(), loaded=None, gate=Gate())
 
 
 def on_host(pool: PoolView) -> PoolView:
-    """The pool, with the host method: artefacts instead of pods."""
+    """Return the pool with the host method: artefacts instead of pods."""
     builds = {
         target: {
-            variant: replace(one, artefact=f"sha256:{one.install_digest}")
-            for variant, one in each.items()
+            variant: replace(item, artefact=f"sha256:{item.install_digest}")
+            for variant, item in each.items()
         }
         for target, each in pool.builds.items()
     }
     return replace(pool, method=InstallMethod.HOST, builds=builds)
 
 
-# What becomes of a node when a step was done.
+# Nodes after a step.
 
 CLEARED = {
     STATE_LABEL: ("state", ""),
@@ -471,7 +493,7 @@ CLEARED = {
 
 
 def apply_step(node: NodeView, step: Step) -> NodeView:
-    """The node when everything in this step that is written was written."""
+    """Return the node after all writes of a step."""
     for action in step.actions:
         if isinstance(action, WriteNode):
             assert (action.uid, action.revision) == (node.uid, node.revision)
@@ -483,7 +505,7 @@ def apply_step(node: NodeView, step: Step) -> NodeView:
 
 
 def _applied(node: NodeView, applied: NodeApplyConfiguration) -> NodeView:
-    """As the API server does it: what is not applied goes, but where somebody else has it too."""
+    """Apply as the API server does: a dropped field goes unless another manager owns it."""
     wanted = {
         NodeField.STATE: ("state", applied.state or None, ""),
         NodeField.DRIVER: ("driver_label", applied.driver_label or None, ""),
@@ -499,7 +521,7 @@ def _applied(node: NodeView, applied: NodeApplyConfiguration) -> NodeView:
     owners, changes = dict(node.field_managers), dict[str, Any]()
     for field, (name, value, absent) in wanted.items():
         had = node.field_managers.get(field, ())
-        others = tuple(one for one in had if one != MANAGER)
+        others = tuple(manager for manager in had if manager != MANAGER)
         if value is not None:
             same = getattr(node, name) == value
             owners[field] = (*others, MANAGER) if same else (MANAGER,)

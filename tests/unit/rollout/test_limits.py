@@ -1,4 +1,4 @@
-"""The table of limits (docs/states.md#limits), and the arithmetic that moves them."""
+"""The table of limits (docs/states.md#limits), and how limits move."""
 
 from typing import Any
 
@@ -36,14 +36,14 @@ S = UpgradeState
         (S.UPGRADE_REQUIRED, {}, None),
     ],
 )
-def test_when_each_state_ends_by_itself(
+def test_the_deadline_of_each_state(
     state: UpgradeState, upgrade: dict[str, Any], seconds: float | None
 ) -> None:
     due = limits.deadline(state, pool(upgrade=upgrade), instant())
     assert due == (None if seconds is None else NOW + seconds)
 
 
-def test_the_limits_that_no_policy_changes() -> None:
+def test_fixed_limits() -> None:
     assert (limits.QUIESCE, limits.UNLOAD, limits.DRIVER_START) == (240, 120, 1800)
     assert (limits.VALIDATION, limits.STALE_AFTER, limits.RESTARTS) == (600, 90, 3)
 
@@ -64,7 +64,7 @@ def at(**sight: Any) -> Instant:
         ({"bus_outages": ((NOW - 50, NOW - 30),), "bus_down_since": NOW - 5}, NOW - 100, 25),
     ],
 )
-def test_an_outage_counts_from_the_state_s_beginning(
+def test_an_outage_counts_from_the_beginning_of_the_state(
     sight: dict[str, Any], since: float, seconds: float
 ) -> None:
     assert limits.bus_outage_seconds(at(**sight), since) == seconds
@@ -81,7 +81,7 @@ def test_what_moves_a_limit(reported: bool, frozen: float, until: float) -> None
     assert limits.effective_deadline(held, where, now, reported=reported) == NOW + until
 
 
-def test_what_has_no_limit_is_moved_by_nothing() -> None:
+def test_an_absent_limit_is_not_moved() -> None:
     held = record(deadline=None)
     where = pool(standing={"frozen_seconds": 9.0})
     assert limits.effective_deadline(held, where, at(), reported=True) is None

@@ -1,4 +1,4 @@
-"""A write holds everything that is ours on a Node, and a record knows of which Node it is."""
+"""Node writes are complete, and a record belongs to one Node uid."""
 
 from typing import Any
 
@@ -25,11 +25,12 @@ from tests.unit.rollout.builders import (
     pool,
     record,
 )
+from tests.unit.rollout.outcomes import only_action
 
 S = UpgradeState
 
 
-def test_record_and_lease_of_another_node_of_that_name_are_void() -> None:
+def test_record_and_lease_of_an_earlier_node_are_void() -> None:
     assert node_writes.current_record(node(record=record())) == record()
     assert node_writes.current_record(node(record=record(node_uid="old"))) is None
     assert node_writes.current_record(node(record=MalformedAnnotation("not JSON"))) is None
@@ -39,13 +40,12 @@ def test_record_and_lease_of_another_node_of_that_name_are_void() -> None:
     assert node_writes.upgrade_lease(node(lease=lease())) == lease()
 
 
-def test_a_write_is_guarded_and_whole() -> None:
+def test_a_write_is_guarded_and_complete() -> None:
     view = done(initially_cordoned=True)
     step = node_writes.write_step(
         view, record(), instant(), because="so", lease=lease(), cordon=True
     )
-    (write,) = step.actions
-    assert isinstance(write, WriteNode)
+    write = only_action(step, WriteNode)
     assert (write.uid, write.revision, write.lowers_capacity) == (view.uid, view.revision, False)
     applied = write.applied
     assert applied.state == S.WAIT_FOR_JOBS_REQUIRED
@@ -53,21 +53,20 @@ def test_a_write_is_guarded_and_whole() -> None:
     assert (applied.lease, applied.record, applied.unschedulable) == (lease(), record(), True)
 
 
-def test_a_write_that_lowers_names_what_was_seen() -> None:
+def test_a_write_that_lowers_capacity_names_its_sources() -> None:
     step = node_writes.write_step(
         node(), record(), instant(), because="so", lease=lease(), cordon=True, lowers_capacity=True
     )
-    (write,) = step.actions
-    assert isinstance(write, WriteNode)
+    write = only_action(step, WriteNode)
     assert write.applied.record is not None
     assert write.applied.record.seen == dict.fromkeys(SOURCES, "100")
 
 
-def test_what_has_to_be_done_before_a_write_comes_before_it() -> None:
+def test_slot_writes_precede_the_node_write() -> None:
     view = done()
-    told = idle_command(view, "plugin", instant(), token=8)
+    sent = idle_command(view, "plugin", instant(), token=8)
     step = node_writes.write_step(
-        view, None, instant(), because="so", lease=None, cordon=None, before=(told,)
+        view, None, instant(), because="so", lease=None, cordon=None, before=(sent,)
     )
     assert [type(action) for action in step.actions] == [WriteSlot, WriteNode]
 
@@ -76,7 +75,7 @@ def test_what_has_to_be_done_before_a_write_comes_before_it() -> None:
     ("cordoned", "owners", "kept"),
     [(True, (MANAGER,), True), (True, ("me",), None), (False, (MANAGER,), None)],
 )
-def test_a_cordon_is_kept_where_it_is_ours(
+def test_a_cordon_of_ours_is_kept(
     cordoned: bool, owners: tuple[str, ...], kept: bool | None
 ) -> None:
     view = node(cordoned=cordoned, field_managers={NodeField.CORDON: owners})
@@ -89,15 +88,23 @@ def test_which_operations_cordon(operation: Operation) -> None:
     assert node_writes.needs_cordon(record(operation=operation)) != harmless
 
 
-def test_a_state_begins_now_in_this_boot_with_its_limit() -> None:
+def test_a_new_state_has_this_boot_and_its_deadline() -> None:
     where = pool(standing={"frozen_seconds": 7.0})
     had = record(deadline_renewed=True, epoch=1, boot_id="boot-0")
-    made = node_writes.record_in_state(
+    written = node_writes.record_in_state(
         S.VALIDATION_REQUIRED, had, node(), where, instant(), paused=False
     )
-    assert (made.state, made.since, made.deadline) == (S.VALIDATION_REQUIRED, NOW, NOW + 600)
-    assert (made.boot_id, made.epoch, made.frozen_seconds) == ("boot-1", 3, 7.0)
-    assert not made.deadline_renewed
+    assert (written.state, written.since, written.deadline) == (
+        S.VALIDATION_REQUIRED,
+        NOW,
+        NOW + 600,
+    )
+    assert (written.boot_id, written.epoch, written.frozen_seconds) == (
+        "boot-1",
+        3,
+        7.0,
+    )
+    assert not written.deadline_renewed
 
 
 GATE = Gate(admitted_pod_uid=f"pod-{OLD}-node-1")
@@ -113,7 +120,7 @@ GATE = Gate(admitted_pod_uid=f"pod-{OLD}-node-1")
         ((driver_pod(OLD, deleting=True),), f"pod-{OLD}-node-1"),
     ],
 )
-def test_which_driver_pod_is_there(pods: tuple[DriverPod, ...], uid: str) -> None:
+def test_the_current_driver_pod(pods: tuple[DriverPod, ...], uid: str) -> None:
     pod = node_writes.current_driver_pod(node(driver_pods=pods, gate=GATE))
     assert (pod.uid if pod is not None else "") == uid
 
@@ -128,16 +135,24 @@ def test_which_driver_pod_is_there(pods: tuple[DriverPod, ...], uid: str) -> Non
         (Operation.BRING_UP, False, True, True),
     ],
 )
-def test_back_to_the_start_of_the_driver(
+def test_the_record_of_a_repeated_driver_start(
     operation: Operation, paused: bool, loaded: bool, then: bool
 ) -> None:
     driver = LoadedDriver(version="1") if loaded else None
     view = replace(done(), loaded=driver)
     had: Any = record(operation=operation, paused=paused, evidence=view.evidence, edits=0)
-    made = node_writes.record_for_restart(view, had, pool(), instant(), edits=1)
-    assert (made.state, made.since, made.deadline) == (S.POD_RESTART_REQUIRED, NOW, NOW + 1800)
-    assert (made.old_pod_uid, made.evidence, made.edits) == (f"pod-{NEW}-node-1", None, 1)
-    assert made.paused == then
+    written = node_writes.record_for_restart(view, had, pool(), instant(), edits=1)
+    assert (written.state, written.since, written.deadline) == (
+        S.POD_RESTART_REQUIRED,
+        NOW,
+        NOW + 1800,
+    )
+    assert (written.old_pod_uid, written.evidence, written.edits) == (
+        f"pod-{NEW}-node-1",
+        None,
+        1,
+    )
+    assert written.paused == then
     bare = replace(view, driver_pods=())
     kept = node_writes.record_for_restart(bare, replace(had, old_pod_uid="was"), pool(), instant())
     assert kept.old_pod_uid == "was"

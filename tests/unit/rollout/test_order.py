@@ -1,4 +1,4 @@
-"""Whose turn is first (docs/states.md#d-4), and that the order is kept by small changes."""
+"""The ranking of candidates (docs/states.md#d-4), and the structures that keep it."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +30,7 @@ def before(first: NodeView, second: NodeView) -> bool:
     return rank(first, candidate()) < rank(second, candidate())
 
 
-def test_each_thing_that_counts_comes_before_all_after_it() -> None:
+def test_the_ranking_order() -> None:
     released: NodeRecord = record("b", back_off_seconds=600.0)
     in_order = [
         (uses("z", 8, 8, 8), candidate(outside=True)),
@@ -45,15 +45,15 @@ def test_each_thing_that_counts_comes_before_all_after_it() -> None:
         (node("a", upgrade_last=True), candidate(outside=True)),
         (node("a", upgrade_last=True), candidate()),
     ]
-    ranks = [rank(*one) for one in in_order]
+    ranks = [rank(*item) for item in in_order]
     assert ranks == sorted(ranks)
 
 
-def test_what_nobody_has_said_is_taken_for_busy() -> None:
+def test_unknown_usage_ranks_as_busy() -> None:
     assert before(node("z"), node("a", usage=None))
 
 
-def test_who_waited_only_before_its_last_start_is_not_behind_others() -> None:
+def test_a_finished_back_off_does_not_lower_the_rank() -> None:
     again: NodeRecord = record("a", back_off_seconds=0.0)
     assert before(replace(node("a"), record=again), node("b"))
 
@@ -66,9 +66,7 @@ changes = st.lists(st.tuples(st.integers(0, 8), st.none() | st.integers(0, 5)), 
 
 
 @given(changes, st.lists(st.booleans(), max_size=60))
-def test_a_line_is_what_sorting_would_make_it(
-    changed: list[tuple[int, int | None]], looks: list[bool]
-) -> None:
+def test_ranked_nodes_stay_sorted(changed: list[tuple[int, int | None]], looks: list[bool]) -> None:
     line, known = RankedNodes(), dict[str, Rank]()
     for at, (name, number) in enumerate(changed):
         if number is not None:
@@ -84,7 +82,7 @@ def test_a_line_is_what_sorting_would_make_it(
 
 
 @given(changes)
-def test_names_are_told_in_their_order(changed: list[tuple[int, int | None]]) -> None:
+def test_a_summary_lists_names_in_order(changed: list[tuple[int, int | None]]) -> None:
     names, known = NodeReasons(), dict[str, str]()
     for name, number in changed:
         if number is not None:

@@ -1,4 +1,4 @@
-"""Each wait code says who can end it, and the page about them lists the same codes."""
+"""Each wait code names its resolver, and docs/states.md lists the same codes."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.unit.rollout.builders import NOW, instant
 PAGE = Path(__file__).parents[3] / "docs" / "states.md"
 
 
-def test_every_code_says_who_can_end_it() -> None:
+def test_every_code_names_its_resolver() -> None:
     assert set(RESOLVED_BY) == set(WaitCode)
     assert all(RESOLVED_BY.values())
 
@@ -25,10 +25,10 @@ def test_the_page_lists_exactly_these_codes() -> None:
 
 
 @pytest.mark.parametrize("code", WaitCode)
-def test_a_wait_begins_now_and_names_whom_its_code_names(code: WaitCode) -> None:
-    made = wait(code, "why", instant(), NOW + 5)
-    assert (made.code, made.detail, made.since, made.until) == (code, "why", NOW, NOW + 5)
-    assert made.who == RESOLVED_BY[code]
+def test_a_wait_begins_now_and_names_its_resolver(code: WaitCode) -> None:
+    result = wait(code, "why", instant(), NOW + 5)
+    assert (result.code, result.detail, result.since, result.until) == (code, "why", NOW, NOW + 5)
+    assert result.who == RESOLVED_BY[code]
     assert wait(code, "why", instant(), who="she").who == "she"
 
 
@@ -41,5 +41,5 @@ def test_a_wait_begins_now_and_names_whom_its_code_names(code: WaitCode) -> None
         (list("abcdefg"), "a, b, c, d, e and 2 more"),
     ],
 )
-def test_a_few_of_many(names: list[str], shown: str) -> None:
+def test_the_first_few_of_many(names: list[str], shown: str) -> None:
     assert first_few(names) == shown

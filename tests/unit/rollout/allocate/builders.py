@@ -1,4 +1,4 @@
-"""Candidates that need nothing more, pools in a given phase, and who is granted a start there."""
+"""Candidates without obstacles, pools in a given phase, and what is decided about them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,28 +37,27 @@ def checked(
     answered: float | None = NOW - 1,
     target: str = NEW,
 ) -> NodeView:
-    """The node, whose agent was asked and has answered with this."""
+    """Return the node with an answered preflight query."""
     label = label_of(target)
     answer = Preflight(check="c", label=label, findings=findings)
-    said = None if answered is None else answer
+    reply = None if answered is None else answer
     return replace(
         node,
-        preflight=PreflightQuery(label=label, asked_at=asked, answered_at=answered, answer=said),
+        preflight=PreflightQuery(label=label, asked_at=asked, answered_at=answered, answer=reply),
     )
 
 
 def candidate(name: str, **changes: Any) -> NodeView:
-    """A node that wants the new target, and in whose way nothing stands."""
+    """Return a node that wants the new target and has no obstacle."""
     return checked(required(name, **changes))
 
 
 def candidates(count: int, **changes: Any) -> list[NodeView]:
-    """Such nodes."""
     return [candidate(f"node-{n:02}", **changes) for n in range(count)]
 
 
 def of_target(**changes: Any) -> TargetRecord:
-    """What is known of the new target; it is proven, unless it is said otherwise."""
+    """Return the record of the new target: proven, unless changed."""
     return replace(TargetRecord(threshold=1, proven=True, proven_at=NOW - 999), **changes)
 
 
@@ -72,45 +71,43 @@ def open_pool(
     phase: RolloutPhase = RolloutPhase.PROVEN,
     **changes: Any,
 ) -> PoolView:
-    """A pool in the middle of a rollout to a target with this record."""
+    """Return a pool in the middle of a rollout to a target with this record."""
     status: dict[str, Any] = {"base": base, "phase": phase, "in_flight": dict(in_flight or {})}
     if record is not None:
         status["targets"] = {NEW: record}
-    made = pool(upgrade=upgrade, status=status, **changes)
-    if spec is None or made.rollout is None:
-        return made
-    return replace(made, rollout=replace(made.rollout, spec=spec))
+    result = pool(upgrade=upgrade, status=status, **changes)
+    if spec is None or result.rollout is None:
+        return result
+    return replace(result, rollout=replace(result.rollout, spec=spec))
 
 
 def entry(node: NodeView, **changes: Any) -> InFlight:
-    """Its place in flight, as it was granted a moment ago."""
-    made = InFlight(node=node.name, token=token_of(node) + 1, target=NEW, since=NOW - 5)
-    return replace(made, **changes)
+    """Return the entry of a node granted a moment ago."""
+    result = InFlight(node=node.name, token=token_of(node) + 1, target=NEW, since=NOW - 5)
+    return replace(result, **changes)
 
 
 def decided(pool: PoolView, *nodes: NodeView, now: Instant | None = None) -> Decision:
-    """What is decided about these."""
     return decide(fleet(pool, *nodes), now or instant())
 
 
 def granted_to(pool: PoolView, *nodes: NodeView, now: Instant | None = None) -> list[str]:
-    """Who starts."""
-    return sorted(name for one in decided(pool, *nodes, now=now).rollouts for name in one.granted)
+    return sorted(
+        name for write in decided(pool, *nodes, now=now).rollouts for name in write.granted
+    )
 
 
 def written(decision: Decision) -> RolloutStatus:
-    """What the only Rollout is to say."""
+    """Return the status in the only Rollout write."""
     (write,) = decision.rollouts
     return write.status
 
 
 def code_of(decision: Decision, name: str) -> WaitCode:
-    """What a node waits for."""
     return decision.waits[name].code
 
 
 def asked_of(decision: Decision) -> dict[str, PreflightCheck]:
-    """Whose agent is asked, and what."""
     return {
         name: action.check
         for name, step in decision.steps.items()

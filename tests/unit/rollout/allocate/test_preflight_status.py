@@ -1,7 +1,8 @@
-"""Who is asked before a start, and what his answer holds up (docs/states.md#d-9)."""
+"""Preflight queries before a start, and what their answers hold up (docs/states.md#d-9)."""
 
 from msgspec.structs import replace
 
+from libs.contracts.facts import LoadedDriver
 from libs.contracts.waits import WaitCode
 from libs.rollout.allocate.allocation import PREFLIGHTS_AHEAD, RECHECKS_AT_ONCE
 from libs.rollout.decision import Wait
@@ -25,16 +26,16 @@ TWO = open_pool(upgrade={"max_parallel_upgrades": 0, "max_unavailable": 2}, reco
 SILENT = Wait(code=WaitCode.AGENT_SILENT, detail="", since=NOW - 60)
 
 
-def unasked(count: int) -> list[NodeView]:
+def never_queried(count: int) -> list[NodeView]:
     return [required(f"node-{n:02}") for n in range(count)]
 
 
-def pending(name: str, seconds: float) -> NodeView:
+def queried(name: str, seconds: float) -> NodeView:
     return checked(required(name), asked=NOW - seconds, answered=None)
 
 
-def test_the_next_are_asked_and_a_few_more_than_there_are_places() -> None:
-    decision = decided(TWO, *unasked(20))
+def test_a_few_more_nodes_are_queried_than_have_slots() -> None:
+    decision = decided(TWO, *never_queried(20))
     assert sorted(asked_of(decision)) == [f"node-{n:02}" for n in range(2 + PREFLIGHTS_AHEAD)]
     assert not any(write.granted for write in decision.rollouts)
     waits = {name: step.wait for name, step in decision.steps.items()}
@@ -43,42 +44,42 @@ def test_the_next_are_asked_and_a_few_more_than_there_are_places() -> None:
     assert code_of(decision, "node-19") is WaitCode.BUDGET
 
 
-def test_it_is_asked_about_the_driver_that_it_is_to_get() -> None:
+def test_the_preflight_is_about_the_wanted_driver() -> None:
     assert asked_of(decided(TWO, required("node-1")))["node-1"].label == label_of("target-new")
 
 
-def test_nobody_is_asked_where_there_is_no_place() -> None:
+def test_no_preflight_without_a_free_slot() -> None:
     none = replace(TWO, upgrade=replace(TWO.upgrade, max_unavailable=0))
-    assert asked_of(decided(none, *unasked(3))) == {}
+    assert asked_of(decided(none, *never_queried(3))) == {}
 
 
-def test_who_has_time_to_answer_keeps_his_place() -> None:
-    nodes = [pending("node-00", 9.9), pending("node-01", 9.9), candidate("node-02")]
+def test_a_pending_preflight_keeps_its_slot() -> None:
+    nodes = [queried("node-00", 9.9), queried("node-01", 9.9), candidate("node-02")]
     assert granted_to(TWO, *nodes) == []
     assert granted_to(TWO, *nodes[1:]) == ["node-02"]
     wait = decided(TWO, *nodes).waits["node-00"]
     assert (wait.code, wait.until) == (WaitCode.PREFLIGHT, NOW - 9.9 + 10)
 
 
-def test_who_does_not_answer_in_ten_seconds_is_silent_and_the_others_go_on() -> None:
-    nodes = [pending("node-00", 10.0), pending("node-01", 59.0), *candidates(4)[2:]]
+def test_an_unanswered_preflight_makes_a_node_silent() -> None:
+    nodes = [queried("node-00", 10.0), queried("node-01", 59.0), *candidates(4)[2:]]
     decision = decided(TWO, *nodes)
     assert decision.rollouts[0].granted == ("node-02", "node-03")
     assert code_of(decision, "node-00") is WaitCode.AGENT_SILENT
     assert asked_of(decision) == {}
 
 
-def test_who_was_silent_is_asked_again_after_a_minute_without_keeping_a_place() -> None:
-    again = replace(pending("node-00", 60.0), last_wait=SILENT)
+def test_a_silent_node_is_queried_again_without_keeping_a_slot() -> None:
+    again = replace(queried("node-00", 60.0), last_wait=SILENT)
     decision = decided(TWO, again, *candidates(3)[1:])
     assert sorted(asked_of(decision)) == ["node-00"]
     assert decision.rollouts[0].granted == ("node-01", "node-02")
-    asked = replace(pending("node-00", 1.0), last_wait=SILENT)
+    asked = replace(queried("node-00", 1.0), last_wait=SILENT)
     assert granted_to(TWO, asked, *candidates(3)[1:]) == ["node-01", "node-02"]
     assert code_of(decided(TWO, asked), "node-00") is WaitCode.AGENT_SILENT
 
 
-def test_an_answer_counts_for_a_minute_and_for_what_was_asked() -> None:
+def test_an_answer_is_valid_for_a_minute_and_its_label() -> None:
     fresh = checked(required("node-1"), asked=NOW - 61, answered=NOW - 59.9)
     assert granted_to(TWO, fresh) == ["node-1"]
     old = checked(required("node-1"), asked=NOW - 61, answered=NOW - 60)
@@ -87,8 +88,8 @@ def test_an_answer_counts_for_a_minute_and_for_what_was_asked() -> None:
     assert asked_of(decided(TWO, other)).keys() == {"node-1"}
 
 
-def test_it_is_asked_again_at_once_when_more_pods_are_known_to_leave() -> None:
-    """Its agents hold the devices open too, and nobody looks at pods before it is next."""
+def test_a_preflight_is_repeated_when_more_pods_are_to_be_removed() -> None:
+    """Its agents hold the devices open too, and its pods are listed only when it is next."""
     agent = WorkloadPod(
         namespace="sluice", name="agent", uid="pod-agent", exemption=EvictionExemption.OURS
     )
@@ -100,7 +101,7 @@ def test_it_is_asked_again_at_once_when_more_pods_are_known_to_leave() -> None:
         assert list(asked_of(decided(TWO, node))) == ["node-00"] * again
 
 
-def test_what_was_found_holds_up_that_node_alone() -> None:
+def test_a_finding_holds_up_only_its_own_node() -> None:
     found = checked(required("node-00"), FINDING)
     decision = decided(TWO, found, *candidates(3)[1:])
     assert decision.rollouts[0].granted == ("node-01", "node-02")
@@ -109,7 +110,7 @@ def test_what_was_found_holds_up_that_node_alone() -> None:
     assert "the disk is full" in wait.detail
 
 
-def test_it_is_asked_again_when_the_answer_is_a_minute_old_a_few_at_a_time() -> None:
+def test_old_findings_are_rechecked_a_few_at_a_time() -> None:
     nodes = [
         checked(required(f"node-{n:02}"), FINDING, asked=NOW - 70, answered=NOW - 69 + n / 9)
         for n in range(20)
@@ -120,34 +121,65 @@ def test_it_is_asked_again_when_the_answer_is_a_minute_old_a_few_at_a_time() -> 
         step.wait and step.wait.code is WaitCode.PREFLIGHT for step in decision.steps.values()
     )
     wait = decision.waits["node-19"]
-    assert (wait.code, wait.detail) == (
-        WaitCode.PREFLIGHT,
-        "preflight check failed: the disk is full",
-    )
+    assert wait.code is WaitCode.PREFLIGHT
+    assert "the disk is full" in wait.detail
     assert wait.who == "disk: make room"
     out = [
-        replace(one, preflight=replace(one.preflight, asked_at=NOW - 1))  # type: ignore[type-var]
-        for one in nodes[:RECHECKS_AT_ONCE]
+        replace(view, preflight=replace(view.preflight, asked_at=NOW - 1))  # type: ignore[type-var]
+        for view in nodes[:RECHECKS_AT_ONCE]
     ]
     assert asked_of(decided(TWO, *out, *nodes[RECHECKS_AT_ONCE:])) == {}
 
 
-def test_where_nothing_starts_what_was_found_long_ago_is_not_why() -> None:
+def test_an_old_finding_is_not_the_reason_in_a_pause() -> None:
     found = checked(required("node-1"), FINDING)
     assert code_of(decided(TWO, found), "node-1") is WaitCode.PREFLIGHT
     paused = replace(TWO, upgrade=replace(TWO.upgrade, auto_upgrade=False))
     assert code_of(decided(paused, found), "node-1") is WaitCode.PAUSED
 
 
-def test_nobody_is_asked_where_nothing_starts() -> None:
-    nodes = [*unasked(2), checked(required("node-9"), FINDING, asked=NOW - 70, answered=NOW - 69)]
+def test_no_preflight_in_a_pause() -> None:
+    nodes = [
+        *never_queried(2),
+        checked(required("node-9"), FINDING, asked=NOW - 70, answered=NOW - 69),
+    ]
     paused = replace(TWO, upgrade=replace(TWO.upgrade, auto_upgrade=False))
     assert asked_of(decided(paused, *nodes)) == {}
 
 
-def test_a_question_that_is_on_its_way_keeps_the_place_and_asks_nobody_else() -> None:
-    nodes = unasked(9)
-    sent = [replace(one, write_pending=True) for one in nodes[: 2 + PREFLIGHTS_AHEAD]]
+def test_a_query_being_written_keeps_its_slot() -> None:
+    nodes = never_queried(9)
+    sent = [replace(view, write_pending=True) for view in nodes[: 2 + PREFLIGHTS_AHEAD]]
     decision = decided(TWO, *sent, *nodes[2 + PREFLIGHTS_AHEAD :])
     assert asked_of(decision) == {}
-    assert sorted(decision.waits) == [one.name for one in nodes[2 + PREFLIGHTS_AHEAD :]]
+    assert sorted(decision.waits) == [view.name for view in nodes[2 + PREFLIGHTS_AHEAD :]]
+
+
+def test_an_answer_at_the_moment_of_the_question_counts() -> None:
+    asked = checked(required("n0"), asked=NOW - 2, answered=NOW - 2)
+    assert granted_to(open_pool(record=of_target()), asked) == ["n0"]
+
+
+def test_no_preflight_query_while_a_write_is_pending() -> None:
+    where = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
+    asleep = replace(required("n1"), write_pending=True)
+    decision = decided(where, candidate("n0"), asleep, required("n2"))
+    assert list(asked_of(decision)) == ["n2"]
+
+
+def first(node: NodeView) -> NodeView:
+    """Rank the node first: its driver is older than all others."""
+    return replace(node, loaded=LoadedDriver(version="1"))
+
+
+def test_a_pending_recheck_counts_against_the_recheck_limit() -> None:
+    blocked = [
+        checked(required(f"n{n:02}"), FINDING, asked=NOW - 70 - 20 + n, answered=NOW - 70 - 20 + n)
+        for n in range(RECHECKS_AT_ONCE + 4)
+    ]
+    pool = open_pool(record=of_target(), upgrade={"max_parallel_upgrades": 1})
+    first = [view.name for view in blocked[:RECHECKS_AT_ONCE]]
+    assert list(asked_of(decided(pool, *blocked))) == first
+    *others, last = blocked
+    decision = decided(pool, *others, replace(last, write_pending=True))
+    assert list(asked_of(decision)) == first[:-1]

@@ -1,4 +1,4 @@
-"""Any node at rest, in any pool: what can be there, in every mixture, for properties."""
+"""Hypothesis strategies for nodes at rest and pools."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ MANAGERS = st.sampled_from([(), (MANAGER,), (PERSON,), (MANAGER, PERSON), (OPERA
 
 
 def mostly(strategy: st.SearchStrategy[Any], default: Any) -> st.SearchStrategy[Any]:
-    """Mostly what fits."""
+    """Prefer the default."""
     return st.one_of(st.just(default), st.just(default), strategy)
 
 
@@ -166,7 +166,6 @@ BASES = st.sampled_from(
 
 @st.composite
 def nodes(draw: st.DrawFn, *, most: int = 5) -> NodeView:
-    """A node in one of the usual situations, with some of it otherwise."""
     base = draw(BASES)
     names = draw(st.lists(st.sampled_from(sorted(CHANGES)), unique=True, max_size=most))
     return replace(base, **{name: draw(CHANGES[name]) for name in names})
@@ -174,9 +173,8 @@ def nodes(draw: st.DrawFn, *, most: int = 5) -> NodeView:
 
 @st.composite
 def pools(draw: st.DrawFn) -> PoolView:
-    """A pool that wants OLD or NEW, in whatever standing."""
     target = draw(TARGETS)
-    made = pool(
+    result = pool(
         target,
         standing={
             "may_mark_required": draw(mostly(st.just(False), True)),
@@ -187,15 +185,14 @@ def pools(draw: st.DrawFn) -> PoolView:
         },
     )
     readiness = draw(mostly(st.sampled_from(list(Readiness)), Readiness.SETTLED))
-    builds = {
-        **made.builds,
-        target: {VARIANT: build(target, readiness=readiness)},
-    }
+    builds = {**result.builds, target: {VARIANT: build(target, readiness=readiness)}}
     cordoned = draw(mostly(st.just(CordonedNodes.SKIP), CordonedNodes.UPGRADE))
     strategy = StrategySpec(retries=draw(st.integers(0, 2)), cordoned_nodes=cordoned)
-    made = replace(made, builds=builds, strategy=strategy, gone=draw(mostly(st.just(True), False)))
+    result = replace(
+        result, builds=builds, strategy=strategy, gone=draw(mostly(st.just(True), False))
+    )
     method = draw(mostly(st.sampled_from(list(InstallMethod)), InstallMethod.CONTAINER))
-    return on_host(made) if method is InstallMethod.HOST else replace(made, method=method)
+    return on_host(result) if method is InstallMethod.HOST else replace(result, method=method)
 
 
 INSTANTS = st.sampled_from(

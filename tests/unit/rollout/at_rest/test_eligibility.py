@@ -1,4 +1,6 @@
-"""What keeps a node from starting, as far as it alone is concerned (docs/states.md#waits)."""
+"""What keeps a node at rest from starting (docs/states.md#waits)."""
+
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -6,10 +8,13 @@ from msgspec.structs import replace
 from libs.contracts.commands import PreflightCheck
 from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, NodeRequest, Operation
 from libs.contracts.reports import PodUse, Usage
+from libs.contracts.waits import WaitCode
 from libs.policy.kinds.strategy import CordonedNodes, StrategySpec
 from libs.policy.kinds.upgrade_policy import Drain, PodDeletion
-from libs.rollout.at_rest import step_at_rest
-from libs.rollout.decision import Candidate, Wait
+from libs.rollout.at_rest import preflight_check, step_at_rest
+from libs.rollout.at_rest.eligibility import is_broken
+from libs.rollout.at_rest.state_writes import owned_label
+from libs.rollout.decision import Candidate, NodeOutcome, Wait
 from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView, Readiness
@@ -18,54 +23,50 @@ from tests.unit.rollout.builders import (
     NOW,
     OLD,
     PERSON,
+    build,
     component,
     done,
+    evidence,
+    idle_components,
     install_of,
     instant,
     label_of,
     lease,
     node,
+    on_host,
     pool,
+    record,
     required,
     with_build,
+    with_record,
+    without_component,
 )
+from tests.unit.rollout.outcomes import candidate_of, wait_of
 
 SKIPS = replace(pool(), strategy=StrategySpec(cordoned_nodes=CordonedNodes.SKIP))
 WORK = WorkloadPod(namespace="ml", name="train-0", uid="pod-train", gpu=True)
 
 
 def backed_off(until: float, target: str = NEW) -> NodeView:
-    made = required()
-    assert isinstance(made.record, NodeRecord)
+    view = required()
+    assert isinstance(view.record, NodeRecord)
     cause = "jobs: still running"
-    said = replace(made.record, back_off_until=until, target=target, cause=cause)
-    return replace(made, record=said)
+    stored = replace(view.record, back_off_until=until, target=target, cause=cause)
+    return replace(view, record=stored)
 
 
 def with_component(name: str, **changes: object) -> NodeView:
-    made = required()
-    held = replace(made.components[name], **changes)
-    return replace(made, components={**made.components, name: held})
+    view = required()
+    held = replace(view.components[name], **changes)
+    return replace(view, components={**view.components, name: held})
 
 
 ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
     "the skip label": (required(skip=True), pool(), "skipped", None),
-    "a person's cordon, and the strategy skips": (
-        required(cordoned=True, field_managers={NodeField.CORDON: (PERSON,)}),
-        SKIPS,
-        "skipped",
-        None,
-    ),
-    "a cordon that is a person's too": (
-        required(cordoned=True, field_managers={NodeField.CORDON: (MANAGER, PERSON)}),
-        SKIPS,
-        "skipped",
-        None,
-    ),
     "a lease of a person": (required(lease=lease(owner=LeaseOwner.HUMAN)), pool(), "skipped", None),
     "a lease of repair": (required(lease=lease(owner=LeaseOwner.REPAIR)), pool(), "skipped", None),
     "a lease for MIG": (required(lease=lease(owner=LeaseOwner.MIG)), pool(), "skipped", None),
-    "a lease that nobody can read": (
+    "an unreadable lease": (
         required(lease=MalformedAnnotation("{")),
         pool(),
         "skipped",
@@ -73,7 +74,7 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
     ),
     "it was given back": (backed_off(NOW + 60), pool(), "back-off", NOW + 60),
     "it is not ready": (required(ready=False), pool(), "not-ready", None),
-    "nobody has heard its driver agent": (
+    "its driver agent never reported": (
         with_component("driver", last_beat=None),
         pool(),
         "agent-silent",
@@ -91,19 +92,7 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
         "agent-silent",
         None,
     ),
-    "its driver agent is too old": (
-        with_component("driver", capabilities=frozenset({"idle", "preflight"})),
-        pool(),
-        "agent-silent",
-        None,
-    ),
-    "its driver agent knows no preflight": (
-        with_component("driver", capabilities=frozenset({"idle", "swap"})),
-        pool(),
-        "agent-silent",
-        None,
-    ),
-    "a pod that nobody would make anew": (
+    "a bare pod": (
         required(pods=(replace(WORK, bare=True),)),
         pool(),
         "preflight",
@@ -134,20 +123,18 @@ ROWS: dict[str, tuple[NodeView, PoolView, str, float | None]] = {
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_each_obstacle_has_its_reason(row: str) -> None:
+def test_each_obstacle_has_its_wait_code(row: str) -> None:
     node, pool, code, until = ROWS[row]
-    outcome = step_at_rest(node, pool, instant())
-    assert isinstance(outcome, Wait), outcome
+    outcome = wait_of(step_at_rest(node, pool, instant()))
     assert (outcome.code, outcome.until, outcome.since) == (code, until, NOW)
     assert outcome.detail
     assert outcome.who
 
 
-def test_the_gpu_operator_at_work_here_is_an_obstacle_of_all_but_those_in_place() -> None:
+def test_a_foreign_operator_blocks_all_but_nodes_in_place() -> None:
     theirs = instant(foreign_operator="gpu-operator renewed its Lease 3 s ago")
     for lagging in (node(), required(), done(target=OLD), done(driver_pods=())):
-        outcome = step_at_rest(lagging, pool(), theirs)
-        assert isinstance(outcome, Wait)
+        outcome = wait_of(step_at_rest(lagging, pool(), theirs))
         assert outcome.code == "foreign-operator"
         assert "renewed" in outcome.detail
     assert step_at_rest(done(), pool(), theirs) is None
@@ -155,10 +142,6 @@ def test_the_gpu_operator_at_work_here_is_an_obstacle_of_all_but_those_in_place(
 
 STARTS: dict[str, tuple[NodeView, PoolView]] = {
     "a cordon of a person": (required(cordoned=True), pool()),
-    "our own cordon, where the strategy skips": (
-        required(cordoned=True, field_managers={NodeField.CORDON: (MANAGER,)}),
-        SKIPS,
-    ),
     "the back-off is over": (backed_off(NOW), pool()),
     "a back-off of another target": (backed_off(NOW + 60, "target-other"), pool()),
     "telemetry is silent": (with_component("telemetry", last_beat=None, silent_at=0.0), pool()),
@@ -189,18 +172,15 @@ STARTS: dict[str, tuple[NodeView, PoolView]] = {
 @pytest.mark.parametrize("case", STARTS)
 def test_what_is_no_obstacle(case: str) -> None:
     node, pool = STARTS[case]
-    outcome = step_at_rest(node, pool, instant())
-    assert isinstance(outcome, Candidate), outcome
+    assert isinstance(step_at_rest(node, pool, instant()), Candidate)
 
 
-def test_while_nats_is_away_nothing_starts_and_that_is_the_reason() -> None:
+def test_a_bus_outage_is_reported_before_silent_agents() -> None:
     silent = with_component("driver", silent_at=NOW - 1)
-    outcome = step_at_rest(silent, pool(), instant(bus_down_since=NOW - 100))
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "bus"
+    assert wait_of(step_at_rest(silent, pool(), instant(bus_down_since=NOW - 100))).code == "bus"
 
 
-def test_the_preflight_asks_about_this_driver_and_what_the_plan_removes() -> None:
+def test_a_preflight_names_the_driver_and_the_pods_to_be_removed() -> None:
     pods = (
         WORK,
         replace(WORK, uid="pod-bare-job", bare=True, job=True),
@@ -219,23 +199,20 @@ def test_the_preflight_asks_about_this_driver_and_what_the_plan_removes() -> Non
         ),
         WorkloadPod(namespace="x", name="web", uid="pod-web", drained=True),
     )
-    outcome = step_at_rest(required(pods=pods), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(required(pods=pods), pool(), instant()))
     gone = ("pod-bare-job", "pod-dcgm", "pod-plugin", f"pod-{OLD}-node-1", "pod-train")
     assert outcome.check == PreflightCheck(
         label=label_of(NEW), install_digest=install_of(NEW), removes_pods=tuple(sorted(gone))
     )
     drains = pool(upgrade={"drain": Drain(enable=True)})
-    drained = step_at_rest(required(pods=pods), drains, instant())
-    assert isinstance(drained, Candidate)
+    drained = candidate_of(step_at_rest(required(pods=pods), drains, instant()))
     assert drained.check is not None
     assert drained.check.removes_pods == tuple(sorted((*gone, "pod-web")))
 
 
-def test_until_pods_are_looked_at_those_count_that_the_agent_sees() -> None:
+def test_unknown_pods_are_taken_from_the_agent_report() -> None:
     use = Usage(pods=(PodUse(pod_uid="pod-a", gpus=2), PodUse(pod_uid="pod-b", processes=1)))
-    outcome = step_at_rest(required(usage=use), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(required(usage=use), pool(), instant()))
     assert outcome.check is not None
     assert outcome.check.removes_pods == ("pod-a", f"pod-{OLD}-node-1")
 
@@ -251,33 +228,195 @@ WAIVED = NodeRequest.WITHOUT_PREFLIGHT
     ],
     ids=["a bare pod", "an agent without preflight"],
 )
-def test_a_person_may_waive_it(waiting: NodeView) -> None:
-    outcome = step_at_rest(replace(waiting, request=WAIVED), pool(), instant())
-    assert isinstance(outcome, Candidate)
+def test_a_request_waives_the_preflight(waiting: NodeView) -> None:
+    outcome = candidate_of(step_at_rest(replace(waiting, request=WAIVED), pool(), instant()))
     assert outcome.check is None
 
 
-def test_operations_that_keep_the_modules_need_none() -> None:
+def test_a_restart_needs_no_preflight() -> None:
     restart = with_build(pool(), install_digest=install_of(OLD))
-    outcome = step_at_rest(required(pods=(replace(WORK, bare=True),)), restart, instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(
+        step_at_rest(required(pods=(replace(WORK, bare=True),)), restart, instant())
+    )
     assert (outcome.operation, outcome.check) == (Operation.RESTART, None)
 
 
-def test_a_removal_asks_only_whether_the_driver_can_go() -> None:
-    outcome = step_at_rest(done(excluded=True), pool(), instant())
-    assert isinstance(outcome, Candidate)
+def test_the_preflight_of_a_removal_has_no_label() -> None:
+    outcome = candidate_of(step_at_rest(done(excluded=True), pool(), instant()))
     assert outcome.check == PreflightCheck(label="", removes_pods=(f"pod-{NEW}-node-1",))
 
 
-def test_a_validation_takes_nothing_away_so_skip_and_back_off_do_not_hold_it_up() -> None:
+def test_skip_and_back_off_do_not_hold_up_a_validation() -> None:
     restarted = done(driver_pods=(replace(done().driver_pods[0], started=NOW - 7200),), skip=True)
-    outcome = step_at_rest(restarted, pool(), instant())
-    assert isinstance(outcome, Candidate)
-    assert outcome.operation is Operation.VALIDATE
+    assert candidate_of(step_at_rest(restarted, pool(), instant())).operation is Operation.VALIDATE
     alone = {"validator": component()}
-    waits = step_at_rest(
-        node(components={**node().components, **alone}, ready=False), pool(), instant()
+    waits = wait_of(
+        step_at_rest(
+            node(components={**node().components, **alone}, ready=False), pool(), instant()
+        )
     )
-    assert isinstance(waits, Wait)
     assert waits.code == "not-ready"
+
+
+def test_which_operations_need_a_preflight() -> None:
+    asked = {
+        operation
+        for operation in Operation
+        if preflight_check.needs_preflight(required(), operation)
+    }
+    assert asked == set(Operation) - {Operation.VALIDATE, Operation.RESTART}
+    waived = required(request=NodeRequest.WITHOUT_PREFLIGHT)
+    assert not any(preflight_check.needs_preflight(waived, operation) for operation in Operation)
+
+
+DRAINS = Drain(enable=True)
+
+
+FORCES = PodDeletion(force=True)
+
+
+@pytest.mark.parametrize(
+    ("pod", "upgrade", "goes"),
+    [
+        ({}, {}, False),
+        ({"deleting": True}, {}, True),
+        ({"job": True}, {}, True),
+        ({"gpu": True}, {}, True),
+        ({"gpu": True, "bare": True}, {}, False),
+        ({"gpu": True, "bare": True}, {"pod_deletion": FORCES}, True),
+        ({"drained": True}, {}, False),
+        ({"drained": True}, {"drain": DRAINS}, True),
+        ({"drained": True, "bare": True}, {"drain": DRAINS}, False),
+        ({"bare": True}, {"drain": DRAINS, "pod_deletion": FORCES}, False),
+        ({}, {"drain": DRAINS}, False),
+    ],
+)
+def test_which_pods_a_preflight_counts_as_removed(
+    pod: dict[str, Any], upgrade: dict[str, Any], *, goes: bool
+) -> None:
+    there = replace(WorkloadPod(namespace="ml", name="w", uid="uid-w"), **pod)
+    view = required(pods=(there,), driver_pods=())
+    asked = preflight_check.build_check(view, pool(upgrade=upgrade), build())
+    assert asked.removes_pods == (("uid-w",) if goes else ())
+
+
+def outcome_of(view: NodeView, where: PoolView | None = None) -> NodeOutcome:
+    return step_at_rest(view, where or pool(), instant())
+
+
+def starts(view: NodeView, where: PoolView | None = None) -> Candidate:
+    return candidate_of(outcome_of(view, where))
+
+
+def waits(view: NodeView, where: PoolView | None = None) -> Wait:
+    return wait_of(outcome_of(view, where))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, False),
+        ({"started": True}, True),
+        ({"unproven": True}, True),
+        ({"started": True, "evidence": evidence(passed=False)}, True),
+        ({"started": True, "evidence": evidence()}, False),
+    ],
+)
+def test_a_broken_node_was_changed_and_has_no_proof(
+    changes: dict[str, Any], *, expected: bool
+) -> None:
+    text: dict[str, Any] = {"evidence": None, **changes}
+    assert is_broken(record(**text)) is expected
+
+
+def test_a_driver_label_is_kept_when_it_is_right_or_ours() -> None:
+    view = with_record(required(field_managers={}), label=label_of(OLD))
+    assert isinstance(view.record, NodeRecord)
+    assert owned_label(view, view.record) == label_of(OLD)
+    other = replace(view, driver_label="another")
+    assert owned_label(other, view.record) == ""
+    assert (
+        owned_label(replace(other, field_managers={NodeField.DRIVER: (MANAGER,)}), view.record)
+        == "another"
+    )
+
+
+@pytest.mark.parametrize(("passed", "outside"), [(True, False), (False, True)])
+def test_a_node_with_a_proof_is_inside_the_counts_again(*, passed: bool, outside: bool) -> None:
+    view = with_record(required(), evidence=evidence(OLD, passed=passed), outside=True)
+    view = replace(view, components=idle_components(proven=label_of(OLD) if passed else ""))
+    assert starts(view).outside is outside
+
+
+def test_a_node_that_is_not_ready_is_not_validated() -> None:
+    view = done(boot_id="boot-2")
+    assert starts(view).operation is Operation.VALIDATE
+    assert waits(replace(view, ready=False)).code is WaitCode.NOT_READY
+
+
+def test_a_removal_needs_the_driver_agent_but_no_validator() -> None:
+    view = done(excluded=True)
+    assert starts(view).operation is Operation.REMOVE
+    assert waits(without_component(view, "driver")).code is WaitCode.AGENT_SILENT
+    assert starts(without_component(view, "validator")).operation is Operation.REMOVE
+
+
+def test_a_removal_waits_for_pods_unless_preflight_is_waived() -> None:
+    pod = WorkloadPod(namespace="ml", name="w", uid="uid-w", gpu=True, bare=True)
+    view = done(excluded=True, pods=(pod,))
+    assert waits(view).code is WaitCode.PREFLIGHT
+    assert starts(replace(view, request=NodeRequest.WITHOUT_PREFLIGHT)).check is None
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "owners", "adopted", "skipped"),
+    [
+        (False, (), False, False),
+        (True, (PERSON,), False, True),
+        (True, (), False, True),
+        (True, (MANAGER,), False, False),
+        (True, (MANAGER, PERSON), False, True),
+        (True, (MANAGER, PERSON), True, False),
+        (True, (PERSON,), True, True),
+    ],
+)
+def test_which_cordon_makes_a_node_skipped(
+    owners: tuple[str, ...], *, cordoned: bool, adopted: bool, skipped: bool
+) -> None:
+    view = with_record(required(cordoned=cordoned), cordon_adopted=adopted)
+    view = replace(view, field_managers={**view.field_managers, NodeField.CORDON: owners})
+    outcome = outcome_of(view, SKIPS)
+    assert (isinstance(outcome, Wait) and outcome.code is WaitCode.SKIPPED) is skipped
+
+
+@pytest.mark.parametrize("cause", ["jobs: late", ""])
+def test_a_node_in_back_off_reports_its_cause(cause: str) -> None:
+    view = with_record(required(), target=NEW, back_off_until=NOW + 9, cause=cause)
+    detail = waits(view).detail
+    assert cause in detail
+    assert detail == detail.strip()
+
+
+@pytest.mark.parametrize(
+    ("where", "lacks", "code"),
+    [
+        (pool(), "swap", True),
+        (pool(), "install", False),
+        (on_host(pool()), "install", True),
+        (on_host(pool()), "swap", False),
+        (pool(), "preflight", True),
+    ],
+)
+def test_a_start_needs_the_capabilities_of_its_method(
+    where: PoolView, lacks: str, *, code: bool
+) -> None:
+    view = required()
+    driver = view.components["driver"]
+    driver = replace(driver, capabilities=driver.capabilities - {lacks})
+    outcome = outcome_of(replace(view, components={**view.components, "driver": driver}), where)
+    assert (isinstance(outcome, Wait) and outcome.code is WaitCode.AGENT_SILENT) is code
+
+
+def test_a_validation_needs_only_the_validator() -> None:
+    view = done(boot_id="boot-2")
+    assert starts(without_component(view, "driver")).operation is Operation.VALIDATE

@@ -1,10 +1,11 @@
-"""Failed nodes, and what makes one done again (docs/states.md#d-1)."""
+"""Failed nodes, and how they recover (docs/states.md#d-1)."""
 
 import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gate
-from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.node import Operation
+from libs.contracts.reports import Evidence
 from libs.policy.kinds.strategy import StrategySpec
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, Step, Wait, WriteNode
@@ -24,7 +25,9 @@ from tests.unit.rollout.builders import (
     label_of,
     pool,
     with_build,
+    with_record,
 )
+from tests.unit.rollout.outcomes import candidate_of, only_action, step_of, wait_of
 
 NO_RETRIES = replace(pool(), strategy=StrategySpec(retries=0))
 HALTED = pool(standing={"halted": {NEW: "1 of 1 allowed failures"}})
@@ -32,47 +35,35 @@ VALIDATE = Candidate(operation=Operation.VALIDATE, target=NEW, label=label_of(NE
 
 
 def unsynced(**changes: object) -> NodeView:
-    """Failed, and its driver does not run."""
     return replace(failed(driver_pods=()), **changes)
 
 
-def with_record(made: NodeView, **changes: object) -> NodeView:
-    assert isinstance(made.record, NodeRecord)
-    return replace(made, record=replace(made.record, **changes))
-
-
-def test_it_stays_failed_for_the_cause_in_its_record() -> None:
-    outcome = step_at_rest(
-        failed(cause="busy: python (pod ml/train-0, pid 4711)"), NO_RETRIES, instant()
+def test_a_failed_node_waits_with_its_recorded_cause() -> None:
+    outcome = wait_of(
+        step_at_rest(failed(cause="busy: python (pod ml/train-0, pid 4711)"), NO_RETRIES, instant())
     )
-    assert isinstance(outcome, Wait)
     assert (outcome.code, outcome.until, outcome.since) == ("failed", None, NOW)
-    assert outcome.detail == "the upgrade failed: busy: python (pod ml/train-0, pid 4711)"
+    assert "busy: python (pod ml/train-0, pid 4711)" in outcome.detail
     assert "retry" in outcome.who
 
 
-def test_behind_a_shut_gate_it_says_that_it_cannot_heal_by_itself() -> None:
+def test_a_shut_gate_is_reported_as_unable_to_heal() -> None:
     outside = replace(driver_pod(), uid="pod-b", started=None, ready=False)
     waiting = unsynced(gate=Gate(waiting_pod_uid="pod-b"), driver_pods=(outside,))
-    outcome = step_at_rest(waiting, NO_RETRIES, instant())
-    assert isinstance(outcome, Wait)
-    assert "closed gate" in outcome.detail
+    assert "gate" in wait_of(step_at_rest(waiting, NO_RETRIES, instant())).detail
 
 
-# A driver that came into sync by itself: one validation for each run of it.
+# A driver that recovered by itself: one validation for each run.
 
 
 @pytest.mark.parametrize("pool", [NO_RETRIES, HALTED], ids=["open", "in a halt"])
-def test_a_driver_that_runs_anew_is_validated(pool: PoolView) -> None:
+def test_a_recovered_driver_is_validated(pool: PoolView) -> None:
     healed = failed(driver_pods=(driver_pod(started=NOW - 30),))
     assert step_at_rest(healed, pool, instant()) == VALIDATE
 
 
 IN_VAIN = {
     "this run was validated already": failed(),
-    "its last proof says that it does not work": with_record(
-        failed(evidence=evidence(passed=False)), revalidated=""
-    ),
     "it is not ready": failed(driver_pods=(driver_pod(ready=False, started=NOW - 30),)),
     "it goes": failed(driver_pods=(driver_pod(deleting=True, started=NOW - 30),)),
     "it is not there": unsynced(),
@@ -83,27 +74,22 @@ IN_VAIN = {
 
 
 @pytest.mark.parametrize("case", IN_VAIN)
-def test_nothing_else_is(case: str) -> None:
-    outcome = step_at_rest(IN_VAIN[case], NO_RETRIES, instant())
-    assert isinstance(outcome, Wait), outcome
-    assert outcome.code == "failed"
+def test_a_driver_that_did_not_recover_is_not_validated(case: str) -> None:
+    assert wait_of(step_at_rest(IN_VAIN[case], NO_RETRIES, instant())).code == "failed"
 
 
 # Retries of the strategy.
 
 
-def test_the_strategy_has_it_tried_again() -> None:
+def test_a_failed_node_is_retried_by_the_strategy() -> None:
     broken = failed()
-    step = step_at_rest(broken, pool(), instant())
-    assert isinstance(step, Step)
-    (write,) = step.actions
-    assert isinstance(write, WriteNode)
-    made = write.applied.record
-    assert made is not None
-    assert (made.state, made.attempt, made.started) == ("upgrade-required", 1, True)
+    step = step_of(step_at_rest(broken, pool(), instant()))
+    write = only_action(step, WriteNode)
+    record = write.applied.record
+    assert record is not None
+    assert (record.state, record.attempt, record.started) == ("upgrade-required", 1, True)
     assert write.applied.unschedulable is True
-    outcome = step_at_rest(apply_step(broken, step), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(apply_step(broken, step), pool(), instant()))
     assert (outcome.operation, outcome.target, outcome.outside) == (
         Operation.SAME_LABEL,
         NEW,
@@ -114,54 +100,48 @@ def test_the_strategy_has_it_tried_again() -> None:
 @pytest.mark.parametrize(
     ("attempts", "retries", "again"), [(1, 1, True), (2, 1, False), (2, 2, True)]
 )
-def test_as_often_as_it_says(attempts: int, retries: int, again: bool) -> None:
+def test_retries_are_limited_by_the_strategy(attempts: int, retries: int, again: bool) -> None:
     willing = replace(pool(), strategy=StrategySpec(retries=retries))
     outcome = step_at_rest(with_record(failed(), attempt=attempts), willing, instant())
     assert isinstance(outcome, Step) is again
 
 
-def test_but_not_in_a_halt() -> None:
-    outcome = step_at_rest(failed(), HALTED, instant())
-    assert isinstance(outcome, Wait)
+def test_a_halted_target_is_not_retried() -> None:
+    outcome = wait_of(step_at_rest(failed(), HALTED, instant()))
     assert outcome.code == "failed"
-    assert outcome.detail == (
-        "the upgrade failed: validation: cuda;"
-        " no retry while the target is halted: 1 of 1 allowed failures"
+    assert "validation: cuda; no retry" in outcome.detail
+    assert "1 of 1 failures" in outcome.detail
+
+
+def test_a_paused_retry_keeps_its_state() -> None:
+    outcome = wait_of(
+        step_at_rest(failed(), pool(standing={"paused": "the brake is Pause"}), instant())
     )
-
-
-def test_and_in_a_pause_it_waits_for_its_end_with_its_state_as_it_is() -> None:
-    outcome = step_at_rest(failed(), pool(standing={"paused": "the brake is Pause"}), instant())
-    assert isinstance(outcome, Wait)
     assert outcome.code == "paused"
 
 
 # Another target.
 
 
-def test_another_target_is_another_chance_outside_the_counts() -> None:
+def test_a_new_target_is_another_chance_outside_the_counts() -> None:
     broken = failed(target=OLD)
-    step = step_at_rest(broken, NO_RETRIES, instant())
-    assert isinstance(step, Step)
-    outcome = step_at_rest(apply_step(broken, step), NO_RETRIES, instant())
-    assert isinstance(outcome, Candidate)
+    step = step_of(step_at_rest(broken, NO_RETRIES, instant()))
+    outcome = candidate_of(step_at_rest(apply_step(broken, step), NO_RETRIES, instant()))
     assert (outcome.operation, outcome.target, outcome.outside) == (Operation.UPGRADE, NEW, True)
 
 
-def test_who_failed_before_its_label_moved_is_not_outside_for_he_is_not_broken() -> None:
+def test_a_node_that_failed_before_its_label_moved_is_inside_the_counts() -> None:
     gave_up = with_record(
         failed(target=OLD), started=False, evidence=evidence(OLD), cause="eviction: ml/train-0"
     )
     gave_up = replace(gave_up, components=done(target=OLD).components)
-    step = step_at_rest(gave_up, NO_RETRIES, instant())
-    assert isinstance(step, Step)
-    outcome = step_at_rest(apply_step(gave_up, step), NO_RETRIES, instant())
-    assert isinstance(outcome, Candidate)
+    step = step_of(step_at_rest(gave_up, NO_RETRIES, instant()))
+    outcome = candidate_of(step_at_rest(apply_step(gave_up, step), NO_RETRIES, instant()))
     assert outcome.outside is False
 
 
 @pytest.mark.parametrize(("attempts", "again"), [(1, True), (2, False)])
-def test_who_failed_to_join_what_is_good_is_tried_there_as_often_as_the_strategy_says(
+def test_joining_the_last_good_target_is_retried_as_often_as_the_strategy_allows(
     attempts: int, *, again: bool
 ) -> None:
     gave_up = with_record(
@@ -172,40 +152,56 @@ def test_who_failed_to_join_what_is_good_is_tried_there_as_often_as_the_strategy
     outcome = step_at_rest(replace(gave_up, components=idle_components()), where, instant())
     if again:
         assert isinstance(outcome, Step)
-        assert "automatic retry" in outcome.because
+        assert "eviction: ml/train-0" in outcome.because
     else:
         assert isinstance(outcome, Wait)
         assert outcome.code == "failed"
 
 
-def test_a_failed_removal_gives_way_to_a_policy_that_wants_the_node_again() -> None:
+def test_a_failed_removal_gives_way_to_a_wanted_target() -> None:
     removed = with_record(
         unsynced(driver_label=""), operation=Operation.REMOVE, target="", label=""
     )
-    step = step_at_rest(removed, NO_RETRIES, instant())
-    assert isinstance(step, Step)
-    outcome = step_at_rest(apply_step(removed, step), NO_RETRIES, instant())
-    assert isinstance(outcome, Candidate)
+    step = step_of(step_at_rest(removed, NO_RETRIES, instant()))
+    outcome = candidate_of(step_at_rest(apply_step(removed, step), NO_RETRIES, instant()))
     assert outcome.operation is Operation.UPGRADE
 
 
-def test_an_unsettled_target_does_not_hide_that_it_failed() -> None:
+def test_an_unsettled_target_does_not_hide_the_failure() -> None:
     unsettled = with_build(NO_RETRIES, readiness=Readiness.UNSETTLED)
-    same = step_at_rest(failed(driver_pods=(driver_pod(started=NOW - 30),)), unsettled, instant())
-    assert isinstance(same, Wait)
+    same = wait_of(
+        step_at_rest(failed(driver_pods=(driver_pod(started=NOW - 30),)), unsettled, instant())
+    )
     assert same.code == "failed"
-    other = step_at_rest(failed(target=OLD), unsettled, instant())
-    assert isinstance(other, Wait)
+    other = wait_of(step_at_rest(failed(target=OLD), unsettled, instant()))
     assert other.code == "target-unsettled"
 
 
-def test_a_person_who_uncordoned_it_is_obeyed_and_it_is_still_failed() -> None:
+def test_an_uncordoned_failed_node_stays_uncordoned_and_failed() -> None:
     freed = failed(cordoned=False, field_managers=done().field_managers)
-    outcome = step_at_rest(freed, NO_RETRIES, instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "failed"
-    again = step_at_rest(freed, pool(), instant())
-    assert isinstance(again, Step)
-    (write,) = again.actions
-    assert isinstance(write, WriteNode)
+    assert wait_of(step_at_rest(freed, NO_RETRIES, instant())).code == "failed"
+    write = only_action(step_of(step_at_rest(freed, pool(), instant())), WriteNode)
     assert write.applied.unschedulable is None
+
+
+@pytest.mark.parametrize(
+    ("proof", "again"),
+    [
+        (evidence(passed=False), False),
+        (evidence(passed=False, driver_pod_uid="before"), True),
+        (evidence(), True),
+    ],
+)
+def test_a_failed_node_is_validated_once_per_driver_run(proof: Evidence, *, again: bool) -> None:
+    view = replace(with_record(failed(), revalidated="", attempt=9), evidence=proof)
+    outcome = step_at_rest(view, pool(), instant())
+    assert isinstance(outcome, Candidate) is again
+
+
+@pytest.mark.parametrize("cause", ["validation: cuda", ""])
+def test_a_failed_node_reports_its_cause(cause: str) -> None:
+    outcome = wait_of(
+        step_at_rest(with_record(failed(), cause=cause, attempt=9), pool(), instant())
+    )
+    assert cause in outcome.detail
+    assert outcome.detail == outcome.detail.strip() != ""

@@ -1,4 +1,4 @@
-"""The slots of nodes at rest: idle, with what is proven, whoever leads (docs/states.md#gate-3)."""
+"""Slots of nodes at rest: idle, with the proven label (docs/states.md#gate-3)."""
 
 import msgspec
 import pytest
@@ -28,6 +28,7 @@ from tests.unit.rollout.builders import (
     pool,
     required,
 )
+from tests.unit.rollout.outcomes import only_action, step_of
 
 
 def with_slot(node: NodeView, name: str, slot: Command | None, **changes: object) -> NodeView:
@@ -35,16 +36,16 @@ def with_slot(node: NodeView, name: str, slot: Command | None, **changes: object
     return replace(node, components={**node.components, name: held})
 
 
-def told(step: object) -> dict[str, Idle]:
+def sent(step: object) -> dict[str, Idle]:
     assert isinstance(step, Step)
     assert all(isinstance(action, WriteSlot) for action in step.actions)
-    said: dict[str, Idle] = {}
+    text: dict[str, Idle] = {}
     for action in step.actions:
         assert isinstance(action, WriteSlot)
         body = action.command.open()
         assert isinstance(body, Idle)
-        said[action.component] = body
-    return said
+        text[action.component] = body
+    return text
 
 
 PROVEN = Idle(proven=Proven(label=label_of(NEW), kernel=KERNEL))
@@ -65,87 +66,77 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_slot_that_says_something_else_is_written(case: str) -> None:
+def test_a_slot_with_other_contents_is_rewritten(case: str) -> None:
     name, slot = BAD[case]
     node = with_slot(done(), name, slot)
     step = step_at_rest(node, pool(), instant())
-    assert told(step) == {name: PROVEN if name in {"driver", "validator"} else Idle()}
+    assert sent(step) == {name: PROVEN if name in {"driver", "validator"} else Idle()}
     assert isinstance(step, Step)
     assert step_at_rest(apply_step(node, step), pool(), instant()) is None
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_so_it_is_where_it_is_the_only_one(case: str) -> None:
-    name, slot = BAD[case]
     alone = replace(done(), components={name: component(slot)})
-    assert list(told(step_at_rest(alone, pool(), instant()))) == [name]
+    assert list(sent(step_at_rest(alone, pool(), instant()))) == [name]
 
 
-def test_so_it_is_where_every_component_has_shown_a_higher_order() -> None:
+def test_slots_below_the_highest_order_are_rewritten() -> None:
     parts = done().components
     higher = {
         name: replace(part, highest_order=Order(TOKEN + 1, 1)) for name, part in parts.items()
     }
-    assert told(step_at_rest(done(components=higher), pool(), instant())).keys() == parts.keys()
+    assert sent(step_at_rest(done(components=higher), pool(), instant())).keys() == parts.keys()
 
 
-def test_it_is_numbered_above_all_that_slot_and_component_have_shown() -> None:
+def test_a_rewritten_slot_gets_the_next_order() -> None:
     node = with_slot(
         done(), "driver", command(Swap(label="x"), order=(TOKEN, 4)), highest_order=Order(TOKEN, 6)
     )
-    step = step_at_rest(node, pool(), instant(epoch=9))
-    assert isinstance(step, Step)
-    (action,) = step.actions
-    assert isinstance(action, WriteSlot)
+    action = only_action(step_of(step_at_rest(node, pool(), instant(epoch=9))), WriteSlot)
     assert (action.command.order, action.command.epoch) == (Order(TOKEN, 7), 9)
 
 
-def test_an_idle_that_would_be_refused_as_older_is_numbered_anew() -> None:
+def test_an_outdated_idle_gets_a_new_order() -> None:
     node = with_slot(done(), "plugin", command(Idle()), highest_order=Order(TOKEN + 2, 5))
-    step = step_at_rest(node, pool(), instant())
-    assert isinstance(step, Step)
-    (action,) = step.actions
-    assert isinstance(action, WriteSlot)
+    action = only_action(step_of(step_at_rest(node, pool(), instant())), WriteSlot)
     assert action.command.order == Order(TOKEN + 2, 6)
 
 
-def test_a_slot_that_only_another_encoder_wrote_is_left_alone() -> None:
+def test_a_slot_that_differs_in_encoding_only_is_left_alone() -> None:
     slot = command(PROVEN)
     spaced = msgspec.json.format(bytes(slot.body), indent=1)
     node = with_slot(done(), "driver", replace(slot, body=msgspec.Raw(spaced)))
     assert step_at_rest(node, pool(), instant()) is None
 
 
-def test_a_failed_node_has_nothing_proven_and_one_that_waits_has_what_it_runs() -> None:
-    shut = pool(standing={"halted": {NEW: "1 of 1 allowed failures"}})
+def test_slots_name_the_proven_label_only_where_it_is_proven() -> None:
+    shut = pool(standing={"halted": {NEW: "1 of 1 failures"}})
     no_slots = {name: component() for name in COMPONENTS}
-    assert set(told(step_at_rest(failed(components=no_slots), shut, instant())).values()) == {
+    assert set(sent(step_at_rest(failed(components=no_slots), shut, instant())).values()) == {
         Idle()
     }
-    said = told(step_at_rest(required(components=no_slots), pool(), instant()))
+    idles = sent(step_at_rest(required(components=no_slots), pool(), instant()))
     runs = Idle(proven=Proven(label=label_of(OLD), kernel=KERNEL))
-    assert said == {name: runs if name in {"driver", "validator"} else Idle() for name in said}
-    assert len(said) == len(COMPONENTS)
+    assert idles == {
+        name: runs if name in {"driver", "validator"} else Idle() for name in COMPONENTS
+    }
 
 
-def test_an_epoch_alone_is_no_reason_to_write() -> None:
+def test_a_new_epoch_alone_rewrites_no_idle_slot() -> None:
     assert step_at_rest(done(), pool(), instant(epoch=99)) is None
 
 
-def test_of_a_node_that_was_never_ours_only_a_command_is_ended() -> None:
+def test_a_node_that_was_never_ours_has_only_its_commands_ended() -> None:
     quiet = with_slot(node(), "driver", command(Idle()))
     assert not isinstance(step_at_rest(quiet, pool(), instant()), Step)
     told_to = with_slot(node(), "plugin", command(Quiesce(), order=(2, 1)))
-    assert told(step_at_rest(told_to, pool(), instant())) == {"plugin": Idle()}
+    assert sent(step_at_rest(told_to, pool(), instant())) == {"plugin": Idle()}
 
 
 @pytest.mark.parametrize("owner", [LeaseOwner.HUMAN, LeaseOwner.REPAIR, LeaseOwner.MIG])
-def test_slots_under_somebody_elses_lease_are_his(owner: LeaseOwner) -> None:
+def test_slots_under_a_foreign_lease_are_left_alone(owner: LeaseOwner) -> None:
     held: NodeLease = lease(owner=owner)
     node = with_slot(done(lease=held), "driver", command(Swap(label="x")))
     assert step_at_rest(node, pool(), instant()) is None
 
 
-def test_nothing_is_written_while_the_bus_is_away() -> None:
+def test_no_slot_is_written_during_a_bus_outage() -> None:
     node = with_slot(done(), "driver", None)
     assert step_at_rest(node, pool(), instant(bus_down_since=NOW - 5)) is None

@@ -1,4 +1,4 @@
-"""When a node is where its policy wants it: only if everything fits (docs/states.md#d-12)."""
+"""When a node is in place: everything has to match (docs/states.md#d-12)."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import LoadedDriver
-from libs.contracts.node import LeaseOwner, NodeRecord, Operation
+from libs.contracts.node import LeaseOwner, Operation
 from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import step_at_rest
@@ -26,12 +26,13 @@ from tests.unit.rollout.builders import (
     on_host,
     pool,
     with_build,
+    with_record,
 )
+from tests.unit.rollout.outcomes import candidate_of, wait_of
 
 
 def proof(node: NodeView, **changes: Any) -> NodeView:
-    assert isinstance(node.record, NodeRecord)
-    return replace(node, record=replace(node.record, evidence=evidence(**changes)))
+    return with_record(node, evidence=evidence(**changes))
 
 
 def test_a_done_node_that_runs_what_was_proven_is_in_place() -> None:
@@ -47,21 +48,16 @@ def test_a_done_node_that_runs_what_was_proven_is_in_place() -> None:
     ],
     ids=["human", "repair", "of an earlier node"],
 )
-def test_a_lease_of_somebody_else_changes_nothing_about_that(lease_of: Any) -> None:
+def test_a_foreign_lease_does_not_matter_in_place(lease_of: Any) -> None:
     assert step_at_rest(done(lease=lease_of), pool(), instant()) is None
 
 
-def test_whole_seconds_and_fractions_name_the_same_start() -> None:
+def test_fractions_of_a_second_name_the_same_start() -> None:
     node = proof(done(), driver_started=NOW - 3600 + 0.7)
     assert step_at_rest(node, pool(), instant()) is None
 
 
-RUNNING = driver_pod()
-
 DIFFERENT = {
-    "not passed": proof(done(), passed=False),
-    "another label": proof(done(), label=label_of(OLD)),
-    "another node": proof(done(), node_uid="uid-of-earlier"),
     "another boot": done(boot_id="boot-2"),
     "another kernel": done(kernel="6.8.0-48-generic"),
     "another pod": done(driver_pods=(driver_pod(uid="pod-other"),)),
@@ -79,7 +75,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("case", DIFFERENT)
-def test_what_differs_in_anything_is_not_in_place(case: str) -> None:
+def test_any_difference_means_not_in_place(case: str) -> None:
     assert isinstance(step_at_rest(DIFFERENT[case], pool(), instant()), Step | Wait | Candidate)
 
 
@@ -90,14 +86,13 @@ def test_what_differs_in_anything_is_not_in_place(case: str) -> None:
         ({"readiness": Readiness.MISSING}, "target-missing"),
     ],
 )
-def test_an_unsettled_target_is_never_taken_for_in_sync(changes: Any, code: str) -> None:
-    outcome = step_at_rest(done(), with_build(pool(), **changes), instant())
-    assert isinstance(outcome, Wait)
+def test_an_unsettled_target_is_never_in_place(changes: Any, code: str) -> None:
+    outcome = wait_of(step_at_rest(done(), with_build(pool(), **changes), instant()))
     assert outcome.code == code
-    assert changes.get("detail", "has no driver build") in outcome.detail
+    assert changes.get("detail", NEW) in outcome.detail
 
 
-def test_with_the_host_method_what_is_loaded_is_what_was_proven() -> None:
+def test_with_the_host_method_the_loaded_modules_are_compared() -> None:
     loaded = LoadedDriver(version="580.1", loaded_at=NOW - 100)
     node = done(driver_pods=(), loaded=loaded)
     node = proof(node, driver_pod_uid="", driver_started=NOW - 100)
@@ -107,16 +102,13 @@ def test_with_the_host_method_what_is_loaded_is_what_was_proven() -> None:
     )
     again = replace(node, loaded=replace(loaded, loaded_at=NOW - 50))
     assert isinstance(step_at_rest(again, on_host(pool()), instant()), Step)
-    gone = step_at_rest(replace(node, loaded=None), on_host(pool()), instant())
-    assert isinstance(gone, Wait)
-    assert (gone.code, gone.detail) == (WaitCode.DRIVER_START, "no driver is loaded")
+    gone = wait_of(step_at_rest(replace(node, loaded=None), on_host(pool()), instant()))
+    assert gone.code is WaitCode.DRIVER_START
 
 
 def test_a_done_node_on_another_target_is_not_in_place() -> None:
-    step = step_at_rest(done(target=OLD), pool(NEW), instant())
-    assert isinstance(step, Step)
-    again = step_at_rest(
-        done(target=OLD), pool(NEW, standing={"may_mark_required": False}), instant()
+    assert isinstance(step_at_rest(done(target=OLD), pool(NEW), instant()), Step)
+    again = candidate_of(
+        step_at_rest(done(target=OLD), pool(NEW, standing={"may_mark_required": False}), instant())
     )
-    assert isinstance(again, Candidate)
     assert again.operation is Operation.UPGRADE

@@ -1,4 +1,4 @@
-"""Which operation a node gets, by what is on it: a case for each of docs/states.md#variations."""
+"""The operation of a node: a case for each of docs/states.md#variations."""
 
 from typing import Any
 
@@ -11,8 +11,9 @@ from libs.contracts.reports import PodUse, Usage
 from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.decision import Candidate, Wait
-from libs.rollout.views.machine import WorkloadPod
+from libs.rollout.at_rest.operations import choose_operation, is_restart_only
+from libs.rollout.decision import Candidate
+from libs.rollout.views.machine import DriverPod, WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
@@ -20,6 +21,7 @@ from tests.unit.rollout.builders import (
     NOW,
     OLD,
     VARIANT,
+    build,
     done,
     driver_pod,
     idle_components,
@@ -32,7 +34,9 @@ from tests.unit.rollout.builders import (
     record,
     required,
     with_build,
+    with_record,
 )
+from tests.unit.rollout.outcomes import candidate_of, wait_of
 
 GPU_POD = WorkloadPod(namespace="ml", name="train-0", uid="pod-train", gpu=True)
 LOADED = LoadedDriver(version="570.1", loaded_at=NOW - 999)
@@ -40,15 +44,13 @@ PREINSTALLED = replace(pool(), method=InstallMethod.PRE_INSTALLED)
 SAME_INSTALL = with_build(pool(), install_digest=install_of(OLD))
 
 
-def asked(target: str = NEW, **changes: Any) -> NodeView:
-    made = required(target=target)
-    assert isinstance(made.record, NodeRecord)
-    return replace(made, record=replace(made.record, asked=True), **changes)
+def requested(target: str = NEW, **changes: Any) -> NodeView:
+    view = required(target=target)
+    return replace(with_record(view, asked=True), **changes)
 
 
 def unproven(node: NodeView) -> NodeView:
-    assert isinstance(node.record, NodeRecord)
-    return replace(node, record=replace(node.record, evidence=None), components=idle_components())
+    return replace(with_record(node, evidence=None), components=idle_components())
 
 
 Case = tuple[NodeView, PoolView, Operation]
@@ -60,11 +62,7 @@ ROWS: dict[str, Case] = {
         SAME_INSTALL,
         Operation.UPGRADE,
     ),
-    "same install, but nothing is loaded": (
-        required(loaded=None),
-        SAME_INSTALL,
-        Operation.UPGRADE,
-    ),
+    "same install, but nothing is loaded": (required(loaded=None), SAME_INSTALL, Operation.UPGRADE),
     "same install, but the pod is of another one": (
         required(driver_pods=(driver_pod(OLD, install_digest="x"),)),
         SAME_INSTALL,
@@ -75,13 +73,13 @@ ROWS: dict[str, Case] = {
         SAME_INSTALL,
         Operation.UPGRADE,
     ),
-    "same install, but a person asked": (asked(OLD), SAME_INSTALL, Operation.UPGRADE),
+    "same install, but a person asked": (requested(OLD), SAME_INSTALL, Operation.UPGRADE),
     "same install, but the driver waits to load": (
         required(safe_load=True),
         SAME_INSTALL,
         Operation.UPGRADE,
     ),
-    "same label: a retry that a person asked for": (asked(), pool(), Operation.SAME_LABEL),
+    "same label: a retry that a person asked for": (requested(), pool(), Operation.SAME_LABEL),
     "same label: the driver waits to load": (
         required(target=NEW, safe_load=True),
         pool(),
@@ -93,11 +91,7 @@ ROWS: dict[str, Case] = {
         Operation.SAME_LABEL,
     ),
     "same label: it was stripped": (
-        required(
-            target=NEW,
-            driver_label="",
-            components=idle_components(),
-        ),
+        required(target=NEW, driver_label="", components=idle_components()),
         pool(),
         Operation.SAME_LABEL,
     ),
@@ -113,11 +107,7 @@ ROWS: dict[str, Case] = {
         pool(),
         Operation.TAKE_OVER,
     ),
-    "take-over: a pod with GPUs is seen": (
-        node(pods=(GPU_POD,)),
-        pool(),
-        Operation.TAKE_OVER,
-    ),
+    "take-over: a pod with GPUs is seen": (node(pods=(GPU_POD,)), pool(), Operation.TAKE_OVER),
     "a Node made anew over a live machine": (
         replace(
             done(components={}),
@@ -128,7 +118,7 @@ ROWS: dict[str, Case] = {
         Operation.TAKE_OVER,
     ),
     "host method": (required(), on_host(pool()), Operation.INSTALL),
-    "host method, retry": (asked(), on_host(pool()), Operation.INSTALL),
+    "host method, retry": (requested(), on_host(pool()), Operation.INSTALL),
     "host method, machine in use": (node(loaded=LOADED), on_host(pool()), Operation.INSTALL),
     "host method, machine empty": (node(), on_host(pool()), Operation.BRING_UP),
     "pre-installed": (
@@ -169,18 +159,15 @@ ROWS: dict[str, Case] = {
 @pytest.mark.parametrize("row", ROWS)
 def test_each_variation_has_its_operation(row: str) -> None:
     node, pool, operation = ROWS[row]
-    outcome = step_at_rest(node, pool, instant())
-    assert isinstance(outcome, Candidate), outcome
-    assert outcome.operation is operation
+    assert candidate_of(step_at_rest(node, pool, instant())).operation is operation
 
 
-def test_removal_is_a_start_on_no_target() -> None:
-    outcome = step_at_rest(done(excluded=True), pool(), instant())
-    assert isinstance(outcome, Candidate)
+def test_a_removal_has_neither_target_nor_label() -> None:
+    outcome = candidate_of(step_at_rest(done(excluded=True), pool(), instant()))
     assert (outcome.target, outcome.label, outcome.outside) == ("", "", False)
 
 
-def test_a_validation_is_outside_all_counts_and_needs_no_preflight() -> None:
+def test_a_validation_is_outside_the_counts_without_a_preflight() -> None:
     outcome = step_at_rest(ROWS["pre-installed"][0], PREINSTALLED, instant())
     assert outcome == Candidate(
         operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True
@@ -195,22 +182,56 @@ UNKNOWN: dict[str, NodeView] = {
 
 
 @pytest.mark.parametrize("case", UNKNOWN)
-def test_what_is_not_known_is_not_absent(case: str) -> None:
-    outcome = step_at_rest(UNKNOWN[case], pool(), instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == WaitCode.AGENT_SILENT
+def test_unknown_is_not_absent(case: str) -> None:
+    assert wait_of(step_at_rest(UNKNOWN[case], pool(), instant())).code == WaitCode.AGENT_SILENT
 
 
-def test_a_list_of_pods_will_do_where_the_agent_has_not_told() -> None:
-    outcome = step_at_rest(node(usage=None, pods=()), pool(), instant())
-    assert isinstance(outcome, Candidate)
+def test_a_list_of_pods_replaces_a_missing_usage_report() -> None:
+    outcome = candidate_of(step_at_rest(node(usage=None, pods=()), pool(), instant()))
     assert outcome.operation is Operation.BRING_UP
 
 
-def test_a_driver_that_should_be_pre_installed_and_is_not_is_missing() -> None:
-    outcome = step_at_rest(node(), PREINSTALLED, instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == WaitCode.TARGET_MISSING
-    unseen = step_at_rest(node(modules_reported=False), PREINSTALLED, instant())
-    assert isinstance(unseen, Wait)
+def test_a_missing_pre_installed_driver_is_a_missing_target() -> None:
+    assert wait_of(step_at_rest(node(), PREINSTALLED, instant())).code == WaitCode.TARGET_MISSING
+    unseen = wait_of(step_at_rest(node(modules_reported=False), PREINSTALLED, instant()))
     assert unseen.code == WaitCode.AGENT_SILENT
+
+
+LABEL = label_of(NEW)
+
+
+def record_of(view: NodeView) -> NodeRecord:
+    assert isinstance(view.record, NodeRecord)
+    return view.record
+
+
+OURS = LoadedDriver(version="1", loaded_at=NOW - 5)
+
+
+THEIRS = replace(OURS, preinstalled=True)
+
+
+@pytest.mark.parametrize(
+    ("label", "loaded", "pods", "expected"),
+    [
+        (label_of(OLD), OURS, (), Operation.REMOVE),
+        (label_of(OLD), THEIRS, (driver_pod(OLD),), Operation.REMOVE),
+        (label_of(OLD), THEIRS, (), Operation.VALIDATE),
+        ("", OURS, (), Operation.VALIDATE),
+        (LABEL, OURS, (driver_pod(NEW),), Operation.VALIDATE),
+    ],
+)
+def test_a_driver_of_ours_is_removed_where_drivers_are_pre_installed(
+    label: str, loaded: LoadedDriver, pods: tuple[DriverPod, ...], expected: Operation
+) -> None:
+    view = done(driver_label=label, loaded=loaded, driver_pods=pods)
+    taken = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    assert choose_operation(view, record_of(view), taken, build(NEW), instant()) is expected
+
+
+@pytest.mark.parametrize(("digest", "only"), [("sha256:1", True), ("", False)])
+def test_an_unknown_digest_is_never_the_same_installation(digest: str, *, only: bool) -> None:
+    view = required(driver_pods=(driver_pod(OLD, install_digest=digest),))
+    assert is_restart_only(view, record_of(view), build(NEW, install_digest=digest)) is only
+    stays = with_record(view, asked=False)
+    assert not is_restart_only(stays, record_of(stays), build(OLD, install_digest=digest))

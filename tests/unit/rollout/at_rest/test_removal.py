@@ -3,25 +3,27 @@
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.node import Operation
 from libs.policy.kinds.strategy import StrategySpec
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
-    NEW,
     OLD,
     apply_step,
     done,
     failed,
     idle_components,
     instant,
+    label_of,
     node,
     pool,
     record,
     required,
+    with_record,
 )
+from tests.unit.rollout.outcomes import candidate_of, only_action, step_of, wait_of
 
 GONE = replace(pool(), gone=True)
 ELSEWHERE = "nvidiadriver-a"
@@ -40,20 +42,17 @@ REMOVED = {
 
 
 @pytest.mark.parametrize("case", REMOVED)
-def test_a_driver_of_ours_goes_by_an_operation(case: str) -> None:
-    outcome = step_at_rest(REMOVED[case], pool(), instant())
-    assert isinstance(outcome, Candidate), outcome
+def test_a_driver_of_ours_is_removed_by_an_operation(case: str) -> None:
+    outcome = candidate_of(step_at_rest(REMOVED[case], pool(), instant()))
     assert (outcome.operation, outcome.label) == (Operation.REMOVE, "")
 
 
 @pytest.mark.parametrize("skipped", [done(excluded=True, skip=True), done(pool="", ready=False)])
-def test_it_waits_like_any_other_start(skipped: NodeView) -> None:
-    outcome = step_at_rest(skipped, pool(), instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code in {"skipped", "not-ready"}
+def test_a_removal_waits_like_any_other_start(skipped: NodeView) -> None:
+    assert wait_of(step_at_rest(skipped, pool(), instant())).code in {"skipped", "not-ready"}
 
 
-def test_where_none_was_brought_what_we_wrote_goes_at_once() -> None:
+def test_without_a_driver_our_fields_are_removed_at_once() -> None:
     stamped = required(
         excluded=True,
         driver_label="",
@@ -61,10 +60,8 @@ def test_where_none_was_brought_what_we_wrote_goes_at_once() -> None:
         components=idle_components(),
         driver_pods=(),
     )
-    step = step_at_rest(stamped, pool(), instant())
-    assert isinstance(step, Step)
-    (write,) = step.actions
-    assert isinstance(write, WriteNode)
+    step = step_of(step_at_rest(stamped, pool(), instant()))
+    write = only_action(step, WriteNode)
     assert write.applied == NodeApplyConfiguration()
     left = apply_step(stamped, step)
     assert (left.state, left.record) == ("", None)
@@ -78,32 +75,30 @@ def test_where_none_was_brought_what_we_wrote_goes_at_once() -> None:
         (node(pool=""), pool()),
         (node(excluded=True, state="upgrade-done"), pool()),
         (node(pool=""), GONE),
+        (node(), GONE),
     ],
-    ids=["excluded", "of no pool", "of another operator", "its policy is gone"],
+    ids=[
+        "excluded",
+        "of no pool",
+        "of another operator",
+        "its policy is gone",
+        "selected by a policy that is gone",
+    ],
 )
-def test_where_nothing_is_ours_there_is_nothing_to_do(left: NodeView, pool: PoolView) -> None:
+def test_a_node_without_anything_of_ours_needs_nothing(left: NodeView, pool: PoolView) -> None:
     assert step_at_rest(left, pool, instant()) is None
 
 
-def test_a_removal_that_failed_is_tried_as_often_as_the_strategy_says() -> None:
+def test_a_failed_removal_is_retried_as_often_as_the_strategy_allows() -> None:
     broken = failed(excluded=True, driver_label="")
-    assert isinstance(broken.record, NodeRecord)
-    said = replace(broken.record, operation=Operation.REMOVE, target="", label="")
-    broken = replace(broken, record=said)
-    outcome = step_at_rest(broken, replace(pool(), strategy=StrategySpec(retries=0)), instant())
-    assert isinstance(outcome, Wait)
+    broken = with_record(broken, operation=Operation.REMOVE, target="", label="")
+    outcome = wait_of(
+        step_at_rest(broken, replace(pool(), strategy=StrategySpec(retries=0)), instant())
+    )
     assert outcome.code == "failed"
-    step = step_at_rest(broken, pool(), instant())
-    assert isinstance(step, Step)
-    again = step_at_rest(apply_step(broken, step), pool(), instant())
-    assert isinstance(again, Candidate)
+    step = step_of(step_at_rest(broken, pool(), instant()))
+    again = candidate_of(step_at_rest(apply_step(broken, step), pool(), instant()))
     assert again.operation is Operation.REMOVE
-
-
-def test_who_comes_back_begins_anew() -> None:
-    assert isinstance(step_at_rest(node(), pool(), instant()), Candidate)
-    back = step_at_rest(failed(target=NEW, driver_pods=()), pool(NEW), instant())
-    assert isinstance(back, Step)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +106,26 @@ def test_who_comes_back_begins_anew() -> None:
     [done(), done(pool=""), required(), failed(), done(excluded=True), done(target=OLD)],
     ids=["done", "of no pool", "stamped", "failed", "excluded", "another target"],
 )
-def test_where_the_policy_is_gone_nothing_starts_and_it_is_said(ours: NodeView) -> None:
-    outcome = step_at_rest(ours, GONE, instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "policy-gone"
+def test_nothing_starts_for_a_deleted_policy(ours: NodeView) -> None:
+    assert wait_of(step_at_rest(ours, GONE, instant())).code == "policy-gone"
+
+
+def wait_at_rest(view: NodeView, where: PoolView | None = None) -> Wait:
+    return wait_of(step_at_rest(view, where or pool(), instant()))
+
+
+@pytest.mark.parametrize("cause", ["busy: pid 1", ""])
+def test_a_failed_removal_reports_its_cause(cause: str) -> None:
+    view = with_record(failed(excluded=True), operation=Operation.REMOVE, cause=cause, attempt=9)
+    detail = wait_at_rest(view).detail
+    assert cause in detail
+    assert detail == detail.strip() != ""
+
+
+@pytest.mark.parametrize(("label", "removed"), [(label_of(OLD), True), ("", False)])
+def test_a_driver_label_alone_requires_a_removal(label: str, *, removed: bool) -> None:
+    sent = idle_components()
+    view = required(excluded=True, driver_label=label, components=sent)
+    view = with_record(view, evidence=None, started=False)
+    outcome = step_at_rest(view, pool(), instant())
+    assert isinstance(outcome, Candidate if removed else Step)

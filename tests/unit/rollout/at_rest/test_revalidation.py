@@ -1,14 +1,17 @@
-"""Done nodes whose proof is not about what runs now (docs/states.md#people)."""
+"""Done nodes with a proof that is not about the current run (docs/states.md#people)."""
 
 import pytest
 from msgspec.structs import replace
 
 from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.waits import WaitCode
+from libs.policy.wanted import InstallMethod
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.decision import Candidate, Step, Wait, WriteNode
+from libs.rollout.decision import Candidate, Wait, WriteNode
 from libs.rollout.limits import DRIVER_START
 from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED
 from tests.unit.rollout.builders import (
     HOUR,
@@ -24,7 +27,9 @@ from tests.unit.rollout.builders import (
     label_of,
     on_host,
     pool,
+    with_record,
 )
+from tests.unit.rollout.outcomes import candidate_of, only_action, step_of, wait_of
 
 AGAIN = Candidate(operation=Operation.VALIDATE, target=NEW, label=label_of(NEW), outside=True)
 
@@ -32,108 +37,90 @@ AGAIN = Candidate(operation=Operation.VALIDATE, target=NEW, label=label_of(NEW),
 def restarted(
     *, at: float = NOW - 60, known: tuple[float, ...] = (), **changes: object
 ) -> NodeView:
-    made = done(driver_pods=(replace(driver_pod(), started=at, **changes),))
-    assert isinstance(made.record, NodeRecord)
-    return replace(made, record=replace(made.record, restarts=known))
+    view = done(driver_pods=(replace(driver_pod(), started=at, **changes),))
+    return with_record(view, restarts=known)
 
 
-def test_what_is_done_without_a_proof_and_shut_out_gets_an_operation_of_its_own() -> None:
+def test_an_unproven_done_node_behind_a_shut_gate_is_stamped() -> None:
     outside = replace(driver_pod(), uid="pod-b", started=None, ready=False)
     bare = done(driver_pods=(outside,), gate=Gate(waiting_pod_uid="pod-b"))
     assert isinstance(bare.record, NodeRecord)
-    outcome = step_at_rest(bare, pool(), instant())
-    assert isinstance(outcome, Wait)  # its proof opens the gate
+    assert isinstance(step_at_rest(bare, pool(), instant()), Wait)  # its proof opens the gate
     bare = replace(bare, record=replace(bare.record, evidence=None))
     bare = replace(bare, components=idle_components())
-    step = step_at_rest(bare, pool(), instant())
-    assert isinstance(step, Step)
-    write = next(one for one in step.actions if isinstance(one, WriteNode))
+    step = step_of(step_at_rest(bare, pool(), instant()))
+    write = next(action for action in step.actions if isinstance(action, WriteNode))
     assert write.applied.state == "upgrade-required"
-    assert "closed gate" in step.because
-    outcome = step_at_rest(apply_step(bare, step), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    assert "gate" in step.because
+    outcome = candidate_of(step_at_rest(apply_step(bare, step), pool(), instant()))
     assert outcome.operation is Operation.SAME_LABEL
     within = replace(bare, gate=Gate(admitted_pod_uid="pod-b", waiting_pod_uid="pod-gone"))
-    outcome = step_at_rest(within, pool(), instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "gate"
+    assert wait_of(step_at_rest(within, pool(), instant())).code == "gate"
 
 
-def test_on_a_host_where_none_is_loaded_nothing_proven_comes_back_by_itself() -> None:
+def test_an_unproven_host_without_a_driver_is_stamped() -> None:
     host = on_host(pool())
     proven = done(driver_pods=(), loaded=None)
     assert isinstance(proven.record, NodeRecord)
-    outcome = step_at_rest(proven, host, instant())
-    assert isinstance(outcome, Wait)  # its agent loads what is proven
+    outcome = wait_of(step_at_rest(proven, host, instant()))  # its agent loads what is proven
     assert outcome.code == "driver-start"
     bare = replace(proven, record=replace(proven.record, evidence=None))
     bare = replace(bare, components=idle_components())
-    outcome = step_at_rest(replace(bare, modules_reported=False), host, instant())
-    assert isinstance(outcome, Wait)
+    outcome = wait_of(step_at_rest(replace(bare, modules_reported=False), host, instant()))
     assert outcome.code == "agent-silent"
-    step = step_at_rest(bare, host, instant())
-    assert isinstance(step, Step)
-    assert step.because.startswith("no driver is loaded")
-    outcome = step_at_rest(apply_step(bare, step), host, instant())
-    assert isinstance(outcome, Candidate)
+    step = step_of(step_at_rest(bare, host, instant()))
+    outcome = candidate_of(step_at_rest(apply_step(bare, step), host, instant()))
     assert outcome.operation is Operation.INSTALL
     assert isinstance(step_at_rest(bare, pool(), instant()), Wait)  # a container's pod brings it
 
 
-def test_a_driver_that_restarted_is_counted_and_then_validated_without_a_cordon() -> None:
+def test_a_restart_is_counted_and_then_validated_without_a_cordon() -> None:
     node = restarted()
-    step = step_at_rest(node, pool(), instant())
-    assert isinstance(step, Step)
-    (write,) = step.actions
-    assert isinstance(write, WriteNode)
+    step = step_of(step_at_rest(node, pool(), instant()))
+    write = only_action(step, WriteNode)
     assert isinstance(node.record, NodeRecord)
     assert write.applied.record == replace(node.record, restarts=(NOW - 60,))
     assert (write.applied.state, write.applied.unschedulable) == ("upgrade-done", None)
     assert step_at_rest(apply_step(node, step), pool(), instant()) == AGAIN
 
 
-def test_a_pod_that_was_deleted_counts_as_well() -> None:
+def test_a_recreated_pod_counts_as_a_restart() -> None:
     gone = done(driver_pods=(driver_pod(deleting=True),))
     assert isinstance(step_at_rest(gone, pool(), instant()), Wait)
     back = done(driver_pods=(driver_pod(deleting=True), driver_pod(uid="pod-b", started=NOW - 9)))
-    step = step_at_rest(back, pool(), instant())
-    assert isinstance(step, Step)
+    step = step_of(step_at_rest(back, pool(), instant()))
     assert step_at_rest(apply_step(back, step), pool(), instant()) == AGAIN
 
 
-def test_another_pod_is_another_run_though_it_started_in_the_same_second() -> None:
+def test_another_pod_is_another_run_even_in_the_same_second() -> None:
     other = (driver_pod(OLD, uid="pod-old"), driver_pod(uid="pod-b", started=NOW - HOUR))
     assert step_at_rest(done(driver_pods=other), pool(), instant()) == AGAIN
 
 
-def test_one_that_was_not_seen_for_an_hour_is_validated_but_not_counted() -> None:
+def test_an_old_restart_is_validated_but_not_counted() -> None:
     assert step_at_rest(restarted(at=NOW - 2 * HOUR), pool(), instant()) == AGAIN
 
 
-def test_three_within_an_hour_are_too_many() -> None:
+def test_three_restarts_within_an_hour_are_too_many() -> None:
     known = (NOW - 3000, NOW - 2000, NOW - 1000)
-    outcome = step_at_rest(
-        restarted(at=NOW - 1000, known=known, trouble="it crashed"), pool(), instant()
+    outcome = wait_of(
+        step_at_rest(restarted(at=NOW - 1000, known=known, trouble="it crashed"), pool(), instant())
     )
-    assert isinstance(outcome, Wait)
     assert (outcome.code, outcome.until) == ("driver-restarting", NOW - 3000 + HOUR)
-    assert outcome.detail == "the driver restarted 3 times within an hour: it crashed"
+    assert "restarted 3 times" in outcome.detail
+    assert outcome.detail.endswith(": it crashed")
     over = instant(NOW + 601)
     node = restarted(at=NOW - 1000, known=known)
-    alive = {name: replace(one, silent_at=NOW + HOUR) for name, one in node.components.items()}
+    alive = {name: replace(part, silent_at=NOW + HOUR) for name, part in node.components.items()}
     assert step_at_rest(replace(node, components=alive), pool(), over) == AGAIN
 
 
-def test_the_third_is_written_down_before_it_is_waited_for() -> None:
+def test_the_third_restart_is_recorded_before_the_wait() -> None:
     node = restarted(known=(NOW - 5000, NOW - 2000, NOW - 1000))
-    step = step_at_rest(node, pool(), instant())
-    assert isinstance(step, Step)
-    later = apply_step(node, step)
+    later = apply_step(node, step_of(step_at_rest(node, pool(), instant())))
     assert isinstance(later.record, NodeRecord)
     assert later.record.restarts == (NOW - 2000, NOW - 1000, NOW - 60)
-    outcome = step_at_rest(later, pool(), instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "driver-restarting"
+    assert wait_of(step_at_rest(later, pool(), instant())).code == "driver-restarting"
 
 
 def test_a_boot_is_no_restart() -> None:
@@ -141,28 +128,22 @@ def test_a_boot_is_no_restart() -> None:
     assert step_at_rest(node, pool(), instant()) == AGAIN
 
 
-def test_a_new_module_load_of_the_host_method_is_a_restart() -> None:
+def test_a_module_reload_on_a_host_is_a_restart() -> None:
     node = done(driver_pods=(), loaded=LoadedDriver(version="580.1", loaded_at=NOW - 60))
-    step = step_at_rest(node, on_host(pool()), instant())
-    assert isinstance(step, Step)
+    step = step_of(step_at_rest(node, on_host(pool()), instant()))
     assert step_at_rest(apply_step(node, step), on_host(pool()), instant()) == AGAIN
 
 
-# It comes back by itself: what is waited for until then.
+# What a node waits for until its driver is back by itself.
 
-MACHINE = "the administrator of the machine or of the driver image"
 OVERDUE = NOW - DRIVER_START
 SINCE_A_BOOT = NOW - 5
 WAITS: dict[str, tuple[NodeView, str, str]] = {
-    "its pod is not there": (
-        done(driver_pods=()),
-        "gate",
-        "waiting for the driver pod to be created",
-    ),
+    "its pod is not there": (done(driver_pods=()), "gate", ""),
     "its pod waits at the gate": (
         done(boot_id="boot-2", driver_pods=(driver_pod(started=None),), gate=None),
         "gate",
-        "the driver pod waits at the gate",
+        "",
     ),
     "its agent says why the gate is shut": (
         done(
@@ -173,6 +154,16 @@ WAITS: dict[str, tuple[NodeView, str, str]] = {
         "gate",
         "its slot cannot be read",
     ),
+    "its gate gives no reason": (
+        done(driver_pods=(driver_pod(ready=False, started=None),)),
+        "gate",
+        "",
+    ),
+    "it crashes": (
+        restarted(at=NOW - 5, known=(NOW - 5,), ready=False, trouble="OOMKilled"),
+        "driver-start",
+        "OOMKilled",
+    ),
     "its image is missing": (
         done(driver_pods=(driver_pod(started=None, trouble="ImagePullBackOff"),)),
         "driver-start",
@@ -181,51 +172,84 @@ WAITS: dict[str, tuple[NodeView, str, str]] = {
     "it hangs": (
         done(boot_id="boot-2", driver_pods=(driver_pod(ready=False, started=OVERDUE),)),
         "driver-start",
-        "the driver has been starting for more than 30 minutes",
+        "30 minutes",
     ),
 }
 
 
-def test_a_driver_has_the_time_of_a_start_before_somebody_is_called() -> None:
+def test_a_driver_has_the_start_limit_before_it_is_overdue() -> None:
     starting = done(boot_id="boot-2", driver_pods=(driver_pod(ready=False, started=SINCE_A_BOOT),))
-    outcome = step_at_rest(starting, pool(), instant())
-    assert isinstance(outcome, Wait)
-    assert (outcome.code, outcome.detail) == (
-        "driver-start",
-        "waiting for the driver to become ready",
-    )
+    outcome = wait_of(step_at_rest(starting, pool(), instant()))
+    assert outcome.code == "driver-start"
     assert (outcome.until, outcome.who) == (SINCE_A_BOOT + DRIVER_START, NO_ACTION_NEEDED)
-    late = step_at_rest(starting, pool(), instant(SINCE_A_BOOT + DRIVER_START))
-    assert isinstance(late, Wait)
-    assert (late.until, late.who) == (None, MACHINE)
+    late = wait_of(step_at_rest(starting, pool(), instant(SINCE_A_BOOT + DRIVER_START)))
+    assert late.until is None
+    assert late.who != NO_ACTION_NEEDED
 
 
 @pytest.mark.parametrize("case", WAITS)
-def test_until_it_is_back(case: str) -> None:
+def test_what_a_done_node_waits_for_until_its_driver_is_back(case: str) -> None:
     node, code, detail = WAITS[case]
-    outcome = step_at_rest(node, pool(), instant())
-    assert isinstance(outcome, Wait)
-    assert (outcome.code, outcome.detail, outcome.until) == (code, detail, None)
+    outcome = wait_of(step_at_rest(node, pool(), instant()))
+    assert (outcome.code, outcome.until) == (code, None)
+    assert detail in outcome.detail
+    assert outcome.detail == outcome.detail.strip() != ""
 
 
-def test_with_the_host_method_unknown_is_not_unloaded() -> None:
+def test_on_a_host_unknown_modules_are_not_unloaded() -> None:
     booted = done(boot_id="boot-2", loaded=None, modules_reported=False)
-    outcome = step_at_rest(booted, on_host(pool()), instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "agent-silent"
+    assert wait_of(step_at_rest(booted, on_host(pool()), instant())).code == "agent-silent"
 
 
-def test_who_validates_has_to_be_there() -> None:
+def test_a_validation_waits_for_a_silent_validator() -> None:
     deaf = {**idle_components(proven=label_of(NEW)), "validator": component(heard=NOW - 200)}
     node = replace(restarted(at=NOW - 2 * HOUR), components=deaf)
-    settled = step_at_rest(node, pool(), instant())
-    assert isinstance(settled, Step)
-    outcome = step_at_rest(apply_step(node, settled), pool(), instant())
-    assert isinstance(outcome, Wait)
+    settled = step_of(step_at_rest(node, pool(), instant()))
+    outcome = wait_of(step_at_rest(apply_step(node, settled), pool(), instant()))
     assert outcome.code == "agent-silent"
 
 
-def test_the_target_has_to_be_settled_for_a_validation_too() -> None:
-    outcome = step_at_rest(restarted(), pool(targets=()), instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "target-missing"
+def test_a_validation_waits_for_a_missing_target() -> None:
+    assert wait_of(step_at_rest(restarted(), pool(targets=()), instant())).code == "target-missing"
+
+
+def wait_at_rest(view: NodeView, where: PoolView | None = None) -> Wait:
+    return wait_of(step_at_rest(view, where or pool(), instant()))
+
+
+@pytest.mark.parametrize(
+    ("moments", "waits"),
+    [((-3.0, -2.0, -1.0), True), ((-HOUR + 1, -2.0, -1.0), True), ((-HOUR, -2.0, -1.0), False)],
+)
+def test_three_restarts_within_an_hour_stop_revalidation(
+    moments: tuple[float, ...], *, waits: bool
+) -> None:
+    restarts = tuple(NOW + moment for moment in moments)
+    view = with_record(done(), restarts=restarts)
+    view = replace(view, driver_pods=(driver_pod(NEW, started=NOW - 1.0),))
+    outcome = step_at_rest(view, pool(), instant())
+    assert (isinstance(outcome, Wait) and outcome.code is WaitCode.DRIVER_RESTARTING) is waits
+
+
+def test_a_driver_that_is_briefly_not_ready_has_not_restarted() -> None:
+    view = done(driver_pods=(driver_pod(NEW, ready=False, started=NOW - HOUR + 0.5),))
+    assert wait_at_rest(view).code is WaitCode.DRIVER_START
+
+
+@pytest.mark.parametrize(
+    ("trouble", "expected"),
+    [("", "hour"), ("CrashLoopBackOff", ": CrashLoopBackOff")],
+)
+def test_a_restarting_driver_reports_its_trouble(trouble: str, expected: str) -> None:
+    restarts = (NOW - 3.0, NOW - 2.0, NOW - 1.0)
+    pod = driver_pod(NEW, started=NOW - 1.0, trouble=trouble)
+    wait = wait_at_rest(replace(with_record(done(), restarts=restarts), driver_pods=(pod,)))
+    assert wait.detail.endswith(expected)
+
+
+def test_a_pre_installed_driver_is_validated_in_a_new_kernel() -> None:
+    view = done(kernel="6.9", driver_pods=())
+    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    assert candidate_of(step_at_rest(view, where, instant())).operation is Operation.VALIDATE
+    stamped = step_of(step_at_rest(done(kernel="6.9"), pool(), instant()))
+    assert "6.9" in stamped.because

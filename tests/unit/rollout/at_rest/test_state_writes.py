@@ -1,11 +1,15 @@
-"""Step 1: what is written when a node wants a change, and when it wants none any more."""
+"""Step 1: stamping a node that wants a change, and withdrawing the stamp."""
 
 import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import NodeRecord, Operation
+from libs.contracts.waits import WaitCode
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, NodeApplyConfiguration, Step, Wait, WriteNode
+from libs.rollout.views.machine import DriverPod
+from libs.rollout.views.node import NodeView
+from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
     BOOT,
     EPOCH,
@@ -22,28 +26,28 @@ from tests.unit.rollout.builders import (
     idle_components,
     instant,
     label_of,
-    node,
     pool,
     record,
     required,
+    with_record,
 )
+from tests.unit.rollout.outcomes import candidate_of, only_action, step_of, wait_of
 
 
 def applied(step: object) -> NodeApplyConfiguration:
     assert isinstance(step, Step)
-    (write,) = step.actions
-    assert isinstance(write, WriteNode)
+    write = only_action(step, WriteNode)
     assert not write.lowers_capacity
     return write.applied
 
 
-def said(step: object) -> NodeRecord:
+def record_of(step: object) -> NodeRecord:
     record = applied(step).record
     assert record is not None
     return record
 
 
-def test_a_new_target_is_written_down_as_a_wish_and_nothing_else_changes() -> None:
+def test_a_stamp_changes_only_state_and_record() -> None:
     proof = evidence(OLD)
     assert applied(
         step_at_rest(done(target=OLD), pool(), instant(epoch=5))
@@ -73,42 +77,35 @@ WISHES = {
 
 
 @pytest.mark.parametrize("case", WISHES)
-def test_a_wish_is_written_once(case: str) -> None:
-    step = step_at_rest(WISHES[case], pool(), instant())
-    assert isinstance(step, Step)
-    assert said(step).state == "upgrade-required"
+def test_a_wanted_change_is_stamped_once(case: str) -> None:
+    step = step_of(step_at_rest(WISHES[case], pool(), instant()))
+    assert record_of(step).state == "upgrade-required"
     assert isinstance(step_at_rest(apply_step(WISHES[case], step), pool(), instant()), Candidate)
 
 
 @pytest.mark.parametrize("case", WISHES)
-def test_nothing_is_written_where_auto_upgrade_was_never_on(case: str) -> None:
+def test_nothing_is_stamped_where_auto_upgrade_was_never_on(case: str) -> None:
     never = pool(standing={"may_mark_required": False, "paused": "autoUpgrade is off"})
     assert isinstance(step_at_rest(WISHES[case], never, instant()), Candidate)
 
 
-def test_a_node_without_a_driver_of_ours_is_not_stamped() -> None:
-    assert isinstance(step_at_rest(node(), pool(), instant()), Candidate)
-
-
-def test_a_wish_survives_the_skip_label_but_not_an_unsettled_target() -> None:
+def test_a_skipped_node_is_stamped_but_not_for_a_missing_target() -> None:
     assert (
-        said(step_at_rest(done(target=OLD, skip=True), pool(), instant())).state
+        record_of(step_at_rest(done(target=OLD, skip=True), pool(), instant())).state
         == "upgrade-required"
     )
-    outcome = step_at_rest(done(target=OLD), pool("target-third"), instant())
-    assert isinstance(outcome, Wait)
+    outcome = wait_of(step_at_rest(done(target=OLD), pool("target-third"), instant()))
     assert outcome.code == "target-missing"
 
 
 # The policy goes back to what the node runs.
 
 
-def test_a_wish_that_is_no_more_is_taken_back() -> None:
+def test_a_stamp_is_withdrawn_when_the_proven_target_is_wanted_again() -> None:
     wishing = required(target=NEW)
-    assert isinstance(wishing.record, NodeRecord)
-    wishing = replace(wishing, record=replace(wishing.record, back_off_seconds=600.0, cause="x"))
+    wishing = with_record(wishing, back_off_seconds=600.0, cause="x")
     step = step_at_rest(wishing, pool(), instant())
-    assert said(step) == NodeRecord(
+    assert record_of(step) == NodeRecord(
         node_uid="uid-node-1",
         epoch=EPOCH,
         token=TOKEN,
@@ -128,26 +125,19 @@ NOT_PROVEN_NOW = {
     "in another boot": required(target=NEW, boot_id="boot-2"),
     "of another run": required(target=NEW, driver_pods=(driver_pod(started=NOW - 60),)),
     "under an earlier token": required(
-        target=NEW,
-        record=record(
-            state="upgrade-required",
-            token=TOKEN + 1,
-            evidence=evidence(NEW),
-        ),
+        target=NEW, record=record(state="upgrade-required", token=TOKEN + 1, evidence=evidence(NEW))
     ),
 }
 
 
 @pytest.mark.parametrize("case", NOT_PROVEN_NOW)
-def test_done_is_only_written_on_a_proof_of_what_runs_now(case: str) -> None:
-    outcome = step_at_rest(NOT_PROVEN_NOW[case], pool(), instant())
-    assert isinstance(outcome, Candidate)
+def test_done_is_written_only_on_a_proof_of_the_current_run(case: str) -> None:
+    outcome = candidate_of(step_at_rest(NOT_PROVEN_NOW[case], pool(), instant()))
     assert (outcome.operation, outcome.outside) == (Operation.VALIDATE, True)
 
 
-def test_before_that_its_driver_has_to_run() -> None:
-    outcome = step_at_rest(required(target=NEW, driver_pods=()), pool(), instant())
-    assert isinstance(outcome, Wait)
+def test_a_stamped_node_without_a_driver_pod_waits() -> None:
+    outcome = wait_of(step_at_rest(required(target=NEW, driver_pods=()), pool(), instant()))
     assert outcome.code == "gate"
 
 
@@ -156,19 +146,16 @@ def test_before_that_its_driver_has_to_run() -> None:
     [{"asked": True}, {"evidence": None, "started": True}],
     ids=["a person asked", "it is broken"],
 )
-def test_a_wish_of_its_own_is_not_taken_back(keeps: dict[str, bool | None]) -> None:
+def test_a_requested_or_broken_stamp_is_not_withdrawn(keeps: dict[str, bool | None]) -> None:
     wishing = required(target=NEW)
-    assert isinstance(wishing.record, NodeRecord)
-    wishing = replace(wishing, record=replace(wishing.record, **keeps))
+    wishing = with_record(wishing, **keeps)
     if "evidence" in keeps:
         wishing = replace(wishing, components=idle_components())
-    outcome = step_at_rest(wishing, pool(), instant())
-    assert isinstance(outcome, Candidate)
-    assert outcome.operation is Operation.SAME_LABEL
+    assert candidate_of(step_at_rest(wishing, pool(), instant())).operation is Operation.SAME_LABEL
 
 
-def test_a_failed_node_is_never_called_done_for_a_proof_that_it_had_before() -> None:
-    """It failed before its label moved; then its policy went back to what it runs."""
+def test_an_earlier_proof_does_not_make_a_failed_node_done() -> None:
+    """It failed before its label moved; then the policy went back to what it runs."""
     kept = record(
         state="upgrade-failed", evidence=evidence(OLD), cause="eviction: ml/train-0", unproven=True
     )
@@ -180,11 +167,57 @@ def test_a_failed_node_is_never_called_done_for_a_proof_that_it_had_before() -> 
     )
     third = pool("target-third", targets=(OLD, "target-third"))
     stamped = step_at_rest(broken, third, instant())
-    assert said(stamped).evidence == evidence(OLD)
+    assert record_of(stamped).evidence == evidence(OLD)
     assert isinstance(stamped, Step)
-    back = step_at_rest(apply_step(broken, stamped), pool(OLD), instant())
-    assert isinstance(back, Candidate)
+    back = candidate_of(step_at_rest(apply_step(broken, stamped), pool(OLD), instant()))
     assert back.operation is Operation.VALIDATE
-    back = step_at_rest(broken, pool(OLD), instant())
-    assert isinstance(back, Candidate)
-    assert back.operation is Operation.VALIDATE
+    assert candidate_of(step_at_rest(broken, pool(OLD), instant())).operation is Operation.VALIDATE
+
+
+def wait_at_rest(view: NodeView, where: PoolView | None = None) -> Wait:
+    return wait_of(step_at_rest(view, where or pool(), instant()))
+
+
+@pytest.mark.parametrize(("ready", "validated"), [(True, True), (False, False)])
+def test_a_matching_driver_is_only_validated_when_it_is_ready(
+    *, ready: bool, validated: bool
+) -> None:
+    view = done(record=None, field_managers={}, driver_pods=(driver_pod(NEW, ready=ready),))
+    outcome = candidate_of(
+        step_at_rest(replace(view, components=idle_components()), pool(), instant())
+    )
+    assert (outcome.operation is Operation.VALIDATE) is validated
+
+
+@pytest.mark.parametrize(("target", "runs"), [(OLD, OLD), ("", "another driver")])
+def test_a_stamp_names_the_running_and_the_wanted_target(target: str, runs: str) -> None:
+    outcome = step_of(step_at_rest(with_record(done(target=OLD), target=target), pool(), instant()))
+    assert runs in outcome.because
+    assert NEW in outcome.because
+
+
+def test_a_node_on_its_wanted_driver_waits_until_the_driver_is_ready() -> None:
+    view = required(target=NEW, boot_id="boot-2", driver_pods=(driver_pod(NEW, ready=False),))
+    assert wait_at_rest(view).code is WaitCode.DRIVER_START
+    up = candidate_of(
+        step_at_rest(replace(view, driver_pods=(driver_pod(NEW),)), pool(), instant())
+    )
+    assert up.operation is Operation.VALIDATE
+
+
+@pytest.mark.parametrize(
+    ("pod", "revalidated", "validated"),
+    [
+        (driver_pod(NEW), "", True),
+        (driver_pod(NEW, ready=False), "", False),
+        (driver_pod(NEW, started=None), "", False),
+        (driver_pod(NEW), driver_pod(NEW).instance, False),
+    ],
+)
+def test_an_unproven_driver_is_validated_once_and_then_brought_up_again(
+    pod: DriverPod, revalidated: str, *, validated: bool
+) -> None:
+    view = with_record(required(target=NEW), evidence=None, revalidated=revalidated)
+    view = replace(view, driver_pods=(pod,), components=idle_components())
+    outcome = candidate_of(step_at_rest(view, pool(), instant()))
+    assert (outcome.operation is Operation.VALIDATE) is validated

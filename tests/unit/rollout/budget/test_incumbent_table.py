@@ -1,6 +1,6 @@
-"""The GPU Operator's own table of its budget, on a target that is proven: what starts here.
+"""The budget table of the GPU Operator, on a proven target.
 
-A row in which we differ stands in a test of its own, which says why.
+A row in which we differ has a test of its own, which says why.
 """
 
 import pytest
@@ -55,10 +55,10 @@ def test_how_many_start(
     assert len(granted_to(pool, *nodes)) == started
 
 
-def test_failed_nodes_hold_no_place_in_parallel() -> None:
-    """8 required, 2 failed, maxParallel 2, 50 %: none starts there, and the rollout never ends.
+def test_failed_nodes_take_no_parallel_slot() -> None:
+    """With the GPU Operator none starts, and the rollout never ends.
 
-    Here a failed node gives its place back; it stays unavailable.
+    Here a failed node frees its parallel slot; it stays unavailable.
     """
     pool = open_pool(
         upgrade={"max_parallel_upgrades": 2, "max_unavailable": "50%"},
@@ -69,8 +69,8 @@ def test_failed_nodes_hold_no_place_in_parallel() -> None:
     assert len(granted_to(pool, *candidates(8), *FAILED)) == 2
 
 
-def test_nodes_that_are_cordoned_start_first_of_all_where_they_cost_nothing() -> None:
-    """There they start whatever the slots say; here they cost a place in parallel."""
+def test_cordoned_nodes_start_first_where_they_cost_no_budget() -> None:
+    """The GPU Operator starts them beyond maxParallel; here each takes a parallel slot."""
     nodes = [*candidates(3), *cordoned(candidates(6)[3:])]
     pool = open_pool(
         upgrade={"max_parallel_upgrades": 2, "max_unavailable": 1}, record=of_target(), base=6
@@ -79,17 +79,15 @@ def test_nodes_that_are_cordoned_start_first_of_all_where_they_cost_nothing() ->
 
 
 def test_at_a_hundred_percent_a_node_that_is_not_ready_does_not_start() -> None:
-    """There it does."""
+    """The GPU Operator starts it."""
     nodes = [*candidates(4), candidate("away", ready=False)]
     pool = open_pool(
-        upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"},
-        record=of_target(),
-        base=5,
+        upgrade={"max_parallel_upgrades": 0, "max_unavailable": "100%"}, record=of_target(), base=5
     )
     assert granted_to(pool, *nodes) == ["node-00", "node-01", "node-02", "node-03"]
 
 
-def test_there_is_always_a_limit() -> None:
-    """There an absent maxUnavailable is all nodes; here it is the default, a quarter."""
+def test_an_absent_limit_is_the_default() -> None:
+    """For the GPU Operator an absent maxUnavailable means all nodes; here it means a quarter."""
     pool = open_pool(upgrade={"max_parallel_upgrades": 0}, record=of_target(), base=8)
     assert len(granted_to(pool, *candidates(8))) == 2

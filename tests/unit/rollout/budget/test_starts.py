@@ -28,25 +28,24 @@ from tests.unit.rollout.builders import (
     in_flight_node,
     instant,
     node,
+    with_record,
     without_driver,
 )
 
 ALL = {"max_parallel_upgrades": 0}
 
 
-def again(name: str) -> NodeView:
-    """A failed node whose driver came up by itself: it is validated again."""
+def recovered(name: str) -> NodeView:
     node = failed(name)
-    assert isinstance(node.record, NodeRecord)
-    return replace(node, record=replace(node.record, revalidated=""))
+    return with_record(node, revalidated="")
 
 
-def test_base_and_limit_are_taken_at_the_first_grant() -> None:
+def test_base_and_limit_are_set_at_the_first_grant() -> None:
     status = written(decided(open_pool(upgrade=ALL, record=of_target()), *candidates(10)))
     assert (status.base, status.counts.limit) == (10, 3)
 
 
-def test_base_is_taken_anew_when_a_complete_rollout_reopens() -> None:
+def test_the_base_is_set_anew_when_a_complete_rollout_reopens() -> None:
     pool = open_pool(upgrade=ALL, record=of_target(), base=100, phase=RolloutPhase.COMPLETE)
     assert written(decided(pool, *candidates(10))).base == 10
     nodes = [*candidates(1), *(done(f"done-{n}") for n in range(9))]
@@ -55,7 +54,7 @@ def test_base_is_taken_anew_when_a_complete_rollout_reopens() -> None:
     assert (status.base, status.phase) == (0, RolloutPhase.PROVEN)
 
 
-def test_nodes_that_joined_do_not_raise_the_limit_before_they_are_done() -> None:
+def test_joined_nodes_raise_the_limit_only_when_done() -> None:
     bare = [checked(node(f"bare-{n}")) for n in range(10)]
     pool = open_pool(upgrade=ALL, record=of_target(), base=10)
     assert decided(pool, *candidates(10), *bare).budgets[pool.key].limit == 3
@@ -64,21 +63,21 @@ def test_nodes_that_joined_do_not_raise_the_limit_before_they_are_done() -> None
     assert (status.base, status.counts.limit) == (20, 3)
 
 
-def test_who_is_unavailable_already_costs_nothing_but_a_place_in_parallel() -> None:
+def test_an_unavailable_node_costs_only_a_parallel_slot() -> None:
     nodes = [
         candidate("cordoned", cordoned=True),
         checked(replace(without_driver(candidate("gate-shut")), revision="51")),
     ]
     none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=3)
     assert granted_to(none, *nodes, candidate("works")) == ["cordoned", "gate-shut"]
-    one = open_pool(
+    where = open_pool(
         upgrade={"max_parallel_upgrades": 1, "max_unavailable": 0}, record=of_target(), base=3
     )
-    assert len(granted_to(one, *nodes)) == 1
+    assert len(granted_to(where, *nodes)) == 1
 
 
 def test_a_fleet_with_a_new_kernel_is_not_locked() -> None:
-    """All gates are shut: more are unavailable than may be, and each start changes nothing."""
+    """All gates are shut: more nodes are unavailable than may be, and no start adds one."""
     nodes = [
         checked(without_driver(done(f"node-{n}", kernel="6.8.0-99")), asked=1.0, answered=None)
         for n in range(8)
@@ -100,7 +99,7 @@ def test_a_node_that_is_not_ready_does_not_start() -> None:
     assert code_of(decision, "node-1") is WaitCode.NOT_READY
 
 
-def test_who_was_cordoned_by_a_person_stays_on_our_account_when_he_uncordons_it() -> None:
+def test_a_node_uncordoned_midway_stays_unavailable() -> None:
     midway = in_flight_node("wait-for-jobs-required", "midway", cordoned=False)
     pool = open_pool(
         upgrade={**ALL, "max_unavailable": 1},
@@ -113,7 +112,7 @@ def test_who_was_cordoned_by_a_person_stays_on_our_account_when_he_uncordons_it(
     assert decision.budgets[pool.key].unavailable == {"midway": "in an upgrade"}
 
 
-def test_a_first_bring_up_costs_no_availability_but_a_place_in_parallel() -> None:
+def test_a_first_bring_up_costs_only_a_parallel_slot() -> None:
     bare = [checked(node(f"bare-{n}")) for n in range(4)]
     none = open_pool(upgrade={**ALL, "max_unavailable": 0}, record=of_target(), base=4)
     assert len(granted_to(none, *bare)) == 4
@@ -130,7 +129,7 @@ def test_a_first_bring_up_costs_no_availability_but_a_place_in_parallel() -> Non
         in_flight_node("validation-required", "taken"),
     ],
 )
-def test_who_is_in_flight_takes_a_place_in_parallel(taken: NodeView) -> None:
+def test_a_node_in_flight_takes_a_parallel_slot(taken: NodeView) -> None:
     pool = open_pool(
         upgrade={"max_parallel_upgrades": 1, "max_unavailable": "100%"},
         record=of_target(),
@@ -143,7 +142,7 @@ def test_who_is_in_flight_takes_a_place_in_parallel(taken: NodeView) -> None:
     assert decision.budgets[pool.key].parallel == 1
 
 
-def test_a_failed_node_gives_its_place_in_parallel_back_and_stays_unavailable() -> None:
+def test_a_failed_node_frees_its_parallel_slot_and_stays_unavailable() -> None:
     broken = failed("broken")
     pool = open_pool(
         upgrade={"max_parallel_upgrades": 1, "max_unavailable": 2},
@@ -156,7 +155,7 @@ def test_a_failed_node_gives_its_place_in_parallel_back_and_stays_unavailable() 
     assert granted_to(narrow, broken, candidate("node-1")) == []
 
 
-def test_what_only_validates_needs_neither_budget_nor_place() -> None:
+def test_a_validation_needs_neither_budget_nor_slot() -> None:
     running = in_flight_node("pod-deletion-required", "running")
     pool = open_pool(
         upgrade={"max_parallel_upgrades": 1, "max_unavailable": 0},
@@ -164,14 +163,14 @@ def test_what_only_validates_needs_neither_budget_nor_place() -> None:
         base=2,
         in_flight={running.uid: entry(running, token=7)},
     )
-    decision = decided(pool, running, again("again"), candidate("node-1"))
+    decision = decided(pool, running, recovered("again"), candidate("node-1"))
     (write,) = decision.rollouts
     assert write.granted == ("again",)
     assert write.status.in_flight["uid-again"].outside
     assert decision.budgets[pool.key].parallel == 1
 
 
-def test_what_was_granted_and_has_not_begun_counts_for_the_next() -> None:
+def test_an_unused_grant_counts_for_the_next() -> None:
     begins = candidate("begins")
     pool = open_pool(
         upgrade={**ALL, "max_unavailable": 1},
@@ -184,9 +183,9 @@ def test_what_was_granted_and_has_not_begun_counts_for_the_next() -> None:
     assert "begins" in decision.steps
 
 
-def test_only_as_many_are_cordoned_as_fit_when_others_became_unavailable_meanwhile() -> None:
+def test_grants_begin_only_as_far_as_the_current_budget_allows() -> None:
     nodes = candidates(3)
-    places = {one.uid: entry(one, since=NOW - 5) for one in nodes}
+    places = {view.uid: entry(view, since=NOW - 5) for view in nodes}
     pool = open_pool(
         upgrade={**ALL, "max_unavailable": 3}, record=of_target(), base=5, in_flight=places
     )
@@ -199,20 +198,20 @@ def test_only_as_many_are_cordoned_as_fit_when_others_became_unavailable_meanwhi
 
 
 def test_pools_share_nothing() -> None:
-    one = open_pool(upgrade={**ALL, "max_unavailable": 1}, record=of_target(), base=1)
-    two = replace(one, key="nvidiadriver-two", uid="other")
+    where = open_pool(upgrade={**ALL, "max_unavailable": 1}, record=of_target(), base=1)
+    two = replace(where, key="nvidiadriver-two", uid="other")
     nodes = [candidate("in-one"), candidate("in-two", pool="nvidiadriver-two")]
     record = nodes[1].record
     assert isinstance(record, NodeRecord)
     nodes[1] = replace(nodes[1], record=replace(record, pool="nvidiadriver-two"))
-    decision = decide(fleet([one, two], *nodes), instant())
+    decision = decide(fleet([where, two], *nodes), instant())
     assert {write.pool: write.granted for write in decision.rollouts} == {
-        one.key: ("in-one",),
+        where.key: ("in-one",),
         two.key: ("in-two",),
     }
 
 
-def test_removing_a_driver_costs_budget_and_counts_for_no_target() -> None:
+def test_a_removal_costs_budget_and_counts_for_no_target() -> None:
     leaves = checked(done("leaves", excluded=True))
     assert leaves.preflight is not None
     leaves = replace(leaves, preflight=replace(leaves.preflight, label=""))
@@ -222,4 +221,4 @@ def test_removing_a_driver_costs_budget_and_counts_for_no_target() -> None:
     none = replace(pool, upgrade=replace(pool.upgrade, max_unavailable=0))
     assert granted_to(none, leaves) == []
     status = written(decided(pool, leaves))
-    assert [one.target for one in status.in_flight.values()] == [""]
+    assert [item.target for item in status.in_flight.values()] == [""]

@@ -1,4 +1,6 @@
-"""Who counts as unavailable, and how many may be (docs/states.md#budget): a case for each row."""
+"""Which nodes are unavailable, and how many may be (docs/states.md#budget): a case for each row."""
+
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -11,6 +13,7 @@ from libs.rollout.node_writes import current_record
 from libs.rollout.views.node import MalformedAnnotation, NodeView
 from tests.unit.rollout.builders import (
     done,
+    evidence,
     failed,
     in_flight_node,
     lease,
@@ -20,12 +23,16 @@ from tests.unit.rollout.builders import (
 )
 
 
-def why(node: NodeView) -> str:
+def bare(label: str = "", **changes: Any) -> NodeView:
+    """Return a node without a loaded driver."""
+    return without_driver(node(driver_label=label, record=record(**changes)))
+
+
+def reason(node: NodeView) -> str:
     return budget.unavailable_reason(node, current_record(node))
 
 
 WAITS = UpgradeState.WAIT_FOR_JOBS_REQUIRED
-STARTS = UpgradeState.POD_RESTART_REQUIRED
 
 
 @pytest.mark.parametrize(
@@ -41,6 +48,14 @@ STARTS = UpgradeState.POD_RESTART_REQUIRED
             "leased",
         ),
         (done(lease=MalformedAnnotation("no JSON")), "leased"),
+        (
+            node(lease=lease(owner=LeaseOwner.HUMAN), record=record(operation=Operation.BRING_UP)),
+            "leased",
+        ),
+        (
+            node(lease=lease(owner=LeaseOwner.HUMAN), record=record(operation=Operation.VALIDATE)),
+            "leased",
+        ),
         (done(lease=lease("node-1", node_uid="of another node")), ""),
         (failed(), "failed"),
         (failed(cordoned=False), "failed"),
@@ -50,34 +65,31 @@ STARTS = UpgradeState.POD_RESTART_REQUIRED
         (replace(without_driver(done()), gate=Gate(waiting_pod_uid="new")), "without a driver"),
         (replace(without_driver(done()), driver_label=""), "without a driver"),
         (replace(without_driver(done()), modules_reported=False), ""),
+        (bare(evidence=None), ""),
+        (bare(evidence=evidence()), "without a driver"),
+        (bare("label", evidence=None), "without a driver"),
+        (bare("label", operation=Operation.BRING_UP), "without a driver"),
+        (replace(bare("label", operation=Operation.BRING_UP), lease=lease()), ""),
+        (replace(bare("label", operation=Operation.VALIDATE), lease=lease()), "without a driver"),
+        (replace(bare("label"), lease=lease(node_uid="another")), "without a driver"),
         (node(), ""),
     ],
 )
-def test_a_node_counts_for_what_is_the_matter_with_it(given: NodeView, expected: str) -> None:
-    assert why(given) == expected
+def test_why_a_node_is_unavailable(given: NodeView, expected: str) -> None:
+    assert reason(given) == expected
 
 
 @pytest.mark.parametrize("operation", [Operation.BRING_UP, Operation.VALIDATE])
-def test_a_first_bring_up_and_a_mere_validation_cost_nothing(operation: Operation) -> None:
+def test_a_first_bring_up_and_a_validation_cost_nothing(operation: Operation) -> None:
     fresh = node(lease=lease(), record=record(operation=operation, started=True))
-    assert why(fresh) == ""
-    assert why(replace(fresh, cordoned=True)) == "cordoned"
+    assert reason(fresh) == ""
+    assert reason(replace(fresh, cordoned=True)) == "cordoned"
 
 
-def test_what_never_had_a_driver_lacks_none_and_a_validation_does_not_hide_that_one_is_gone() -> (
-    None
-):
-    label = "label-target-new-ubuntu24.04"
-    fresh = node(lease=lease(), driver_label=label, record=record(operation=Operation.BRING_UP))
-    assert why(fresh) == ""
-    lost = without_driver(done(lease=lease(), record=record(operation=Operation.VALIDATE)))
-    assert why(lost) == "without a driver"
-
-
-def test_any_other_operation_costs_while_its_lease_lasts() -> None:
+def test_any_other_operation_costs_during_its_lease() -> None:
     for operation in set(Operation) - {Operation.BRING_UP, Operation.VALIDATE}:
         given = node(lease=lease(), record=record(operation=operation))
-        assert why(given) == "in an upgrade", operation
+        assert reason(given) == "in an upgrade", operation
 
 
 @pytest.mark.parametrize(
@@ -113,9 +125,10 @@ def test_the_limit(most: int | str, base: int, present: int, expected: int) -> N
         (node(driver_label="x", record=record(operation=Operation.BRING_UP)), False),
         (node(driver_label="x", record=record(operation=Operation.TAKE_OVER)), False),
         (node(driver_label="x"), True),
+        (node(state="upgrade-done"), True),
+        (node(record=record(evidence=None)), False),
+        (node(record=record(evidence=evidence())), True),
     ],
 )
-def test_a_node_that_joined_enters_the_base_when_it_is_done(
-    given: NodeView, expected: bool
-) -> None:
+def test_a_joined_node_enters_the_base_when_it_is_done(given: NodeView, expected: bool) -> None:
     assert budget.counts_for_base(given, current_record(given)) is expected

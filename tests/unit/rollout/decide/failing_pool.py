@@ -1,6 +1,6 @@
-"""A driver that never loads, on a whole pool: only grants and failures are played.
+"""A pool on which a driver never loads, reduced to grants and failures.
 
-Who is granted a place begins at once, and fails when the test says so.
+A granted node begins at once, and fails when the test says so.
 """
 
 from collections.abc import Iterable
@@ -29,17 +29,15 @@ from tests.unit.rollout.builders import (
 
 
 class FailingPool:
-    """A pool whose nodes begin when they are granted, and fail when they are told to."""
-
     def __init__(self, count: int, **upgrade: Any) -> None:
         self.nodes = {f"n{n:04}": candidate(f"n{n:04}") for n in range(count)}
-        made = pool(upgrade={"max_parallel_upgrades": 0, **upgrade}, status={"phase": "Complete"})
-        self.pool = replace(made, strategy=replace(made.strategy, retries=0))
+        result = pool(upgrade={"max_parallel_upgrades": 0, **upgrade}, status={"phase": "Complete"})
+        self.pool = replace(result, strategy=replace(result.strategy, retries=0))
         self.deciding = Decider(fleet(self.pool, *self.nodes.values()))
         self.started: list[str] = []
         """Uids that ever began on the new target."""
         self.most = 0
-        """Most that were in flight or broken at a time."""
+        """Most nodes in flight or broken at a time."""
 
     @property
     def status(self) -> RolloutStatus:
@@ -47,7 +45,7 @@ class FailingPool:
         return self.pool.rollout.status
 
     def decide(self) -> DecisionDelta:
-        """A round: what is written into the Rollout is there at once."""
+        """Decide once; writes to the Rollout take effect at once."""
         news = self.deciding.decide(instant())
         for write in news.rollouts:
             self._rollout(status=write.status)
@@ -61,34 +59,32 @@ class FailingPool:
         return news
 
     def settle(self) -> None:
-        """Until nothing is written any more."""
+        """Decide until nothing is written."""
         while self.decide().rollouts:
             pass
 
     def _begun(self, place: InFlight) -> NodeView:
         self.started.append(f"uid-{place.node}")
         record = {"token": place.token, "target": place.target}
-        made = in_flight_node("pod-restart-required", place.node, record=record)
-        assert made.lease is not None
-        return replace(made, lease=replace(made.lease, token=place.token))  # type: ignore[type-var]
+        view = in_flight_node("pod-restart-required", place.node, record=record)
+        assert view.lease is not None
+        return replace(view, lease=replace(view.lease, token=place.token))  # type: ignore[type-var]
 
     def fail(self, names: Iterable[str]) -> None:
-        """These, in the way that their record says."""
         self._show([self._ended(name, failed(name)) for name in names])
 
     def prove(self, names: Iterable[str]) -> None:
-        """These are done."""
         self._show([self._ended(name, done(name)) for name in names])
 
-    def _ended(self, name: str, made: NodeView) -> NodeView:
+    def _ended(self, name: str, view: NodeView) -> NodeView:
         before = self.nodes[name].record
         assert isinstance(before, NodeRecord)
-        assert isinstance(made.record, NodeRecord)
-        proof = made.record.evidence
+        assert isinstance(view.record, NodeRecord)
+        proof = view.record.evidence
         if proof is not None:
             proof = replace(proof, token=before.token)
-        record = replace(made.record, token=before.token, evidence=proof)
-        return replace(made, record=record)
+        record = replace(view.record, token=before.token, evidence=proof)
+        return replace(view, record=record)
 
     def _show(self, views: Iterable[NodeView]) -> None:
         for view in views:
@@ -96,25 +92,21 @@ class FailingPool:
             self.deciding.update([view])
 
     def join(self, *names: str) -> None:
-        """New nodes, without anything on them."""
         self._show(checked(node(name)) for name in names)
 
     def leave(self, *names: str) -> None:
-        """They are deleted."""
         for name in names:
             del self.nodes[name]
         self.deciding.update(nodes_gone=names)
 
     def lose_driver_pods(self, names: Iterable[str]) -> None:
-        """Somebody deletes them: no GPU is left there, and a start would cost nothing."""
+        """Delete the driver pods: without GPUs in use a start would cost nothing."""
         self._show(without_driver(self.nodes[name]) for name in list(names))
 
     def release(self, failures: int) -> None:
-        """A person accepts so many."""
         self._rollout(spec=RolloutSpec(release=Release(target=NEW, failures=failures)))
 
     def want(self, target: str) -> None:
-        """The policy is edited."""
         self._change(replace(self.pool, target=target))
 
     def _rollout(self, **changes: Any) -> None:
@@ -127,7 +119,6 @@ class FailingPool:
         self.deciding.update(pools=[pool])
 
     def in_flight(self) -> list[str]:
-        """Names of those in flight."""
         return sorted(place.node for place in self.status.in_flight.values())
 
     def codes(self) -> set[WaitCode]:
@@ -135,7 +126,7 @@ class FailingPool:
 
 
 def play_out(play: FailingPool, *, at_a_time: int) -> None:
-    """All that ever start fail, so many between two rounds."""
+    """Fail every node that starts, so many between two rounds."""
     play.settle()
     while flying := play.in_flight():
         play.fail(flying[:at_a_time])
@@ -143,7 +134,7 @@ def play_out(play: FailingPool, *, at_a_time: int) -> None:
 
 
 def count_starts(count: int, threshold: int, *, share: int) -> None:
-    """Of all that start, every one fails: there is not one more than the threshold."""
+    """Fail every node that starts; check that no more start than the threshold."""
     play = FailingPool(count, max_unavailable="25%")
     play_out(play, at_a_time=max(1, threshold // share))
     assert len(set(play.started)) == len(play.started) == threshold
@@ -154,7 +145,7 @@ def count_starts(count: int, threshold: int, *, share: int) -> None:
 
 
 def count_newcomers(count: int, threshold: int) -> None:
-    """Neither nodes that join or leave nor drivers that go make it more."""
+    """Check that joining, leaving and driverless nodes do not raise the threshold."""
     play = FailingPool(count, max_unavailable="25%")
     play_out(play, at_a_time=threshold)
     broken = [name for name in sorted(play.nodes) if f"uid-{name}" in set(play.started)]

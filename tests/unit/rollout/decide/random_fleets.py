@@ -1,7 +1,7 @@
-"""Fleets that chance makes: nodes in every situation, pools with every policy, any records.
+"""Random fleets: nodes in every situation, pools with every policy, any records.
 
-Small, so that things meet; nothing here is a fleet that could come about, and need not be. A seed
-makes the same one again: thousands are made in the time in which a strategy draws a hundred.
+Small, so that cases meet, and not necessarily reachable. A seed reproduces its fleet; this is
+much faster than a Hypothesis strategy.
 """
 
 from random import Random
@@ -53,26 +53,6 @@ STATES: Final = (
 TARGETS: Final = (NEW, OLD)
 
 
-_FIELDS: Final[dict[str, dict[str, Any]]] = {
-    "away": {"ready": False},
-    "cordoned": {"cordoned": True},
-    "skip": {"skip": True},
-    "excluded": {"excluded": True},
-    "writing": {"write_pending": True},
-    "last": {"upgrade_last": True},
-    "lost": {"record": None},
-    "garbled": {"record": MalformedAnnotation("no JSON")},
-    "busy": {"usage": Usage(pods=(PodUse(pod_uid="p", gpus=4),))},
-    "elsewhere": {"pool": OTHER},
-    "nowhere": {"pool": ""},
-}
-_RECORD: Final[dict[str, dict[str, Any]]] = {
-    "outside": {"outside": True},
-    "again": {"operation": Operation.VALIDATE},
-    "asked": {"asked": True, "state": UpgradeState.UPGRADE_REQUIRED},
-}
-
-
 PLAIN: Final[dict[str, dict[str, Any]]] = {
     "away": {"ready": False},
     "cordoned": {"cordoned": True},
@@ -94,53 +74,51 @@ WRITTEN: Final[dict[str, dict[str, Any]]] = {
 CHANGES: Final = (*PLAIN, *WRITTEN, "leased", "driverless")
 
 
-def _changed(made: NodeView, change: str) -> NodeView:
+def _changed(view: NodeView, change: str) -> NodeView:
     if change in PLAIN:
-        return replace(made, **PLAIN[change])
+        return replace(view, **PLAIN[change])
     if change == "driverless":
-        return without_driver(made)
+        return without_driver(view)
     if change == "leased":
-        lease = NodeLease(node_uid=made.uid, owner=LeaseOwner.HUMAN, token=1, since=0.0)
-        return replace(made, lease=lease)
-    if not isinstance(made.record, NodeRecord):
-        return made
-    record = replace(made.record, **WRITTEN[change])
-    return replace(made, record=record, state=record.state)
+        lease = NodeLease(node_uid=view.uid, owner=LeaseOwner.HUMAN, token=1, since=0.0)
+        return replace(view, lease=lease)
+    if not isinstance(view.record, NodeRecord):
+        return view
+    record = replace(view.record, **WRITTEN[change])
+    return replace(view, record=record, state=record.state)
 
 
 def nodes(r: Random, name: str) -> NodeView:
-    """One of this name."""
     kind = r.choice(("clear",) * 4 + ("bare", "done", "required", "failed", "broken", "busy"))
     target = r.choice(TARGETS)
     match kind:
         case "clear":
-            made = checked(required(name))
+            result = checked(required(name))
         case "bare":
-            made = checked(node(name))
+            result = checked(node(name))
         case "done":
-            made = done(name, target)
+            result = done(name, target)
         case "required":
-            made = _in_question(r, required(name))
+            result = _in_question(r, required(name))
         case "failed":
-            made = failed(name, target)
+            result = failed(name, target)
         case "broken":
-            made = checked(_changed(failed(name, OLD), "asked"))
+            result = checked(_changed(failed(name, OLD), "asked"))
         case _:
-            made = in_flight_node(r.choice(STATES), name)
+            result = in_flight_node(r.choice(STATES), name)
     for change in r.sample(CHANGES, r.choice((0, 0, 0, 1, 2))):
-        made = _changed(made, change)
-    return made
+        result = _changed(result, change)
+    return result
 
 
-def _in_question(r: Random, made: NodeView) -> NodeView:
+def _in_question(r: Random, view: NodeView) -> NodeView:
     asked = NOW - r.choice((1.0, 11.0, 65.0))
     answered = r.choice((None, asked + 0.5, asked - 70.0))
     findings = (FINDING,) if r.random() < 0.5 else ()
-    return checked(made, *findings, asked=asked, answered=answered)
+    return checked(view, *findings, asked=asked, answered=answered)
 
 
 def in_flight_entries(r: Random, name: str) -> InFlight:
-    """A place in flight of a node of this name."""
     return InFlight(
         node=name,
         token=r.choice((7, 8, 8, 8)),
@@ -151,7 +129,6 @@ def in_flight_entries(r: Random, name: str) -> InFlight:
 
 
 def records(r: Random, uids: list[str]) -> TargetRecord:
-    """What a Rollout may know of a target."""
     threshold = r.randint(1, 3)
     validated = r.sample(uids, r.randint(0, threshold))
     return TargetRecord(
@@ -166,7 +143,6 @@ def records(r: Random, uids: list[str]) -> TargetRecord:
 
 
 def pools(r: Random, names: list[str], key: str = POOL) -> PoolView:
-    """One whose Rollout has some of these nodes in flight."""
     uids = [*(f"uid-{name}" for name in names), "gone-1", "gone-2"]
     flying = r.sample([*names, "gone"], r.randint(0, 4))
     status = RolloutStatus(
@@ -178,7 +154,7 @@ def pools(r: Random, names: list[str], key: str = POOL) -> PoolView:
         in_flight={f"uid-{name}": in_flight_entries(r, name) for name in flying},
         targets={target: records(r, uids) for target in TARGETS if r.random() < 0.5},
     )
-    made = pool(
+    result = pool(
         r.choice((NEW, NEW, NEW, OLD)),
         upgrade={
             "max_parallel_upgrades": r.choice((0, 0, 1, 2)),
@@ -186,11 +162,10 @@ def pools(r: Random, names: list[str], key: str = POOL) -> PoolView:
         },
         strategy=StrategySpec(failure_threshold=r.choice(("5%", "50%", 2))),
     )
-    return replace(made, key=key, rollout=rollouts(r, status), **_odds(r, made.upgrade))
+    return replace(result, key=key, rollout=rollouts(r, status), **_odds(r, result.upgrade))
 
 
 def rollouts(r: Random, status: RolloutStatus) -> RolloutView | None:
-    """The object with this status, and what people say in it."""
     if r.random() < 0.05:
         return None
     release = Release(target=NEW, failures=r.randint(0, 3))
@@ -215,7 +190,6 @@ def _odds(r: Random, upgrade: UpgradePolicy) -> dict[str, Any]:
 
 
 def moments(r: Random, at: float = NOW) -> Instant:
-    """With news of some age."""
     now = instant(at)
     sources = {
         name: replace(

@@ -1,4 +1,4 @@
-"""Bounded harm, counted: a driver that never loads, on small fleets (invariants.md#i8).
+"""Bounded harm, counted on small fleets with a driver that never loads (invariants.md#i8).
 
 Thousands of nodes are counted in tests/component/rollout/properties.
 """
@@ -18,21 +18,19 @@ from tests.unit.rollout.decide.failing_pool import (
 
 @pytest.mark.parametrize(("count", "threshold"), [(100, 5), (30, 2), (5, 1), (2, 1)])
 @pytest.mark.parametrize("share", [1, 3])
-def test_not_one_node_more_than_the_threshold(count: int, threshold: int, share: int) -> None:
+def test_no_more_nodes_fail_than_the_threshold(count: int, threshold: int, share: int) -> None:
     count_starts(count, threshold, share=share)
 
 
 @pytest.mark.parametrize(("count", "threshold"), [(30, 2), (5, 1)])
-def test_neither_do_nodes_that_join_or_leave_nor_drivers_that_go_make_it_more(
+def test_joining_leaving_and_driverless_nodes_do_not_raise_the_threshold(
     count: int, threshold: int
 ) -> None:
     count_newcomers(count, threshold)
 
 
 @pytest.mark.parametrize(("count", "threshold"), [(100, 5), (30, 2), (5, 1)])
-def test_a_release_lets_as_many_more_go_as_it_names_and_the_threshold(
-    count: int, threshold: int
-) -> None:
+def test_a_release_allows_its_failures_and_the_threshold_again(count: int, threshold: int) -> None:
     play = FailingPool(count, max_unavailable="100%")
     play_out(play, at_a_time=threshold)
     play.release(threshold - 1)
@@ -47,7 +45,7 @@ def test_a_release_lets_as_many_more_go_as_it_names_and_the_threshold(
 
 @pytest.mark.parametrize("count", [30, 5, 2])
 def test_there_is_no_deadlock_before_or_after_the_release(count: int) -> None:
-    """After the release the driver works: the proof is made anew, and everybody gets it."""
+    """After the release the driver works: the proof is made anew, and every node gets it."""
     play = FailingPool(count, max_unavailable="25%")
     play_out(play, at_a_time=1)
     broken = len(play.started)
@@ -66,7 +64,7 @@ def test_there_is_no_deadlock_before_or_after_the_release(count: int) -> None:
         assert (len(play.started), counts.done, record.proven) == (count, count - broken, True)
 
 
-def test_once_proven_what_had_started_when_it_was_halted_is_all_that_can_be_more() -> None:
+def test_once_proven_a_halt_lets_only_started_nodes_fail() -> None:
     play = FailingPool(1000, max_unavailable="50%")
     play.settle()
     play.prove(play.in_flight())
@@ -84,7 +82,7 @@ def test_once_proven_what_had_started_when_it_was_halted_is_all_that_can_be_more
     assert len(play.started) == 50 + 500
 
 
-def test_editing_the_policy_to_and_fro_gains_nothing() -> None:
+def test_editing_the_policy_back_and_forth_gains_nothing() -> None:
     play = FailingPool(100, max_unavailable="100%")
     for _ in range(4):
         play.want(NEW)

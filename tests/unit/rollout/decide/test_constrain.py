@@ -1,4 +1,4 @@
-"""What a pool makes of its nodes' own outcomes: held, turned, or let be."""
+"""How a pool constrains the outcomes of its nodes."""
 
 from typing import Any
 
@@ -15,6 +15,7 @@ from libs.rollout.reconcile.pool_tally import PoolTally
 from libs.rollout.views.node import NodeView
 from tests.unit.rollout.allocate.builders import open_pool
 from tests.unit.rollout.builders import NEW, NOW, instant, label_of, node
+from tests.unit.rollout.outcomes import wait_of
 
 NODE = node()
 ACTS = Step(actions=(), because="something is done")
@@ -24,14 +25,14 @@ PLACE = InFlight(node=NODE.name, token=1, target=NEW, since=NOW)
 ALL: tuple[NodeOutcome, ...] = (ACTS, WAITS, STARTS)
 
 
-def standing(*, leading: bool = True, frozen: bool = False, **changes: Any) -> PoolEvaluation:
-    made = evaluate_pool(open_pool(), PoolTally(), instant(), leading=True)
-    held = replace(made.constraints, leading=leading, frozen=frozen)
-    return replace(made, constraints=held, **changes)
+def evaluation(*, leading: bool = True, frozen: bool = False, **changes: Any) -> PoolEvaluation:
+    evaluated = evaluate_pool(open_pool(), PoolTally(), instant(), leading=True)
+    held = replace(evaluated.constraints, leading=leading, frozen=frozen)
+    return replace(evaluated, constraints=held, **changes)
 
 
 def codes(made: PoolEvaluation, given: NodeView = NODE) -> list[WaitCode | None]:
-    """What is waited for instead of a step, a wait and a start; None: it is let be."""
+    """Return the wait code that replaces a step, a wait and a start; None where it is kept."""
     found = [constrain(given, outcome, made, instant()) for outcome in ALL]
     return [
         None if after is before else after.code if isinstance(after, Wait) else WaitCode.GATE
@@ -39,40 +40,41 @@ def codes(made: PoolEvaluation, given: NodeView = NODE) -> list[WaitCode | None]
     ]
 
 
-def test_all_is_let_be_where_nothing_is_the_matter() -> None:
-    assert codes(standing()) == [None, None, None]
+def test_outcomes_are_kept_in_an_open_pool() -> None:
+    assert codes(evaluation()) == [None, None, None]
 
 
-def test_a_freeze_holds_whatever_it_is_but_nobody_who_is_where_he_should_be() -> None:
-    frozen = standing(frozen=True, withdrawn=frozenset({NODE.uid}))
+def test_a_freeze_holds_every_outcome_but_a_node_in_place() -> None:
+    frozen = evaluation(frozen=True, withdrawn=frozenset({NODE.uid}))
     assert codes(frozen) == [WaitCode.FROZEN] * 3
     assert constrain(NODE, None, frozen, instant()) is None
 
 
-def test_whose_place_is_taken_back_waits_for_that_or_for_what_stopped_the_pool() -> None:
+def test_a_withdrawn_entry_waits_with_the_reason_of_its_pool() -> None:
     dropped = frozenset({NODE.uid})
-    assert codes(standing(withdrawn=dropped)) == [WaitCode.BUDGET] * 3
-    stop = block_reason(WaitCode.PAUSED, "the brake is Pause", "who pulled it")
-    made = constrain(NODE, WAITS, standing(withdrawn=dropped, blocked_by=stop), instant())
-    assert isinstance(made, Wait)
-    assert (made.code, made.detail, made.who) == (stop.code, stop.detail, stop.who)
-    assert codes(standing(withdrawn=frozenset({"uid-of-another"}))) == [None, None, None]
+    assert codes(evaluation(withdrawn=dropped)) == [WaitCode.BUDGET] * 3
+    stop = block_reason(WaitCode.PAUSED, "the brake is Pause", "an administrator")
+    result = wait_of(
+        constrain(NODE, WAITS, evaluation(withdrawn=dropped, blocked_by=stop), instant())
+    )
+    assert (result.code, result.detail, result.who) == (stop.code, stop.detail, stop.who)
+    assert codes(evaluation(withdrawn=frozenset({"uid-of-another"}))) == [None, None, None]
 
 
-def test_while_another_leads_nothing_begins_or_goes_on() -> None:
-    assert codes(standing(leading=False)) == [WaitCode.STALE, None, WaitCode.STALE]
+def test_without_leadership_only_waits_remain() -> None:
+    assert codes(evaluation(leading=False)) == [WaitCode.STALE, None, WaitCode.STALE]
 
 
-def test_whose_place_is_moved_does_nothing_until_that_is_written() -> None:
-    assert codes(standing(retargeted={NODE.uid: PLACE})) == [WaitCode.PROOF, None, None]
-    assert codes(standing(retargeted={"uid-of-another": PLACE})) == [None, None, None]
+def test_a_retargeted_node_does_nothing_until_the_rollout_is_written() -> None:
+    assert codes(evaluation(retargeted={NODE.uid: PLACE})) == [WaitCode.PROOF, None, None]
+    assert codes(evaluation(retargeted={"uid-of-another": PLACE})) == [None, None, None]
 
 
-def test_who_has_a_place_is_no_candidate_for_another() -> None:
+def test_a_node_with_an_entry_is_no_candidate() -> None:
     stored = RolloutStatus(target=NEW, in_flight={NODE.uid: PLACE})
-    assert codes(standing(stored=stored)) == [None, None, WaitCode.BUDGET]
+    assert codes(evaluation(stored=stored)) == [None, None, WaitCode.BUDGET]
 
 
-def test_who_is_not_ready_is_no_candidate() -> None:
+def test_a_node_that_is_not_ready_is_no_candidate() -> None:
     away = node(ready=False)
-    assert codes(standing(), away) == [None, None, WaitCode.NOT_READY]
+    assert codes(evaluation(), away) == [None, None, WaitCode.NOT_READY]

@@ -1,4 +1,4 @@
-"""What is kept from one decision to the next is what is found anew, whatever a moment changes."""
+"""Incremental decisions equal decisions made from scratch, whatever changes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, UpgradeState
+from libs.contracts.node import LeaseOwner, NodeLease, UpgradeState
 from libs.contracts.rollout import InFlight
 from libs.contracts.waits import WaitCode
 from libs.rollout.decide import Decider, DecisionDelta, decide
@@ -31,6 +31,8 @@ from tests.unit.rollout.builders import (
     pool,
     required,
     with_build,
+    with_record,
+    with_status,
 )
 
 OTHER = "other"
@@ -42,30 +44,29 @@ HUMAN = lease(owner=LeaseOwner.HUMAN)
 
 
 class IncrementalCheck:
-    """Decisions that are made one after another, each of them compared with one made anew."""
+    """Compares each incremental decision with one made from scratch."""
 
     def __init__(self, pools: PoolView | Sequence[PoolView], *nodes: NodeView) -> None:
         self.fleet = fleet(pools, *nodes)
         self.deciding = Decider(self.fleet)
         self._waiting = dict[str, Wait | None]()
-        """What each node was last said to wait for, as somebody writes it down."""
+        """The wait that each node was last reported with."""
 
     def update(
         self, nodes: Iterable[NodeView] = (), pools: Iterable[PoolView] = (), *, gone: str = ""
     ) -> None:
-        """These are other than before; a pool of this key is not there any more."""
-        there = {**self.fleet.nodes, **{one.name: one for one in nodes}}
-        keys = {**self.fleet.pools, **{one.key: one for one in pools}}
+        there = {**self.fleet.nodes, **{view.name: view for view in nodes}}
+        keys = {**self.fleet.pools, **{view.key: view for view in pools}}
         keys.pop(gone, None)
         self.fleet = fleet(list(keys.values()), *there.values())
         self.deciding.update(nodes, (), pools, [gone] if gone else ())
 
     def decide(self, now: Instant | None = None) -> DecisionDelta:
-        """What is said of both."""
+        """Decide both ways, compare, and return the delta."""
         moment = now or instant()
         nodes = [
-            replace(one, last_wait=self._waiting.get(name))
-            for name, one in self.fleet.nodes.items()
+            replace(view, last_wait=self._waiting.get(name))
+            for name, view in self.fleet.nodes.items()
         ]
         whole = decide(fleet(list(self.fleet.pools.values()), *nodes), moment)
         news = self.deciding.decide(moment)
@@ -79,7 +80,7 @@ class IncrementalCheck:
         return news
 
     def settle(self, now: Instant) -> None:
-        """Every Rollout says what it is to say."""
+        """Apply all due Rollout writes."""
         for write in self.decide(now).rollouts:
             view = self.fleet.pools[write.pool]
             assert view.rollout is not None
@@ -88,24 +89,18 @@ class IncrementalCheck:
         assert self.decide(now).rollouts == ()
 
 
-def placed(view: PoolView, **places: InFlight) -> PoolView:
-    """The pool whose Rollout has these places, by uid."""
-    assert view.rollout is not None
-    status = replace(view.rollout.status, in_flight=places)
-    return replace(view, rollout=replace(view.rollout, status=status))
+def with_entries(view: PoolView, **places: InFlight) -> PoolView:
+    return with_status(view, in_flight=places)
 
 
-def of(given: NodeView, record: str, selected: str, **changes: Any) -> NodeView:
-    """The node, begun in one pool, and selected by another."""
-    assert isinstance(given.record, NodeRecord)
-    said = replace(given.record, pool=record)
-    return replace(given, record=said, pool=selected, **changes)
+def between_pools(given: NodeView, record: str, selected: str, **changes: Any) -> NodeView:
+    return replace(with_record(given, pool=record), pool=selected, **changes)
 
 
 # What a moment changes.
 
 
-def test_who_waits_for_recent_news_starts_when_they_come() -> None:
+def test_a_node_waiting_for_fresh_data_starts_when_it_arrives() -> None:
     kept = IncrementalCheck(HERE, candidate("n"))
     kept.settle(instant(ages={"pods": 15.0}))
     kept.decide(instant(ages={"pods": 15.0}))
@@ -114,9 +109,9 @@ def test_who_waits_for_recent_news_starts_when_they_come() -> None:
     assert write.granted == ("n",)
 
 
-def test_which_news_are_too_old_is_said_as_it_is_now() -> None:
+def test_the_stale_source_is_reported_as_it_is_now() -> None:
     waits = candidate("n")
-    kept = IncrementalCheck(placed(HERE, **{waits.uid: entry(waits)}), waits)
+    kept = IncrementalCheck(with_entries(HERE, **{waits.uid: entry(waits)}), waits)
     for source in ("pods", "nodes", "policies"):
         kept.decide(instant(ages={source: 95.0}))
         (wait,) = kept.deciding.waits.values()
@@ -124,26 +119,26 @@ def test_which_news_are_too_old_is_said_as_it_is_now() -> None:
         assert source in wait.detail
 
 
-def test_the_limits_of_who_is_in_flight_move_while_nats_is_away() -> None:
+def test_limits_move_during_a_bus_outage() -> None:
     view = in_flight_node(RESTART, "n", record={"deadline": NOW + 600.0})
-    kept = IncrementalCheck(placed(HERE, **{view.uid: entry(view, token=TOKEN)}), view)
+    kept = IncrementalCheck(with_entries(HERE, **{view.uid: entry(view, token=TOKEN)}), view)
     for later in (0.0, 30.0, 60.0):
         kept.decide(instant(NOW + later, bus_down_since=NOW - 30))
         assert kept.deciding.waits["n"].until == NOW + 600.0 + 30.0 + later
 
 
-def test_a_place_elsewhere_that_ends_by_time_wakes_it_before_its_own_question_does() -> None:
-    one = checked(node("n"), asked=NOW - 2, answered=None)
+def test_an_expiring_entry_of_another_pool_sets_the_wake_up() -> None:
+    view = checked(node("n"), asked=NOW - 2, answered=None)
     for age, woken in ((58.0, NOW + 2), (5.0, NOW + 8)):
         place = InFlight(node="n", token=1, target=NEW, since=NOW - age)
-        kept = IncrementalCheck([HERE, placed(THERE, **{one.uid: place})], one)
+        kept = IncrementalCheck([HERE, with_entries(THERE, **{view.uid: place})], view)
         assert kept.decide().wake_at == woken
 
 
 # What pools and nodes change.
 
 
-def test_new_rules_are_asked_of_every_node_of_the_pool() -> None:
+def test_changed_rules_are_applied_to_every_node_of_the_pool() -> None:
     kept = IncrementalCheck([HERE, THERE], required("n"), done("m", pool=OTHER))
     kept.settle(instant())
     changed = with_build(kept.fleet.pools[POOL], readiness=Readiness.UNSETTLED)
@@ -152,8 +147,8 @@ def test_new_rules_are_asked_of_every_node_of_the_pool() -> None:
     assert kept.deciding.waits["n"].code is WaitCode.TARGET_UNSETTLED
 
 
-def test_a_policy_that_goes_and_comes_back_has_its_nodes_again() -> None:
-    torn = of(done("n"), POOL, OTHER)
+def test_a_policy_that_returns_has_its_nodes_again() -> None:
+    torn = between_pools(done("n"), POOL, OTHER)
     kept = IncrementalCheck([HERE, THERE], torn)
     kept.decide()
     for gone in (True, False):
@@ -161,9 +156,9 @@ def test_a_policy_that_goes_and_comes_back_has_its_nodes_again() -> None:
         kept.decide()
 
 
-def test_who_changes_hands_while_it_counts_in_both_follows_the_new_rules() -> None:
-    torn = of(done("n", OLD), POOL, OTHER)
-    here = placed(HERE, **{torn.uid: entry(torn, token=TOKEN)})
+def test_a_node_counted_in_two_pools_follows_a_change_of_rules() -> None:
+    torn = between_pools(done("n", OLD), POOL, OTHER)
+    here = with_entries(HERE, **{torn.uid: entry(torn, token=TOKEN)})
     kept = IncrementalCheck([here, THERE], torn)
     kept.decide()
     for gone in (True, False):
@@ -171,20 +166,20 @@ def test_who_changes_hands_while_it_counts_in_both_follows_the_new_rules() -> No
         kept.decide()
 
 
-def test_a_place_in_another_pool_counts_there_as_long_as_it_is_there() -> None:
-    one = checked(node("n"))
-    kept = IncrementalCheck([HERE, THERE], one)
+def test_an_entry_in_another_pool_counts_there_while_it_exists() -> None:
+    view = checked(node("n"))
+    kept = IncrementalCheck([HERE, THERE], view)
     kept.settle(instant())
     place = InFlight(node="n", token=1, target=NEW, since=NOW - 5)
-    for places in ({one.uid: place}, {}, {one.uid: place}):
-        kept.update(pools=[placed(THERE, **places)])
+    for places in ({view.uid: place}, {}, {view.uid: place}):
+        kept.update(pools=[with_entries(THERE, **places)])
         kept.decide()
-        kept.update([replace(one, revision="51")])
+        kept.update([replace(view, revision="51")])
         kept.decide()
 
 
-def test_when_a_pool_is_not_there_any_more_its_nodes_are_somebody_elses() -> None:
-    torn = of(done("n"), POOL, OTHER)
+def test_nodes_of_a_removed_pool_belong_to_the_others() -> None:
+    torn = between_pools(done("n"), POOL, OTHER)
     kept = IncrementalCheck([HERE, THERE], torn, node("m"))
     kept.decide()
     kept.update(gone=POOL)
@@ -193,7 +188,7 @@ def test_when_a_pool_is_not_there_any_more_its_nodes_are_somebody_elses() -> Non
     kept.decide()
 
 
-# What is told of it.
+# What a decision reports.
 
 
 @pytest.mark.parametrize(
@@ -207,38 +202,36 @@ def test_when_a_pool_is_not_there_any_more_its_nodes_are_somebody_elses() -> Non
         (in_flight_node(JOBS, "n"), False),
     ],
 )
-def test_evictions_are_called_off_where_nothing_is_under_way(
+def test_evictions_are_cancelled_where_nothing_is_under_way(
     given: NodeView, *, cancelled: bool
 ) -> None:
     flies = given.state == JOBS
     places = {given.uid: entry(given, token=TOKEN)} if flies else {}
-    kept = IncrementalCheck(placed(HERE, **places), given)
+    kept = IncrementalCheck(with_entries(HERE, **places), given)
     assert kept.decide().cancelled == (("n",) if cancelled else ())
 
 
-def test_they_are_called_off_by_a_freeze_too() -> None:
+def test_evictions_are_cancelled_by_a_freeze() -> None:
     view = in_flight_node(JOBS, "n", evictions=GOES)
-    here = placed(HERE, **{view.uid: entry(view, token=TOKEN)})
-    assert here.rollout is not None
-    since = replace(here.rollout.status, frozen_since=NOW - 5)
-    frozen = replace(here, rollout=replace(here.rollout, status=since))
+    here = with_entries(HERE, **{view.uid: entry(view, token=TOKEN)})
+    frozen = with_status(here, frozen_since=NOW - 5)
     kept = IncrementalCheck(frozen, view)
     assert kept.decide().cancelled == ("n",)
     kept.update(pools=[here])
     assert kept.decide().cancelled == ()
 
 
-def test_a_step_in_which_nothing_is_done_is_a_wait() -> None:
+def test_a_step_without_actions_is_a_wait() -> None:
     view = in_flight_node(JOBS, "n", cordon_taint=False)
     assert isinstance(view.lease, NodeLease)
     fresh = replace(view, lease=replace(view.lease, since=NOW - 0.5))
-    kept = IncrementalCheck(placed(HERE, **{view.uid: entry(view, token=TOKEN)}), fresh)
+    kept = IncrementalCheck(with_entries(HERE, **{view.uid: entry(view, token=TOKEN)}), fresh)
     news = kept.decide()
     assert (news.steps, list(kept.deciding.waits)) == ({}, ["n"])
 
 
-def test_people_find_a_node_counted_in_the_pool_that_selects_it() -> None:
-    torn = of(done("n", OLD), POOL, OTHER)
+def test_a_node_is_counted_in_the_pool_that_selects_it() -> None:
+    torn = between_pools(done("n", OLD), POOL, OTHER)
     news = IncrementalCheck([HERE, THERE], torn, done("m")).decide()
     counts = {write.pool: write.status.counts for write in news.rollouts}
     assert (counts[POOL].total, counts[POOL].done, counts[POOL].waiting) == (1, 1, 0)

@@ -1,41 +1,48 @@
-"""By whose rules a node is stepped, and where it counts, if several pools have to do with it."""
+"""The pools that a node belongs to and counts in."""
 
 from collections.abc import Iterable
 
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import MANAGER, NodeRecord
+from libs.contracts.node import MANAGER
 from libs.rollout.decide.node_index import NodeIndex
 from libs.rollout.decide.pool_decider import PoolDecider
 from libs.rollout.views.node import NodeField, NodeView
-from tests.unit.rollout.builders import NEW, OLD, done, in_flight_node, label_of, node, pool
+from tests.unit.rollout.builders import (
+    NEW,
+    OLD,
+    done,
+    in_flight_node,
+    label_of,
+    node,
+    pool,
+    with_record,
+)
 
 A, B = "pool-a", "pool-b"
-BOTH, NOBODYS = (A, B), ("", ())
+BOTH, NO_POOLS = (A, B), ("", ())
 
 
-def of(given: NodeView, record: str, selected: str, *, label: str | None = None) -> NodeView:
-    """The node, begun in one pool, and selected by another."""
-    assert isinstance(given.record, NodeRecord)
+def between_pools(
+    given: NodeView, record: str, selected: str, *, label: str | None = None
+) -> NodeView:
     return replace(
-        given,
-        record=replace(given.record, pool=record),
+        with_record(given, pool=record),
         pool=selected,
         driver_label=given.driver_label if label is None else label,
     )
 
 
-def lost(selected: str, *, label: str, ours: bool = True) -> NodeView:
-    """A node of which no record says whose it is."""
+def without_record(selected: str, *, label: str, ours: bool = True) -> NodeView:
     owners = {NodeField.DRIVER: (MANAGER if ours else "kubectl",)}
     return node(pool=selected, driver_label=label, field_managers=owners)
 
 
-def homes(
+def pools_of(
     given: NodeView, *, flying: Iterable[str] = (), gone: Iterable[str] = ()
 ) -> tuple[str, tuple[str, ...]]:
-    """Where it belongs, with two pools of which only the second one has the new target."""
+    """Return the home and all pools of a node; only pool B has the new target."""
     targets = {A: (OLD,), B: (OLD, NEW)}
     views = [
         replace(pool(targets=targets[key]), key=key, gone=key in gone, rollout=None)
@@ -49,40 +56,40 @@ def homes(
 
 
 def test_a_node_belongs_to_the_pool_that_selects_it() -> None:
-    assert homes(of(done(), A, A)) == (A, (A,))
-    assert homes(node(pool=B)) == (B, (B,))
-    assert homes(lost(A, label=label_of(NEW))) == (A, (A,))
+    assert pools_of(between_pools(done(), A, A)) == (A, (A,))
+    assert pools_of(node(pool=B)) == (B, (B,))
+    assert pools_of(without_record(A, label=label_of(NEW))) == (A, (A,))
 
 
-def test_who_was_begun_elsewhere_stays_there_until_it_has_no_driver_of_that_pool() -> None:
-    assert homes(of(done(), A, B)) == (A, BOTH)
-    assert homes(of(in_flight_node(), A, B)) == (A, BOTH)
-    assert homes(of(done(), A, B, label="")) == (B, (B,))
-    assert homes(of(in_flight_node(), A, B, label="")) == (A, BOTH)
+def test_a_node_stays_in_its_old_pool_while_it_has_a_driver_of_it() -> None:
+    assert pools_of(between_pools(done(), A, B)) == (A, BOTH)
+    assert pools_of(between_pools(in_flight_node(), A, B)) == (A, BOTH)
+    assert pools_of(between_pools(done(), A, B, label="")) == (B, (B,))
+    assert pools_of(between_pools(in_flight_node(), A, B, label="")) == (A, BOTH)
 
 
-def test_whose_pool_is_gone_is_taken_over_by_the_one_that_selects_it_but_not_under_way() -> None:
-    assert homes(of(done(), A, B), gone=[A]) == (B, (B,))
-    assert homes(of(done(), A, ""), gone=[A]) == (A, (A,))
-    assert homes(of(in_flight_node(), A, B), gone=[A]) == (A, BOTH)
+def test_a_node_of_a_deleted_pool_moves_unless_it_is_in_flight() -> None:
+    assert pools_of(between_pools(done(), A, B), gone=[A]) == (B, (B,))
+    assert pools_of(between_pools(done(), A, ""), gone=[A]) == (A, (A,))
+    assert pools_of(between_pools(in_flight_node(), A, B), gone=[A]) == (A, BOTH)
 
 
 @pytest.mark.parametrize("label", ["", label_of(NEW)])
-def test_whom_nobody_selects_looks_after_the_pool_in_its_record(label: str) -> None:
-    assert homes(of(done(), B, "", label=label)) == (B, (B,))
-    assert homes(of(done(), "of-nobody", "", label=label)) == NOBODYS
+def test_an_unselected_node_belongs_to_the_pool_in_its_record(label: str) -> None:
+    assert pools_of(between_pools(done(), B, "", label=label)) == (B, (B,))
+    assert pools_of(between_pools(done(), "unknown", "", label=label)) == NO_POOLS
 
 
-def test_without_a_record_it_is_the_pool_whose_driver_it_runs_or_else_the_first() -> None:
-    assert homes(lost("", label=label_of(NEW))) == (B, (B,))
-    assert homes(lost("", label=label_of(OLD))) == (A, (A,))
-    assert homes(lost("", label="of-nobody")) == (A, (A,))
-    assert homes(lost("", label=label_of(NEW), ours=False)) == NOBODYS
+def test_without_a_record_a_node_belongs_to_the_pool_of_its_driver() -> None:
+    assert pools_of(without_record("", label=label_of(NEW))) == (B, (B,))
+    assert pools_of(without_record("", label=label_of(OLD))) == (A, (A,))
+    assert pools_of(without_record("", label="unknown")) == (A, (A,))
+    assert pools_of(without_record("", label=label_of(NEW), ours=False)) == NO_POOLS
 
 
-def test_who_has_a_place_counts_where_it_has_it_whoever_selects_it() -> None:
-    assert homes(node(pool=B), flying=[A]) == (B, BOTH)
-    assert homes(node(pool=A), flying=[A]) == (A, (A,))
-    assert homes(of(done(), A, "", label=""), flying=[B]) == (A, BOTH)
-    assert homes(lost("", label=label_of(OLD)), flying=[B]) == (B, (B,))
-    assert homes(node(pool=""), flying=[B, A]) == (A, BOTH)
+def test_a_node_with_an_entry_also_counts_in_the_pool_of_the_entry() -> None:
+    assert pools_of(node(pool=B), flying=[A]) == (B, BOTH)
+    assert pools_of(node(pool=A), flying=[A]) == (A, (A,))
+    assert pools_of(between_pools(done(), A, "", label=""), flying=[B]) == (A, BOTH)
+    assert pools_of(without_record("", label=label_of(OLD)), flying=[B]) == (B, (B,))
+    assert pools_of(node(pool=""), flying=[B, A]) == (A, BOTH)

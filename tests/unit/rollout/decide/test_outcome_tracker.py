@@ -1,4 +1,4 @@
-"""Who is asked again at every decision: those about whom something was decided, or is unsettled."""
+"""Nodes whose outcome is found again at every decision."""
 
 import pytest
 
@@ -24,8 +24,7 @@ from tests.unit.rollout.builders import (
 BUSY = in_flight_node(UpgradeState.POD_RESTART_REQUIRED, record={"deadline": NOW + 600})
 
 
-def placed(given: NodeView, now: Instant, place: InFlight | None = None) -> OutcomeTracker:
-    """The node was asked at this moment."""
+def tracker_for(given: NodeView, now: Instant, place: InFlight | None = None) -> OutcomeTracker:
     places = {} if place is None else {given.uid: place}
     book = PoolDecider(open_pool(record=of_target(), base=1, in_flight=places))
     book.put(contribution_of(given, place, book.view.key, now.at))
@@ -37,8 +36,7 @@ def placed(given: NodeView, now: Instant, place: InFlight | None = None) -> Outc
 
 
 def is_revisited(given: NodeView, now: Instant, place: InFlight | None = None) -> bool:
-    """Whether it is asked again though nothing about it changed."""
-    return placed(given, now, place).to_revisit(now) == {given.name}
+    return tracker_for(given, now, place).to_revisit(now) == {given.name}
 
 
 @pytest.mark.parametrize(
@@ -51,22 +49,22 @@ def is_revisited(given: NodeView, now: Instant, place: InFlight | None = None) -
         (done(target=OLD, write_pending=True), False),
         (done(lease=lease(owner=LeaseOwner.HUMAN)), False),
     ],
-    ids=["in place", "waits", "could start", "acts", "is written", "leased by somebody"],
+    ids=["in place", "waits", "could start", "acts", "is written", "leased by a person"],
 )
-def test_who_acts_is_asked_until_what_was_decided_is_under_way(
+def test_an_acting_node_is_revisited_until_its_write_is_pending(
     given: NodeView, *, again: bool
 ) -> None:
     for now in (instant(), instant(bus_down_since=NOW - 5)):
         assert is_revisited(given, now) is again
 
 
-def test_who_is_in_flight_is_asked_again_while_nats_is_away() -> None:
+def test_a_node_in_flight_is_revisited_during_a_bus_outage() -> None:
     place = entry(BUSY, token=TOKEN)
     assert not is_revisited(BUSY, instant(), place)
     assert is_revisited(BUSY, instant(bus_down_since=NOW - 5), place)
 
 
-def test_who_waits_for_recent_news_is_asked_again() -> None:
+def test_a_node_waiting_for_fresh_data_is_revisited() -> None:
     waits = candidate("n")
     assert is_revisited(waits, instant(ages={"pods": 95.0}), entry(waits))
     ended = entry(waits, token=TOKEN)

@@ -1,4 +1,4 @@
-"""One pool between two decisions: to whom a change makes a difference, and what is written why."""
+"""One pool between two decisions: which nodes a change affects, and what is written."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +30,8 @@ from tests.unit.rollout.builders import (
     instant,
     node,
     required,
+    with_rollout,
+    with_status,
 )
 
 THIRD = "target-third"
@@ -38,94 +40,81 @@ GOOD = {OLD: of_target(proven_at=NOW - 999), NEW: of_target(proven_at=NOW - 99)}
 HALTED = TargetRecord(threshold=1, failed=("gone",), halted_because="1 of 1 allowed failures")
 
 
-def said(view: PoolView, **changes: Any) -> PoolView:
-    """The pool whose Rollout says something else."""
-    assert view.rollout is not None
-    status = replace(view.rollout.status, **changes)
-    return replace(view, rollout=replace(view.rollout, status=status))
+def with_brake(view: PoolView, brake: Brake) -> PoolView:
+    return with_rollout(view, spec=RolloutSpec(brake=brake))
 
 
-def braked(view: PoolView, brake: Brake) -> PoolView:
-    assert view.rollout is not None
-    return replace(view, rollout=replace(view.rollout, spec=RolloutSpec(brake=brake)))
-
-
-def off(view: PoolView) -> PoolView:
+def disabled(view: PoolView) -> PoolView:
     return replace(view, upgrade=replace(view.upgrade, auto_upgrade=False))
 
 
-BASE = said(open_pool(base=9, targets=(OLD, NEW, THIRD)), targets=GOOD)
+BASE = with_status(open_pool(base=9, targets=(OLD, NEW, THIRD)), targets=GOOD)
 
 
-def reckoned(*views: PoolView, nodes: tuple[NodeView, ...] = ()) -> set[str] | None:
-    """To which nodes the last of these views makes a difference."""
+def affected_nodes(*views: PoolView, nodes: tuple[NodeView, ...] = ()) -> set[str] | None:
+    """Return the uids affected by the last of these views; None stands for all."""
     book = PoolDecider(views[0])
     found: set[str] | None = None
     for view in views:
         book.update_view(view)
-        for one in nodes:
-            book.put(contribution_of(one, book.in_flight.get(one.uid), view.key, NOW))
+        for given in nodes:
+            book.put(contribution_of(given, book.in_flight.get(given.uid), view.key, NOW))
         found = book.evaluate(instant(), leading=True)
     return found
 
 
-# To whom it makes a difference where a pool stands.
+# Which nodes a changed pool affects.
 
 
-def test_what_stayed_the_same_makes_a_difference_to_nobody() -> None:
-    assert reckoned(BASE) is None
-    assert reckoned(BASE, BASE) == set()
-    assert reckoned(BASE, said(BASE, base=8)) == set()
+def test_an_unchanged_pool_affects_no_node() -> None:
+    assert affected_nodes(BASE) is None
+    assert affected_nodes(BASE, BASE) == set()
+    assert affected_nodes(BASE, with_status(BASE, base=8)) == set()
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
     [
         (BASE, replace(BASE, rollout=None)),
-        (said(off(BASE), target=""), off(BASE)),
-        (BASE, braked(BASE, Brake.PAUSE)),
-        (BASE, braked(BASE, Brake.FREEZE)),
-        (BASE, said(BASE, targets={**GOOD, THIRD: HALTED})),
-        (
-            said(BASE, targets={**GOOD, OLD: of_target(proven=False, threshold=9)}),
-            BASE,
-        ),
-        (BASE, said(BASE, targets={OLD: GOOD[NEW], NEW: GOOD[OLD]})),
+        (with_status(disabled(BASE), target=""), disabled(BASE)),
+        (BASE, with_brake(BASE, Brake.PAUSE)),
+        (BASE, with_brake(BASE, Brake.FREEZE)),
+        (BASE, with_status(BASE, targets={**GOOD, THIRD: HALTED})),
+        (with_status(BASE, targets={**GOOD, OLD: of_target(proven=False, threshold=9)}), BASE),
+        (BASE, with_status(BASE, targets={OLD: GOOD[NEW], NEW: GOOD[OLD]})),
     ],
     ids=["leading", "stamps", "paused", "frozen", "halted", "proven", "last good"],
 )
-def test_what_every_step_asks_for_makes_a_difference_to_all(
-    before: PoolView, after: PoolView
-) -> None:
-    assert reckoned(before, before) == set()
-    assert reckoned(before, after) is None
+def test_a_changed_constraint_affects_every_node(before: PoolView, after: PoolView) -> None:
+    assert affected_nodes(before, before) == set()
+    assert affected_nodes(before, after) is None
 
 
-def test_who_is_held_or_free_to_begin_now_is_asked_again() -> None:
+def test_a_node_held_back_or_freed_is_affected() -> None:
     waits = candidate("waits")
-    granted = said(BASE, in_flight={waits.uid: entry(waits)})
+    granted = with_status(BASE, in_flight={waits.uid: entry(waits)})
     none = replace(granted, upgrade=replace(granted.upgrade, max_unavailable=0))
     for views in ((granted, none), (none, granted)):
-        assert reckoned(*views, nodes=(waits,)) == {waits.uid}
-    assert reckoned(none, none, nodes=(waits,)) == set()
+        assert affected_nodes(*views, nodes=(waits,)) == {waits.uid}
+    assert affected_nodes(none, none, nodes=(waits,)) == set()
 
 
-def test_who_is_moved_or_released_by_another_wish_is_asked_again() -> None:
+def test_a_retargeted_or_released_node_is_affected() -> None:
     nodes = tuple(in_flight_node(name=name) for name in ("first", "second"))
-    places = {one.uid: entry(one, token=TOKEN) for one in nodes}
-    before = said(replace(BASE, upgrade=open_pool(upgrade=ALL).upgrade), in_flight=places)
+    places = {view.uid: entry(view, token=TOKEN) for view in nodes}
+    before = with_status(replace(BASE, upgrade=open_pool(upgrade=ALL).upgrade), in_flight=places)
     after = replace(before, target=THIRD)
     for views in ((before, after), (after, before)):
-        assert reckoned(*views, nodes=nodes) == {"uid-first", "uid-second"}
+        assert affected_nodes(*views, nodes=nodes) == {"uid-first", "uid-second"}
 
 
-def test_whose_place_is_taken_back_is_asked_again() -> None:
+def test_a_node_with_a_withdrawn_entry_is_affected() -> None:
     waits = candidate("waits")
-    granted = said(BASE, in_flight={waits.uid: entry(waits)})
-    assert reckoned(granted, replace(granted, target=THIRD), nodes=(waits,)) == {waits.uid}
+    granted = with_status(BASE, in_flight={waits.uid: entry(waits)})
+    assert affected_nodes(granted, replace(granted, target=THIRD), nodes=(waits,)) == {waits.uid}
 
 
-def test_who_is_counted_where_he_was_leaves_his_pool_in_peace() -> None:
+def test_an_unchanged_phase_leaves_the_pool_clean() -> None:
     book, row = PoolDecider(BASE), NodePools()
     for place, dirty in ((NodePhase.DONE, True), (NodePhase.DONE, False), (NodePhase.FAILED, True)):
         book.dirty = False
@@ -146,11 +135,9 @@ def write_of(view: PoolView, *nodes: NodeView) -> WriteRollout:
 
 
 def settled(view: PoolView, *nodes: NodeView) -> PoolView:
-    """The pool, whose Rollout says all that it is to say."""
+    """Return the pool after all due Rollout writes."""
     for write in decided(view, *nodes).rollouts:
-        assert view.rollout is not None
-        rollout = replace(view.rollout, status=write.status, has_finalizer=write.has_finalizer)
-        view = replace(view, rollout=rollout)
+        view = with_rollout(view, status=write.status, has_finalizer=write.has_finalizer)
     return view
 
 
@@ -160,32 +147,30 @@ FULL = open_pool(record=of_target(), base=1, upgrade={"max_unavailable": 0})
 @pytest.mark.parametrize(
     ("view", "nodes", "because"),
     [
-        (FULL, (required(),), "status of nodes updated"),
-        (replace(FULL, target=OLD), (done(target=OLD),), f"target: {OLD}; Complete"),
-        (
-            said(FULL, targets={NEW: HALTED}),
-            (required(),),
-            "Halted: 1 of 1 allowed failures",
-        ),
-        (open_pool(record=of_target(), base=1), (candidate("n"),), "nodes started: 1"),
-        (replace(FULL, rollout=None), (node(),), "the pool has no Rollout yet"),
-        (replace(FULL, rollout=None), (failed(),), "the Rollout was lost: rebuilt from the Nodes"),
+        (FULL, (required(),), "nodes"),
+        (replace(FULL, target=OLD), (done(target=OLD),), f"{OLD}; Complete"),
+        (with_status(FULL, targets={NEW: HALTED}), (required(),), "Halted: "),
+        (open_pool(record=of_target(), base=1), (candidate("n"),), "start"),
+        (replace(FULL, rollout=None), (node(),), "pool"),
+        (replace(FULL, rollout=None), (failed(),), "lost"),
     ],
 )
-def test_a_write_says_what_is_new(
+def test_a_write_names_what_changed(
     view: PoolView, nodes: tuple[NodeView, ...], because: str
 ) -> None:
     write = write_of(view, *nodes)
-    assert write.because == because
+    assert because in write.because
     assert write.brake is (Brake.PAUSE if "lost" in because else None)
 
 
-def test_places_that_end_are_counted_in_what_is_said() -> None:
+def test_ended_entries_are_counted_in_the_write_reason() -> None:
     ended, waits = done("ended"), candidate("waits")
     places = {ended.uid: entry(ended, token=TOKEN)}
     view = open_pool(record=of_target(), base=2, in_flight=places)
-    assert write_of(view, ended).because.endswith("nodes finished: 1")
-    assert write_of(view, ended, waits).because == "nodes started: 1; nodes finished: 1"
+    assert write_of(view, ended).because.endswith(": 1")
+    starts, ends = write_of(view, ended, waits).because.split("; ")
+    assert ("start" in starts, starts[-1]) == (True, "1")
+    assert ends in write_of(view, ended).because
 
 
 @pytest.mark.parametrize("nodes", [(required(),), (done(),)], ids=["open", "complete"])
@@ -201,7 +186,7 @@ def test_the_finalizer_follows_what_would_be_lost(nodes: tuple[NodeView, ...]) -
         )
 
 
-def test_until_it_leads_nothing_is_written_of_what_it_found() -> None:
+def test_nothing_is_written_before_the_leader_epoch() -> None:
     book = PoolDecider(BASE)
     found: list[WriteRollout | None] = []
     for leading in (False, True):
@@ -220,30 +205,28 @@ def test_until_it_leads_nothing_is_written_of_what_it_found() -> None:
         ({"max_parallel_upgrades": 3, "max_unavailable": "100%"}, 9, (2, 9, 3)),
     ],
 )
-def test_an_account_says_what_the_limits_are_and_of_what(
+def test_the_budget_usage_reports_its_limits(
     upgrade: dict[str, Any], base: int, expected: tuple[int, int, int | None]
 ) -> None:
     view = open_pool(record=of_target(), base=base, upgrade=upgrade)
     account = decide(fleet(view, done("a"), failed("b")), instant()).budgets[POOL]
     limit, taken, parallel = expected
     assert account == BudgetUsage(
-        limit=limit,
-        base=taken,
-        unavailable={"b": "failed"},
-        parallel=0,
-        parallel_limit=parallel,
+        limit=limit, base=taken, unavailable={"b": "failed"}, parallel=0, parallel_limit=parallel
     )
 
 
 CHANGES: list[Callable[[PoolView], PoolView]] = [
-    lambda view: said(view, in_flight={"u": InFlight(node="n", token=1, target=NEW, since=NOW)}),
-    lambda view: said(view, targets={NEW: HALTED}),
+    lambda view: with_status(
+        view, in_flight={"u": InFlight(node="n", token=1, target=NEW, since=NOW)}
+    ),
+    lambda view: with_status(view, targets={NEW: HALTED}),
     lambda view: replace(view, rollout=None),
 ]
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_a_rollout_says_is_no_rule(change: Callable[[PoolView], PoolView]) -> None:
+def test_a_changed_rollout_is_no_changed_rule(change: Callable[[PoolView], PoolView]) -> None:
     book = PoolDecider(BASE)
     book.update_view(change(BASE))
     assert not book.rules_changed
@@ -251,12 +234,12 @@ def test_what_a_rollout_says_is_no_rule(change: Callable[[PoolView], PoolView]) 
     assert book.rules_changed
 
 
-def test_of_whom_a_rollout_says_something_else() -> None:
+def test_which_entries_changed_in_a_rollout() -> None:
     places = {uid: InFlight(node=uid, token=1, target=NEW, since=NOW) for uid in ("a", "b", "c")}
     changed = {"b": replace(places["b"], target=OLD), "c": replace(places["c"]), "d": places["a"]}
-    book = PoolDecider(said(BASE, in_flight=places, targets={NEW: HALTED}))
+    book = PoolDecider(with_status(BASE, in_flight=places, targets={NEW: HALTED}))
     flights = book.update_view(
-        said(BASE, in_flight=changed, targets={OLD: HALTED, NEW: of_target()})
+        with_status(BASE, in_flight=changed, targets={OLD: HALTED, NEW: of_target()})
     )
     assert (flights.removed, flights.added, flights.changed) == ({"a"}, {"d"}, {"b", "gone"})
     assert book.maybe_gone == {"a", "b", "c", "d", "gone"}

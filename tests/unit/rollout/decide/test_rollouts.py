@@ -1,4 +1,4 @@
-"""Whole rollouts on a stage, decided by what is kept, and beside it anew at every decision."""
+"""Whole rollouts on the stage, each incremental decision compared with one from scratch."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -15,12 +15,12 @@ NEVER_LOADS = SteadyWorld(overrides=(WorldOverride(driver=label_of(NEW), load=Pr
 
 
 class RolloutRun:
-    """A pool that wants another driver, until nothing happens any more."""
-
     def __init__(self, count: int, *, world: WorldModel | None = None, runs: str = OLD) -> None:
         plans = [StageNodeSpec(name=f"n{n:02}", pool=POOL, target=runs) for n in range(count)]
-        made = pool(upgrade={"max_parallel_upgrades": 0}, status={"phase": RolloutPhase.COMPLETE})
-        self.stage = Stage([made], plans, world=world or SteadyWorld(), start=NOW, journalled=False)
+        result = pool(upgrade={"max_parallel_upgrades": 0}, status={"phase": RolloutPhase.COMPLETE})
+        self.stage = Stage(
+            [result], plans, world=world or SteadyWorld(), start=NOW, journalled=False
+        )
         self.people = UserActions(self.stage.state)
         self.faults = StageFaults(self.stage.state)
         self._seen = self.stage.fleet()
@@ -34,7 +34,7 @@ class RolloutRun:
         return rollout.status
 
     def play(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
-        """Live on for so long, or until that is so."""
+        """Run for so long, or until the condition holds."""
         end = self.stage.now + seconds
         while not until():
             wake_at = self._decide()
@@ -69,7 +69,7 @@ class RolloutRun:
         return Counter(wait.code for wait in self.deciding.waits.values())
 
 
-def test_a_rollout_ends_with_everybody_done() -> None:
+def test_a_rollout_completes_on_all_nodes() -> None:
     story = RolloutRun(8)
     story.play(60.0)
     story.play(HOUR, story.complete)
@@ -86,7 +86,7 @@ def test_a_fleet_without_drivers_is_brought_up() -> None:
     assert story.status.counts.done == 6
 
 
-def test_a_driver_that_never_loads_halts_and_wakes_nobody_any_more() -> None:
+def test_a_driver_that_never_loads_halts_without_further_wake_ups() -> None:
     story = RolloutRun(30, world=NEVER_LOADS)
     story.play(2 * HOUR)
     assert story.status.phase is RolloutPhase.HALTED
@@ -101,7 +101,7 @@ def test_a_driver_that_never_loads_halts_and_wakes_nobody_any_more() -> None:
     assert len(story.status.targets[NEW].failed) == 2
 
 
-def test_a_freeze_stops_all_and_what_it_held_goes_on() -> None:
+def test_a_freeze_stops_everything_until_it_ends() -> None:
     story = RolloutRun(8)
     story.play(10.0)
     story.people.set_brake(POOL, Brake.FREEZE)
@@ -113,7 +113,7 @@ def test_a_freeze_stops_all_and_what_it_held_goes_on() -> None:
     assert story.status.frozen_seconds > HOUR - 1
 
 
-def test_nodes_that_vanish_or_reboot_hold_up_nobody() -> None:
+def test_deleted_and_rebooted_nodes_hold_nothing_up() -> None:
     story = RolloutRun(8)
     story.play(12.0)
     (flying,) = story.status.in_flight.values()

@@ -1,4 +1,4 @@
-"""Places in flight of nodes that are not there, in every order in which both come and go."""
+"""Entries in flight of absent nodes, in every order of events."""
 
 from collections.abc import Callable
 from functools import cache
@@ -26,7 +26,7 @@ BYSTANDER = done("bystander")
 
 
 class StrayCase:
-    """A place without its node to begin with, and somebody who keeps up with both."""
+    """An entry without its node, and an incremental decider."""
 
     def __init__(self) -> None:
         self.granted, self.selected = True, ""
@@ -83,12 +83,12 @@ def whole(*, granted: bool, selected: str) -> Decision:
     return decide(fleet(granted=granted, selected=selected), instant())
 
 
-def test_in_whatever_order_they_come_and_go_nothing_of_them_is_left() -> None:
+def test_no_order_of_events_leaves_a_stray_entry() -> None:
     for acts in product(ACTS, repeat=4):
         scene = StrayCase()
         for act in acts:
             act(scene)
         due = whole(granted=scene.granted, selected=scene.selected)
-        news, told = scene.kept.decide(instant()), [act.__name__ for act in acts]
-        assert (news.rollouts, news.budgets) == (due.rollouts, due.budgets), told
-        assert dict(scene.kept.waits) == due.waits, told
+        news, sent = scene.kept.decide(instant()), [act.__name__ for act in acts]
+        assert (news.rollouts, news.budgets) == (due.rollouts, due.budgets), sent
+        assert dict(scene.kept.waits) == due.waits, sent

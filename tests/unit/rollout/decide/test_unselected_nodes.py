@@ -1,4 +1,4 @@
-"""Which pool looks after a node that is selected by none any more."""
+"""The pool responsible for a node that no pool selects any more."""
 
 import pytest
 from msgspec.structs import replace
@@ -17,17 +17,17 @@ POOL = open_pool(record=of_target())
     [done(pool=""), required(pool=""), required(pool="", driver_label="")],
     ids=["done", "stamped", "stamped, and its driver label was stripped"],
 )
-def test_the_one_in_whose_record_it_is_takes_back_what_is_ours(left: NodeView) -> None:
+def test_an_unselected_node_is_released_by_the_pool_in_its_record(left: NodeView) -> None:
     assert list(decided(POOL, left).steps) == [left.name]
 
 
-def test_nobody_looks_after_what_was_never_ours() -> None:
+def test_an_unselected_node_that_was_never_ours_is_left_alone() -> None:
     decision = decided(POOL, node(pool="", state=UpgradeState.UPGRADE_DONE))
     assert (decision.steps, decision.waits) == ({}, {})
 
 
-@pytest.mark.parametrize("label", [label_of(OLD), "of-nobody"])
-def test_where_its_record_is_gone_too_somebody_says_so(label: str) -> None:
+@pytest.mark.parametrize("label", [label_of(OLD), "unknown"])
+def test_an_unselected_node_without_a_record_reports_the_loss(label: str) -> None:
     lost = replace(done(OLD, pool=""), record=None, driver_label=label)
     decision = decided(POOL, lost)
     assert code_of(decision, lost.name) is WaitCode.RECORD_LOST

@@ -1,4 +1,4 @@
-"""What is said of who waits: by its own reason, by its line's, or by what covers both."""
+"""The wait shown for a node: its own, that of its queue, or an override."""
 
 import pytest
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ JOBS = Wait(code=WaitCode.JOBS, detail="a job", since=NOW)
 STALE = Wait(code=WaitCode.STALE, detail="not proven lately", since=NOW)
 
 
-def line() -> CandidateQueue:
+def new_queue() -> CandidateQueue:
     return CandidateQueue(
         QueueKey(
             validates_only=False,
@@ -28,14 +28,13 @@ def line() -> CandidateQueue:
 
 
 def waiting(own: Wait = JOBS) -> WaitTracker:
-    """One node waits for this, and it was said."""
     waits = WaitTracker()
     waits.put("n", own, None)
     assert waits.update("n", NOW) == own
     return waits
 
 
-def test_it_is_told_once_and_dated_from_when_its_code_came() -> None:
+def test_a_wait_is_reported_once_and_dated_from_its_code() -> None:
     waits = waiting()
     other = replace(JOBS, detail="another job", since=NOW + 9)
     waits.put("n", other, None)
@@ -45,7 +44,7 @@ def test_it_is_told_once_and_dated_from_when_its_code_came() -> None:
     assert waits.update("n", NOW + 20) == waits["n"] == replace(STALE, since=NOW + 20)
 
 
-def test_what_was_written_down_before_we_began_is_remembered_once() -> None:
+def test_a_remembered_wait_keeps_its_date_once() -> None:
     waits = WaitTracker()
     waits.remember("n", replace(JOBS, since=NOW - 60))
     waits.remember("n", replace(STALE, since=NOW - 5))
@@ -54,7 +53,7 @@ def test_what_was_written_down_before_we_began_is_remembered_once() -> None:
     assert dict(waits) == {"n": replace(JOBS, since=NOW - 60)}
 
 
-def test_who_is_hidden_does_not_wait_and_keeps_its_date() -> None:
+def test_a_hidden_wait_keeps_its_date() -> None:
     waits = waiting()
     waits.hide("n")
     assert (dict(waits), len(waits), "n" in waits) == ({}, 0, False)
@@ -65,14 +64,14 @@ def test_who_is_hidden_does_not_wait_and_keeps_its_date() -> None:
     assert dict(waits) == {"n": JOBS}
 
 
-def test_in_a_line_it_waits_for_what_the_line_is_shut_for() -> None:
-    waits, queue = WaitTracker(), line()
+def test_a_queued_node_waits_for_the_block_of_its_queue() -> None:
+    waits, queue = WaitTracker(), new_queue()
     waits.put("n", None, queue)
     assert (waits.update("n", NOW), dict(waits)) == (None, {})
     queue.set_block(block_reason(WaitCode.BUDGET, "it is full"))
-    told = waits.update("n", NOW)
-    assert told is not None
-    assert (told.code, told.detail) == (WaitCode.BUDGET, "it is full")
+    sent = waits.update("n", NOW)
+    assert sent is not None
+    assert (sent.code, sent.detail) == (WaitCode.BUDGET, "it is full")
     queue.set_block(None)
     assert (waits.update("n", NOW), dict(waits)) == (None, {})
     waits.put("n", JOBS, queue)
@@ -82,7 +81,7 @@ def test_in_a_line_it_waits_for_what_the_line_is_shut_for() -> None:
     assert not waits.clear("n")
 
 
-def test_what_covers_it_is_told_where_it_is_another_code_or_it_did_not_wait() -> None:
+def test_an_override_is_reported_when_its_code_differs() -> None:
     waits = waiting()
     assert waits.set_overrides({"n": replace(JOBS, detail="all of them")}) == set()
     assert waits["n"].detail == "all of them"
@@ -93,7 +92,7 @@ def test_what_covers_it_is_told_where_it_is_another_code_or_it_did_not_wait() ->
     assert waits.set_overrides({"n": JOBS, "new": JOBS}) == {"n", "new"}
 
 
-def test_who_acts_waits_for_nothing_that_is_shown() -> None:
+def test_a_node_with_a_step_shows_no_wait() -> None:
     waits = waiting()
     later = replace(JOBS, since=NOW + 9)
     assert waits.wait_beside_step("n", later, NOW + 9) == JOBS
@@ -104,7 +103,7 @@ def test_who_acts_waits_for_nothing_that_is_shown() -> None:
     assert waits.update("n", NOW + 9) == later
 
 
-def test_of_who_is_gone_nothing_is_known() -> None:
+def test_a_forgotten_node_leaves_nothing() -> None:
     waits = waiting()
     waits.forget("n")
     waits.forget("n")

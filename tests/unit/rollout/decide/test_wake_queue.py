@@ -1,4 +1,4 @@
-"""When a node is looked at again by time: at the first moment ahead that anybody names."""
+"""The time at which a node is revisited."""
 
 import pytest
 
@@ -10,7 +10,6 @@ from tests.unit.rollout.builders import NOW, component, node
 
 
 def beats(silent_at: float) -> NodeView:
-    """A node of which one component counts as silent from then on."""
     return node(components={"driver": component(silent_at=silent_at)})
 
 
@@ -23,7 +22,7 @@ def steps(wake_at: float | None, until: float | None = None) -> Step:
     return Step(actions=(), because="so", wait=wait, wake_at=wake_at)
 
 
-def test_a_moment_comes_once_and_not_before_its_time() -> None:
+def test_a_wake_up_comes_once_and_not_early() -> None:
     wakes = WakeQueue()
     for name, at in (("a", 9.0), ("b", 5.0), ("c", 5.0)):
         wakes.put(name, at)
@@ -32,7 +31,7 @@ def test_a_moment_comes_once_and_not_before_its_time() -> None:
     assert (wakes.pop_due(99.0), wakes.pop_due(99.0), wakes.next_at()) == (["a"], [], None)
 
 
-def test_of_two_moments_of_a_node_the_later_word_holds() -> None:
+def test_the_last_wake_up_set_for_a_node_counts() -> None:
     wakes = WakeQueue()
     for at in (5.0, 9.0, 9.0, 7.0):
         wakes.put("n", at)
@@ -74,5 +73,5 @@ def test_the_first_moment_ahead_counts(
 
 
 @pytest.mark.parametrize("silent_at", [NOW - 5, NOW])
-def test_a_silence_that_has_begun_is_no_moment(silent_at: float) -> None:
+def test_a_silence_that_has_begun_wakes_nothing(silent_at: float) -> None:
     assert next_wake(beats(silent_at), waits(None), None, NOW) is None

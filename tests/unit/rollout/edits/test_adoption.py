@@ -1,4 +1,4 @@
-"""Nodes that come from the GPU Operator, with its state and without a sign of us."""
+"""Adoption of nodes that come from the GPU Operator."""
 
 from typing import Any
 
@@ -43,11 +43,12 @@ from tests.unit.rollout.builders import (
     node,
     pool,
 )
+from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
 
 LOADED = LoadedDriver(version="570.1", loaded_at=NOW - 9999)
 
 
-def came(state: str, **changes: Any) -> NodeView:
+def foreign_node(state: str, **changes: Any) -> NodeView:
     owners: dict[NodeField, tuple[str, ...]] = {NodeField.STATE: (OPERATOR,)}
     if changes.get("cordoned"):
         owners[NodeField.CORDON] = (OPERATOR,)
@@ -56,16 +57,15 @@ def came(state: str, **changes: Any) -> NodeView:
     return replace(node(state=state, loaded=LOADED, field_managers=owners), **changes)
 
 
-def adopted(made: NodeView) -> NodeApplyConfiguration:
-    step = handle_edits(made, pool(), instant())
-    assert isinstance(step, Step)
+def adopted(view: NodeView) -> NodeApplyConfiguration:
+    step = step_of(handle_edits(view, pool(), instant()))
     write, note = step.actions
     assert isinstance(write, WriteNode)
     assert isinstance(note, Notice)
     assert (note.kind, note.manager) == (NoticeKind.EDIT, OPERATOR)
-    assert (note.before, note.after) == (made.state, "upgrade-required")
-    later = apply_step(made, step)
-    assert later.cordoned is made.cordoned
+    assert (note.before, note.after) == (view.state, "upgrade-required")
+    later = apply_step(view, step)
+    assert later.cordoned is view.cordoned
     assert handle_edits(later, pool(), instant()) is None
     return write.applied
 
@@ -86,9 +86,9 @@ STATES: dict[str, tuple[bool, bool, bool]] = {
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_it_is_adopted_in_whatever_state_it_came(state: str) -> None:
+def test_a_node_is_adopted_in_every_state(state: str) -> None:
     cordoned, before, ends = STATES[state]
-    applied = adopted(came(state, cordoned=cordoned, initially_cordoned=before))
+    applied = adopted(foreign_node(state, cordoned=cordoned, initially_cordoned=before))
     record = applied.record
     assert record is not None
     assert (record.state, record.pool, record.token) == ("upgrade-required", POOL, 0)
@@ -100,81 +100,75 @@ def test_it_is_adopted_in_whatever_state_it_came(state: str) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_cordon_that_was_there_before_stays_a_persons(state: str) -> None:
-    applied = adopted(came(state, cordoned=True, initially_cordoned=True))
+def test_an_earlier_cordon_stays_foreign(state: str) -> None:
+    applied = adopted(foreign_node(state, cordoned=True, initially_cordoned=True))
     assert applied.record is not None
     assert applied.record.cordon_adopted is False
     assert applied.initially_cordoned is True
 
 
 @pytest.mark.parametrize("state", ["upgrade-done", "upgrade-required", "cordon-required"])
-def test_a_cordon_where_that_operator_had_set_none_is_a_persons(state: str) -> None:
-    applied = adopted(came(state, cordoned=True))
+def test_a_cordon_in_a_state_without_one_stays_foreign(state: str) -> None:
+    applied = adopted(foreign_node(state, cordoned=True))
     assert applied.record is not None
     assert applied.record.cordon_adopted is False
 
 
-def test_it_is_then_taken_over_like_any_machine_that_is_in_use() -> None:
-    made = came("upgrade-done", components=idle_components())
-    step = handle_edits(made, pool(), instant())
-    assert isinstance(step, Step)
-    outcome = step_at_rest(apply_step(made, step), pool(), instant())
-    assert isinstance(outcome, Candidate)
+def test_an_adopted_node_is_taken_over_like_any_node_in_use() -> None:
+    view = foreign_node("upgrade-done", components=idle_components())
+    step = step_of(handle_edits(view, pool(), instant()))
+    outcome = candidate_of(step_at_rest(apply_step(view, step), pool(), instant()))
     assert (outcome.operation, outcome.outside) == (Operation.TAKE_OVER, False)
 
 
-def test_and_its_cordon_is_no_reason_to_skip_it() -> None:
+def test_an_adopted_cordon_does_not_make_a_node_skipped() -> None:
     skips = replace(pool(), strategy=StrategySpec(cordoned_nodes=CordonedNodes.SKIP))
     outcomes: list[object] = []
     for before in (False, True):
-        made = came(
-            "drain-required",
-            cordoned=True,
-            initially_cordoned=before,
-            components=idle_components(),
+        view = foreign_node(
+            "drain-required", cordoned=True, initially_cordoned=before, components=idle_components()
         )
-        step = handle_edits(made, skips, instant())
-        assert isinstance(step, Step)
-        outcomes.append(step_at_rest(apply_step(made, step), skips, instant()))
+        step = step_of(handle_edits(view, skips, instant()))
+        outcomes.append(step_at_rest(apply_step(view, step), skips, instant()))
     ours, persons = outcomes
     assert isinstance(ours, Candidate)
     assert isinstance(persons, Wait)
     assert persons.code == "skipped"
 
 
-def test_its_token_is_above_what_agents_have_seen() -> None:
+def test_an_adopted_node_continues_from_the_highest_reported_token() -> None:
     seen = {"driver": component(command(Idle(), order=(9, 1)))}
-    applied = adopted(came("upgrade-done", components=seen))
+    applied = adopted(foreign_node("upgrade-done", components=seen))
     assert applied.record is not None
     assert applied.record.token == 9
 
 
-def test_the_request_to_adopt_it_is_answered_by_that() -> None:
-    applied = adopted(came("upgrade-done", request=NodeRequest.ADOPT))
+def test_adoption_answers_the_adopt_request() -> None:
+    applied = adopted(foreign_node("upgrade-done", request=NodeRequest.ADOPT))
     assert applied.cleared == (REQUEST_ANNOTATION,)
 
 
 LEFT: dict[str, tuple[NodeView, PoolView, Any]] = {
     "that operator is still at work": (
-        came("upgrade-done"),
+        foreign_node("upgrade-done"),
         pool(),
         instant(foreign_operator="its Lease is live"),
     ),
     "autoUpgrade was never on": (
-        came("upgrade-done"),
+        foreign_node("upgrade-done"),
         pool(standing={"may_mark_required": False}),
         instant(),
     ),
-    "it is to have no driver": (came("upgrade-done", excluded=True), pool(), instant()),
-    "no policy of ours selects it": (came("upgrade-done", pool=""), pool(), instant()),
-    "the policy is gone": (came("upgrade-done"), replace(pool(), gone=True), instant()),
+    "it is to have no driver": (foreign_node("upgrade-done", excluded=True), pool(), instant()),
+    "no policy of ours selects it": (foreign_node("upgrade-done", pool=""), pool(), instant()),
+    "the policy is gone": (foreign_node("upgrade-done"), replace(pool(), gone=True), instant()),
     "a person has it leased": (
-        came("upgrade-done", lease=lease(owner=LeaseOwner.HUMAN)),
+        foreign_node("upgrade-done", lease=lease(owner=LeaseOwner.HUMAN)),
         pool(),
         instant(),
     ),
-    "somebody's lease cannot be read": (
-        came("upgrade-done", lease=MalformedAnnotation("{")),
+    "a foreign lease cannot be read": (
+        foreign_node("upgrade-done", lease=MalformedAnnotation("{")),
         pool(),
         instant(),
     ),
@@ -182,80 +176,78 @@ LEFT: dict[str, tuple[NodeView, PoolView, Any]] = {
 
 
 @pytest.mark.parametrize("case", LEFT)
-def test_until_then_it_is_left_alone(case: str) -> None:
-    made, here, now = LEFT[case]
-    assert handle_edits(made, here, now) is None
+def test_what_is_not_adopted(case: str) -> None:
+    result, here, now = LEFT[case]
+    assert handle_edits(result, here, now) is None
 
 
-def test_while_that_operator_works_that_is_the_reason() -> None:
-    outcome = step_at_rest(
-        came("upgrade-done"), pool(), instant(foreign_operator="its Lease is live")
+def test_a_live_foreign_operator_is_the_reported_wait() -> None:
+    outcome = wait_of(
+        step_at_rest(
+            foreign_node("upgrade-done"), pool(), instant(foreign_operator="its Lease is live")
+        )
     )
-    assert isinstance(outcome, Wait)
     assert outcome.code == "foreign-operator"
 
 
-def test_a_note_of_somebody_in_place_of_a_record_does_not_hinder_it() -> None:
-    made = came("upgrade-done", record=MalformedAnnotation("hello"))
-    step = handle_edits(
-        replace(made, field_managers={**made.field_managers, NodeField.RECORD: (PERSON,)}),
-        pool(),
-        instant(),
+def test_a_foreign_note_in_place_of_a_record_does_not_prevent_adoption() -> None:
+    view = foreign_node("upgrade-done", record=MalformedAnnotation("hello"))
+    assert isinstance(
+        handle_edits(
+            replace(view, field_managers={**view.field_managers, NodeField.RECORD: (PERSON,)}),
+            pool(),
+            instant(),
+        ),
+        Step,
     )
-    assert isinstance(step, Step)
 
 
-def test_a_cordon_that_is_ours_all_the_same_is_not_dropped_by_it() -> None:
-    made = came("upgrade-done", cordoned=True)
-    step = handle_edits(
-        replace(made, field_managers={**made.field_managers, NodeField.CORDON: (MANAGER,)}),
-        pool(),
-        instant(),
+def test_adoption_keeps_a_cordon_of_ours() -> None:
+    view = foreign_node("upgrade-done", cordoned=True)
+    step = step_of(
+        handle_edits(
+            replace(view, field_managers={**view.field_managers, NodeField.CORDON: (MANAGER,)}),
+            pool(),
+            instant(),
+        )
     )
-    assert isinstance(step, Step)
     write = step.actions[0]
     assert isinstance(write, WriteNode)
     assert write.applied.unschedulable is True
 
 
-def test_a_driver_label_of_ours_beside_it_is_a_sign_of_us() -> None:
-    made = came("upgrade-done", driver_label=label_of(NEW))
-    made = replace(made, field_managers={**made.field_managers, NodeField.DRIVER: (MANAGER,)})
-    outcome = handle_edits(made, pool(), instant())
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "record-lost"
+def test_a_driver_label_of_ours_shows_a_lost_record() -> None:
+    view = foreign_node("upgrade-done", driver_label=label_of(NEW))
+    view = replace(view, field_managers={**view.field_managers, NodeField.DRIVER: (MANAGER,)})
+    assert wait_of(handle_edits(view, pool(), instant())).code == "record-lost"
 
 
-def adoption(**changes: Any) -> NodeView:
-    """Adopted in the middle of an upgrade that had cordoned it."""
-    made = came("validation-required", cordoned=True, components=idle_components())
-    step = handle_edits(made, pool(), instant())
-    assert isinstance(step, Step)
-    return replace(apply_step(made, step), **changes)
+def adopted_node(**changes: Any) -> NodeView:
+    """Return a node adopted in the middle of an upgrade that had cordoned it."""
+    view = foreign_node("validation-required", cordoned=True, components=idle_components())
+    step = step_of(handle_edits(view, pool(), instant()))
+    return replace(apply_step(view, step), **changes)
 
 
-def upgrade(taken: NodeView) -> NodeApplyConfiguration:
-    """The first write of its upgrade."""
-    candidate = step_at_rest(taken, pool(), instant())
-    assert isinstance(candidate, Candidate)
+def first_write_of(taken: NodeView) -> NodeApplyConfiguration:
+    candidate = candidate_of(step_at_rest(taken, pool(), instant()))
     entry = InFlight(node=taken.name, token=TOKEN + 1, target=NEW, since=NOW)
     standing = replace(pool().constraints, may_begin=frozenset({taken.uid}))
-    step = begin(taken, candidate, entry, replace(pool(), constraints=standing), instant())
-    assert isinstance(step, Step)
-    return written_by(step)
+    step = step_of(begin(taken, candidate, entry, replace(pool(), constraints=standing), instant()))
+    return node_write_of(step)
 
 
-def test_a_cordon_that_came_with_it_is_not_taken_for_a_persons_when_its_upgrade_begins() -> None:
-    applied = upgrade(adoption())
+def test_an_adopted_cordon_is_not_an_earlier_one_at_the_start() -> None:
+    applied = first_write_of(adopted_node())
     assert (applied.unschedulable, applied.initially_cordoned) == (True, False)
     assert applied.record is not None
     assert applied.record.cordon_adopted is True
 
 
-def test_whoever_takes_it_away_or_sets_it_anew_has_it_from_then_on() -> None:
-    taken = adoption()
+def test_a_cordon_set_anew_belongs_to_its_new_manager() -> None:
+    taken = adopted_node()
     assert taken.is_owned(NodeField.CORDON)
-    applied = upgrade(
+    applied = first_write_of(
         replace(taken, field_managers={**taken.field_managers, NodeField.CORDON: (PERSON,)})
     )
     assert (applied.unschedulable, applied.initially_cordoned) == (True, True)
@@ -263,13 +255,17 @@ def test_whoever_takes_it_away_or_sets_it_anew_has_it_from_then_on() -> None:
     assert applied.record.cordon_adopted is False
 
 
-def test_where_it_is_to_have_no_driver_it_goes_with_what_we_wrote() -> None:
-    step = step_at_rest(adoption(excluded=True), pool(), instant())
-    assert isinstance(step, Step)
-    applied = written_by(step)
+def test_an_adopted_cordon_is_removed_with_our_fields() -> None:
+    applied = node_write_of(step_of(step_at_rest(adopted_node(excluded=True), pool(), instant())))
     assert (applied.record, applied.unschedulable) == (None, False)
 
 
-def written_by(step: Step) -> NodeApplyConfiguration:
-    (write,) = (one for one in step.actions if isinstance(one, WriteNode))
+def node_write_of(step: Step) -> NodeApplyConfiguration:
+    (write,) = (action for action in step.actions if isinstance(action, WriteNode))
     return write.applied
+
+
+def test_a_node_adopted_uncordoned_has_no_adopted_cordon() -> None:
+    record = adopted(foreign_node("drain-required")).record
+    assert record is not None
+    assert record.cordon_adopted is False

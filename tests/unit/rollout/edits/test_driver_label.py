@@ -1,11 +1,11 @@
-"""Somebody edited or stripped the driver label (docs/states.md#people)."""
+"""Edits of the driver label (docs/states.md#people)."""
 
 import pytest
 from msgspec.structs import replace
 
 from libs.contracts.node import Operation, UpgradeState
 from libs.rollout.at_rest import step_at_rest
-from libs.rollout.decision import Candidate, Notice, NoticeKind, Step, Wait, WriteNode
+from libs.rollout.decision import Notice, NoticeKind, Step, WriteNode
 from libs.rollout.edits import handle_edits
 from libs.rollout.node_writes import current_record
 from libs.rollout.views.node import NodeField, NodeView
@@ -26,7 +26,9 @@ from tests.unit.rollout.builders import (
     label_of,
     pool,
     required,
+    with_record,
 )
+from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
 
 MINUTES = 60.0
 
@@ -59,9 +61,8 @@ def note(step: object) -> Notice:
     return action
 
 
-def settled(node: NodeView, pool: PoolView, *, at: float) -> object:
-    """What is said of the node once its slots are quiet."""
-    alive = {name: replace(one, silent_at=at + HOUR) for name, one in node.components.items()}
+def outcome_with_idle_slots(node: NodeView, pool: PoolView, *, at: float) -> object:
+    alive = {name: replace(part, silent_at=at + HOUR) for name, part in node.components.items()}
     node = replace(node, components=alive)
     outcome = step_at_rest(node, pool, instant(at))
     if isinstance(outcome, Step) and not any(isinstance(a, WriteNode) for a in outcome.actions):
@@ -70,62 +71,56 @@ def settled(node: NodeView, pool: PoolView, *, at: float) -> object:
 
 
 @pytest.mark.parametrize("label", ["", label_of(OLD), "nonsense"], ids=["stripped", "old", "odd"])
-def test_on_a_done_node_it_is_stamped_again_after_a_back_off(label: str) -> None:
+def test_an_edited_label_on_a_done_node_is_stamped_again_after_a_back_off(label: str) -> None:
     node = edited(done(), label)
     step = handle_edits(node, pool(), instant())
     applied = write(step).applied
-    made = applied.record
-    assert made is not None
-    assert (made.state, made.target, made.label) == ("upgrade-required", NEW, label_of(NEW))
-    assert (made.back_off_until, made.back_off_seconds) == (NOW + 10 * MINUTES, 10 * MINUTES)
-    assert made.evidence == evidence(NEW)
+    record = applied.record
+    assert record is not None
+    assert (record.state, record.target, record.label) == ("upgrade-required", NEW, label_of(NEW))
+    assert (record.back_off_until, record.back_off_seconds) == (NOW + 10 * MINUTES, 10 * MINUTES)
+    assert record.evidence == evidence(NEW)
     assert applied.driver_label == ""
-    told = note(step)
-    assert (told.kind, told.field, told.manager) == (NoticeKind.EDIT, "driver", PERSON)
-    assert (told.before, told.after) == (label_of(NEW), label)
+    notice = note(step)
+    assert (notice.kind, notice.field, notice.manager) == (NoticeKind.EDIT, "driver", PERSON)
+    assert (notice.before, notice.after) == (label_of(NEW), label)
     assert isinstance(step, Step)
     later = apply_step(node, step)
     assert later.driver_label == label
     assert handle_edits(later, pool(), instant()) is None
-    waits = settled(later, pool(), at=NOW + 1)
-    assert isinstance(waits, Wait)
+    waits = wait_of(outcome_with_idle_slots(later, pool(), at=NOW + 1))
     assert (waits.code, waits.until) == ("back-off", NOW + 10 * MINUTES)
     assert PERSON in waits.detail
-    outcome = settled(later, pool(), at=NOW + 10 * MINUTES)
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(outcome_with_idle_slots(later, pool(), at=NOW + 10 * MINUTES))
     assert (outcome.operation, outcome.label) == (Operation.SAME_LABEL, label_of(NEW))
 
 
-def test_a_new_target_ends_that_back_off() -> None:
+def test_a_new_target_ends_the_back_off() -> None:
     node = edited(done(target=OLD), "")
-    step = handle_edits(node, pool(), instant())
-    assert isinstance(step, Step)
-    outcome = settled(apply_step(node, step), pool(), at=NOW + 1)
-    assert isinstance(outcome, Candidate)
+    step = step_of(handle_edits(node, pool(), instant()))
+    outcome = candidate_of(outcome_with_idle_slots(apply_step(node, step), pool(), at=NOW + 1))
     assert (outcome.operation, outcome.label) == (Operation.UPGRADE, label_of(NEW))
 
 
-def test_it_doubles_where_it_was_not_over() -> None:
-    made = done()
-    record = current_record(made)
+def test_the_back_off_doubles_where_one_was_recorded() -> None:
+    view = done()
+    record = current_record(view)
     assert record is not None
-    node = edited(replace(made, record=replace(record, back_off_seconds=4 * HOUR)), "")
+    node = edited(replace(view, record=replace(record, back_off_seconds=4 * HOUR)), "")
     again = write(handle_edits(node, pool(), instant())).applied.record
     assert again is not None
     assert again.back_off_seconds == 6 * HOUR
 
 
-def test_who_puts_it_back_himself_has_it_validated_again() -> None:
+def test_a_restored_label_is_validated_again() -> None:
     node = edited(done(), "")
-    step = handle_edits(node, pool(), instant())
-    assert isinstance(step, Step)
+    step = step_of(handle_edits(node, pool(), instant()))
     back = replace(
         apply_step(node, step),
         driver_label=label_of(NEW),
         driver_pods=(driver_pod(uid="pod-b", started=NOW + 60),),
     )
-    outcome = settled(back, pool(), at=NOW + 120)
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(outcome_with_idle_slots(back, pool(), at=NOW + 120))
     assert outcome.operation is Operation.VALIDATE
 
 
@@ -150,7 +145,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("case", LEFT)
-def test_elsewhere_the_edit_itself_changes_nothing(case: str) -> None:
+def test_where_a_label_edit_changes_nothing(case: str) -> None:
     node, pool, now = LEFT[case]
     assert handle_edits(node, pool, now) is None
 
@@ -160,33 +155,32 @@ def test_elsewhere_the_edit_itself_changes_nothing(case: str) -> None:
 
 @pytest.mark.parametrize("state", ["pod-restart-required", "validation-required"])
 @pytest.mark.parametrize("label", ["", label_of(OLD)], ids=["stripped", "back to the old one"])
-def test_in_flight_it_is_stamped_again_and_all_proof_is_void(state: str, label: str) -> None:
+def test_a_label_edit_in_flight_restamps_and_voids_the_proof(state: str, label: str) -> None:
     node = edited(in_flight_node(state, record={"evidence": evidence(NEW)}), label)
     was = current_record(node)
     assert was is not None
     step = handle_edits(node, pool(), instant())
     applied = write(step).applied
-    made = applied.record
-    assert made is not None
-    assert (made.state, made.evidence, made.edits) == (
+    record = applied.record
+    assert record is not None
+    assert (record.state, record.evidence, record.edits) == (
         UpgradeState.POD_RESTART_REQUIRED,
         None,
         1,
     )
-    assert (made.token, made.since, made.started) == (was.token, NOW, True)
+    assert (record.token, record.since, record.started) == (was.token, NOW, True)
     assert (applied.driver_label, applied.lease) == (label_of(NEW), node.lease)
     assert applied.unschedulable is True
     assert note(step).manager == PERSON
     assert isinstance(step, Step)
     back = apply_step(node, step)
     assert handle_edits(back, pool(), instant()) is None
-    again = handle_edits(edited(back, label), pool(), instant())
-    assert isinstance(again, Wait)
+    again = wait_of(handle_edits(edited(back, label), pool(), instant()))
     assert again.code == "label-edited"
     assert PERSON in again.who
 
 
-def test_a_removal_under_way_has_its_label_taken_away_again() -> None:
+def test_a_label_added_during_a_removal_is_removed_again() -> None:
     removing = in_flight_node(
         "pod-restart-required",
         record={"operation": Operation.REMOVE, "label": "", "target": ""},
@@ -195,3 +189,54 @@ def test_a_removal_under_way_has_its_label_taken_away_again() -> None:
     assert handle_edits(removing, pool(), instant()) is None
     step = handle_edits(edited(removing, label_of(NEW)), pool(), instant())
     assert write(step).applied.driver_label == ""
+
+
+def step_after_label_edit(view: NodeView, label: str = "another") -> Step:
+    return step_of(handle_edits(edited(view, label), pool(), instant()))
+
+
+def node_at_restart(operation: Operation) -> NodeView:
+    view = in_flight_node("pod-restart-required", record={"operation": operation})
+    return (
+        view if operation is Operation.UPGRADE else replace(view, cordoned=False, field_managers={})
+    )
+
+
+def test_a_label_edit_does_not_bring_up_a_failed_node_without_a_lease() -> None:
+    assert handle_edits(edited(failed(), label_of(OLD)), pool(), instant()) is None
+
+
+def test_a_label_edit_before_the_start_is_overwritten_by_the_start() -> None:
+    view = in_flight_node("pod-deletion-required")
+    assert handle_edits(edited(view, "another"), pool(), instant()) is None
+
+
+def test_a_label_edit_during_a_mere_validation_stamps_nothing() -> None:
+    view = in_flight_node("validation-required", record={"operation": Operation.VALIDATE})
+    view = with_record(view, started=False)
+    assert handle_edits(edited(view, "another"), pool(), instant()) is None
+
+
+def test_a_label_edit_in_flight_leaves_the_cordon_alone() -> None:
+    for operation, cordon in ((Operation.UPGRADE, True), (Operation.BRING_UP, None)):
+        step = step_after_label_edit(node_at_restart(operation))
+        (write,) = (action for action in step.actions if isinstance(action, WriteNode))
+        assert write.applied.unschedulable is cordon
+
+
+def test_a_label_edit_notice_names_the_old_and_the_restored_label() -> None:
+    for label, was in (("another", "another"), ("", "removed")):
+        (note,) = (
+            action
+            for action in step_after_label_edit(done(), label).actions
+            if isinstance(action, Notice)
+        )
+        assert was in note.message
+        assert label_of(NEW) in note.message
+    removal = in_flight_node(
+        "pod-restart-required", record={"operation": Operation.REMOVE, "target": "", "label": ""}
+    )
+    (note,) = (
+        action for action in step_after_label_edit(removal).actions if isinstance(action, Notice)
+    )
+    assert "target" not in note.message.partition("restored")[2]

@@ -1,4 +1,6 @@
-"""A record that is gone, unreadable or not ours: nothing is done until a person says what."""
+"""Records that are gone or unreadable: nothing happens until a person decides."""
+
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +18,6 @@ from libs.contracts.reports import Progress
 from libs.contracts.rollout import InFlight
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import (
-    Candidate,
     NodeApplyConfiguration,
     Notice,
     NoticeKind,
@@ -26,6 +27,7 @@ from libs.rollout.decision import (
     WriteSlot,
 )
 from libs.rollout.edits import handle_edits
+from libs.rollout.edits.lost_record import highest_token
 from libs.rollout.views.machine import Component
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from libs.rollout.views.pool import PoolView
@@ -54,25 +56,26 @@ from tests.unit.rollout.builders import (
     record,
     required,
 )
+from tests.unit.rollout.edits.test_requests import with_request
+from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
 
 
 def without(node: NodeView, *fields: NodeField) -> NodeView:
-    """The node, with nobody owning these fields any more."""
     owners = {field: names for field, names in node.field_managers.items() if field not in fields}
     return replace(node, field_managers=owners)
 
 
-def no_record(made: NodeView) -> NodeView:
-    return replace(without(made, NodeField.RECORD), record=None)
+def no_record(view: NodeView) -> NodeView:
+    return replace(without(view, NodeField.RECORD), record=None)
 
 
-def no_lease(made: NodeView) -> NodeView:
-    return replace(without(made, NodeField.LEASE), lease=None)
+def no_lease(view: NodeView) -> NodeView:
+    return replace(without(view, NodeField.LEASE), lease=None)
 
 
-def with_token(made: NodeView, token: int) -> NodeView:
+def with_token(view: NodeView, token: int) -> NodeView:
     held = component(command(Quiesce(), order=(token, 1)))
-    return replace(made, components={**made.components, "plugin": held})
+    return replace(view, components={**view.components, "plugin": held})
 
 
 IN_FLIGHT = granted(pool(), node())
@@ -92,14 +95,14 @@ LOST: dict[str, tuple[NodeView, PoolView]] = {
         pool(),
     ),
     "garbled, done": (done(record=MalformedAnnotation("not JSON")), pool()),
-    "garbled by somebody, with a lease of ours": (
+    "garbled by a person, with a lease of ours": (
         replace(
             in_flight_node("drain-required", field_managers={NodeField.RECORD: (PERSON,)}),
             record=MalformedAnnotation("{"),
         ),
         pool(),
     ),
-    "garbled by somebody, who then removed the state": (
+    "garbled by a person, with the state removed": (
         replace(
             without(done(), NodeField.STATE),
             record=MalformedAnnotation("{"),
@@ -108,7 +111,7 @@ LOST: dict[str, tuple[NodeView, PoolView]] = {
         ),
         pool(),
     ),
-    "rewritten by somebody": (
+    "rewritten by a person": (
         done(field_managers={**done().field_managers, NodeField.RECORD: (PERSON,)}),
         pool(),
     ),
@@ -130,11 +133,10 @@ LOST: dict[str, tuple[NodeView, PoolView]] = {
 
 
 @pytest.mark.parametrize("case", LOST)
-def test_it_is_not_ours_any_more_until_a_person_says_so(case: str) -> None:
+def test_a_node_with_a_lost_record_is_left_alone(case: str) -> None:
     node, pool = LOST[case]
     outcome = handle_edits(node, pool, instant())
-    waits = outcome.wait if isinstance(outcome, Step) else outcome
-    assert isinstance(waits, Wait), outcome
+    waits = wait_of(outcome.wait if isinstance(outcome, Step) else outcome)
     assert (waits.code, waits.until, waits.since) == ("record-lost", None, NOW)
     assert "adopt" in waits.who
     assert "forget" in waits.who
@@ -154,16 +156,15 @@ COMMANDED = {
 STRIPPED = no_lease(in_flight_node("pod-restart-required", components=COMMANDED))
 
 
-def test_without_a_lease_no_command_is_left_standing_that_nobody_has_begun() -> None:
-    step = handle_edits(STRIPPED, pool(), instant())
-    assert isinstance(step, Step)
+def test_commands_that_have_not_begun_are_withdrawn_without_a_lease() -> None:
+    step = step_of(handle_edits(STRIPPED, pool(), instant()))
     slots = [action for action in step.actions if isinstance(action, WriteSlot)]
-    told = {action.component: action.command for action in slots}
-    assert told.keys() == {"driver", "telemetry"}
-    for slot in told.values():
+    commands = {action.component: action.command for action in slots}
+    assert commands.keys() == {"driver", "telemetry"}
+    for slot in commands.values():
         assert (slot.kind, slot.open()) == ("idle", Idle())
         assert slot.order > (TOKEN, 1)
-    assert "send idle to driver, telemetry" in step.because
+    assert "driver, telemetry" in step.because
 
 
 def replaced(**parts: Component) -> NodeView:
@@ -179,10 +180,10 @@ def replaced(**parts: Component) -> NodeView:
         (STRIPPED, NOW - 5),
     ],
 )
-def test_who_is_at_work_or_leased_is_let_be(view: NodeView, away: float | None) -> None:
-    outcome = handle_edits(view, pool(), instant(bus_down_since=away))
-    assert isinstance(outcome, Wait)
-    assert outcome.code == "record-lost"
+def test_a_command_in_progress_or_under_a_lease_is_not_withdrawn(
+    view: NodeView, away: float | None
+) -> None:
+    assert wait_of(handle_edits(view, pool(), instant(bus_down_since=away))).code == "record-lost"
 
 
 @pytest.mark.parametrize(
@@ -192,10 +193,8 @@ def test_who_is_at_work_or_leased_is_let_be(view: NodeView, away: float | None) 
         component(SWAP, progress=replace(AT_WORK, op=0)),
     ],
 )
-def test_who_was_at_work_on_something_else_or_has_ended_is_not_at_work(driver: Component) -> None:
-    step = handle_edits(replaced(driver=driver), pool(), instant())
-    assert isinstance(step, Step)
-    assert len(step.actions) == 2
+def test_finished_or_unrelated_progress_does_not_keep_a_command(driver: Component) -> None:
+    assert len(step_of(handle_edits(replaced(driver=driver), pool(), instant())).actions) == 2
 
 
 NOT_LOST: dict[str, tuple[NodeView, PoolView]] = {
@@ -219,11 +218,11 @@ NOT_LOST: dict[str, tuple[NodeView, PoolView]] = {
         ),
         pool(),
     ),
-    "a record that somebody has too": (
+    "a record that a person owns too": (
         done(field_managers={**done().field_managers, NodeField.RECORD: (MANAGER, PERSON)}),
         pool(),
     ),
-    "nobody knows who owns what": (done(field_managers={}), pool()),
+    "no field has a known owner": (done(field_managers={}), pool()),
     "its lease was taken over by a person": (
         in_flight_node("drain-required", lease=lease(owner=LeaseOwner.HUMAN)),
         pool(),
@@ -232,7 +231,7 @@ NOT_LOST: dict[str, tuple[NodeView, PoolView]] = {
         no_record(done(lease=lease(owner=LeaseOwner.HUMAN))),
         pool(),
     ),
-    "somebody's note in place of a record, on a node that was never ours": (
+    "a foreign note in place of a record, on a node that was never ours": (
         node(record=MalformedAnnotation("hello"), field_managers={NodeField.RECORD: (PERSON,)}),
         pool(),
     ),
@@ -252,50 +251,46 @@ NOT_LOST: dict[str, tuple[NodeView, PoolView]] = {
 
 
 @pytest.mark.parametrize("case", NOT_LOST)
-def test_without_a_sign_of_us_nothing_is_lost(case: str) -> None:
+def test_without_a_managed_field_no_record_is_lost(case: str) -> None:
     node, pool = NOT_LOST[case]
     assert handle_edits(node, pool, instant()) is None
 
 
-def test_removed_without_record_and_the_label_right_is_validated_as_at_first() -> None:
+def test_a_stripped_node_with_the_right_label_starts_over() -> None:
     stripped, here = NOT_LOST["removed, no record, and the driver label is right"]
-    outcome = step_at_rest(stripped, here, instant())
-    assert isinstance(outcome, Candidate)
+    outcome = candidate_of(step_at_rest(stripped, here, instant()))
     assert (outcome.operation, outcome.label) == (Operation.VALIDATE, label_of(NEW))
     shut = replace(stripped, driver_pods=(driver_pod(started=None),), loaded=None)
-    at_first = step_at_rest(shut, here, instant())
-    assert isinstance(at_first, Candidate)
-    assert at_first.operation is Operation.BRING_UP
+    assert candidate_of(step_at_rest(shut, here, instant())).operation is Operation.BRING_UP
 
 
-# What a person then asks for.
+# Requests of a person.
 
 
-def asking(case: str, request: NodeRequest) -> NodeView:
-    made, _ = LOST[case]
-    owners = {**made.field_managers, NodeField.REQUEST: (PERSON,)}
+def requesting(case: str, request: NodeRequest) -> NodeView:
+    result, _ = LOST[case]
+    owners = {**result.field_managers, NodeField.REQUEST: (PERSON,)}
     return replace(
-        made, request=request, field_managers=owners, last_managers={NodeField.REQUEST: PERSON}
+        result, request=request, field_managers=owners, last_managers={NodeField.REQUEST: PERSON}
     )
 
 
 def answer(node: NodeView, here: PoolView) -> tuple[NodeApplyConfiguration, Notice, NodeView]:
-    step = handle_edits(node, here, instant())
-    assert isinstance(step, Step)
-    write, told = step.actions
+    step = step_of(handle_edits(node, here, instant()))
+    write, sent = step.actions
     assert isinstance(write, WriteNode)
-    assert isinstance(told, Notice)
+    assert isinstance(sent, Notice)
     assert write.applied.cleared[0] == REQUEST_ANNOTATION
-    assert (told.kind, told.field, told.manager) == (NoticeKind.REQUEST, "request", PERSON)
+    assert (sent.kind, sent.field, sent.manager) == (NoticeKind.REQUEST, "request", PERSON)
     later = apply_step(node, step)
     assert later.request is None
-    return write.applied, told, later
+    return write.applied, sent, later
 
 
 ADOPTED = {
     "gone, done": ("upgrade-done", False),
     "garbled, done": ("upgrade-done", False),
-    "rewritten by somebody": ("upgrade-done", False),
+    "rewritten by a person": ("upgrade-done", False),
     "gone, failed": ("upgrade-failed", True),
     "gone, stamped": ("upgrade-required", False),
     "gone, in flight": ("upgrade-required", False),
@@ -305,16 +300,24 @@ ADOPTED = {
 
 
 @pytest.mark.parametrize("case", ADOPTED)
-def test_adopt_takes_it_as_its_labels_have_it_with_nothing_proven(case: str) -> None:
+def test_adoption_follows_the_labels_with_nothing_proven(case: str) -> None:
     state, started = ADOPTED[case]
-    node = asking(case, NodeRequest.ADOPT)
+    node = requesting(case, NodeRequest.ADOPT)
     here = LOST[case][1]
     applied, _, later = answer(node, here)
-    made = applied.record
-    assert made is not None
-    assert (made.state, made.started, made.evidence) == (state, started, None)
-    assert (made.node_uid, made.pool, made.label) == (node.uid, POOL, node.driver_label)
-    assert made.token >= TOKEN
+    written = applied.record
+    assert written is not None
+    assert (written.state, written.started, written.evidence) == (
+        state,
+        started,
+        None,
+    )
+    assert (written.node_uid, written.pool, written.label) == (
+        node.uid,
+        POOL,
+        node.driver_label,
+    )
+    assert written.token >= TOKEN
     assert applied.driver_label == node.driver_label
     assert applied.lease is None
     assert applied.unschedulable is (True if node.cordoned else None)
@@ -323,87 +326,170 @@ def test_adopt_takes_it_as_its_labels_have_it_with_nothing_proven(case: str) -> 
 
 
 @pytest.mark.parametrize("known_to", ["record", "lease", "agent", "slot", "standing", "Rollout"])
-def test_adopted_it_counts_on_from_the_highest_token_that_anybody_knows(known_to: str) -> None:
-    made, here, high = asking("the lease is garbled", NodeRequest.ADOPT), pool(), TOKEN + 30
-    assert isinstance(made.record, NodeRecord)
-    place = InFlight(node=made.name, token=high, target=NEW, since=NOW)
+def test_adoption_continues_from_the_highest_known_token(known_to: str) -> None:
+    result, here, high = requesting("the lease is garbled", NodeRequest.ADOPT), pool(), TOKEN + 30
+    assert isinstance(result.record, NodeRecord)
+    place = InFlight(node=result.name, token=high, target=NEW, since=NOW)
     match known_to:
         case "record":
-            made = replace(made, record=replace(made.record, token=high))
+            result = replace(result, record=replace(result.record, token=high))
         case "lease":
-            made = replace(made, record=None, lease=lease(token=high))
+            result = replace(result, record=None, lease=lease(token=high))
         case "agent":
-            made = replace(made, components={"driver": component(highest_order=Order(high, 1))})
+            result = replace(result, components={"driver": component(highest_order=Order(high, 1))})
         case "slot":
-            made = with_token(made, high)
+            result = with_token(result, high)
         case "standing":
-            here = granted(here, made, token=high)
+            here = granted(here, result, token=high)
         case _:
-            here = pool(status={"in_flight": {made.uid: place}})
-    applied, _, _ = answer(made, here)
+            here = pool(status={"in_flight": {result.uid: place}})
+    applied, _, _ = answer(result, here)
     assert applied.record is not None
     assert applied.record.token == high
 
 
-def test_adopted_as_done_it_has_to_be_validated() -> None:
-    node = asking("garbled, done", NodeRequest.ADOPT)
+def test_a_node_adopted_as_done_is_validated() -> None:
+    node = requesting("garbled, done", NodeRequest.ADOPT)
     _, _, later = answer(node, pool())
-    quiet = step_at_rest(later, pool(), instant())
-    assert isinstance(quiet, Step)
-    outcome = step_at_rest(apply_step(later, quiet), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    quiet = step_of(step_at_rest(later, pool(), instant()))
+    outcome = candidate_of(step_at_rest(apply_step(later, quiet), pool(), instant()))
     assert outcome.operation is Operation.VALIDATE
 
 
-def test_adopted_it_knows_of_which_target_its_label_is() -> None:
-    applied, _, _ = answer(asking("gone, done", NodeRequest.ADOPT), pool())
+def test_adoption_finds_the_target_of_the_label() -> None:
+    applied, _, _ = answer(requesting("gone, done", NodeRequest.ADOPT), pool())
     assert applied.record is not None
     assert applied.record.target == OLD
 
 
-def test_forget_leaves_what_may_be_in_use_and_our_cordon() -> None:
+def test_forget_keeps_a_wanted_label_and_our_cordon() -> None:
     case = "the lease is garbled"
-    applied, told, later = answer(asking(case, NodeRequest.FORGET), pool())
+    applied, sent, later = answer(requesting(case, NodeRequest.FORGET), pool())
     assert applied == NodeApplyConfiguration(
         driver_label=label_of(NEW), unschedulable=True, cleared=(REQUEST_ANNOTATION,)
     )
-    assert told.message == "state, lease and record are removed"
+    assert "driver label" not in sent.message
     assert later.cordoned
     assert handle_edits(later, pool(), instant()) is None
 
 
 @pytest.mark.parametrize("request_", [NodeRequest.ADOPT, NodeRequest.FORGET])
-def test_what_others_wrote_over_ours_is_taken_away_with_it(request_: NodeRequest) -> None:
-    """Left out of an apply it would stay, and be in the way for ever."""
-    case = "garbled by somebody, who then removed the state"
-    made = asking(case, request_)
-    made = replace(
-        made,
+def test_adopt_and_forget_remove_fields_that_others_overwrote(request_: NodeRequest) -> None:
+    """A field left out of an apply would stay for ever."""
+    case = "garbled by a person, with the state removed"
+    result = requesting(case, request_)
+    result = replace(
+        result,
         state="nonsense",
         lease=MalformedAnnotation("{"),
         field_managers={
-            **made.field_managers,
+            **result.field_managers,
             NodeField.STATE: (PERSON,),
             NodeField.LEASE: (PERSON,),
         },
     )
-    _, _, later = answer(made, pool())
+    _, _, later = answer(result, pool())
     assert later.lease is None
     assert not isinstance(later.record, MalformedAnnotation)
     assert later.state == ("upgrade-required" if request_ is NodeRequest.ADOPT else "")
     assert handle_edits(later, pool(), instant()) is None
 
 
-def test_forget_gives_up_a_label_that_is_not_wanted() -> None:
-    applied, told, later = answer(asking("gone, done", NodeRequest.FORGET), pool())
+def test_forget_drops_a_label_that_is_not_wanted() -> None:
+    applied, sent, later = answer(requesting("gone, done", NodeRequest.FORGET), pool())
     assert applied == NodeApplyConfiguration(cleared=(REQUEST_ANNOTATION,))
-    assert "driver label" in told.message
+    assert "driver label" in sent.message
     assert handle_edits(later, pool(), instant()) is None
-    outcome = step_at_rest(later, pool(), instant())
-    assert isinstance(outcome, Candidate)
-    assert outcome.operation is Operation.TAKE_OVER
+    assert candidate_of(step_at_rest(later, pool(), instant())).operation is Operation.TAKE_OVER
 
 
-def test_a_state_beside_a_record_of_an_earlier_node_is_void_with_it() -> None:
-    said = record(node_uid="uid-of-earlier")
-    assert handle_edits(node(record=said, state="upgrade-done"), pool(), instant()) is None
+def test_a_state_beside_the_record_of_an_earlier_node_is_void() -> None:
+    stored = record(node_uid="uid-of-earlier")
+    assert handle_edits(node(record=stored, state="upgrade-done"), pool(), instant()) is None
+
+
+def loss_reason(view: NodeView) -> str:
+    outcome = handle_edits(view, pool(), instant())
+    return outcome.detail if isinstance(outcome, Wait) and outcome.code == "record-lost" else ""
+
+
+@pytest.mark.parametrize(
+    ("view", "why"),
+    [
+        (no_record(done()), "record"),
+        (done(record=MalformedAnnotation("not JSON")), ": not JSON"),
+        (
+            node(state="upgrade-done", field_managers={NodeField.STATE: (MANAGER,)}),
+            "record",
+        ),
+        (node(field_managers={NodeField.STATE: (MANAGER,)}), ""),
+        (node(field_managers={NodeField.DRIVER: (MANAGER,)}), ""),
+        (
+            node(lease=MalformedAnnotation("{"), field_managers={NodeField.LEASE: (MANAGER,)}),
+            "record",
+        ),
+        (
+            node(record=MalformedAnnotation("{"), field_managers={NodeField.RECORD: (MANAGER,)}),
+            ": {",
+        ),
+        (node(lease=MalformedAnnotation("{"), field_managers={NodeField.LEASE: (PERSON,)}), ""),
+        (node(lease=lease(node_uid="another"), field_managers={NodeField.LEASE: (MANAGER,)}), ""),
+        (
+            required(
+                field_managers={**required().field_managers, NodeField.RECORD: (MANAGER, PERSON)}
+            ),
+            "",
+        ),
+    ],
+)
+def test_what_shows_that_a_record_was_lost(view: NodeView, why: str) -> None:
+    reason = loss_reason(view)
+    assert why in reason
+    assert bool(reason) is bool(why)
+
+
+def test_the_record_of_an_earlier_node_is_not_a_lost_record() -> None:
+    assert loss_reason(replace(required(), uid="uid-new")) == ""
+
+
+@pytest.mark.parametrize(
+    ("highest", "slot", "uid", "begun"),
+    [
+        (TOKEN, 0, "uid-node-1", True),
+        (TOKEN - 1, 0, "uid-node-1", False),
+        (0, TOKEN, "uid-node-1", True),
+        (0, TOKEN - 1, "uid-node-1", False),
+        (0, TOKEN, "another", False),
+    ],
+)
+def test_a_report_or_slot_with_the_granted_token_shows_a_lost_record(
+    highest: int, slot: int, uid: str, *, begun: bool
+) -> None:
+    order = (slot, 1)
+    taken = replace(command(Idle(), order=order), node_uid=uid) if slot else None
+    part = component(taken, highest_order=Order(highest, 1))
+    view = node(components={"driver": part})
+    outcome = handle_edits(view, granted(pool(), view, token=TOKEN), instant())
+    assert isinstance(outcome, Wait) is begun
+
+
+def test_tokens_of_an_earlier_node_do_not_count() -> None:
+    part = component(command(Idle(), order=(TOKEN, 1)), highest_order=Order(0, 0))
+    view = done(components={"driver": part})
+    assert highest_token(view, pool()) == TOKEN
+    assert highest_token(replace(view, uid="uid-new"), pool()) == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"), [("upgrade-done", "upgrade-done"), ("", "no state")]
+)
+def test_adoption_keeps_the_state_label_as_the_cause(state: str, expected: str) -> None:
+    view = with_request(no_record(failed(target=OLD, state=state)), NodeRequest.ADOPT)
+    assert applied_by(view).record.cause.startswith(f"adopted by {PERSON} in ")
+    assert applied_by(view).record.cause.endswith(expected)
+
+
+def applied_by(view: NodeView) -> Any:
+    step = step_of(handle_edits(view, pool(), instant()))
+    (write,) = (action for action in step.actions if isinstance(action, WriteNode))
+    return write.applied

@@ -1,9 +1,19 @@
-"""Somebody edited the state label (docs/states.md#people)."""
+"""Edits of the state label (docs/states.md#people)."""
+
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import MANAGER, LeaseOwner, Operation, UpgradeState
+from libs.contracts.node import (
+    DRIVER_LABEL,
+    MANAGER,
+    STATE_LABEL,
+    LeaseOwner,
+    NodeRecord,
+    Operation,
+    UpgradeState,
+)
 from libs.rollout.at_rest import step_at_rest
 from libs.rollout.decision import Candidate, Notice, NoticeKind, Step, Wait, WriteNode
 from libs.rollout.edits import handle_edits
@@ -13,6 +23,7 @@ from tests.unit.rollout.builders import (
     NEW,
     NOW,
     OLD,
+    OPERATOR,
     PERSON,
     apply_step,
     done,
@@ -20,14 +31,17 @@ from tests.unit.rollout.builders import (
     failed,
     in_flight_node,
     instant,
+    label_of,
     lease,
     pool,
     required,
 )
+from tests.unit.rollout.edits.test_driver_label import edited as label_edited
+from tests.unit.rollout.outcomes import candidate_of, step_of, wait_of
 
 
 def edited(node: NodeView, state: str, *, by: str = PERSON) -> NodeView:
-    """As the API server shows it: who wrote last owns it; what was removed, nobody."""
+    """Return the node as the API server shows it: a removed label has no owner."""
     owners = {**node.field_managers, NodeField.STATE: (by,)}
     if not state:
         del owners[NodeField.STATE]
@@ -56,43 +70,44 @@ RETRIED = {
 
 
 @pytest.mark.parametrize("case", RETRIED)
-def test_upgrade_required_on_a_node_that_has_ended_is_a_retry(case: str) -> None:
+def test_upgrade_required_on_a_finished_node_is_a_retry(case: str) -> None:
     ended, proof = RETRIED[case]
     node = edited(ended, "upgrade-required")
     step = handle_edits(node, pool(), instant())
-    made = write(step).applied.record
-    assert made is not None
-    assert (made.state, made.asked, made.since) == ("upgrade-required", True, NOW)
-    assert made.cause == f"requested by {PERSON}"
-    assert made.evidence == proof
+    record = write(step).applied.record
+    assert record is not None
+    assert (record.state, record.asked, record.since) == ("upgrade-required", True, NOW)
+    assert record.cause.endswith(f" by {PERSON}")
+    assert record.evidence == proof
     assert write(step).applied.unschedulable is (True if ended.cordoned else None)
-    told = note(step)
-    assert (told.kind, told.manager, told.after) == (NoticeKind.REQUEST, PERSON, "upgrade-required")
+    notice = note(step)
+    assert (notice.kind, notice.manager, notice.after) == (
+        NoticeKind.REQUEST,
+        PERSON,
+        "upgrade-required",
+    )
     assert isinstance(step, Step)
     later = apply_step(node, step)
     assert handle_edits(later, pool(), instant()) is None
-    outcome = step_at_rest(later, pool(), instant())
-    assert isinstance(outcome, Candidate)
+    assert isinstance(step_at_rest(later, pool(), instant()), Candidate)
 
 
-def test_what_is_asked_for_is_done_though_the_evidence_fits() -> None:
+def test_a_requested_retry_is_done_despite_matching_evidence() -> None:
     node = edited(done(), "upgrade-required")
-    step = handle_edits(node, pool(), instant())
-    assert isinstance(step, Step)
-    outcome = step_at_rest(apply_step(node, step), pool(), instant())
-    assert isinstance(outcome, Candidate)
+    step = step_of(handle_edits(node, pool(), instant()))
+    outcome = candidate_of(step_at_rest(apply_step(node, step), pool(), instant()))
     assert outcome.operation is Operation.SAME_LABEL
 
 
-def test_a_retry_ends_a_back_off_and_forgets_restarts() -> None:
-    made = done()
-    record = current_record(made)
+def test_a_retry_ends_back_off_and_restarts() -> None:
+    view = done()
+    record = current_record(view)
     assert record is not None
     burdened = replace(
         record, back_off_until=NOW + 9, back_off_seconds=600.0, restarts=(NOW,), edits=1
     )
     step = handle_edits(
-        edited(replace(made, record=burdened), "upgrade-required"), pool(), instant()
+        edited(replace(view, record=burdened), "upgrade-required"), pool(), instant()
     )
     cleared = write(step).applied.record
     assert cleared is not None
@@ -124,7 +139,9 @@ OTHER = [
 
 
 @pytest.mark.parametrize(("name", "node", "state"), OTHER, ids=lambda one: str(one)[:24])
-def test_all_else_is_taken_back_once_and_told(name: str, node: NodeView, state: str) -> None:
+def test_any_other_edit_is_reverted_once_and_reported(
+    name: str, node: NodeView, state: str
+) -> None:
     was = current_record(node)
     assert was is not None
     touched = edited(node, state)
@@ -134,64 +151,64 @@ def test_all_else_is_taken_back_once_and_told(name: str, node: NodeView, state: 
     assert (applied.state, applied.lease) == (was.state, node.lease)
     assert applied.driver_label == node.driver_label
     assert applied.unschedulable is (True if node.cordoned else None)
-    told = note(step)
-    assert (told.kind, told.field, told.manager) == (NoticeKind.EDIT, "state", PERSON)
-    assert (told.before, told.after) == (was.state, state)
+    notice = note(step)
+    assert (notice.kind, notice.field, notice.manager) == (NoticeKind.EDIT, "state", PERSON)
+    assert (notice.before, notice.after) == (was.state, state)
     assert isinstance(step, Step)
     back = apply_step(touched, step)
     assert handle_edits(back, pool(), instant()) is None
-    again = handle_edits(edited(back, state), pool(), instant())
-    assert isinstance(again, Wait)
+    again = wait_of(handle_edits(edited(back, state), pool(), instant()))
     assert (again.code, again.until) == ("label-edited", None)
     assert PERSON in again.who
     assert handle_edits(edited(back, was.state), pool(), instant()) is None
 
 
-def test_who_removed_it_is_not_known_and_that_is_said() -> None:
+def test_a_removed_label_has_no_known_manager() -> None:
     node = replace(edited(done(), ""), last_managers={})
-    assert note(handle_edits(node, pool(), instant())).manager == "an unknown manager"
+    assert note(handle_edits(node, pool(), instant())).manager not in ("", PERSON)
 
 
-def test_a_wish_is_no_new_attempt_so_edits_count_on_until_one_begins() -> None:
-    made = done(target=OLD)
-    record = current_record(made)
+def test_a_stamp_keeps_the_edit_count() -> None:
+    view = done(target=OLD)
+    record = current_record(view)
     assert record is not None
-    step = step_at_rest(replace(made, record=replace(record, edits=1)), pool(), instant())
+    step = step_at_rest(replace(view, record=replace(record, edits=1)), pool(), instant())
     stamped = write(step).applied.record
     assert stamped is not None
     assert stamped.edits == 1
 
 
-def test_after_two_edits_a_retry_is_still_heard() -> None:
-    made = failed()
-    record = current_record(made)
+def test_a_retry_is_accepted_after_two_edits() -> None:
+    view = failed()
+    record = current_record(view)
     assert record is not None
-    twice = replace(made, record=replace(record, edits=1))
+    twice = replace(view, record=replace(record, edits=1))
     assert isinstance(handle_edits(edited(twice, "upgrade-done"), pool(), instant()), Wait)
     step = handle_edits(edited(twice, "upgrade-required"), pool(), instant())
     assert write(step).applied.state == UpgradeState.UPGRADE_REQUIRED
 
 
 @pytest.mark.parametrize("state", ["cordon-required", "upgrade-required"])
-def test_an_operator_at_work_here_is_not_fought_over_the_label(state: str) -> None:
+def test_a_live_foreign_operator_keeps_its_state_label(state: str) -> None:
     node = edited(done(), state, by="gpu-operator")
-    outcome = handle_edits(node, pool(), instant(foreign_operator="gpu-operator leads here"))
-    assert isinstance(outcome, Wait)
+    outcome = wait_of(
+        handle_edits(node, pool(), instant(foreign_operator="gpu-operator leads here"))
+    )
     assert outcome.code == "foreign-operator"
 
 
-def test_a_node_that_somebody_else_has_leased_is_his() -> None:
+def test_a_node_under_a_foreign_lease_is_left_alone() -> None:
     node = edited(done(lease=lease(owner=LeaseOwner.HUMAN)), "nonsense")
     assert handle_edits(node, pool(), instant()) is None
 
 
-def test_a_label_of_the_same_value_is_no_edit_whoever_wrote_it() -> None:
+def test_a_label_of_the_same_value_is_no_edit() -> None:
     shared = {**done().field_managers, NodeField.STATE: (MANAGER, PERSON)}
     assert handle_edits(done(field_managers=shared), pool(), instant()) is None
 
 
-def test_a_person_who_edits_label_and_cordon_of_a_leased_node_loses_both() -> None:
-    """The cordon is ours to keep while pods leave; it is put back with the same write."""
+def test_edits_of_label_and_cordon_are_reverted_together() -> None:
+    """The same write restores both."""
     node = edited(in_flight_node("wait-for-jobs-required"), "upgrade-done")
     owners = {
         field: names
@@ -200,3 +217,57 @@ def test_a_person_who_edits_label_and_cordon_of_a_leased_node_loses_both() -> No
     }
     step = handle_edits(replace(node, cordoned=False, field_managers=owners), pool(), instant())
     assert write(step).applied.unschedulable is True
+
+
+def node_at_restart(operation: Operation) -> NodeView:
+    view = in_flight_node("pod-restart-required", record={"operation": operation})
+    return (
+        view if operation is Operation.UPGRADE else replace(view, cordoned=False, field_managers={})
+    )
+
+
+def applied_by(view: NodeView) -> Any:
+    step = step_of(handle_edits(view, pool(), instant()))
+    (write,) = (action for action in step.actions if isinstance(action, WriteNode))
+    return write.applied
+
+
+def state_edited(view: NodeView, state: str, **record: object) -> NodeView:
+    assert isinstance(view.record, NodeRecord)
+    owners = {**view.field_managers, NodeField.STATE: (PERSON,)}
+    return replace(view, state=state, field_managers=owners, record=replace(view.record, **record))
+
+
+@pytest.mark.parametrize(("state", "was"), [("drain-required", "drain-required"), ("", "removed")])
+def test_a_state_edit_notice_names_the_old_and_the_restored_state(state: str, was: str) -> None:
+    step = step_of(handle_edits(state_edited(failed(), state), pool(), instant()))
+    (note,) = (action for action in step.actions if isinstance(action, Notice))
+    assert was in note.message
+    assert "upgrade-failed" in note.message
+
+
+@pytest.mark.parametrize(
+    ("state", "says"), [("drain-required", "drain-required"), ("", STATE_LABEL)]
+)
+def test_a_second_state_edit_names_the_edited_state(state: str, says: str) -> None:
+    outcome = wait_of(handle_edits(state_edited(failed(), state, edits=1), pool(), instant()))
+    assert f"{STATE_LABEL} is {state}" in outcome.detail
+    assert outcome.detail.endswith(" upgrade-failed")
+
+
+def test_a_second_edit_names_every_label_to_restore() -> None:
+    view = state_edited(node_at_restart(Operation.UPGRADE), "", edits=1)
+    outcome = wait_of(handle_edits(label_edited(view, ""), pool(), instant()))
+    for part in (STATE_LABEL, "pod-restart-required", DRIVER_LABEL, label_of(NEW)):
+        assert part in outcome.detail
+    assert outcome.who.startswith(PERSON)
+
+
+def test_a_restored_state_leaves_cordon_and_driver_label_alone() -> None:
+    bare = replace(node_at_restart(Operation.BRING_UP), driver_label=label_of(NEW))
+    assert applied_by(state_edited(bare, "")).unschedulable is None
+    theirs = {NodeField.DRIVER: (OPERATOR,)}
+    flies = state_edited(in_flight_node("drain-required"), "")
+    assert applied_by(replace(flies, field_managers=theirs)).driver_label == label_of(OLD)
+    rests = state_edited(failed(driver_label="theirs"), "")
+    assert applied_by(replace(rests, field_managers=theirs)).driver_label == ""

@@ -1,4 +1,4 @@
-"""Nodes whose driver label has moved, for the tests of what follows."""
+"""Nodes whose driver label has moved, with what follows from it."""
 
 from typing import Any
 
@@ -20,15 +20,8 @@ from tests.unit.rollout.builders import (
     instant,
     pool,
 )
-from tests.unit.rollout.in_flight.step_runner import (
-    TOKEN,
-    in_flight,
-    record_in,
-    run_step,
-    slot_writes,
-    step_of,
-    with_results,
-)
+from tests.unit.rollout.in_flight.step_runner import TOKEN, in_flight, run_step, with_results
+from tests.unit.rollout.outcomes import record_in, slot_writes, step_of
 
 S = UpgradeState
 QUIET = ("plugin", "telemetry", "discovery", "validator")
@@ -37,14 +30,12 @@ END = NOW - 60 + 1800
 
 
 def quiet_components(order: tuple[int, int] = (TOKEN, 1)) -> dict[str, Any]:
-    """The driver agent as it was before, the others quiesced."""
     proven = component(command(Idle(), order=(7, 2)))
     parts = {name: component(command(Quiesce(), order=order)) for name in QUIET}
     return {"driver": proven, **parts}
 
 
 def restarting(*pods: DriverPod, record: dict[str, Any] | None = None, **changes: Any) -> NodeView:
-    """The label has moved; the components are quiet."""
     shown: dict[str, Any] = {
         "driver_pods": pods,
         "components": quiet_components(),
@@ -62,13 +53,13 @@ def outcome_of(
 
 
 def swapping(*pods: DriverPod, **changes: Any) -> NodeView:
-    """The swap is in the slot."""
+    """Return the node after its swap was written."""
     view = restarting(*pods, **changes)
     return run_step(view, step_of(outcome_of(view)))
 
 
 def failing_with(outcome: NodeOutcome, view: NodeView, at: float = NOW) -> NodeRecord:
-    """The record of the failure that begins here, when the driver agent has answered."""
+    """Carry the failure that begins here to its end; return the record."""
     step = step_of(outcome)
     assert slot_writes(step) == {"driver": Idle()}
     assert record_in(step).state == S.POD_RESTART_REQUIRED

@@ -1,6 +1,6 @@
-"""Carries steps out on a view of one node, and lets its machine answer as one that works does.
+"""Runs steps on a view of one node, and simulates the answers of its machine.
 
-Nothing here decides. `carried` is the API server and the bus; `reacted` the cluster and the agents.
+`run_step` stands for the API server and the bus, `react` for the cluster and the agents.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,22 +10,9 @@ from msgspec.structs import replace
 
 from libs.contracts.commands import CommandKind, Idle, Install, Quiesce, Swap, Validate
 from libs.contracts.facts import Gate, LoadedDriver
-from libs.contracts.node import (
-    NodeRecord,
-    UpgradeState,
-)
+from libs.contracts.node import NodeRecord, UpgradeState
 from libs.contracts.reports import Progress
-from libs.rollout.decision import (
-    Candidate,
-    DeleteDriverPod,
-    EvictPods,
-    NodeOutcome,
-    Notice,
-    Step,
-    Wait,
-    WriteNode,
-    WriteSlot,
-)
+from libs.rollout.decision import Candidate, DeleteDriverPod, EvictPods, Step, WriteNode, WriteSlot
 from libs.rollout.in_flight import step_in_flight
 from libs.rollout.views.fleet import Instant
 from libs.rollout.views.machine import Component, DriverPod, EvictionExemption, PodEviction
@@ -41,71 +28,28 @@ from tests.unit.rollout.builders import (
     in_flight_node,
     instant,
     lease,
+    slot_in,
 )
 
 TOKEN = 8
-"""Of the leases here: above the one under which the slots were told to idle."""
+"""Newer than the lease under which the slots were idled."""
 
 
 def in_flight(
     state: UpgradeState, *, record: Mapping[str, Any] | None = None, **changes: Any
 ) -> NodeView:
-    """A node in this state under a lease that is newer than what its slots say."""
+    """Return a node in this state under a lease newer than its slots."""
     held = lease(token=TOKEN)
     old = None if state in STARTED else evidence(OLD)
-    said = {"token": TOKEN, "evidence": old, **(record or {})}
-    view = in_flight_node(state, record=said, **changes)
+    fields = {"token": TOKEN, "evidence": old, **(record or {})}
+    view = in_flight_node(state, record=fields, **changes)
     return replace(view, lease=replace(held, since=NOW - 60))
-
-
-def step_of(outcome: NodeOutcome) -> Step:
-    """The outcome, which is a step."""
-    assert isinstance(outcome, Step), outcome
-    return outcome
-
-
-def wait_of(outcome: NodeOutcome) -> Wait:
-    """What it waits for: an outcome that does nothing."""
-    if isinstance(outcome, Step):
-        assert not outcome.actions, outcome
-        outcome = outcome.wait
-    assert isinstance(outcome, Wait), outcome
-    return outcome
-
-
-def node_write(outcome: NodeOutcome) -> WriteNode:
-    """The one write to the Node in a step."""
-    (write,) = (action for action in step_of(outcome).actions if isinstance(action, WriteNode))
-    return write
-
-
-def record_in(outcome: NodeOutcome) -> NodeRecord:
-    """The record that is written."""
-    record = node_write(outcome).applied.record
-    assert record is not None
-    return record
-
-
-def slot_writes(outcome: NodeOutcome) -> dict[str, object]:
-    """What slots are told, by component."""
-    actions = step_of(outcome).actions
-    return {
-        action.component: action.command.open()
-        for action in actions
-        if isinstance(action, WriteSlot)
-    }
-
-
-def notices_in(outcome: NodeOutcome) -> list[Notice]:
-    """What is told beside."""
-    return [action for action in step_of(outcome).actions if isinstance(action, Notice)]
 
 
 # The API server and the bus.
 
 
 def run_step(node: NodeView, step: Step) -> NodeView:
-    """The node after all of a step's actions."""
     for action in step.actions:
         match action:
             case WriteNode() | WriteSlot():
@@ -128,14 +72,12 @@ def run_step(node: NodeView, step: Step) -> NodeView:
 
 
 def with_component(node: NodeView, name: str, component: Component) -> NodeView:
-    """The node with one of its components changed."""
     return replace(node, components={**node.components, name: component})
 
 
 def with_results(
     node: NodeView, *names: str, outcome: str = "done", code: str = "", message: str = ""
 ) -> NodeView:
-    """The ops in these slots have ended."""
     for name in names:
         component = node.components[name]
         assert component.slot is not None
@@ -147,7 +89,6 @@ def with_results(
 
 
 def at_phase(node: NodeView, name: str, phase: str, detail: str = "") -> NodeView:
-    """The op in this slot is under way."""
     component = node.components[name]
     slot = component.slot
     assert slot is not None
@@ -165,7 +106,6 @@ def at_phase(node: NodeView, name: str, phase: str, detail: str = "") -> NodeVie
 
 
 def silenced(node: NodeView, *names: str) -> NodeView:
-    """These components have not been heard of for long."""
     for name in names:
         component = replace(node.components[name], last_beat=NOW - 1000, silent_at=NOW - 800)
         node = with_component(node, name, component)
@@ -173,7 +113,6 @@ def silenced(node: NodeView, *names: str) -> NodeView:
 
 
 def with_beats(node: NodeView, at: float) -> NodeView:
-    """All components beat now."""
     components = {
         name: replace(component, last_beat=at, silent_at=at + 180)
         for name, component in node.components.items()
@@ -182,8 +121,7 @@ def with_beats(node: NodeView, at: float) -> NodeView:
 
 
 def new_pod(node: NodeView, at: float = NOW, **changes: object) -> DriverPod:
-    """A driver pod of the node's label, made by its DaemonSet."""
-    made = DriverPod(
+    result = DriverPod(
         namespace="gpu-operator",
         name=f"driver-{node.name}-{int(at)}",
         uid=f"pod-{node.driver_label}-{at:.0f}-{node.boot_id}",
@@ -191,14 +129,14 @@ def new_pod(node: NodeView, at: float = NOW, **changes: object) -> DriverPod:
         ready=True,
         started=at,
     )
-    return replace(made, **changes)
+    return replace(result, **changes)
 
 
-# The cluster and the agents, all well.
+# The cluster and the agents, all healthy.
 
 
 def react(node: NodeView, now: Instant) -> NodeView:
-    """The node a while later: whoever was asked for something has done it."""
+    """Return the node a while later: every request has been fulfilled."""
     node = with_beats(replace(node, cordon_taint=node.cordoned), now.at)
     gone = {job.uid for job in node.evictions}
     paused = isinstance(node.record, NodeRecord) and node.record.paused
@@ -238,8 +176,7 @@ def _swapped(node: NodeView, label: str, now: Instant) -> NodeView:
     if not label:
         return replace(node, loaded=None, gate=Gate(), driver_pods=())
     loaded = LoadedDriver(version="580.99", loaded_at=now.at)
-    slot = node.components["driver"].slot
-    assert slot is not None
+    slot = slot_in(node, "driver")
     if slot.kind == CommandKind.INSTALL:
         return replace(node, loaded=loaded, driver_pods=())
     pod = new_pod(node, now.at)
@@ -248,14 +185,12 @@ def _swapped(node: NodeView, label: str, now: Instant) -> NodeView:
 
 
 def proof(node: NodeView, at: float, **changes: object) -> NodeView:
-    """The validator's proof about what the node runs, for the op in its slot."""
-    slot = node.components["validator"].slot
-    assert slot is not None
+    slot = slot_in(node, "validator")
     pod = next(iter(node.driver_pods), None)
     started = node.loaded.loaded_at if node.loaded is not None else 0.0
     if pod is not None and pod.started is not None:
         started = pod.started
-    made = evidence(
+    result = evidence(
         node=node.name,
         token=slot.token,
         op=slot.op,
@@ -266,7 +201,7 @@ def proof(node: NodeView, at: float, **changes: object) -> NodeView:
         driver_started=started,
         at=at,
     )
-    return replace(node, evidence=replace(made, **changes))
+    return replace(node, evidence=replace(result, **changes))
 
 
 def _validated(node: NodeView, body: Validate, now: Instant) -> NodeView:
@@ -283,7 +218,7 @@ def run_upgrade(
     each: float = 2.0,
     meanwhile: Callable[[NodeView], NodeView] | None = None,
 ) -> tuple[NodeView, list[Step]]:
-    """Decide, carry out, react, until the lease is gone; the steps that did anything."""
+    """Decide, run and react until the lease is gone; return the steps with actions."""
     steps: list[Step] = []
     for _ in range(most):
         outcome = step_in_flight(node, pool, instant(at))
@@ -301,7 +236,6 @@ def run_upgrade(
 
 
 def written_states(steps: list[Step]) -> list[str]:
-    """The states that were written, in order."""
     return [
         action.applied.state
         for step in steps

@@ -1,6 +1,6 @@
-"""Whole lives of leases among agents that fail, machines that reboot, and people who interfere.
+"""Upgrades disturbed at random by failing agents, reboots and people.
 
-Each story is drawn by chance; what holds for every look is asked at every look, and each ends.
+Invariants are checked at every step, and every lease ends.
 """
 
 from random import Random
@@ -76,7 +76,7 @@ def driver_restarts(view: NodeView, at: float) -> NodeView:
     )
 
 
-def pod_made_anew(view: NodeView, at: float) -> NodeView:
+def driver_pod_recreated(view: NodeView, at: float) -> NodeView:
     pods = [pod for pod in view.driver_pods if not pod.deleting and pod.ready]
     if not pods or not view.driver_label:
         return view
@@ -85,7 +85,7 @@ def pod_made_anew(view: NodeView, at: float) -> NodeView:
     return replace(view, driver_pods=(pod,), gate=gate)
 
 
-def agents_fail(view: NodeView, chance: Random) -> NodeView:
+def agent_fails(view: NodeView, chance: Random) -> NodeView:
     name = chance.choice(sorted(view.components))
     slot = view.components[name].slot
     if slot is None or view.components[name].result_of(slot.order) is not None:
@@ -96,7 +96,7 @@ def agents_fail(view: NodeView, chance: Random) -> NodeView:
     return with_results(view, name, outcome="failed", code=code, message="python (pid 12)")
 
 
-def unloading(view: NodeView) -> NodeView:
+def unload_blocked(view: NodeView) -> NodeView:
     driver = view.components["driver"]
     slot = driver.slot
     if (
@@ -108,8 +108,7 @@ def unloading(view: NodeView) -> NodeView:
     return at_phase(view, "driver", "unload", "pid 12 holds nvidia0")
 
 
-def happens(view: NodeView, chance: Random, at: float, *, well: int) -> NodeView:
-    """Something: what is to happen, or anything else."""
+def next_event(view: NodeView, chance: Random, at: float, *, well: int) -> NodeView:
     match chance.choices(range(9), weights=[well, 12, 4, 4, 3, 4, 3, 3, 3])[0]:
         case 0:
             return react(view, instant(at))
@@ -120,33 +119,33 @@ def happens(view: NodeView, chance: Random, at: float, *, well: int) -> NodeView
         case 3:
             return driver_restarts(view, at)
         case 4:
-            return pod_made_anew(view, at)
+            return driver_pod_recreated(view, at)
         case 5:
-            return agents_fail(view, chance)
+            return agent_fails(view, chance)
         case 6:
             return silenced(view, chance.choice(sorted(view.components)))
         case 7:
             return replace(view, cordoned=False, cordon_taint=False)
         case _:
-            return unloading(view)
+            return unload_blocked(view)
 
 
-def asked_of(before: NodeView, outcome: Step) -> None:
-    """What holds for every step."""
+def check_step(before: NodeView, outcome: Step) -> None:
+    """Check what holds for every step."""
     record = before.record
     assert isinstance(record, NodeRecord)
     for action in outcome.actions:
         if isinstance(action, WriteSlot):
             slot = before.components[action.component].slot
-            told = action.command
-            assert slot is None or told.order >= slot.order
-            if told.kind == "swap" and (slot is None or told.order != slot.order):
+            sent = action.command
+            assert slot is None or sent.order >= slot.order
+            if sent.kind == "swap" and (slot is None or sent.order != slot.order):
                 assert not any(is_old_pod(record, pod) for pod in before.driver_pods)
         if isinstance(action, WriteNode):
-            _asked_of_write(before, record, action)
+            _check_node_write(before, record, action)
 
 
-def _asked_of_write(before: NodeView, record: NodeRecord, action: WriteNode) -> None:
+def _check_node_write(before: NodeView, record: NodeRecord, action: WriteNode) -> None:
     applied = action.applied
     if applied.state == UpgradeState.UPGRADE_DONE:
         evidence = applied.record.evidence if applied.record is not None else None
@@ -161,27 +160,26 @@ def _asked_of_write(before: NodeView, record: NodeRecord, action: WriteNode) -> 
     if applied.state == UpgradeState.UPGRADE_FAILED:
         driver = before.components["driver"]
         changed = record.started or record.operation is Operation.VALIDATE
-        told = driver.slot is not None and driver.slot.open() == Idle()
-        assert not changed or told
+        sent = driver.slot is not None and driver.slot.open() == Idle()
+        assert not changed or sent
         assert applied.record is not None
         assert applied.record.cause
     if applied.lease is None and applied.unschedulable is None:
         assert record.operation is not None
 
 
-def lived(operation: Operation, chance: Random, where: PoolView) -> NodeView:
-    """The node at the end of a lease's life."""
+def run_lease(operation: Operation, chance: Random, where: PoolView) -> NodeView:
     view, where, _ = begun(STARTS[operation], where, operation)
     at, outcome, well = NOW + 2, None, chance.choice([10, 60])
     for _ in range(400):
         outcome = look(view, where, instant(at))
         assert isinstance(outcome, Step | Wait)
         if isinstance(outcome, Step) and outcome.actions:
-            asked_of(view, outcome)
+            check_step(view, outcome)
             view = run_step(view, outcome)
             if view.lease is None:
                 return view
-        view = happens(view, chance, at, well=well)
+        view = next_event(view, chance, at, well=well)
         at += chance.choice([0.5, 2.0, 10.0, 60.0])
     raise AssertionError(f"{view.state} after {at - NOW:.0f} s: {outcome}")
 
@@ -197,7 +195,7 @@ def test_every_lease_ends_whatever_happens(operation: Operation) -> None:
         waits = WaitForCompletion(pod_selector="x=y", timeout_seconds=60)
         drain = Drain(enable=chance.random() < 0.5)
         where = pool(upgrade={"wait_for_completion": waits, "drain": drain})
-        view = lived(operation, chance, where)
+        view = run_lease(operation, chance, where)
         seen.add(view.state)
     good = "" if operation is Operation.REMOVE else UpgradeState.UPGRADE_DONE
     assert {good, UpgradeState.UPGRADE_FAILED} <= seen <= {*ENDS, good}

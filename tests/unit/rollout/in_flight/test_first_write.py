@@ -1,4 +1,4 @@
-"""The first write of each operation, and why one that has a place is not begun."""
+"""The first write of each operation, and why a granted node does not begin."""
 
 from typing import Any
 
@@ -41,17 +41,18 @@ from tests.unit.rollout.builders import (
     node,
     pool,
     required,
+    with_record,
     without_driver,
 )
-from tests.unit.rollout.in_flight.step_runner import node_write, notices_in, record_in, wait_of
 from tests.unit.rollout.in_flight.test_whole_upgrades import candidate
+from tests.unit.rollout.outcomes import node_write, notices_in, record_in, wait_of
 
 JOB = WorkloadPod(namespace="ml", name="train", uid="u0", gpu=True, job=True)
 SELECTS = {"wait_for_completion": WaitForCompletion(pod_selector="kind=job", timeout_seconds=600)}
 S = UpgradeState
 
 
-def first(
+def first_write(
     view: NodeView,
     where: PoolView | None = None,
     operation: Operation = Operation.UPGRADE,
@@ -89,25 +90,15 @@ def first(
             True,
             1800,
         ),
-        (
-            without_driver(node(pods=())),
-            Operation.BRING_UP,
-            S.POD_RESTART_REQUIRED,
-            None,
-            1800,
-        ),
+        (without_driver(node(pods=())), Operation.BRING_UP, S.POD_RESTART_REQUIRED, None, 1800),
         (done(), Operation.VALIDATE, S.VALIDATION_REQUIRED, None, 600),
         (failed(), Operation.VALIDATE, S.VALIDATION_REQUIRED, True, 600),
     ],
 )
 def test_where_each_operation_begins(
-    view: NodeView,
-    operation: Operation,
-    state: UpgradeState,
-    cordon: bool | None,
-    deadline: float,
+    view: NodeView, operation: Operation, state: UpgradeState, cordon: bool | None, deadline: float
 ) -> None:
-    write = node_write(first(view, operation=operation))
+    write = node_write(first_write(view, operation=operation))
     applied, record = write.applied, write.applied.record
     assert record is not None
     assert (applied.state, record.state, applied.unschedulable) == (state, state, cordon)
@@ -126,18 +117,18 @@ def test_where_each_operation_begins(
     assert record.paused == (state == S.POD_DELETION_REQUIRED)
 
 
-def test_a_gate_that_let_somebody_in_is_no_shut_gate() -> None:
+def test_only_a_shut_gate_skips_the_eviction() -> None:
     crashed = replace(without_driver(required(pods=())), gate=Gate(admitted_pod_uid="p"))
-    assert record_in(first(crashed)).state == S.POD_DELETION_REQUIRED
+    assert record_in(first_write(crashed)).state == S.POD_DELETION_REQUIRED
     unkept = replace(without_driver(required(pods=())), gate=None)
-    assert record_in(first(unkept)).state == S.POD_RESTART_REQUIRED
+    assert record_in(first_write(unkept)).state == S.POD_RESTART_REQUIRED
     loaded = replace(required(pods=()), gate=Gate())
-    assert record_in(first(loaded)).state == S.POD_DELETION_REQUIRED
+    assert record_in(first_write(loaded)).state == S.POD_DELETION_REQUIRED
     for operation in (Operation.TAKE_OVER, Operation.REMOVE):
         bare = without_driver(done(excluded=True, pods=()))
-        assert record_in(first(bare, operation=operation)).state == S.POD_DELETION_REQUIRED
+        assert record_in(first_write(bare, operation=operation)).state == S.POD_DELETION_REQUIRED
     unseen = replace(without_driver(required(pods=())), modules_reported=False)
-    assert record_in(first(unseen)).state == S.POD_DELETION_REQUIRED
+    assert record_in(first_write(unseen)).state == S.POD_DELETION_REQUIRED
 
 
 @pytest.mark.parametrize(
@@ -154,10 +145,10 @@ def test_a_gate_that_let_somebody_in_is_no_shut_gate() -> None:
         (done(), Operation.VALIDATE, {"place": {"validates": False}}, WaitCode.BUDGET),
     ],
 )
-def test_why_a_place_is_not_used(
+def test_why_a_grant_is_not_used(
     view: NodeView, operation: Operation, options: dict[str, Any], code: WaitCode
 ) -> None:
-    assert wait_of(first(view, operation=operation, **options)).code == code
+    assert wait_of(first_write(view, operation=operation, **options)).code == code
 
 
 @pytest.mark.parametrize(
@@ -170,13 +161,13 @@ def test_why_a_place_is_not_used(
         (Operation.UPGRADE, {"ages": {"pods": 89.0}}),
     ],
 )
-def test_what_holds_nobody_up(operation: Operation, options: dict[str, Any]) -> None:
+def test_what_does_not_hold_a_start_up(operation: Operation, options: dict[str, Any]) -> None:
     view = without_driver(node()) if operation is Operation.BRING_UP else done(excluded=True)
-    assert node_write(first(view, operation=operation, **options)).applied.lease is not None
+    assert node_write(first_write(view, operation=operation, **options)).applied.lease is not None
 
 
 @pytest.mark.parametrize(
-    ("cordoned", "owners", "before", "said"),
+    ("cordoned", "owners", "before", "expected"),
     [
         (False, (), False, False),
         (True, ("kubectl",), False, True),
@@ -186,26 +177,26 @@ def test_what_holds_nobody_up(operation: Operation, options: dict[str, Any]) -> 
         (True, (MANAGER,), True, True),
     ],
 )
-def test_whose_cordon_it_was_is_written_down_for_the_way_back(
-    cordoned: bool, owners: tuple[str, ...], before: bool, said: bool
+def test_an_earlier_cordon_is_recorded_for_the_release(
+    cordoned: bool, owners: tuple[str, ...], before: bool, expected: bool
 ) -> None:
     view = required(cordoned=cordoned, initially_cordoned=before)
     view = replace(view, field_managers={**view.field_managers, NodeField.CORDON: owners})
-    assert node_write(first(view)).applied.initially_cordoned == said
+    assert node_write(first_write(view)).applied.initially_cordoned == expected
 
 
-def test_what_people_asked_for_is_cleared_by_the_start_that_does_it() -> None:
-    step = first(required(request=NodeRequest.WITHOUT_PREFLIGHT, requested=True))
+def test_a_start_clears_the_requests_that_it_fulfils() -> None:
+    step = first_write(required(request=NodeRequest.WITHOUT_PREFLIGHT, requested=True))
     assert node_write(step).applied.cleared == (REQUEST_ANNOTATION, REQUESTED_ANNOTATION)
     assert [note.kind for note in notices_in(step)] == [NoticeKind.REQUEST, NoticeKind.REQUEST]
 
 
-def test_a_driver_that_waits_for_our_leave_gets_it_with_the_label() -> None:
+def test_a_restart_clears_safe_load_with_the_label() -> None:
     waiting = required(target=NEW, safe_load=True)
-    assert node_write(first(waiting, operation=Operation.RESTART)).applied.cleared == (
+    assert node_write(first_write(waiting, operation=Operation.RESTART)).applied.cleared == (
         SAFE_LOAD_ANNOTATION,
     )
-    assert node_write(first(waiting)).applied.cleared == ()
+    assert node_write(first_write(waiting)).applied.cleared == ()
 
 
 @pytest.mark.parametrize(
@@ -221,42 +212,42 @@ def test_attempts_are_counted_for_one_target(
     target: str, attempt: int, operation: Operation, then: int
 ) -> None:
     view = failed()
-    assert isinstance(view.record, NodeRecord)
-    had = replace(view.record, target=target, attempt=attempt, edits=1)
-    record = record_in(first(replace(view, record=had), operation=operation))
+    record = record_in(
+        first_write(with_record(view, target=target, attempt=attempt, edits=1), operation=operation)
+    )
     assert (record.attempt, record.edits) == (then, 0)
 
 
-def test_a_validation_that_is_all_there_is_to_an_upgrade_is_an_attempt() -> None:
-    assert record_in(first(required(target=NEW), operation=Operation.VALIDATE)).attempt == 1
+def test_a_validation_that_is_the_whole_upgrade_is_an_attempt() -> None:
+    assert record_in(first_write(required(target=NEW), operation=Operation.VALIDATE)).attempt == 1
     view = required(target=NEW)
-    assert isinstance(view.record, NodeRecord)
-    view = replace(view, record=replace(view.record, attempt=1))
-    assert record_in(first(view, operation=Operation.VALIDATE)).attempt == 2
-    assert record_in(first(done(), operation=Operation.VALIDATE)).attempt == 0
+    view = with_record(view, attempt=1)
+    assert record_in(first_write(view, operation=Operation.VALIDATE)).attempt == 2
+    assert record_in(first_write(done(), operation=Operation.VALIDATE)).attempt == 0
     untouched = node(pods=())
-    assert record_in(first(untouched, operation=Operation.VALIDATE)).attempt == 1
+    assert record_in(first_write(untouched, operation=Operation.VALIDATE)).attempt == 1
 
 
 @pytest.mark.parametrize(("target", "kept"), [(NEW, 1200.0), (OLD, 0.0)])
-def test_a_back_off_goes_on_doubling_for_the_same_target_alone(target: str, kept: float) -> None:
+def test_a_back_off_keeps_doubling_for_the_same_target_only(target: str, kept: float) -> None:
     view = required()
-    assert isinstance(view.record, NodeRecord)
-    had = replace(view.record, target=target, back_off_seconds=1200.0, back_off_until=NOW - 1)
-    record = record_in(first(replace(view, record=had)))
+    record = record_in(
+        first_write(
+            with_record(view, target=target, back_off_seconds=1200.0, back_off_until=NOW - 1)
+        )
+    )
     assert (record.back_off_seconds, record.back_off_until) == (kept, 0.0)
 
 
-def test_the_proof_of_what_still_runs_is_kept_until_the_label_moves() -> None:
-    assert record_in(first(required())).evidence == evidence(OLD)
-    assert record_in(first(required(), operation=Operation.RESTART)).evidence is None
+def test_the_proof_is_kept_until_the_label_moves() -> None:
+    assert record_in(first_write(required())).evidence == evidence(OLD)
+    assert record_in(first_write(required(), operation=Operation.RESTART)).evidence is None
 
 
-def test_validating_a_failed_node_again_names_the_run_of_its_driver() -> None:
+def test_revalidating_a_failed_node_records_its_driver_run() -> None:
     view = failed()
-    assert isinstance(view.record, NodeRecord)
-    view = replace(view, record=replace(view.record, revalidated=""))
-    record = record_in(first(view, operation=Operation.VALIDATE))
+    view = with_record(view, revalidated="")
+    record = record_in(first_write(view, operation=Operation.VALIDATE))
     assert record.revalidated == view.driver_pods[0].instance
     assert record.outside
 
@@ -269,26 +260,25 @@ def test_validating_a_failed_node_again_names_the_run_of_its_driver() -> None:
         (failed(driver_pods=()), Operation.VALIDATE),
     ],
 )
-def test_nothing_else_counts_as_validated_again(view: NodeView, operation: Operation) -> None:
-    assert isinstance(view.record, NodeRecord)
-    view = replace(view, record=replace(view.record, revalidated="before"))
-    assert record_in(first(view, operation=operation)).revalidated == "before"
+def test_other_starts_keep_the_recorded_revalidation(view: NodeView, operation: Operation) -> None:
+    view = with_record(view, revalidated="before")
+    assert record_in(first_write(view, operation=operation)).revalidated == "before"
 
 
-def test_what_is_known_of_the_node_survives_the_start() -> None:
+def test_a_start_keeps_what_the_record_knows() -> None:
     view = required()
     assert isinstance(view.record, NodeRecord)
     had = replace(view.record, asked=True, cordon_adopted=True, restarts=(1.0,), cause="asked for")
     shared = {**view.field_managers, NodeField.CORDON: (MANAGER, OPERATOR)}
-    record = record_in(first(replace(view, record=had, cordoned=True, field_managers=shared)))
+    record = record_in(first_write(replace(view, record=had, cordoned=True, field_managers=shared)))
     assert (record.asked, record.cordon_adopted, record.restarts) == (True, True, (1.0,))
     assert (record.cause, record.label_before) == ("asked for", label_of(OLD))
 
 
-def test_a_driver_that_was_there_before_us_stays_when_its_node_goes() -> None:
+def test_a_pre_installed_driver_stays_when_its_node_leaves() -> None:
     view = replace(done(excluded=True), driver_pods=())
     where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    applied = node_write(first(view, where, Operation.REMOVE)).applied
+    applied = node_write(first_write(view, where, Operation.REMOVE)).applied
     assert (applied.state, applied.driver_label, applied.record, applied.lease) == (
         "",
         "",
@@ -297,32 +287,29 @@ def test_a_driver_that_was_there_before_us_stays_when_its_node_goes() -> None:
     )
 
 
-def test_a_driver_whose_pod_is_gone_is_removed_all_the_same() -> None:
+def test_a_driver_without_a_pod_is_removed_too() -> None:
     view = replace(done(excluded=True), driver_pods=())
-    assert node_write(first(view, operation=Operation.REMOVE)).applied.lease is not None
+    assert node_write(first_write(view, operation=Operation.REMOVE)).applied.lease is not None
 
 
-def test_a_pre_installed_driver_that_we_know_is_validated_again_like_any_other() -> None:
+def test_a_known_pre_installed_driver_is_validated_again() -> None:
     view = replace(done(), driver_pods=())
     where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    assert record_in(first(view, where, Operation.VALIDATE)).state == S.VALIDATION_REQUIRED
+    assert record_in(first_write(view, where, Operation.VALIDATE)).state == S.VALIDATION_REQUIRED
 
 
 @pytest.mark.parametrize(
     "view", [done(excluded=True), replace(done(OLD, excluded=True), driver_label="another")]
 )
-def test_a_driver_that_we_brought_is_removed_though_the_pool_has_become_pre_installed(
-    view: NodeView,
-) -> None:
+def test_a_driver_of_ours_is_removed_from_a_pre_installed_pool(view: NodeView) -> None:
     where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
-    assert node_write(first(view, where, Operation.REMOVE)).applied.lease is not None
+    assert node_write(first_write(view, where, Operation.REMOVE)).applied.lease is not None
 
 
-def test_a_record_of_another_node_of_that_name_is_void() -> None:
+def test_the_record_of_an_earlier_node_is_void() -> None:
     view = done()
-    assert isinstance(view.record, NodeRecord)
-    view = replace(view, record=replace(view.record, node_uid="another", attempt=5, token=99))
-    record = record_in(first(view, operation=Operation.TAKE_OVER))
+    view = with_record(view, node_uid="another", attempt=5, token=99)
+    record = record_in(first_write(view, operation=Operation.TAKE_OVER))
     assert (record.node_uid, record.attempt, record.evidence) == (view.uid, 1, None)
 
 
@@ -335,8 +322,46 @@ def test_a_record_of_another_node_of_that_name_is_void() -> None:
         (False, (MANAGER,), False),
     ],
 )
-def test_who_was_left_under_our_cordon_without_a_record_keeps_it_until_it_is_proven(
+def test_a_node_under_our_cordon_without_a_record_is_unproven(
     cordoned: bool, owners: tuple[str, ...], unproven: bool
 ) -> None:
     view = node(cordoned=cordoned, field_managers={NodeField.CORDON: owners}, pods=())
-    assert record_in(first(view, operation=Operation.TAKE_OVER)).unproven is unproven
+    assert record_in(first_write(view, operation=Operation.TAKE_OVER)).unproven is unproven
+
+
+def test_a_grant_for_another_target_is_not_used() -> None:
+    assert "none" in wait_of(first_write(required(), place={"target": ""})).detail
+    assert "other" in wait_of(first_write(required(), place={"target": "other"})).detail
+
+
+def test_only_an_operation_that_cordons_records_an_earlier_cordon() -> None:
+    cordoned = replace(done(), cordoned=True, field_managers={NodeField.CORDON: (PERSON,)})
+    for operation, text in ((Operation.UPGRADE, True), (Operation.VALIDATE, False)):
+        applied = node_write(first_write(cordoned, operation=operation)).applied
+        assert applied.initially_cordoned is text
+
+
+@pytest.mark.parametrize("adopted", [True, False])
+def test_a_pre_installed_node_is_released_with_its_adopted_cordon(*, adopted: bool) -> None:
+    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    view = with_record(
+        replace(done(excluded=True), driver_pods=(), cordoned=True), cordon_adopted=adopted
+    )
+    view = replace(
+        view, field_managers={**view.field_managers, NodeField.CORDON: (MANAGER, OPERATOR)}
+    )
+    applied = node_write(first_write(view, where, Operation.REMOVE)).applied
+    assert (applied.lease, applied.unschedulable) == (None, False if adopted else None)
+
+
+def test_a_pre_installed_node_without_a_record_is_released() -> None:
+    where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
+    view = replace(done(excluded=True), driver_pods=(), record=None)
+    applied = node_write(first_write(view, where, Operation.REMOVE)).applied
+    assert (applied.lease, applied.unschedulable) == (None, None)
+
+
+def test_a_driver_under_an_unknown_label_is_removed() -> None:
+    where = replace(pool(targets=(NEW,)), method=InstallMethod.PRE_INSTALLED)
+    view = replace(done(excluded=True), driver_pods=(), driver_label="unknown")
+    assert node_write(first_write(view, where, Operation.REMOVE)).applied.lease is not None

@@ -1,4 +1,4 @@
-"""Halts, edited policies, reboots, freezes and outages of a lease under way."""
+"""Halts, edited policies, reboots, freezes and bus outages during a lease."""
 
 from typing import Any
 
@@ -8,8 +8,10 @@ from msgspec.structs import replace
 from libs.contracts.commands import Idle, Order, Quiesce, Swap, Validate
 from libs.contracts.node import LeaseOwner, NodeLease, NodeRecord, Operation, UpgradeState
 from libs.contracts.waits import WaitCode
+from libs.policy.wanted import InstallMethod
 from libs.rollout.decision import NodeOutcome
 from libs.rollout.in_flight import step_in_flight
+from libs.rollout.views.machine import WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.builders import (
@@ -23,25 +25,28 @@ from tests.unit.rollout.builders import (
     instant,
     label_of,
     pool,
+    slot_in,
     with_build,
+    with_record,
+    without_component,
     without_driver,
 )
-from tests.unit.rollout.in_flight.builders import END, WAITS_AT_GATE, restarting, swapping
+from tests.unit.rollout.in_flight.builders import END, QUIET, WAITS_AT_GATE, restarting, swapping
 from tests.unit.rollout.in_flight.step_runner import (
     TOKEN,
     at_phase,
     in_flight,
-    node_write,
     proof,
-    record_in,
     run_step,
-    slot_writes,
-    step_of,
-    wait_of,
+    silenced,
     with_beats,
     with_results,
 )
-from tests.unit.rollout.in_flight.test_validation import QUIET, ready, validating
+from tests.unit.rollout.in_flight.test_driver_restart_ends import removal
+from tests.unit.rollout.in_flight.test_lease_end import outcome_of as ends
+from tests.unit.rollout.in_flight.test_lease_end import quieted
+from tests.unit.rollout.in_flight.test_validation import ready, validating
+from tests.unit.rollout.outcomes import node_write, record_in, slot_writes, step_of, wait_of
 
 S = UpgradeState
 THIRD = "target-third"
@@ -49,7 +54,6 @@ KERNEL_6_9 = "ubuntu24.04-6.9"
 
 
 def wide() -> PoolView:
-    """Builds of three targets for two variants."""
     return pool(targets=(OLD, NEW, THIRD), variants=(VARIANT, KERNEL_6_9))
 
 
@@ -73,10 +77,10 @@ def test_before_the_start_a_halt_releases_unchanged(state: UpgradeState) -> None
     record = record_in(step)
     assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
     assert record.evidence == evidence(OLD)
-    assert step_of(step).because == "released unchanged: halted: 3 failed"
+    assert step_of(step).because.endswith("halted: 3 failed")
 
 
-def test_before_the_start_the_new_target_is_taken_that_was_granted() -> None:
+def test_before_the_start_a_granted_new_target_is_taken() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"back_off_seconds": 600.0, "attempt": 2})
     where = granted(wide(), view, target=THIRD, outside=True)
     step = outcome_of(view, where)
@@ -95,14 +99,14 @@ def test_before_the_start_the_new_target_is_taken_that_was_granted() -> None:
     assert record_in(outcome_of(after, granted(wide(), after, target=THIRD))).target == THIRD
 
 
-def test_when_what_it_runs_is_wanted_again_it_is_released_unchanged() -> None:
+def test_a_node_already_on_the_wanted_target_is_released() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
     record = record_in(outcome_of(view, granted(wide(), view, target=OLD)))
     assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
 
 
 @pytest.mark.parametrize("readiness", [Readiness.MISSING, None])
-def test_a_new_target_that_there_is_not_for_it_releases_it(readiness: Readiness | None) -> None:
+def test_a_new_target_without_a_build_releases_the_node(readiness: Readiness | None) -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
     where = granted(wide(), view, target=THIRD)
     if readiness is not None:
@@ -113,9 +117,7 @@ def test_a_new_target_that_there_is_not_for_it_releases_it(readiness: Readiness 
 
 
 @pytest.mark.parametrize("target", [OLD, "target-unknown"])
-def test_a_release_for_want_of_a_purpose_has_no_back_off_though_components_are_woken(
-    target: str,
-) -> None:
+def test_a_release_for_want_of_a_purpose_has_no_back_off(target: str) -> None:
     view = in_flight(S.POD_DELETION_REQUIRED)
     view = with_results(run_step(view, step_of(outcome_of(view))), *QUIET)
     where = granted(wide(), view, target=target)
@@ -125,25 +127,25 @@ def test_a_release_for_want_of_a_purpose_has_no_back_off_though_components_are_w
     assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
 
 
-def test_what_it_runs_without_proof_is_no_reason_to_stop() -> None:
+def test_an_unproven_running_target_is_no_reason_to_stop() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"evidence": None})
     assert record_in(outcome_of(view, granted(wide(), view, target=OLD))).target == OLD
 
 
-def test_before_the_start_another_kernel_is_another_label_of_the_same_target() -> None:
+def test_before_the_start_a_new_kernel_changes_the_label() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, variant=KERNEL_6_9, boot_id="boot-2")
     record = record_in(outcome_of(view))
     assert (record.target, record.label) == (NEW, label_of(NEW, KERNEL_6_9))
     assert record.state == S.WAIT_FOR_JOBS_REQUIRED
 
 
-def test_from_the_start_on_an_edited_policy_changes_nothing() -> None:
+def test_after_the_start_an_edited_policy_changes_nothing() -> None:
     view = swapping(WAITS_AT_GATE)
     wait = wait_of(outcome_of(view, granted(wide(), view, target=THIRD)))
     assert wait.code == WaitCode.UNLOAD
 
 
-def test_a_removal_that_is_not_wanted_any_more_is_released() -> None:
+def test_a_removal_that_is_no_longer_wanted_is_released() -> None:
     record = {"operation": Operation.REMOVE, "target": "", "label": ""}
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record=record, excluded=True)
     where = granted(wide(), view, target="")
@@ -178,27 +180,26 @@ def test_before_the_start_a_reboot_changes_nothing() -> None:
     assert (record.state, record.deadline) == (S.POD_DELETION_REQUIRED, NOW + 300)
 
 
-def test_after_the_start_a_reboot_begins_the_limit_anew_and_the_swap_once_more() -> None:
+def test_after_the_start_a_reboot_renews_limit_and_swap() -> None:
     view = rebooted(swapping(WAITS_AT_GATE))
     step = step_of(outcome_of(view))
     record = record_in(step)
     assert (record.state, record.boot_id) == (S.POD_RESTART_REQUIRED, "boot-2")
     assert (record.since, record.deadline, record.deadline_renewed) == (NOW, NOW + 1800, True)
     after = run_step(view, step)
-    told = step_of(outcome_of(after))
-    assert isinstance(slot_writes(told)["driver"], Swap)
-    slot = run_step(after, told).components["driver"].slot
-    assert slot is not None
+    sent = step_of(outcome_of(after))
+    assert isinstance(slot_writes(sent)["driver"], Swap)
+    slot = slot_in(run_step(after, sent), "driver")
     assert (slot.order, slot.boot_id) == (Order(TOKEN, 2), "boot-2")
 
 
-def test_a_second_reboot_gives_no_more_time_but_another_swap() -> None:
+def test_a_second_reboot_renews_the_swap_but_not_the_limit() -> None:
     view = restarting(WAITS_AT_GATE, record={"deadline_renewed": True, "deadline": END})
     view = rebooted(view)
     assert isinstance(slot_writes(outcome_of(view))["driver"], Swap)
 
 
-def test_a_reboot_while_it_is_validated_brings_the_driver_up_once_more() -> None:
+def test_a_reboot_during_validation_restarts_the_driver() -> None:
     view = rebooted(validating())
     record = record_in(outcome_of(view))
     assert (record.state, record.evidence) == (S.POD_RESTART_REQUIRED, None)
@@ -206,7 +207,7 @@ def test_a_reboot_while_it_is_validated_brings_the_driver_up_once_more() -> None
     assert record.old_pod_uid == f"pod-{OLD}-node-1"
 
 
-def test_a_machine_that_reboots_whenever_it_is_validated_comes_to_an_end() -> None:
+def test_repeated_reboots_during_validation_come_to_an_end() -> None:
     view, at, ends = validating(), NOW, []
     for number in range(2, 6):
         view = rebooted(with_beats(view, at), boot_id=f"boot-{number}")
@@ -244,7 +245,7 @@ def test_a_mere_validation_goes_on_in_the_new_boot() -> None:
     assert isinstance(again["validator"], Validate)
 
 
-def test_another_kernel_after_the_start_is_another_label_under_the_same_lease() -> None:
+def test_after_the_start_a_new_kernel_changes_the_label_under_the_same_lease() -> None:
     view = rebooted(swapping(WAITS_AT_GATE), variant=KERNEL_6_9)
     step = outcome_of(view)
     label = label_of(NEW, KERNEL_6_9)
@@ -256,7 +257,7 @@ def test_another_kernel_after_the_start_is_another_label_under_the_same_lease() 
     assert record_in(outcome_of(again)).deadline == NOW + 1800
 
 
-def test_what_the_pods_need_is_quiet_again_after_a_path_back() -> None:
+def test_components_are_quiesced_again_after_a_way_back() -> None:
     view = ready()
     assert isinstance(view.record, NodeRecord)
     back = replace(view.record, state=S.POD_RESTART_REQUIRED, since=NOW, deadline=NOW + 1800)
@@ -294,38 +295,37 @@ def test_a_freeze_moves_every_limit() -> None:
         (((NOW - 50, NOW - 40), (NOW - 30, NOW - 25)), END + 15),
     ],
 )
-def test_an_outage_moves_the_limits_that_a_report_would_end(
+def test_a_bus_outage_moves_the_limits_that_a_report_would_end(
     away: tuple[tuple[float, float], ...], until: float
 ) -> None:
     view = at_phase(swapping(WAITS_AT_GATE), "driver", "driver-start")
     assert wait_of(outcome_of(view, bus_outages=away)).until == until
 
 
-def test_an_outage_moves_no_limit_that_kubernetes_would_end() -> None:
+def test_a_bus_outage_moves_no_limit_that_kubernetes_would_end() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, pods=None, record={"deadline": NOW + 10})
     assert wait_of(outcome_of(view, bus_outages=((NOW - 50, NOW),))).until == NOW + 10
     assert wait_of(outcome_of(view, bus_down_since=NOW - 50)).until == NOW + 10
 
 
-def test_the_limits_in_slots_are_moved_by_what_came_after_them() -> None:
+def test_a_bus_outage_moves_slot_deadlines_by_the_time_after_them() -> None:
     view = at_phase(swapping(WAITS_AT_GATE), "driver", "unload")
     away = ((NOW - 50, NOW + 20),)
     assert wait_of(outcome_of(view, at=NOW + 30, bus_outages=away)).until == NOW + 120 + 20
 
 
 @pytest.mark.parametrize("view", [swapping(WAITS_AT_GATE), validating(), restarting(WAITS_AT_GATE)])
-def test_while_nats_is_away_no_limit_passes(view: NodeView) -> None:
+def test_no_limit_passes_during_a_bus_outage(view: NodeView) -> None:
     wait = wait_of(outcome_of(view, at=NOW + 1e6, bus_down_since=NOW - 1))
     assert (wait.code, wait.until) == (WaitCode.BUS, None)
-    assert "limits are extended" in wait.detail
 
 
-def test_a_result_that_is_there_is_used_while_nats_is_away() -> None:
+def test_a_received_result_is_used_during_a_bus_outage() -> None:
     view = with_results(swapping(driver_pod(NEW)), "driver")
     assert record_in(outcome_of(view, bus_down_since=NOW - 1)).state == S.VALIDATION_REQUIRED
 
 
-# What cannot be.
+# Inconsistent nodes.
 
 
 def test_a_lease_without_a_record_is_left_alone() -> None:
@@ -338,10 +338,97 @@ def test_a_lease_without_a_record_is_left_alone() -> None:
     assert wait_of(outcome_of(replace(view, lease=human))).code == WaitCode.RECORD_LOST
 
 
-def test_idle_slots_of_an_earlier_lease_mean_nothing_here() -> None:
+def test_idle_slots_of_an_earlier_lease_do_not_count() -> None:
     view = in_flight(S.POD_DELETION_REQUIRED)
     assert all(
         part.slot is not None and isinstance(part.slot.open(), Idle)
         for part in view.components.values()
     )
     assert set(slot_writes(outcome_of(view)).values()) == {Quiesce()}
+
+
+POD = WorkloadPod(namespace="ml", name="train", uid="uid-train", gpu=True)
+
+
+def released_node(**record: Any) -> NodeView:
+    view = with_record(quieted(), **record)
+    return with_results(run_step(view, step_of(ends(view, why="halted"))), *QUIET)
+
+
+def test_a_removal_goes_on_where_there_is_no_driver_to_keep() -> None:
+    record = {"operation": Operation.REMOVE, "target": "", "label": ""}
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record=record)
+    where = granted(wide(), view, target="")
+    assert record_in(outcome_of(view, where)).state == S.UPGRADE_REQUIRED
+    assert record_in(outcome_of(view, replace(where, builds={}))).state == S.POD_DELETION_REQUIRED
+    brought = replace(where, method=InstallMethod.PRE_INSTALLED)
+    assert record_in(outcome_of(view, brought)).state == S.POD_DELETION_REQUIRED
+
+
+def test_a_node_of_unknown_variant_is_not_released() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, variant="")
+    record = record_in(outcome_of(view, granted(wide(), view, target=THIRD)))
+    assert record.state == S.POD_DELETION_REQUIRED
+
+
+def test_a_missing_own_target_is_checked_at_the_start_only() -> None:
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
+    where = replace(granted(wide(), view), builds={})
+    assert record_in(outcome_of(view, where)).state == S.POD_DELETION_REQUIRED
+
+
+def test_a_proof_for_another_label_is_no_reason_to_stop() -> None:
+    proof = evidence(THIRD)
+    view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"evidence": proof})
+    record = record_in(outcome_of(view, granted(wide(), view, target=OLD)))
+    assert (record.state, record.target) == (S.WAIT_FOR_JOBS_REQUIRED, OLD)
+
+
+def test_a_released_reinstall_of_the_same_label_is_not_done() -> None:
+    view = released_node(operation=Operation.SAME_LABEL, target=OLD, label=label_of(OLD))
+    record = record_in(outcome_of(view, granted(wide(), view, target=OLD)))
+    assert (record.state, record.back_off_seconds) == (S.UPGRADE_REQUIRED, 600.0)
+
+
+QUIESCE = "quiesce"
+
+
+LATE = {"deadline": NOW - 1}
+
+
+@pytest.mark.parametrize(
+    ("record", "view", "silence", "cause"),
+    [
+        ({}, {}, (), QUIESCE),
+        (LATE, {}, (), QUIESCE),
+        ({"state": S.WAIT_FOR_JOBS_REQUIRED}, {}, (), QUIESCE),
+        ({"state": S.WAIT_FOR_JOBS_REQUIRED, **LATE}, {}, (), "jobs"),
+        ({}, {"pods": (POD,)}, (), QUIESCE),
+        (LATE, {"pods": (POD,)}, (), "eviction"),
+        ({}, {}, ("driver",), "agent-silent"),
+        ({}, {"ready": False}, (), QUIESCE),
+        (LATE, {"ready": False}, (), "not-ready"),
+    ],
+)
+def test_the_cause_of_a_release_follows_from_the_passed_limit(
+    record: dict[str, Any], view: dict[str, Any], silence: tuple[str, ...], cause: str
+) -> None:
+    node = silenced(replace(with_record(released_node(), **record), **view), *silence)
+    assert record_in(ends(node)).cause.startswith(f"{cause}: ")
+
+
+def test_a_release_without_a_driver_agent_reports_it_as_silent() -> None:
+    view = released_node()
+    record = record_in(ends(without_component(view, "driver")))
+    assert record.cause.startswith("agent-silent: ")
+
+
+def test_a_mere_validation_keeps_its_label_in_another_variant() -> None:
+    view = validating({"operation": Operation.VALIDATE, "started": False})
+    step = step_of(outcome_of(replace(view, boot_id="boot-2", variant=KERNEL_6_9)))
+    assert record_in(step).label == label_of(NEW)
+
+
+def test_a_removal_keeps_its_empty_label_in_another_variant() -> None:
+    view = replace(removal(), boot_id="boot-2", variant=KERNEL_6_9)
+    assert record_in(outcome_of(view, granted(wide(), view, target=""))).label == ""

@@ -1,4 +1,4 @@
-"""How leases end: whose cordon stays, what a release waits for, and what comes before a failure."""
+"""How leases end: cordons that stay, releases and failures."""
 
 from typing import Any
 
@@ -14,8 +14,9 @@ from libs.contracts.node import (
     UpgradeState,
 )
 from libs.contracts.waits import WaitCode
-from libs.rollout.decision import EvictPods, NodeOutcome, WriteNode, WriteSlot
+from libs.rollout.decision import EvictPods, NodeOutcome, Wait, WriteNode, WriteSlot
 from libs.rollout.in_flight import step_in_flight
+from libs.rollout.in_flight.in_flight_node import recheck_at
 from libs.rollout.node_writes import cordon_at_release
 from libs.rollout.views.machine import PodEviction
 from libs.rollout.views.node import NodeField, NodeView
@@ -27,26 +28,33 @@ from tests.unit.rollout.builders import (
     command,
     component,
     driver_pod,
+    evidence,
     granted,
     instant,
     pool,
+    required,
+    with_record,
+    without_component,
 )
+from tests.unit.rollout.in_flight.builders import QUIET
 from tests.unit.rollout.in_flight.step_runner import (
     TOKEN,
     in_flight,
-    node_write,
-    record_in,
     run_step,
     silenced,
+    with_results,
+)
+from tests.unit.rollout.in_flight.test_validation import failing_with, proven, validating
+from tests.unit.rollout.outcomes import (
+    node_write,
+    notices_in,
+    record_in,
     slot_writes,
     step_of,
     wait_of,
-    with_results,
 )
-from tests.unit.rollout.in_flight.test_validation import proven
 
 S = UpgradeState
-QUIET = ("plugin", "telemetry", "discovery", "validator")
 
 
 def outcome_of(view: NodeView, at: float = NOW, why: str = "", **sight: Any) -> NodeOutcome:
@@ -56,7 +64,7 @@ def outcome_of(view: NodeView, at: float = NOW, why: str = "", **sight: Any) -> 
     return step_in_flight(view, where, instant(at, **sight))
 
 
-# Whose cordon stays.
+# Cordons that stay.
 
 
 @pytest.mark.parametrize(
@@ -72,7 +80,7 @@ def outcome_of(view: NodeView, at: float = NOW, why: str = "", **sight: Any) -> 
     ],
     ids=["ours", "a person's too", "a person's before", "kept", "taken over", "annotated", "both"],
 )
-def test_whose_cordon_stays_at_a_release(
+def test_which_cordon_stays_at_a_release(
     owners: tuple[str, ...],
     view: dict[str, Any],
     record: dict[str, Any],
@@ -83,16 +91,16 @@ def test_whose_cordon_stays_at_a_release(
     node = proven()
     assert isinstance(node.record, NodeRecord)
     owned = {**node.field_managers, NodeField.CORDON: owners}
-    said = replace(node.record, **record)
-    node = replace(node, field_managers=owned, record=said, **view)
+    stored = replace(node.record, **record)
+    node = replace(node, field_managers=owned, record=stored, **view)
     step = step_of(outcome_of(node))
     write = node_write(step).applied
     assert (write.unschedulable, write.initially_cordoned) == (applied, False)
     assert run_step(node, step).cordoned == after
-    assert cordon_at_release(node, said, proven=True) == applied
+    assert cordon_at_release(node, stored, proven=True) == applied
 
 
-def test_a_person_s_cordon_of_which_we_have_no_part_is_not_made_ours() -> None:
+def test_a_foreign_cordon_is_not_made_ours() -> None:
     node = replace(proven(), keep_cordoned=True)
     node = replace(node, field_managers={**node.field_managers, NodeField.CORDON: (PERSON,)})
     assert node_write(outcome_of(node)).applied.unschedulable is None
@@ -102,7 +110,7 @@ def test_a_person_s_cordon_of_which_we_have_no_part_is_not_made_ours() -> None:
     ("owners", "cleared"),
     [((MANAGER,), ()), ((MANAGER, OPERATOR), (INITIALLY_CORDONED_ANNOTATION,))],
 )
-def test_the_note_about_the_cordon_goes_with_it(
+def test_the_initial_cordon_note_goes_with_the_cordon(
     owners: tuple[str, ...], cleared: tuple[str, ...]
 ) -> None:
     node = replace(proven(), initially_cordoned=True)
@@ -161,41 +169,29 @@ def test_a_release_waits_for_each_answer_or_silence() -> None:
         assert record_in(outcome_of(ended, why="halted")).state == S.UPGRADE_REQUIRED
 
 
-def test_a_release_that_was_begun_is_finished_though_its_reason_is_gone() -> None:
+def test_a_release_that_began_is_finished_without_its_reason() -> None:
     view = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
     record = record_in(outcome_of(with_results(view, *QUIET)))
     assert (record.state, record.back_off_seconds) == (S.UPGRADE_REQUIRED, 600.0)
 
 
-def test_an_idle_that_was_overtaken_is_told_again() -> None:
+def test_a_superseded_idle_is_sent_again() -> None:
     view = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
     view = with_results(view, "plugin", "discovery", "validator")
     view = with_results(view, "telemetry", outcome="superseded")
     assert slot_writes(outcome_of(view, why="halted")) == {"telemetry": Idle()}
 
 
-def test_while_nats_is_away_a_release_waits() -> None:
+def test_a_release_waits_during_a_bus_outage() -> None:
     away = {"bus_down_since": NOW - 5}
     assert wait_of(outcome_of(quieted(), why="halted", **away)).code == WaitCode.BUS
-    told = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
-    assert wait_of(outcome_of(told, why="halted", **away)).code == WaitCode.BUS
+    sent = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
+    assert wait_of(outcome_of(sent, why="halted", **away)).code == WaitCode.BUS
     untouched = in_flight(S.WAIT_FOR_JOBS_REQUIRED)
     assert record_in(outcome_of(untouched, why="halted", **away)).state == S.UPGRADE_REQUIRED
 
 
-@pytest.mark.parametrize(
-    ("had", "then"),
-    [(0.0, 600.0), (600.0, 1200.0), (1200.0, 2400.0), (14400.0, 21600.0), (21600.0, 21600.0)],
-)
-def test_a_back_off_doubles_up_to_six_hours(had: float, then: float) -> None:
-    view = run_step(quieted(), step_of(outcome_of(quieted(), why="halted")))
-    assert isinstance(view.record, NodeRecord)
-    view = replace(view, record=replace(view.record, back_off_seconds=had))
-    record = record_in(outcome_of(with_results(view, *QUIET)))
-    assert (record.back_off_seconds, record.back_off_until) == (then, NOW + then)
-
-
-def test_a_node_that_had_failed_stays_cordoned_when_its_retry_is_released() -> None:
+def test_a_failed_node_stays_cordoned_when_its_retry_is_released() -> None:
     view = in_flight(S.WAIT_FOR_JOBS_REQUIRED, record={"unproven": True}, initially_cordoned=True)
     write = node_write(outcome_of(view, why="halted")).applied
     assert (write.state, write.unschedulable) == (S.UPGRADE_REQUIRED, True)
@@ -204,17 +200,16 @@ def test_a_node_that_had_failed_stays_cordoned_when_its_retry_is_released() -> N
     assert write.record.unproven
 
 
-def test_what_had_failed_is_given_back_when_it_is_proven() -> None:
+def test_a_failed_node_is_uncordoned_when_it_is_proven() -> None:
     view = proven()
-    assert isinstance(view.record, NodeRecord)
-    view = replace(view, record=replace(view.record, unproven=True))
+    view = with_record(view, unproven=True)
     write = node_write(outcome_of(view)).applied
     assert (write.state, write.unschedulable) == (S.UPGRADE_DONE, None)
     assert write.record is not None
     assert not write.record.unproven
 
 
-def test_nobody_who_has_started_is_released() -> None:
+def test_a_started_node_is_not_released() -> None:
     view = in_flight(S.POD_RESTART_REQUIRED, record={"deadline": NOW + 1800})
     assert wait_of(outcome_of(view, why="halted")).code == WaitCode.OLD_DRIVER
 
@@ -232,10 +227,10 @@ def broken(**changes: Any) -> NodeView:
     return in_flight(S.POD_RESTART_REQUIRED, record={"deadline": NOW + 1800}, **shown)
 
 
-CAUSE = "driver-start: the driver container restarted 3 times"
+CAUSE = record_in(outcome_of(broken())).cause
 
 
-def test_a_failure_is_told_to_the_driver_agent_before_it_is_written() -> None:
+def test_a_failure_reaches_the_driver_agent_before_it_is_written() -> None:
     step = step_of(outcome_of(broken()))
     assert [type(action) for action in step.actions] == [WriteNode, WriteSlot]
     record = record_in(step)
@@ -244,7 +239,7 @@ def test_a_failure_is_told_to_the_driver_agent_before_it_is_written() -> None:
     assert slot_writes(step) == {"driver": Idle()}
 
 
-def test_a_failure_is_written_when_the_driver_agent_has_answered_or_is_silent() -> None:
+def test_a_failure_is_written_after_the_agent_answers_or_falls_silent() -> None:
     view = run_step(broken(), step_of(outcome_of(broken())))
     step = step_of(outcome_of(view))
     assert (step.actions, step.wake_at) == ((), view.components["driver"].silent_at)
@@ -258,7 +253,7 @@ def test_a_failure_is_written_when_the_driver_agent_has_answered_or_is_silent() 
         assert slot_writes(written) == dict.fromkeys(QUIET, Idle())
 
 
-def test_a_failure_that_was_begun_is_finished_though_the_driver_came_up() -> None:
+def test_a_failure_that_began_is_finished_though_the_driver_came_up() -> None:
     view = with_results(run_step(broken(), step_of(outcome_of(broken()))), "driver")
     view = replace(view, driver_pods=(driver_pod(NEW),))
     assert record_in(outcome_of(view)).state == S.UPGRADE_FAILED
@@ -272,28 +267,27 @@ def test_a_new_leader_finishes_a_failure_under_its_own_epoch() -> None:
     assert record_in(outcome_of(run_step(view, step), epoch=4)).epoch == 4
 
 
-def test_a_cause_that_is_written_already_is_not_written_again() -> None:
+def test_a_written_cause_is_not_written_again() -> None:
     first = step_of(outcome_of(broken()))
     view = run_step(broken(), replace(first, actions=first.actions[:1]))
     assert [type(action) for action in step_of(outcome_of(view)).actions] == [WriteSlot]
 
 
-def test_an_idle_that_was_overtaken_is_no_failure_told() -> None:
+def test_a_superseded_idle_does_not_confirm_a_failure() -> None:
     view = run_step(broken(), step_of(outcome_of(broken())))
     view = with_results(view, "driver", outcome="superseded")
     assert slot_writes(outcome_of(view)) == {"driver": Idle()}
 
 
-def test_while_nats_is_away_a_failure_waits() -> None:
-    told = run_step(broken(), step_of(outcome_of(broken())))
-    for view in (broken(), told):
+def test_a_failure_waits_during_a_bus_outage() -> None:
+    sent = run_step(broken(), step_of(outcome_of(broken())))
+    for view in (broken(), sent):
         assert wait_of(outcome_of(view, bus_down_since=NOW - 5)).code == WaitCode.BUS
 
 
-def test_without_a_driver_agent_there_is_nobody_to_tell() -> None:
+def test_a_failure_needs_no_answer_without_a_driver_agent() -> None:
     view = broken()
-    parts = {name: part for name, part in view.components.items() if name != "driver"}
-    record = record_in(outcome_of(replace(view, components=parts)))
+    record = record_in(outcome_of(without_component(view, "driver")))
     assert (record.state, record.cause) == (S.UPGRADE_FAILED, CAUSE)
 
 
@@ -324,3 +318,124 @@ def test_which_failures_are_cordoned(
     view = replace(view, field_managers={**view.field_managers, NodeField.CORDON: owners})
     write = node_write(outcome_of(view))
     assert (write.applied.state, write.applied.unschedulable) == (S.UPGRADE_FAILED, applied)
+
+
+def unsettled(view: NodeView) -> NodeView:
+    assert view.lease is not None
+    held = replace(view.lease, since=NOW - 0.5)  # type: ignore[type-var]
+    return replace(view, lease=held, cordon_taint=False)
+
+
+def test_the_proven_label_is_sent_to_expected_components_only() -> None:
+    view = proven()
+    assert list(slot_writes(outcome_of(without_component(view, "driver")))) == ["validator"]
+
+
+@pytest.mark.parametrize("why", ["halted", ""])
+def test_a_lease_does_not_end_before_the_cordon_has_its_taint(why: str) -> None:
+    view = unsettled(in_flight(S.WAIT_FOR_JOBS_REQUIRED) if why else proven())
+    assert step_of(outcome_of(view, why=why)).wake_at == NOW + 0.5
+
+
+def test_a_failure_waits_for_the_cordon_taint() -> None:
+    step = step_of(outcome_of(unsettled(broken())))
+    assert (step.actions, step.wake_at) == ((), NOW + 0.5)
+    view = with_results(run_step(broken(), step_of(outcome_of(broken()))), "driver")
+    step = step_of(outcome_of(unsettled(view)))
+    assert (step.actions, step.wake_at) == ((), NOW + 0.5)
+
+
+@pytest.mark.parametrize(
+    ("unproven", "shown", "kept"), [(True, False, True), (False, False, False), (True, True, False)]
+)
+def test_the_initial_cordon_note_stays_while_the_node_is_broken(
+    *, unproven: bool, shown: bool, kept: bool
+) -> None:
+    view = proven() if shown else in_flight(S.WAIT_FOR_JOBS_REQUIRED)
+    view = replace(with_record(view, unproven=unproven), initially_cordoned=True)
+    owners = {**view.field_managers, NodeField.INITIALLY_CORDONED: (MANAGER, OPERATOR)}
+    applied = node_write(
+        outcome_of(replace(view, field_managers=owners), why="" if shown else "halted")
+    ).applied
+    assert applied.initially_cordoned is kept
+    assert applied.cleared == (() if kept else (INITIALLY_CORDONED_ANNOTATION,))
+
+
+def test_a_note_of_another_manager_is_left_alone() -> None:
+    view = proven()
+    owners = {**view.field_managers, NodeField.INITIALLY_CORDONED: (OPERATOR,)}
+    assert node_write(outcome_of(replace(view, field_managers=owners))).applied.cleared == ()
+
+
+def test_a_cordon_that_is_gone_is_not_removed() -> None:
+    view = with_record(required(), cordon_adopted=True)
+    view = replace(
+        view, field_managers={**view.field_managers, NodeField.CORDON: (MANAGER,)}, cordoned=False
+    )
+    assert isinstance(view.record, NodeRecord)
+    assert cordon_at_release(view, view.record, proven=True) is None
+
+
+@pytest.mark.parametrize(("keep", "adopted"), [(False, False), (True, True)])
+def test_an_adopted_cordon_stays_ours_only_while_it_is_kept(*, keep: bool, adopted: bool) -> None:
+    view = with_record(in_flight(S.WAIT_FOR_JOBS_REQUIRED), cordon_adopted=True)
+    record = record_in(outcome_of(replace(view, keep_cordoned=keep), why="halted"))
+    assert record.cordon_adopted is adopted
+
+
+def test_a_failed_validation_leaves_no_proof() -> None:
+    changes = {"operation": Operation.VALIDATE, "started": False, "evidence": evidence()}
+    view = with_record(validating(), **changes)
+    view = replace(view, components={**view.components, "validator": component()})
+    late = replace(view, record=replace(view.record, deadline=NOW - 1))  # type: ignore[type-var]
+    record = failing_with(outcome_of(late), late)
+    assert (record.state, record.evidence) == (S.UPGRADE_FAILED, None)
+
+
+def test_a_failure_after_the_start_drops_the_proof() -> None:
+    view = with_record(broken(), evidence=evidence())
+    assert failing_with(outcome_of(view), view).evidence is None
+
+
+def test_a_failure_idles_the_components_that_do_something_else() -> None:
+    view = with_results(run_step(broken(), step_of(outcome_of(broken()))), "driver")
+    parts = {
+        **view.components,
+        "plugin": component(command(Idle(), order=(TOKEN, 1))),
+        "telemetry": component(),
+    }
+    assert list(slot_writes(outcome_of(replace(view, components=parts)))) == [
+        "discovery",
+        "validator",
+    ]
+
+
+def test_a_wait_is_rechecked_only_after_it_began() -> None:
+    wait = Wait(code=WaitCode.GATE, detail="", since=NOW)
+    assert recheck_at(wait, NOW, instant()) is wait
+    later = step_of(recheck_at(wait, NOW + 1, instant()))
+    assert (later.wait, later.wake_at) == (wait, NOW + 1)
+
+
+def test_the_taint_of_a_foreign_cordon_holds_nothing_up() -> None:
+    """One node that is only validated, and one that a person uncordoned."""
+    validated = with_record(proven(), operation=Operation.VALIDATE)
+    assert record_in(outcome_of(unsettled(validated))).state == S.UPGRADE_DONE
+    bared = replace(unsettled(in_flight(S.WAIT_FOR_JOBS_REQUIRED)), cordoned=False)
+    assert record_in(outcome_of(bared, why="halted")).state == S.UPGRADE_REQUIRED
+
+
+def test_an_operation_that_needs_no_cordon_restores_none() -> None:
+    view = with_record(validating(), operation=Operation.VALIDATE)
+    view = replace(view, safe_load=True, cordoned=False)
+    assert notices_in(outcome_of(view)) == []
+
+
+@pytest.mark.parametrize(("writers", "who"), [({}, ""), ({NodeField.CORDON: PERSON}, PERSON)])
+def test_the_manager_that_removed_our_cordon_is_named(
+    writers: dict[NodeField, str], who: str
+) -> None:
+    view = replace(in_flight(S.WAIT_FOR_JOBS_REQUIRED, last_managers=writers), cordoned=False)
+    (note,) = notices_in(outcome_of(view))
+    assert who in note.message
+    assert not note.message.startswith(" ")

@@ -1,4 +1,4 @@
-"""Components let go of the devices, and the label moves: steps 5 and 6."""
+"""Steps 5 and 6: components release the devices, and the driver label moves."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from libs.contracts.commands import CommandKind, Idle, Order, Quiesce
 from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, UpgradeState
 from libs.contracts.reports import Refusal, RefusalCode
 from libs.contracts.waits import WaitCode
-from libs.rollout.decision import NodeOutcome
 from libs.rollout.in_flight import step_in_flight
+from libs.rollout.in_flight.start import old_driver_pod, safe_load_to_clear
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView, Readiness
 from tests.unit.rollout.builders import (
@@ -18,43 +18,36 @@ from tests.unit.rollout.builders import (
     NEW,
     NOW,
     OLD,
+    command,
     component,
+    done,
     driver_pod,
     granted,
     instant,
     label_of,
     pool,
+    slot_in,
     with_build,
 )
+from tests.unit.rollout.in_flight.builders import QUIET, WAITS_AT_GATE, outcome_of, restarting
+from tests.unit.rollout.in_flight.builders import outcome_of as restarts
 from tests.unit.rollout.in_flight.step_runner import (
     TOKEN,
     in_flight,
-    node_write,
-    record_in,
     run_step,
     silenced,
-    slot_writes,
-    step_of,
-    wait_of,
     with_beats,
     with_component,
     with_results,
 )
+from tests.unit.rollout.outcomes import node_write, record_in, slot_writes, step_of, wait_of
 
 S = UpgradeState
-LOUD = ("plugin", "telemetry", "discovery", "validator")
 LIMIT = 240.0
 
 
 def emptied(**changes: Any) -> NodeView:
-    """No pod is left on it."""
     return in_flight(S.POD_DELETION_REQUIRED, record={"deadline": NOW + 300}, **changes)
-
-
-def outcome_of(
-    view: NodeView, at: float = NOW, where: PoolView | None = None, **sight: Any
-) -> NodeOutcome:
-    return step_in_flight(view, where or granted(pool(), view), instant(at, **sight))
 
 
 def quiescing(**changes: Any) -> NodeView:
@@ -63,44 +56,43 @@ def quiescing(**changes: Any) -> NodeView:
 
 
 def quiet(**changes: Any) -> NodeView:
-    return with_results(quiescing(**changes), *LOUD)
+    return with_results(quiescing(**changes), *QUIET)
 
 
-def test_every_component_but_the_driver_agent_is_told_to_let_go() -> None:
+def test_every_component_but_the_driver_agent_is_quiesced() -> None:
     step = step_of(outcome_of(emptied()))
-    assert slot_writes(step) == dict.fromkeys(LOUD, Quiesce())
+    assert slot_writes(step) == dict.fromkeys(QUIET, Quiesce())
     assert step.wait is not None
     assert (step.wait.code, step.wait.until) == (WaitCode.QUIESCE, NOW + LIMIT)
     view = run_step(emptied(), step)
-    for name in LOUD:
-        slot = view.components[name].slot
-        assert slot is not None
+    for name in QUIET:
+        slot = slot_in(view, name)
         assert (slot.order, slot.deadline) == (Order(TOKEN, 1), NOW + LIMIT)
         assert (slot.boot_id, slot.epoch, slot.node_uid) == (BOOT, 3, view.uid)
 
 
-def test_components_that_are_not_expected_are_told_nothing() -> None:
+def test_unexpected_components_get_no_command() -> None:
     view = emptied()
     few = {name: part for name, part in view.components.items() if name in ("driver", "plugin")}
     assert set(slot_writes(outcome_of(replace(view, components=few)))) == {"plugin"}
 
 
-def test_those_that_have_not_answered_are_named() -> None:
+def test_pending_components_are_named() -> None:
     view = with_results(quiescing(), "plugin", "validator")
     wait = wait_of(outcome_of(view, NOW + 10))
     assert wait.code == WaitCode.QUIESCE
-    assert wait.detail == "GPU devices not yet released by telemetry, discovery"
+    assert "telemetry, discovery" in wait.detail
     assert wait.until == NOW + LIMIT
 
 
-def test_a_silent_component_is_told_and_not_awaited() -> None:
+def test_a_silent_component_is_commanded_but_not_awaited() -> None:
     view = silenced(emptied(), "telemetry")
-    assert set(slot_writes(outcome_of(view))) == set(LOUD)
+    assert set(slot_writes(outcome_of(view))) == set(QUIET)
     view = with_results(silenced(quiescing(), "telemetry"), "plugin", "discovery", "validator")
     assert record_in(outcome_of(view)).state == S.POD_RESTART_REQUIRED
 
 
-def test_one_that_falls_silent_is_looked_at_when_it_counts_as_silent() -> None:
+def test_a_component_is_rechecked_when_it_counts_as_silent() -> None:
     view = with_results(quiescing(), "plugin", "discovery", "validator")
     step = step_of(outcome_of(view))
     assert (step.actions, step.wake_at) == ((), view.components["telemetry"].silent_at)
@@ -109,43 +101,44 @@ def test_one_that_falls_silent_is_looked_at_when_it_counts_as_silent() -> None:
     assert record_in(outcome_of(beats, NOW + 160)).state == S.POD_RESTART_REQUIRED
 
 
-def test_a_component_that_cannot_let_go_says_why() -> None:
+def test_a_component_that_cannot_let_go_reports_why() -> None:
     view = with_results(quiescing(), "plugin", "discovery", "validator")
     view = with_results(view, "telemetry", outcome="failed", message="NVML hangs")
-    assert "telemetry failed to release the devices: NVML hangs" in wait_of(outcome_of(view)).detail
+    detail = wait_of(outcome_of(view)).detail
+    assert detail.startswith("telemetry ")
+    assert detail.endswith(": NVML hangs")
 
 
-def test_a_refusal_is_shown() -> None:
+def test_a_refusal_is_quoted() -> None:
     view = with_results(quiescing(), "plugin", "discovery", "validator")
     refusal = Refusal(code=RefusalCode.UNKNOWN_KIND, message="too old", token=TOKEN, op=1)
     view = with_component(view, "telemetry", replace(view.components["telemetry"], refusal=refusal))
-    assert wait_of(outcome_of(view)).detail == "telemetry refused quiesce 8.1: too old"
+    assert "refused quiesce 8.1: too old" in wait_of(outcome_of(view)).detail
 
 
-def test_the_limit_for_quiesce_releases_with_a_back_off() -> None:
+def test_the_quiesce_limit_releases_with_a_back_off() -> None:
     at = NOW + LIMIT
     view = with_beats(with_results(quiescing(), "plugin", "discovery", "validator"), at)
     assert wait_of(outcome_of(view, at - 1)).code == WaitCode.QUIESCE
     step = step_of(outcome_of(view, at))
-    assert slot_writes(step) == dict.fromkeys(LOUD, Idle())
+    assert slot_writes(step) == dict.fromkeys(QUIET, Idle())
     released = run_step(view, step)
     assert wait_of(outcome_of(released, at + 1)).code == WaitCode.QUIESCE
-    record = record_in(outcome_of(with_results(released, *LOUD), at + 2))
+    record = record_in(outcome_of(with_results(released, *QUIET), at + 2))
     assert record.state == S.UPGRADE_REQUIRED
     assert record.cause.startswith("quiesce: ")
     assert record.back_off_until == at + 2 + 600
 
 
-def test_a_reboot_before_the_start_has_them_told_again() -> None:
+def test_a_reboot_before_the_start_repeats_the_commands() -> None:
     view = replace(quiet(), boot_id="boot-2")
     step = step_of(outcome_of(view))
-    assert slot_writes(step) == dict.fromkeys(LOUD, Quiesce())
-    slot = run_step(view, step).components["plugin"].slot
-    assert slot is not None
+    assert slot_writes(step) == dict.fromkeys(QUIET, Quiesce())
+    slot = slot_in(run_step(view, step), "plugin")
     assert (slot.order, slot.boot_id) == (Order(TOKEN, 2), "boot-2")
 
 
-def test_what_another_node_of_that_name_was_told_in_this_boot_does_not_count() -> None:
+def test_a_command_of_an_earlier_node_does_not_count() -> None:
     before = quiet()
     theirs = {
         name: replace(part, slot=replace(part.slot, node_uid="of-another-node"))
@@ -153,10 +146,10 @@ def test_what_another_node_of_that_name_was_told_in_this_boot_does_not_count() -
         if part.slot is not None
     }
     step = step_of(outcome_of(replace(before, components={**before.components, **theirs})))
-    assert slot_writes(step) == dict.fromkeys(LOUD, Quiesce())
+    assert slot_writes(step) == dict.fromkeys(QUIET, Quiesce())
 
 
-def test_while_nats_is_away_nobody_is_told() -> None:
+def test_no_command_is_sent_during_a_bus_outage() -> None:
     wait = wait_of(outcome_of(emptied(), bus_down_since=NOW - 30))
     assert (wait.code, wait.until) == (WaitCode.BUS, None)
 
@@ -175,7 +168,7 @@ def test_the_start_moves_the_label_and_names_the_old_pod() -> None:
     assert (write.applied.unschedulable, write.lowers_capacity) == (True, False)
 
 
-def test_the_old_pod_is_the_one_that_was_let_in() -> None:
+def test_the_old_pod_is_the_admitted_one() -> None:
     view = quiet()
     late = driver_pod(OLD, uid="late", started=None, ready=False)
     going = driver_pod(OLD, uid="going", deleting=True)
@@ -185,7 +178,7 @@ def test_the_old_pod_is_the_one_that_was_let_in() -> None:
     assert record_in(outcome_of(replace(view, driver_pods=()))).old_pod_uid == ""
 
 
-def test_a_pod_in_sync_that_waits_to_load_is_let_load_and_not_swapped() -> None:
+def test_a_right_pod_waiting_for_safe_load_is_not_swapped() -> None:
     view = quiet(safe_load=True, driver_pods=(driver_pod(NEW, started=None, ready=False),))
     view = replace(view, driver_label=label_of(NEW))
     write = node_write(outcome_of(view))
@@ -194,7 +187,7 @@ def test_a_pod_in_sync_that_waits_to_load_is_let_load_and_not_swapped() -> None:
     assert write.applied.record.old_pod_uid == ""
 
 
-def placed(view: NodeView, **standing: Any) -> PoolView:
+def granted_pool(view: NodeView, **standing: Any) -> PoolView:
     where = granted(pool(), view)
     return replace(where, constraints=replace(where.constraints, **standing))
 
@@ -208,55 +201,44 @@ def placed(view: NodeView, **standing: Any) -> PoolView:
         ({"halted": {NEW: "3 failed"}}, {}, WaitCode.HALTED),
     ],
 )
-def test_why_a_node_that_is_ready_is_not_started(
+def test_why_a_ready_node_is_not_started(
     where: dict[str, Any], sight: dict[str, Any], code: WaitCode
 ) -> None:
     view = quiet()
-    wait = wait_of(outcome_of(view, where=placed(view, **where), **sight))
+    wait = wait_of(outcome_of(view, where=granted_pool(view, **where), **sight))
     assert (wait.code, wait.until) == (code, None)
 
 
-def test_an_unsettled_target_is_never_moved_to() -> None:
-    view = quiet()
-    where = with_build(granted(pool(), view), readiness=Readiness.UNSETTLED, detail="generation 4")
-    wait = wait_of(outcome_of(view, where=where))
-    assert (wait.code, wait.detail) == (WaitCode.TARGET_UNSETTLED, "generation 4")
-
-
-def test_a_target_that_is_missing_gives_the_node_back() -> None:
+def test_a_missing_target_releases_the_node() -> None:
     view = quiet()
     where = with_build(granted(pool(), view), readiness=Readiness.MISSING)
     released = run_step(view, step_of(outcome_of(view, where=where)))
-    record = record_in(outcome_of(with_results(released, *LOUD), where=where))
+    record = record_in(outcome_of(with_results(released, *QUIET), where=where))
     assert (record.state, record.back_off_until) == (S.UPGRADE_REQUIRED, 0.0)
 
 
-def test_a_node_of_which_nobody_knows_what_it_needs_is_not_started() -> None:
+def test_a_node_of_unknown_variant_is_not_started() -> None:
     wait = wait_of(outcome_of(quiet(variant="")))
     assert (wait.code, wait.until) == (WaitCode.TARGET_UNSETTLED, None)
 
 
-def test_nobody_is_started_whose_driver_agent_is_silent() -> None:
+def test_a_node_with_a_silent_driver_agent_is_not_started() -> None:
     released = run_step(view := silenced(quiet(), "driver"), step_of(outcome_of(view)))
-    assert slot_writes(outcome_of(view)) == dict.fromkeys(LOUD, Idle())
-    record = record_in(outcome_of(with_results(released, *LOUD)))
-    assert (record.state, record.cause) == (
-        S.UPGRADE_REQUIRED,
-        "agent-silent: the driver agent has stopped sending heartbeats",
-    )
+    assert slot_writes(outcome_of(view)) == dict.fromkeys(QUIET, Idle())
+    record = record_in(outcome_of(with_results(released, *QUIET)))
+    assert record.state == S.UPGRADE_REQUIRED
+    assert record.cause.startswith("agent-silent: ")
 
 
-def test_nobody_is_started_who_is_not_ready() -> None:
+def test_a_node_that_is_not_ready_is_not_started() -> None:
     view = quiet(ready=False)
     wait = wait_of(outcome_of(view))
     assert (wait.code, wait.until) == (WaitCode.NOT_READY, NOW + 300)
     view = with_beats(view, NOW + 300)
     released = run_step(view, step_of(outcome_of(view, NOW + 300)))
-    record = record_in(outcome_of(with_results(released, *LOUD), NOW + 301))
-    assert (record.state, record.cause) == (
-        S.UPGRADE_REQUIRED,
-        "not-ready: the Node did not become Ready in time",
-    )
+    record = record_in(outcome_of(with_results(released, *QUIET), NOW + 301))
+    assert record.state == S.UPGRADE_REQUIRED
+    assert record.cause.startswith("not-ready: ")
 
 
 def test_a_removal_is_started_in_a_halt() -> None:
@@ -265,21 +247,20 @@ def test_a_removal_is_started_in_a_halt() -> None:
         record={"operation": Operation.REMOVE, "target": "", "label": ""},
         excluded=True,
     )
-    view = with_results(run_step(view, step_of(outcome_of(view))), *LOUD)
-    where = placed(view, halted={"": "no target", NEW: "3 failed"})
+    view = with_results(run_step(view, step_of(outcome_of(view))), *QUIET)
+    where = granted_pool(view, halted={"": "no target", NEW: "3 failed"})
     write = node_write(outcome_of(view, where=where))
     assert (write.applied.driver_label, write.applied.state) == ("", S.POD_RESTART_REQUIRED)
 
 
-def test_an_op_is_numbered_above_all_that_was_shown_under_its_token() -> None:
+def test_an_op_is_numbered_above_all_reported_ops_of_its_token() -> None:
     view = emptied()
     view = with_component(view, "plugin", component(highest_order=Order(TOKEN, 5)))
-    slot = run_step(view, step_of(outcome_of(view))).components["plugin"].slot
-    assert slot is not None
+    slot = slot_in(run_step(view, step_of(outcome_of(view))), "plugin")
     assert (slot.order, slot.kind) == (Order(TOKEN, 6), CommandKind.QUIESCE)
 
 
-def test_a_new_leader_puts_its_epoch_into_the_slots_first() -> None:
+def test_a_new_leader_writes_its_epoch_into_the_slots_first() -> None:
     view = quiescing()
     step = step_of(step_in_flight(view, granted(pool(), view), instant(epoch=4)))
     after = run_step(view, step)
@@ -292,7 +273,92 @@ def test_a_new_leader_puts_its_epoch_into_the_slots_first() -> None:
     assert wait.code == WaitCode.QUIESCE
 
 
-def test_a_new_leader_that_hears_nothing_writes_no_slot() -> None:
+def test_a_new_leader_writes_no_slot_during_a_bus_outage() -> None:
     view = quiescing()
     now = instant(epoch=4, bus_down_since=NOW - 5)
     assert wait_of(step_in_flight(view, granted(pool(), view), now)).code == WaitCode.BUS
+
+
+LABEL = label_of(NEW)
+
+
+def test_before_the_start_only_the_slot_deadline_ends_the_wait() -> None:
+    """The deadline of the state is for its pods."""
+    late = in_flight(S.POD_DELETION_REQUIRED, record={"deadline": NOW + 10})
+    view = run_step(late, step_of(outcome_of(late)))
+    assert wait_of(outcome_of(view)).until == NOW + LIMIT
+
+
+@pytest.mark.parametrize(("deadline", "until"), [(NOW + 10, NOW + 10), (None, NOW + LIMIT)])
+def test_after_the_start_the_state_deadline_ends_the_wait_too(
+    deadline: float | None, until: float
+) -> None:
+    view = restarting(WAITS_AT_GATE, record={"deadline": deadline})
+    asked = component(command(Quiesce(), order=(TOKEN, 1), deadline=NOW + LIMIT))
+    assert wait_of(restarts(with_component(view, "plugin", asked))).until == until
+
+
+def test_a_command_of_an_earlier_lease_is_sent_again() -> None:
+    before = component(command(Quiesce(), order=(TOKEN - 1, 1), deadline=NOW + LIMIT))
+    view = with_results(with_component(emptied(), "plugin", before), "plugin")
+    assert "plugin" in slot_writes(outcome_of(view))
+
+
+def test_a_superseded_command_is_sent_again_until_the_limit() -> None:
+    view = with_results(quiescing(), "plugin", "discovery", "validator")
+    view = with_results(view, "telemetry", outcome="superseded")
+    assert slot_writes(outcome_of(view)) == {"telemetry": Quiesce()}
+    at = NOW + LIMIT
+    step = step_of(outcome_of(with_beats(view, at), at))
+    assert "quiesce: telemetry " in step.because
+
+
+def test_a_failure_without_a_message_is_quoted_with_its_outcome() -> None:
+    view = with_results(quiescing(), "plugin", "discovery", "validator")
+    view = with_results(view, "telemetry", outcome="failed")
+    assert wait_of(outcome_of(view)).detail.endswith(": failed")
+
+
+def test_the_start_names_the_new_driver_label() -> None:
+    assert LABEL in step_of(outcome_of(quiet())).because
+    removed = {"operation": Operation.REMOVE, "target": "", "label": "", "deadline": NOW + 300}
+    view = in_flight(S.POD_DELETION_REQUIRED, record=removed, excluded=True)
+    view = with_results(run_step(view, step_of(outcome_of(view))), *QUIET)
+    assert LABEL not in step_of(outcome_of(view)).because
+
+
+@pytest.mark.parametrize(
+    ("operation", "waits", "target", "goes"),
+    [
+        (Operation.UPGRADE, False, OLD, True),
+        (Operation.SAME_LABEL, False, NEW, True),
+        (Operation.BRING_UP, False, NEW, False),
+        (Operation.BRING_UP, False, OLD, True),
+        (Operation.UPGRADE, True, NEW, False),
+        (Operation.UPGRADE, True, OLD, True),
+    ],
+)
+def test_which_pod_has_to_go_before_the_next_is_admitted(
+    operation: Operation, target: str, *, waits: bool, goes: bool
+) -> None:
+    view = done(target=target, safe_load=waits)
+    assert (old_driver_pod(view, LABEL, operation) is not None) is goes
+
+
+def test_safe_load_is_cleared_for_the_right_driver_only() -> None:
+    waiting = done(safe_load=True)
+    assert safe_load_to_clear(waiting, LABEL) == (SAFE_LOAD_ANNOTATION,)
+    assert safe_load_to_clear(replace(waiting, driver_pods=(driver_pod(OLD),)), LABEL) == ()
+    assert safe_load_to_clear(done(), LABEL) == ()
+
+
+@pytest.mark.parametrize(
+    ("detail", "expected"),
+    [("generation 4", "generation 4"), ("", NEW)],
+)
+def test_an_unsettled_target_reports_its_detail(detail: str, expected: str) -> None:
+    view = quiet()
+    where = with_build(granted(pool(), view), readiness=Readiness.UNSETTLED, detail=detail)
+    wait = wait_of(outcome_of(view, where=where))
+    assert wait.code is WaitCode.TARGET_UNSETTLED
+    assert expected in wait.detail

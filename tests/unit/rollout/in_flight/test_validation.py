@@ -1,4 +1,4 @@
-"""Step 8: who resumes when, what is asked of the validator, and which evidence counts."""
+"""Step 8: components resume, the validator runs, and matching evidence ends the lease."""
 
 from typing import Any
 
@@ -11,10 +11,8 @@ from libs.contracts.node import SAFE_LOAD_ANNOTATION, NodeRecord, Operation, Upg
 from libs.contracts.reports import ValidationStep
 from libs.contracts.waits import WaitCode
 from libs.policy.wanted import InstallMethod
-from libs.rollout.decision import NodeOutcome
-from libs.rollout.in_flight import step_in_flight
+from libs.rollout.decision import NodeOutcome, Step, Wait, WriteNode
 from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
     HOUR,
     KERNEL,
@@ -25,35 +23,33 @@ from tests.unit.rollout.builders import (
     driver_pod,
     granted,
     install_of,
-    instant,
     label_of,
+    on_host,
     pool,
+    slot_in,
+    with_record,
+    without_component,
 )
+from tests.unit.rollout.in_flight.builders import QUIET, outcome_of
 from tests.unit.rollout.in_flight.step_runner import (
     TOKEN,
     at_phase,
     in_flight,
-    node_write,
     proof,
-    record_in,
     run_step,
     silenced,
-    slot_writes,
-    step_of,
-    wait_of,
     with_beats,
     with_component,
     with_results,
 )
+from tests.unit.rollout.outcomes import node_write, record_in, slot_writes, step_of, wait_of
 
 S = UpgradeState
 END = NOW + 540
-QUIET = ("plugin", "telemetry", "discovery", "validator")
 POD = f"pod-{NEW}-node-1"
 
 
 def ready(record: dict[str, Any] | None = None, **changes: Any) -> NodeView:
-    """The new driver is ready; the components are still quiet."""
     swap = Swap(label=label_of(NEW), old_pod_uid="pod-target-old-node-1")
     parts = {
         "driver": component(command(swap, order=(TOKEN, 1), deadline=NOW - 90 + 120)),
@@ -62,12 +58,6 @@ def ready(record: dict[str, Any] | None = None, **changes: Any) -> NodeView:
     shown: dict[str, Any] = {"components": parts, **changes}
     view = in_flight(S.VALIDATION_REQUIRED, record={"deadline": END, **(record or {})}, **shown)
     return with_results(view, "driver", *QUIET)
-
-
-def outcome_of(
-    view: NodeView, at: float = NOW, where: PoolView | None = None, **sight: Any
-) -> NodeOutcome:
-    return step_in_flight(view, where or granted(pool(), view), instant(at, **sight))
 
 
 def validating(record: dict[str, Any] | None = None, **changes: Any) -> NodeView:
@@ -85,7 +75,7 @@ def failing_with(outcome: NodeOutcome, view: NodeView, at: float = NOW) -> NodeR
     return record_in(outcome_of(with_results(run_step(view, step), "driver"), at))
 
 
-def test_components_resume_and_the_validator_is_asked_about_this_pod() -> None:
+def test_components_resume_and_the_validator_gets_this_pod() -> None:
     step = step_of(outcome_of(ready()))
     assert slot_writes(step) == {
         "plugin": Idle(),
@@ -95,8 +85,7 @@ def test_components_resume_and_the_validator_is_asked_about_this_pod() -> None:
             label=label_of(NEW), install_digest=install_of(NEW), pod_uid=POD, started=NOW - HOUR
         ),
     }
-    slot = run_step(ready(), step).components["validator"].slot
-    assert slot is not None
+    slot = slot_in(run_step(ready(), step), "validator")
     assert (slot.order, slot.deadline) == (Order(TOKEN, 2), END)
 
 
@@ -114,7 +103,7 @@ def test_in_a_bring_up_the_plugin_resumes_when_cuda_works() -> None:
         assert slot_writes(outcome_of(at_phase(view, "validator", phase))) == {"plugin": Idle()}
 
 
-def test_progress_of_another_op_lets_no_plugin_resume() -> None:
+def test_progress_of_another_op_resumes_no_plugin() -> None:
     view = bring_up()
     view = run_step(view, step_of(outcome_of(view)))
     stale = at_phase(view, "validator", "cuda")
@@ -128,14 +117,10 @@ def test_progress_of_another_op_lets_no_plugin_resume() -> None:
     ("change", "code", "detail"),
     [
         ("begun", WaitCode.VALIDATION, "cuda: vectorAdd"),
-        ("not begun", WaitCode.VALIDATION, "the validator has not begun"),
-        ("silent", WaitCode.VALIDATION, "the validator has stopped sending heartbeats"),
-        (
-            "no driver",
-            WaitCode.DRIVER_START,
-            "waiting for the driver to become ready for validation",
-        ),
-        ("no validator", WaitCode.VALIDATION, "no validator is deployed to this node"),
+        ("not begun", WaitCode.VALIDATION, "validator"),
+        ("silent", WaitCode.VALIDATION, "validator"),
+        ("no driver", WaitCode.DRIVER_START, "driver"),
+        ("no validator", WaitCode.VALIDATION, "no validator"),
     ],
 )
 def test_what_validation_waits_for(change: str, code: WaitCode, detail: str) -> None:
@@ -147,20 +132,20 @@ def test_what_validation_waits_for(change: str, code: WaitCode, detail: str) -> 
     elif change == "no driver":
         view = replace(view, driver_pods=(driver_pod(NEW, ready=False),))
     elif change == "no validator":
-        parts = {name: part for name, part in view.components.items() if name != "validator"}
-        view = replace(view, components=parts)
+        view = without_component(view, "validator")
     wait = wait_of(outcome_of(view))
-    assert (wait.code, wait.detail, wait.until) == (code, detail, END)
+    assert (wait.code, wait.until) == (code, END)
+    assert detail in wait.detail
 
 
 # What counts as evidence, as docs/invariants.md#i3 has it.
 
 
-def test_evidence_that_fits_gives_the_node_back() -> None:
+def test_matching_evidence_releases_the_node() -> None:
     view = proven()
     step = step_of(outcome_of(view))
-    told = Idle(proven=Proven(label=label_of(NEW), kernel=KERNEL))
-    assert slot_writes(step) == {"driver": told, "validator": told}
+    sent = Idle(proven=Proven(label=label_of(NEW), kernel=KERNEL))
+    assert slot_writes(step) == {"driver": sent, "validator": sent}
     applied = node_write(step).applied
     assert (applied.state, applied.lease, applied.unschedulable) == (S.UPGRADE_DONE, None, None)
     assert applied.record is not None
@@ -198,17 +183,16 @@ def test_evidence_that_differs_in_anything_proves_nothing(other: dict[str, Any])
         {"loaded": None},
     ],
 )
-def test_a_driver_that_is_not_there_any_more_is_not_given_back(change: dict[str, Any]) -> None:
+def test_a_driver_that_is_gone_keeps_the_lease(change: dict[str, Any]) -> None:
     wait = wait_of(outcome_of(replace(proven(), **change)))
     assert wait.code in (WaitCode.DRIVER_START, WaitCode.VALIDATION)
 
 
-def test_a_driver_that_restarted_meanwhile_is_validated_once_more() -> None:
+def test_a_driver_that_restarted_meanwhile_is_validated_again() -> None:
     view = replace(proven(), driver_pods=(driver_pod(NEW, started=NOW - 5, restarts=1),))
     step = step_of(outcome_of(view))
     assert isinstance(slot_writes(step)["validator"], Validate)
-    slot = run_step(view, step).components["validator"].slot
-    assert slot is not None
+    slot = slot_in(run_step(view, step), "validator")
     assert slot.order == Order(TOKEN, 3)
 
 
@@ -216,17 +200,17 @@ def test_evidence_without_the_end_of_its_op_is_awaited() -> None:
     assert wait_of(outcome_of(proof(validating(), NOW))).code == WaitCode.VALIDATION
 
 
-def test_a_swap_that_is_unanswered_keeps_the_node() -> None:
+def test_an_unanswered_swap_keeps_the_lease() -> None:
     view = proven()
     driver = replace(view.components["driver"], result=None)
     assert wait_of(outcome_of(with_component(view, "driver", driver))).code == WaitCode.VALIDATION
 
 
-def test_a_release_that_met_a_conflict_is_written_without_telling_again() -> None:
+def test_a_release_after_a_conflict_repeats_no_command() -> None:
     view = proven()
     step = step_of(outcome_of(view))
-    told = replace(step, actions=step.actions[:-1])
-    half = run_step(view, told)
+    taken = replace(step, actions=step.actions[:-1])
+    half = run_step(view, taken)
     again = step_of(outcome_of(half))
     assert len(again.actions) == 1
     assert node_write(again).applied.state == S.UPGRADE_DONE
@@ -234,15 +218,15 @@ def test_a_release_that_met_a_conflict_is_written_without_telling_again() -> Non
     assert record_in(outcome_of(rebooted)).state == S.POD_RESTART_REQUIRED
 
 
-def test_what_was_accepted_of_another_label_is_not_taken_for_ours() -> None:
+def test_an_idle_for_another_label_is_not_taken_for_ours() -> None:
     view = proven()
     step = step_of(outcome_of(view))
     half = run_step(view, replace(step, actions=step.actions[:-1]))
-    told = half.components["validator"]
-    slot = told.slot
+    sent = half.components["validator"]
+    slot = sent.slot
     assert slot is not None
     other = command(Idle(proven=Proven(label="x", kernel=KERNEL)), order=(slot.token, slot.op))
-    half = with_component(half, "validator", replace(told, slot=other))
+    half = with_component(half, "validator", replace(sent, slot=other))
     assert isinstance(slot_writes(outcome_of(half))["validator"], Validate)
 
 
@@ -260,32 +244,26 @@ def test_what_was_accepted_of_another_label_is_not_taken_for_ours() -> None:
             "validation: cuda: no device",
         ),
         ((ValidationStep(name="cuda", passed=False),), "validation: cuda"),
-        ((), "validation: a check did not pass"),
+        ((), "validation: "),
     ],
 )
-def test_a_check_that_failed_is_the_cause(steps: tuple[ValidationStep, ...], cause: str) -> None:
+def test_a_failed_check_is_the_cause(steps: tuple[ValidationStep, ...], cause: str) -> None:
     view = proven(passed=False, steps=steps)
     record = failing_with(outcome_of(view), view)
-    assert (record.state, record.cause) == (S.UPGRADE_FAILED, cause)
+    assert record.state == S.UPGRADE_FAILED
+    assert record.cause.startswith(cause)
     assert (record.evidence, record.revalidated) == (None, view.driver_pods[0].instance)
-
-
-def test_a_validation_that_ended_without_evidence_fails() -> None:
-    view = with_results(
-        validating(), "validator", outcome="failed", code="crash", message="signal 9"
-    )
-    assert failing_with(outcome_of(view), view).cause == "validation: crash: signal 9"
 
 
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
         ("hangs", "validation: cuda"),
-        ("silent", "validation: the validator has stopped sending heartbeats"),
-        ("other boot", "validation: the evidence is for boot boot-0"),
+        ("silent", "validation: the validator "),
+        ("other boot", "boot boot-0"),
     ],
 )
-def test_the_limit_for_validation_says_what_was_missing(change: str, cause: str) -> None:
+def test_the_validation_limit_reports_what_was_missing(change: str, cause: str) -> None:
     view = with_beats(validating(), END)
     if change == "hangs":
         view = at_phase(view, "validator", "cuda")
@@ -293,18 +271,15 @@ def test_the_limit_for_validation_says_what_was_missing(change: str, cause: str)
         view = silenced(view, "validator")
     else:
         view = proof(view, NOW, boot_id="boot-0")
-    assert failing_with(outcome_of(view, END), view, END).cause == cause
+    assert cause in failing_with(outcome_of(view, END), view, END).cause
 
 
-def test_three_restarts_of_the_driver_fail_a_validation_too() -> None:
+def test_three_driver_restarts_fail_a_validation() -> None:
     view = replace(validating(), driver_pods=(driver_pod(NEW, restarts=3),))
-    assert (
-        failing_with(outcome_of(view), view).cause
-        == "driver-start: the driver container restarted 3 times"
-    )
+    assert failing_with(outcome_of(view), view).cause.endswith(" 3 times")
 
 
-def test_restarts_of_long_ago_do_not_fail_a_mere_validation() -> None:
+def test_earlier_restarts_do_not_fail_a_mere_validation() -> None:
     view = validating({"operation": Operation.VALIDATE, "started": False})
     view = replace(view, driver_pods=(driver_pod(NEW, restarts=7),))
     assert wait_of(outcome_of(view)).code == WaitCode.VALIDATION
@@ -313,7 +288,7 @@ def test_restarts_of_long_ago_do_not_fail_a_mere_validation() -> None:
 # The driver goes while it is validated.
 
 
-def test_a_driver_pod_made_anew_has_to_be_let_in_once_more() -> None:
+def test_a_recreated_driver_pod_is_admitted_again() -> None:
     pod = driver_pod(NEW, uid="next", ready=False, started=None)
     shut = Gate(admitted_pod_uid=POD, waiting_pod_uid="next")
     view = replace(validating(), driver_pods=(pod,), gate=shut)
@@ -325,18 +300,18 @@ def test_a_driver_pod_made_anew_has_to_be_let_in_once_more() -> None:
     assert slot_writes(outcome_of(after)) == dict.fromkeys(QUIET, Quiesce())
 
 
-def test_a_driver_that_waits_for_our_leave_gets_it() -> None:
+def test_a_driver_waiting_for_safe_load_is_released() -> None:
     for pods in ((driver_pod(NEW),), ()):
         write = node_write(outcome_of(ready(safe_load=True, driver_pods=pods)))
         assert write.applied.cleared == (SAFE_LOAD_ANNOTATION,)
 
 
-def test_while_nats_is_away_nothing_is_judged() -> None:
+def test_nothing_is_judged_during_a_bus_outage() -> None:
     wait = wait_of(outcome_of(proven(), bus_down_since=NOW - 1))
     assert (wait.code, wait.until) == (WaitCode.BUS, None)
 
 
-def test_without_a_pod_the_load_of_the_modules_is_what_is_proven() -> None:
+def test_without_a_pod_the_module_load_is_validated() -> None:
     loaded = LoadedDriver(version="1", loaded_at=NOW - 40)
     record = {"operation": Operation.VALIDATE, "started": False}
     view = ready(record, driver_pods=(), loaded=loaded)
@@ -346,3 +321,116 @@ def test_without_a_pod_the_load_of_the_modules_is_what_is_proven() -> None:
     assert node_write(outcome_of(view, where=where)).applied.state == S.UPGRADE_DONE
     reloaded = replace(view, loaded=replace(loaded, loaded_at=NOW - 3))
     assert isinstance(slot_writes(outcome_of(reloaded, where=where))["validator"], Validate)
+
+
+VALIDATES = {"operation": Operation.VALIDATE, "started": False}
+
+
+def is_requested(outcome: NodeOutcome) -> bool:
+    if isinstance(outcome, Wait):
+        return False
+    return isinstance(slot_writes(outcome).get("validator"), Validate)
+
+
+def ends_lease(outcome: NodeOutcome) -> bool:
+    if not isinstance(outcome, Step):
+        return False
+    writes = [action.applied for action in outcome.actions if isinstance(action, WriteNode)]
+    return any(action.state == UpgradeState.UPGRADE_DONE for action in writes)
+
+
+def test_on_a_host_nothing_is_validated_before_a_driver_is_loaded() -> None:
+    view = ready({"operation": Operation.INSTALL}, driver_pods=(), loaded=None)
+    where = on_host(granted(pool(), view))
+    assert step_of(outcome_of(view, where=where)).wait is not None
+    sent = run_step(view, step_of(outcome_of(view, where=where)))
+    assert wait_of(outcome_of(sent, where=where)).code is WaitCode.DRIVER_START
+
+
+def test_a_request_of_an_earlier_boot_is_repeated() -> None:
+    view = with_record(validating(VALIDATES), boot_id="boot-2", deadline_renewed=True)
+    assert is_requested(outcome_of(replace(view, boot_id="boot-2")))
+
+
+@pytest.mark.parametrize(
+    ("deadline", "anew"), [(END, False), (END - 1, False), (None, False), (END + 1, True)]
+)
+def test_a_request_with_too_early_a_deadline_is_repeated(
+    deadline: float | None, *, anew: bool
+) -> None:
+    assert is_requested(outcome_of(with_record(validating(), deadline=deadline))) is anew
+
+
+def test_a_request_for_another_label_is_repeated() -> None:
+    pod = driver_pod(NEW, label="another")
+    view = with_record(replace(validating(), driver_pods=(pod,)), label="another")
+    assert is_requested(outcome_of(replace(view, driver_label="another")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "anew"),
+    [
+        ({}, False),
+        ({"uid": "next"}, True),
+        ({"started": NOW - HOUR + 0.9}, False),
+        ({"started": NOW - HOUR + 1.0}, True),
+    ],
+)
+def test_a_request_for_another_run_is_repeated(changes: dict[str, Any], *, anew: bool) -> None:
+    assert (
+        is_requested(outcome_of(replace(validating(), driver_pods=(driver_pod(NEW, **changes),))))
+        is anew
+    )
+
+
+@pytest.mark.parametrize(("later", "counts"), [(-1, True), (0, False), (1, False)])
+def test_accepted_evidence_precedes_its_idle_command(later: int, *, counts: bool) -> None:
+    """The slot names the proven label in an op after the validation."""
+    step = step_of(outcome_of(proven()))
+    half = run_step(proven(), replace(step, actions=step.actions[:-1]))
+    slot = slot_in(half, "validator")
+    assert half.evidence is not None
+    half = replace(half, evidence=replace(half.evidence, op=slot.op + later))
+    assert ends_lease(outcome_of(half)) is counts
+
+
+def test_a_proof_under_a_former_label_does_not_end_the_lease() -> None:
+    assert ends_lease(outcome_of(proven()))
+    assert not ends_lease(outcome_of(replace(proven(), driver_label="another")))
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [("crash", "validation: crash: signal 9"), ("", "validation: failed: signal 9")],
+)
+def test_a_failed_validation_reports_its_code(code: str, cause: str) -> None:
+    view = with_results(validating(), "validator", outcome="failed", code=code, message="signal 9")
+    assert failing_with(outcome_of(view), view).cause == cause
+
+
+def test_unanswered_evidence_is_no_proof() -> None:
+    view = with_beats(proof(validating(), NOW), END)
+    cause = failing_with(outcome_of(view, END), view, END).cause
+    assert cause.startswith("validation: ")
+    assert cause.endswith("not answered")
+
+
+def test_a_proof_of_something_else_is_requested_again_after_its_op() -> None:
+    view = proof(validating(), NOW, kernel="5.15")
+    assert not is_requested(outcome_of(view))
+    assert is_requested(outcome_of(with_results(view, "validator")))
+
+
+def test_the_plugin_of_a_bring_up_waits_for_the_cuda_phase() -> None:
+    view = ready({"operation": Operation.BRING_UP}, cordoned=False, driver_pods=())
+    assert "plugin" not in slot_writes(outcome_of(at_phase(view, "validator", "cuda")))
+
+
+def test_a_validation_without_a_limit_gets_the_default_deadline() -> None:
+    view = ready({"deadline": None})
+    slot = slot_in(run_step(view, step_of(outcome_of(view))), "validator")
+    assert slot.deadline == NOW + 600
+
+
+def test_a_finished_op_without_evidence_is_not_repeated() -> None:
+    assert not is_requested(outcome_of(with_results(validating(), "validator")))

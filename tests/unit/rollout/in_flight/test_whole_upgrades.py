@@ -1,11 +1,11 @@
-"""Whole upgrades on a machine that works: what is written, in which order, and how often."""
+"""Whole upgrades on a machine that works: what is written, in which order."""
 
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.commands import Idle, Proven, Swap, Validate
+from libs.contracts.commands import Swap
 from libs.contracts.node import NodeRecord, Operation, UpgradeState
 from libs.policy.kinds.upgrade_policy import Drain, WaitForCompletion
 from libs.policy.wanted import InstallMethod
@@ -15,7 +15,6 @@ from libs.rollout.views.machine import EvictionExemption, WorkloadPod
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.builders import (
-    KERNEL,
     NEW,
     NOW,
     OLD,
@@ -30,13 +29,8 @@ from tests.unit.rollout.builders import (
     required,
     without_driver,
 )
-from tests.unit.rollout.in_flight.step_runner import (
-    react,
-    run_step,
-    run_upgrade,
-    step_of,
-    written_states,
-)
+from tests.unit.rollout.in_flight.step_runner import react, run_step, run_upgrade, written_states
+from tests.unit.rollout.outcomes import step_of
 
 PODS = (
     WorkloadPod(namespace="ml", name="job-0", uid="u0", gpu=True, job=True, drained=True),
@@ -49,7 +43,7 @@ PODS = (
         namespace="kube-system", name="proxy", uid="u4", exemption=EvictionExemption.DAEMON_SET
     ),
 )
-"""One of each kind."""
+"""One pod of each kind."""
 
 
 def candidate(operation: Operation = Operation.UPGRADE, target: str = NEW) -> Candidate:
@@ -66,7 +60,6 @@ def begun(
     target: str = NEW,
     at: float = NOW,
 ) -> tuple[NodeView, PoolView, Step]:
-    """The node after its first write, with its pool."""
     what = candidate(operation, target)
     where = granted(
         where,
@@ -99,11 +92,17 @@ def all_writes(
 
 
 def no_job(view: NodeView) -> NodeView:
-    """Jobs end while others look on."""
     return replace(view, pods=tuple(pod for pod in view.pods or () if not pod.job))
 
 
 S = UpgradeState
+WHOLE = [
+    S.WAIT_FOR_JOBS_REQUIRED,
+    S.POD_DELETION_REQUIRED,
+    S.POD_RESTART_REQUIRED,
+    S.VALIDATION_REQUIRED,
+    S.UPGRADE_DONE,
+]
 
 
 @pytest.mark.parametrize(
@@ -111,13 +110,7 @@ S = UpgradeState
     [
         (
             {},
-            [
-                S.WAIT_FOR_JOBS_REQUIRED,
-                S.POD_DELETION_REQUIRED,
-                S.POD_RESTART_REQUIRED,
-                S.VALIDATION_REQUIRED,
-                S.UPGRADE_DONE,
-            ],
+            WHOLE,
         ),
         (
             {"drain": Drain(enable=True)},
@@ -132,19 +125,12 @@ S = UpgradeState
         ),
         (
             {"wait_for_completion": WaitForCompletion()},
-            [
-                S.POD_DELETION_REQUIRED,
-                S.POD_RESTART_REQUIRED,
-                S.VALIDATION_REQUIRED,
-                S.UPGRADE_DONE,
-            ],
+            WHOLE[1:],
         ),
     ],
     ids=["with jobs", "with a drain", "without a selector"],
 )
-def test_an_upgrade_writes_six_times_at_most_and_seven_with_a_drain(
-    upgrade: dict[str, Any], states: list[str]
-) -> None:
+def test_an_upgrade_writes_each_state_once(upgrade: dict[str, Any], states: list[str]) -> None:
     last, written, _ = all_writes(required(pods=PODS), policy(**upgrade), meanwhile=no_job)
     assert written == states  # beside upgrade-required, which was the first
     assert len(written) + 1 <= (7 if "drain" in upgrade else 6)
@@ -152,17 +138,12 @@ def test_an_upgrade_writes_six_times_at_most_and_seven_with_a_drain(
     assert (last.cordoned, last.lease, last.driver_label) == (False, None, label_of(NEW))
 
 
-def test_a_state_without_work_is_passed_unwritten() -> None:
+def test_a_state_without_work_is_skipped() -> None:
     _, written, _ = all_writes(required(pods=()), policy(drain=Drain(enable=True)))
-    assert written == [
-        S.POD_DELETION_REQUIRED,
-        S.POD_RESTART_REQUIRED,
-        S.VALIDATION_REQUIRED,
-        S.UPGRADE_DONE,
-    ]
+    assert written == WHOLE[1:]
 
 
-def test_a_done_node_keeps_uid_target_token_and_evidence_and_nothing_else() -> None:
+def test_a_done_node_keeps_a_minimal_record() -> None:
     last, _, _ = all_writes(required(pods=PODS), policy(), meanwhile=no_job)
     record = last.record
     assert isinstance(record, NodeRecord)
@@ -182,7 +163,6 @@ def test_a_done_node_keeps_uid_target_token_and_evidence_and_nothing_else() -> N
 
 
 def commands(steps: list[Step]) -> list[tuple[str, str]]:
-    """To whom, and which kind, in order."""
     return [
         (action.component, action.command.kind.value)
         for step in steps
@@ -191,7 +171,16 @@ def commands(steps: list[Step]) -> list[tuple[str, str]]:
     ]
 
 
-def test_the_commands_of_an_upgrade_in_their_order() -> None:
+def swap_in(steps: list[Step]) -> Swap:
+    actions = [action for step in steps for action in step.actions]
+    (swap,) = (
+        a.command.open() for a in actions if isinstance(a, WriteSlot) and a.command.kind == "swap"
+    )
+    assert isinstance(swap, Swap)
+    return swap
+
+
+def test_the_order_of_the_commands_of_an_upgrade() -> None:
     _, _, steps = all_writes(required(pods=PODS), policy(), meanwhile=no_job)
     given = commands(steps)
     assert sorted(given[:4]) == [
@@ -210,29 +199,7 @@ def test_the_commands_of_an_upgrade_in_their_order() -> None:
     assert given[9:] == [("driver", "idle"), ("validator", "idle")]
 
 
-def test_what_the_commands_of_an_upgrade_say() -> None:
-    _, _, steps = all_writes(required(pods=()), policy())
-    bodies = {
-        (action.component, action.command.kind.value): action.command
-        for step in steps
-        for action in step.actions
-        if isinstance(action, WriteSlot)
-    }
-    assert bodies["driver", "swap"].open() == Swap(
-        label=label_of(NEW),
-        install_digest=f"install-{NEW}",
-        old_pod_uid=f"pod-{OLD}-node-1",
-    )
-    validate = bodies["validator", "validate"].open()
-    assert isinstance(validate, Validate)
-    assert (validate.label, validate.install_digest) == (label_of(NEW), f"install-{NEW}")
-    proven = Idle(proven=Proven(label=label_of(NEW), kernel=KERNEL))
-    assert bodies["driver", "idle"].open() == proven
-    assert bodies["validator", "idle"].open() == proven
-    assert all(command.token == 8 for command in bodies.values())
-
-
-def test_slots_name_what_is_proven_before_the_node_is_given_back() -> None:
+def test_slots_name_the_proven_label_before_the_release() -> None:
     _, _, steps = all_writes(required(pods=()), policy())
     last = steps[-1]
     assert [type(action) for action in last.actions] == [WriteSlot, WriteSlot, WriteNode]
@@ -255,7 +222,7 @@ def test_operands_are_paused_from_the_eviction_to_the_validation() -> None:
     }
 
 
-def test_the_first_write_alone_lowers_and_names_what_was_seen() -> None:
+def test_only_the_first_write_lowers_capacity() -> None:
     _, _, steps = all_writes(required(pods=()), policy())
     node_writes = [a for step in steps for a in step.actions if isinstance(a, WriteNode)]
     assert [write.lowers_capacity for write in node_writes] == [True, False, False, False]
@@ -271,7 +238,7 @@ def test_the_first_write_alone_lowers_and_names_what_was_seen() -> None:
 
 def test_restart_only_has_no_eviction_no_quiesce_and_keeps_the_modules() -> None:
     last, written, steps = all_writes(required(pods=PODS), policy(), Operation.RESTART)
-    assert written == [S.POD_RESTART_REQUIRED, S.VALIDATION_REQUIRED, S.UPGRADE_DONE]
+    assert written == WHOLE[2:]
     first = steps[0].actions[0]
     assert isinstance(first, WriteNode)
     assert first.applied.unschedulable is True
@@ -282,26 +249,14 @@ def test_restart_only_has_no_eviction_no_quiesce_and_keeps_the_modules() -> None
         ("driver", "idle"),
         ("validator", "idle"),
     ]
-    (swap,) = (
-        action.command.open()
-        for step in steps
-        for action in step.actions
-        if isinstance(action, WriteSlot) and action.command.kind == "swap"
-    )
-    assert isinstance(swap, Swap)
-    assert swap.keep
-    assert last.pods == PODS  # nobody was asked to leave but the operands, which nobody paused
+    assert swap_in(steps).keep
+    assert last.pods == PODS  # no pod was evicted
 
 
 def test_same_label_deletes_the_driver_pod_by_its_uid_before_the_swap() -> None:
     start = failed(pods=())
     last, written, steps = all_writes(start, policy(), Operation.SAME_LABEL)
-    assert written == [
-        S.POD_DELETION_REQUIRED,
-        S.POD_RESTART_REQUIRED,
-        S.VALIDATION_REQUIRED,
-        S.UPGRADE_DONE,
-    ]
+    assert written == WHOLE[1:]
     every = [action for step in steps for action in step.actions]
     (delete,) = (action for action in every if isinstance(action, DeleteDriverPod))
     assert delete.pod.uid == f"pod-{NEW}-node-1"
@@ -314,7 +269,7 @@ def test_same_label_deletes_the_driver_pod_by_its_uid_before_the_swap() -> None:
 def test_first_bring_up_has_no_cordon_and_quiesces_the_plugin_alone() -> None:
     start = without_driver(node(pods=()))
     last, written, steps = all_writes(start, policy(), Operation.BRING_UP)
-    assert written == [S.POD_RESTART_REQUIRED, S.VALIDATION_REQUIRED, S.UPGRADE_DONE]
+    assert written == WHOLE[2:]
     assert commands(steps)[:2] == [("plugin", "quiesce"), ("driver", "swap")]
     node_writes = [a for step in steps for a in step.actions if isinstance(a, WriteNode)]
     assert [write.applied.unschedulable for write in node_writes] == [None, None, None]
@@ -325,19 +280,13 @@ def test_first_bring_up_has_no_cordon_and_quiesces_the_plugin_alone() -> None:
 def test_take_over_goes_the_whole_way() -> None:
     start = replace(done(target=OLD, pods=PODS), state="", record=None, driver_label="")
     _, written, _ = all_writes(start, policy(), Operation.TAKE_OVER, meanwhile=no_job)
-    assert written == [
-        S.WAIT_FOR_JOBS_REQUIRED,
-        S.POD_DELETION_REQUIRED,
-        S.POD_RESTART_REQUIRED,
-        S.VALIDATION_REQUIRED,
-        S.UPGRADE_DONE,
-    ]
+    assert written == WHOLE
 
 
-def test_behind_a_shut_gate_only_the_driver_is_left_to_do() -> None:
+def test_behind_a_shut_gate_only_the_driver_is_started() -> None:
     start = without_driver(required(pods=PODS))
     _, written, steps = all_writes(start, policy(), Operation.UPGRADE)
-    assert written == [S.POD_RESTART_REQUIRED, S.VALIDATION_REQUIRED, S.UPGRADE_DONE]
+    assert written == WHOLE[2:]
     first = steps[0].actions[0]
     assert isinstance(first, WriteNode)
     assert (first.applied.unschedulable, first.lowers_capacity) == (True, True)
@@ -346,12 +295,7 @@ def test_behind_a_shut_gate_only_the_driver_is_left_to_do() -> None:
 def test_on_hosts_the_agent_installs() -> None:
     start = replace(required(pods=()), driver_pods=())
     last, written, steps = all_writes(start, on_host(policy()), Operation.INSTALL)
-    assert written == [
-        S.POD_DELETION_REQUIRED,
-        S.POD_RESTART_REQUIRED,
-        S.VALIDATION_REQUIRED,
-        S.UPGRADE_DONE,
-    ]
+    assert written == WHOLE[1:]
     assert ("driver", "install") in commands(steps)
     assert ("driver", "swap") not in commands(steps)
     assert last.state == S.UPGRADE_DONE
@@ -361,7 +305,7 @@ def test_a_pre_installed_driver_is_validated_and_nothing_else() -> None:
     start = replace(done(pods=()), state="", record=None, driver_label="", driver_pods=())
     where = replace(pool(), method=InstallMethod.PRE_INSTALLED)
     last, written, steps = all_writes(start, where, Operation.VALIDATE)
-    assert written == [S.VALIDATION_REQUIRED, S.UPGRADE_DONE]
+    assert written == WHOLE[3:]
     assert commands(steps)[0] == ("validator", "validate")
     node_writes = [a for step in steps for a in step.actions if isinstance(a, WriteNode)]
     assert [write.applied.unschedulable for write in node_writes] == [None, None]
@@ -379,13 +323,7 @@ def test_a_removal_drops_state_label_and_record() -> None:
     ]
     assert (last.state, last.driver_label, last.record, last.lease) == ("", "", None, None)
     assert not last.cordoned
-    (swap,) = (
-        action.command.open()
-        for step in steps
-        for action in step.actions
-        if isinstance(action, WriteSlot) and action.command.kind == "swap"
-    )
-    assert swap == Swap(label="", old_pod_uid=f"pod-{NEW}-node-1")
+    assert swap_in(steps) == Swap(label="", old_pod_uid=f"pod-{NEW}-node-1")
 
 
 def test_a_done_node_whose_driver_restarted_is_validated_without_a_cordon() -> None:
@@ -394,7 +332,7 @@ def test_a_done_node_whose_driver_restarted_is_validated_without_a_cordon() -> N
     last, written, steps = all_writes(
         replace(restarted, driver_pods=(pod,), evidence=None), policy(), Operation.VALIDATE
     )
-    assert written == [S.VALIDATION_REQUIRED, S.UPGRADE_DONE]
+    assert written == WHOLE[3:]
     assert commands(steps) == [("validator", "validate"), ("validator", "idle")]
     assert last.pods == PODS
     assert isinstance(last.record, NodeRecord)
@@ -404,5 +342,5 @@ def test_a_done_node_whose_driver_restarted_is_validated_without_a_cordon() -> N
 
 def test_a_failed_node_that_came_into_sync_is_validated_and_uncordoned() -> None:
     last, written, _ = all_writes(failed(pods=()), policy(), Operation.VALIDATE)
-    assert written == [S.VALIDATION_REQUIRED, S.UPGRADE_DONE]
+    assert written == WHOLE[3:]
     assert not last.cordoned

@@ -1,20 +1,17 @@
-"""What becomes of places when policy, brake or proof change midway (docs/states.md#variations)."""
+"""Entries in flight when policy, brake or proof change (docs/states.md#variations)."""
 
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.node import NodeRecord, Operation, UpgradeState
+from libs.contracts.node import Operation, UpgradeState
 from libs.contracts.rollout import Brake, InFlight, Release, RolloutPhase, RolloutSpec, TargetRecord
 from libs.contracts.waits import WaitCode
+from libs.policy.kinds.strategy import StrategySpec
 from libs.rollout.decision import WriteNode
-from libs.rollout.reconcile.contribution import contribution_of
-from libs.rollout.reconcile.evaluation import PoolEvaluation, evaluate_pool
-from libs.rollout.reconcile.pool_tally import PoolTally
 from libs.rollout.views.machine import PodEviction
 from libs.rollout.views.node import NodeView
-from libs.rollout.views.pool import PoolView
 from tests.unit.rollout.allocate.builders import (
     candidate,
     candidates,
@@ -34,94 +31,86 @@ from tests.unit.rollout.builders import (
     in_flight_node,
     instant,
     label_of,
+    lease,
     node,
     required,
+    with_record,
+    with_status,
+    without_driver,
 )
+from tests.unit.rollout.reconcile.builders import ALL, THIRD, edited, entries, evaluate
 
-THIRD = "target-third"
 JOBS, RESTART = UpgradeState.WAIT_FOR_JOBS_REQUIRED, UpgradeState.POD_RESTART_REQUIRED
-ALL = {"max_parallel_upgrades": 0, "max_unavailable": "100%"}
 HALTED = TargetRecord(threshold=1, failed=("gone",))
 
 
-def at(state: UpgradeState, name: str = "node-1") -> NodeView:
+def in_state(state: UpgradeState, name: str = "node-1") -> NodeView:
     return in_flight_node(state, name, pods=())
 
 
-def places(*nodes: NodeView, target: str = NEW) -> dict[str, InFlight]:
-    return {one.uid: entry(one, token=7, target=target) for one in nodes}
-
-
-def edited(target: str = THIRD, **changes: object) -> PoolView:
-    """A pool with nodes in flight on NEW whose policy wants another target now."""
-    made = open_pool(upgrade=ALL, base=9, targets=(OLD, NEW, THIRD), target=target)
-    assert made.rollout is not None
-    status = replace(made.rollout.status, **changes)
-    return replace(made, rollout=replace(made.rollout, status=status))
-
-
-def reckoned(pool: PoolView, *nodes: NodeView) -> PoolEvaluation:
-    """What is said to the steps of nodes, and what is done to their places."""
-    tally = PoolTally()
-    assert pool.rollout is not None
-    for one in nodes:
-        place = pool.rollout.status.in_flight.get(one.uid)
-        tally.put(contribution_of(one, place, pool.key, NOW))
-    return evaluate_pool(pool, tally, instant(), leading=True)
-
-
-def test_before_the_start_it_takes_the_new_target_as_the_first_write_of_all() -> None:
-    busy = at(JOBS)
-    decision = decided(edited(in_flight=places(busy)), busy)
+def test_before_the_start_a_new_target_is_first_written_to_the_rollout() -> None:
+    busy = in_state(JOBS)
+    decision = decided(edited(in_flight=entries(busy)), busy)
     status = written(decision)
     assert status.in_flight[busy.uid].target == THIRD
     assert status.targets[THIRD].threshold == 1
     assert decision.steps == {}
-    then = reckoned(edited(in_flight=places(busy, target=THIRD)), busy)
+    then = evaluate(edited(in_flight=entries(busy, target=THIRD)), busy)
     assert (dict(then.retargeted), dict(then.constraints.to_release)) == ({}, {})
 
 
-def test_of_several_only_as_many_as_the_new_target_admits_and_the_rest_are_released() -> None:
-    first, second = at(JOBS, "first"), at(JOBS, "second")
-    in_flight = places(first, second)
+def test_only_as_many_nodes_are_retargeted_as_the_proof_has_slots() -> None:
+    first, second = in_state(JOBS, "first"), in_state(JOBS, "second")
+    in_flight = entries(first, second)
     in_flight[second.uid] = replace(in_flight[second.uid], since=NOW - 99)
-    made = reckoned(edited(in_flight=in_flight), first, second)
-    assert {uid: entry.target for uid, entry in made.retargeted.items()} == {second.uid: THIRD}
-    assert made.constraints.to_release.keys() == {first.uid}
+    evaluation = evaluate(edited(in_flight=in_flight), first, second)
+    assert {uid: entry.target for uid, entry in evaluation.retargeted.items()} == {
+        second.uid: THIRD
+    }
+    assert evaluation.constraints.to_release.keys() == {first.uid}
 
 
 @pytest.mark.parametrize("record", [HALTED, TargetRecord(threshold=1, failed=("a", "b"))])
-def test_where_the_new_target_is_halted_it_is_released(record: TargetRecord) -> None:
-    busy = at(JOBS)
-    made = reckoned(edited(in_flight=places(busy), targets={THIRD: record}), busy)
-    assert (dict(made.retargeted), list(made.constraints.to_release)) == ({}, [busy.uid])
+def test_a_halted_new_target_releases_the_node(record: TargetRecord) -> None:
+    busy = in_state(JOBS)
+    evaluation = evaluate(edited(in_flight=entries(busy), targets={THIRD: record}), busy)
+    assert (dict(evaluation.retargeted), list(evaluation.constraints.to_release)) == (
+        {},
+        [busy.uid],
+    )
 
 
-def test_where_its_own_target_was_halted_it_takes_the_new_one_all_the_same() -> None:
-    busy = at(JOBS)
-    made = reckoned(edited(in_flight=places(busy), targets={NEW: HALTED}), busy)
-    assert (list(made.retargeted), dict(made.constraints.to_release)) == ([busy.uid], {})
+def test_a_halted_old_target_does_not_prevent_retargeting() -> None:
+    busy = in_state(JOBS)
+    evaluation = evaluate(edited(in_flight=entries(busy), targets={NEW: HALTED}), busy)
+    assert (list(evaluation.retargeted), dict(evaluation.constraints.to_release)) == (
+        [busy.uid],
+        {},
+    )
 
 
-def test_who_has_not_begun_gives_its_place_back() -> None:
+def test_an_unused_grant_is_withdrawn() -> None:
     waiting = candidate("node-1")
     decision = decided(edited(in_flight={waiting.uid: entry(waiting)}), waiting)
     assert written(decision).in_flight == {}
     assert code_of(decision, "node-1") is WaitCode.BUDGET
 
 
-def test_a_place_stays_while_a_write_to_its_node_is_on_the_way() -> None:
-    """It may begin, or start, on what was granted: then that is known, and it is dealt with."""
+def test_an_entry_stays_while_a_write_to_its_node_is_pending() -> None:
+    """The write may begin or start on what was granted; its outcome is dealt with afterwards."""
     beginning, starting = (
         replace(candidate("one"), write_pending=True),
-        replace(at(JOBS, "two"), write_pending=True),
+        replace(in_state(JOBS, "two"), write_pending=True),
     )
-    in_flight = {beginning.uid: entry(beginning), **places(starting)}
-    made = reckoned(edited(in_flight=in_flight), beginning, starting)
-    assert (made.withdrawn, dict(made.retargeted)) == (frozenset(), {})
-    calm = [replace(one, write_pending=False) for one in (beginning, starting)]
-    made = reckoned(edited(in_flight=in_flight), *calm)
-    assert (made.withdrawn, list(made.retargeted)) == (frozenset({beginning.uid}), [starting.uid])
+    in_flight = {beginning.uid: entry(beginning), **entries(starting)}
+    evaluation = evaluate(edited(in_flight=in_flight), beginning, starting)
+    assert (evaluation.withdrawn, dict(evaluation.retargeted)) == (frozenset(), {})
+    calm = [replace(view, write_pending=False) for view in (beginning, starting)]
+    evaluation = evaluate(edited(in_flight=in_flight), *calm)
+    assert (evaluation.withdrawn, list(evaluation.retargeted)) == (
+        frozenset({beginning.uid}),
+        [starting.uid],
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,28 +121,26 @@ def test_a_place_stays_while_a_write_to_its_node_is_on_the_way() -> None:
         {"record": HALTED},
     ],
 )
-def test_a_place_stays_while_a_beginning_may_yet_be_carried_out_and_it_is_not_repeated(
-    changes: dict[str, Any],
-) -> None:
+def test_an_entry_stays_while_a_first_write_is_unconfirmed(changes: dict[str, Any]) -> None:
     waiting = replace(candidate("one"), unconfirmed_write_at=NOW - 59)
     in_flight = {waiting.uid: entry(waiting)}
     given: dict[str, Any] = {"record": of_target(), **changes}
     pool = open_pool(upgrade=ALL, base=9, in_flight=in_flight, **given)
-    made = reckoned(pool, waiting)
-    assert (made.withdrawn, made.constraints.may_begin) == (frozenset(), frozenset())
-    assert dict(made.constraints.in_flight) == in_flight
+    evaluation = evaluate(pool, waiting)
+    assert (evaluation.withdrawn, evaluation.constraints.may_begin) == (frozenset(), frozenset())
+    assert dict(evaluation.constraints.in_flight) == in_flight
     assert not any(
         isinstance(action, WriteNode)
         for step in decided(pool, waiting).steps.values()
         for action in step.actions
     )
     for known in (None, NOW - 60):
-        assert reckoned(pool, replace(waiting, unconfirmed_write_at=known)).withdrawn == {
+        assert evaluate(pool, replace(waiting, unconfirmed_write_at=known)).withdrawn == {
             waiting.uid
         }
 
 
-def test_where_it_is_wanted_still_it_is_repeated() -> None:
+def test_an_unconfirmed_first_write_is_repeated_where_it_is_still_wanted() -> None:
     waiting = replace(candidate("one"), unconfirmed_write_at=NOW - 1)
     pool = open_pool(
         upgrade=ALL, base=9, record=of_target(), in_flight={waiting.uid: entry(waiting)}
@@ -163,22 +150,20 @@ def test_where_it_is_wanted_still_it_is_repeated() -> None:
 
 
 @pytest.mark.parametrize(("limit", "begin"), [(1, {"first"}), (2, {"first", "second"}), (0, set())])
-def test_it_counts_as_begun_for_those_who_begin_beside_it(limit: int, begin: set[str]) -> None:
-    """Also where another one was granted before it."""
+def test_an_unconfirmed_first_write_counts_as_begun(limit: int, begin: set[str]) -> None:
+    """Even where another node was granted before it."""
     first, second = replace(candidate("first"), unconfirmed_write_at=NOW - 1), candidate("second")
     in_flight = {first.uid: entry(first), second.uid: entry(second, since=NOW - 50)}
     upgrade = {**ALL, "max_unavailable": str(limit)}
     pool = open_pool(upgrade=upgrade, base=9, record=of_target(), in_flight=in_flight)
-    lowered = reckoned(pool, first, second).constraints.may_begin
-    assert lowered == {one.uid for one in (first, second) if one.name in begin}
+    lowered = evaluate(pool, first, second).constraints.may_begin
+    assert lowered == {view.uid for view in (first, second) if view.name in begin}
 
 
-def test_nobody_begins_under_a_place_that_has_ended() -> None:
-    """It failed, and may be tried again: under a token of its own."""
+def test_no_start_under_an_entry_that_has_ended() -> None:
+    """The node failed, and may be retried under a later token."""
     again = checked(required("again", state="upgrade-required"))
-    assert isinstance(again.record, NodeRecord)
-    record = replace(again.record, token=8, started=True, evidence=None, target=NEW, asked=True)
-    again = replace(again, record=record)
+    again = with_record(again, token=8, started=True, evidence=None, target=NEW, asked=True)
     pool = open_pool(
         upgrade=ALL,
         base=9,
@@ -186,7 +171,7 @@ def test_nobody_begins_under_a_place_that_has_ended() -> None:
         in_flight={again.uid: entry(again, token=8)},
     )
     decision = decided(pool, again)
-    assert not any(isinstance(one, WriteNode) for one in decision.steps["again"].actions)
+    assert not any(isinstance(action, WriteNode) for action in decision.steps["again"].actions)
     assert written(decision).targets[NEW].failed == (again.uid,)
     late = candidate("late")
     pool = open_pool(
@@ -195,35 +180,36 @@ def test_nobody_begins_under_a_place_that_has_ended() -> None:
     assert decided(pool, late).steps == {}
 
 
-def test_from_the_start_on_it_finishes_on_its_own_target_and_counts_there() -> None:
-    busy = at(RESTART)
-    decision = decided(edited(in_flight=places(busy)), busy, *candidates(2))
+def test_after_the_start_a_node_finishes_on_its_own_target() -> None:
+    busy = in_state(RESTART)
+    decision = decided(edited(in_flight=entries(busy)), busy, *candidates(2))
     assert written(decision).in_flight[busy.uid].target == NEW
 
 
-def test_a_halt_releases_who_has_not_started_and_takes_out_who_has_not_begun() -> None:
-    busy, started, waiting = at(JOBS, "busy"), at(RESTART, "started"), candidate("waiting")
+def test_a_halt_releases_unstarted_nodes_and_withdraws_grants() -> None:
+    busy, started, waiting = (
+        in_state(JOBS, "busy"),
+        in_state(RESTART, "started"),
+        candidate("waiting"),
+    )
     pool = open_pool(
         upgrade=ALL,
         base=9,
         record=TargetRecord(threshold=1, failed=("gone",)),
-        in_flight={**places(busy, started), waiting.uid: entry(waiting)},
+        in_flight={**entries(busy, started), waiting.uid: entry(waiting)},
     )
     decision = decided(pool, busy, started, waiting)
     assert sorted(written(decision).in_flight) == [busy.uid, started.uid]
     assert code_of(decision, "waiting") is WaitCode.BUDGET
-    made = reckoned(pool, busy, started, waiting)
-    assert made.constraints.to_release == {
-        busy.uid: f"target {NEW} is halted: 1 of 1 allowed failures"
-    }
-    assert waiting.uid not in made.constraints.may_begin
+    evaluation = evaluate(pool, busy, started, waiting)
+    assert evaluation.constraints.to_release.keys() == {busy.uid}
+    assert NEW in evaluation.constraints.to_release[busy.uid]
+    assert waiting.uid not in evaluation.constraints.may_begin
 
 
-def test_what_is_merely_validated_goes_on_in_a_halt() -> None:
-    again = at(UpgradeState.VALIDATION_REQUIRED)
-    assert isinstance(again.record, NodeRecord)
-    record = replace(again.record, operation=Operation.VALIDATE, outside=True, started=False)
-    again = replace(again, record=record)
+def test_a_mere_validation_goes_on_in_a_halt() -> None:
+    again = in_state(UpgradeState.VALIDATION_REQUIRED)
+    again = with_record(again, operation=Operation.VALIDATE, outside=True, started=False)
     pool = open_pool(
         upgrade=ALL,
         base=9,
@@ -231,17 +217,17 @@ def test_what_is_merely_validated_goes_on_in_a_halt() -> None:
         in_flight={again.uid: entry(again, token=7, outside=True, validates=True)},
         phase=RolloutPhase.HALTED,
     )
-    made = reckoned(pool, again)
-    assert (dict(made.constraints.to_release), made.withdrawn) == ({}, frozenset())
+    evaluation = evaluate(pool, again)
+    assert (dict(evaluation.constraints.to_release), evaluation.withdrawn) == ({}, frozenset())
 
 
-def test_a_grant_to_validate_is_begun_in_a_halt_and_not_in_a_pause() -> None:
+def test_a_validation_grant_begins_in_a_halt_but_not_in_a_pause() -> None:
     broken = failed("broken")
     place = {broken.uid: entry(broken, outside=True, validates=True)}
     pool = open_pool(upgrade=ALL, base=9, record=HALTED, in_flight=place, phase=RolloutPhase.HALTED)
-    assert reckoned(pool, broken).constraints.may_begin == {broken.uid}
+    assert evaluate(pool, broken).constraints.may_begin == {broken.uid}
     paused = replace(pool, upgrade=replace(pool.upgrade, auto_upgrade=False))
-    assert reckoned(paused, broken).withdrawn == {broken.uid}
+    assert evaluate(paused, broken).withdrawn == {broken.uid}
 
 
 @pytest.mark.parametrize(
@@ -253,16 +239,16 @@ def test_a_grant_to_validate_is_begun_in_a_halt_and_not_in_a_pause() -> None:
         ({"spec": RolloutSpec(brake=Brake.PAUSE)}, WaitCode.PAUSED),
     ],
 )
-def test_where_nothing_starts_what_is_in_flight_finishes(
+def test_nodes_in_flight_finish_where_nothing_starts(
     changes: dict[str, object], code: WaitCode
 ) -> None:
-    busy, waiting, other = at(RESTART, "busy"), candidate("waiting"), candidate("other")
+    busy, waiting, other = in_state(RESTART, "busy"), candidate("waiting"), candidate("other")
     rest = {name: value for name, value in changes.items() if name != "upgrade"}
     pool = open_pool(
         upgrade=ALL,
         base=9,
         record=of_target(),
-        in_flight={**places(busy), waiting.uid: entry(waiting)},
+        in_flight={**entries(busy), waiting.uid: entry(waiting)},
         **rest,  # pyright: ignore[reportArgumentType]
     )
     if "upgrade" in changes:
@@ -276,7 +262,7 @@ def test_where_nothing_starts_what_is_in_flight_finishes(
     assert decision.waits.get("busy", decision.steps.get("busy")) is not None
 
 
-def test_a_foreign_operator_stops_everything_that_has_not_begun() -> None:
+def test_a_foreign_operator_stops_every_start() -> None:
     pool = open_pool(upgrade=ALL, base=9, record=of_target())
     now = instant(foreign_operator="the GPU Operator renews its Lease")
     decision = decided(pool, candidate("node-1"), now=now)
@@ -286,13 +272,13 @@ def test_a_foreign_operator_stops_everything_that_has_not_begun() -> None:
 
 def test_a_freeze_holds_everything_and_cancels_evictions() -> None:
     leaving = (PodEviction(uid="p", since=NOW),)
-    busy = replace(at(UpgradeState.POD_DELETION_REQUIRED, "busy"), evictions=leaving)
+    busy = replace(in_state(UpgradeState.POD_DELETION_REQUIRED, "busy"), evictions=leaving)
     waiting = candidate("waiting")
     pool = open_pool(
         upgrade=ALL,
         base=9,
         record=of_target(),
-        in_flight={**places(busy), waiting.uid: entry(waiting, since=NOW - 500)},
+        in_flight={**entries(busy), waiting.uid: entry(waiting, since=NOW - 500)},
         spec=RolloutSpec(brake=Brake.FREEZE),
     )
     decision = decided(pool, busy, waiting, candidate("other"))
@@ -303,18 +289,16 @@ def test_a_freeze_holds_everything_and_cancels_evictions() -> None:
     assert (status.frozen_since, status.frozen_seconds) == (NOW, 0.0)
 
 
-def test_the_time_of_a_freeze_is_added_once_and_it_lasts_until_that_is_written() -> None:
+def test_frozen_time_is_added_once_when_the_freeze_ends() -> None:
     pool = open_pool(upgrade=ALL, base=9, record=of_target())
-    assert pool.rollout is not None
-    status = replace(pool.rollout.status, frozen_since=NOW - 100, frozen_seconds=7.0)
-    pool = replace(pool, rollout=replace(pool.rollout, status=status))
+    pool = with_status(pool, frozen_since=NOW - 100, frozen_seconds=7.0)
     decision = decided(pool, candidate("node-1"))
     assert code_of(decision, "node-1") is WaitCode.FROZEN
     after = written(decision)
     assert (after.frozen_since, after.frozen_seconds) == (None, 107.0)
 
 
-def test_a_release_ends_a_halt_of_its_target_alone() -> None:
+def test_a_release_ends_the_halt_of_its_target_only() -> None:
     spec = RolloutSpec(release=Release(target=NEW, failures=1))
     pool = open_pool(upgrade=ALL, base=9, record=HALTED, spec=spec)
     (write,) = decided(pool, *candidates(4)).rollouts
@@ -325,7 +309,7 @@ def test_a_release_ends_a_halt_of_its_target_alone() -> None:
     assert code_of(decided(still, *candidates(4)), "node-00") is WaitCode.HALTED
 
 
-def test_a_join_on_the_last_good_target_is_not_adrift_while_the_wanted_one_is_halted() -> None:
+def test_a_join_on_the_last_good_target_is_kept_while_the_wanted_one_is_halted() -> None:
     joins = node("joins")
     status = {
         "in_flight": {joins.uid: InFlight(node="joins", token=1, target=OLD, since=NOW - 5)},
@@ -337,3 +321,113 @@ def test_a_join_on_the_last_good_target_is_not_adrift_while_the_wanted_one_is_ha
     actions = decision.steps["joins"].actions
     (write,) = [action for action in actions if isinstance(action, WriteNode)]
     assert write.applied.driver_label == label_of(OLD)
+
+
+HALTED_ON_THIRD = TargetRecord(threshold=1, failed=("gone",), halted_because="1 of 1 failures")
+
+
+def busy(name: str, *, since: float = NOW - 5, outside: bool = False) -> NodeView:
+    view = in_flight_node(name=name, record={"outside": outside})
+    return replace(view, lease=lease(name, since=since))
+
+
+@pytest.mark.parametrize(("base", "threshold"), [(100, 50), (0, 2)])
+def test_a_threshold_is_computed_from_the_base_or_the_present_nodes(
+    base: int, threshold: int
+) -> None:
+    strategy = StrategySpec(failure_threshold="50%")
+    grants = open_pool(upgrade=ALL, base=base, strategy=strategy)
+    assert written(decided(grants, *candidates(4))).targets[NEW].threshold == threshold
+    unheard = replace(grants, target=OLD)
+    assert evaluate(unheard, *map(busy, "abcd")).records[NEW].threshold == threshold
+
+
+def test_a_removal_grant_is_kept_whatever_target_is_wanted() -> None:
+    waits = candidate("n")
+    evaluation = evaluate(edited(in_flight={waits.uid: entry(waits, target="")}), waits)
+    assert evaluation.withdrawn == frozenset()
+
+
+def test_only_a_joining_node_keeps_a_grant_on_the_last_good_target() -> None:
+    joins, runs = without_driver(node("joins")), candidate("runs")
+    good = TargetRecord(threshold=1, proven=True, proven_at=NOW - 999)
+    for target, dropped in ((OLD, {runs.uid}), (NEW, {runs.uid, joins.uid})):
+        granted = {view.uid: entry(view, target=target) for view in (joins, runs)}
+        pool = edited(in_flight=granted, targets={OLD: good, THIRD: HALTED_ON_THIRD})
+        assert evaluate(pool, joins, runs).withdrawn == dropped
+
+
+@pytest.mark.parametrize("changes", [{"gone": True}, {"held": ("it is wrong",)}, {"target": ""}])
+def test_no_node_is_retargeted_while_the_target_is_unknown(changes: dict[str, object]) -> None:
+    view = busy("n")
+    evaluation = evaluate(replace(edited(in_flight=entries(view)), **changes), view)
+    assert (dict(evaluation.retargeted), dict(evaluation.constraints.to_release)) == ({}, {})
+
+
+def test_a_retargeted_node_outside_the_counts_takes_no_slot() -> None:
+    first, second = busy("first", outside=True), busy("second")
+    granted = entries(first, second)
+    granted[first.uid] = replace(granted[first.uid], outside=True)
+    evaluation = evaluate(edited(in_flight=granted), first, second)
+    assert evaluation.retargeted.keys() == {first.uid, second.uid}
+
+
+def test_a_node_moved_back_to_its_counted_target_needs_no_slot() -> None:
+    view = busy("n")
+    pool = edited(in_flight=entries(view, target=THIRD), target=NEW)
+    assert evaluate(pool, view).retargeted.keys() == {view.uid}
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_no_node_is_retargeted_to_a_halted_target(*, outside: bool) -> None:
+    view = busy("n", outside=outside)
+    proven = replace(HALTED_ON_THIRD, proven=True, proven_at=NOW - 99)
+    pool = edited(in_flight=entries(view, outside=outside), targets={THIRD: proven})
+    evaluation = evaluate(pool, view)
+    assert dict(evaluation.retargeted) == {}
+    assert evaluation.constraints.to_release.keys() == {view.uid}
+    assert THIRD in evaluation.constraints.to_release[view.uid]
+
+
+def test_all_nodes_are_retargeted_to_a_proven_target() -> None:
+    nodes = [busy("first"), busy("second")]
+    proven = TargetRecord(threshold=1, proven=True)
+    evaluation = evaluate(edited(in_flight=entries(*nodes), targets={THIRD: proven}), *nodes)
+    assert evaluation.retargeted.keys() == {"uid-first", "uid-second"}
+
+
+def test_a_node_outside_the_counts_is_retargeted_beyond_the_limit() -> None:
+    """A person lowered the number of accepted failures."""
+    there = [in_flight_node(name=name, record={"target": THIRD}) for name in ("one", "two")]
+    moves = busy("moves", outside=True)
+    granted = entries(*there, target=THIRD) | entries(moves, outside=True)
+    pool = edited(in_flight=granted, targets={THIRD: TargetRecord(threshold=1)})
+    assert evaluate(pool, *there, moves).retargeted.keys() == {moves.uid}
+
+
+def test_a_start_that_costs_no_availability_needs_no_budget() -> None:
+    """A validation, a start on an unoccupied node, and beside them one that costs availability."""
+    validated, bare, taken = (
+        candidate("validated"),
+        without_driver(node("bare")),
+        candidate("taken"),
+    )
+    granted = {
+        validated.uid: entry(validated, outside=True, validates=True),
+        bare.uid: entry(bare),
+        taken.uid: entry(taken),
+    }
+    pool = replace(edited(in_flight=granted, target=NEW), upgrade=open_pool().upgrade)
+    none = replace(pool, upgrade=replace(pool.upgrade, max_unavailable=0))
+    assert evaluate(none, validated, bare, taken).held_back == {taken.uid}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_unwanted_complete_target_is_kept_while_a_node_moves_to_it(*, kept: bool) -> None:
+    view = busy("n")
+    old = TargetRecord(threshold=1, complete=True, proven=True, proven_at=NOW - 999)
+    good = replace(old, proven_at=NOW - 99)
+    flying = entries(view) if kept else {}
+    pool = edited(in_flight=flying, targets={NEW: old, OLD: good, THIRD: HALTED_ON_THIRD})
+    (write,) = decided(pool, *[view] * kept).rollouts
+    assert (NEW in write.status.targets) is kept

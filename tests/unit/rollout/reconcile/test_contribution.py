@@ -1,6 +1,6 @@
-"""What becomes of a place in flight (docs/states.md#reconcile): a case for each row of the table.
+"""What becomes of an entry in flight (docs/states.md#reconcile): a case for each row.
 
-From the Node's record alone: where a label says otherwise, it is not asked.
+It follows from the record of the Node, never from its labels.
 """
 
 from typing import Any
@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from libs.contracts.commands import Order
-from libs.contracts.node import MANAGER, NodeRecord, Operation, UpgradeState
+from libs.contracts.commands import Order, Quiesce
+from libs.contracts.node import MANAGER, LeaseOwner, NodeRecord, Operation, UpgradeState
+from libs.contracts.reports import Usage
 from libs.contracts.rollout import InFlight
 from libs.rollout.reconcile.contribution import EntryResult, NodeContribution, contribution_of
+from libs.rollout.views.machine import Component
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 from tests.unit.rollout.builders import (
     NEW,
@@ -19,15 +21,20 @@ from tests.unit.rollout.builders import (
     OLD,
     POOL,
     TOKEN,
+    command,
     component,
     done,
+    ended,
     evidence,
     failed,
     in_flight_node,
     label_of,
+    lease,
     node,
     record,
     required,
+    with_record,
+    without_driver,
 )
 
 ENTRY = InFlight(node="node-1", token=TOKEN, target=NEW, since=NOW - 30)
@@ -35,13 +42,10 @@ NEXT = replace(ENTRY, token=TOKEN + 1)
 JOBS, RESTART = UpgradeState.WAIT_FOR_JOBS_REQUIRED, UpgradeState.POD_RESTART_REQUIRED
 
 
-def borne(given: NodeView, entry: InFlight | None = ENTRY, *, at: float = NOW) -> NodeContribution:
-    return contribution_of(given, entry, POOL, at)
-
-
-def with_record(given: NodeView, **changes: Any) -> NodeView:
-    assert isinstance(given.record, NodeRecord)
-    return replace(given, record=replace(given.record, **changes))
+def contribution(
+    given: NodeView, entry: InFlight | None = ENTRY, *, pool: str = POOL, at: float = NOW
+) -> NodeContribution:
+    return contribution_of(given, entry, pool, at)
 
 
 FAILED = failed()
@@ -59,7 +63,7 @@ UNCHANGED = with_record(failed(), state=UpgradeState.UPGRADE_REQUIRED, started=F
         (with_record(FAILED, started=False), EntryResult.REMOVED),
         (with_record(done(), evidence=evidence(passed=False), started=True), EntryResult.FAILED),
         (with_record(done(), evidence=evidence(token=TOKEN - 1)), EntryResult.REMOVED),
-        # What the label says is not asked.
+        # The label does not matter.
         (replace(FAILED, state=UpgradeState.UPGRADE_DONE), EntryResult.FAILED),
         (replace(done(), state=UpgradeState.UPGRADE_FAILED), EntryResult.VALIDATED),
         (replace(FAILED, state=""), EntryResult.FAILED),
@@ -70,30 +74,31 @@ UNCHANGED = with_record(failed(), state=UpgradeState.UPGRADE_REQUIRED, started=F
         ),
     ],
 )
-def test_how_a_place_ended(given: NodeView, ending: EntryResult) -> None:
-    made = borne(given)
-    assert (made.ending, made.entry) == (ending, None)
-    assert made.proved_on == (NEW if ending is EntryResult.VALIDATED else "")
-    assert made.failed_on == (NEW if ending is EntryResult.FAILED else "")
+def test_how_an_entry_ended(given: NodeView, ending: EntryResult) -> None:
+    result = contribution(given)
+    assert (result.ending, result.entry) == (ending, None)
+    assert result.proved_on == (NEW if ending is EntryResult.VALIDATED else "")
+    assert result.failed_on == (NEW if ending is EntryResult.FAILED else "")
 
 
 @pytest.mark.parametrize("given", [done(), FAILED])
-def test_it_ends_on_what_it_ran_although_its_place_was_moved_meanwhile(given: NodeView) -> None:
-    made = borne(given, replace(ENTRY, target="wanted-since"))
-    assert {made.proved_on, made.failed_on} == {NEW, ""}
+def test_an_entry_ends_on_the_target_of_its_record(given: NodeView) -> None:
+    result = contribution(given, replace(ENTRY, target="wanted-since"))
+    assert {result.proved_on, result.failed_on} == {NEW, ""}
 
 
-def test_a_place_outside_the_counts_ends_without_counting() -> None:
+def test_an_entry_outside_the_counts_ends_without_counting() -> None:
     outside = replace(ENTRY, outside=True)
     for given in (done(), with_record(FAILED, outside=True)):
-        made = borne(given, outside)
-        assert (made.ending, made.proved_on, made.failed_on) == (EntryResult.REMOVED, "", "")
+        result = contribution(given, outside)
+        assert (result.ending, result.proved_on, result.failed_on) == (EntryResult.REMOVED, "", "")
 
 
 def test_a_removal_ends_with_label_and_record_gone() -> None:
     removal = replace(ENTRY, target="")
-    assert borne(node(), removal).ending is EntryResult.REMOVED
-    assert borne(done(), replace(removal, token=TOKEN + 1)).ending is None
+    assert contribution(node(), removal).ending is EntryResult.REMOVED
+    assert contribution(node(driver_label=label_of(OLD)), removal).ending is None
+    assert contribution(done(), replace(removal, token=TOKEN + 1)).ending is None
 
 
 LEFT = {NodeField.CORDON: (MANAGER,), NodeField.DRIVER: (MANAGER,)}
@@ -103,91 +108,82 @@ GIVEN_UP = node(cordoned=True, driver_label=label_of(NEW), field_managers=LEFT)
 @pytest.mark.parametrize(
     "given", [node(), required(), with_record(required(), token=TOKEN), GIVEN_UP]
 )
-def test_who_has_not_begun_has_a_minute(given: NodeView) -> None:
-    made = borne(given, NEXT)
-    assert (made.ending, made.entry, made.leased) == (None, NEXT, False)
-    assert (made.counted_targets, made.due) == ((NEW,), NEXT.since + 60)
-    assert borne(given, NEXT, at=NEXT.since + 59.9).ending is None
-    assert borne(given, NEXT, at=NEXT.since + 60).ending is EntryResult.REMOVED
+def test_a_grant_expires_after_a_minute(given: NodeView) -> None:
+    result = contribution(given, NEXT)
+    assert (result.ending, result.entry, result.leased) == (None, NEXT, False)
+    assert (result.counted_targets, result.due) == ((NEW,), NEXT.since + 60)
+    assert contribution(given, NEXT, at=NEXT.since + 59.9).ending is None
+    assert contribution(given, NEXT, at=NEXT.since + 60).ending is EntryResult.REMOVED
 
 
-def test_what_an_agent_has_heard_of_did_begin() -> None:
+def test_a_token_known_to_an_agent_shows_a_beginning() -> None:
     heard = node(components={"driver": component(highest_order=Order(NEXT.token, 1))})
-    assert borne(heard, NEXT).ending is EntryResult.FAILED
+    assert contribution(heard, NEXT).ending is EntryResult.FAILED
     before = node(components={"driver": component(highest_order=Order(NEXT.token - 1, 9))})
-    assert borne(before, NEXT).ending is None
+    assert contribution(before, NEXT).ending is None
 
 
-def test_nobody_is_taken_out_whose_first_write_is_on_its_way() -> None:
-    assert borne(required(write_pending=True), NEXT, at=NEXT.since + 900).ending is None
+def test_a_grant_does_not_expire_while_a_write_is_pending() -> None:
+    assert contribution(required(write_pending=True), NEXT, at=NEXT.since + 900).ending is None
 
 
-def test_nor_is_anybody_whose_first_write_may_yet_be_carried_out() -> None:
+def test_a_grant_does_not_expire_while_a_write_is_unconfirmed() -> None:
     sent = NEXT.since + 58
-    made = borne(required(unconfirmed_write_at=sent), NEXT, at=sent + 59)
-    assert (made.ending, made.write_unconfirmed, made.due) == (None, True, sent + 60)
-    made = borne(required(unconfirmed_write_at=sent), NEXT, at=sent + 60)
-    assert (made.ending, made.write_unconfirmed) == (EntryResult.REMOVED, False)
+    result = contribution(required(unconfirmed_write_at=sent), NEXT, at=sent + 59)
+    assert (result.ending, result.write_unconfirmed, result.due) == (None, True, sent + 60)
+    result = contribution(required(unconfirmed_write_at=sent), NEXT, at=sent + 60)
+    assert (result.ending, result.write_unconfirmed) == (EntryResult.REMOVED, False)
 
 
-def test_a_lease_without_a_place_is_put_back() -> None:
-    made = borne(in_flight_node(JOBS), None)
+def test_a_lost_entry_is_restored_from_its_lease() -> None:
+    result = contribution(in_flight_node(JOBS), None)
     since = NOW - 60
-    assert made.entry == InFlight(node="node-1", token=TOKEN, target=NEW, since=since)
-    assert (made.entry_differs, made.counted_targets, made.started) == (True, (NEW,), False)
-    outside = borne(in_flight_node(JOBS, record={"outside": True}), None)
+    assert result.entry == InFlight(node="node-1", token=TOKEN, target=NEW, since=since)
+    assert (result.entry_differs, result.counted_targets, result.started) == (True, (NEW,), False)
+    outside = contribution(in_flight_node(JOBS, record={"outside": True}), None)
     assert outside.entry is not None
     assert outside.entry.outside
     assert (outside.counted_targets, outside.is_recovery) == ((), True)
 
 
-def test_a_lease_whose_record_is_lost_stays_and_counts_as_failed() -> None:
-    made = borne(replace(in_flight_node(JOBS), record=None))
-    assert (made.entry, made.ending) == (ENTRY, None)
-    assert (made.counted_targets, made.failed_on) == ((NEW,), NEW)
-    assert borne(replace(in_flight_node(JOBS), record=None), None).entry is None
+def test_a_lease_with_a_lost_record_stays_and_counts_as_failed() -> None:
+    result = contribution(replace(in_flight_node(JOBS), record=None))
+    assert (result.entry, result.ending) == (ENTRY, None)
+    assert (result.counted_targets, result.failed_on) == ((NEW,), NEW)
+    assert contribution(replace(in_flight_node(JOBS), record=None), None).entry is None
 
 
-def test_who_started_counts_for_the_target_in_its_record() -> None:
-    made = borne(in_flight_node(RESTART), replace(ENTRY, target=OLD))
-    assert (made.entry, made.entry_differs) == (ENTRY, True)
-    assert made.counted_targets == (NEW,)
+def test_a_started_node_counts_for_the_target_in_its_record() -> None:
+    result = contribution(in_flight_node(RESTART), replace(ENTRY, target=OLD))
+    assert (result.entry, result.entry_differs) == (ENTRY, True)
+    assert result.counted_targets == (NEW,)
 
 
-def test_who_has_not_started_counts_for_both_until_its_record_is_the_new_one() -> None:
-    made = borne(in_flight_node(JOBS), replace(ENTRY, target=OLD))
-    assert (made.entry, made.entry_differs) == (replace(ENTRY, target=OLD), False)
-    assert sorted(made.counted_targets) == [NEW, OLD]
+def test_a_retargeted_node_counts_for_both_targets_until_its_record_follows() -> None:
+    result = contribution(in_flight_node(JOBS), replace(ENTRY, target=OLD))
+    assert (result.entry, result.entry_differs) == (replace(ENTRY, target=OLD), False)
+    assert sorted(result.counted_targets) == [NEW, OLD]
 
 
-def test_a_validation_counts_for_nothing_and_is_never_turned_away() -> None:
+def test_a_validation_counts_for_no_target() -> None:
     again = with_record(in_flight_node(JOBS), operation=Operation.VALIDATE, outside=True)
-    made = borne(again, replace(ENTRY, outside=True))
-    assert made.entry == replace(ENTRY, outside=True, validates=True)
-    assert (made.started, made.counted_targets, made.is_recovery) == (True, (), False)
+    result = contribution(again, replace(ENTRY, outside=True))
+    assert result.entry == replace(ENTRY, outside=True, validates=True)
+    assert (result.started, result.counted_targets, result.is_recovery) == (True, (), False)
 
 
-def test_what_of_another_pool_it_has_counts_there_alone() -> None:
-    moved = replace(in_flight_node(JOBS), pool="another")
-    made = borne(moved)
-    assert (made.present, made.entry, made.unavailable) == (False, ENTRY, "in an upgrade")
-    there = contribution_of(moved, None, "another", NOW)
-    assert (there.present, there.entry, there.unavailable) == (True, None, "in an upgrade")
-    assert not contribution_of(moved, None, "a-third", NOW).present
-
-
-def test_a_lease_and_record_of_another_node_of_that_name_are_void() -> None:
+def test_lease_and_record_of_an_earlier_node_are_void() -> None:
     new = replace(in_flight_node(JOBS), uid="uid-new")
-    assert borne(new, None).entry is None
-    assert borne(new, NEXT).leased is False
+    assert contribution(new, None).entry is None
+    assert contribution(new, NEXT).leased is False
 
 
 def test_failures_are_read_from_records_of_this_pool() -> None:
-    assert borne(FAILED, None).failed_on == NEW
-    assert borne(with_record(FAILED, outside=True), None).failed_on == ""
-    assert borne(with_record(FAILED, started=False), None).failed_on == ""
-    assert borne(with_record(FAILED, pool="another"), None).failed_on == ""
-    assert borne(done(), None).failed_on == ""
+    assert contribution(FAILED, None).failed_on == NEW
+    assert contribution(with_record(FAILED, outside=True), None).failed_on == ""
+    assert contribution(with_record(FAILED, started=False), None).failed_on == ""
+    assert contribution(with_record(FAILED, pool="another"), None).failed_on == ""
+    assert contribution(done(), None).failed_on == ""
 
 
 @pytest.mark.parametrize(
@@ -207,5 +203,171 @@ def test_failures_are_read_from_records_of_this_pool() -> None:
         (node(record=record(pool="")), False),
     ],
 )
-def test_who_bears_signs_of_an_earlier_rollout(given: NodeView, expected: bool) -> None:
-    assert borne(given, None).was_managed is expected
+def test_which_nodes_were_managed_by_an_earlier_rollout(given: NodeView, expected: bool) -> None:
+    assert contribution(given, None).was_managed is expected
+
+
+def of_pool(given: NodeView, pool: str) -> NodeView:
+    return with_record(given, pool=pool)
+
+
+@pytest.mark.parametrize("selected", [POOL, "another", ""])
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_record_of_another_pool_ends_no_later_entry_of_this_pool(
+    selected: str, more: int
+) -> None:
+    given = replace(of_pool(required(), "another"), pool=selected)
+    assert isinstance(given.record, NodeRecord)
+    place = replace(ENTRY, token=given.record.token + more)
+    result = contribution(given, place)
+    comes = selected == POOL and more > 0
+    assert (result.entry, result.ending) == (
+        (place, None) if comes else (None, EntryResult.REMOVED)
+    )
+    assert result.counted_targets == ((place.target,) if comes else ())
+
+
+@pytest.mark.parametrize("given", [done(), required(), failed(), in_flight_node()])
+@pytest.mark.parametrize("selected", [POOL, "another", ""])
+def test_an_entry_of_a_node_upgraded_by_another_pool_is_removed(
+    given: NodeView, selected: str
+) -> None:
+    result = contribution(replace(of_pool(given, "another"), pool=selected))
+    assert (result.ending, result.entry) == (EntryResult.REMOVED, None)
+    assert (result.was_managed, result.leased, result.failed_on, result.proved_on) == (
+        False,
+        False,
+        "",
+        "",
+    )
+    assert result.present is (selected == POOL)
+
+
+@pytest.mark.parametrize(
+    ("given", "ending"), [(done(), EntryResult.VALIDATED), (failed(), EntryResult.FAILED)]
+)
+def test_a_record_without_a_pool_belongs_to_the_pool_of_its_entry(
+    given: NodeView, ending: EntryResult
+) -> None:
+    assert contribution(of_pool(given, "")).ending is ending
+
+
+def test_a_node_that_left_in_an_upgrade_stays_in_flight_in_its_old_pool() -> None:
+    left = replace(in_flight_node(), pool="another")
+    result = contribution(left, None)
+    assert (result.present, result.leased, result.was_managed) == (False, True, True)
+    assert result.entry == InFlight(node="node-1", token=TOKEN, target=NEW, since=NOW - 60)
+    assert result.unavailable == "in an upgrade"
+    there = contribution(left, None, pool="another")
+    assert (there.present, there.leased, there.was_managed, there.entry) == (
+        True,
+        False,
+        False,
+        None,
+    )
+
+
+def test_a_node_that_left_after_its_upgrade_is_no_member() -> None:
+    result = contribution(done(pool="another"))
+    assert (result.present, result.counts_for_base, result.ending) == (
+        False,
+        False,
+        EntryResult.VALIDATED,
+    )
+    cordoned = contribution(required(pool="another", cordoned=True), NEXT)
+    assert (cordoned.unavailable, cordoned.ending) == ("", None)
+
+
+@pytest.mark.parametrize(
+    ("given", "entered"),
+    [(done(), True), (required(), True), (node(), False), (node(record=record()), False)],
+)
+def test_the_base_counts_nodes_that_were_done_in_this_pool(
+    given: NodeView, *, entered: bool
+) -> None:
+    assert contribution(given, None).counts_for_base is entered
+
+
+@pytest.mark.parametrize(
+    ("given", "bare"),
+    [
+        (without_driver(node()), True),
+        (node(modules_reported=False), False),
+        (node(modules_reported=False, usage=Usage()), False),
+        (done(record=None), False),
+        (without_driver(done()), False),
+    ],
+)
+def test_a_node_is_unoccupied_only_when_it_surely_runs_nothing(
+    given: NodeView, *, bare: bool
+) -> None:
+    assert contribution(given, NEXT).is_unoccupied is bare
+
+
+@pytest.mark.parametrize(
+    ("changes", "counted"), [({}, (NEW,)), ({"target": ""}, ()), ({"outside": True}, ())]
+)
+def test_an_entry_counts_for_its_target(changes: dict[str, Any], counted: tuple[str, ...]) -> None:
+    given = required(driver_label=label_of(OLD))
+    assert contribution(given, replace(NEXT, **changes)).counted_targets == counted
+
+
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        (node(), False),
+        (node(lease=lease()), True),
+        (node(lease=MalformedAnnotation("{")), True),
+        (node(field_managers={NodeField.CORDON: (MANAGER,)}), True),
+        (
+            node(
+                field_managers={
+                    NodeField.STATE: ("gpu-operator",),
+                    NodeField.DRIVER: ("kubectl", MANAGER),
+                }
+            ),
+            True,
+        ),
+        (node(state="upgrade-done", field_managers={NodeField.STATE: ("gpu-operator",)}), False),
+        (node(field_managers={NodeField.STATE: ()}), False),
+    ],
+)
+def test_a_lease_or_any_owned_field_marks_a_managed_node(given: NodeView, *, ours: bool) -> None:
+    assert given.is_managed is ours
+
+
+def test_a_component_returns_the_result_of_one_op_only() -> None:
+    sent = command(Quiesce(), order=(TOKEN, 2))
+    part = Component(slot=sent, result=ended(sent))
+    assert part.result_of(Order(TOKEN, 2)) == ended(sent)
+    assert (part.result_of(Order(TOKEN, 1)), part.result_of(Order(TOKEN + 1, 2))) == (None, None)
+    assert Component(slot=sent).result_of(sent.order) is None
+
+
+REMOVAL = replace(NEXT, target="")
+
+
+@pytest.mark.parametrize("field", [NodeField.STATE, NodeField.LEASE, NodeField.RECORD])
+def test_an_owned_field_shows_that_an_operation_began(field: NodeField) -> None:
+    text: dict[str, Any] = {
+        "state": "upgrade-required",
+        "lease": MalformedAnnotation("{"),
+        "record": MalformedAnnotation("{"),
+    }
+    owners = {field: (MANAGER,)}
+    left = replace(node(field_managers=owners), **{field.value: text[field.value]})
+    assert contribution(left, NEXT).ending is EntryResult.FAILED
+    emptied = contribution(node(field_managers=owners), NEXT)
+    assert (emptied.ending, emptied.entry) == (None, NEXT)
+
+
+@pytest.mark.parametrize("held", [lease(owner=LeaseOwner.HUMAN), MalformedAnnotation("{")])
+def test_a_field_of_another_manager_is_no_beginning(held: object) -> None:
+    taken = node(lease=held, field_managers={NodeField.LEASE: ("another",)})
+    assert contribution(taken, NEXT).ending is None
+
+
+def test_a_failed_removal_counts_for_no_target() -> None:
+    begun = component(highest_order=Order(REMOVAL.token, 1))
+    given = node(driver_label=label_of(OLD), components={"driver": begun})
+    assert contribution(given, REMOVAL).ending is EntryResult.REMOVED

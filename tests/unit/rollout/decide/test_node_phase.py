@@ -1,4 +1,4 @@
-"""Where a node is counted in its pool's Rollout, whatever is done about it meanwhile."""
+"""The phase in which a node is counted in its Rollout."""
 
 import pytest
 from msgspec.structs import replace
@@ -24,7 +24,11 @@ from tests.unit.rollout.builders import (
 )
 
 ACTS = Step(actions=(), because="something is done")
+
+
 HUMAN = lease(owner=LeaseOwner.HUMAN)
+
+
 VALIDATES = {"operation": Operation.VALIDATE}
 
 
@@ -58,7 +62,7 @@ def waits(code: WaitCode) -> Wait:
         (required(skip=True), ACTS, NodePhase.SKIPPED),
     ],
 )
-def test_where_a_node_is_counted(
+def test_the_phase_in_which_a_node_is_counted(
     given: NodeView, outcome: NodeOutcome, expected: NodePhase
 ) -> None:
     assert phase_of(given, pool(), outcome) is expected

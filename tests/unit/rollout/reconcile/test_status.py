@@ -1,4 +1,4 @@
-"""What a Rollout is to say at the edges: its target, phase and base, and what is worth a write."""
+"""The status of a Rollout: target, phase, base, and which changes are written."""
 
 from typing import Any
 
@@ -9,10 +9,8 @@ from libs.contracts.rollout import Counts, InFlight, RolloutPhase, RolloutStatus
 from libs.contracts.waits import WaitCode
 from libs.rollout.reconcile.block_reasons import block_reason, pool_block_reason, was_enabled
 from libs.rollout.reconcile.contribution import contribution_of
-from libs.rollout.reconcile.evaluation import PoolEvaluation, evaluate_pool
-from libs.rollout.reconcile.pool_tally import PoolTally
+from libs.rollout.reconcile.evaluation import evaluate_pool
 from libs.rollout.reconcile.status import is_open, is_worth_writing, rollout_status
-from libs.rollout.views.fleet import Instant
 from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 from libs.rollout.wait_reasons import RESOLVED_BY
@@ -30,22 +28,9 @@ from tests.unit.rollout.builders import (
     node,
     without_driver,
 )
+from tests.unit.rollout.reconcile.builders import THIRD, evaluate, tally_of
 
-THIRD = "target-third"
 HALTED = TargetRecord(threshold=1, failed=("gone",))
-
-
-def tally_of(pool: PoolView, *nodes: NodeView) -> PoolTally:
-    tally = PoolTally()
-    assert pool.rollout is not None
-    tally.load_failures(pool.rollout.status)
-    for one in nodes:
-        tally.put(contribution_of(one, pool.rollout.status.in_flight.get(one.uid), pool.key, NOW))
-    return tally
-
-
-def reckoned(pool: PoolView, *nodes: NodeView, now: Instant | None = None) -> PoolEvaluation:
-    return evaluate_pool(pool, tally_of(pool, *nodes), now or instant(), leading=True)
 
 
 def due(
@@ -54,11 +39,12 @@ def due(
     counts: Counts | None = None,
     granted: dict[str, InFlight] | None = None,
 ) -> RolloutStatus:
-    """What it is to say, with these counts of who is where."""
     tally = tally_of(pool, *nodes)
-    made = evaluate_pool(pool, tally, instant(), leading=True)
-    said = counts or Counts(total=9)
-    return rollout_status(pool, tally, made, granted=granted or {}, counts=said, now=instant())
+    evaluation = evaluate_pool(pool, tally, instant(), leading=True)
+    counts = counts or Counts(total=9)
+    return rollout_status(
+        pool, tally, evaluation, granted=granted or {}, counts=counts, now=instant()
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,54 +56,52 @@ def due(
         ({"target": THIRD, "held": ("it is wrong",)}, NEW),
     ],
 )
-def test_the_target_is_the_last_one_that_was_surely_wanted(
-    changes: dict[str, Any], target: str
-) -> None:
+def test_the_status_target_is_the_last_certain_one(changes: dict[str, Any], target: str) -> None:
     assert due(replace(open_pool(), **changes)).target == target
 
 
 ALL_DONE = Counts(total=1, done=1)
 
 
-def test_nothing_is_complete_while_somebody_is_in_flight() -> None:
-    one = in_flight_node(name="n")
-    flying = open_pool(in_flight={one.uid: entry(one, token=TOKEN)}, record=of_target())
-    assert due(flying, one, counts=ALL_DONE).phase is RolloutPhase.PROVEN
+def test_a_rollout_with_a_node_in_flight_is_not_complete() -> None:
+    view = in_flight_node(name="n")
+    flying = open_pool(in_flight={view.uid: entry(view, token=TOKEN)}, record=of_target())
+    assert due(flying, view, counts=ALL_DONE).phase is RolloutPhase.PROVEN
     assert (
         due(open_pool(record=of_target()), done(), counts=ALL_DONE).phase is RolloutPhase.COMPLETE
     )
 
 
 @pytest.mark.parametrize(
-    ("proven", "counts", "said"),
+    ("proven", "counts", "expected"),
     [(True, ALL_DONE, True), (False, ALL_DONE, False), (True, None, False)],
 )
-def test_a_target_is_complete_when_it_is_proven_and_everybody_is_done(
-    *, proven: bool, counts: Counts | None, said: bool
+def test_a_target_is_complete_when_proven_and_all_nodes_are_done(
+    *, proven: bool, counts: Counts | None, expected: bool
 ) -> None:
-    made = due(open_pool(record=of_target(proven=proven)), done(), counts=counts)
-    assert made.targets[NEW].complete is said
+    result = due(open_pool(record=of_target(proven=proven)), done(), counts=counts)
+    assert result.targets[NEW].complete is expected
 
 
 @pytest.mark.parametrize(
     ("base", "counts", "expected"),
     [(3, None, 3), (1, None, 2), (3, Counts(total=0), 3), (1, Counts(total=0), 1), (0, None, 0)],
 )
-def test_the_base_grows_with_who_was_done_and_stays_when_all_is_over(
+def test_the_base_grows_with_done_nodes_and_stays_when_all_are_done(
     base: int, counts: Counts | None, expected: int
 ) -> None:
     nodes = [done("a"), done("b")]
     assert due(open_pool(base=base), *nodes, counts=counts).base == expected
 
 
-def test_only_a_start_that_counts_makes_a_target_known() -> None:
+def test_only_a_counted_start_makes_a_target_known() -> None:
     place = InFlight(node="n", token=1, target=NEW, since=NOW)
-    for one, known in (
+    for item, known in (
         (place, [NEW]),
         (replace(place, outside=True), []),
         (replace(place, target=""), []),
     ):
-        assert list(due(open_pool(), candidate("n"), granted={"uid-n": one}).targets) == known
+        assert list(due(open_pool(), candidate("n"), granted={"uid-n": item}).targets) == known
 
 
 PLACE = {"u": InFlight(node="n", token=1, target=NEW, since=NOW)}
@@ -133,7 +117,7 @@ PLACE = {"u": InFlight(node="n", token=1, target=NEW, since=NOW)}
         ({"in_flight": PLACE, "base": 3}, True),
     ],
 )
-def test_what_is_worth_a_write(changes: dict[str, Any], *, expected: bool) -> None:
+def test_which_status_changes_are_worth_a_write(changes: dict[str, Any], *, expected: bool) -> None:
     stored = RolloutStatus(target=NEW, in_flight=changes.get("in_flight", {}))
     assert is_worth_writing(replace(stored, **changes), stored) is expected
 
@@ -149,21 +133,21 @@ def test_what_is_worth_a_write(changes: dict[str, Any], *, expected: bool) -> No
         ({"in_flight": PLACE}, True, True),
     ],
 )
-def test_what_would_be_lost_with_a_rollout(
+def test_which_statuses_keep_a_rollout_open(
     changes: dict[str, Any], *, gone: bool, expected: bool
 ) -> None:
-    said = replace(RolloutStatus(target=NEW, phase=RolloutPhase.PROVING), **changes)
-    assert is_open(replace(open_pool(), gone=gone), said) is expected
+    view = replace(RolloutStatus(target=NEW, phase=RolloutPhase.PROVING), **changes)
+    assert is_open(replace(open_pool(), gone=gone), view) is expected
 
 
-def test_a_pool_that_has_no_rollout_was_never_on() -> None:
+def test_a_pool_without_a_rollout_was_never_enabled() -> None:
     pool = open_pool()
     off = replace(pool, upgrade=replace(pool.upgrade, auto_upgrade=False))
     assert was_enabled(off)
     assert not was_enabled(replace(off, rollout=None))
 
 
-def test_who_can_end_a_stop_is_said() -> None:
+def test_a_block_reason_names_its_resolver() -> None:
     assert block_reason(WaitCode.PAUSED, "it is").who == RESOLVED_BY[WaitCode.PAUSED]
     assert block_reason(WaitCode.PAUSED, "it is", "an unknown manager").who == "an unknown manager"
     foreign = pool_block_reason(open_pool(), instant(foreign_operator="another is at work"))
@@ -180,11 +164,11 @@ def test_who_can_end_a_stop_is_said() -> None:
         ({}, {"foreign_operator": "another is at work"}, False),
     ],
 )
-def test_wishes_are_written_down_where_it_is_known_what_is_wanted(
+def test_nodes_are_stamped_only_when_the_target_is_known(
     changes: dict[str, Any], sight: dict[str, Any], *, stamps: bool
 ) -> None:
     pool = replace(open_pool(), **changes)
-    assert reckoned(pool, now=instant(**sight)).constraints.may_mark_required is stamps
+    assert evaluate(pool, now=instant(**sight)).constraints.may_mark_required is stamps
 
 
 @pytest.mark.parametrize(
@@ -195,34 +179,31 @@ def test_wishes_are_written_down_where_it_is_known_what_is_wanted(
         (of_target(failed=("a",)), set[str]()),
     ],
 )
-def test_what_is_proven_and_not_halted_can_be_joined(
+def test_a_proven_target_that_is_not_halted_can_be_joined(
     record: TargetRecord, proven: set[str]
 ) -> None:
-    assert reckoned(open_pool(record=record)).constraints.proven == proven
+    assert evaluate(open_pool(record=record)).constraints.proven == proven
 
 
-def test_what_lowers_capacity_is_held_while_something_is_not_seen() -> None:
+def test_starts_that_cost_capacity_are_held_back_on_stale_data() -> None:
     taken, away = candidate("taken"), candidate("away", ready=False)
-    places = {one.uid: entry(one) for one in (taken, away)}
+    places = {item.uid: entry(item) for item in (taken, away)}
     pool = open_pool(record=of_target(), base=9, in_flight=places, upgrade={"max_unavailable": 9})
-    assert reckoned(pool, taken, away).held_back == {away.uid}
+    assert evaluate(pool, taken, away).held_back == {away.uid}
     stale = instant(ages={"pods": 91.0})
-    assert reckoned(pool, taken, away, now=stale).held_back == {taken.uid, away.uid}
+    assert evaluate(pool, taken, away, now=stale).held_back == {taken.uid, away.uid}
     bare = without_driver(node("bare"))
     free = open_pool(record=of_target(), base=9, in_flight={bare.uid: entry(bare)})
-    assert reckoned(free, bare, now=stale).held_back == frozenset()
+    assert evaluate(free, bare, now=stale).held_back == frozenset()
 
 
-def test_a_place_that_has_not_begun_says_what_it_costs_and_heals() -> None:
+def test_only_a_counted_recovery_entry_recovers() -> None:
     place = InFlight(node="n", token=TOKEN + 9, target=NEW, since=NOW)
     bare, runs = without_driver(node("n")), without_driver(done("n", OLD))
     assert (
         contribution_of(bare, place, POOL, NOW).is_unoccupied,
         contribution_of(runs, place, POOL, NOW).is_unoccupied,
-    ) == (
-        True,
-        False,
-    )
+    ) == (True, False)
     assert not contribution_of(done("n", record=None), place, POOL, NOW).is_unoccupied
     healing = [
         contribution_of(
@@ -233,7 +214,7 @@ def test_a_place_that_has_not_begun_says_what_it_costs_and_heals() -> None:
     assert healing == [True, False, False]
 
 
-def test_who_failed_is_known_before_and_after_the_rollout_says_so() -> None:
+def test_failures_are_known_before_and_after_the_rollout_lists_them() -> None:
     before = tally_of(open_pool(), failed("n"))
     assert (before.has_failed("uid-n", NEW), before.failed[NEW]) == (True, {"uid-n"})
     record = TargetRecord(threshold=1, failed=("uid-n",))
@@ -241,6 +222,6 @@ def test_who_failed_is_known_before_and_after_the_rollout_says_so() -> None:
     assert (after.has_failed("uid-n", NEW), after.failed[NEW]) == (True, set())
     assert not after.has_failed("uid-n", OLD)
     removal = entry(candidate("r"), token=TOKEN, target="")
-    one = in_flight_node(name="r", record={"operation": "remove", "target": ""})
-    pool = open_pool(in_flight={one.uid: removal})
-    assert "no driver" in tally_of(pool, one).parallel.summary()
+    view = in_flight_node(name="r", record={"operation": "remove", "target": ""})
+    pool = open_pool(in_flight={view.uid: removal})
+    assert "no driver" in tally_of(pool, view).parallel.summary()
