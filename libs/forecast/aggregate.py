@@ -1,7 +1,4 @@
-"""What several stories of one pool come to: for each node, for all of them, for the proof.
-
-Must not know how they were played, nor what is said of it.
-"""
+"""Summarize the results of several plays of one pool."""
 
 from collections.abc import Iterable, Sequence
 from math import inf
@@ -26,24 +23,24 @@ OWN_WAITS = frozenset(
         WaitCode.DRIVER_RESTARTING,
     }
 )
-"""What holds up a node by itself: the others are through without it."""
+"""Waits that only concern the node itself: the rollout of the other nodes completes without it."""
 
 _OF_NOTE = 600.0
-"""Seconds of a wait during the proof that are worth a word."""
+"""Minimum seconds of a wait during the proof phase to be reported."""
 
 
 def node_names(stories: Iterable[PlayResult]) -> list[str]:
-    """Of all nodes that had something before them."""
+    """Return the names of all nodes that had anything to do."""
     return sorted({name for story in stories for name in story.nodes})
 
 
 def node_results(stories: Sequence[PlayResult], name: str) -> list[NodeResult]:
-    """Of one node; a play in which there was nothing to do for it has none."""
+    """Return the results of one node; plays in which it had nothing to do have none."""
     return [story.nodes[name] for story in stories if name in story.nodes]
 
 
 def unmoved(stories: Sequence[PlayResult]) -> list[str]:
-    """Nodes that are taken up in no play."""
+    """Return the nodes that start in no play."""
     return [
         name
         for name in node_names(stories)
@@ -54,7 +51,7 @@ def unmoved(stories: Sequence[PlayResult]) -> list[str]:
 
 
 def makespan(stories: Sequence[PlayResult]) -> Percentiles:
-    """Until the last node of those that can move is in place, or has failed."""
+    """Return the time until the last node that can move is upgraded or has failed."""
     left_out = {
         name
         for name in unmoved(stories)
@@ -67,9 +64,9 @@ def makespan(stories: Sequence[PlayResult]) -> Percentiles:
 
 
 def final_wait(found: Sequence[NodeResult], end: Percentiles) -> Wait | None:
-    """What a node waits for in the first play in which it comes to no end.
+    """Return the node's wait in the first play that does not complete it.
 
-    That it failed by chance, and as a rule does not, is nothing to wait for.
+    A failure that usually does not occur is no wait.
     """
     if end.p95 is not None:
         return None
@@ -78,13 +75,13 @@ def final_wait(found: Sequence[NodeResult], end: Percentiles) -> Wait | None:
 
 
 def largest_loss(stories: Iterable[PlayResult]) -> CapacityLoss:
-    """Of all plays; of the same ones, the earliest."""
+    """Return the largest loss of all plays; among equal ones, the earliest."""
     losses = (story.loss for story in stories)
     return max(losses, key=lambda loss: (loss.nodes, loss.gpus, -loss.at))
 
 
 def proof_forecast(stories: Sequence[PlayResult]) -> ProofForecast | None:
-    """How the target proves itself; None: it need not."""
+    """Return how the target is proven; None: it needs no proof."""
     proofs = [story.proof for story in stories if story.proof is not None]
     if not proofs:
         return None
@@ -111,5 +108,5 @@ def _through(story: PlayResult, left_out: set[str]) -> float | None:
 
 
 def _notable(held: ProofDelay, proven: float | None) -> bool:
-    """It is half of the time at least, and more than a few minutes."""
+    """Return whether the delay takes half of the proof phase, and more than a few minutes."""
     return held.seconds >= _OF_NOTE and (proven is None or 2 * held.seconds >= proven)

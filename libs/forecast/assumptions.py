@@ -1,7 +1,4 @@
-"""What a forecast assumes of machines and of the work on them, and how it says so.
-
-Must not know what is foreseen.
-"""
+"""The assumptions of a forecast about machines and workloads, and their description."""
 
 from typing import Protocol
 
@@ -20,20 +17,20 @@ _KINDS = {
 
 
 class Assumptions(Protocol):
-    """Worlds that differ by chance alone."""
+    """Worlds that differ by seed only."""
 
     @property
     def basis(self) -> tuple[str, ...]:
-        """What they are based on, for a person."""
+        """Return the sources of the figures, for people."""
         ...
 
     def world(self, seed: int) -> WorldModel:
-        """One of them; the same seed, the same world."""
+        """Return the world of this seed."""
         ...
 
 
 class DefaultAssumptions:
-    """What fleets are usually like, and what was seen in this one where that is enough."""
+    """The profile of a usual fleet, with durations observed in this fleet where there are enough."""
 
     def __init__(
         self, profile: FleetProfile | None = None, history: DurationHistory | None = None
@@ -43,7 +40,6 @@ class DefaultAssumptions:
 
     @property
     def basis(self) -> tuple[str, ...]:
-        """Which durations were seen here, and which are assumed."""
         history = self._history
         seen: list[str] = []
         assumed: list[str] = []
@@ -65,5 +61,4 @@ class DefaultAssumptions:
         return tuple(said)
 
     def world(self, seed: int) -> WorldModel:
-        """A fleet with these habits."""
         return SeededWorld(seed, profile=self._habits, history=self._history)

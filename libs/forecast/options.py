@@ -1,7 +1,4 @@
-"""What is to be foreseen, where it is not just what is wanted now; and the fleet as if it were so.
-
-Must not know what comes of it.
-"""
+"""Options of a plan that differ from the current policy, applied to a fleet."""
 
 from collections.abc import Mapping
 
@@ -18,11 +15,11 @@ from libs.rollout.views.pool import Build, PoolView
 
 
 class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be otherwise; what is not given is as it is."""
+    """What to change; None and empty: as it is."""
 
     target: str = ""
     builds: Mapping[str, Build] = {}
-    """What nodes of each variant would get for that target, where the pool does not know it."""
+    """Builds of the target by variant, if the pool does not have them yet."""
     max_unavailable: IntOrString | None = None
     max_parallel: int | None = None
 
@@ -37,10 +34,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def apply_options(fleet: Fleet, pool: str, options: PlanOptions) -> Fleet:
-    """The pool with its nodes, in the order of their names, as if the wish were true.
-
-    Whoever asks for a plan wants to know what comes after a pause: a person's is taken as ended.
-    """
+    """Return the pool and its nodes, sorted by name, with the options applied and no pause."""
     asked = fleet.pools.get(pool)
     if asked is None:
         known = ", ".join(sorted(fleet.pools)) or "none at all"
@@ -52,7 +46,7 @@ def apply_options(fleet: Fleet, pool: str, options: PlanOptions) -> Fleet:
 
 
 def pause_reason(pool: PoolView) -> str:
-    """Which person's pause is taken as ended; empty: there is none."""
+    """Return why the pool is paused by a person; empty: it is not."""
     rollout = pool.rollout
     if rollout is not None and rollout.spec.brake != Brake.NONE:
         return f"the brake is {rollout.spec.brake}"
@@ -60,7 +54,7 @@ def pause_reason(pool: PoolView) -> str:
 
 
 def without_pause(pool: PoolView) -> PoolView:
-    """The pool, and nobody holds it up on purpose."""
+    """Return the pool with brake and autoUpgrade released."""
     upgrade = replace(pool.upgrade, auto_upgrade=True)
     rollout = pool.rollout
     if rollout is not None:

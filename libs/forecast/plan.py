@@ -1,7 +1,4 @@
-"""The forecast: the rollout of a pool is played several times, and this is what comes of it.
-
-Must not know how a play goes, nor in which words it is told.
-"""
+"""Plan a rollout: play it several times and summarize the results."""
 
 from collections.abc import Sequence
 from math import inf
@@ -24,7 +21,7 @@ from libs.rollout.views.fleet import Fleet, Instant
 _HOUR = 3600.0
 _MOST, _LEAST = 20, 2
 _NODES = 2_000
-"""So many nodes are played in all, if nothing else is asked for."""
+"""Total number of played nodes by default."""
 
 
 def plan(
@@ -38,9 +35,9 @@ def plan(
     plays: int | None = None,
     seed: int = 0,
 ) -> RolloutPlan:
-    """What would become of a pool from now on.
+    """Forecast the rollout of a pool from `now` on.
 
-    `finish_by` (unix seconds) also asks for the limits by which it is through by then. The same
+    With `finish_by` (unix seconds) also search the limits that complete it in time. The same
     arguments give the same plan, in whatever order nodes and pools come.
     """
     played = apply_options(fleet, pool, options)
@@ -58,8 +55,6 @@ def plan(
 
 
 class _Asked:
-    """What is played, and how often."""
-
     def __init__(self, fleet: Fleet, now: Instant, pool: str, worlds: Sequence[WorldModel]) -> None:
         self.fleet = fleet
         self.now = now
@@ -68,12 +63,10 @@ class _Asked:
         self._tried: dict[tuple[int, int | None], float | None] = {}
 
     def stories(self, fleet: Fleet | None = None) -> list[PlayResult]:
-        """One of each play; of this fleet rather than the one that is asked about."""
         played = fleet or self.fleet
         return [play(played, self.now, pool=self.pool, world=world) for world in self._worlds]
 
     def needed(self, seconds: float, stories: Sequence[PlayResult]) -> RequiredLimits:
-        """The limits by which it is through within so long."""
         members = sum(node.pool == self.pool for node in self.fleet.nodes.values())
         return find_required_limits(
             self._try,
@@ -93,9 +86,9 @@ class _Asked:
 
 
 def _least(stories: Sequence[PlayResult], seconds: float) -> int:
-    """With fewer places there would not be room for all the time that nodes were away for sure.
+    """Return a number of nodes below which the measured unavailable time cannot fit.
 
-    Some of that is a pause between two attempts, so only a good half of it is counted.
+    Part of that time is the pause between two attempts, so only a good half of it counts.
     """
     away = (
         sum(each.end - each.start for each in story.nodes.values() if each.start and each.end)

@@ -1,8 +1,4 @@
-"""One play: the engine decides, a stage lives on in a world, and somebody looks on.
-
-What is decided is decided by the same code that decides in earnest. Must not know what its story
-is for.
-"""
+"""Play a rollout: the engine decides, and a stage carries the decisions out in virtual time."""
 
 from msgspec.structs import replace
 
@@ -20,20 +16,20 @@ from libs.rollout.views.fleet import Fleet, Instant
 from libs.rollout.views.node import NodeView
 
 _MADE = 10**9
-"""What comes to be in a play is numbered from here, and called as nothing that was seen."""
+"""Numbers the uids made during a play, so that they differ from all observed ones."""
 _LARGE = 200
-"""With more nodes than this there is always something to decide."""
+"""Fleets with more nodes than this always have something to decide."""
 _PAUSE = 0.25
-"""Seconds between two decisions then: it costs a node as much for each of three steps."""
+"""Seconds between two decisions for large fleets, which delays each of three steps of a node."""
 
 
 def play(
     fleet: Fleet, now: Instant, *, pool: str, world: WorldModel, fast_forward: bool = True
 ) -> PlayResult:
-    """What becomes of a pool from now on, if the world is like this.
+    """Play the rollout of a pool in this world from `now` on.
 
-    Leaping, nodes whose way is plain are decided about less often. It takes them just as long, but
-    for fractions of a second.
+    With `fast_forward`, upgrades in which nothing goes wrong are not decided about step by step.
+    They take equally long, up to fractions of a second.
     """
     return _Play(fleet, now, pool, world, leaping=fast_forward).run()
 
@@ -52,7 +48,6 @@ class _Play:
         self._watch = PlayRecorder(fleet, pool, now.at)
 
     def run(self) -> PlayResult:
-        """Decide, let time pass, and so on, until nothing more is to come."""
         stage, deciding, watch = self._stage, self._deciding, self._watch
         looked_at = stage.pop_view_update().nodes
         while True:
@@ -67,7 +62,7 @@ class _Play:
             looked_at = changes.nodes
 
     def _next(self) -> Changes | None:
-        """Let time pass until there is something to decide; None: there never will be."""
+        """Advance until there is something to decide; None: nothing more will happen."""
         stage, state = self._stage, self._stage.state
         while True:
             wake_at = self._deciding.wake_at
@@ -91,7 +86,7 @@ class _Play:
             self._deciding.cancel_wake(name)
 
     def _unmoved(self, leaps: FastForward) -> bool:
-        """Whether nothing changed that makes a difference to a decision."""
+        """Return whether no change affects a decision."""
         stage, before = self._stage, self._deciding.nodes
         return not stage.state.dirty_pools and all(
             only_crash_changed(before.get(name), stage.node(name)) for name in leaps.changed_nodes
@@ -99,11 +94,11 @@ class _Play:
 
 
 _HOLDER = "holder"
-"""A finding that a stage makes by itself, of the pods and processes that it shows."""
+"""The finding that a stage derives by itself from the pods and processes it shows."""
 
 
 def keep_obstacles(state: StageState, fleet: Fleet) -> None:
-    """Whatever of that the fleet shows is so on the stage, for as long as it is played."""
+    """Keep what the fleet shows of refused evictions and preflight findings for the whole play."""
     for node in fleet.nodes.values():
         machine = state.machines[node.name]
         _refused(machine, node)
@@ -125,7 +120,7 @@ def _found(machine: StageMachine, node: NodeView) -> None:
 
 
 def only_crash_changed(before: NodeView | None, after: NodeView | None) -> bool:
-    """Whether it failed and rests, and nothing but its driver's crashes is other than before."""
+    """Return whether the node failed and nothing changed but the crashes of its driver."""
     return (
         before is not None
         and after is not None

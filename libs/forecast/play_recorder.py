@@ -1,7 +1,4 @@
-"""Looks on while a play goes on, and writes down what is to be told of it.
-
-It is shown the views that changed and the decisions, and nothing else. Must not change anything.
-"""
+"""Record the result of a play from its changed views and decisions."""
 
 from collections.abc import Iterable, Mapping
 
@@ -18,28 +15,26 @@ from libs.rollout.views.node import NodeView
 from libs.rollout.views.pool import PoolView
 
 IDLE_SECONDS = 300.0
-"""Seconds with nobody in flight after which nobody starts: preflights are repeated each minute."""
+"""Seconds without a node in flight after which none will start: preflights repeat each minute."""
 GIVE_UP_SECONDS = 7 * 24 * 3600.0
-"""Seconds without anything to tell after which nobody is waited for any more."""
+"""Seconds without progress after which the play ends."""
 
 _BY_TIME = frozenset({WaitCode.BACK_OFF, WaitCode.DRIVER_RESTARTING})
-"""What is waited for with nobody in flight, and ends all the same."""
+"""Waits that end by themselves although no node is in flight."""
 
 
 class PlayRecorder:
-    """Of one play of one pool."""
-
     def __init__(self, fleet: Fleet, pool: str, at: float) -> None:
         self._began = at
         self._pool = pool
         self._courses: dict[str, NodeResult] = {}
         self._open: set[str] = set()
-        """Nodes that have something before them still."""
+        """Nodes that are not done yet."""
         self._flying: set[str] = set()
         self._quiet_since = 0.0
-        """When the last one landed, or may have been waited for in vain."""
+        """When the last node left flight, or a timed wait was last observed."""
         self._told = 0.0
-        """When a node was last taken up for the first time, or was over."""
+        """When a node last started for the first time, or finished."""
         self._gpus = {name: node.gpus for name, node in fleet.nodes.items()}
         self._service = CapacityTracker()
         self._proving = ProofTracker(fleet.pools[pool])
@@ -52,7 +47,6 @@ class PlayRecorder:
     # What is shown to it.
 
     def observe(self, now: float, nodes: Iterable[NodeView], pools: Iterable[PoolView]) -> None:
-        """These are other than before."""
         at = now - self._began
         for node in nodes:
             self._service.observe(node, at)
@@ -69,7 +63,7 @@ class PlayRecorder:
         waits: Mapping[str, Wait],
         looked_at: Iterable[NodeView],
     ) -> None:
-        """What was decided, after a look at these nodes; `waits` are those of all nodes."""
+        """Record a decision; it considered `looked_at`, `waits` are those of all nodes."""
         at = now - self._began
         for name, step in news.steps.items():
             self._moves(name)
@@ -86,7 +80,9 @@ class PlayRecorder:
                 self._rests(node, at)
 
     def fast_forwarded(self, now: float, name: str, leaving: Iterable[str]) -> None:
-        """This node is taken up, and is not seen again before its end; these pods are evicted."""
+        """Record that the node starts and evicts these pods; it is not observed again before its
+        end.
+        """
         at = now - self._began
         self._takes_off(name, at)
         self._evicts(name, leaving)
@@ -96,7 +92,7 @@ class PlayRecorder:
     # When it is over.
 
     def is_over(self, following: float, waits: Mapping[str, Wait]) -> bool:
-        """Whether nothing more is to come that could be told; the next moment is that."""
+        """Return whether the play can end, given the time of its next event."""
         at = following - self._began
         if not self._open or at - self._told > GIVE_UP_SECONDS:
             return True
@@ -108,7 +104,6 @@ class PlayRecorder:
         return not patient
 
     def result(self, waits: Mapping[str, Wait], steps: Mapping[str, Step]) -> PlayResult:
-        """All of it."""
         for name in self._open:
             step = steps.get(name)
             self._courses[name].wait = waits.get(name) or (step.wait if step else None)

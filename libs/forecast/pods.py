@@ -1,7 +1,6 @@
-"""Pods of a plan, by what becomes of them: evicted, lost, or kept by a disruption budget.
+"""Effects of a plan on pods: evicted, lost, or kept by a disruption budget.
 
-What can be said of a pod is what was seen of it; of one that nobody looked at there is only a uid.
-Must not know when anything happens.
+Pods of nodes whose pods are not watched are known by uid only.
 """
 
 from collections import defaultdict
@@ -13,15 +12,13 @@ from libs.rollout.views.node import NodeView
 
 
 class PodEffects:
-    """Those of a fleet."""
-
     def __init__(self, fleet: Fleet) -> None:
         self._pods: dict[str, WorkloadPod] = {}
         self._uids: set[str] = set()
-        """Of pods that agents speak of."""
+        """Pods reported by agents."""
         self._gangs: defaultdict[str, list[tuple[str, WorkloadPod]]] = defaultdict(list)
         self.unseen = 0
-        """Nodes at whose pods nobody has looked."""
+        """Number of nodes whose pods are not watched."""
         for node in fleet.nodes.values():
             self._add(node)
 
@@ -36,19 +33,21 @@ class PodEffects:
                 self._gangs[pod.gang].append((node.name, pod))
 
     def evicted(self, uids: Iterable[str]) -> tuple[str, ...]:
-        """By name, or by uid where nothing else is known; pods that came later are left out."""
+        """Return their names, or uids where the name is unknown, without pods created during the
+        play.
+        """
         known = (uid for uid in uids if uid in self._pods or uid in self._uids)
         return tuple(sorted(self._shown(uid) for uid in known))
 
     def lost(self, uids: Iterable[str]) -> tuple[str, ...]:
-        """Of these the ones with which something goes for good, and what it is."""
+        """Return those of them with which something is lost, and what."""
         found = [
             (self._pods[uid].display_name, self._goes(uid)) for uid in uids if uid in self._pods
         ]
         return tuple(sorted(f"{shown} ({what})" for shown, what in found if what))
 
     def blocked_by(self, node: NodeView) -> tuple[str, ...]:
-        """Disruption budgets that would refuse, or do."""
+        """Return the disruption budgets that refuse evictions on the node, or would."""
         named = {f"{pod.budget} (keeps {pod.display_name})" for pod in self._guarded(node)}
         for job in node.evictions:
             pod = self._pods.get(job.uid)

@@ -1,7 +1,4 @@
-"""How a target proves itself in a play, and which node holds that up by whose doing.
-
-Must not know what is done to nodes.
-"""
+"""Track how a target is proven in a play, and which node delays that."""
 
 from math import inf
 
@@ -12,18 +9,16 @@ from libs.rollout.decision import Wait
 from libs.rollout.views.pool import PoolView
 
 OTHERS = frozenset({WaitCode.JOBS, WaitCode.EVICTION, WaitCode.PDB, WaitCode.OPERANDS})
-"""What others hold up: their jobs, their pods, their disruption budgets."""
+"""Waits for jobs, pods or disruption budgets of others."""
 
 
 class ProofTracker:
-    """Of the target that the pool wants."""
-
     def __init__(self, pool: PoolView) -> None:
         self._target = pool.target
         self._threshold = 0
         self._proven: float | None = None
         self._before = False
-        """It was proven when the play began."""
+        """The target was already proven when the play began."""
         self._flying = frozenset[str]()
         self._waits: dict[str, tuple[float, Wait]] = {}
         self._longest: ProofDelay | None = None
@@ -31,7 +26,6 @@ class ProofTracker:
         """Why the target is halted; empty: it is not."""
 
     def observe_pool(self, pool: PoolView, at: float) -> None:
-        """The pool as it is now."""
         rollout = pool.rollout
         if rollout is None:
             return
@@ -60,7 +54,6 @@ class ProofTracker:
         self._threshold = record.threshold
 
     def observe_wait(self, name: str, wait: Wait | None, at: float) -> None:
-        """The node waits for this now."""
         if self._proven is not None or name not in self._flying:
             return
         there = self._waits.get(name)
@@ -71,7 +64,7 @@ class ProofTracker:
             self._waits[name] = (at, wait)
 
     def result(self) -> ProofResult | None:
-        """How it fared; None: there was nothing to prove."""
+        """Return the result; None: the target needed no proof."""
         if self._before or not self._threshold:
             return None
         if self._proven is None:

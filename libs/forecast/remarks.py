@@ -1,7 +1,4 @@
-"""A plan in words: what it is based on, what will not move, what is lost, what stands in the way.
-
-Every remark is one sentence or two that a person can act on. Must not reckon anything.
-"""
+"""Describe a plan in sentences that a person can act on."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -19,13 +16,13 @@ from libs.rollout.node_writes import current_record
 from libs.rollout.views.fleet import Fleet, Instant
 
 _MANY = 10
-"""So many plays are enough to tell chance from cause."""
+"""Minimum number of plays to distinguish chance from a cause."""
 
 
 def remarks(
     plan: RolloutPlan, fleet: Fleet, played_fleet: Fleet, now: Instant, basis: Iterable[str]
 ) -> tuple[str, ...]:
-    """All of them, the weightiest first; `supposed` is the fleet that was played."""
+    """Return all remarks, the most important first."""
     said: list[str] = []
     if not plan.nodes:
         said.append("Every node is where its policy wants it: there is nothing to do.")
@@ -82,7 +79,7 @@ def _paused(plan: RolloutPlan, fleet: Fleet) -> list[str]:
 
 
 def _unknown(plan: RolloutPlan) -> list[str]:
-    """Nodes that are taken up, and of which nobody can say when they are done."""
+    """Describe nodes that start and whose end is unknown."""
     found = [
         node
         for node in plan.nodes
@@ -146,7 +143,7 @@ def _going_wrong(plan: RolloutPlan) -> list[str]:
 
 
 def _will_fail(node: NodeForecast, plays: int) -> bool:
-    """Of few plays that is said only where there is a cause besides chance."""
+    """Return whether the node probably fails; with few plays, only if a cause is known."""
     return 2 * node.failed_plays > plays and (plays >= _MANY or bool(node.blocked_by))
 
 

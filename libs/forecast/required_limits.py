@@ -1,7 +1,6 @@
-"""What the limits would have to be to be through by a certain time: tried out, from below.
+"""Search for the smallest limits that complete a rollout in time.
 
-More places do not make a rollout slower, so between a number that will do and one that will not the
-smallest is found by halves. Must not know how a number is tried.
+A larger limit never makes a rollout slower, so the smallest sufficient one is found by bisection.
 """
 
 from collections.abc import Callable
@@ -11,15 +10,18 @@ from libs.forecast.rollout_plan import RequiredLimits
 from libs.forecast.text import format_duration
 
 MakespanOf = Callable[[int, int | None], float | None]
-"""Seconds within which a pool is through in 19 of 20 plays, with so many unavailable and so many in
-parallel, which may be as it is; None: nobody can say."""
+"""Returns the p95 makespan for a maxUnavailable and a maxParallelUpgrades (None: unchanged); None:
+unknown.
+"""
 
 
 def find_required_limits(
     makespan_of: MakespanOf, *, nodes: int, seconds: float, least: int, parallel: int
 ) -> RequiredLimits:
-    """The smallest `maxUnavailable`; `parallel` is what `maxParallelUpgrades` is, `least` a number
-    below which it is no use to try."""
+    """Return the smallest sufficient `maxUnavailable`, not below `least`.
+
+    `parallel` is the current `maxParallelUpgrades`.
+    """
     if seconds <= 0:
         return RequiredLimits(max_unavailable=None, why="that time is over")
     widest = makespan_of(nodes, None)
@@ -45,7 +47,7 @@ def _never(freed: float | None) -> str:
 
 
 def _smallest(tried: Callable[[int], float | None], nodes: int, seconds: float, least: int) -> int:
-    """Of 0 to `nodes`, of which the last is known to do."""
+    """Return the smallest sufficient number of 0 to `nodes`, of which the last is sufficient."""
 
     def does(number: int) -> bool:
         took = tried(number)

@@ -1,9 +1,8 @@
-"""A world like a fleet: every answer drawn from the seed and the question, and from nothing else.
+"""A world like a fleet, in which every answer is derived from the seed and the question alone.
 
-For the forecast, for simulations and for benches. What the answers follow is said in `habits`: how
-long something takes is a quantile of the distribution of its name, at a share that is the hash of
-seed and question; whether it goes wrong is drawn by the rate of its name, from the same hash. An
-answer is in whole milliseconds, so that a seed tells the same story on every machine.
+Durations are quantiles of the profile's distributions and failures follow its rates; both are drawn
+from the hash of seed and question. Answers are whole milliseconds, so that a seed gives the same
+results on every machine.
 """
 
 import msgspec
@@ -24,7 +23,7 @@ _ALLOWED = TimeSpan(0.0)
 
 
 class Distributions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a duration of each kind comes from: what was seen of it, or the habits."""
+    """The distribution of each duration: observed, or the profile's."""
 
     pull: Distribution
     init: Distribution
@@ -39,16 +38,15 @@ class Distributions(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, profile: FleetProfile, history: DurationHistory) -> "Distributions":
-        """One of each kind."""
         names = cls.__struct_fields__
         return cls(**{name: history.distribution(name, getattr(profile, name)) for name in names})
 
 
 class SeededWorld:
-    """The fleet that this seed names.
+    """The fleet of one seed.
 
-    A driver in `bad_drivers` never loads, on no node; one in `unsound_drivers` loads, and never
-    passes a validation. They are named as whoever asks names drivers: by label, or by target.
+    A driver in `bad_drivers` never loads on any node; one in `unsound_drivers` loads but never
+    passes a validation. Name drivers as in the questions: by label or by target.
     """
 
     __slots__ = ("_bad", "_habits", "_seed", "_spreads", "_unsound")
@@ -71,29 +69,24 @@ class SeededWorld:
     # What a kubelet asks.
 
     def pull(self, node: str, workload: str, container: str) -> TimeSpan:
-        """It always comes to an end."""
         _, long = self._drawn(f"pull\n{node}\n{workload}\n{container}")
         return TimeSpan(_seconds(self._spreads.pull, long))
 
     def init(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """It succeeds, or fails after as long."""
         fate, long = self._drawn(f"init\n{node}\n{workload}\n{container}\n{attempt}")
         return ProcessEnd(_seconds(self._spreads.init, long), int(fate < self._habits.init_fails))
 
     def ready(self, node: str, workload: str, container: str, attempt: int) -> TimeSpan:
-        """It always gets ready."""
         _, long = self._drawn(f"ready\n{node}\n{workload}\n{container}\n{attempt}")
         return TimeSpan(_seconds(self._spreads.ready, long))
 
     def run(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """It runs on, or crashes some time."""
         fate, long = self._drawn(f"run\n{node}\n{workload}\n{container}\n{attempt}")
         if fate >= self._habits.crashes:
             return RUNS_FOREVER
         return ProcessEnd(_seconds(self._habits.crash, long), 1)
 
     def job(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """It ends, well or not, or never does."""
         fate, long = self._drawn(f"job\n{node}\n{workload}\n{container}\n{attempt}")
         habits = self._habits
         if fate < habits.job_endless:
@@ -102,7 +95,6 @@ class SeededWorld:
         return ProcessEnd(_seconds(self._spreads.job, long), int(failed))
 
     def stop(self, node: str, workload: str, container: str) -> TimeSpan:
-        """It ends, or does not listen."""
         fate, long = self._drawn(f"stop\n{node}\n{workload}\n{container}")
         return (
             NEVER
@@ -111,7 +103,6 @@ class SeededWorld:
         )
 
     def boot(self, node: str, attempt: int) -> TimeSpan:
-        """It comes back, or is lost."""
         fate, long = self._drawn(f"boot\n{node}\n{attempt}")
         return (
             NEVER
@@ -122,7 +113,6 @@ class SeededWorld:
     # What an upgrade asks besides.
 
     def unload(self, node: str, attempt: int) -> ProcessEnd:
-        """The modules are out, or held by somebody, or it hangs."""
         fate, long = self._drawn(f"unload\n{node}\n{attempt}")
         habits = self._habits
         if fate < habits.unload_hangs:
@@ -132,7 +122,6 @@ class SeededWorld:
         return ProcessEnd(_seconds(self._spreads.unload, long))
 
     def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
-        """It works, fails, or hangs; a bad driver always fails."""
         fate, long = self._drawn(f"load\n{node}\n{driver}\n{attempt}")
         habits = self._habits
         if driver in self._bad or self._stays(habits.never_loads, f"unfit\n{node}\n{driver}"):
@@ -144,7 +133,6 @@ class SeededWorld:
         return ProcessEnd(_seconds(self._spreads.load, long))
 
     def validation(self, node: str, driver: str, attempt: int) -> ValidationEnd:
-        """It passes, fails at any step, or hangs; an unsound driver fails where CUDA is tried."""
         fate, long = self._drawn(f"validation\n{node}\n{driver}\n{attempt}")
         habits = self._habits
         if driver in self._unsound or self._stays(
@@ -160,7 +148,6 @@ class SeededWorld:
         return ValidationEnd(_seconds(self._spreads.validation, long))
 
     def refusal(self, pod: str) -> TimeSpan:
-        """Not at all, for a time, or for ever."""
         fate, long = self._drawn(f"refusal\n{pod}")
         habits = self._habits
         if fate >= habits.eviction_refused:
@@ -170,7 +157,6 @@ class SeededWorld:
         return TimeSpan(_seconds(self._spreads.refusal, long))
 
     def eviction(self, pod: str, grace: float) -> TimeSpan:
-        """It stops as containers do, when its grace is over at the latest; or it is stuck."""
         fate, long = self._drawn(f"eviction\n{pod}")
         habits = self._habits
         if fate < habits.eviction_stuck:
@@ -180,9 +166,9 @@ class SeededWorld:
         return TimeSpan(min(grace, _seconds(self._spreads.stop, long)))
 
     def remainder(self, pod: str, age: float) -> TimeSpan:
-        """The rest of a duration of which it is known that it is longer than that age.
+        """Return the rest of a duration that is known to be longer than `age`.
 
-        NEVER for an endless one, and for one that is older than any that was seen to end.
+        NEVER for an endless job, and for one that is older than any that was seen to end.
         """
         fate, long = self._drawn(f"remainder\n{pod}")
         spread = self._spreads.job

@@ -1,7 +1,4 @@
-"""A simple world: everything works and takes its usual time, but for what it was told is odd.
-
-For tests that tell one story. Must not know of distributions: a test names what it wants to see.
-"""
+"""A world in which everything works and takes its usual time, except for overrides. For tests."""
 
 import hashlib
 
@@ -11,16 +8,16 @@ from libs.forecast.world.model import RUNS_FOREVER, ProcessEnd, TimeSpan, Valida
 
 
 class WorldOverride(msgspec.Struct, frozen=True, kw_only=True):
-    """Where something goes otherwise than usual, and how; an empty name stands for any."""
+    """Answers that differ from the usual ones; an empty name matches any."""
 
     node: str = ""
     workload: str = ""
     container: str = ""
     driver: str = ""
     pod: str = ""
-    """Where a pod is asked about, it alone is compared."""
+    """The only condition for questions about pods."""
     first_attempts: int | None = None
-    """So many first attempts are odd, the later ones as usual; None: all are."""
+    """Override only so many first attempts; None: all."""
 
     pull: TimeSpan | None = None
     init: ProcessEnd | None = None
@@ -38,7 +35,6 @@ class WorldOverride(msgspec.Struct, frozen=True, kw_only=True):
     remainder: TimeSpan | None = None
 
     def matches(self, node: str, workload: str, container: str, attempt: int) -> bool:
-        """Whether it is about this start."""
         return (
             self.node in ("", node)
             and self.workload in ("", workload)
@@ -48,10 +44,9 @@ class WorldOverride(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SteadyWorld(msgspec.Struct, frozen=True, kw_only=True):
-    """A world in which everything works and takes its usual time, but for its oddities.
+    """The first matching override wins.
 
-    Of several oddities about one thing the first has the word. With a `spread` each usual time is
-    longer by up to that part of it, differently for each question and each seed.
+    With `jitter` each usual time grows by up to that share, differently for each question and seed.
     """
 
     seed: int = 0
@@ -69,14 +64,12 @@ class SteadyWorld(msgspec.Struct, frozen=True, kw_only=True):
     validation_seconds: float = 10.0
 
     def pull(self, node: str, workload: str, container: str) -> TimeSpan:
-        """As usual, or odd."""
         for odd in self._odd(node, workload, container, 0):
             if odd.pull is not None:
                 return odd.pull
         return TimeSpan(self._usual(self.pull_seconds, "pull", node, workload, container))
 
     def init(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """As usual it succeeds."""
         for odd in self._odd(node, workload, container, attempt):
             if odd.init is not None:
                 return odd.init
@@ -85,7 +78,6 @@ class SteadyWorld(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def ready(self, node: str, workload: str, container: str, attempt: int) -> TimeSpan:
-        """As usual it gets ready."""
         for odd in self._odd(node, workload, container, attempt):
             if odd.ready is not None:
                 return odd.ready
@@ -94,49 +86,42 @@ class SteadyWorld(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def run(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """As usual it runs on."""
         for odd in self._odd(node, workload, container, attempt):
             if odd.run is not None:
                 return odd.run
         return RUNS_FOREVER
 
     def job(self, node: str, workload: str, container: str, attempt: int) -> ProcessEnd:
-        """As usual it succeeds."""
         for odd in self._odd(node, workload, container, attempt):
             if odd.job is not None:
                 return odd.job
         return ProcessEnd(self._usual(self.job_seconds, "job", node, workload, container, attempt))
 
     def stop(self, node: str, workload: str, container: str) -> TimeSpan:
-        """As usual, or odd."""
         for odd in self._odd(node, workload, container, 0):
             if odd.stop is not None:
                 return odd.stop
         return TimeSpan(self._usual(self.stop_seconds, "stop", node, workload, container))
 
     def boot(self, node: str, attempt: int) -> TimeSpan:
-        """As usual it comes back."""
         for odd in self._odd(node, "", "", attempt):
             if odd.boot is not None:
                 return odd.boot
         return TimeSpan(self._usual(self.boot_seconds, "boot", node, attempt))
 
     def unload(self, node: str, attempt: int) -> ProcessEnd:
-        """As usual nobody holds the modules."""
         for odd in self._odd(node, "", "", attempt):
             if odd.unload is not None:
                 return odd.unload
         return ProcessEnd(self._usual(self.unload_seconds, "unload", node, attempt))
 
     def load(self, node: str, driver: str, attempt: int) -> ProcessEnd:
-        """As usual it works."""
         for odd in self._odd(node, "", "", attempt):
             if odd.load is not None and odd.driver in ("", driver):
                 return odd.load
         return ProcessEnd(self._usual(self.load_seconds, "load", node, driver, attempt))
 
     def validation(self, node: str, driver: str, attempt: int) -> ValidationEnd:
-        """As usual it passes."""
         for odd in self._odd(node, "", "", attempt):
             if odd.validation is not None and odd.driver in ("", driver):
                 return odd.validation
@@ -145,21 +130,18 @@ class SteadyWorld(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def refusal(self, pod: str) -> TimeSpan:
-        """As usual no budget is in the way."""
         for odd in self.overrides:
             if odd.refusal is not None and odd.pod in ("", pod):
                 return odd.refusal
         return TimeSpan(0.0)
 
     def eviction(self, pod: str, grace: float) -> TimeSpan:
-        """As usual it stops like any container, and never after its grace."""
         for odd in self.overrides:
             if odd.eviction is not None and odd.pod in ("", pod):
                 return odd.eviction
         return TimeSpan(min(grace, self._usual(self.stop_seconds, "eviction", pod)))
 
     def remainder(self, pod: str, age: float) -> TimeSpan:
-        """As usual a job takes as long as any other, and one that took longer is at its end."""
         for odd in self.overrides:
             if odd.remainder is not None and odd.pod in ("", pod):
                 return odd.remainder
