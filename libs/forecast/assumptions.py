@@ -30,7 +30,7 @@ class Assumptions(Protocol):
 
 
 class DefaultAssumptions:
-    """The profile of a usual fleet, with durations observed in this fleet where there are enough."""
+    """The profile of a usual fleet, with enough observed durations in place of assumed ones."""
 
     def __init__(
         self, profile: FleetProfile | None = None, history: DurationHistory | None = None

@@ -105,7 +105,7 @@ def finish_fast_forward(
         at=state.now,
         driver_started=estimate.driver_starts_at,
         driver_loaded=estimate.driver_loads_at,
-        attempt=estimate.record.restarts,
+        restarts=estimate.record.restarts,
     )
     installed.load_driver(machine, upgrade, preinstalled=False)
     installed.run_driver_pod(state, machine, upgrade, restarts=estimate.loads - 1)

@@ -1,8 +1,4 @@
-"""What only a simulated cluster can testify to an audit: who had the devices open, whose node is
-whose, and on whom no driver is loaded.
-
-Watches, and changes nothing.
-"""
+"""Facts for an audit that only a simulated cluster has: device holders and members of pools."""
 
 from libs.contracts.records import AuditJournal, DeviceHold, PoolFacts
 from libs.forecast.stage import driver_agent
@@ -12,7 +8,6 @@ from libs.forecast.stage.state import StageState
 
 
 def on_machine_changed(state: StageState, machine: StageMachine) -> None:
-    """Who holds the devices of this machine, from now on."""
     chronicle = state.recorder
     node = state.nodes.get(machine.name)
     if chronicle is None or node is None:
@@ -26,12 +21,11 @@ def on_machine_changed(state: StageState, machine: StageMachine) -> None:
 
 
 def on_node_changed(state: StageState, _name: str, _paths: frozenset[str]) -> None:
-    """A Node came, went, or changed: pools may have other members."""
     record_pool_facts(state)
 
 
 def record_pool_facts(state: StageState) -> None:
-    """What holds for each pool from now on, if that is news."""
+    """Record the facts of each pool if they changed."""
     chronicle = state.recorder
     if chronicle is None:
         return
@@ -62,7 +56,6 @@ def _without_driver(state: StageState, node: StageNode) -> bool:
 
 
 def build_journal(recorder: JournalRecorder) -> AuditJournal:
-    """All of it, in the audit's form."""
     held = [
         DeviceHold(node_uid=uid, since=since, until=until, holder=who)
         for uid, who, since, until in recorder.device_holds

@@ -1,7 +1,6 @@
-"""The driver agent: it keeps the gate, and swaps drivers (docs/states.md#gate).
+"""The driver agent: it keeps the gate and swaps drivers (docs/states.md#gate).
 
-`look` is called whenever something happened on the machine, and does what can be done now. It may
-be called at any time and any number of times.
+`on_machine_changed` may be called at any time and any number of times.
 """
 
 from libs.contracts.commands import Install, Swap
@@ -20,7 +19,7 @@ from libs.forecast.stage.state import StageState
 
 
 def on_machine_changed(state: StageState, machine: StageMachine) -> None:
-    """One op at a time; without any, the gate opens to what is proven."""
+    """Continue the op; without one, open the gate for what is proven."""
     agent = machine.agents["driver"]
     if not machine.up or not agents.is_live(agent):
         return
@@ -81,7 +80,7 @@ def _must_unload(machine: StageMachine, body: Swap) -> bool:
 def _wait_for_driver(
     state: StageState, machine: StageMachine, agent: StageAgent, pod: StageDriverPod
 ) -> None:
-    """The op comes to its end with a driver that works."""
+    """End the op once the driver is ready."""
     if pod.phase is DriverPodPhase.RUNNING and pod.status.ready and machine.loaded is not None:
         agents.finish(state, machine, agent, Outcome.DONE)
     else:
@@ -89,7 +88,7 @@ def _wait_for_driver(
 
 
 def _is_current(state: StageState, machine: StageMachine, agent: StageAgent) -> bool:
-    """Before what cannot be taken back the slot is read again; without it nothing goes on."""
+    """Read the slot again before an irreversible step; return whether the op may go on."""
     if not agents.is_connected(state, machine):
         agents.progress(state, machine, agent, agent.phase or "gate", "the slot cannot be read")
         return False
@@ -125,7 +124,7 @@ def _call(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
 
 
 def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
-    """The kernel's verdict: EBUSY as long as anything holds the devices."""
+    """Apply the kernel's answer: EBUSY as long as anything holds the devices."""
     machine = state.machine(name, boot)
     if machine is None:
         return
@@ -164,7 +163,7 @@ def _is_busy(state: StageState, machine: StageMachine, agent: StageAgent, busy: 
 def retry_unload(
     state: StageState, name: str, boot: int, life: int, order: tuple[int, int]
 ) -> None:
-    """The holders may have let go."""
+    """Try to unload again after EBUSY."""
     machine = state.machine(name, boot)
     agent = machine.agents["driver"] if machine is not None else None
     if machine is None or agent is None or agent.life != life or agent.current_op is None:
@@ -182,7 +181,7 @@ def retry_unload(
 
 
 def holders(machine: StageMachine) -> tuple[str, ...]:
-    """Who has the devices open, as far as there are any."""
+    """Return everything that has the devices open."""
     if machine.loaded is None:
         return ()
     found = [f"{agent.part} (ours)" for agent in machine.agents.values() if agent.holds_devices]
@@ -223,7 +222,6 @@ def _install(state: StageState, machine: StageMachine, agent: StageAgent, body: 
 
 
 def install_finished(state: StageState, name: str, boot: int, ends: tuple[int, str, int]) -> None:
-    """The installer has ended."""
     life, digest, code = ends
     machine = state.machine(name, boot)
     agent = machine.agents["driver"] if machine is not None else None
@@ -244,7 +242,7 @@ def install_finished(state: StageState, name: str, boot: int, ends: tuple[int, s
 
 
 def _admitted(machine: StageMachine) -> StageDriverPod | None:
-    """Who was let in and is still there, whatever its container does."""
+    """Return the admitted pod while it is on the machine, whatever its container does."""
     pod = machine.drivers.get(machine.admitted)
     return pod if pod is not None and pod.on_machine else None
 
@@ -258,7 +256,7 @@ def _at_gate(machine: StageMachine, label: str, other_than: str = "") -> StageDr
 
 
 def report_facts(state: StageState, machine: StageMachine) -> None:
-    """What is in the kernel, where the gate stands, and who computes."""
+    """Report the loaded driver, the gate, and the users of GPUs."""
     agent = machine.agents["driver"]
     node = state.nodes.get(machine.name)
     if node is None or (node.uid, node.boot_id) != (agent.node_uid, machine.boot_id):

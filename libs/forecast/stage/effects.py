@@ -1,8 +1,8 @@
-"""Decisions carried out, as a scheduler's shell does it: each node by itself, action by action.
+"""Carry out decisions as the scheduler does: each node by itself, action by action.
 
-What ends a step ends it for its node alone. `Fate` is how a test has effects go wrong: never sent,
-late, twice, half, or answered into the void. Guards are taken when the decision is: what is late
-meets a world that went on.
+A failed action ends its step for its node only. Guards are read when the decision is made, so late
+effects meet a changed cluster. With an `EffectFault`, effects are lost, late, repeated, cut short
+or unanswered.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,25 +30,25 @@ from libs.rollout.views.fleet import SourceState
 
 
 class EffectFault(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of the effects of one decision on one node, or on one Rollout."""
+    """A fault of the effects of one decision on one node or one Rollout."""
 
     lost: bool = False
     delay: float = 0.0
     repeat_after: float | None = None
-    """It is done once more, so much later."""
+    """Seconds after which everything is done once more."""
     max_actions: int | None = None
-    """Only so many are done: the process dies then, or its requests are never answered."""
+    """Do only so many: then the process dies, or its requests stay unanswered."""
     unanswered: bool = False
-    """All is done, and nobody is told."""
+    """Everything is done, but no answer arrives."""
 
 
 EffectFaultSource = Callable[[str], EffectFault]
-"""By the name of the node, or the key of the pool."""
+"""Returns the fault for the name of a node or the key of a pool."""
 _FINE = EffectFault()
 
 
 class SentStep(msgspec.Struct, frozen=True):
-    """A step on its way, with the slots as the sender had read them."""
+    """A step on its way, with the slot sequences that the sender had read."""
 
     name: str
     step: Step
@@ -63,7 +63,7 @@ def carry_out(
     effect_faults: EffectFaultSource | None,
     no_longer_waiting: Iterable[str] | None,
 ) -> None:
-    """All of it; what the scheduler remembers by itself is remembered at once."""
+    """Send the requests of a decision and update the scheduler's memory at once."""
     if no_longer_waiting is None:
         no_longer_waiting = state.memory.keys() - decision.waits.keys() - decision.steps.keys()
     for name in no_longer_waiting:
@@ -85,7 +85,7 @@ def carry_out(
 def send(
     state: StageState, decision: Decision, leader: int, effect_faults: EffectFaultSource | None
 ) -> None:
-    """The requests of a decision, by whoever decided it."""
+    """Send the requests of a decision."""
     for write in decision.rollouts:
         _send_rollout(state, write, leader, effect_faults(write.pool) if effect_faults else _FINE)
     for name, step in decision.steps.items():
@@ -94,7 +94,7 @@ def send(
 
 
 def _waits(state: StageState, name: str, wait: Wait | None) -> None:
-    """It is told with the next view, and is no reason to decide again."""
+    """Set the wait of a node; it is visible in the next view and causes no decision."""
     known = state.memory_of(name)
     if known.waiting is not wait and known.waiting != wait:
         known.waiting = wait
@@ -102,7 +102,7 @@ def _waits(state: StageState, name: str, wait: Wait | None) -> None:
 
 
 def probe_answered(state: StageState, source: str) -> None:
-    """A probe was answered: the source is current, unless it hangs."""
+    """Mark the source as current, unless it is frozen."""
     known = state.sources.get(source)
     if known is None or source not in SOURCES:
         return
@@ -139,7 +139,7 @@ def _send(state: StageState, what: tuple[str, Step], leader: int, fate: EffectFa
 
 
 def run_actions(state: StageState, sent: SentStep, index: int, awaited: bool) -> None:
-    """The next of a step's actions. `asks`: somebody waits for the answer."""
+    """Run the actions of a step from `index` on; `awaited`: the scheduler waits for the answer."""
     actions, fate = sent.step.actions, sent.fault
     while index < len(actions) and (fate.max_actions is None or index < fate.max_actions):
         action = actions[index]
@@ -156,7 +156,6 @@ def run_actions(state: StageState, sent: SentStep, index: int, awaited: bool) ->
 
 
 def step_answered(state: StageState, name: str, leader: int) -> None:
-    """The scheduler knows how its requests went, or has given them up."""
     known = state.memory.get(name)
     if leader == state.leader and known is not None and known.writing:
         known.writing -= 1
@@ -164,7 +163,7 @@ def step_answered(state: StageState, name: str, leader: int) -> None:
 
 
 def _act(state: StageState, sent: SentStep, action: Action) -> bool:
-    """Whether it succeeded."""
+    """Run one action and return whether it succeeded."""
     match action:
         case WriteNode():
             code = api.apply_node(state, sent.name, action)
@@ -222,7 +221,7 @@ def _write_slot(state: StageState, sent: SentStep, action: WriteSlot) -> bool:
 
 
 def put_slot(state: StageState, name: str, component: str, command: Command) -> None:
-    """It stands there now, and the agent is poked."""
+    """Write the slot and poke its agent."""
     sequence = _sequence(state, name, component) + 1
     state.slots[name, component] = StageSlot(sequence, command)
     state.log(
@@ -276,7 +275,6 @@ def _send_rollout(state: StageState, write: WriteRollout, leader: int, fate: Eff
 
 
 def put_rollout(state: StageState, write: WriteRollout, leader: int, awaited: bool) -> None:
-    """The request is there."""
     code = api.write_rollout(state, write)
     views.refresh_rollout(state, write.pool)
     granted = f", grants {', '.join(write.granted)}" if write.granted else ""
@@ -286,14 +284,13 @@ def put_rollout(state: StageState, write: WriteRollout, leader: int, awaited: bo
 
 
 def rollout_answered(state: StageState, key: str, leader: int) -> None:
-    """The scheduler knows how it went, or has given up."""
     if leader == state.leader:
         state.writing_rollouts.discard(key)
         state.touch_pool(key)
 
 
 def elect(state: StageState) -> int:
-    """Another leader: what its predecessor knew is gone; what it sent may still arrive."""
+    """Elect another leader, without memory; requests of the previous one may still arrive."""
     epochs = [pool.rollout.status.epoch for pool in state.pools.values() if pool.rollout]
     state.leader += 1
     state.epoch = 1 + max(epochs, default=0)

@@ -1,7 +1,4 @@
-"""Evictions: pods are asked to leave, again and again, until they do or nobody wants it any more.
-
-Must not know what their budgets say: that is in `works`.
-"""
+"""Evictions that the scheduler repeats until the pods are gone or no longer wanted gone."""
 
 from libs.forecast.stage import tenant_pods
 from libs.forecast.stage.objects import PendingEvictions
@@ -10,7 +7,7 @@ from libs.rollout.decision import EvictPods
 
 
 def start_evictions(state: StageState, name: str, action: EvictPods) -> None:
-    """These are to leave, and no others any more."""
+    """Replace the pods to evict by these."""
     known = state.memory_of(name)
     before = known.evictions
     since = before.pods if before is not None else {}
@@ -25,10 +22,7 @@ def start_evictions(state: StageState, name: str, action: EvictPods) -> None:
 
 
 def request_eviction(state: StageState, name: str, uid: str, leader: int, by_force: bool) -> None:
-    """A pod is asked to leave, again and again until it does or nobody wants it any more.
-
-    Who is gone counts as asked until that is seen.
-    """
+    """Evict a pod, again and again; a pod that is gone counts as evicted until that is visible."""
     known, machine = state.memory.get(name), state.machines.get(name)
     leaves = known.evictions if known is not None else None
     if leaves is None or machine is None or leader != state.leader or uid not in leaves.pods:
@@ -48,7 +42,7 @@ def request_eviction(state: StageState, name: str, uid: str, leader: int, by_for
 
 
 def has_pending(state: StageState, name: str) -> bool:
-    """Whether anybody who is there was asked to leave."""
+    """Return whether any pod on the machine is being evicted."""
     known, machine = state.memory.get(name), state.machines.get(name)
     leaves = known.evictions if known is not None else None
     return (

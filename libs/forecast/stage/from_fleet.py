@@ -1,7 +1,7 @@
-"""How a stage is furnished by views: the cluster that a snapshot shows, as far as it shows it.
+"""Populate a stage from views, as far as they show the cluster.
 
-What no view can say (when a job ends, whether a budget will refuse) is asked of the world, once.
-What is under way on a machine begins again.
+What no view shows (when a job ends, whether a disruption budget will refuse) is asked of the world,
+once. What is under way on a machine begins again.
 """
 
 from libs.contracts.commands import Idle, Quiesce
@@ -44,11 +44,10 @@ from libs.rollout.views.machine import Component, DriverPod, WorkloadPod
 from libs.rollout.views.node import MalformedAnnotation, NodeField, NodeView
 
 _GRACE = 30.0
-"""Seconds that a pod is taken to have for its end."""
+"""Assumed grace period of pods in seconds."""
 
 
 def populate_from_fleet(state: StageState, fleet: Fleet) -> None:
-    """All of it."""
     for pool in fleet.pools.values():
         add_pool(state, pool)
     for view in fleet.nodes.values():
@@ -141,7 +140,7 @@ def _machine(state: StageState, view: NodeView) -> None:
 
 
 def _wakes(state: StageState, name: str) -> None:
-    """What was under way goes on."""
+    """Resume what was under way."""
     machine = state.machines[name]
     driver_pods.sync_drivers(state, name)
     for agent in machine.agents.values():
@@ -159,7 +158,7 @@ def _wakes(state: StageState, name: str) -> None:
 
 
 def _digest(machine: StageMachine, view: NodeView) -> str:
-    """Of what is loaded: what the driver that runs was made for, or what was proven of it."""
+    """Return the digest of the loaded driver: the running pod's, or the one of the evidence."""
     pod = machine.drivers.get(machine.admitted)
     if pod is not None:
         return pod.install_digest
@@ -283,7 +282,7 @@ def _tenant(state: StageState, pod: WorkloadPod, gpus: int) -> Tenant:
 
 
 def _unseen(state: StageState, uid: str, gpus: int) -> Tenant:
-    """Only the driver agent has spoken of it: somebody's pod that has GPUs."""
+    """Return a tenant for a pod that only the driver agent reported."""
     world = state.world
     return Tenant(
         name=uid,

@@ -1,4 +1,4 @@
-"""What a stage is built of, in the words of whoever sets it up."""
+"""Populate a stage from specs."""
 
 from collections.abc import Iterable
 
@@ -30,7 +30,7 @@ CAPABILITIES = frozenset({"quiesce", "idle", "swap", "install", "validate", "pre
 
 
 class StageNodeSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One machine with its Node, at the start."""
+    """A machine with its Node."""
 
     name: str
     pool: str = ""
@@ -38,10 +38,10 @@ class StageNodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     kernel: str = "6.8.0-31-generic"
     gpus: int = 8
     target: str = ""
-    """The target that it was upgraded to, with all evidence; empty: it has no driver yet."""
+    """The target that it was upgraded to, with evidence; empty: it has no driver."""
     tenants: tuple[Tenant, ...] = ()
     cordoned_by: str = ""
-    """The manager of a person who had cordoned it."""
+    """The field manager of a person's cordon."""
     obstacles: tuple[Finding, ...] = ()
     host_processes: int = 0
     upgrade_last: bool = False
@@ -54,7 +54,6 @@ _AGE = 3600.0
 def populate(
     state: StageState, pools: Iterable[PoolView], node_specs: Iterable[StageNodeSpec]
 ) -> None:
-    """All of it."""
     for pool in pools:
         add_pool(state, pool)
     for plan in node_specs:
@@ -62,7 +61,7 @@ def populate(
 
 
 def add_pool(state: StageState, view: PoolView) -> None:
-    """A policy, with what its controller made of it."""
+    """Add a policy with the DaemonSets that its controller made."""
     seen = view.rollout
     state.pools[view.key] = StagePool(
         key=view.key,
@@ -93,7 +92,6 @@ def add_pool(state: StageState, view: PoolView) -> None:
 
 
 def create_daemon_sets(state: StageState, key: str) -> None:
-    """Those that the builds of a pool are."""
     pool = state.pools[key]
     if pool.method is not InstallMethod.CONTAINER:
         return
@@ -104,7 +102,6 @@ def create_daemon_sets(state: StageState, key: str) -> None:
 
 
 def add_node(state: StageState, spec: StageNodeSpec, *, found: bool = False) -> None:
-    """A machine and its Node."""
     machine = add_machine(state, spec)
     pool = state.pools.get(spec.pool)
     node = StageNode(
@@ -156,7 +153,7 @@ def add_node(state: StageState, spec: StageNodeSpec, *, found: bool = False) -> 
 
 
 def add_machine(state: StageState, spec: StageNodeSpec) -> StageMachine:
-    """With agents that are alive and have never been told anything."""
+    """Add a machine with running agents that never had a command."""
     machine = state.machines[spec.name] = StageMachine(
         name=spec.name,
         boot_id=f"{spec.name}-boot-1",

@@ -40,8 +40,8 @@ class FinishedUpgrade(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     driver_started: float
     driver_loaded: float
-    attempt: int = 0
-    """The `restarts` of the node's record."""
+    restarts: tuple[float, ...] = ()
+    """Of the node's record."""
 
 
 def load_driver(machine: StageMachine, upgrade: FinishedUpgrade, *, preinstalled: bool) -> None:
@@ -87,7 +87,7 @@ def node_fields(
         state=UpgradeState.UPGRADE_DONE,
         since=upgrade.at,
         boot_id=machine.boot_id,
-        restarts=upgrade.attempt,
+        restarts=upgrade.restarts,
         evidence=evidence_of(node, machine, upgrade),
     )
     return {

@@ -1,7 +1,4 @@
-"""Nodes and their machines: who follows a Node's fields, and how machines go down, come back, join.
-
-Must not know of upgrades.
-"""
+"""Nodes and their machines: controllers that follow a Node's fields, shutdowns, boots and joins."""
 
 from libs.contracts.facts import LoadedDriver
 from libs.contracts.journal import Verb
@@ -23,7 +20,6 @@ _SPEAKS = api.Requester(Verb.PATCH, KUBELET, "kubelet")
 
 
 def on_node_changed(state: StageState, name: str, paths: frozenset[str]) -> None:
-    """What a change of a Node sets in motion."""
     node = state.nodes.get(name)
     uid = node.uid if node is not None else ""
     if UID in paths and node is None:
@@ -41,7 +37,6 @@ def on_node_changed(state: StageState, name: str, paths: frozenset[str]) -> None
 
 
 def sync_cordon_taint(state: StageState, name: str, uid: str) -> None:
-    """The node lifecycle controller: a taint for a cordon."""
     node = state.nodes.get(name)
     if node is None or node.uid != uid or node.taint == api.is_cordoned(node):
         return
@@ -52,7 +47,6 @@ def sync_cordon_taint(state: StageState, name: str, uid: str) -> None:
 
 
 def collect_pods(state: StageState, name: str) -> None:
-    """Pods of a Node that is gone are deleted."""
     machine = state.machines.get(name)
     if machine is not None and name not in state.nodes:
         driver_pods.delete_orphans(state, machine)
@@ -60,7 +54,6 @@ def collect_pods(state: StageState, name: str) -> None:
 
 
 def mark_not_ready(state: StageState, name: str) -> None:
-    """A kubelet has not spoken for too long."""
     node, machine = state.nodes.get(name), state.machines.get(name)
     if node is None or machine is None or not node.ready:
         return
@@ -70,7 +63,7 @@ def mark_not_ready(state: StageState, name: str) -> None:
 
 
 def disconnect_kubelet(state: StageState, name: str, seconds: float | None) -> None:
-    """The kubelet loses the API server; None: for ever."""
+    """Cut the kubelet off the API server; None: for good."""
     machine = state.machines[name]
     if not machine.up or not machine.kubelet_connected:
         return
@@ -81,7 +74,6 @@ def disconnect_kubelet(state: StageState, name: str, seconds: float | None) -> N
 
 
 def reconnect_kubelet(state: StageState, name: str, boot: int) -> None:
-    """It has it again."""
     machine = state.machine(name, boot)
     if machine is not None:
         machine.kubelet_connected = True
@@ -89,7 +81,6 @@ def reconnect_kubelet(state: StageState, name: str, boot: int) -> None:
 
 
 def power_off(state: StageState, name: str) -> None:
-    """The machine is down; whether it ever comes back is another matter."""
     machine = state.machines[name]
     machine.up = False
     machine.loaded = None
@@ -103,7 +94,7 @@ def power_off(state: StageState, name: str) -> None:
 
 
 def reboot(state: StageState, name: str, kernel: str = "", variant: str = "") -> None:
-    """Down, and up again if the world lets it; perhaps with another kernel."""
+    """Shut down and boot again if the world lets it, possibly with another kernel."""
     machine = state.machines[name]
     if machine.up:
         power_off(state, name)
@@ -113,7 +104,7 @@ def reboot(state: StageState, name: str, kernel: str = "", variant: str = "") ->
 
 
 def power_on(state: StageState, name: str, boot: int, kernel: str = "", variant: str = "") -> None:
-    """Another boot: /run is empty, and no module is loaded."""
+    """Begin another boot: /run is empty, and no module is loaded."""
     machine = state.machines[name]
     if machine.up or machine.boot != boot:
         return
@@ -130,7 +121,7 @@ def power_on(state: StageState, name: str, boot: int, kernel: str = "", variant:
 
 
 def preinstall_driver(state: StageState, machine: StageMachine, install_digest: str) -> None:
-    """A driver that its owner put there is loaded, now and at each start."""
+    """Load a driver that the machine's owner installed, now and at each boot."""
     version = driver_container.version_of(install_digest)
     driver = LoadedDriver(version=version, loaded_at=state.now, preinstalled=True)
     machine.loaded = machine.preinstalled = KernelDriver(install_digest, driver)
@@ -138,7 +129,7 @@ def preinstall_driver(state: StageState, machine: StageMachine, install_digest: 
 
 
 def _speaks(state: StageState, machine: StageMachine) -> None:
-    """The kubelet posts what is so, and looks after its pods."""
+    """Post the node's status and resync the kubelet's pods."""
     node = state.nodes.get(machine.name)
     if node is not None:
         said = (True, machine.boot_id, machine.kernel, machine.variant)
@@ -154,7 +145,6 @@ def _speaks(state: StageState, machine: StageMachine) -> None:
 
 
 def register(state: StageState, machine: StageMachine, *, pool: str) -> None:
-    """A Node object for a machine that has none."""
     node = StageNode(
         name=machine.name,
         uid=state.new_uid("node"),

@@ -1,7 +1,4 @@
-"""Preflights: what a driver agent is asked before anything is taken away, and what it finds.
-
-Must not know what is made of the answer.
-"""
+"""Preflights: checks of a machine by its driver agent before an upgrade."""
 
 from libs.contracts.commands import PreflightCheck
 from libs.contracts.reports import Finding, Preflight
@@ -14,7 +11,7 @@ from libs.rollout.views.machine import EvictionExemption, PreflightQuery
 def start_preflight(
     state: StageState, name: str, boot_id: str, leader: int, check: PreflightCheck
 ) -> bool:
-    """Put the question; whether it could be put."""
+    """Send the check and return whether it could be sent."""
     machine = state.machines.get(name)
     if machine is None or not state.bus_up or leader != state.leader:
         return False
@@ -32,7 +29,7 @@ def start_preflight(
 def finish_preflight(
     state: StageState, name: str, boot_id: str, leader: int, check: PreflightCheck
 ) -> None:
-    """The driver agent has looked, if it can answer at all."""
+    """Answer the check, if the driver agent can."""
     machine = state.machines.get(name)
     known = state.memory.get(name)
     if machine is None or known is None or known.preflight is None or leader != state.leader:

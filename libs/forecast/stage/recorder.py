@@ -1,7 +1,4 @@
-"""What an audit and a person can read of a stage: revisions, entries, and a story.
-
-Writes things down as the API server and the agents do. Must not change anything.
-"""
+"""The journal of a stage for audits, and a log for people."""
 
 from collections.abc import Iterator, Mapping
 from copy import copy
@@ -19,34 +16,30 @@ from libs.forecast.stage.objects import StageNode, StageRollout
 
 
 class JournalRecorder:
-    """One of a stage."""
-
     def __init__(self) -> None:
         self.revisions: list[Revision] = []
         self.entries: list[Entry] = []
         self.log_lines: list[tuple[float, str]] = []
         self.device_holds: list[tuple[str, str, float, float | None]] = []
-        """Node uid, who, since and until, for whatever had the devices open."""
+        """Node uid, holder, since and until."""
         self.open_device_holds: dict[tuple[str, str], float] = {}
         self.holders: dict[str, tuple[str, ...]] = {}
-        """By node uid, as last witnessed."""
+        """The last recorded holders by node uid."""
         self.lost_journals: list[LostJournal] = []
         self.pool_facts = list[PoolFacts]()
         self.start: list[dict[str, Any]] = []
-        """Nodes and Rollouts as they were found, whole."""
+        """Nodes and Rollouts as they were when the journal began."""
         self.last_pool_facts: dict[str, tuple[object, ...]] = {}
-        """By pool, as last witnessed."""
+        """The last recorded facts by pool."""
         self._leaves: dict[tuple[str, str], dict[str, Any]] = {}
 
     def copy(self) -> "JournalRecorder":
-        """A chronicle of its own."""
         made = copy(self)
         for name, value in vars(self).items():
             setattr(made, name, copy(value))
         return made
 
     def log(self, at: float, text: str) -> None:
-        """For people."""
         self.log_lines.append((at, text))
 
     def request(
@@ -64,9 +57,9 @@ class JournalRecorder:
         namespace: str = "",
         leaves: Mapping[str, Any] | None = None,
     ) -> None:
-        """One that wrote or tried to. `leaves` is the object after it; without, it did not change.
+        """Record a write or an attempt.
 
-        An object without any leaf is gone.
+        `leaves` is the object after it: None, it did not change; empty, it is gone.
         """
         changed: dict[str, tuple[Any, Any]] = {}
         if leaves is not None:
@@ -94,12 +87,10 @@ class JournalRecorder:
         )
 
     def node_found(self, node: StageNode) -> None:
-        """It was there when the chronicle began."""
         self.start.append(whole_node(node))
         self._leaves["Node", node.uid] = leaves_of_node(node)
 
     def rollout_found(self, name: str, rollout: StageRollout) -> None:
-        """So was this."""
         leaves = leaves_of_rollout(name, rollout)
         whole: dict[str, Any] = {"kind": KIND}
         for path, value in leaves.items():
@@ -108,7 +99,7 @@ class JournalRecorder:
         self._leaves[KIND, rollout.uid] = leaves
 
     def entry(self, at: float, boot_id: str, component: str, command: Command, **said: Any) -> None:
-        """A line of an agent's journal: its phase, and what else there is to say."""
+        """Record a line of an agent's journal."""
         self.entries.append(
             Entry(
                 node=command.node,
@@ -125,7 +116,7 @@ class JournalRecorder:
         )
 
     def record_holders(self, at: float, node_uid: str, holders: Mapping[str, bool]) -> None:
-        """Who has the devices of this machine open from now on, of those that are named."""
+        """Record which of the named holders have the devices open from now on."""
         for who, holds in holders.items():
             key = (node_uid, who)
             if holds:
@@ -135,7 +126,7 @@ class JournalRecorder:
 
 
 def leaves_of_node(node: StageNode) -> dict[str, Any]:
-    """A Node, by path."""
+    """Return a Node by path."""
     found: dict[str, Any] = {
         "metadata.name": node.name,
         "metadata.uid": node.uid,
@@ -157,7 +148,7 @@ def leaves_of_node(node: StageNode) -> dict[str, Any]:
 
 
 def whole_node(node: StageNode) -> dict[str, Any]:
-    """A Node as an API server shows it, with who owns which of its fields."""
+    """Return a Node as an API server shows it, with its managed fields."""
     whole: dict[str, Any] = {"kind": "Node"}
     for path, value in leaves_of_node(node).items():
         if not path.startswith("status.conditions"):
@@ -177,7 +168,7 @@ def whole_node(node: StageNode) -> dict[str, Any]:
 
 
 def leaves_of_rollout(name: str, rollout: StageRollout) -> dict[str, Any]:
-    """A Rollout, by path."""
+    """Return a Rollout by path."""
     found: dict[str, Any] = {"metadata.name": name, "metadata.uid": rollout.uid}
     if rollout.finalized:
         found["metadata.finalizers"] = [FINALIZER]

@@ -1,7 +1,6 @@
-"""Pods that compute on nodes: how they come, end, are asked to leave, and leave.
+"""Pods of tenants: how they start, complete, are evicted and end.
 
-Nothing here knows why anybody asks. A pod whose object is gone may still run: the machine decides
-who has the devices open.
+A pod whose object is gone may still run and keep the devices open.
 """
 
 from libs.contracts.journal import Verb
@@ -14,13 +13,12 @@ from libs.rollout.views.machine import EvictionExemption
 
 TOO_MANY = 429
 _LINGERS = 2.0
-"""Seconds that a process lives on when its pod was deleted by force."""
+"""Seconds until the processes of a force-deleted pod end."""
 
 
 def start_tenant_pod(
     state: StageState, machine: StageMachine, tenant_at: int, uid: str
 ) -> TenantPod:
-    """A pod of this tenant begins to run."""
     tenant = machine.tenants[tenant_at]
     work = machine.tenant_pods[uid] = TenantPod(uid=uid, tenant=tenant)
     if tenant.remaining is not None:
@@ -30,7 +28,6 @@ def start_tenant_pod(
 
 
 def tenant_completed(state: StageState, name: str, boot: int, uid: str) -> None:
-    """It came to its end by itself."""
     machine = state.machine(name, boot)
     work = machine.tenant_pods.get(uid) if machine is not None else None
     if machine is not None and work is not None:
@@ -38,7 +35,7 @@ def tenant_completed(state: StageState, name: str, boot: int, uid: str) -> None:
 
 
 def refill_node(state: StageState, name: str, uid: str) -> None:
-    """The Kubernetes scheduler places what has room again."""
+    """Start the pods for which the Kubernetes scheduler finds room again."""
     machine, node = state.machines.get(name), state.nodes.get(name)
     if (
         machine is None
@@ -64,14 +61,13 @@ def refill_node(state: StageState, name: str, uid: str) -> None:
 
 
 def schedule_refill(state: StageState, name: str) -> None:
-    """It may be filled again: soon somebody looks."""
     node = state.nodes.get(name)
     if node is not None:
         state.call_after(state.latencies.pod_scheduling, refill_node, name, node.uid)
 
 
 def evict(state: StageState, machine: StageMachine, pod: TenantPod) -> str:
-    """Through the eviction API, by uid; an answer in words where a disruption budget refuses."""
+    """Evict by uid through the eviction API; return the refusal of a disruption budget, if any."""
     guarded = pod.tenant.eviction_refused_for
     if pod.deleting:
         return ""
@@ -90,7 +86,7 @@ def evict(state: StageState, machine: StageMachine, pod: TenantPod) -> str:
 def delete(
     state: StageState, machine: StageMachine, pod: TenantPod, *, user: str = SCHEDULER
 ) -> None:
-    """Without grace: the object goes at once, the process a little later, or not at all."""
+    """Delete the object at once; the process ends a little later, or not at all."""
     if not pod.in_api:
         return
     pod.in_api, pod.deleting = False, True
@@ -104,7 +100,6 @@ def delete(
 
 
 def tenant_pod_stopped(state: StageState, name: str, boot: int, uid: str) -> None:
-    """Its processes have ended, and the kubelet says so."""
     machine = state.machine(name, boot)
     work = machine.tenant_pods.get(uid) if machine is not None else None
     if machine is not None and work is not None:
@@ -112,12 +107,11 @@ def tenant_pod_stopped(state: StageState, name: str, boot: int, uid: str) -> Non
 
 
 def end_pod(state: StageState, machine: StageMachine, pod: TenantPod) -> None:
-    """Its owner ends it: object and processes."""
     _off(state, machine, pod)
 
 
 def set_operand_pause(state: StageState, name: str, uid: str) -> None:
-    """Discovery writes its values for what is not ours, as the record says."""
+    """Write discovery's values for foreign operands, as the record says."""
     node, machine = state.nodes.get(name), state.machines.get(name)
     if node is None or node.uid != uid or machine is None:
         return
@@ -135,7 +129,7 @@ def set_operand_pause(state: StageState, name: str, uid: str) -> None:
 
 
 def sync_operand_pause(state: StageState, name: str) -> None:
-    """The operands' DaemonSets follow those values."""
+    """Stop or start foreign operands, as their DaemonSets would."""
     node, machine = state.nodes.get(name), state.machines.get(name)
     if node is None or machine is None or not machine.up:
         return
@@ -154,13 +148,12 @@ def sync_operand_pause(state: StageState, name: str) -> None:
 
 
 def machine_down(machine: StageMachine) -> None:
-    """Nothing runs; what was to go is gone with the next word of the kubelet."""
     for work in machine.tenant_pods.values():
         work.on_machine = False
 
 
 def resync_kubelet(state: StageState, machine: StageMachine) -> None:
-    """What is to run runs again; the rest is gone."""
+    """Restart what should run and remove the rest."""
     for work in list(machine.tenant_pods.values()):
         if work.deleting or not work.in_api:
             if not work.on_machine or work.tenant.stop_seconds is not None:
@@ -175,7 +168,6 @@ def resync_kubelet(state: StageState, machine: StageMachine) -> None:
 
 
 def delete_orphans(state: StageState, machine: StageMachine) -> None:
-    """Their Node is gone: so are their objects, and the kubelet ends them."""
     for work in list(machine.tenant_pods.values()):
         delete(state, machine, work, user=POD_GC)
 
@@ -203,7 +195,7 @@ def _off(state: StageState, machine: StageMachine, work: TenantPod) -> None:
 
 
 def _allocatable(machine: StageMachine) -> bool:
-    """The plugin offers GPUs."""
+    """Return whether the device plugin offers GPUs."""
     plugin = machine.agents.get("plugin")
     return machine.loaded is not None and plugin is not None and plugin.holds_devices
 

@@ -1,7 +1,7 @@
-"""The validator: its chain of steps, and the evidence that it ends in.
+"""The validator: its chain of steps, and the resulting evidence.
 
-Evidence names what was there when the chain began, and only if it is there still. `look` may be
-called at any time and any number of times.
+Evidence names what was there when the chain began, and only if it is still there.
+`on_machine_changed` may be called at any time and any number of times.
 """
 
 from msgspec.structs import replace
@@ -14,13 +14,12 @@ from libs.forecast.stage.state import StageState
 from libs.forecast.world import VALIDATION_STEPS
 
 RUNTIME, MIG = "runtime-1", "mig-1"
-"""Digests of what no stage changes."""
 _WAITS = "plugin"
 """The step that cannot pass while the plugin is quiesced."""
 
 
 def on_machine_changed(state: StageState, machine: StageMachine) -> None:
-    """Begin the chain, or go on with a step that had to wait."""
+    """Begin the chain, or continue with a step that had to wait."""
     agent = machine.agents["validator"]
     if not machine.up or not agents.is_live(agent) or not agent.running:
         if not agent.running:
@@ -35,7 +34,7 @@ def on_machine_changed(state: StageState, machine: StageMachine) -> None:
 
 
 def driver_instance(machine: StageMachine, label: str) -> str:
-    """Which driver works on the machine now; empty: none that has this label."""
+    """Identify the working driver; empty: none with this label."""
     there = machine.loaded
     if there is None:
         return ""
@@ -54,7 +53,6 @@ def _running(machine: StageMachine) -> StageDriverPod | None:
 
 
 def _plugin_holds(machine: StageMachine) -> bool:
-    """Whether devices are served; where no plugin belongs, nobody has to."""
     plugin = machine.agents.get("plugin")
     return plugin is None or plugin.holds_devices
 
@@ -71,7 +69,7 @@ def _begin(state: StageState, machine: StageMachine, agent: StageAgent, body: Va
 
 
 def _go_on(state: StageState, machine: StageMachine, agent: StageAgent, index: int) -> None:
-    """This step runs; the next one comes when it has passed."""
+    """Run this step; the next one follows when it has passed."""
     body = agent.body
     if agent.current_op is None or not isinstance(body, Validate):
         return
@@ -89,7 +87,6 @@ def _go_on(state: StageState, machine: StageMachine, agent: StageAgent, index: i
 def validation_step_finished(
     state: StageState, name: str, boot: int, chain: tuple[int, tuple[int, int], int]
 ) -> None:
-    """A step is over, well or not."""
     life, order, index = chain
     machine = state.machine(name, boot)
     agent = machine.agents["validator"] if machine is not None else None

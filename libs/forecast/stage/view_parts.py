@@ -1,8 +1,4 @@
-"""What each part of a node's view says: the Node, its pods, the reports of its agents, and what the
-scheduler knows by itself.
-
-Pure reading. Must not know that a part can be held back.
-"""
+"""The parts of a node's view: the Node, its pods, its agents' reports, the scheduler's memory."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -46,7 +42,7 @@ Part = Mapping[str, Any]
 """Fields of a view."""
 
 _FAR = 1e12
-"""When a component that beats would count as silent: each beat puts it off."""
+"""The time at which a connected component would be silent: every heartbeat postpones it."""
 
 _FIELDS = {
     CORDON: NodeField.CORDON,
@@ -62,7 +58,6 @@ _FIELDS = {
 
 
 def node_part(state: StageState, name: str) -> Part | None:
-    """What the Node says."""
     node = state.nodes.get(name)
     if node is None:
         return None
@@ -122,7 +117,7 @@ def _read(kind: type[Any], value: Any) -> Any:
 
 
 def pods_part(state: StageState, name: str) -> Part:
-    """Driver pods always, others where somebody looks: at what is not done."""
+    """Return the driver pods, and other pods while the node is not done."""
     machine, node = state.machines.get(name), state.nodes.get(name)
     if machine is None or node is None:
         return {}
@@ -172,7 +167,7 @@ def _work_pod(work: TenantPod, pool: StagePool | None) -> WorkloadPod:
 
 
 def reports_part(state: StageState, name: str) -> Part:
-    """What the bus has of the node, as far as it is of this node uid and boot."""
+    """Return what the bus has of the node for its uid and boot."""
     machine, node = state.machines.get(name), state.nodes.get(name)
     if machine is None or node is None:
         return {}
@@ -212,7 +207,7 @@ def _component(state: StageState, machine: StageMachine, node: StageNode, part: 
 def memory_part(
     state: StageState, name: str, memory: NodeMemory, seen: Iterable[WorkloadPod]
 ) -> Part:
-    """By itself it knows who was asked to leave; who is not seen any more has left."""
+    """Return the scheduler's memory; pods that are no longer visible have left."""
     part: dict[str, Any] = {
         "last_wait": memory.waiting,
         "write_pending": memory.writing > 0,

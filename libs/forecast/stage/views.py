@@ -1,7 +1,6 @@
-"""The views of a stage: what a scheduler would see of it, and with what sight.
+"""The views of a stage, as a scheduler would see it, and their freshness.
 
-A view has three parts, by where they come from: the Node, the pods, and the reports of agents. Each
-part can be held back, so that it shows what was, while the others go on. Pure reading.
+Each part of a view (the Node, the pods, the agents' reports) can be frozen while the others go on.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ NODES, PODS, REPORTS, ROLLOUTS = "nodes", "pods", "reports", "rollouts"
 
 
 def node_view(state: StageState, name: str) -> NodeView | None:
-    """The node as it is seen; None: it is not."""
+    """Return the view; None: the Node is not visible."""
     said = _part(state, NODES, name, node_part)
     if said is None:
         return None
@@ -30,7 +29,7 @@ def node_view(state: StageState, name: str) -> NodeView | None:
 
 
 def with_memory(state: StageState, view: NodeView) -> NodeView:
-    """The same but for what the scheduler waits for and writes itself."""
+    """Return the view with the scheduler's memory updated."""
     known = state.memory[view.name]
     return msgspec.structs.replace(view, last_wait=known.waiting, write_pending=known.writing > 0)
 
@@ -44,7 +43,7 @@ def _part(
 
 
 def freeze(state: StageState, part: str) -> None:
-    """From now on that part shows what it shows now."""
+    """Keep showing that part as it is now."""
     if part in state.frozen:
         return
     if part == ROLLOUTS:
@@ -59,7 +58,6 @@ def freeze(state: StageState, part: str) -> None:
 
 
 def unfreeze(state: StageState, part: str) -> None:
-    """It is current again."""
     if part in state.frozen:
         state.frozen.discard(part)
         state.frozen_parts.pop(part, None)
@@ -70,14 +68,14 @@ def unfreeze(state: StageState, part: str) -> None:
 
 
 def refresh_node(state: StageState, name: str) -> None:
-    """Whoever wrote a Node has it in the answer; after a conflict he looks again, at that one."""
+    """Show a frozen Node as the answer to a write to it does, or to the read after a conflict."""
     if NODES in state.frozen and (said := node_part(state, name)) is not None:
         state.frozen_parts[NODES] = {**state.frozen_parts[NODES], name: said}
         state.stale_views.add(name)
 
 
 def refresh_rollout(state: StageState, key: str) -> None:
-    """So has whoever wrote a Rollout."""
+    """Show a frozen Rollout as the answer to a write to it does."""
     if ROLLOUTS in state.frozen:
         seen = {**state.frozen_parts[ROLLOUTS], key: rollout_view(state, key)}
         state.frozen_parts[ROLLOUTS] = seen
@@ -85,7 +83,7 @@ def refresh_rollout(state: StageState, key: str) -> None:
 
 
 def refresh_slot(state: StageState, name: str, part: str) -> None:
-    """So has whoever wrote a slot."""
+    """Show a frozen slot as the answer to a write to it does."""
     shown = state.frozen_parts.get(REPORTS, {}).get(name)
     if shown and part in shown["components"]:
         slot = state.slots[name, part].command
@@ -96,7 +94,7 @@ def refresh_slot(state: StageState, name: str, part: str) -> None:
 
 
 def mute(state: StageState, source: str) -> None:
-    """It is current, but will not show that by itself."""
+    """Let the source be current without showing it."""
     if source not in state.sources:
         state.sources[source] = SourceState(proved=state.now, revision=str(state.revision))
 
@@ -105,7 +103,7 @@ def mute(state: StageState, source: str) -> None:
 
 
 def pool_view(state: StageState, key: str) -> PoolView:
-    """The policy as it is, and its Rollout as it is seen."""
+    """Return the current policy with its Rollout as visible."""
     pool = state.pools[key]
     if ROLLOUTS in state.frozen:
         rollout = state.frozen_parts[ROLLOUTS].get(key)
@@ -129,7 +127,6 @@ def pool_view(state: StageState, key: str) -> PoolView:
 
 
 def rollout_view(state: StageState, key: str) -> RolloutView | None:
-    """The pool's Rollout, if there is one."""
     rollout = state.pools[key].rollout
     if rollout is None:
         return None
@@ -145,7 +142,7 @@ def rollout_view(state: StageState, key: str) -> RolloutView | None:
 
 
 def instant(state: StageState, epoch: int) -> Instant:
-    """Now, with what is known of how current everything is."""
+    """Return the present moment with the freshness of all sources."""
     fresh = SourceState(proved=state.now, revision=str(state.revision))
     sources = {name: state.sources.get(name, fresh) for name in SOURCES}
     for name in state.sources.keys() - state.frozen:

@@ -69,13 +69,13 @@ def test_what_is_not_for_it_is_refused_in_words(said: dict[str, Any], code: Refu
     assert begun(scene, "validator") == 0
 
 
-def test_a_kind_that_it_does_not_know_is_refused() -> None:
+def test_a_command_outside_its_capabilities_is_refused() -> None:
     scene = StageScenario()
     scene.machine.agents["validator"].capabilities = frozenset({"idle"})
     scene.carry_out(scene.slot("validator", Validate(label=OLD_LABEL)))
     found = refused(scene)
     assert found is not None
-    assert found.code is RefusalCode.UNKNOWN_KIND
+    assert found.code is RefusalCode.NOT_FOR_ME
 
 
 def test_idle_counts_in_every_boot() -> None:
