@@ -12,36 +12,38 @@ class CapacityTracker:
     def __init__(self) -> None:
         self.loss = CapacityLoss(nodes=0, gpus=0, at=0.0)
         """The largest loss so far; the earliest of several."""
-        self._out: dict[str, tuple[float | None, int]] = {}
+        self._unavailable: dict[str, tuple[float | None, int]] = {}
         """Unavailable nodes: since when (None: from the beginning) and GPUs."""
         self._gpus = 0
-        self._spells: list[tuple[int, float, float]] = []
+        self._outages: list[tuple[int, float, float]] = []
 
     def observe(self, node: NodeView, at: float, *, first: bool = False) -> None:
         if budget.unavailable_reason(node, current_record(node)):
             self.node_lost(node.name, node.gpus, None if first else at)
-        elif node.name in self._out:
-            since, gpus = self._out.pop(node.name)
+        elif node.name in self._unavailable:
+            since, gpus = self._unavailable.pop(node.name)
             self._gpus -= gpus
             if since is not None:
-                self._spells.append((gpus, since, at))
+                self._outages.append((gpus, since, at))
 
     def node_lost(self, name: str, gpus: int, at: float | None) -> None:
         """Count a node as unavailable; None: from the beginning."""
-        if name not in self._out:
-            self._out[name] = (at, gpus)
+        if name not in self._unavailable:
+            self._unavailable[name] = (at, gpus)
             self._gpus += gpus
 
     def update(self, at: float) -> None:
         """Update the largest loss once all changes of this moment are observed."""
-        if len(self._out) > self.loss.nodes:
-            self.loss = CapacityLoss(nodes=len(self._out), gpus=self._gpus, at=at)
+        if len(self._unavailable) > self.loss.nodes:
+            self.loss = CapacityLoss(nodes=len(self._unavailable), gpus=self._gpus, at=at)
 
     def gpu_seconds(self, until: float) -> float:
         """Return the GPU-seconds lost by nodes that became unavailable during the play."""
-        open_ = [(gpus, since, until) for since, gpus in self._out.values() if since is not None]
+        open_ = [
+            (gpus, since, until) for since, gpus in self._unavailable.values() if since is not None
+        ]
         return sum(
             gpus * (min(to, until) - since)
-            for gpus, since, to in (*self._spells, *open_)
+            for gpus, since, to in (*self._outages, *open_)
             if since < until
         )

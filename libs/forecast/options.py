@@ -35,14 +35,14 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def apply_options(fleet: Fleet, pool: str, options: PlanOptions) -> Fleet:
     """Return the pool and its nodes, sorted by name, with the options applied and no pause."""
-    asked = fleet.pools.get(pool)
-    if asked is None:
+    view = fleet.pools.get(pool)
+    if view is None:
         known = ", ".join(sorted(fleet.pools)) or "none at all"
         raise LookupError(f"no pool is called {pool!r}; there are {known}")
-    nodes = {name: node for name, node in sorted(fleet.nodes.items()) if _concerns(node, pool)}
+    nodes = {name: node for name, node in sorted(fleet.nodes.items()) if _is_concerned(node, pool)}
     keys = {key for node in nodes.values() for key in _pools_of(node)} | {pool}
-    pools = {key: each for key, each in sorted(fleet.pools.items()) if key in keys}
-    return Fleet(pools={**pools, pool: without_pause(_wished(asked, options))}, nodes=nodes)
+    pools = {key: view_of for key, view_of in sorted(fleet.pools.items()) if key in keys}
+    return Fleet(pools={**pools, pool: without_pause(_apply(view, options))}, nodes=nodes)
 
 
 def pause_reason(pool: PoolView) -> str:
@@ -62,20 +62,20 @@ def without_pause(pool: PoolView) -> PoolView:
     return replace(pool, upgrade=upgrade, rollout=rollout)
 
 
-def _wished(pool: PoolView, wish: PlanOptions) -> PoolView:
+def _apply(pool: PoolView, options: PlanOptions) -> PoolView:
     upgrade = pool.upgrade
-    if wish.max_unavailable is not None:
-        upgrade = replace(upgrade, max_unavailable=wish.max_unavailable)
-    if wish.max_parallel is not None:
-        upgrade = replace(upgrade, max_parallel_upgrades=wish.max_parallel)
-    target = wish.target or pool.target
+    if options.max_unavailable is not None:
+        upgrade = replace(upgrade, max_unavailable=options.max_unavailable)
+    if options.max_parallel is not None:
+        upgrade = replace(upgrade, max_parallel_upgrades=options.max_parallel)
+    target = options.target or pool.target
     builds = pool.builds
-    if wish.builds:
-        builds = {**builds, target: {**builds.get(target, {}), **wish.builds}}
+    if options.builds:
+        builds = {**builds, target: {**builds.get(target, {}), **options.builds}}
     return replace(pool, upgrade=upgrade, target=target, builds=builds)
 
 
-def _concerns(node: NodeView, pool: str) -> bool:
+def _is_concerned(node: NodeView, pool: str) -> bool:
     return pool in _pools_of(node)
 
 

@@ -7,8 +7,7 @@ from libs.forecast.fast_forward import FastForward
 from libs.forecast.play_recorder import PlayRecorder
 from libs.forecast.play_result import PlayResult
 from libs.forecast.stage import Stage
-from libs.forecast.stage.objects import StageMachine
-from libs.forecast.stage.stage import ViewUpdate as Changes
+from libs.forecast.stage.stage import ViewUpdate
 from libs.forecast.stage.state import StageState
 from libs.forecast.world import WorldModel
 from libs.rollout.decide import Decider
@@ -31,65 +30,64 @@ def play(
     With `fast_forward`, upgrades in which nothing goes wrong are not decided about step by step.
     They take equally long, up to fractions of a second.
     """
-    return _Play(fleet, now, pool, world, leaping=fast_forward).run()
+    return _Play(fleet, now, pool, world, fast_forward=fast_forward).run()
 
 
 class _Play:
     def __init__(
-        self, fleet: Fleet, now: Instant, pool: str, world: WorldModel, *, leaping: bool
+        self, fleet: Fleet, now: Instant, pool: str, world: WorldModel, *, fast_forward: bool
     ) -> None:
         self._stage = Stage.from_fleet(fleet, world=world, now=now.at)
         self._stage.state.foreign_operator = now.visibility.foreign_operator
         self._stage.state.made = _MADE
         keep_obstacles(self._stage.state, fleet)
         self._pause = _PAUSE if len(fleet.nodes) > _LARGE else 0.0
-        self._leaps = FastForward(self._stage.state) if leaping else None
-        self._deciding = Decider(self._stage.fleet())
-        self._watch = PlayRecorder(fleet, pool, now.at)
+        self._fast_forward = FastForward(self._stage.state) if fast_forward else None
+        self._decider = Decider(self._stage.fleet())
+        self._recorder = PlayRecorder(fleet, pool, now.at)
 
     def run(self) -> PlayResult:
-        stage, deciding, watch = self._stage, self._deciding, self._watch
-        looked_at = stage.pop_view_update().nodes
+        stage, decider, recorder = self._stage, self._decider, self._recorder
+        considered = stage.pop_view_update().nodes
         while True:
-            news = deciding.decide(stage.instant())
-            stage.carry_out(news, no_longer_waiting=news.no_longer_waiting)
-            watch.observe_decision(stage.now, news, deciding.waits, looked_at)
+            decision = decider.decide(stage.instant())
+            stage.carry_out(decision, no_longer_waiting=decision.no_longer_waiting)
+            recorder.observe_decision(stage.now, decision, decider.waits, considered)
             changes = self._next()
             if changes is None:
-                return watch.result(deciding.waits, news.steps)
-            watch.observe(stage.now, changes.nodes, changes.pools)
-            deciding.update(changes.nodes, changes.nodes_gone, changes.pools)
-            looked_at = changes.nodes
+                return recorder.result(decider.waits, decision.steps)
+            recorder.observe(stage.now, changes.nodes, changes.pools)
+            decider.update(changes.nodes, changes.nodes_gone, changes.pools)
+            considered = changes.nodes
 
-    def _next(self) -> Changes | None:
+    def _next(self) -> ViewUpdate | None:
         """Advance until there is something to decide; None: nothing more will happen."""
         stage, state = self._stage, self._stage.state
         while True:
-            wake_at = self._deciding.wake_at
+            wake_at = self._decider.wake_at
             due = [at for at in (stage.next_at, wake_at) if at is not None]
-            if not due or self._watch.is_over(min(due), self._deciding.waits):
+            if not due or self._recorder.is_over(min(due), self._decider.waits):
                 return None
             stage.run_until(min(due))
             woken = wake_at is not None and stage.now >= wake_at
-            if self._leaps is not None:
-                self._look(self._leaps)
-                if not woken and self._unmoved(self._leaps):
+            if self._fast_forward is not None:
+                self._start_fast_forward(self._fast_forward)
+                if not woken and self._affects_no_decision(self._fast_forward.changed_nodes):
                     continue
                 stage.run_until(stage.now + self._pause)
-                self._look(self._leaps)
+                self._start_fast_forward(self._fast_forward)
             if woken or state.dirty or state.dirty_pools:
                 return stage.pop_view_update()
 
-    def _look(self, leaps: FastForward) -> None:
-        for name, way in leaps.start():
-            self._watch.fast_forwarded(self._stage.now, name, way.evicted_pods)
-            self._deciding.cancel_wake(name)
+    def _start_fast_forward(self, fast_forward: FastForward) -> None:
+        for name, estimate in fast_forward.start():
+            self._recorder.fast_forwarded(self._stage.now, name, estimate.evicted_pods)
+            self._decider.cancel_wake(name)
 
-    def _unmoved(self, leaps: FastForward) -> bool:
-        """Return whether no change affects a decision."""
-        stage, before = self._stage, self._deciding.nodes
-        return not stage.state.dirty_pools and all(
-            only_crash_changed(before.get(name), stage.node(name)) for name in leaps.changed_nodes
+    def _affects_no_decision(self, changed_nodes: set[str]) -> bool:
+        before = self._decider.nodes
+        return not self._stage.state.dirty_pools and all(
+            only_crash_changed(before.get(name), self._stage.node(name)) for name in changed_nodes
         )
 
 
@@ -101,22 +99,14 @@ def keep_obstacles(state: StageState, fleet: Fleet) -> None:
     """Keep what the fleet shows of refused evictions and preflight findings for the whole play."""
     for node in fleet.nodes.values():
         machine = state.machines[node.name]
-        _refused(machine, node)
-        _found(machine, node)
-
-
-def _refused(machine: StageMachine, node: NodeView) -> None:
-    for pod in node.pods or ():
-        work = machine.tenant_pods.get(pod.uid)
-        if work is not None and pod.budget:
-            work.tenant = replace(work.tenant, eviction_refused_for=None)
-
-
-def _found(machine: StageMachine, node: NodeView) -> None:
-    answer = node.preflight.answer if node.preflight is not None else None
-    if answer is not None:
-        findings = (one for one in answer.findings if one.code != _HOLDER)
-        machine.obstacles = (*machine.obstacles, *findings)
+        for pod in node.pods or ():
+            tenant_pod = machine.tenant_pods.get(pod.uid)
+            if tenant_pod is not None and pod.budget:
+                tenant_pod.tenant = replace(tenant_pod.tenant, eviction_refused_for=None)
+        answer = node.preflight.answer if node.preflight is not None else None
+        if answer is not None:
+            findings = (finding for finding in answer.findings if finding.code != _HOLDER)
+            machine.obstacles = (*machine.obstacles, *findings)
 
 
 def only_crash_changed(before: NodeView | None, after: NodeView | None) -> bool:

@@ -29,37 +29,39 @@ def find_required_limits(
         found = _smallest(lambda number: makespan_of(number, None), nodes, seconds, least)
         why = f"with {found} at a time it takes {format_duration(makespan_of(found, None))}"
         return RequiredLimits(max_unavailable=found, why=why)
-    freed = makespan_of(nodes, 0) if parallel else widest
-    if freed is not None and freed <= seconds:
+    unlimited = makespan_of(nodes, 0) if parallel else widest
+    if unlimited is not None and unlimited <= seconds:
         found = _smallest(lambda number: makespan_of(number, 0), nodes, seconds, least)
         why = (
             f"only if maxParallelUpgrades, which is {parallel}, is 0 or at least as much:"
             f" then it takes {format_duration(makespan_of(found, 0))}"
         )
         return RequiredLimits(max_unavailable=found, max_parallel=0, why=why)
-    return RequiredLimits(max_unavailable=None, why=_never(freed))
+    return RequiredLimits(max_unavailable=None, why=_why_never(unlimited))
 
 
-def _never(freed: float | None) -> str:
-    if freed is None:
+def _why_never(unlimited: float | None) -> str:
+    if unlimited is None:
         return "whatever the limits are, it cannot be said when the last node is in place"
-    return f"no number would do: with all nodes at a time it takes {format_duration(freed)}"
+    return f"no number would do: with all nodes at a time it takes {format_duration(unlimited)}"
 
 
-def _smallest(tried: Callable[[int], float | None], nodes: int, seconds: float, least: int) -> int:
+def _smallest(
+    makespan_of: Callable[[int], float | None], nodes: int, seconds: float, least: int
+) -> int:
     """Return the smallest sufficient number of 0 to `nodes`, of which the last is sufficient."""
 
-    def does(number: int) -> bool:
-        took = tried(number)
-        return took is not None and took <= seconds
+    def is_enough(number: int) -> bool:
+        makespan = makespan_of(number)
+        return makespan is not None and makespan <= seconds
 
     low, high, step = least - 1, nodes, 1
     while (probe := low + step) < high:
-        if does(probe):
+        if is_enough(probe):
             high = probe
             break
         low, step = probe, ceil(step * 2)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if does(middle) else (middle, high)
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
     return high

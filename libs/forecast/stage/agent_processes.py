@@ -34,7 +34,7 @@ def start_agent(state: StageState, name: str, part: str, boot: int, life: int) -
         return
     agent.alive, agent.hung = True, False
     agent.life += 1
-    _is_heard(state, machine, agent)
+    _beat(state, machine, agent)
     agents.read_slot(state, machine, agent)
     state.machine_changed(machine)
 
@@ -100,13 +100,13 @@ def reconnect_agents(state: StageState, machine: StageMachine) -> None:
     machine.connected = True
     for agent in machine.agents.values():
         if agents.is_live(agent) and machine.up:
-            _is_heard(state, machine, agent)
+            _beat(state, machine, agent)
             agents.read_slot(state, machine, agent)
             agents.report(state, machine, agent)
     state.machine_changed(machine)
 
 
-def _is_heard(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
+def _beat(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
     if agents.is_connected(state, machine):
         agent.silent_at = None
         agent.last_beat = state.now

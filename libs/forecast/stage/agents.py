@@ -125,7 +125,7 @@ def _run(state: StageState, machine: StageMachine, agent: StageAgent, command: C
         state.log(f"{machine.name}: {agent.part} begins {command.kind} {command.order}")
     if isinstance(agent.body, Quiesce):
         wait = state.latencies.device_close if agent.holds_devices else 0.0
-        state.call_after(wait, _closed, machine.name, agent.part, agent.life, command.order)
+        state.call_after(wait, _devices_closed, machine.name, agent.part, agent.life, command.order)
     elif isinstance(agent.body, Idle):
         _remember(agent, command)
         finish(state, machine, agent, Outcome.DONE)
@@ -143,7 +143,7 @@ def _remember(agent: StageAgent, command: Command) -> None:
         agent.proven = body.proven
 
 
-def _closed(state: StageState, name: str, part: str, life: int, order: Order) -> None:
+def _devices_closed(state: StageState, name: str, part: str, life: int, order: Order) -> None:
     machine = state.machines[name]
     agent = machine.agents[part]
     if (
@@ -205,7 +205,7 @@ def progress(
     ):
         return
     agent.phase = phase
-    told = Progress(
+    current = Progress(
         epoch=command.epoch,
         token=command.token,
         op=command.op,
@@ -214,7 +214,7 @@ def progress(
         detail=detail,
         since=state.now,
     )
-    agent.pending_reports = replace(agent.pending_reports, progress=told)
+    agent.pending_reports = replace(agent.pending_reports, progress=current)
     report(state, machine, agent)
 
 
@@ -242,8 +242,10 @@ def _journal(
     where: tuple[StageMachine, StageAgent],
     command: Command,
     phase: EntryPhase,
-    **said: object,
+    **details: object,
 ) -> None:
     if state.recorder is not None:
         machine, agent = where
-        state.recorder.entry(state.now, machine.boot_id, agent.part, command, phase=phase, **said)
+        state.recorder.entry(
+            state.now, machine.boot_id, agent.part, command, phase=phase, **details
+        )

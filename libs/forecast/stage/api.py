@@ -44,8 +44,8 @@ OK, CREATED, CONFLICT, NOT_FOUND = 200, 201, 409, 404
 
 def value(node: StageNode, path: str) -> Any:
     """Return the value of a field; empty counts as absent."""
-    held = node.fields.get(path)
-    return None if held is None or held.value == "" else held.value
+    field = node.fields.get(path)
+    return None if field is None or field.value == "" else field.value
 
 
 def is_cordoned(node: StageNode) -> bool:
@@ -62,7 +62,7 @@ def apply_node(state: StageState, name: str, write: WriteNode) -> int:
     if node is None or node.uid != write.uid or str(node.revision) != write.revision:
         _journal_node(state, (name, write.uid), _OUR_APPLY, CONFLICT)
         return CONFLICT
-    after = applied(node.fields, MANAGER, _wanted(write.applied))
+    after = applied(node.fields, MANAGER, _applied_fields(write.applied))
     if after == node.fields:
         _journal_node(state, (name, node.uid), _OUR_APPLY, OK)
         return OK
@@ -146,10 +146,10 @@ def write_rollout(state: StageState, write: WriteRollout) -> int:
         return NOT_FOUND
     if not write.uid:
         if rollout is not None:
-            return _refused_rollout(state, write, Verb.CREATE)
+            return _reject_rollout(state, write, Verb.CREATE)
         pool.rollout = rollout = StageRollout(uid=state.new_uid("rollout"), revision=0)
     elif rollout is None or (rollout.uid, str(rollout.revision)) != (write.uid, write.revision):
-        return _refused_rollout(state, write, Verb.UPDATE)
+        return _reject_rollout(state, write, Verb.UPDATE)
     if write.uid and rollout.status == write.status and rollout.finalized == write.has_finalizer:
         return OK
     rollout.status = write.status
@@ -215,26 +215,26 @@ def record_of(node: StageNode) -> NodeRecord | None:
     return record if isinstance(record, NodeRecord) and record.node_uid == node.uid else None
 
 
-def _wanted(said: NodeApplyConfiguration) -> dict[str, Any]:
-    wanted: dict[str, Any] = {path_of(key): "" for key in said.cleared}
-    if said.state:
-        wanted[STATE] = str(said.state)
-    if said.driver_label:
-        wanted[DRIVER] = said.driver_label
-    if said.lease is not None:
-        wanted[LEASE] = said.lease
-    if said.record is not None:
-        wanted[RECORD] = said.record
-    if said.initially_cordoned:
-        wanted[INITIALLY_CORDONED] = "true"
-    if said.unschedulable is not None:
-        wanted[CORDON] = said.unschedulable
-    return wanted
+def _applied_fields(configuration: NodeApplyConfiguration) -> dict[str, Any]:
+    fields: dict[str, Any] = {path_of(key): "" for key in configuration.cleared}
+    if configuration.state:
+        fields[STATE] = str(configuration.state)
+    if configuration.driver_label:
+        fields[DRIVER] = configuration.driver_label
+    if configuration.lease is not None:
+        fields[LEASE] = configuration.lease
+    if configuration.record is not None:
+        fields[RECORD] = configuration.record
+    if configuration.initially_cordoned:
+        fields[INITIALLY_CORDONED] = "true"
+    if configuration.unschedulable is not None:
+        fields[CORDON] = configuration.unschedulable
+    return fields
 
 
 def _journal_node(
     state: StageState,
-    which: tuple[str, str],
+    key: tuple[str, str],
     by: Requester,
     code: int,
     node: StageNode | None = None,
@@ -245,8 +245,8 @@ def _journal_node(
         at=state.now,
         revision=state.revision if node is not None else 0,
         kind="Node",
-        name=which[0],
-        uid=which[1],
+        name=key[0],
+        uid=key[1],
         verb=by.verb,
         code=code,
         user=by.user,
@@ -255,7 +255,7 @@ def _journal_node(
     )
 
 
-def _refused_rollout(state: StageState, write: WriteRollout, verb: Verb) -> int:
+def _reject_rollout(state: StageState, write: WriteRollout, verb: Verb) -> int:
     if state.recorder is not None:
         state.recorder.request(
             at=state.now, revision=0, kind=KIND, name=write.pool, uid=write.uid, verb=verb,

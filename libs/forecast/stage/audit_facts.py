@@ -8,15 +8,15 @@ from libs.forecast.stage.state import StageState
 
 
 def on_machine_changed(state: StageState, machine: StageMachine) -> None:
-    chronicle = state.recorder
+    recorder = state.recorder
     node = state.nodes.get(machine.name)
-    if chronicle is None or node is None:
+    if recorder is None or node is None:
         return
     now = dict.fromkeys(driver_agent.holders(machine), True)
-    before = chronicle.holders.get(node.uid, ())
+    before = recorder.holders.get(node.uid, ())
     if before != tuple(now):
-        chronicle.holders[node.uid] = tuple(now)
-        chronicle.record_holders(state.now, node.uid, {**dict.fromkeys(before, False), **now})
+        recorder.holders[node.uid] = tuple(now)
+        recorder.record_holders(state.now, node.uid, {**dict.fromkeys(before, False), **now})
     record_pool_facts(state)
 
 
@@ -26,12 +26,10 @@ def on_node_changed(state: StageState, _name: str, _paths: frozenset[str]) -> No
 
 def record_pool_facts(state: StageState) -> None:
     """Record the facts of each pool if they changed."""
-    chronicle = state.recorder
-    if chronicle is None:
+    recorder = state.recorder
+    if recorder is None:
         return
-    driverless = frozenset(
-        node.uid for node in state.nodes.values() if _without_driver(state, node)
-    )
+    driverless = frozenset(node.uid for node in state.nodes.values() if _is_driverless(state, node))
     for key, pool in state.pools.items():
         facts = PoolFacts(
             key=key,
@@ -41,26 +39,26 @@ def record_pool_facts(state: StageState) -> None:
             failure_threshold=pool.strategy.failure_threshold,
             driverless=driverless,
         )
-        said = (facts.members, facts.max_unavailable, facts.failure_threshold, driverless)
-        if chronicle.last_pool_facts.get(key) != said:
-            chronicle.last_pool_facts[key] = said
-            chronicle.pool_facts = [
-                each for each in chronicle.pool_facts if (each.key, each.since) != (key, state.now)
+        content = (facts.members, facts.max_unavailable, facts.failure_threshold, driverless)
+        if recorder.last_pool_facts.get(key) != content:
+            recorder.last_pool_facts[key] = content
+            recorder.pool_facts = [
+                each for each in recorder.pool_facts if (each.key, each.since) != (key, state.now)
             ]
-            chronicle.pool_facts.append(facts)
+            recorder.pool_facts.append(facts)
 
 
-def _without_driver(state: StageState, node: StageNode) -> bool:
-    told = state.driver_facts.get(node.name)
-    return told is not None and told.loaded is None
+def _is_driverless(state: StageState, node: StageNode) -> bool:
+    reported = state.driver_facts.get(node.name)
+    return reported is not None and reported.loaded is None
 
 
 def build_journal(recorder: JournalRecorder) -> AuditJournal:
-    held = [
+    holds = [
         DeviceHold(node_uid=uid, since=since, until=until, holder=who)
         for uid, who, since, until in recorder.device_holds
     ]
-    held += [
+    holds += [
         DeviceHold(node_uid=uid, since=since, holder=who)
         for (uid, who), since in recorder.open_device_holds.items()
     ]
@@ -69,6 +67,6 @@ def build_journal(recorder: JournalRecorder) -> AuditJournal:
         entries=tuple(recorder.entries),
         start=tuple(recorder.start),
         pools=tuple(recorder.pool_facts),
-        device_holds=tuple(held),
+        device_holds=tuple(holds),
         lost_journals=tuple(recorder.lost_journals),
     )

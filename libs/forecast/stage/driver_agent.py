@@ -73,8 +73,8 @@ def _swap(state: StageState, machine: StageMachine, agent: StageAgent, body: Swa
 
 
 def _must_unload(machine: StageMachine, body: Swap) -> bool:
-    there = machine.loaded
-    return there is not None and not (body.keep and there.install_digest == body.install_digest)
+    loaded = machine.loaded
+    return loaded is not None and not (body.keep and loaded.install_digest == body.install_digest)
 
 
 def _wait_for_driver(
@@ -112,10 +112,10 @@ def _unload(state: StageState, machine: StageMachine, agent: StageAgent) -> None
         or not _is_current(state, machine, agent)
     ):
         return
-    _call(state, machine, agent)
+    _begin_unload(state, machine, agent)
 
 
-def _call(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
+def _begin_unload(state: StageState, machine: StageMachine, agent: StageAgent) -> None:
     agents.progress(state, machine, agent, "unload")
     machine.is_unloading = True
     end = state.world.unload(machine.name, machine.attempt("unload"))
@@ -130,11 +130,11 @@ def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
         return
     agent = machine.agents["driver"]
     machine.is_unloading = False
-    who = holders(machine) or (("a process that nobody knows",) if code else ())
-    if who:
-        busy = ", ".join(who)
-        state.log(f"{name}: EBUSY: {busy}")
-        _is_busy(state, machine, agent, busy)
+    found = holders(machine) or (("a process that nobody knows",) if code else ())
+    if found:
+        holders_text = ", ".join(found)
+        state.log(f"{name}: EBUSY: {holders_text}")
+        _retry_later(state, machine, agent, holders_text)
     else:
         agents.step(state, machine, agent, "unload: ok")
         state.log(f"{name}: the modules are out")
@@ -143,17 +143,19 @@ def unload_finished(state: StageState, name: str, boot: int, code: int) -> None:
     state.machine_changed(machine)
 
 
-def _is_busy(state: StageState, machine: StageMachine, agent: StageAgent, busy: str) -> None:
+def _retry_later(
+    state: StageState, machine: StageMachine, agent: StageAgent, holders_text: str
+) -> None:
     if not agents.is_live(agent) or not isinstance(agent.body, Swap | Install):
         return
-    agents.step(state, machine, agent, f"unload: busy, {busy}")
+    agents.step(state, machine, agent, f"unload: busy, {holders_text}")
     if machine.busy_since is None:
         machine.busy_since = state.now
     if agent.current_op is not None and state.now >= agent.current_op.deadline:
         machine.busy_since = None
-        agents.finish(state, machine, agent, Outcome.FAILED, ("busy", busy))
+        agents.finish(state, machine, agent, Outcome.FAILED, ("busy", holders_text))
         return
-    agents.progress(state, machine, agent, "unload", f"in use: {busy}")
+    agents.progress(state, machine, agent, "unload", f"in use: {holders_text}")
     order = agent.current_op.order if agent.current_op else None
     state.call_after(
         state.latencies.unload_retry, retry_unload, machine.name, machine.boot, agent.life, order
@@ -174,7 +176,7 @@ def retry_unload(
         and not machine.is_unloading
     ):
         if _is_current(state, machine, agent):
-            _call(state, machine, agent)
+            _begin_unload(state, machine, agent)
         else:
             values = (name, boot, life, order)
             state.call_after(state.latencies.unload_retry, retry_unload, *values)
@@ -191,9 +193,9 @@ def holders(machine: StageMachine) -> tuple[str, ...]:
         if pod.on_machine and pod.phase in {DriverPodPhase.LOADING, DriverPodPhase.RUNNING}
     ]
     found += [
-        f"pod {work.tenant.namespace}/{work.tenant.name}"
-        for work in machine.tenant_pods.values()
-        if work.on_machine and work.tenant.gpus
+        f"pod {tenant_pod.tenant.namespace}/{tenant_pod.tenant.name}"
+        for tenant_pod in machine.tenant_pods.values()
+        if tenant_pod.on_machine and tenant_pod.tenant.gpus
     ]
     if machine.host_processes:
         found.append(f"{machine.host_processes} processes of the host")
@@ -204,11 +206,11 @@ def holders(machine: StageMachine) -> tuple[str, ...]:
 
 
 def _install(state: StageState, machine: StageMachine, agent: StageAgent, body: Install) -> None:
-    there = machine.loaded
-    if there is not None and there.install_digest == body.install_digest:
+    loaded = machine.loaded
+    if loaded is not None and loaded.install_digest == body.install_digest:
         if not machine.is_unloading:
             agents.finish(state, machine, agent, Outcome.DONE)
-    elif there is not None or machine.is_unloading:
+    elif loaded is not None or machine.is_unloading:
         _unload(state, machine, agent)
     elif not body.label:
         agents.finish(state, machine, agent, Outcome.DONE)
@@ -272,7 +274,7 @@ def report_facts(state: StageState, machine: StageMachine) -> None:
         ),
         None,
     )
-    said = DriverFacts(
+    facts = DriverFacts(
         loaded=machine.loaded.driver if machine.loaded is not None else None,
         gate=Gate(
             admitted_pod_uid=admitted.uid if admitted else "",
@@ -282,13 +284,13 @@ def report_facts(state: StageState, machine: StageMachine) -> None:
         ),
         usage=Usage(
             pods=tuple(
-                PodUse(pod_uid=work.uid, gpus=work.tenant.gpus, processes=1)
-                for work in machine.tenant_pods.values()
-                if work.on_machine and work.tenant.gpus
+                PodUse(pod_uid=tenant_pod.uid, gpus=tenant_pod.tenant.gpus, processes=1)
+                for tenant_pod in machine.tenant_pods.values()
+                if tenant_pod.on_machine and tenant_pod.tenant.gpus
             ),
             host_processes=machine.host_processes,
         ),
     )
-    if state.driver_facts.get(machine.name) != said:
-        state.driver_facts[machine.name] = said
+    if state.driver_facts.get(machine.name) != facts:
+        state.driver_facts[machine.name] = facts
         state.touch(machine.name)

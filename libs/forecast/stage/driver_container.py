@@ -29,7 +29,7 @@ def start_driver_container(state: StageState, name: str, boot: int, uid: str, ru
     if found is None:
         return
     machine, pod = found
-    _look_for_others(state, machine, pod)
+    _check_exclusive(state, machine, pod)
     pod.phase = DriverPodPhase.LOADING
     driver_pods.update_status(state, machine, pod, ready=False, started=state.now, trouble="")
     node = state.nodes.get(name)
@@ -50,11 +50,11 @@ def _load(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None
     end = state.world.load(machine.name, pod.label, machine.attempt(f"load {pod.label}"))
     if end.after is None:
         return
-    what = driver_crashed if end.exit_code else driver_loaded
-    state.call_after(end.after, what, machine.name, machine.boot, pod.uid, pod.run)
+    callback = driver_crashed if end.exit_code else driver_loaded
+    state.call_after(end.after, callback, machine.name, machine.boot, pod.uid, pod.run)
 
 
-def _look_for_others(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
+def _check_exclusive(state: StageState, machine: StageMachine, pod: StageDriverPod) -> None:
     """Record the violations the gate prevents: two drivers, or one over another's modules."""
     for other in machine.drivers.values():
         running = other.phase in {DriverPodPhase.LOADING, DriverPodPhase.RUNNING}
@@ -63,11 +63,11 @@ def _look_for_others(state: StageState, machine: StageMachine, pod: StageDriverP
                 machine.name, f"driver {pod.uid} ({pod.label}) started while "
                 f"{other.uid} ({other.label}) runs",
             )  # fmt: skip
-    there = machine.loaded
-    if there is not None and there.install_digest != pod.install_digest:
+    loaded = machine.loaded
+    if loaded is not None and loaded.install_digest != pod.install_digest:
         state.record_violation(
             machine.name, f"driver {pod.uid} ({pod.install_digest}) started over the modules "
-            f"of {there.install_digest}",
+            f"of {loaded.install_digest}",
         )  # fmt: skip
 
 

@@ -32,15 +32,15 @@ def sync_drivers(state: StageState, name: str) -> None:
         return
     node = state.nodes.get(name)
     label = api.driver_label_of(node) if node is not None else ""
-    there = [pod for pod in machine.drivers.values() if pod.in_api]
-    for pod in there:
+    pods = [pod for pod in machine.drivers.values() if pod.in_api]
+    for pod in pods:
         if pod.label != label and not pod.deleting and node is not None:
             delete(state, machine, pod, user=DAEMON_SET_CONTROLLER)
-    if label in state.daemon_sets and not any(pod.label == label for pod in there):
-        _make(state, machine, label)
+    if label in state.daemon_sets and not any(pod.label == label for pod in pods):
+        _create(state, machine, label)
 
 
-def _make(state: StageState, machine: StageMachine, label: str) -> None:
+def _create(state: StageState, machine: StageMachine, label: str) -> None:
     uid = state.new_uid("driver-pod")
     pod = StageDriverPod(
         uid=uid,

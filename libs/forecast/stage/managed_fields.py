@@ -24,14 +24,14 @@ def applied(fields: Fields, manager: str, wanted: Mapping[str, Any]) -> Fields:
     unless another manager owns them.
     """
     after: Fields = {}
-    for key, held in fields.items():
+    for key, field in fields.items():
         if key in wanted:
-            after[key] = _taken(held, manager, wanted[key])
-        elif manager not in held.managers:
-            after[key] = held
-        elif len(held.managers) > 1:
-            rest = tuple(each for each in held.managers if each != manager)
-            after[key] = OwnedField(held.value, rest)
+            after[key] = _shared(field, manager, wanted[key])
+        elif manager not in field.managers:
+            after[key] = field
+        elif len(field.managers) > 1:
+            rest = tuple(each for each in field.managers if each != manager)
+            after[key] = OwnedField(field.value, rest)
     for key, value in wanted.items():
         if key not in fields:
             after[key] = OwnedField(value, (manager,))
@@ -52,9 +52,9 @@ def updated(fields: Fields, manager: str, changes: Mapping[str, Any]) -> Fields:
     return after
 
 
-def _taken(held: OwnedField, manager: str, value: Any) -> OwnedField:
-    if held.value != value or type(held.value) is not type(value):
+def _shared(field: OwnedField, manager: str, value: Any) -> OwnedField:
+    if field.value != value or type(field.value) is not type(value):
         return OwnedField(value, (manager,))
-    if manager in held.managers:
-        return held
-    return OwnedField(value, (*held.managers, manager))
+    if manager in field.managers:
+        return field
+    return OwnedField(value, (*field.managers, manager))

@@ -15,8 +15,8 @@ from libs.forecast.stage.field_paths import (
 from libs.forecast.stage.objects import KernelDriver, StageMachine, StageNode
 from libs.forecast.stage.state import StageState
 
-_FOLLOWS = api.Requester(Verb.PATCH, NODE_CONTROLLER, "kube-controller-manager")
-_SPEAKS = api.Requester(Verb.PATCH, KUBELET, "kubelet")
+_CONTROLLER = api.Requester(Verb.PATCH, NODE_CONTROLLER, "kube-controller-manager")
+_KUBELET = api.Requester(Verb.PATCH, KUBELET, "kubelet")
 
 
 def on_node_changed(state: StageState, name: str, paths: frozenset[str]) -> None:
@@ -41,7 +41,7 @@ def sync_cordon_taint(state: StageState, name: str, uid: str) -> None:
     if node is None or node.uid != uid or node.taint == api.is_cordoned(node):
         return
     node.taint = not node.taint
-    api.stored(state, node, _FOLLOWS)
+    api.stored(state, node, _CONTROLLER)
     if not node.taint:
         tenant_pods.schedule_refill(state, name)
 
@@ -59,7 +59,7 @@ def mark_not_ready(state: StageState, name: str) -> None:
         return
     if not machine.up or not machine.kubelet_connected:
         node.ready = False
-        api.stored(state, node, _FOLLOWS)
+        api.stored(state, node, _CONTROLLER)
 
 
 def disconnect_kubelet(state: StageState, name: str, seconds: float | None) -> None:
@@ -77,7 +77,7 @@ def reconnect_kubelet(state: StageState, name: str, boot: int) -> None:
     machine = state.machine(name, boot)
     if machine is not None:
         machine.kubelet_connected = True
-        _speaks(state, machine)
+        _post_status(state, machine)
 
 
 def power_off(state: StageState, name: str) -> None:
@@ -116,7 +116,7 @@ def power_on(state: StageState, name: str, boot: int, kernel: str = "", variant:
     if machine.preinstalled is not None:
         preinstall_driver(state, machine, machine.preinstalled.install_digest)
     state.log(f"{name} is up again: boot {machine.boot}, kernel {machine.kernel}")
-    _speaks(state, machine)
+    _post_status(state, machine)
     agent_processes.start_agents(state, machine)
 
 
@@ -128,16 +128,16 @@ def preinstall_driver(state: StageState, machine: StageMachine, install_digest: 
     state.machine_changed(machine)
 
 
-def _speaks(state: StageState, machine: StageMachine) -> None:
+def _post_status(state: StageState, machine: StageMachine) -> None:
     """Post the node's status and resync the kubelet's pods."""
     node = state.nodes.get(machine.name)
     if node is not None:
-        said = (True, machine.boot_id, machine.kernel, machine.variant)
-        if (node.ready, node.boot_id, node.kernel, node.variant) != said:
+        status = (True, machine.boot_id, machine.kernel, machine.variant)
+        if (node.ready, node.boot_id, node.kernel, node.variant) != status:
             if node.boot_id != machine.boot_id:
                 state.driver_facts.pop(machine.name, None)
-            node.ready, node.boot_id, node.kernel, node.variant = said
-            api.stored(state, node, _SPEAKS)
+            node.ready, node.boot_id, node.kernel, node.variant = status
+            api.stored(state, node, _KUBELET)
             agent_processes.bind_to_node(state, machine)
             tenant_pods.schedule_refill(state, machine.name)
     driver_pods.resync_kubelet(state, machine)

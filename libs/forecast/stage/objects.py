@@ -267,9 +267,9 @@ class NodeMemory(msgspec.Struct, kw_only=True):
 
 
 def copy_machine(machine: StageMachine) -> StageMachine:
-    made = copy(machine)
-    made.drivers = {uid: copy(each) for uid, each in machine.drivers.items()}
-    made.tenant_pods = {uid: copy(each) for uid, each in machine.tenant_pods.items()}
-    made.agents = {part: copy(each) for part, each in machine.agents.items()}
-    made.counts = machine.counts.copy()
-    return made
+    copied = copy(machine)
+    copied.drivers = {uid: copy(each) for uid, each in machine.drivers.items()}
+    copied.tenant_pods = {uid: copy(each) for uid, each in machine.tenant_pods.items()}
+    copied.agents = {part: copy(each) for part, each in machine.agents.items()}
+    copied.counts = machine.counts.copy()
+    return copied

@@ -15,11 +15,11 @@ def start_preflight(
     machine = state.machines.get(name)
     if machine is None or not state.bus_up or leader != state.leader:
         return False
-    known = state.memory_of(name)
-    known.preflight = PreflightQuery(
+    memory = state.memory_of(name)
+    memory.preflight = PreflightQuery(
         label=check.label, asked_at=state.now, removes=check.removes_pods
     )
-    known.preflight_boot = boot_id
+    memory.preflight_boot = boot_id
     state.touch(name)
     asked = (name, boot_id, leader, check)
     state.call_after(state.latencies.preflight, finish_preflight, *asked)
@@ -31,19 +31,19 @@ def finish_preflight(
 ) -> None:
     """Answer the check, if the driver agent can."""
     machine = state.machines.get(name)
-    known = state.memory.get(name)
-    if machine is None or known is None or known.preflight is None or leader != state.leader:
+    memory = state.memory.get(name)
+    if machine is None or memory is None or memory.preflight is None or leader != state.leader:
         return
     agent = machine.agents["driver"]
     if not agents.is_live(agent) or not agents.is_connected(state, machine):
         return
-    if boot_id != machine.boot_id or known.preflight.label != check.label:
+    if boot_id != machine.boot_id or memory.preflight.label != check.label:
         return
     answer = Preflight(
         check=f"check-{name}", label=check.label, findings=tuple(_findings(machine, check))
     )
-    asked = known.preflight.asked_at
-    known.preflight = PreflightQuery(
+    asked = memory.preflight.asked_at
+    memory.preflight = PreflightQuery(
         label=check.label,
         asked_at=asked,
         removes=check.removes_pods,
@@ -60,11 +60,13 @@ def _findings(machine: StageMachine, check: PreflightCheck) -> list[Finding]:
             Finding(code="holder", message=f"{machine.host_processes} processes of the host")
         )
     found += [
-        Finding(code="holder", message=f"pod {work.tenant.namespace}/{work.tenant.name}")
-        for work in machine.tenant_pods.values()
-        if work.on_machine
-        and work.tenant.gpus
-        and work.tenant.exemption is not EvictionExemption.OPERAND
-        and work.uid not in check.removes_pods
+        Finding(
+            code="holder", message=f"pod {tenant_pod.tenant.namespace}/{tenant_pod.tenant.name}"
+        )
+        for tenant_pod in machine.tenant_pods.values()
+        if tenant_pod.on_machine
+        and tenant_pod.tenant.gpus
+        and tenant_pod.tenant.exemption is not EvictionExemption.OPERAND
+        and tenant_pod.uid not in check.removes_pods
     ]
     return found

@@ -34,10 +34,10 @@ class JournalRecorder:
         self._leaves: dict[tuple[str, str], dict[str, Any]] = {}
 
     def copy(self) -> "JournalRecorder":
-        made = copy(self)
+        copied = copy(self)
         for name, value in vars(self).items():
-            setattr(made, name, copy(value))
-        return made
+            setattr(copied, name, copy(value))
+        return copied
 
     def log(self, at: float, text: str) -> None:
         self.log_lines.append((at, text))
@@ -87,18 +87,20 @@ class JournalRecorder:
         )
 
     def node_found(self, node: StageNode) -> None:
-        self.start.append(whole_node(node))
+        self.start.append(node_object(node))
         self._leaves["Node", node.uid] = leaves_of_node(node)
 
     def rollout_found(self, name: str, rollout: StageRollout) -> None:
         leaves = leaves_of_rollout(name, rollout)
-        whole: dict[str, Any] = {"kind": KIND}
+        document: dict[str, Any] = {"kind": KIND}
         for path, value in leaves.items():
-            set_path(whole, path, value)
-        self.start.append(whole)
+            set_path(document, path, value)
+        self.start.append(document)
         self._leaves[KIND, rollout.uid] = leaves
 
-    def entry(self, at: float, boot_id: str, component: str, command: Command, **said: Any) -> None:
+    def entry(
+        self, at: float, boot_id: str, component: str, command: Command, **details: Any
+    ) -> None:
         """Record a line of an agent's journal."""
         self.entries.append(
             Entry(
@@ -111,18 +113,18 @@ class JournalRecorder:
                 op=command.op,
                 command=command.kind.value,
                 time=at,
-                **said,
+                **details,
             )
         )
 
     def record_holders(self, at: float, node_uid: str, holders: Mapping[str, bool]) -> None:
         """Record which of the named holders have the devices open from now on."""
-        for who, holds in holders.items():
-            key = (node_uid, who)
+        for holder, holds in holders.items():
+            key = (node_uid, holder)
             if holds:
                 self.open_device_holds.setdefault(key, at)
             elif (since := self.open_device_holds.pop(key, None)) is not None:
-                self.device_holds.append((node_uid, who, since, at))
+                self.device_holds.append((node_uid, holder, since, at))
 
 
 def leaves_of_node(node: StageNode) -> dict[str, Any]:
@@ -139,32 +141,32 @@ def leaves_of_node(node: StageNode) -> dict[str, Any]:
         found[f"{TAINT}.key"] = "node.kubernetes.io/unschedulable"
     if node.operands_paused:
         found[PAUSED] = "paused-for-driver-upgrade"
-    for key, held in node.fields.items():
-        value = held.value
+    for key, field in node.fields.items():
+        value = field.value
         if isinstance(value, msgspec.Struct):
             value = msgspec.json.encode(value).decode()
         found[key] = value
     return found
 
 
-def whole_node(node: StageNode) -> dict[str, Any]:
+def node_object(node: StageNode) -> dict[str, Any]:
     """Return a Node as an API server shows it, with its managed fields."""
-    whole: dict[str, Any] = {"kind": "Node"}
+    document: dict[str, Any] = {"kind": "Node"}
     for path, value in leaves_of_node(node).items():
         if not path.startswith("status.conditions"):
-            set_path(whole, path, value)
+            set_path(document, path, value)
     ready = "True" if node.ready else "Unknown"
-    set_path(whole, "status.conditions", [{"type": "Ready", "status": ready}])
+    set_path(document, "status.conditions", [{"type": "Ready", "status": ready}])
     owners: dict[str, dict[str, Any]] = {}
-    for path, held in node.fields.items():
-        for manager in held.managers:
-            place = owners.setdefault(manager, {})
+    for path, field in node.fields.items():
+        for manager in field.managers:
+            tree = owners.setdefault(manager, {})
             for part in segments(path):
-                place = place.setdefault(f"f:{part}", {})
-    whole["metadata"]["managedFields"] = [
+                tree = tree.setdefault(f"f:{part}", {})
+    document["metadata"]["managedFields"] = [
         {"manager": manager, "fieldsV1": fields} for manager, fields in owners.items()
     ]
-    return whole
+    return document
 
 
 def leaves_of_rollout(name: str, rollout: StageRollout) -> dict[str, Any]:

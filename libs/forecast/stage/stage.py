@@ -53,17 +53,17 @@ class Stage:
         self.state = StageState(
             world=world, start=start, latencies=latencies, journalled=journalled
         )
-        self._equip()
+        self._reset()
         populate(self.state, pools, nodes)
 
     @classmethod
     def from_fleet(cls, fleet: Fleet, *, world: WorldModel, now: float) -> "Stage":
         """Return the cluster that a snapshot shows, as far as it shows it."""
-        made = cls(world=world, start=now, journalled=False)
-        populate_from_fleet(made.state, fleet)
-        return made
+        result = cls(world=world, start=now, journalled=False)
+        populate_from_fleet(result.state, fleet)
+        return result
 
-    def _equip(self) -> None:
+    def _reset(self) -> None:
         self._nodes = dict[str, NodeView]()
         self._pools = dict[str, PoolView]()
         self.state.node_handlers = (nodes.on_node_changed,)
@@ -83,15 +83,15 @@ class Stage:
 
     def fleet(self) -> Fleet:
         """Return all views; unchanged ones are the same objects as before."""
-        self._renew()
+        self._refresh_views()
         return Fleet(pools=self._pools.copy(), nodes=self._nodes.copy())
 
     def node(self, name: str) -> NodeView | None:
-        self._renew()
+        self._refresh_views()
         return self._nodes.get(name)
 
     def pool(self, key: str) -> PoolView:
-        self._renew()
+        self._refresh_views()
         return self._pools[key]
 
     def pop_view_update(self) -> ViewUpdate:
@@ -99,14 +99,14 @@ class Stage:
         names = self.state.decided_nodes | self.state.dirty
         keys = self.state.decided_pools | self.state.dirty_pools
         self.pop_changed_names()
-        self._renew()
+        self._refresh_views()
         return ViewUpdate(
             nodes=tuple(self._nodes[name] for name in names if name in self._nodes),
             nodes_gone=tuple(name for name in names if name not in self._nodes),
             pools=tuple(self._pools[key] for key in keys),
         )
 
-    def _renew(self) -> None:
+    def _refresh_views(self) -> None:
         state = self.state
         for name in state.stale_views:
             view = views.node_view(state, name)
@@ -132,10 +132,10 @@ class Stage:
         state = self.state
         state.decided_nodes.clear()
         state.decided_pools.clear()
-        made = ChangedNames(frozenset(state.dirty), frozenset(state.dirty_pools))
+        result = ChangedNames(frozenset(state.dirty), frozenset(state.dirty_pools))
         state.dirty.clear()
         state.dirty_pools.clear()
-        return made
+        return result
 
     # What is done, and what happens then.
 
@@ -183,8 +183,8 @@ class Stage:
 
     def journal(self) -> AuditJournal:
         """Return the journal for an audit; empty for a stage without a recorder."""
-        chronicle = self.state.recorder
-        return audit_facts.build_journal(chronicle) if chronicle is not None else AuditJournal()
+        recorder = self.state.recorder
+        return audit_facts.build_journal(recorder) if recorder is not None else AuditJournal()
 
     @property
     def violations(self) -> tuple[tuple[float, str, str], ...]:
@@ -193,8 +193,8 @@ class Stage:
 
     @property
     def log_lines(self) -> tuple[tuple[float, str], ...]:
-        chronicle = self.state.recorder
-        return tuple(chronicle.log_lines) if chronicle is not None else ()
+        recorder = self.state.recorder
+        return tuple(recorder.log_lines) if recorder is not None else ()
 
     # For whoever tries every order of events.
 
@@ -209,11 +209,11 @@ class Stage:
         due.callback(state, *due.values)
 
     def copy(self) -> "Stage":
-        made = object.__new__(Stage)
-        made.state = self.state.copy()
-        made._nodes = self._nodes.copy()
-        made._pools = self._pools.copy()
-        return made
+        result = object.__new__(Stage)
+        result.state = self.state.copy()
+        result._nodes = self._nodes.copy()
+        result._pools = self._pools.copy()
+        return result
 
     # Who leads.
 

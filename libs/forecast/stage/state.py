@@ -113,10 +113,10 @@ class StageState:
         self.stale_views.update(self.dirty)
 
     def memory_of(self, name: str) -> NodeMemory:
-        known = self.memory.get(name)
-        if known is None:
-            known = self.memory[name] = NodeMemory()
-        return known
+        memory = self.memory.get(name)
+        if memory is None:
+            memory = self.memory[name] = NodeMemory()
+        return memory
 
     def record_violation(self, name: str, text: str) -> None:
         """Record something that no order of events may cause on a machine."""
@@ -129,12 +129,12 @@ class StageState:
 
     def node_changed(self, name: str, paths: frozenset[str]) -> None:
         """Notify the handlers; `UID` is among the paths of a created or deleted Node."""
-        for watcher in self.node_handlers:
-            watcher(self, name, paths)
+        for handler in self.node_handlers:
+            handler(self, name, paths)
 
     def machine_changed(self, machine: StageMachine) -> None:
-        for minder in self.machine_handlers:
-            minder(self, machine)
+        for handler in self.machine_handlers:
+            handler(self, machine)
 
     def machine(self, name: str, boot: int) -> StageMachine | None:
         """Return the machine, if it is up and in this boot."""
@@ -143,21 +143,21 @@ class StageState:
 
     def copy(self) -> "StageState":
         """Return an independent state, which shares immutable values."""
-        made = copy(self)
-        made.timers = self.timers.copy()
-        made.nodes = {name: copy(node) for name, node in self.nodes.items()}
-        made.machines = {name: copy_machine(machine) for name, machine in self.machines.items()}
-        made.pools = {}
+        copied = copy(self)
+        copied.timers = self.timers.copy()
+        copied.nodes = {name: copy(node) for name, node in self.nodes.items()}
+        copied.machines = {name: copy_machine(machine) for name, machine in self.machines.items()}
+        copied.pools = {}
         for key, pool in self.pools.items():
-            own = made.pools[key] = copy(pool)
+            own = copied.pools[key] = copy(pool)
             own.rollout = copy(pool.rollout)
-        made.memory = {}
-        for name, known in self.memory.items():
-            own_known = made.memory[name] = copy(known)
-            if known.evictions is not None:
-                leaves = own_known.evictions = copy(known.evictions)
-                leaves.pods = leaves.pods.copy()
-                leaves.refused = leaves.refused.copy()
+        copied.memory = {}
+        for name, memory in self.memory.items():
+            own_memory = copied.memory[name] = copy(memory)
+            if memory.evictions is not None:
+                pending = own_memory.evictions = copy(memory.evictions)
+                pending.pods = pending.pods.copy()
+                pending.refused = pending.refused.copy()
         for field in (
             "daemon_sets",
             "writing_rollouts",
@@ -168,7 +168,7 @@ class StageState:
             "frozen",
             "frozen_parts",
         ):
-            setattr(made, field, copy(getattr(self, field)))
+            setattr(copied, field, copy(getattr(self, field)))
         for field in (
             "dirty",
             "dirty_pools",
@@ -179,6 +179,6 @@ class StageState:
             "stale_pool_views",
             "violations",
         ):
-            setattr(made, field, copy(getattr(self, field)))
-        made.recorder = self.recorder.copy() if self.recorder is not None else None
-        return made
+            setattr(copied, field, copy(getattr(self, field)))
+        copied.recorder = self.recorder.copy() if self.recorder is not None else None
+        return copied

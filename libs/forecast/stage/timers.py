@@ -22,8 +22,8 @@ class Timer(NamedTuple):
 
     @property
     def text(self) -> str:
-        said = ", ".join(str(value) for value in self.values)
-        return f"{self.callback.__name__.strip('_')}({said})"
+        values = ", ".join(str(value) for value in self.values)
+        return f"{self.callback.__name__.strip('_')}({values})"
 
 
 class TimerQueue:
@@ -53,7 +53,7 @@ class TimerQueue:
         heapify(self._heap)
 
     def copy(self) -> "TimerQueue":
-        made = TimerQueue()
-        made._heap = self._heap.copy()
-        made._entries = self._entries
-        return made
+        copied = TimerQueue()
+        copied._heap = self._heap.copy()
+        copied._entries = self._entries
+        return copied

@@ -41,8 +41,8 @@ class UserActions:
     def edit(self, node: str, changes: Mapping[str, Any], manager: str = KUBECTL) -> None:
         """Patch a Node by path; None removes."""
         if api.update_node(self._state, node, manager, changes) == api.OK:
-            said = ", ".join(f"{path} = {value!r}" for path, value in changes.items())
-            self._state.log(f"{node}: {manager} writes {said}")
+            text = ", ".join(f"{path} = {value!r}" for path, value in changes.items())
+            self._state.log(f"{node}: {manager} writes {text}")
 
     def cordon(self, node: str) -> None:
         """`kubectl cordon`: writes nothing on a cordoned node."""
@@ -98,20 +98,20 @@ class UserActions:
         from_specs.add_node(self._state, spec)
 
     def move_to_pool(self, node: str, pool: str) -> None:
-        there = self._state.nodes.get(node)
-        if there is not None and there.pool != pool:
+        current = self._state.nodes.get(node)
+        if current is not None and current.pool != pool:
             self._state.log(f"{node}: belongs to {pool or 'no pool'}")
-            there.pool = pool
+            current.pool = pool
             self._state.node_changed(node, frozenset())
-            api.stored(self._state, there, api.Requester(Verb.PATCH, PERSON, KUBECTL))
+            api.stored(self._state, current, api.Requester(Verb.PATCH, PERSON, KUBECTL))
 
     def exclude(self, node: str, excluded: bool) -> None:
         """Set `nvidia.com/gpu.deploy.driver=false`."""
-        there = self._state.nodes.get(node)
-        if there is not None and there.excluded != excluded:
+        current = self._state.nodes.get(node)
+        if current is not None and current.excluded != excluded:
             self._state.log(f"{node}: {'no driver of ours' if excluded else 'ours'} is wanted")
-            there.excluded = excluded
-            api.stored(self._state, there, api.Requester(Verb.PATCH, PERSON, KUBECTL))
+            current.excluded = excluded
+            api.stored(self._state, current, api.Requester(Verb.PATCH, PERSON, KUBECTL))
 
     # Pods.
 
@@ -143,9 +143,9 @@ class UserActions:
     def end_tenants(self, node: str) -> None:
         """End all workloads for good."""
         machine = self._state.machines[node]
-        for work in list(machine.tenant_pods.values()):
-            if work.tenant.exemption is not EvictionExemption.OPERAND:
-                tenant_pods.end_pod(self._state, machine, work)
+        for tenant_pod in list(machine.tenant_pods.values()):
+            if tenant_pod.tenant.exemption is not EvictionExemption.OPERAND:
+                tenant_pods.end_pod(self._state, machine, tenant_pod)
         kept = [each for each in machine.tenants if each.exemption is EvictionExemption.OPERAND]
         machine.tenants = tuple(kept)
         self._state.log(f"{node}: its work is ended")
@@ -171,12 +171,12 @@ class UserActions:
     # Pools.
 
     def set_brake(self, pool: str, brake: Brake) -> None:
-        self._spec(pool, brake=brake)
+        self._edit_spec(pool, brake=brake)
 
     def set_release(self, pool: str, target: str, failures: int) -> None:
-        self._spec(pool, release=Release(target=target, failures=failures))
+        self._edit_spec(pool, release=Release(target=target, failures=failures))
 
-    def _spec(self, key: str, **changes: Any) -> None:
+    def _edit_spec(self, key: str, **changes: Any) -> None:
         rollout = self._state.pools[key].rollout
         if rollout is None or replace(rollout.spec, **changes) == rollout.spec:
             return
@@ -186,22 +186,22 @@ class UserActions:
         api.stored_rollout(self._state, key, rollout, api.Requester(Verb.UPDATE, PERSON, KUBECTL))
 
     def delete_rollout(self, pool: str) -> None:
-        there = self._state.pools[pool]
-        if there.rollout is not None:
+        current = self._state.pools[pool]
+        if current.rollout is not None:
             self._state.log(f"{pool}: the Rollout is gone")
             api.delete_rollout(self._state, pool)
 
     def set_target(self, pool: str, target: str, builds: Mapping[str, Build] | None = None) -> None:
         """Edit the target of the policy; the DaemonSets of given builds settle later."""
-        there = self._state.pools[pool]
-        there.target = target
+        current = self._state.pools[pool]
+        current.target = target
         self._state.log(f"{pool}: wants {target}")
         if builds is not None:
             late = {
                 variant: replace(build, readiness=Readiness.UNSETTLED, detail="it was changed")
                 for variant, build in builds.items()
             }
-            there.builds = {**there.builds, target: late}
+            current.builds = {**current.builds, target: late}
             self._state.call_after(1.0, settle_daemon_sets, pool, target)
         self._state.touch_pool(pool)
 
@@ -214,11 +214,11 @@ class UserActions:
         gone: bool | None = None,
     ) -> None:
         """Edit or delete the policy."""
-        there = self._state.pools[pool]
-        there.upgrade = there.upgrade if upgrade is None else upgrade
-        there.strategy = there.strategy if strategy is None else strategy
-        there.gone = there.gone if gone is None else gone
-        self._state.log(f"{pool}: the policy is {'gone' if there.gone else 'edited'}")
+        current = self._state.pools[pool]
+        current.upgrade = current.upgrade if upgrade is None else upgrade
+        current.strategy = current.strategy if strategy is None else strategy
+        current.gone = current.gone if gone is None else gone
+        self._state.log(f"{pool}: the policy is {'gone' if current.gone else 'edited'}")
         self._state.touch_pool(pool)
         self._state.node_changed(pool, frozenset())
         self._state.touch_all(
@@ -227,12 +227,12 @@ class UserActions:
 
 
 def settle_daemon_sets(state: StageState, pool: str, target: str) -> None:
-    there = state.pools[pool]
+    current = state.pools[pool]
     settled = {
         variant: replace(build, readiness=Readiness.SETTLED, detail="")
-        for variant, build in there.builds.get(target, {}).items()
+        for variant, build in current.builds.get(target, {}).items()
     }
-    there.builds = {**there.builds, target: settled}
+    current.builds = {**current.builds, target: settled}
     from_specs.create_daemon_sets(state, pool)
     state.touch_pool(pool)
     state.touch_all([name for name, node in state.nodes.items() if node.pool == pool])

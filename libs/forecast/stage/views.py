@@ -18,20 +18,20 @@ NODES, PODS, REPORTS, ROLLOUTS = "nodes", "pods", "reports", "rollouts"
 
 def node_view(state: StageState, name: str) -> NodeView | None:
     """Return the view; None: the Node is not visible."""
-    said = _part(state, NODES, name, node_part)
-    if said is None:
+    content = _part(state, NODES, name, node_part)
+    if content is None:
         return None
     pods = _part(state, PODS, name, pods_part) or {}
     reports = _part(state, REPORTS, name, reports_part) or {}
-    known = state.memory.get(name)
-    own: Part = memory_part(state, name, known, pods.get("pods", ())) if known else {}
-    return NodeView(**said, **pods, **reports, **own)
+    memory = state.memory.get(name)
+    own: Part = memory_part(state, name, memory, pods.get("pods", ())) if memory else {}
+    return NodeView(**content, **pods, **reports, **own)
 
 
 def with_memory(state: StageState, view: NodeView) -> NodeView:
     """Return the view with the scheduler's memory updated."""
-    known = state.memory[view.name]
-    return msgspec.structs.replace(view, last_wait=known.waiting, write_pending=known.writing > 0)
+    memory = state.memory[view.name]
+    return msgspec.structs.replace(view, last_wait=memory.waiting, write_pending=memory.writing > 0)
 
 
 def _part(
@@ -50,8 +50,10 @@ def freeze(state: StageState, part: str) -> None:
         state.frozen_parts[part] = {key: rollout_view(state, key) for key in state.pools}
     else:
         make = {NODES: node_part, PODS: pods_part, REPORTS: reports_part}[part]
-        shown = ((name, make(state, name)) for name in state.machines)
-        state.frozen_parts[part] = {name: said for name, said in shown if said is not None}
+        contents = ((name, make(state, name)) for name in state.machines)
+        state.frozen_parts[part] = {
+            name: content for name, content in contents if content is not None
+        }
     state.frozen.add(part)
     if part in SOURCES:
         state.sources[part] = SourceState(proved=state.now, revision=str(state.revision))
@@ -69,28 +71,28 @@ def unfreeze(state: StageState, part: str) -> None:
 
 def refresh_node(state: StageState, name: str) -> None:
     """Show a frozen Node as the answer to a write to it does, or to the read after a conflict."""
-    if NODES in state.frozen and (said := node_part(state, name)) is not None:
-        state.frozen_parts[NODES] = {**state.frozen_parts[NODES], name: said}
+    if NODES in state.frozen and (content := node_part(state, name)) is not None:
+        state.frozen_parts[NODES] = {**state.frozen_parts[NODES], name: content}
         state.stale_views.add(name)
 
 
 def refresh_rollout(state: StageState, key: str) -> None:
     """Show a frozen Rollout as the answer to a write to it does."""
     if ROLLOUTS in state.frozen:
-        seen = {**state.frozen_parts[ROLLOUTS], key: rollout_view(state, key)}
-        state.frozen_parts[ROLLOUTS] = seen
+        contents = {**state.frozen_parts[ROLLOUTS], key: rollout_view(state, key)}
+        state.frozen_parts[ROLLOUTS] = contents
         state.stale_pool_views.add(key)
 
 
 def refresh_slot(state: StageState, name: str, part: str) -> None:
     """Show a frozen slot as the answer to a write to it does."""
-    shown = state.frozen_parts.get(REPORTS, {}).get(name)
-    if shown and part in shown["components"]:
+    contents = state.frozen_parts.get(REPORTS, {}).get(name)
+    if contents and part in contents["components"]:
         slot = state.slots[name, part].command
-        parts = {**shown["components"]}
+        parts = {**contents["components"]}
         parts[part] = msgspec.structs.replace(parts[part], slot=slot)
-        said = {**shown, "components": parts}
-        state.frozen_parts[REPORTS] = {**state.frozen_parts[REPORTS], name: said}
+        content = {**contents, "components": parts}
+        state.frozen_parts[REPORTS] = {**state.frozen_parts[REPORTS], name: content}
 
 
 def mute(state: StageState, source: str) -> None:
@@ -143,14 +145,14 @@ def rollout_view(state: StageState, key: str) -> RolloutView | None:
 
 def instant(state: StageState, epoch: int) -> Instant:
     """Return the present moment with the freshness of all sources."""
-    fresh = SourceState(proved=state.now, revision=str(state.revision))
-    sources = {name: state.sources.get(name, fresh) for name in SOURCES}
+    current = SourceState(proved=state.now, revision=str(state.revision))
+    sources = {name: state.sources.get(name, current) for name in SOURCES}
     for name in state.sources.keys() - state.frozen:
-        sources[name] = msgspec.structs.replace(sources[name], revision=fresh.revision)
-    sight = Visibility(
+        sources[name] = msgspec.structs.replace(sources[name], revision=current.revision)
+    visibility = Visibility(
         sources=sources,
         bus_down_since=state.bus_down_since,
         bus_outages=state.bus_outages,
         foreign_operator=state.foreign_operator,
     )
-    return Instant(at=state.now, epoch=epoch, visibility=sight)
+    return Instant(at=state.now, epoch=epoch, visibility=visibility)

@@ -16,14 +16,14 @@ import msgspec
 
 _STANDARD = NormalDist()
 _P95 = _STANDARD.inv_cdf(0.95)
-_PARTS = 1 << 52
-_TWO = struct.Struct("<QQ").unpack
+_STEPS = 1 << 52
+_unpack = struct.Struct("<QQ").unpack
 
 
 def draw(question: str) -> tuple[float, float]:
     """Return two independent numbers strictly between 0 and 1."""
-    one, two = _TWO(hashlib.blake2b(question.encode(), digest_size=16).digest())
-    return ((one >> 12) + 0.5) / _PARTS, ((two >> 12) + 0.5) / _PARTS
+    one, two = _unpack(hashlib.blake2b(question.encode(), digest_size=16).digest())
+    return ((one >> 12) + 0.5) / _STEPS, ((two >> 12) + 0.5) / _STEPS
 
 
 class Distribution(Protocol):
@@ -56,8 +56,8 @@ class Lognormal(msgspec.Struct, frozen=True):
     def share_below(self, seconds: float) -> float:
         if seconds <= 0:
             return 0.0
-        away = math.log(seconds / self.median) / math.log(self.p95 / self.median)
-        return _STANDARD.cdf(away * _P95)
+        deviation = math.log(seconds / self.median) / math.log(self.p95 / self.median)
+        return _STANDARD.cdf(deviation * _P95)
 
 
 class EmpiricalDistribution:
@@ -74,12 +74,12 @@ class EmpiricalDistribution:
             )
 
     def quantile(self, share: float) -> float:
-        place = share * (len(self._samples) - 1)
-        low = int(place)
+        position = share * (len(self._samples) - 1)
+        low = int(position)
         if low + 1 == len(self._samples):
             return self._samples[low]
         below, above = self._samples[low], self._samples[low + 1]
-        return below + (place - low) * (above - below)
+        return below + (position - low) * (above - below)
 
     def share_below(self, seconds: float) -> float:
         index = bisect_right(self._samples, seconds)
