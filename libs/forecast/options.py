@@ -27,18 +27,18 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
         amount = self.max_unavailable
         if amount is not None and not is_int_or_percent(amount):
             raise ValueError(
-                f"{amount!r} is no maxUnavailable: give a number from 0 up, or a percentage"
+                f"maxUnavailable {amount!r} is invalid: use a number from 0 up, or a percentage"
             )
         if self.max_parallel is not None and self.max_parallel < 0:
-            raise ValueError(f"{self.max_parallel} is no maxParallelUpgrades: give 0 or more")
+            raise ValueError(f"maxParallelUpgrades {self.max_parallel} is invalid: use 0 or more")
 
 
 def apply_options(fleet: Fleet, pool: str, options: PlanOptions) -> Fleet:
     """Return the pool and its nodes, sorted by name, with the options applied and no pause."""
     view = fleet.pools.get(pool)
     if view is None:
-        known = ", ".join(sorted(fleet.pools)) or "none at all"
-        raise LookupError(f"no pool is called {pool!r}; there are {known}")
+        known = ", ".join(sorted(fleet.pools)) or "none"
+        raise LookupError(f"pool {pool!r} not found; known pools: {known}")
     nodes = {name: node for name, node in sorted(fleet.nodes.items()) if _is_concerned(node, pool)}
     keys = {key for node in nodes.values() for key in _pools_of(node)} | {pool}
     pools = {key: view_of for key, view_of in sorted(fleet.pools.items()) if key in keys}

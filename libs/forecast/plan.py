@@ -42,7 +42,7 @@ def plan(
     if plays is None:
         plays = max(_MIN_PLAYS, min(_MAX_PLAYS, _NODES // max(1, len(played_fleet.nodes))))
     if plays < 1:
-        raise ValueError(f"{plays} plays foresee nothing: ask for one at least")
+        raise ValueError(f"cannot forecast with {plays} plays: use at least one")
     worlds = [assumptions.world(seed + number) for number in range(plays)]
 
     def results_of(options: PlanOptions) -> list[PlayResult]:

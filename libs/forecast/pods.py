@@ -70,12 +70,10 @@ class PodEffects:
         pod = self._pods[uid]
         losses: list[str] = []
         if pod.bare:
-            losses.append("bare: nobody makes it anew")
+            losses.append("bare: nothing recreates it")
         if pod.empty_dir:
-            losses.append("emptyDir: its files go with it")
+            losses.append("emptyDir: its files are deleted")
         if pod.gang:
             others = len(self._gangs[pod.gang]) - 1
-            losses.append(
-                f"of gang {pod.gang}, which stops as a whole: {others} more pods are known"
-            )
+            losses.append(f"of gang {pod.gang}, which stops as a whole: {others} more pods known")
         return "; ".join(losses)

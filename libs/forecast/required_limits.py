@@ -23,7 +23,7 @@ def find_required_limits(
     `parallel` is the current `maxParallelUpgrades`.
     """
     if seconds <= 0:
-        return RequiredLimits(max_unavailable=None, why="that time is over")
+        return RequiredLimits(max_unavailable=None, why="that time has passed")
     widest = makespan_of(nodes, None)
     if widest is not None and widest <= seconds:
         found = _smallest(lambda number: makespan_of(number, None), nodes, seconds, least)
@@ -33,8 +33,8 @@ def find_required_limits(
     if unlimited is not None and unlimited <= seconds:
         found = _smallest(lambda number: makespan_of(number, 0), nodes, seconds, least)
         why = (
-            f"only if maxParallelUpgrades, which is {parallel}, is 0 or at least as much:"
-            f" then it takes {format_duration(makespan_of(found, 0))}"
+            f"only with maxParallelUpgrades (now {parallel}) set to 0 or at least as much:"
+            f" it then takes {format_duration(makespan_of(found, 0))}"
         )
         return RequiredLimits(max_unavailable=found, max_parallel=0, why=why)
     return RequiredLimits(max_unavailable=None, why=_why_never(unlimited))
@@ -42,8 +42,8 @@ def find_required_limits(
 
 def _why_never(unlimited: float | None) -> str:
     if unlimited is None:
-        return "whatever the limits are, it cannot be said when the last node is in place"
-    return f"no number would do: with all nodes at a time it takes {format_duration(unlimited)}"
+        return "the end of the last node is unknown whatever the limits are"
+    return f"even with all nodes at a time it takes {format_duration(unlimited)}"
 
 
 def _smallest(

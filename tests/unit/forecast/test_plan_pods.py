@@ -28,20 +28,20 @@ def test_pods_that_are_lost_are_named_with_what_is_lost() -> None:
     node = node_forecast(made, "node-1")
     assert node.evicted == ("ml/cache", "ml/plain", "ml/rank-0", "ml/solo")
     assert node.lost_pods == (
-        "ml/cache (emptyDir: its files go with it)",
-        "ml/rank-0 (of gang ml/train, which stops as a whole: 1 more pods are known)",
-        "ml/solo (bare: nobody makes it anew)",
+        "ml/cache (emptyDir: its files are deleted)",
+        "ml/rank-0 (of gang ml/train, which stops as a whole: 1 more pods known)",
+        "ml/solo (bare: nothing recreates it)",
     )
     assert node_forecast(made, "node-2").lost_pods
     remark_with(made, "5 pods will be evicted")
-    remark_with(made, "With 4 pods something is lost")
+    remark_with(made, "4 pods will lose something")
 
 
 def test_pods_at_which_nobody_has_looked_are_known_by_uid_alone() -> None:
     seen = old_node("node-1", gpu_pod("a"))
     made = forecast_for(pool_with_limits(), [replace(seen, pods=None), old_node("node-2")])
     assert node_forecast(made, "node-1").evicted == ("the pod with uid uid-a",)
-    remark_with(made, "Nobody has looked at the pods of 1 node")
+    remark_with(made, "The pods of 1 node are not watched")
 
 
 def test_a_disruption_budget_that_refuses_is_named_and_what_comes_of_it() -> None:
@@ -53,7 +53,7 @@ def test_a_disruption_budget_that_refuses_is_named_and_what_comes_of_it() -> Non
     assert node.failed_plays == 1
     assert node.wait is not None
     assert node.wait.code is WaitCode.FAILED
-    remark_with(made, "1 disruption budget will refuse", "ml/web-budget")
+    remark_with(made, "1 disruption budget would refuse", "ml/web-budget")
     remark_with(made, "will probably fail", "node-1")
 
 

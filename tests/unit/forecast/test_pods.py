@@ -50,8 +50,8 @@ def test_with_a_pod_goes_what_nobody_makes_anew() -> None:
         old_node("node-1", lone, gang), old_node("node-2", gpu_pod("c", gang="ring"), gpu_pod("d"))
     )
     assert known.lost(("uid-a", "uid-b", "uid-d", "uid-else")) == (
-        "ml/a (bare: nobody makes it anew; emptyDir: its files go with it)",
-        "ml/b (of gang ring, which stops as a whole: 1 more pods are known)",
+        "ml/a (bare: nothing recreates it; emptyDir: its files are deleted)",
+        "ml/b (of gang ring, which stops as a whole: 1 more pods known)",
     )
 
 

@@ -47,7 +47,7 @@ def test_where_the_other_limit_is_in_the_way_it_says_so() -> None:
     tries, _ = tried(lambda number: 100.0 / number if number else None, cap=1)
     found = find_required_limits(tries, nodes=10, seconds=25, least=1, parallel=1)
     assert (found.max_unavailable, found.max_parallel) == (4, 0)
-    assert "only if maxParallelUpgrades, which is 1, is 0" in found.why
+    assert "only with maxParallelUpgrades (now 1) set to 0" in found.why
 
 
 def test_just_in_time_is_in_time() -> None:
@@ -79,7 +79,7 @@ def test_what_nobody_can_know_is_unknown() -> None:
     tries, calls = tried(lambda number: None)
     found = find_required_limits(tries, nodes=10, seconds=60, least=0, parallel=2)
     assert found.max_unavailable is None
-    assert "it cannot be said when the last node is in place" in found.why
+    assert "the end of the last node is unknown" in found.why
     assert calls == [(10, None), (10, 0)]
 
 
@@ -87,7 +87,7 @@ def test_a_time_that_is_over_needs_no_play() -> None:
     tries, calls = tried(lambda number: 0.0)
     assert (
         find_required_limits(tries, nodes=3, seconds=0, least=0, parallel=0).why
-        == "that time is over"
+        == "that time has passed"
     )
     assert not calls
 
