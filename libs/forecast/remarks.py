@@ -92,7 +92,7 @@ def _proof(plan: RolloutPlan) -> list[str]:
         return []
     lines = [
         f"Until {format_count(proof.threshold, 'node')} have proven the driver,"
-        + f" only a few nodes start at a time: that takes {_about(proof.after)}."
+        f" only a few nodes start at a time: that takes {_about(proof.after)}."
     ]
     if proof.delay is not None:
         delay = proof.delay

@@ -79,7 +79,7 @@ class CountedPlay:
 
 
 @pytest.mark.parametrize("parallel", [1, 4])
-def test_a_plain_node_is_looked_at_four_times(
+def test_a_fast_forwarded_node_is_decided_about_four_times(
     parallel: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = CountedPlay(monkeypatch)
@@ -94,7 +94,7 @@ def test_a_plain_node_is_looked_at_four_times(
     assert counted.nodes > 10 * leaping
 
 
-def test_who_is_not_plain_is_played_step_by_step_and_the_others_leap(
+def test_an_unusual_node_is_played_step_by_step_while_others_fast_forward(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted = CountedPlay(monkeypatch)
@@ -104,7 +104,7 @@ def test_who_is_not_plain_is_played_step_by_step_and_the_others_leap(
     assert story.nodes["node-2"].end is not None
 
 
-def test_who_waits_for_a_moment_is_not_looked_at_because_another_leaps(
+def test_fast_forward_causes_no_decision_about_waiting_nodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted = CountedPlay(monkeypatch)
@@ -119,7 +119,7 @@ def test_who_waits_for_a_moment_is_not_looked_at_because_another_leaps(
 
 
 @pytest.mark.parametrize("seconds", [1.0, 90.0, 280.0])
-def test_time_alone_is_no_reason_to_look_at_who_leaps(
+def test_time_alone_causes_no_decision_about_a_fast_forwarded_node(
     seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = CountedPlay(monkeypatch)
@@ -128,7 +128,7 @@ def test_time_alone_is_no_reason_to_look_at_who_leaps(
     assert (counted.leapt, counted.decisions) == (["node-1"], 5)
 
 
-def test_a_failed_node_whose_driver_goes_on_crashing_is_no_reason_to_decide(
+def test_crashes_of_a_failed_node_cause_no_decision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     counted = CountedPlay(monkeypatch)
@@ -148,7 +148,7 @@ def test_a_failed_node_whose_driver_goes_on_crashing_is_no_reason_to_decide(
     assert decisions[0] == decisions[1]
 
 
-def test_nodes_on_their_leap_are_not_on_the_ground() -> None:
+def test_changed_nodes_leave_out_fast_forwarded_ones() -> None:
     emptying = EvictingNode(WEB)
     leaps = FastForward(emptying.state)
     emptying.stage.pop_changed_names()
@@ -170,7 +170,7 @@ def begins(emptying: EvictingNode, leaps: FastForward) -> bool:
     return [name for name, _ in leaps.start()] == [NODE]
 
 
-def test_on_its_leap_it_is_held_back_and_then_given_back() -> None:
+def test_a_node_is_held_back_while_fast_forwarded() -> None:
     emptying = EvictingNode(WEB)
     leaps, uid = FastForward(emptying.state), emptying.tenant_pod.uid
     emptying.stage.pop_changed_names()
@@ -193,7 +193,7 @@ def test_on_its_leap_it_is_held_back_and_then_given_back() -> None:
     assert emptying.record.state == UpgradeState.UPGRADE_DONE
 
 
-def test_each_lease_is_looked_at_once() -> None:
+def test_each_lease_is_estimated_once() -> None:
     emptying = EvictingNode(WEB)
     leaps = FastForward(emptying.state)
     emptying.machine.host_processes = 1
@@ -205,7 +205,7 @@ def test_each_lease_is_looked_at_once() -> None:
     assert not begins(emptying, leaps)
 
 
-def test_while_a_request_is_not_answered_nobody_leaps() -> None:
+def test_an_unanswered_request_prevents_fast_forward() -> None:
     emptying = EvictingNode(WEB)
     leaps = FastForward(emptying.state)
     known = emptying.state.memory_of(NODE)
@@ -216,7 +216,7 @@ def test_while_a_request_is_not_answered_nobody_leaps() -> None:
     assert begins(emptying, leaps)
 
 
-def test_whose_pods_are_asked_to_leave_already_does_not_leap() -> None:
+def test_pending_evictions_prevent_fast_forward() -> None:
     emptying = EvictingNode(WEB)
     uid = emptying.tenant_pod.uid
     emptying.set_tenant(eviction_refused_for=60.0)
@@ -243,14 +243,14 @@ def gone(emptying: EvictingNode) -> None:
 
 
 @pytest.mark.parametrize("change", [unleased, unrecorded, gone])
-def test_without_a_node_its_lease_or_its_record_nobody_leaps(change: Change) -> None:
+def test_fast_forward_needs_a_node_with_lease_and_record(change: Change) -> None:
     emptying = EvictingNode(WEB)
     leaps = FastForward(emptying.state)
     change(emptying)
     assert not begins(emptying, leaps)
 
 
-def test_a_node_that_waits_for_jobs_leaps_when_its_pods_are_next() -> None:
+def test_a_node_that_waits_for_jobs_fast_forwards_afterwards() -> None:
     emptying = EvictingNode(WEB)
     leaps = FastForward(emptying.state)
     emptying.set_record(state=UpgradeState.WAIT_FOR_JOBS_REQUIRED)
@@ -286,7 +286,7 @@ CHECKED: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("what", CHECKED)
-def test_a_preflight_that_will_find_nothing_is_not_asked_for(what: str) -> None:
+def test_a_preflight_without_findings_is_answered_in_advance(what: str) -> None:
     emptying = EvictingNode(WEB)
     CHECKED[what](emptying)
     FastForward(emptying.state)
@@ -299,7 +299,7 @@ def test_a_preflight_that_will_find_nothing_is_not_asked_for(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", UNCHECKED)
-def test_with_this_a_preflight_is_asked_for(what: str) -> None:
+def test_other_preflights_are_not_answered_in_advance(what: str) -> None:
     emptying = EvictingNode(WEB)
     UNCHECKED[what](emptying)
     known = emptying.state.memory_of(NODE)

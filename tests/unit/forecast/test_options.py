@@ -12,7 +12,7 @@ def test_without_a_wish_the_pool_is_as_it_is() -> None:
     assert apply_options(given, POOL, PlanOptions()) == given
 
 
-def test_what_is_wished_stands_in_the_pool_and_nothing_else_changes() -> None:
+def test_options_change_the_pool_and_nothing_else() -> None:
     build = Build(label="label-next", install_digest="install-next")
     wish = PlanOptions(
         target="next", builds={VARIANT: build}, max_unavailable="10%", max_parallel=3
@@ -72,6 +72,6 @@ def test_fewer_than_none_in_parallel_are_refused() -> None:
         PlanOptions(max_parallel=-1)
 
 
-def test_where_there_is_no_pool_that_is_said() -> None:
+def test_an_unknown_pool_is_refused() -> None:
     with pytest.raises(LookupError, match="pool 'else' not found; known pools: none"):
         apply_options(fleet(()), "else", PlanOptions())

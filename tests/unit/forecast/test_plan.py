@@ -198,7 +198,7 @@ def test_a_proof_that_takes_its_time_is_no_holdup() -> None:
 # What will not start.
 
 
-def test_with_nothing_that_may_be_unavailable_only_what_is_so_already_moves() -> None:
+def test_max_unavailable_0_starts_unavailable_nodes_only() -> None:
     made = forecast_for(pool_with_limits(unavailable=0), [*idle_nodes(3), cordoned_node("node-4")])
     for name in ("node-1", "node-2", "node-3"):
         node = node_forecast(made, name)
@@ -213,7 +213,7 @@ def test_with_nothing_that_may_be_unavailable_only_what_is_so_already_moves() ->
     remark_with(made, "3 nodes will not start (budget)", "node-1, node-2, node-3")
 
 
-def test_a_node_that_stands_still_by_itself_holds_up_nobody() -> None:
+def test_a_node_that_cannot_start_does_not_delay_the_others() -> None:
     nodes = [*idle_nodes(2), old_node("node-3", ready=False), old_node("node-4", skip=True)]
     made = forecast_for(pool_with_limits(), nodes)
     assert made.makespan.p50 == pytest.approx(IDLE_LIFE, abs=1)
@@ -223,7 +223,7 @@ def test_a_node_that_stands_still_by_itself_holds_up_nobody() -> None:
     remark_with(made, "1 of them are unavailable already")
 
 
-def test_what_a_preflight_found_is_taken_to_be_there_still() -> None:
+def test_preflight_findings_persist_in_the_forecast() -> None:
     finding = Finding(code="nouveau", message="nouveau is loaded", remedy="blacklist it")
     answer = Preflight(check="c", label=label_of(NEW), findings=(finding,))
     asked = PreflightQuery(
@@ -237,7 +237,7 @@ def test_what_a_preflight_found_is_taken_to_be_there_still() -> None:
     assert node_forecast(made, "node-2").end.p50 is not None
 
 
-def test_a_pod_that_nobody_may_evict_keeps_its_node_from_moving() -> None:
+def test_a_pod_that_must_not_be_evicted_keeps_its_node_from_starting() -> None:
     policy = pool_with_limits()
     kept = replace(
         policy, upgrade=replace(policy.upgrade, pod_deletion=type(policy.upgrade.pod_deletion)())

@@ -68,7 +68,7 @@ def test_the_needed_limit_is_the_smallest_that_does(seconds: int) -> None:
         remark_with(found, f"set maxUnavailable to {by_hand}:")
 
 
-def test_where_the_parallel_limit_is_in_the_way_the_plan_says_so() -> None:
+def test_a_parallel_limit_that_is_too_small_is_reported() -> None:
     made = forecast_for(pool_with_limits(parallel=1), idle_nodes(4), finish_by=NOW + 90)
     assert made.required_limits is not None
     assert (made.required_limits.max_unavailable, made.required_limits.max_parallel) == (2, 0)
@@ -86,7 +86,7 @@ def test_with_an_endless_job_no_limit_can_be_named() -> None:
     assert "is unknown whatever" in made.required_limits.why
 
 
-def test_a_time_that_is_over_is_said_to_be() -> None:
+def test_a_time_in_the_past_is_reported() -> None:
     made = forecast_for(pool_with_limits(), idle_nodes(1), finish_by=NOW)
     assert made.required_limits is not None
     assert made.required_limits.why == "that time has passed"

@@ -50,7 +50,7 @@ def played(
     )
 
 
-def test_one_after_another_by_hand() -> None:
+def test_nodes_one_at_a_time_take_the_calculated_times() -> None:
     story = played(pool_with_limits(parallel=1), *idle_nodes(3))
     first = 0.06
     for number in range(3):
@@ -63,7 +63,7 @@ def test_one_after_another_by_hand() -> None:
     assert story.gpu_seconds == pytest.approx(3 * 8 * IDLE_LIFE, rel=0.01)
 
 
-def test_all_at_once_by_hand_and_the_busy_one_is_later_by_its_eviction() -> None:
+def test_nodes_in_parallel_take_the_calculated_times() -> None:
     busy = old_node("node-1", gpu_pod("train-0"))
     story = played(pool_with_limits(), busy, *idle_nodes(3)[1:])
     ends = {name: course.end for name, course in story.nodes.items()}
@@ -84,7 +84,7 @@ def test_the_idle_start_before_the_busy() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("parallel", [1, 3])
-def test_a_leap_comes_to_where_every_step_comes(seed: int, parallel: int) -> None:
+def test_fast_forward_gives_the_same_result_as_every_step(seed: int, parallel: int) -> None:
     world = SteadyWorld(seed=seed, jitter=2.0)
     nodes = [old_node(f"node-{pods or 0}", *map(gpu_pod, pods)) for pods in ("", "a", "bc")]
     leaping = played(pool_with_limits(parallel=parallel), *nodes, world=world)
@@ -126,7 +126,7 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_a_leap_never_hides_a_trouble(trouble: str) -> None:
+def test_fast_forward_hides_no_failure(trouble: str) -> None:
     world = SteadyWorld(overrides=(TROUBLES[trouble],))
     nodes = (old_node("node-1", gpu_pod("a")), *idle_nodes(3)[1:])
     leaping = played(pool_with_limits(threshold="100%"), *nodes, world=world)
@@ -142,7 +142,7 @@ def test_a_leap_never_hides_a_trouble(trouble: str) -> None:
         assert (course.wait and course.wait.code) == (other.wait and other.wait.code)
 
 
-def test_in_a_world_of_troubles_as_many_fail_with_leaps_as_without() -> None:
+def test_as_many_nodes_fail_with_fast_forward_as_without() -> None:
     nodes = [old_node(f"node-{number:02}", gpu_pod(f"a-{number}")) for number in range(12)]
     failed: dict[bool, int] = {}
     for leaping in (True, False):
@@ -157,7 +157,7 @@ def test_in_a_world_of_troubles_as_many_fail_with_leaps_as_without() -> None:
     assert abs(failed[True] - failed[False]) <= 2
 
 
-def test_a_node_on_its_leap_stops_where_the_target_was_halted_meanwhile() -> None:
+def test_a_fast_forwarded_node_stops_when_its_target_is_halted() -> None:
     slow = old_node("node-1", gpu_pod("a"))
     bad = WorldOverride(node="node-2", load=ProcessEnd(1.0, 1))
     late = WorldOverride(pod="uid-a", eviction=TimeSpan(280.0))

@@ -50,6 +50,6 @@ def test_on_a_node_that_is_at_work_or_did_not_fail_each_crash_does(what: str) ->
     assert not only_crash_changed(*both(OTHER[what]))
 
 
-def test_who_comes_or_goes_is_looked_at() -> None:
+def test_added_and_deleted_nodes_are_changes() -> None:
     assert not only_crash_changed(None, crashing(4))
     assert not only_crash_changed(crashing(4), None)

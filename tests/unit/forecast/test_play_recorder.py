@@ -30,14 +30,14 @@ def test_with_nothing_before_anybody_it_is_over_at_once() -> None:
     assert not watching().is_over(NOW, {})
 
 
-def test_where_nobody_is_in_flight_it_is_over_soon() -> None:
+def test_a_play_ends_soon_without_nodes_in_flight() -> None:
     waits = waiting(WaitCode.SKIPPED)
     watch = watching(waits)
     assert not watch.is_over(NOW + IDLE_SECONDS - 1, waits)
     assert watch.is_over(NOW + IDLE_SECONDS, waits)
 
 
-def test_who_is_in_flight_is_waited_for_and_the_others_after_that() -> None:
+def test_a_play_waits_for_nodes_in_flight_and_then_for_the_others() -> None:
     watch = watching()
     watch.observe(NOW, [in_flight_node(name=NODE)], ())
     assert not watch.is_over(NOW + 10 * IDLE_SECONDS, {})
@@ -46,14 +46,14 @@ def test_who_is_in_flight_is_waited_for_and_the_others_after_that() -> None:
     assert watch.is_over(NOW + 11 * IDLE_SECONDS, {})
 
 
-def test_nobody_is_waited_for_for_ever() -> None:
+def test_a_play_without_progress_ends() -> None:
     watch = watching()
     watch.observe(NOW, [in_flight_node(name=NODE)], ())
     assert not watch.is_over(NOW + GIVE_UP_SECONDS, {})
     assert watch.is_over(NOW + GIVE_UP_SECONDS + 1, {})
 
 
-def test_what_ends_by_time_alone_is_waited_for() -> None:
+def test_a_play_waits_for_timed_waits() -> None:
     waits = waiting(WaitCode.BACK_OFF)
     watch = watching(waits)
     assert not watch.is_over(NOW + 5 * IDLE_SECONDS, waits)
@@ -62,7 +62,7 @@ def test_what_ends_by_time_alone_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("by_step", [False, True])
-def test_what_it_waits_for_at_the_end_is_told(by_step: bool) -> None:
+def test_the_final_wait_is_recorded(by_step: bool) -> None:
     watch, waits = watching(), waiting(WaitCode.VALIDATION)
     step = Step(actions=(), because="so", wait=waits[NODE])
     story = watch.result({} if by_step else waits, {NODE: step} if by_step else {})
@@ -70,7 +70,7 @@ def test_what_it_waits_for_at_the_end_is_told(by_step: bool) -> None:
     assert watching().result({}, {}).nodes[NODE].wait is None
 
 
-def test_who_was_in_place_once_does_not_fail_in_this_play() -> None:
+def test_a_node_that_was_up_to_date_does_not_count_as_failed() -> None:
     watch = watching()
     watch.observe(NOW + 5, [in_flight_node(name=NODE)], ())
     watch.observe(NOW + 40, [done(NODE)], ())
@@ -80,7 +80,7 @@ def test_who_was_in_place_once_does_not_fail_in_this_play() -> None:
     assert (course.start, course.end, course.failed) == (5.0, 40.0, None)
 
 
-def test_a_failure_is_told_with_its_time_until_it_is_mended() -> None:
+def test_a_failure_is_recorded_until_the_node_recovers() -> None:
     watch = watching()
     watch.observe(NOW + 5, [in_flight_node(name=NODE)], ())
     watch.observe(NOW + 20, [failed(NODE)], ())
@@ -90,7 +90,7 @@ def test_a_failure_is_told_with_its_time_until_it_is_mended() -> None:
     assert watch.result({}, {}).nodes[NODE].failed is None
 
 
-def test_who_had_failed_before_does_not_fail_in_this_play() -> None:
+def test_a_failure_before_the_play_is_not_counted() -> None:
     watch = PlayRecorder(fleet(pool_with_limits(), failed(NODE)), POOL, NOW)
     watch.observe_decision(NOW, DecisionDelta(waits=waiting(WaitCode.FAILED)), {}, ())
     watch.observe(NOW + 5, [failed(NODE)], ())

@@ -49,7 +49,7 @@ def waiting(code: WaitCode = WaitCode.JOBS, who: str = "") -> Wait:
     return Wait(code=code, detail="ml/train.", since=NOW, who=who)
 
 
-def test_of_a_plan_in_which_all_goes_well_little_is_said() -> None:
+def test_a_smooth_plan_has_few_remarks() -> None:
     assert told(node()) == (
         "At most 0 of 0 nodes are unavailable at one time, with 0 GPUs, 0 s from now.",
         (
@@ -69,7 +69,7 @@ def test_of_a_plan_in_which_all_goes_well_little_is_said() -> None:
 # What does not move, or nobody knows when.
 
 
-def test_who_moves_in_no_play_is_named_with_who_can_end_it() -> None:
+def test_nodes_that_never_start_are_named_with_their_remedy() -> None:
     still = node(
         start=Percentiles(), end=Percentiles(), wait=waiting(WaitCode.SKIPPED, who="a person")
     )
@@ -88,11 +88,11 @@ def test_who_moves_in_no_play_is_named_with_who_can_end_it() -> None:
         node(start=Percentiles(), end=UNSURE),
     ],
 )
-def test_who_moves_in_some_plays_is_not_said_to_stand_still(moves: NodeForecast) -> None:
+def test_nodes_that_start_in_some_plays_are_not_reported_as_unmoved(moves: NodeForecast) -> None:
     assert not among(told(replace(moves, wait=waiting())), "will not start")
 
 
-def test_who_is_taken_up_and_not_through_is_named() -> None:
+def test_started_nodes_with_an_unknown_end_are_named() -> None:
     found = told(node(end=Percentiles(), wait=waiting(who="its owner")))
     assert among(found, "is unknown") == [
         "The end of node-1 is unknown (jobs): ml/train (can be ended by its owner)."
@@ -108,7 +108,7 @@ def test_who_is_taken_up_and_not_through_is_named() -> None:
         node(end=Percentiles(), wait=waiting(WaitCode.FAILED)),
     ],
 )
-def test_of_others_that_is_not_said(other: NodeForecast) -> None:
+def test_other_nodes_have_no_unknown_end(other: NodeForecast) -> None:
     assert not among(told(other), "is unknown")
 
 
@@ -144,7 +144,7 @@ def test_how_long_the_proof_takes(after: Percentiles, words: str) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(inf, "forever"), (720.0, "for 12 min")])
-def test_what_holds_up_the_proof(seconds: float, words: str) -> None:
+def test_a_delay_of_the_proof_is_named(seconds: float, words: str) -> None:
     held = ProofDelay(node="node-1", detail="ml/train", seconds=seconds)
     proof = ProofForecast(threshold=2, after=UNSURE, delay=held)
     assert f"node-1 delays the proof {words}: ml/train." in told(node(), proof=proof)
@@ -161,7 +161,7 @@ def test_what_holds_up_the_proof(seconds: float, words: str) -> None:
         (4, 9, ("ml/web",), False),
     ],
 )
-def test_who_fails_in_most_plays_will_probably_fail(
+def test_a_node_that_fails_in_most_plays_will_probably_fail(
     failures: int, plays: int, blocked: tuple[str, ...], expected: bool
 ) -> None:
     one = node(failed_plays=failures, blocked_by=blocked)
@@ -169,7 +169,7 @@ def test_who_fails_in_most_plays_will_probably_fail(
     assert (words in told(one, plays=plays)) == expected
 
 
-def test_who_fails_by_chance_is_counted_where_it_makes_one_node() -> None:
+def test_failures_by_chance_are_counted_from_one_node_on() -> None:
     words = "About 1 node will fail by chance."
     assert words in told(node(1, failed_plays=1), node(2, failed_plays=1), plays=2)
     assert not among(told(node(1, failed_plays=1), node(2), plays=2), "fail by chance")
@@ -195,7 +195,7 @@ def test_how_much_is_out_of_service_and_how_much_of_it_is_already() -> None:
     )
 
 
-def test_what_becomes_of_pods_is_counted() -> None:
+def test_effects_on_pods_are_counted() -> None:
     found = told(
         node(1, evicted=("ml/a", "ml/b"), lost_pods=("ml/a (bare)",), blocked_by=("ml/w",)),
         node(2, evicted=("ml/c",), blocked_by=("ml/w", "ml/v")),
@@ -207,7 +207,7 @@ def test_what_becomes_of_pods_is_counted() -> None:
     assert among(found, "The pods of 1 node are not watched:")
 
 
-def test_with_no_place_only_what_is_out_already_moves() -> None:
+def test_max_unavailable_0_is_explained() -> None:
     still = node(2, start=Percentiles(), end=Percentiles(), wait=waiting())
     (found,) = among(
         told(node(1), still, pool=pool_with_limits(unavailable=0)), "maxUnavailable is 0"
@@ -226,13 +226,13 @@ def test_the_limit_that_is_needed_is_named() -> None:
     )
 
 
-def test_what_cannot_be_seen_well_is_said() -> None:
+def test_stale_sources_are_reported() -> None:
     (found,) = among(told(node(), now=instant(ages={"pods": STALE_AGE})), "is out of date")
     assert found.startswith("pods is out of date")
     assert among(told(node(), now=instant(bus_down_since=NOW - 5)), "NATS is unreachable")
 
 
 @pytest.mark.parametrize(("plays", "few"), [(9, True), (10, False)])
-def test_of_few_plays_the_worst_stands_for_nineteen_of_twenty(plays: int, few: bool) -> None:
+def test_with_few_plays_the_95_percent_figure_is_the_worst(plays: int, few: bool) -> None:
     (found,) = among(told(node(), plays=plays), "Based on")
     assert ("the 95 % figure is the worst" in found) == few

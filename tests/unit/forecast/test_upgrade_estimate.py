@@ -244,7 +244,7 @@ LATER: dict[str, tuple[Change, EstimateSummary]] = {
 }
 
 
-def test_a_usual_node_goes_a_plain_way() -> None:
+def test_an_ordinary_node_is_estimated() -> None:
     emptying = EvictingNode(WEB)
     way = emptying.estimate()
     assert way is not None
@@ -255,21 +255,21 @@ def test_a_usual_node_goes_a_plain_way() -> None:
 
 
 @pytest.mark.parametrize("what", NONE)
-def test_with_this_it_is_no_plain_way(what: str) -> None:
+def test_out_of_the_ordinary_nodes_are_not_estimated(what: str) -> None:
     emptying = EvictingNode(WEB)
     NONE[what](emptying)
     assert emptying.estimate() is None
 
 
 @pytest.mark.parametrize("what", SAME)
-def test_with_this_it_is_the_usual_way(what: str) -> None:
+def test_irrelevant_differences_do_not_change_the_estimate(what: str) -> None:
     emptying = EvictingNode(WEB)
     SAME[what](emptying)
     assert told(emptying, emptying.estimate()) == EstimateSummary()
 
 
 @pytest.mark.parametrize("what", LATER)
-def test_with_this_it_takes_another_time(what: str) -> None:
+def test_relevant_differences_change_the_times(what: str) -> None:
     emptying = EvictingNode(WEB)
     change, expected = LATER[what]
     change(emptying)
@@ -282,7 +282,7 @@ del EITHER["no other agents"]
 
 
 @pytest.mark.parametrize("what", EITHER)
-def test_step_by_step_it_takes_as_long(what: str) -> None:
+def test_the_estimate_equals_a_stepwise_upgrade(what: str) -> None:
     emptying = EvictingNode(WEB)
     EITHER[what](emptying)
     way = emptying.estimate()

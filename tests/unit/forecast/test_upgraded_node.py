@@ -85,7 +85,7 @@ def seen(emptying: EvictingNode) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("world", [SteadyWorld(), TROUBLE])
-def test_it_is_as_step_by_step(world: SteadyWorld) -> None:
+def test_the_node_is_the_same_as_after_every_step(world: SteadyWorld) -> None:
     leapt, stepped = EvictingNode(WEB, CPU), EvictingNode(WEB, CPU)
     leapt.state.world = stepped.state.world = world
     leap(leapt)
@@ -97,7 +97,7 @@ def test_it_is_as_step_by_step(world: SteadyWorld) -> None:
     assert seen(leapt) == seen(stepped)
 
 
-def test_what_is_proven_is_told_to_whom_it_concerns() -> None:
+def test_idle_slots_carry_the_proof_for_driver_and_validator() -> None:
     emptying = leap(EvictingNode(WEB))
     bodies = {part: slot.command.open() for (_, part), slot in emptying.state.slots.items()}
     proven = Idle(proven=Proven(label=NEW_LABEL, kernel=emptying.machine.kernel))
@@ -118,7 +118,7 @@ def test_what_is_proven_is_told_to_whom_it_concerns() -> None:
     }
 
 
-def test_a_slot_is_written_once_more_or_for_the_first_time() -> None:
+def test_slot_sequences_increase_by_one() -> None:
     emptying = EvictingNode(WEB)
     del emptying.state.slots[NODE, "plugin"]
     before = {part: slot.sequence for (_, part), slot in emptying.state.slots.items()}
@@ -127,7 +127,7 @@ def test_a_slot_is_written_once_more_or_for_the_first_time() -> None:
     assert after == {"plugin": 1} | {part: number + 1 for part, number in before.items()}
 
 
-def test_where_no_other_component_belongs_nobody_else_is_told() -> None:
+def test_only_existing_components_get_slots() -> None:
     emptying = EvictingNode(WEB)
     only_driver_and_validator(emptying)
     emptying.state.slots.clear()
@@ -135,7 +135,7 @@ def test_where_no_other_component_belongs_nobody_else_is_told() -> None:
     assert {part for _, part in emptying.state.slots} == {"driver", "validator"}
 
 
-def test_from_there_the_next_upgrade_begins() -> None:
+def test_the_next_upgrade_starts_from_a_fast_forwarded_node() -> None:
     emptying = leap(EvictingNode(WEB))
     token = emptying.record.token
     assert emptying.record.state == UpgradeState.UPGRADE_DONE

@@ -59,7 +59,9 @@ def test_a_lost_poke_costs_a_minute() -> None:
         ({"deadline": 0.0}, RefusalCode.EXPIRED),
     ],
 )
-def test_what_is_not_for_it_is_refused_in_words(said: dict[str, Any], code: RefusalCode) -> None:
+def test_unacceptable_commands_are_refused_with_a_message(
+    said: dict[str, Any], code: RefusalCode
+) -> None:
     scene = StageScenario()
     scene.carry_out(scene.slot("validator", Validate(label=OLD_LABEL), **said))
     found = refused(scene)
@@ -104,7 +106,7 @@ def test_a_newer_epoch_adopts_an_op_and_does_not_run_it_again() -> None:
     assert begun(scene, "validator") == 1
 
 
-def test_a_finished_op_is_said_again_and_not_run_again() -> None:
+def test_a_finished_op_is_reported_again_but_not_run_again() -> None:
     scene = StageScenario()
     scene.carry_out(scene.slot("plugin", Quiesce()), wait=3.0)
     before = scene.result("plugin")
@@ -146,7 +148,7 @@ def test_one_that_hangs_is_silent_too_but_holds_on() -> None:
     assert scene.result("plugin").token == 1
 
 
-def test_what_is_said_while_the_bus_is_away_is_said_when_it_is_back() -> None:
+def test_reports_are_published_when_the_bus_is_back() -> None:
     scene = StageScenario()
     scene.carry_out(scene.slot("plugin", Quiesce()), wait=0.3)
     scene.faults.set_bus_up(False)

@@ -27,7 +27,7 @@ def codes(scene: StageScenario, kind: str = "Node") -> list[tuple[str, str, int]
     ]
 
 
-def test_a_write_that_fits_is_stored_whole() -> None:
+def test_a_current_write_is_stored() -> None:
     scene = StageScenario()
     scene.carry_out(
         scene.write(state="pod-deletion-required", lease=scene.lease(), unschedulable=True)
@@ -109,7 +109,7 @@ def test_a_request_is_emptied_and_then_gone() -> None:
     assert not scene.node.is_owned(NodeField.REQUEST)
 
 
-def test_what_a_person_edits_is_his() -> None:
+def test_an_edited_field_belongs_to_its_editor() -> None:
     scene = StageScenario()
     scene.people.set_state(NODE, "upgrade-required")
     assert scene.node.other_managers(NodeField.STATE) == ("kubectl-edit",)

@@ -201,7 +201,7 @@ def test_while_anything_holds_the_devices_the_modules_stay() -> None:
     assert scene.result("driver").outcome is Outcome.DONE
 
 
-def test_busy_until_the_deadline_is_a_failure_that_names_who() -> None:
+def test_ebusy_until_the_deadline_fails_with_the_holders() -> None:
     scene = StageScenario(tenants=(Tenant(name="train", stop_seconds=None),))
     moved(scene)
     scene.carry_out(scene.slot("driver", SWAP))
@@ -320,7 +320,7 @@ def test_an_installation_unloads_and_loads(host: StageScenario) -> None:
     assert host.node.driver_pods == ()
 
 
-def test_an_installer_that_fails_is_told(host: StageScenario) -> None:
+def test_a_failed_installer_is_reported(host: StageScenario) -> None:
     host.stage.state.world = SteadyWorld(overrides=(WorldOverride(load=ProcessEnd(7.0, 1)),))
     host.carry_out(host.slot("driver", Install(label=NEW_LABEL, install_digest=install_of(NEW))))
     host.advance(60)
@@ -329,7 +329,7 @@ def test_an_installer_that_fails_is_told(host: StageScenario) -> None:
     assert host.node.loaded is None
 
 
-def test_what_is_installed_already_is_not_installed_again(host: StageScenario) -> None:
+def test_an_installed_driver_is_not_installed_again(host: StageScenario) -> None:
     before = host.node.loaded
     host.carry_out(host.slot("driver", Install(label=OLD_LABEL, install_digest=install_of(OLD))))
     assert host.result("driver").outcome is Outcome.DONE

@@ -28,7 +28,7 @@ def phases(scene: StageScenario) -> list[str]:
     return found
 
 
-def test_evidence_names_what_was_there() -> None:
+def test_evidence_names_the_validated_driver() -> None:
     scene = StageScenario()
     scene.carry_out(scene.slot("validator", VALIDATE))
     scene.advance(30)
