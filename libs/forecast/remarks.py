@@ -90,10 +90,9 @@ def _proof(plan: RolloutPlan) -> list[str]:
     proof = plan.proof
     if proof is None:
         return []
-    lines = [
-        f"Until {format_count(proof.threshold, 'node')} have proven the driver,"
-        f" only a few nodes start at a time: that takes {_about(proof.after)}."
-    ]
+    nodes = format_count(proof.threshold, "node")
+    phase = f"Until {nodes} have proven the driver, only a few nodes start at a time"
+    lines = [f"{phase}: that takes {_about(proof.after)}."]
     if proof.delay is not None:
         delay = proof.delay
         how_long = "forever" if delay.seconds == inf else f"for {format_duration(delay.seconds)}"

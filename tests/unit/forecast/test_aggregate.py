@@ -12,12 +12,11 @@ from libs.forecast.rollout_plan import ProofForecast
 from libs.rollout.decision import Wait
 
 
-def story(**courses: NodeResult) -> PlayResult:
+def result(**courses: NodeResult) -> PlayResult:
     return told(nodes=courses)
 
 
 def told(**said: Any) -> PlayResult:
-    """A story that says nothing else."""
     usual: dict[str, Any] = {
         "nodes": {},
         "loss": CapacityLoss(nodes=0, gpus=0, at=0.0),
@@ -44,29 +43,29 @@ DONE = NodeResult(start=1.0, end=5.0)
     ids=["upgraded", "taken up", "in place without that"],
 )
 def test_a_node_that_starts_in_one_play_is_not_unmoved(moved: NodeResult) -> None:
-    assert aggregate.unmoved([story(a=STILL, b=STILL), story(a=moved, b=STILL)]) == ["b"]
-    assert aggregate.unmoved([story(a=moved, b=STILL), story(a=moved)]) == ["b"]
+    assert aggregate.unmoved([result(a=STILL, b=STILL), result(a=moved, b=STILL)]) == ["b"]
+    assert aggregate.unmoved([result(a=moved, b=STILL), result(a=moved)]) == ["b"]
 
 
 def test_the_makespan_leaves_out_nodes_that_cannot_start_by_themselves() -> None:
-    assert aggregate.makespan([story(a=STILL, b=DONE)]) == Percentiles(5.0, 5.0)
-    assert aggregate.makespan([story(a=NodeResult(wait=JOBS), b=DONE)]) == Percentiles()
-    assert aggregate.makespan([story(a=NodeResult(), b=DONE)]) == Percentiles()
+    assert aggregate.makespan([result(a=STILL, b=DONE)]) == Percentiles(5.0, 5.0)
+    assert aggregate.makespan([result(a=NodeResult(wait=JOBS), b=DONE)]) == Percentiles()
+    assert aggregate.makespan([result(a=NodeResult(), b=DONE)]) == Percentiles()
     assert (
-        aggregate.makespan([story(a=NodeResult(start=1.0, wait=SKIPPED), b=DONE)]) == Percentiles()
+        aggregate.makespan([result(a=NodeResult(start=1.0, wait=SKIPPED), b=DONE)]) == Percentiles()
     )
-    by_turns = [story(a=STILL, b=DONE), story(a=NodeResult(wait=JOBS), b=DONE)]
+    by_turns = [result(a=STILL, b=DONE), result(a=NodeResult(wait=JOBS), b=DONE)]
     assert aggregate.makespan(by_turns) == Percentiles()
 
 
 def test_the_makespan_is_unknown_if_no_node_can_start() -> None:
-    assert aggregate.makespan([story(a=STILL)]) == Percentiles()
-    assert aggregate.makespan([story()]) == Percentiles(0.0, 0.0)
+    assert aggregate.makespan([result(a=STILL)]) == Percentiles()
+    assert aggregate.makespan([result()]) == Percentiles(0.0, 0.0)
 
 
 def test_a_failure_is_an_end_of_its_own() -> None:
     failed = NodeResult(start=1.0, failed=9.0, wait=FAILED)
-    assert aggregate.makespan([story(a=failed, b=DONE)]) == Percentiles(9.0, 9.0)
+    assert aggregate.makespan([result(a=failed, b=DONE)]) == Percentiles(9.0, 9.0)
 
 
 @pytest.mark.parametrize(

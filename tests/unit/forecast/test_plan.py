@@ -77,7 +77,6 @@ class EveryThirdWorldOdd:
         self._oddities = oddities
 
     def world(self, seed: int) -> WorldModel:
-        """The first two are not."""
         return SteadyWorld(overrides=self._oddities if seed % 3 == 2 else ())
 
 
@@ -179,7 +178,6 @@ def test_the_node_that_holds_up_the_proof_is_named_with_its_job() -> None:
 
 
 def busy(count: int) -> list[NodeView]:
-    """Nodes with two pods, whose turn comes after those with one."""
     return [
         old_node(f"node-{number}", gpu_pod(f"x{number}"), gpu_pod(f"y{number}"))
         for number in range(2, count + 2)

@@ -12,7 +12,6 @@ from tests.unit.rollout.builders import NEW, NOW, driver_pod, failed, lease
 
 
 def crashing(restarts: int, **changes: object) -> NodeView:
-    """It failed, and its driver has crashed so often."""
     pod = driver_pod(NEW, ready=False, started=None, restarts=restarts, trouble="it crashes")
     return replace(failed(driver_pods=(pod,)), **changes)
 
@@ -41,7 +40,6 @@ def test_anything_else_does(what: str) -> None:
 
 
 def both(change: Callable[[NodeView], NodeView]) -> tuple[NodeView, NodeView]:
-    """Before and after."""
     return change(crashing(3)), change(crashing(4))
 
 

@@ -19,7 +19,6 @@ def waiting(code: WaitCode) -> Mapping[str, Wait]:
 
 
 def watching(waits: Mapping[str, Wait] | None = None) -> PlayRecorder:
-    """One node that waits for something, be it nothing but a place."""
     watch = PlayRecorder(fleet(pool_with_limits(), required(NODE)), POOL, NOW)
     watch.observe_decision(NOW, DecisionDelta(waits=waits or waiting(WaitCode.BUDGET)), {}, ())
     return watch
@@ -65,8 +64,8 @@ def test_a_play_waits_for_timed_waits() -> None:
 def test_the_final_wait_is_recorded(by_step: bool) -> None:
     watch, waits = watching(), waiting(WaitCode.VALIDATION)
     step = Step(actions=(), because="so", wait=waits[NODE])
-    story = watch.result({} if by_step else waits, {NODE: step} if by_step else {})
-    assert story.nodes[NODE].wait == waits[NODE]
+    result = watch.result({} if by_step else waits, {NODE: step} if by_step else {})
+    assert result.nodes[NODE].wait == waits[NODE]
     assert watching().result({}, {}).nodes[NODE].wait is None
 
 
@@ -76,8 +75,8 @@ def test_a_node_that_was_up_to_date_does_not_count_as_failed() -> None:
     watch.observe(NOW + 40, [done(NODE)], ())
     watch.observe_decision(NOW + 40, DecisionDelta(), {}, [done(NODE)])
     watch.observe(NOW + 50, [failed(NODE)], ())
-    course = watch.result({}, {}).nodes[NODE]
-    assert (course.start, course.end, course.failed) == (5.0, 40.0, None)
+    node_result = watch.result({}, {}).nodes[NODE]
+    assert (node_result.start, node_result.end, node_result.failed) == (5.0, 40.0, None)
 
 
 def test_a_failure_is_recorded_until_the_node_recovers() -> None:

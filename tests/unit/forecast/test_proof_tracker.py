@@ -14,7 +14,6 @@ from tests.unit.rollout.builders import NEW, OLD, pool
 
 
 def seen(*flying: str, **record: Any) -> PoolView:
-    """A pool that has these nodes in flight, and such a record of its target."""
     entries = {
         f"uid-{name}": InFlight(node=name, token=1, target=NEW, since=0.0) for name in flying
     }

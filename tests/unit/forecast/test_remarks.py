@@ -23,14 +23,13 @@ UNSURE = Percentiles(1.0, None)
 STALE_AGE = 91.0
 
 
-def told(
+def remarks_of(
     *nodes: NodeForecast,
     there: tuple[NodeView, ...] = (),
     pool: PoolView | None = None,
     now: Instant | None = None,
     **changes: Any,
 ) -> tuple[str, ...]:
-    """What is said of these nodes, in 20 plays."""
     known: dict[str, Any] = {"pool": POOL, "target": NEW, "plays": 20, "nodes": nodes, **changes}
     given = fleet(pool or pool_with_limits(), *there)
     return remarks(RolloutPlan(**known), given, given, now or instant(), ("In this world.",))
@@ -41,7 +40,6 @@ def among(said: tuple[str, ...], words: str) -> list[str]:
 
 
 def node(number: int = 1, **changes: Any) -> NodeForecast:
-    """One that will be through."""
     return replace(NodeForecast(node=f"node-{number}", start=SURE, end=SURE), **changes)
 
 
@@ -50,7 +48,7 @@ def waiting(code: WaitCode = WaitCode.JOBS, who: str = "") -> Wait:
 
 
 def test_a_smooth_plan_has_few_remarks() -> None:
-    assert told(node()) == (
+    assert remarks_of(node()) == (
         "At most 0 of 0 nodes are unavailable at one time, with 0 GPUs, 0 s from now.",
         (
             "0.0 GPU-hours are lost on unavailable nodes,"
@@ -59,7 +57,7 @@ def test_a_smooth_plan_has_few_remarks() -> None:
         "Based on 20 plays of this rollout with different random outcomes.",
         "In this world.",
     )
-    assert told() == (
+    assert remarks_of() == (
         "Every node is already up to date: there is nothing to do.",
         "Based on 20 plays of this rollout with different random outcomes.",
         "In this world.",
@@ -73,11 +71,13 @@ def test_nodes_that_never_start_are_named_with_their_remedy() -> None:
     still = node(
         start=Percentiles(), end=Percentiles(), wait=waiting(WaitCode.SKIPPED, who="a person")
     )
-    assert among(told(still), "will not start") == [
+    assert among(remarks_of(still), "will not start") == [
         "1 node will not start (skipped): node-1: ml/train (can be ended by a person)."
     ]
     alone = replace(still, wait=Wait(code=WaitCode.SKIPPED, detail="so", since=NOW))
-    assert among(told(alone), "will not start") == ["1 node will not start (skipped): node-1: so."]
+    assert among(remarks_of(alone), "will not start") == [
+        "1 node will not start (skipped): node-1: so."
+    ]
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_nodes_that_never_start_are_named_with_their_remedy() -> None:
     ],
 )
 def test_nodes_that_start_in_some_plays_are_not_reported_as_unmoved(moves: NodeForecast) -> None:
-    assert not among(told(replace(moves, wait=waiting())), "will not start")
+    assert not among(remarks_of(replace(moves, wait=waiting())), "will not start")
 
 
 def test_started_nodes_with_an_unknown_end_are_named() -> None:
-    found = told(node(end=Percentiles(), wait=waiting(who="its owner")))
+    found = remarks_of(node(end=Percentiles(), wait=waiting(who="its owner")))
     assert among(found, "is unknown") == [
         "The end of node-1 is unknown (jobs): ml/train (can be ended by its owner)."
     ]
@@ -109,7 +109,7 @@ def test_started_nodes_with_an_unknown_end_are_named() -> None:
     ],
 )
 def test_other_nodes_have_no_unknown_end(other: NodeForecast) -> None:
-    assert not among(told(other), "is unknown")
+    assert not among(remarks_of(other), "is unknown")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,9 @@ def test_other_nodes_have_no_unknown_end(other: NodeForecast) -> None:
     ],
 )
 def test_three_are_named_and_the_others_counted(count: int, more: list[str]) -> None:
-    found = told(*(node(number, end=Percentiles(), wait=waiting()) for number in range(count)))
+    found = remarks_of(
+        *(node(number, end=Percentiles(), wait=waiting()) for number in range(count))
+    )
     assert len(among(found, "is unknown (")) == 3
     assert among(found, "unknown too") == more
 
@@ -139,7 +141,7 @@ def test_three_are_named_and_the_others_counted(count: int, more: list[str]) -> 
 )
 def test_how_long_the_proof_takes(after: Percentiles, words: str) -> None:
     proof = ProofForecast(threshold=2, after=after, delay=None)
-    (found,) = among(told(node(), proof=proof), "have proven")
+    (found,) = among(remarks_of(node(), proof=proof), "have proven")
     assert found.endswith(words)
 
 
@@ -147,7 +149,7 @@ def test_how_long_the_proof_takes(after: Percentiles, words: str) -> None:
 def test_a_delay_of_the_proof_is_named(seconds: float, words: str) -> None:
     held = ProofDelay(node="node-1", detail="ml/train", seconds=seconds)
     proof = ProofForecast(threshold=2, after=UNSURE, delay=held)
-    assert f"node-1 delays the proof {words}: ml/train." in told(node(), proof=proof)
+    assert f"node-1 delays the proof {words}: ml/train." in remarks_of(node(), proof=proof)
 
 
 @pytest.mark.parametrize(
@@ -166,17 +168,17 @@ def test_a_node_that_fails_in_most_plays_will_probably_fail(
 ) -> None:
     one = node(failed_plays=failures, blocked_by=blocked)
     words = "1 node will probably fail and stay cordoned: node-1."
-    assert (words in told(one, plays=plays)) == expected
+    assert (words in remarks_of(one, plays=plays)) == expected
 
 
 def test_failures_by_chance_are_counted_from_one_node_on() -> None:
     words = "About 1 node will fail by chance."
-    assert words in told(node(1, failed_plays=1), node(2, failed_plays=1), plays=2)
-    assert not among(told(node(1, failed_plays=1), node(2), plays=2), "fail by chance")
+    assert words in remarks_of(node(1, failed_plays=1), node(2, failed_plays=1), plays=2)
+    assert not among(remarks_of(node(1, failed_plays=1), node(2), plays=2), "fail by chance")
 
 
 def test_in_how_many_plays_it_is_halted() -> None:
-    (found,) = among(told(node(), halted_plays=3), "is halted")
+    (found,) = among(remarks_of(node(), halted_plays=3), "is halted")
     assert found.startswith("In 3 of 20 plays the driver is halted because of failures")
 
 
@@ -187,7 +189,7 @@ def test_how_much_is_out_of_service_and_how_much_of_it_is_already() -> None:
     other = replace(old_node("node-3"), pool="else")
     there = (failed("node-1"), old_node("node-2"), other)
     (found,) = among(
-        told(node(), there=there, loss=CapacityLoss(nodes=2, gpus=16, at=60.0)), "At most"
+        remarks_of(node(), there=there, loss=CapacityLoss(nodes=2, gpus=16, at=60.0)), "At most"
     )
     assert found == (
         "At most 2 of 2 nodes are unavailable at one time, with 16 GPUs, 1 min from now;"
@@ -196,7 +198,7 @@ def test_how_much_is_out_of_service_and_how_much_of_it_is_already() -> None:
 
 
 def test_effects_on_pods_are_counted() -> None:
-    found = told(
+    found = remarks_of(
         node(1, evicted=("ml/a", "ml/b"), lost_pods=("ml/a (bare)",), blocked_by=("ml/w",)),
         node(2, evicted=("ml/c",), blocked_by=("ml/w", "ml/v")),
         there=(replace(old_node("node-1"), pods=None), old_node("node-2", gpu_pod("c"))),
@@ -210,7 +212,7 @@ def test_effects_on_pods_are_counted() -> None:
 def test_max_unavailable_0_is_explained() -> None:
     still = node(2, start=Percentiles(), end=Percentiles(), wait=waiting())
     (found,) = among(
-        told(node(1), still, pool=pool_with_limits(unavailable=0)), "maxUnavailable is 0"
+        remarks_of(node(1), still, pool=pool_with_limits(unavailable=0)), "maxUnavailable is 0"
     )
     assert "Already unavailable nodes (1 node) can still start." in found
 
@@ -218,21 +220,22 @@ def test_max_unavailable_0_is_explained() -> None:
 def test_the_limit_that_is_needed_is_named() -> None:
     some = RequiredLimits(max_unavailable=3, why="with 3 at a time it takes 1 min")
     none = RequiredLimits(max_unavailable=None, why="that time has passed")
-    assert "To finish in time, set maxUnavailable to 3: with 3 at a time it takes 1 min." in told(
-        node(), required_limits=some
+    assert (
+        "To finish in time, set maxUnavailable to 3: with 3 at a time it takes 1 min."
+        in remarks_of(node(), required_limits=some)
     )
-    assert "No maxUnavailable is known to finish in time: that time has passed." in told(
+    assert "No maxUnavailable is known to finish in time: that time has passed." in remarks_of(
         node(), required_limits=none
     )
 
 
 def test_stale_sources_are_reported() -> None:
-    (found,) = among(told(node(), now=instant(ages={"pods": STALE_AGE})), "is out of date")
+    (found,) = among(remarks_of(node(), now=instant(ages={"pods": STALE_AGE})), "is out of date")
     assert found.startswith("pods is out of date")
-    assert among(told(node(), now=instant(bus_down_since=NOW - 5)), "NATS is unreachable")
+    assert among(remarks_of(node(), now=instant(bus_down_since=NOW - 5)), "NATS is unreachable")
 
 
 @pytest.mark.parametrize(("plays", "few"), [(9, True), (10, False)])
 def test_with_few_plays_the_95_percent_figure_is_the_worst(plays: int, few: bool) -> None:
-    (found,) = among(told(node(), plays=plays), "Based on")
+    (found,) = among(remarks_of(node(), plays=plays), "Based on")
     assert ("the 95 % figure is the worst" in found) == few

@@ -13,12 +13,10 @@ from tests.unit.forecast.stage.scenario import NODE, OLD_LABEL, StageScenario
 
 
 def refused(scene: StageScenario, part: str = "validator") -> Refusal | None:
-    """What it did not take."""
     return scene.node.components[part].refusal
 
 
 def begun(scene: StageScenario, part: str) -> int:
-    """How many ops of the lease it began."""
     return sum(
         each.phase is EntryPhase.STARTED and each.component == part and each.token == 2
         for each in scene.stage.journal().entries or ()
@@ -87,7 +85,6 @@ def test_idle_counts_in_every_boot() -> None:
 
 
 def put(scene: StageScenario, command: Command) -> None:
-    """As a leader does."""
     effects.put_slot(scene.stage.state, NODE, "validator", command)
     scene.advance(0.5)
 

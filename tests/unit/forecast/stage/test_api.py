@@ -19,7 +19,6 @@ from tests.unit.rollout.builders import POOL
 
 
 def codes(scene: StageScenario, kind: str = "Node") -> list[tuple[str, str, int]]:
-    """Of the scheduler's requests."""
     return [
         (each.verb.value, each.manager, each.code)
         for each in scene.stage.journal().revisions or ()
@@ -119,7 +118,6 @@ def test_an_edited_field_belongs_to_its_editor() -> None:
 
 
 def rollout(scene: StageScenario, **said: Any) -> None:
-    """Write the Rollout, as the view has it."""
     seen = scene.stage.pool(POOL).rollout
     usual: dict[str, Any] = {"status": RolloutStatus(target="t")}
     if seen is not None:
@@ -129,7 +127,6 @@ def rollout(scene: StageScenario, **said: Any) -> None:
 
 
 def is_written(scene: StageScenario) -> bool:
-    """As the view says."""
     seen = scene.stage.pool(POOL).rollout
     assert seen is not None
     return seen.write_pending

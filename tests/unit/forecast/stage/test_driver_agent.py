@@ -17,13 +17,11 @@ SWAP = Swap(label=NEW_LABEL, install_digest=install_of(NEW))
 
 
 def quiet(scene: StageScenario) -> None:
-    """Our components let go of the devices."""
     for agent in scene.machine.agents.values():
         agent.holds_devices = False
 
 
 def moved(scene: StageScenario) -> str:
-    """Up to where a swap may be sent: the old pod's object is gone."""
     quiet(scene)
     old = scene.move_label()
     scene.run_until_gone(old)
@@ -31,7 +29,6 @@ def moved(scene: StageScenario) -> str:
 
 
 def swapped(scene: StageScenario) -> str:
-    """A whole swap; the uid of the pod that runs."""
     old = moved(scene)
     scene.carry_out(scene.slot("driver", replace(SWAP, old_pod_uid=old)))
     scene.advance(60)
@@ -40,7 +37,6 @@ def swapped(scene: StageScenario) -> str:
 
 
 def steps(scene: StageScenario) -> list[str]:
-    """What the driver agent wrote down of its ops."""
     return [
         each.detail or each.phase.value
         for each in scene.stage.journal().entries or ()
@@ -305,7 +301,6 @@ def test_without_its_journal_the_answers_under_run_take_its_place() -> None:
 
 @pytest.fixture
 def host() -> StageScenario:
-    """A node of a pool with the host method."""
     scene = StageScenario(pools=(replace(on_host(pool(rollout=None)), method=InstallMethod.HOST),))
     quiet(scene)
     return scene

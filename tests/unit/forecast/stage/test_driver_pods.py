@@ -12,7 +12,6 @@ from tests.unit.forecast.stage.scenario import NEW_LABEL, NODE, OLD_LABEL, Stage
 
 
 def pods(scene: StageScenario) -> dict[str, DriverPod]:
-    """By their label; of two with the same label the newer one."""
     return {pod.label: pod for pod in scene.node.driver_pods}
 
 
@@ -90,7 +89,6 @@ def test_a_failed_image_pull_is_reported() -> None:
 
 
 def admit(scene: StageScenario) -> DriverPod:
-    """The gate opens to the pod that waits, whatever anybody says."""
     (pod,) = (
         each for each in scene.machine.drivers.values() if each.phase is DriverPodPhase.AT_GATE
     )

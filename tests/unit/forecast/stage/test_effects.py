@@ -23,7 +23,6 @@ CHECK = PreflightCheck(label=OLD_LABEL)
 
 
 def codes(scene: StageScenario) -> list[int]:
-    """Of writes to the Node."""
     return [
         each.code
         for each in scene.stage.journal().revisions or ()
@@ -32,12 +31,10 @@ def codes(scene: StageScenario) -> list[int]:
 
 
 def both(scene: StageScenario) -> tuple[WriteNode, WriteSlot]:
-    """A write of the Node, and then one of a slot."""
     return scene.write(state="upgrade-required"), scene.slot("plugin", Quiesce())
 
 
 def quiesced(scene: StageScenario) -> bool:
-    """Whether the slot was written."""
     slot = scene.node.components["plugin"].slot
     return slot is not None and slot.token == 2
 
@@ -137,12 +134,10 @@ def test_waits_are_remembered_in_the_views_and_are_no_reason_to_decide(
 
 
 def ask(scene: StageScenario, check: PreflightCheck = CHECK) -> None:
-    """A preflight, of this boot."""
     scene.carry_out(AskPreflight(boot_id=scene.node.boot_id, check=check), wait=0.1)
 
 
 def checked(scene: StageScenario) -> PreflightQuery:
-    """What is known of it."""
     found = scene.node.preflight
     assert found is not None
     return found

@@ -16,7 +16,6 @@ AGENTS = ("plugin", "telemetry", "discovery")
 
 
 def upgraded(scene: StageScenario) -> None:
-    """A whole upgrade, each step by hand."""
     lease = scene.lease()
     scene.carry_out(scene.write(state="pod-deletion-required", lease=lease, unschedulable=True))
     scene.carry_out(*(scene.slot(part, Quiesce()) for part in AGENTS), wait=3.0)
@@ -61,13 +60,13 @@ def test_the_audit_reads_its_journal() -> None:
 
 
 def test_a_stage_is_deterministic() -> None:
-    stories: list[tuple[tuple[float, str], ...]] = []
+    results: list[tuple[tuple[float, str], ...]] = []
     for _ in range(2):
         scene = StageScenario(world=SeededWorld(7))
         upgraded(scene)
-        stories.append(scene.stage.log_lines)
-    assert stories[0] == stories[1]
-    assert len(stories[0]) > 10
+        results.append(scene.stage.log_lines)
+    assert results[0] == results[1]
+    assert len(results[0]) > 10
 
 
 def test_a_copy_is_independent() -> None:
@@ -101,7 +100,6 @@ def test_timers_can_fire_in_another_order() -> None:
 
 
 def of(scene: StageScenario) -> StageScenario:
-    """The same, from a snapshot of what is seen."""
     fleet = scene.stage.fleet()
     made = StageScenario()
     made.stage = Stage.from_fleet(fleet, world=SteadyWorld(), now=scene.stage.now)

@@ -15,7 +15,6 @@ from tests.unit.rollout.builders import pool
 
 
 def scene_of(*tenants: Tenant, pools: tuple[PoolView, ...] | None = None) -> StageScenario:
-    """A node on which these compute, and somebody looks."""
     scene = StageScenario(tenants=tenants, pools=pools)
     scene.carry_out(
         scene.write(state="pod-deletion-required", lease=scene.lease(), unschedulable=True)
@@ -24,19 +23,16 @@ def scene_of(*tenants: Tenant, pools: tuple[PoolView, ...] | None = None) -> Sta
 
 
 def pods(scene: StageScenario) -> tuple[WorkloadPod, ...]:
-    """As they are seen."""
     assert scene.node.pods is not None
     return scene.node.pods
 
 
 def evict(scene: StageScenario, *, by_force: bool = False) -> None:
-    """All of them."""
     refs = tuple(PodRef(namespace=pod.namespace, name=pod.name, uid=pod.uid) for pod in pods(scene))
     scene.carry_out(EvictPods(pods=refs, by_force=by_force), wait=0.1)
 
 
 def requests(scene: StageScenario) -> list[tuple[str, int]]:
-    """What was asked about pods of tenants."""
     return [
         (each.verb.value, each.code)
         for each in scene.stage.journal().revisions or ()

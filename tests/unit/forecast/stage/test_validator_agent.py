@@ -11,14 +11,12 @@ VALIDATE = Validate(label=OLD_LABEL)
 
 
 def proof(scene: StageScenario) -> Evidence:
-    """What the validator said last."""
     found = scene.node.evidence
     assert found is not None
     return found
 
 
 def phases(scene: StageScenario) -> list[str]:
-    """What its progress says until it ended."""
     found: list[str] = []
     while scene.node.evidence is None:
         progress = scene.node.components["validator"].progress
